@@ -1,0 +1,49 @@
+//! Reading and writing `metadata` of an object of any kind, as plain JSON.
+
+use serde_json::{Map, Value};
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_str).unwrap_or("")
+}
+
+pub fn name(object: &Value) -> &str {
+    text(object, "name")
+}
+
+pub fn namespace(object: &Value) -> &str {
+    text(object, "namespace")
+}
+
+pub fn uid(object: &Value) -> &str {
+    text(object, "uid")
+}
+
+pub fn resource_version(object: &Value) -> &str {
+    text(object, "resourceVersion")
+}
+
+pub fn generation(object: &Value) -> i64 {
+    object.get("metadata").and_then(|m| m.get("generation")).and_then(Value::as_i64).unwrap_or(0)
+}
+
+pub fn deletion_timestamp(object: &Value) -> Option<&str> {
+    object.get("metadata").and_then(|m| m.get("deletionTimestamp")).and_then(Value::as_str)
+}
+
+pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
+    let list = object.get("metadata").and_then(|m| m.get("finalizers")).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str)
+}
+
+pub fn labels(object: &Value) -> Option<&Map<String, Value>> {
+    object.get("metadata").and_then(|m| m.get("labels")).and_then(Value::as_object)
+}
+
+/// `metadata` as a map that can be written; made when absent. `None` when the object is not a JSON object.
+pub fn metadata_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    let metadata = object.as_object_mut()?.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if metadata.is_null() {
+        *metadata = Value::Object(Map::new());
+    }
+    metadata.as_object_mut()
+}

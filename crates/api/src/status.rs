@@ -1,0 +1,147 @@
+//! Errors as clients see them: `metav1.Status` with upstream's codes, reasons and messages. This is the one conversion
+//! from any failure to what goes over the wire.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
+
+use crate::field::FieldError;
+
+/// A failed request.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct StatusError {
+    pub code: u16,
+    /// `metav1.StatusReason`, such as `NotFound`.
+    pub reason: &'static str,
+    pub message: String,
+    pub details: Option<Box<StatusDetails>>,
+}
+
+/// `pods` or `deployments.apps`, as messages name a resource.
+fn qualified(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+fn details(group: &str, kind: &str, name: &str) -> StatusDetails {
+    let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
+    StatusDetails { group: some(group), kind: some(kind), name: some(name), ..Default::default() }
+}
+
+impl StatusError {
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        StatusError { code, reason, message: message.into(), details: None }
+    }
+
+    fn about(mut self, details: StatusDetails) -> Self {
+        self.details = Some(Box::new(details));
+        self
+    }
+
+    pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
+        Self::new(404, "NotFound", format!("{} \"{name}\" not found", qualified(group, plural)))
+            .about(details(group, plural, name))
+    }
+
+    /// No such path or resource type.
+    pub fn no_route() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    pub fn already_exists(group: &str, plural: &str, name: &str) -> Self {
+        Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", qualified(group, plural)))
+            .about(details(group, plural, name))
+    }
+
+    pub fn conflict(group: &str, plural: &str, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, plural));
+        Self::new(409, "Conflict", message).about(details(group, plural, name))
+    }
+
+    /// The object was written by somebody else in between.
+    pub fn modified(group: &str, plural: &str, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(group, plural, name, why)
+    }
+
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let what = match list.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let causes = errors.iter().map(|e| StatusCause {
+            field: Some(e.path.to_string()),
+            message: Some(e.detail.clone()),
+            reason: Some(e.cause.reason().to_owned()),
+        });
+        let mut about = details(group, kind, name);
+        about.causes = Some(causes.collect());
+        Self::new(422, "Invalid", format!("{} \"{name}\" is invalid: {what}", qualified(group, kind))).about(about)
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    pub fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// `message` says who may not do what, see the authorizer.
+    pub fn forbidden(group: &str, plural: &str, name: &str, message: impl Into<String>) -> Self {
+        Self::new(403, "Forbidden", message).about(details(group, plural, name))
+    }
+
+    /// The revision asked for is gone: list again.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    pub fn method_not_supported(plural: &str, verb: &str) -> Self {
+        Self::new(405, "MethodNotAllowed", format!("{verb} is not supported on resources of kind \"{plural}\""))
+    }
+
+    pub fn not_acceptable(message: impl Into<String>) -> Self {
+        Self::new(406, "NotAcceptable", message)
+    }
+
+    pub fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::new(413, "RequestEntityTooLarge", message)
+    }
+
+    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: i32) -> Self {
+        let about = StatusDetails { retry_after_seconds: Some(retry_after_seconds), ..Default::default() };
+        Self::new(429, "TooManyRequests", message).about(about)
+    }
+
+    pub fn timeout(message: impl Into<String>) -> Self {
+        Self::new(504, "Timeout", message)
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(503, "ServiceUnavailable", message)
+    }
+
+    pub fn internal(message: impl std::fmt::Display) -> Self {
+        let about = StatusDetails {
+            causes: Some(vec![StatusCause { message: Some(message.to_string()), ..Default::default() }]),
+            ..Default::default()
+        };
+        Self::new(500, "InternalError", format!("Internal error occurred: {message}")).about(about)
+    }
+
+    /// The object that goes over the wire.
+    pub fn to_status(&self) -> Status {
+        Status {
+            status: Some("Failure".to_owned()),
+            code: Some(i32::from(self.code)),
+            reason: Some(self.reason.to_owned()),
+            message: Some(self.message.clone()),
+            details: self.details.as_deref().cloned(),
+            ..Default::default()
+        }
+    }
+}

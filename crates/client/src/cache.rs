@@ -1,0 +1,242 @@
+//! One kind's objects as of a known revision, kept current by one list and one watch.
+//!
+//! Objects are immutable (`Arc`): a change replaces the pointer. Subscribers get keys, never events; who is slow loses
+//! nothing, because a key says only "look again". Losing a watch costs a re-list, not correctness.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use parking_lot::RwLock;
+use tokio::sync::{broadcast, watch};
+
+use crate::caches::Kind;
+
+/// Names one object of a kind. Cluster-scoped objects have an empty namespace.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Key {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Key { namespace: namespace.into(), name: name.into() }
+    }
+
+    pub fn of<K: Kind>(object: &K) -> Self {
+        let meta = object.meta();
+        Key { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// What happened to one object. `old` and `new` are what the cache held before and holds now.
+#[derive(Debug)]
+pub struct Change<K> {
+    pub key: Key,
+    pub old: Option<Arc<K>>,
+    pub new: Option<Arc<K>>,
+}
+
+impl<K> Clone for Change<K> {
+    fn clone(&self) -> Self {
+        Change { key: self.key.clone(), old: self.old.clone(), new: self.new.clone() }
+    }
+}
+
+/// Computes the index values of an object (owner UIDs, node name, …).
+pub type IndexFn<K> = fn(&K) -> Vec<String>;
+
+struct Index<K> {
+    name: &'static str,
+    values_of: IndexFn<K>,
+    keys: BTreeMap<String, BTreeSet<Key>>,
+}
+
+struct State<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+    indexes: Vec<Index<K>>,
+}
+
+/// One kind's objects. Written by its reflector (see `caches`), read by everyone in the process.
+pub struct Cache<K> {
+    state: RwLock<State<K>>,
+    /// The revision the cache has reached: it holds every change up to it. 0 until the first list is in.
+    revision: watch::Sender<u64>,
+    changes: broadcast::Sender<Change<K>>,
+}
+
+/// How many changes a subscriber may lag behind before it is told to look at everything again.
+const CHANGE_BUFFER: usize = 4096;
+
+impl<K: Kind> Default for Cache<K> {
+    fn default() -> Self {
+        Cache {
+            state: RwLock::new(State { objects: BTreeMap::new(), indexes: Vec::new() }),
+            revision: watch::Sender::new(0),
+            changes: broadcast::Sender::new(CHANGE_BUFFER),
+        }
+    }
+}
+
+impl<K: Kind> Cache<K> {
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.state.read().objects.get(key).cloned()
+    }
+
+    /// All objects, in key order.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.state.read().objects.values().cloned().collect()
+    }
+
+    /// The objects of one namespace, in name order.
+    pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
+        let state = self.state.read();
+        let start = Key::new(namespace, "");
+        state.objects.range(start..).take_while(|(k, _)| k.namespace == namespace).map(|(_, v)| v.clone()).collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.state.read().objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds an index; a second call with the same name does nothing.
+    pub fn add_index(&self, name: &'static str, values_of: IndexFn<K>) {
+        let mut state = self.state.write();
+        if state.indexes.iter().any(|i| i.name == name) {
+            return;
+        }
+        let mut index = Index { name, values_of, keys: BTreeMap::new() };
+        for (key, object) in &state.objects {
+            index.insert(key, object);
+        }
+        state.indexes.push(index);
+    }
+
+    /// The objects that an index files under `value`, in key order. Panics when the index was never added.
+    pub fn by_index(&self, name: &str, value: &str) -> Vec<Arc<K>> {
+        let state = self.state.read();
+        let index = state.indexes.iter().find(|i| i.name == name).unwrap_or_else(|| panic!("no index named {name}"));
+        let Some(keys) = index.keys.get(value) else { return Vec::new() };
+        keys.iter().filter_map(|k| state.objects.get(k).cloned()).collect()
+    }
+
+    /// Changes from now on. On `RecvError::Lagged` the subscriber must look at every object again.
+    pub fn subscribe(&self) -> broadcast::Receiver<Change<K>> {
+        self.changes.subscribe()
+    }
+
+    pub fn revision(&self) -> u64 {
+        *self.revision.borrow()
+    }
+
+    pub fn is_synced(&self) -> bool {
+        self.revision() > 0
+    }
+
+    /// Returns when the cache holds every change up to `revision`.
+    pub async fn reached(&self, revision: u64) {
+        let mut rx = self.revision.subscribe();
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = rx.wait_for(|r| *r >= revision && *r > 0).await;
+    }
+
+    /// Returns when the first list is in.
+    pub async fn synced(&self) {
+        self.reached(0).await;
+    }
+
+    /// One object was written.
+    pub fn apply(&self, object: K, revision: u64) {
+        self.put(Key::of(&object), Some(Arc::new(object)));
+        self.advance(revision);
+    }
+
+    /// One object was removed.
+    pub fn delete(&self, key: Key, revision: u64) {
+        self.put(key, None);
+        self.advance(revision);
+    }
+
+    /// Everything was listed anew.
+    pub fn replace(&self, objects: Vec<K>, revision: u64) {
+        let fresh: BTreeMap<Key, Arc<K>> = objects.into_iter().map(|o| (Key::of(&o), Arc::new(o))).collect();
+        let gone: Vec<Key> = self.state.read().objects.keys().filter(|k| !fresh.contains_key(*k)).cloned().collect();
+        for key in gone {
+            self.put(key, None);
+        }
+        for (key, object) in fresh {
+            let same =
+                self.get(&key).is_some_and(|held| held.meta().resource_version == object.meta().resource_version);
+            if !same {
+                self.put(key, Some(object));
+            }
+        }
+        // A list after the server's store was reset may go backwards, so this sets instead of advancing.
+        self.revision.send_replace(revision.max(1));
+    }
+
+    /// A bookmark: nothing else happened up to `revision`.
+    pub fn advance(&self, revision: u64) {
+        self.revision.send_if_modified(|r| {
+            let newer = revision > *r;
+            *r = (*r).max(revision);
+            newer
+        });
+    }
+
+    fn put(&self, key: Key, new: Option<Arc<K>>) {
+        let old = {
+            let mut state = self.state.write();
+            let State { objects, indexes } = &mut *state;
+            let old = match &new {
+                Some(object) => objects.insert(key.clone(), object.clone()),
+                None => objects.remove(&key),
+            };
+            for index in indexes {
+                if let Some(old) = &old {
+                    index.remove(&key, old);
+                }
+                if let Some(new) = &new {
+                    index.insert(&key, new);
+                }
+            }
+            old
+        };
+        if old.is_some() || new.is_some() {
+            // No subscriber is fine.
+            let _ = self.changes.send(Change { key, old, new });
+        }
+    }
+}
+
+impl<K> Index<K> {
+    fn insert(&mut self, key: &Key, object: &K) {
+        for value in (self.values_of)(object) {
+            self.keys.entry(value).or_default().insert(key.clone());
+        }
+    }
+
+    fn remove(&mut self, key: &Key, object: &K) {
+        for value in (self.values_of)(object) {
+            if let Some(keys) = self.keys.get_mut(&value) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.keys.remove(&value);
+                }
+            }
+        }
+    }
+}

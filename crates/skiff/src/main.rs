@@ -1,0 +1,2 @@
+//! skiff
+fn main() {}

@@ -1,0 +1,146 @@
+//! The store: one revisioned key space under the API server.
+//!
+//! A revision is the store's one counter: every commit takes the next one, none is reused. Two backends give the
+//! same behaviour: [`embedded`] (an append-only log in one folder) and [`etcd`] (a v3 cluster over gRPC).
+//! Only the apiserver crate opens a store.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{future::BoxFuture, stream::BoxStream};
+
+/// The store's counter. The first commit of an empty store gets revision 1 or, on etcd, 2.
+pub type Revision = u64;
+
+/// One key with its value as of some revision. Cheap to clone: key and value are shared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub key: Arc<str>,
+    pub value: Bytes,
+    /// The revision that created the key (this incarnation of it).
+    pub created: Revision,
+    /// The revision that last wrote the key.
+    pub modified: Revision,
+}
+
+/// What a commit requires of the key's present state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// The key does not exist.
+    Absent,
+    /// The key exists and was last written at this revision.
+    Modified(Revision),
+    /// Anything.
+    Any,
+}
+
+/// What a commit does to its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Writes the value; with `ttl_seconds` the store deletes the key by itself when the time is over.
+    Put {
+        value: Bytes,
+        ttl_seconds: Option<u32>,
+    },
+    Delete,
+}
+
+/// A compare-and-swap on one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Commit {
+    pub key: Arc<str>,
+    pub expect: Expect,
+    pub change: Change,
+}
+
+/// Keys `start <= key < end`, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    pub start: String,
+    pub end: String,
+    /// At most so many entries; 0 means no limit.
+    pub limit: usize,
+    /// The state as of this revision; `None` means the newest.
+    pub revision: Option<Revision>,
+}
+
+impl Range {
+    /// All keys that begin with `prefix`, at the newest revision.
+    pub fn prefix(prefix: &str) -> Self {
+        Range { start: prefix.to_owned(), end: prefix_end(prefix), limit: 0, revision: None }
+    }
+}
+
+/// The smallest key that is greater than every key with this prefix. Keys are ASCII, so the last byte can grow.
+pub fn prefix_end(prefix: &str) -> String {
+    let mut end = prefix.as_bytes().to_vec();
+    match end.last_mut() {
+        Some(last) if *last < 0x7f => *last += 1,
+        _ => end.push(0x7f),
+    }
+    String::from_utf8(end).expect("an ASCII prefix stays ASCII")
+}
+
+/// The answer to a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub entries: Vec<Entry>,
+    /// The revision that the page is a picture of.
+    pub revision: Revision,
+    /// How many more keys the range holds behind the last entry; 0 when it is complete.
+    pub remaining: usize,
+}
+
+/// One change, in revision order. `entry` is `None` for a deletion, `previous` for a creation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub key: Arc<str>,
+    pub revision: Revision,
+    pub entry: Option<Entry>,
+    pub previous: Option<Entry>,
+}
+
+/// Consecutive events of a watch; `revision` says that everything up to and including it was delivered
+/// (so a batch without events is a progress mark).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    pub events: Vec<Event>,
+    pub revision: Revision,
+}
+
+/// What can go wrong. `Conflict` carries the key's present state, so that a caller can retry without another read.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    #[error("the key's state is not the expected one")]
+    Conflict { current: Option<Entry>, revision: Revision },
+    #[error("revision {requested} was compacted, the oldest readable one is {oldest}")]
+    Compacted { requested: Revision, oldest: Revision },
+    #[error("revision {requested} is in the future, the newest is {newest}")]
+    Future { requested: Revision, newest: Revision },
+    #[error("the store takes no writes: {0}")]
+    ReadOnly(String),
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+}
+
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// A watch: batches in order without gaps, or an error (`Compacted`, or `Unavailable` for a watcher that was cut off
+/// because it did not keep up) after which the stream ends.
+pub type Watch = BoxStream<'static, Result<Batch>>;
+
+/// What both backends do.
+pub trait Store: Send + Sync + 'static {
+    /// One key and the revision that the answer is a picture of. Linearizable.
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>>;
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>>;
+    /// Commits durably: when this returns `Ok`, the change survives a power cut. For a `Delete` the entry returned is the
+    /// one that was removed (with `modified` set to the revision of the deletion), for a `Put` the one written.
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>>;
+    /// All changes of keys with the prefix that have a revision greater than `after`. `None` starts behind the newest.
+    fn watch<'a>(&'a self, prefix: &'a str, after: Option<Revision>) -> BoxFuture<'a, Result<Watch>>;
+    /// Forgets the history before `revision`; later reads and watches from before it get `Compacted`.
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>>;
+    /// The newest committed revision.
+    fn revision(&self) -> BoxFuture<'_, Result<Revision>>;
+}
