@@ -1,1 +1,3 @@
 //! apiserver
+
+pub mod auth;

@@ -1,0 +1,10 @@
+//! Who asks, and may he: users, the attributes of a request, and the verdicts of authorizers.
+//!
+//! Authentication answers the first question with a [`User`], an [`Authorizer`] the second with a [`Verdict`].
+
+pub mod rbac;
+pub mod request;
+pub mod user;
+
+pub use request::{AlwaysAllow, Attributes, Authorizer, Rules, Selected, Union, Verdict, forbidden};
+pub use user::User;

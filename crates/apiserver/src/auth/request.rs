@@ -1,0 +1,236 @@
+//! What a request wants to do, and what authorizers say to it.
+
+use std::sync::Arc;
+
+use api::status::StatusError;
+
+use super::User;
+
+/// A request as authorization sees it. Of a resource request `path` is empty, of any other request everything except
+/// `verb` and `path` is.
+#[derive(Debug, Clone, Copy)]
+pub struct Attributes<'a> {
+    pub user: &'a User,
+    /// `get`, `list`, `watch`, `create`, … or, off resources, the HTTP method in lower case.
+    pub verb: &'a str,
+    pub namespace: &'a str,
+    pub group: &'a str,
+    pub version: &'a str,
+    pub resource: &'a str,
+    pub subresource: &'a str,
+    pub name: &'a str,
+    /// The URL path of a request that is for no resource.
+    pub path: &'a str,
+    /// `metadata.name` or `spec.nodeName` that the field selector of a list, watch or deletecollection pins down.
+    pub selected: Selected<'a>,
+}
+
+/// The requirements of a field selector that authorizers look at.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Selected<'a> {
+    /// `spec.nodeName=…`
+    pub node_name: Option<&'a str>,
+}
+
+impl<'a> Attributes<'a> {
+    /// A request for resources; fill in the rest with struct update.
+    pub fn resource(user: &'a User, verb: &'a str, group: &'a str, resource: &'a str) -> Self {
+        Attributes { resource, group, ..Self::path(user, verb, "") }
+    }
+
+    /// A request for no resource.
+    pub fn path(user: &'a User, verb: &'a str, path: &'a str) -> Self {
+        Attributes {
+            user,
+            verb,
+            namespace: "",
+            group: "",
+            version: "",
+            resource: "",
+            subresource: "",
+            name: "",
+            path,
+            selected: Selected::default(),
+        }
+    }
+
+    pub fn is_resource(&self) -> bool {
+        !self.resource.is_empty()
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        matches!(self.verb, "get" | "list" | "watch")
+    }
+}
+
+/// What an authorizer says. The reason is for the 403 message and for reviews.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Allow(String),
+    /// Refused, whatever the other authorizers think.
+    Deny(String),
+    /// This authorizer does not allow it; another one may.
+    NoOpinion(String),
+}
+
+impl Verdict {
+    pub fn allowed(&self) -> bool {
+        matches!(self, Verdict::Allow(_))
+    }
+
+    pub fn reason(&self) -> &str {
+        let (Verdict::Allow(reason) | Verdict::Deny(reason) | Verdict::NoOpinion(reason)) = self;
+        reason
+    }
+}
+
+/// One way to decide.
+pub trait Authorizer: Send + Sync {
+    fn authorize(&self, attributes: &Attributes<'_>) -> Verdict;
+
+    /// The rules that apply to a user in a namespace, for `SelfSubjectRulesReview`. `None` when this authorizer cannot
+    /// list its rules.
+    fn rules_for(&self, _user: &User, _namespace: &str) -> Option<Rules> {
+        None
+    }
+}
+
+/// What a user may do in one namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// `rbac.authorization.k8s.io` `PolicyRule`s with resources.
+    pub resource: Vec<super::rbac::PolicyRule>,
+    /// `PolicyRule`s with `nonResourceURLs`.
+    pub path: Vec<super::rbac::PolicyRule>,
+}
+
+/// Authorizers in order: the first allow or deny decides. Members of `system:masters` are let through first.
+pub struct Union(pub Vec<Arc<dyn Authorizer>>);
+
+impl Authorizer for Union {
+    fn authorize(&self, attributes: &Attributes<'_>) -> Verdict {
+        if attributes.user.is_master() {
+            return Verdict::Allow(String::new());
+        }
+        let mut reasons: Vec<String> = Vec::new();
+        for authorizer in &self.0 {
+            match authorizer.authorize(attributes) {
+                Verdict::NoOpinion(reason) if reason.is_empty() => {}
+                Verdict::NoOpinion(reason) => reasons.push(reason),
+                decided => return decided,
+            }
+        }
+        Verdict::NoOpinion(reasons.join(", "))
+    }
+
+    fn rules_for(&self, user: &User, namespace: &str) -> Option<Rules> {
+        let mut all = Rules::default();
+        if user.is_master() {
+            all.resource.push(super::rbac::PolicyRule::resources(&["*"], &["*"], &["*"]));
+            all.path.push(super::rbac::PolicyRule::paths(&["*"], &["*"]));
+        }
+        let mut complete = true;
+        for authorizer in &self.0 {
+            match authorizer.rules_for(user, namespace) {
+                Some(rules) => {
+                    all.resource.extend(rules.resource);
+                    all.path.extend(rules.path);
+                }
+                None => complete = false,
+            }
+        }
+        complete.then_some(all)
+    }
+}
+
+/// Lets everything through; only when it was asked for by name (`--authorization-mode=AlwaysAllow`).
+pub struct AlwaysAllow;
+
+impl Authorizer for AlwaysAllow {
+    fn authorize(&self, _: &Attributes<'_>) -> Verdict {
+        Verdict::Allow(String::new())
+    }
+
+    fn rules_for(&self, _: &User, _: &str) -> Option<Rules> {
+        Some(Rules {
+            resource: vec![super::rbac::PolicyRule::resources(&["*"], &["*"], &["*"])],
+            path: vec![super::rbac::PolicyRule::paths(&["*"], &["*"])],
+        })
+    }
+}
+
+/// The 403 for a request that nobody allowed.
+pub fn forbidden(a: &Attributes<'_>, reason: &str) -> StatusError {
+    let denied = explain(a);
+    if !a.is_resource() {
+        let message =
+            if reason.is_empty() { format!("forbidden: {denied}") } else { format!("forbidden: {denied}: {reason}") };
+        return StatusError::forbidden("", "", "", message);
+    }
+    let what = if a.group.is_empty() { a.resource.to_owned() } else { format!("{}.{}", a.resource, a.group) };
+    let named = if a.name.is_empty() { what } else { format!("{what} \"{}\"", a.name) };
+    let message = if reason.is_empty() {
+        format!("{named} is forbidden: {denied}")
+    } else {
+        format!("{named} is forbidden: {denied}: {reason}")
+    };
+    StatusError::forbidden(a.group, a.resource, a.name, message)
+}
+
+/// `User "x" cannot list resource "pods" in API group "" in the namespace "y"`.
+fn explain(a: &Attributes<'_>) -> String {
+    let user = api::field::show(&a.user.name);
+    if !a.is_resource() {
+        return format!("User {user} cannot {} path {}", a.verb, api::field::show(a.path));
+    }
+    let resource =
+        if a.subresource.is_empty() { a.resource.to_owned() } else { format!("{}/{}", a.resource, a.subresource) };
+    let place = if a.namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace \"{}\"", a.namespace)
+    };
+    format!("User {user} cannot {} resource \"{resource}\" in API group \"{}\" {place}", a.verb, a.group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forbidden_speaks_like_upstream() {
+        let user = User::new("x", ["g"]);
+        let list = Attributes { namespace: "y", ..Attributes::resource(&user, "list", "", "pods") };
+        let status = |a: &Attributes<'_>, why: &str| forbidden(a, why).message;
+        let expected =
+            r#"pods is forbidden: User "x" cannot list resource "pods" in API group "" in the namespace "y""#;
+        assert_eq!(status(&list, ""), expected);
+        let scale =
+            Attributes { name: "d", subresource: "scale", ..Attributes::resource(&user, "get", "apps", "deployments") };
+        let expected = r#"deployments.apps "d" is forbidden: User "x" cannot get resource "deployments/scale" in API group "apps" at the cluster scope: no"#;
+        assert_eq!(status(&scale, "no"), expected);
+        let path = Attributes::path(&user, "get", "/metrics");
+        assert_eq!(status(&path, ""), r#"forbidden: User "x" cannot get path "/metrics""#);
+    }
+
+    #[test]
+    fn the_first_opinion_decides() {
+        struct Fixed(Verdict);
+        impl Authorizer for Fixed {
+            fn authorize(&self, _: &Attributes<'_>) -> Verdict {
+                self.0.clone()
+            }
+        }
+        let union =
+            |list: Vec<Verdict>| Union(list.into_iter().map(|v| Arc::new(Fixed(v)) as Arc<dyn Authorizer>).collect());
+        let user = User::new("x", ["g"]);
+        let a = Attributes::resource(&user, "get", "", "pods");
+        let (none, deny) = (Verdict::NoOpinion("a".into()), Verdict::Deny("b".into()));
+        let allow = Verdict::Allow("c".into());
+        assert_eq!(union(vec![none.clone(), deny.clone(), allow.clone()]).authorize(&a), deny);
+        assert_eq!(union(vec![none.clone(), allow.clone(), deny.clone()]).authorize(&a), allow);
+        assert_eq!(union(vec![none.clone(), none]).authorize(&a), Verdict::NoOpinion("a, a".into()));
+        let master = User::new("root", [super::super::user::GROUP_MASTERS]);
+        assert!(union(vec![deny]).authorize(&Attributes { user: &master, ..a }).allowed());
+    }
+}
