@@ -1,1 +1,41 @@
-//! pki
+//! Keys and certificates of a cluster: its authorities, the certificates they issue, the key that signs service
+//! account tokens, TLS settings and kubeconfig files.
+//!
+//! [`Pki::open`] makes what is missing in a folder and renews what is old; nothing is kept that is not in a file.
+
+pub mod authority;
+pub mod file;
+pub mod folder;
+pub mod inspect;
+pub mod kubeconfig;
+pub mod signing;
+pub mod tls;
+
+use std::path::PathBuf;
+
+pub use authority::{Authority, Credential, Subject, Usage};
+pub use folder::{Names, Pki};
+pub use kubeconfig::kubeconfig;
+pub use signing::{SigningKey, VerifyingKey};
+pub use tls::{ClientCertificates, Serving, client_config, server_config};
+
+/// Why a key or certificate can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    #[error("cannot {doing} {}", path.display())]
+    Io { doing: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{what} is broken: {why}")]
+    Broken { what: String, why: String },
+    #[error("cannot make a certificate")]
+    Generate(#[from] rcgen::Error),
+    #[error("cannot set up TLS")]
+    Tls(#[from] rustls::Error),
+}
+
+pub type Result<T> = std::result::Result<T, PkiError>;
+
+impl PkiError {
+    pub(crate) fn broken(what: impl Into<String>, why: impl std::fmt::Display) -> Self {
+        PkiError::Broken { what: what.into(), why: why.to_string() }
+    }
+}

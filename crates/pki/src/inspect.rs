@@ -1,0 +1,93 @@
+//! Reading certificates: who they are for, how long they live, who signed them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use rustls_pki_types::{CertificateDer, pem::PemObject};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::{PkiError, Result};
+
+/// What a certificate says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    pub common_name: String,
+    pub organizations: Vec<String>,
+    /// DNS names and IP addresses as text.
+    pub hosts: BTreeSet<String>,
+    /// Seconds since the epoch.
+    pub not_before: i64,
+    pub not_after: i64,
+}
+
+impl Facts {
+    /// Whether less than a third of its life is left.
+    pub fn wants_renewal(&self, now: i64) -> bool {
+        self.not_after - now < (self.not_after - self.not_before) / 3
+    }
+}
+
+/// The certificates of a PEM text.
+pub fn chain(pem: &str) -> Result<Vec<CertificateDer<'static>>> {
+    let chain: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    let chain = chain.map_err(|e| PkiError::broken("a certificate file", e))?;
+    if chain.is_empty() {
+        return Err(PkiError::broken("a certificate file", "it holds no certificate"));
+    }
+    Ok(chain)
+}
+
+/// What the first certificate of a PEM text says.
+pub fn facts(pem: &str) -> Result<Facts> {
+    let chain = chain(pem)?;
+    facts_der(&chain[0])
+}
+
+/// What a DER certificate says.
+pub fn facts_der(der: &[u8]) -> Result<Facts> {
+    let certificate = parse(der)?;
+    let subject = certificate.subject();
+    let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().unwrap_or_default().to_owned();
+    Ok(Facts {
+        common_name: subject.iter_common_name().next().map(text).unwrap_or_default(),
+        organizations: subject.iter_organization().map(text).collect(),
+        hosts: hosts(&certificate),
+        not_before: certificate.validity().not_before.timestamp(),
+        not_after: certificate.validity().not_after.timestamp(),
+    })
+}
+
+/// Whether the first certificate of `pem` carries the signature of the first one of `authority`.
+pub fn signed_by(pem: &str, authority: &str) -> Result<bool> {
+    let (certificate, authority) = (chain(pem)?, chain(authority)?);
+    let (certificate, authority) = (parse(&certificate[0])?, parse(&authority[0])?);
+    Ok(certificate.verify_signature(Some(authority.public_key())).is_ok())
+}
+
+fn parse(der: &[u8]) -> Result<X509Certificate<'_>> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|e| PkiError::broken("a certificate", e))?;
+    Ok(certificate)
+}
+
+fn hosts(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.iter().flat_map(|n| &n.value.general_names);
+    let text = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(raw) => match raw.len() {
+            4 => <[u8; 4]>::try_from(*raw).ok().map(|b| IpAddr::from(b).to_string()),
+            16 => <[u8; 16]>::try_from(*raw).ok().map(|b| IpAddr::from(b).to_string()),
+            _ => None,
+        },
+        _ => None,
+    };
+    names.filter_map(text).collect()
+}
+
+/// Whether a private key (PEM) is the one of the first certificate of a PEM text.
+pub fn key_belongs_to(certificate: &str, key: &str) -> Result<bool> {
+    let pair = rcgen::KeyPair::from_pem(key).map_err(|e| PkiError::broken("a private key", e))?;
+    let chain = chain(certificate)?;
+    Ok(parse(&chain[0])?.public_key().raw == rcgen::PublicKeyData::subject_public_key_info(&pair))
+}

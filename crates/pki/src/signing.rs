@@ -1,0 +1,131 @@
+//! The key that signs service account tokens, and the keys that check them.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
+use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, pem::PemObject};
+use sha2::{Digest, Sha256};
+use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
+use x509_parser::public_key::PublicKey;
+
+use crate::{PkiError, Result};
+
+/// A private key, ECDSA or RSA, in PKCS #8.
+pub struct SigningKey {
+    /// PEM.
+    pub private: String,
+    pub public: VerifyingKey,
+}
+
+/// The public half, in the form that checking a JWT needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifyingKey {
+    /// PEM (`PUBLIC KEY`).
+    pub pem: String,
+    /// `ES256`, `ES384` or `RS256`.
+    pub algorithm: &'static str,
+    /// The JWT header `kid`: the SHA-256 of the DER form, in unpadded base64url.
+    pub id: String,
+    pub numbers: Numbers,
+}
+
+/// A public key's numbers, big endian: what a JWK holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Numbers {
+    Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
+    Ec { x: Vec<u8>, y: Vec<u8> },
+}
+
+impl SigningKey {
+    pub fn create() -> Result<Self> {
+        Self::load(&KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?.serialize_pem())
+    }
+
+    pub fn load(pem: &str) -> Result<Self> {
+        let pair = KeyPair::from_pem(pem).map_err(|e| PkiError::broken("the service account signing key", e))?;
+        let public = VerifyingKey::from_der(&pair.subject_public_key_info())?;
+        Ok(SigningKey { private: pem.to_owned(), public })
+    }
+}
+
+impl VerifyingKey {
+    /// All keys of a PEM text: public keys, private ones (their public half) and certificates.
+    pub fn load_all(text: &str) -> Result<Vec<Self>> {
+        let mut keys = Vec::new();
+        let broken = |e: &dyn std::fmt::Display| PkiError::broken("a service account key file", e);
+        for der in SubjectPublicKeyInfoDer::pem_slice_iter(text.as_bytes()) {
+            keys.push(Self::from_der(&der.map_err(|e| broken(&e))?)?);
+        }
+        for der in CertificateDer::pem_slice_iter(text.as_bytes()) {
+            let der = der.map_err(|e| broken(&e))?;
+            let (_, certificate) = X509Certificate::from_der(&der).map_err(|e| broken(&e))?;
+            keys.push(Self::from_der(certificate.public_key().raw)?);
+        }
+        if text.contains("-----BEGIN PRIVATE KEY-----") {
+            keys.push(SigningKey::load(text)?.public);
+        }
+        if keys.is_empty() {
+            return Err(broken(&"it holds no key"));
+        }
+        Ok(keys)
+    }
+
+    fn from_der(der: &[u8]) -> Result<Self> {
+        let broken = |e: &dyn std::fmt::Display| PkiError::broken("a service account key", e);
+        let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|e| broken(&e))?;
+        let (algorithm, numbers) = match info.parsed().map_err(|e| broken(&e))? {
+            PublicKey::RSA(key) => {
+                let trim = |n: &[u8]| n.iter().copied().skip_while(|b| *b == 0).collect::<Vec<u8>>();
+                ("RS256", Numbers::Rsa { modulus: trim(key.modulus), exponent: trim(key.exponent) })
+            }
+            // An uncompressed point: 4, x, y.
+            PublicKey::EC(point) => match point.data() {
+                [4, rest @ ..] if rest.len() == 64 || rest.len() == 96 => {
+                    let (x, y) = rest.split_at(rest.len() / 2);
+                    let algorithm = if rest.len() == 64 { "ES256" } else { "ES384" };
+                    (algorithm, Numbers::Ec { x: x.to_vec(), y: y.to_vec() })
+                }
+                _ => return Err(broken(&"its curve is neither P-256 nor P-384")),
+            },
+            _ => return Err(broken(&"it is neither RSA nor ECDSA")),
+        };
+        let base64 = base64::engine::general_purpose::STANDARD.encode(der);
+        let lines: Vec<&str> = base64.as_bytes().chunks(64).filter_map(|c| std::str::from_utf8(c).ok()).collect();
+        let pem = format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", lines.join("\n"));
+        Ok(VerifyingKey { pem, algorithm, id: URL_SAFE_NO_PAD.encode(Sha256::digest(der)), numbers })
+    }
+
+    /// The key as RFC 7517 writes it, for `/openid/v1/jwks`, as JSON members in order.
+    pub fn jwk(&self) -> Vec<(&'static str, String)> {
+        let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let mut jwk = vec![("use", "sig".to_owned())];
+        match &self.numbers {
+            Numbers::Rsa { modulus, exponent } => {
+                jwk.extend([("kty", "RSA".to_owned()), ("n", text(modulus)), ("e", text(exponent))]);
+            }
+            Numbers::Ec { x, y } => {
+                let curve = if self.algorithm == "ES256" { "P-256" } else { "P-384" };
+                jwk.extend([("kty", "EC".to_owned()), ("crv", curve.to_owned()), ("x", text(x)), ("y", text(y))]);
+            }
+        }
+        jwk.extend([("kid", self.id.clone()), ("alg", self.algorithm.to_owned())]);
+        jwk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_private_key_and_the_public_file_name_the_same_key() {
+        let key = SigningKey::create().unwrap();
+        let again = SigningKey::load(&key.private).unwrap();
+        assert_eq!(again.public, key.public);
+        assert_eq!(VerifyingKey::load_all(&key.public.pem).unwrap(), [key.public.clone()]);
+        assert_eq!(VerifyingKey::load_all(&key.private).unwrap(), [key.public.clone()]);
+        assert_eq!(key.public.algorithm, "ES256");
+        assert_eq!(key.public.id.len(), 43);
+        assert!(VerifyingKey::load_all("nothing").is_err());
+    }
+}

@@ -1,0 +1,162 @@
+//! TLS settings: servers that ask for a client certificate, and clients that show one.
+//!
+//! A server accepts any client certificate whose key the client has; whether an authority vouches for it is decided per
+//! request by [`ClientCertificates`], so that a stranger reads 401 and not a broken connection.
+
+use std::sync::{Arc, RwLock};
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
+
+use crate::{Credential, PkiError, Result, inspect};
+
+fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: std::sync::OnceLock<Arc<CryptoProvider>> = std::sync::OnceLock::new();
+    PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider())).clone()
+}
+
+fn roots(authorities: &str) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for certificate in inspect::chain(authorities)? {
+        roots.add(certificate)?;
+    }
+    Ok(roots)
+}
+
+fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|e| PkiError::broken("a private key", e))
+}
+
+/// The certificate a server shows; it can be replaced while the server runs.
+#[derive(Debug)]
+pub struct Serving(RwLock<Arc<CertifiedKey>>);
+
+impl Serving {
+    pub fn new(credential: &Credential) -> Result<Arc<Self>> {
+        Ok(Arc::new(Serving(RwLock::new(certified(credential)?))))
+    }
+
+    /// New connections get the new certificate, open ones stay.
+    pub fn replace(&self, credential: &Credential) -> Result<()> {
+        let key = certified(credential)?;
+        *self.0.write().unwrap_or_else(|broken| broken.into_inner()) = key;
+        Ok(())
+    }
+}
+
+fn certified(credential: &Credential) -> Result<Arc<CertifiedKey>> {
+    let key = provider().key_provider.load_private_key(private_key(&credential.key)?)?;
+    let certified = CertifiedKey::new(inspect::chain(&credential.certificate)?, key);
+    certified.keys_match()?;
+    Ok(Arc::new(certified))
+}
+
+impl ResolvesServerCert for Serving {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(|broken| broken.into_inner()).clone())
+    }
+}
+
+/// A server's settings. `hints` (PEM) are the authorities whose client certificates are welcome; without them no client
+/// certificate is asked for. `alpn` is in order of preference, such as `["h2", "http/1.1"]`.
+pub fn server_config(serving: Arc<Serving>, hints: Option<&str>, alpn: &[&str]) -> Result<ServerConfig> {
+    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let builder = match hints {
+        None => builder.with_no_client_auth(),
+        Some(hints) => builder.with_client_cert_verifier(Arc::new(AnyCertificate {
+            hints: roots(hints)?.subjects(),
+            algorithms: provider().signature_verification_algorithms,
+        })),
+    };
+    let mut config = builder.with_cert_resolver(serving);
+    config.alpn_protocols = alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
+    Ok(config)
+}
+
+/// A client's settings: trusts `authorities` (PEM) and shows `credential`.
+pub fn client_config(authorities: &str, credential: Option<&Credential>, alpn: &[&str]) -> Result<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots(authorities)?);
+    let mut config = match credential {
+        None => builder.with_no_client_auth(),
+        Some(c) => builder.with_client_auth_cert(inspect::chain(&c.certificate)?, private_key(&c.key)?)?,
+    };
+    config.alpn_protocols = alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
+    Ok(config)
+}
+
+/// Checks that the client has the key of its certificate, and nothing else.
+#[derive(Debug)]
+struct AnyCertificate {
+    hints: Vec<DistinguishedName>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for AnyCertificate {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> std::result::Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// Decides whether a client's certificate was issued by one of some authorities, for client use, and is valid now.
+#[derive(Debug, Clone)]
+pub struct ClientCertificates(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertificates {
+    pub fn new(authorities: &str) -> Result<Self> {
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(authorities)?), provider()).build();
+        Ok(ClientCertificates(verifier.map_err(|e| PkiError::broken("the client authorities", e))?))
+    }
+
+    /// `chain` is what the client showed, its own certificate first.
+    pub fn verify(&self, chain: &[CertificateDer<'_>]) -> std::result::Result<inspect::Facts, String> {
+        let (leaf, intermediates) = chain.split_first().ok_or("no certificate")?;
+        let seconds = clock::now().as_second().max(0).unsigned_abs();
+        let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+        self.0.verify_client_cert(leaf, intermediates, now).map_err(|e| e.to_string())?;
+        inspect::facts_der(leaf).map_err(|e| e.to_string())
+    }
+}
