@@ -5,9 +5,12 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::Metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::field::Errors;
+use crate::names::NameRule;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
@@ -33,7 +36,8 @@ pub struct Subresource {
     pub verbs: &'static [&'static str],
 }
 
-/// One column of a Table.
+/// One column of a Table. Build it with [`name`], [`age`], [`col`], [`int`], [`flag`], then `.wide()` where it is only shown
+/// with `-o wide`.
 pub struct Column<T: 'static> {
     pub name: &'static str,
     /// `string`, `integer`, `date`, …
@@ -45,6 +49,69 @@ pub struct Column<T: 'static> {
     /// The cell; `now` is for ages.
     pub cell: fn(&T, now: jiff::Timestamp) -> Value,
 }
+
+impl<T> Column<T> {
+    /// Shown only with `-o wide`.
+    #[must_use]
+    pub const fn wide(mut self) -> Self {
+        self.priority = 1;
+        self
+    }
+
+    #[must_use]
+    pub const fn format(mut self, format: &'static str) -> Self {
+        self.format = format;
+        self
+    }
+}
+
+type Cell<T> = fn(&T, jiff::Timestamp) -> Value;
+
+/// A column of text.
+pub const fn col<T>(name: &'static str, description: &'static str, cell: Cell<T>) -> Column<T> {
+    Column { name, kind: "string", format: "", priority: 0, description, cell }
+}
+
+/// A column of whole numbers.
+pub const fn int<T>(name: &'static str, description: &'static str, cell: Cell<T>) -> Column<T> {
+    Column { name, kind: "integer", format: "", priority: 0, description, cell }
+}
+
+/// A column of `true` and `false`.
+pub const fn flag<T>(name: &'static str, description: &'static str, cell: Cell<T>) -> Column<T> {
+    Column { name, kind: "boolean", format: "", priority: 0, description, cell }
+}
+
+/// The column that nearly every kind begins with.
+pub const fn name<T: Metadata<Ty = ObjectMeta>>() -> Column<T> {
+    let cell: Cell<T> = |object, _| Value::from(object.metadata().name.clone().unwrap_or_default());
+    col("Name", NAME_ABOUT, cell).format("name")
+}
+
+/// Time since creation.
+pub const fn age<T: Metadata<Ty = ObjectMeta>>() -> Column<T> {
+    col("Age", CREATED_ABOUT, |object, now| {
+        Value::from(crate::table::age(object.metadata().creation_timestamp.as_ref(), now))
+    })
+}
+
+/// Creation time itself: the second column of a kind that has no columns of its own.
+pub const fn created<T: Metadata<Ty = ObjectMeta>>() -> Column<T> {
+    let cell: Cell<T> = |object, _| serde_json::to_value(&object.metadata().creation_timestamp).unwrap_or_default();
+    Column { name: "Created At", kind: "date", format: "", priority: 0, description: CREATED_ABOUT, cell }
+}
+
+/// What the API documents about `metadata.name`; clients read it in the Table's header.
+pub const NAME_ABOUT: &str = "Name must be unique within a namespace. Is required when creating resources, although some \
+    resources may allow a client to request the generation of an appropriate name automatically. Name is primarily \
+    intended for creation idempotence and configuration definition. Cannot be updated. More info: \
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+
+/// The same for `metadata.creationTimestamp`.
+pub const CREATED_ABOUT: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. \
+    It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. \
+    It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// A column without its cell, for the Table's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,9 +137,93 @@ pub enum Target {
 /// The verbs of an ordinary resource.
 pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
+/// A field that selectors can name, with the way to its value. A label that is never set gives an empty value.
+#[derive(Debug, Clone, Copy)]
+pub struct FieldLabel {
+    pub label: &'static str,
+    pub value: fn(&Value) -> String,
+}
+
+/// The label of a field whose value is the text, number or flag at that place.
+pub const fn label(label: &'static str, value: fn(&Value) -> String) -> FieldLabel {
+    FieldLabel { label, value }
+}
+
+/// When the server counts `metadata.generation` up.
+#[derive(Debug, Clone, Copy)]
+pub enum Generation {
+    /// The kind has none: a client's value is kept on create, nothing changes it later.
+    None,
+    /// 1 on create; one more whenever this part of the object changes.
+    CountsChangesOf(&'static str),
+    /// 1 on create; one more whenever the function says that something counted changed.
+    Counts(fn(new: &Value, old: &Value) -> bool),
+}
+
+/// The declaration of a built-in kind. Group, version, kind, plural and scope are those of the type `T`.
+pub struct Kind<T: 'static> {
+    pub short: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub verbs: &'static [&'static str],
+    /// Has a status subresource: writes of the object leave `status` alone.
+    pub status: bool,
+    pub scale: Option<Scale>,
+    pub subresources: &'static [Subresource],
+    /// `(group, version)` it is stored as, when that is not its own.
+    pub storage: Option<(&'static str, &'static str)>,
+    /// The folder under `/registry/`, when that is not the plural.
+    pub storage_prefix: Option<&'static str>,
+    pub name: NameRule,
+    pub generation: Generation,
+    pub default: Option<fn(&mut T)>,
+    pub validate: Option<fn(&T) -> Errors>,
+    /// What a change may not do; the new object alone is checked by `validate`.
+    pub validate_update: Option<fn(new: &T, old: &T, target: Target) -> Errors>,
+    /// What the kind's strategy does to a new object after the general steps.
+    pub prepare_create: Option<fn(&mut Value)>,
+    pub prepare_update: Option<fn(new: &mut Value, old: &Value, target: Target)>,
+    pub warnings: Option<fn(new: &T, old: Option<&T>) -> Vec<String>>,
+    pub columns: &'static [Column<T>],
+    pub field_labels: &'static [FieldLabel],
+    /// What a client reads about a label that is not among them, with `LABEL` for the label.
+    pub unknown_label: Option<&'static str>,
+    pub grace_seconds: Option<fn(&Value, Option<i64>) -> Option<i64>>,
+    /// From this version to the stored one and back, where they differ.
+    pub to_storage: Option<fn(&mut Value)>,
+    pub from_storage: Option<fn(&mut Value)>,
+}
+
+impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
+    /// An ordinary kind: all verbs, no subresources, names are DNS subdomains, columns are name and creation time.
+    pub const BASE: Kind<T> = Kind {
+        short: &[],
+        categories: &[],
+        verbs: ALL_VERBS,
+        status: false,
+        scale: None,
+        subresources: &[],
+        storage: None,
+        storage_prefix: None,
+        name: NameRule::Subdomain,
+        generation: Generation::None,
+        default: None,
+        validate: None,
+        validate_update: None,
+        prepare_create: None,
+        prepare_update: None,
+        warnings: None,
+        columns: &[name(), created()],
+        field_labels: &[],
+        unknown_label: None,
+        grace_seconds: None,
+        to_storage: None,
+        from_storage: None,
+    };
+}
+
 /// What a kind does with its objects, type erased. All functions are pure.
 pub trait Behaviour: Send + Sync {
-    /// Fills in defaults.
+    /// Fills in defaults. An object that does not decode stays as it is: `validate` says why.
     fn default(&self, object: &mut Value);
     /// Checks a new object.
     fn validate(&self, object: &Value) -> Errors;
@@ -91,6 +242,10 @@ pub trait Behaviour: Send + Sync {
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)>;
     /// The grace period that a delete gets: `None` deletes at once. `requested` is from the delete options.
     fn grace_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64>;
+    /// Turns an object of this version into the stored version, in place; nothing to do for most kinds.
+    fn to_storage(&self, _object: &mut Value) {}
+    /// Turns a stored object into this version, in place.
+    fn from_storage(&self, _object: &mut Value) {}
 }
 
 /// One kind in one version as the server sees it.
@@ -117,6 +272,8 @@ pub struct Definition {
     pub storage_prefix: String,
     /// Field labels a field selector may name, besides `metadata.name` and `metadata.namespace`.
     pub field_labels: Vec<String>,
+    /// What a client reads about a field label that is not selectable, with `LABEL` for the label.
+    pub unknown_label: String,
     pub behaviour: Arc<dyn Behaviour>,
 }
 
@@ -128,5 +285,16 @@ impl Definition {
 
     pub fn namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
+    }
+
+    /// Whether a field selector may name this label; the error is the message for the client.
+    pub fn check_field_label(&self, label: &str) -> Result<(), String> {
+        let known = match label {
+            "metadata.name" => true,
+            // Kinds without labels of their own take both, also those that have no namespace.
+            "metadata.namespace" => self.namespaced() || self.field_labels.is_empty(),
+            other => self.field_labels.iter().any(|l| l == other),
+        };
+        if known { Ok(()) } else { Err(self.unknown_label.replace("LABEL", label)) }
     }
 }

@@ -3,8 +3,21 @@
 
 pub mod field;
 pub mod kind;
+pub mod kinds;
 pub mod meta;
+pub mod names;
+pub mod node_affinity;
+pub mod object_meta;
+pub mod pod;
+pub mod quantity;
+pub mod registry;
+pub mod selector;
 pub mod status;
+pub mod table;
+pub mod taint;
+
+mod erase;
+mod selector_text;
 
 pub use k8s_openapi;
 pub use serde_json::Value;

@@ -1,0 +1,264 @@
+//! From a typed [`Kind<T>`] to the [`Definition`] that the server works with: decodes a `Value` where a rule needs the type,
+//! and leaves it alone where it does not.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, Metadata, NamespaceResourceScope, SubResourceScope};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::field::{Errors, FieldError, Path};
+use crate::kind::{Behaviour, ColumnHeader, Definition, Generation, Kind, Scope, Target};
+use crate::meta;
+use crate::object_meta;
+
+/// The scope that a `k8s-openapi` type carries in its type.
+pub trait Scoped {
+    const SCOPE: Scope;
+}
+
+impl Scoped for NamespaceResourceScope {
+    const SCOPE: Scope = Scope::Namespaced;
+}
+
+impl Scoped for ClusterResourceScope {
+    const SCOPE: Scope = Scope::Cluster;
+}
+
+/// Objects of subresources live where their parent lives; all that exist have namespaced parents.
+impl Scoped for SubResourceScope {
+    const SCOPE: Scope = Scope::Namespaced;
+}
+
+/// All that a built-in kind's type offers.
+pub trait Object:
+    Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + JsonSchema + Send + Sync + 'static
+{
+}
+
+impl<T: Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + JsonSchema + Send + Sync + 'static> Object for T {}
+
+fn owned(list: &[&str]) -> Vec<String> {
+    list.iter().map(|s| (*s).to_owned()).collect()
+}
+
+impl<T: Object> Kind<T>
+where
+    T::Scope: Scoped,
+{
+    /// The definition under the type's own names. `singular` is the kind in lower case, which holds for all built-in kinds.
+    pub fn define(self) -> Definition {
+        let singular = T::KIND.to_ascii_lowercase();
+        let (group, version) = self.storage.unwrap_or((T::GROUP, T::VERSION));
+        let unknown = self.unknown_label.unwrap_or(if self.field_labels.is_empty() {
+            "\"LABEL\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        } else {
+            "field label not supported: LABEL"
+        });
+        Definition {
+            group: T::GROUP.to_owned(),
+            version: T::VERSION.to_owned(),
+            kind: T::KIND.to_owned(),
+            list_kind: format!("{}List", T::KIND),
+            plural: T::URL_PATH_SEGMENT.to_owned(),
+            singular,
+            short_names: owned(self.short),
+            categories: owned(self.categories),
+            scope: T::Scope::SCOPE,
+            verbs: owned(self.verbs),
+            status: self.status,
+            scale: self.scale,
+            subresources: self.subresources.to_vec(),
+            schema: T::schema_name().into_owned(),
+            storage: (group.to_owned(), version.to_owned()),
+            storage_prefix: self.storage_prefix.unwrap_or(T::URL_PATH_SEGMENT).to_owned(),
+            field_labels: self.field_labels.iter().map(|l| l.label.to_owned()).collect(),
+            unknown_label: unknown.to_owned(),
+            behaviour: Arc::new(Erased { kind: self, object: PhantomData }),
+        }
+    }
+}
+
+struct Erased<T: 'static> {
+    kind: Kind<T>,
+    object: PhantomData<fn() -> T>,
+}
+
+fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
+    T::deserialize(object).map_err(|e| FieldError {
+        path: Path::default(),
+        cause: crate::field::Cause::TypeInvalid,
+        detail: e.to_string(),
+    })
+}
+
+impl<T: Object> Erased<T>
+where
+    T::Scope: Scoped,
+{
+    fn generation_counts(&self, new: &Value, old: &Value) -> bool {
+        match self.kind.generation {
+            Generation::None => false,
+            Generation::CountsChangesOf(field) => new.get(field) != old.get(field),
+            Generation::Counts(changed) => changed(new, old),
+        }
+    }
+}
+
+/// What the old object has and the new one may leave out or may not set.
+fn keep_server_metadata(new: &mut Value, old: &Value) {
+    let old = old.get("metadata").and_then(Value::as_object);
+    let Some(metadata) = meta::metadata_mut(new) else { return };
+    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let absent = metadata.get(field).is_none_or(|v| v.is_null() || v.as_str() == Some(""));
+        if let (true, Some(value)) = (absent, old.and_then(|o| o.get(field))) {
+            metadata.insert(field.to_owned(), value.clone());
+        }
+    }
+    put(metadata, "generation", old.and_then(|o| o.get("generation")));
+}
+
+/// Sets or removes one field.
+fn put(map: &mut Map<String, Value>, field: &str, value: Option<&Value>) {
+    match value {
+        Some(value) => map.insert(field.to_owned(), value.clone()),
+        None => map.remove(field),
+    };
+}
+
+/// Takes everything from the old object but `status` and the metadata a status writer may change.
+fn only_status(new: &mut Value, old: &Value) {
+    let Some(map) = new.as_object_mut() else { return };
+    let status = map.remove("status");
+    let metadata = map.remove("metadata");
+    map.clear();
+    for (field, value) in old.as_object().into_iter().flatten().filter(|(f, _)| *f != "status" && *f != "metadata") {
+        map.insert(field.clone(), value.clone());
+    }
+    if let Some(metadata) = metadata {
+        map.insert("metadata".to_owned(), metadata);
+    }
+    if let Some(status) = status {
+        map.insert("status".to_owned(), status);
+    }
+}
+
+impl<T: Object> Behaviour for Erased<T>
+where
+    T::Scope: Scoped,
+{
+    fn default(&self, object: &mut Value) {
+        if let (Some(default), Ok(mut typed)) = (self.kind.default, T::deserialize(&*object)) {
+            default(&mut typed);
+            if let Ok(value) = serde_json::to_value(typed) {
+                *object = value;
+            }
+        }
+    }
+
+    fn validate(&self, object: &Value) -> Errors {
+        let typed: T = match decode(object) {
+            Ok(typed) => typed,
+            Err(error) => return vec![error],
+        };
+        let mut errors = object_meta::validate(typed.metadata(), T::Scope::SCOPE, self.kind.name);
+        errors.extend(self.kind.validate.map(|check| check(&typed)).unwrap_or_default());
+        errors
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, target: Target) -> Errors {
+        let (new, old): (T, T) = match (decode(new), decode(old)) {
+            (Ok(new), Ok(old)) => (new, old),
+            (Err(error), _) | (_, Err(error)) => return vec![error],
+        };
+        let mut errors = object_meta::validate_update(new.metadata(), old.metadata());
+        // A status write carries the stored spec, which was checked when it was written.
+        if target != Target::Status {
+            errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
+        }
+        errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default());
+        errors
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        if !matches!(self.kind.generation, Generation::None)
+            && let Some(metadata) = meta::metadata_mut(object)
+        {
+            metadata.insert("generation".to_owned(), Value::from(1));
+        }
+        if let Some(map) = object.as_object_mut().filter(|_| self.kind.status) {
+            map.insert("status".to_owned(), Value::Object(Map::new()));
+        }
+        if let Some(prepare) = self.kind.prepare_create {
+            prepare(object);
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, target: Target) {
+        keep_server_metadata(new, old);
+        match target {
+            Target::Status => only_status(new, old),
+            Target::Object | Target::Other(_) if self.kind.status => {
+                if let Some(map) = new.as_object_mut() {
+                    put(map, "status", old.get("status"));
+                }
+            }
+            _ => {}
+        }
+        if let Some(prepare) = self.kind.prepare_update {
+            prepare(new, old, target);
+        }
+        if target != Target::Status && self.generation_counts(new, old) {
+            let next = meta::generation(old) + 1;
+            if let Some(metadata) = meta::metadata_mut(new) {
+                metadata.insert("generation".to_owned(), Value::from(next));
+            }
+        }
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let Some(warnings) = self.kind.warnings else { return Vec::new() };
+        let old = old.and_then(|old| T::deserialize(old).ok());
+        T::deserialize(new).map(|new| warnings(&new, old.as_ref())).unwrap_or_default()
+    }
+
+    fn columns(&self) -> Vec<ColumnHeader> {
+        let header = |c: &crate::kind::Column<T>| ColumnHeader {
+            name: c.name.to_owned(),
+            kind: c.kind.to_owned(),
+            format: c.format.to_owned(),
+            priority: c.priority,
+            description: c.description.to_owned(),
+        };
+        self.kind.columns.iter().map(header).collect()
+    }
+
+    fn row(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
+        let Ok(typed) = T::deserialize(object) else { return vec![Value::Null; self.kind.columns.len()] };
+        self.kind.columns.iter().map(|c| (c.cell)(&typed, now)).collect()
+    }
+
+    fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {
+        self.kind.field_labels.iter().map(|l| (l.label, (l.value)(object))).collect()
+    }
+
+    fn grace_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
+        self.kind.grace_seconds.and_then(|grace| grace(object, requested))
+    }
+
+    fn to_storage(&self, object: &mut Value) {
+        if let Some(convert) = self.kind.to_storage {
+            convert(object);
+        }
+    }
+
+    fn from_storage(&self, object: &mut Value) {
+        if let Some(convert) = self.kind.from_storage {
+            convert(object);
+        }
+    }
+}
