@@ -9,7 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{future::BoxFuture, stream::BoxStream};
 
-/// The store's counter. The first commit of an empty store gets revision 1 or, on etcd, 2.
+pub mod embedded;
+
+/// The store's counter. An empty store is at revision 1 (as an empty etcd is), its first commit gets revision 2.
 pub type Revision = u64;
 
 /// One key with its value as of some revision. Cheap to clone: key and value are shared.
@@ -117,13 +119,15 @@ pub enum StoreError {
     Compacted { requested: Revision, oldest: Revision },
     #[error("revision {requested} is in the future, the newest is {newest}")]
     Future { requested: Revision, newest: Revision },
+    #[error("the value has {bytes} bytes, the store takes at most {limit}")]
+    TooLarge { bytes: usize, limit: usize },
     #[error("the store takes no writes: {0}")]
     ReadOnly(String),
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
 }
 
-pub type Result<T> = std::result::Result<T, StoreError>;
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// A watch: batches in order without gaps, or an error (`Compacted`, or `Unavailable` for a watcher that was cut off
 /// because it did not keep up) after which the stream ends.
@@ -136,11 +140,16 @@ pub trait Store: Send + Sync + 'static {
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>>;
     /// Commits durably: when this returns `Ok`, the change survives a power cut. For a `Delete` the entry returned is the
     /// one that was removed (with `modified` set to the revision of the deletion), for a `Put` the one written.
+    /// A `Delete` of a key that does not exist is a `Conflict` without a current entry, whatever it expects.
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>>;
     /// All changes of keys with the prefix that have a revision greater than `after`. `None` starts behind the newest.
     fn watch<'a>(&'a self, prefix: &'a str, after: Option<Revision>) -> BoxFuture<'a, Result<Watch>>;
     /// Forgets the history before `revision`; later reads and watches from before it get `Compacted`.
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>>;
+    /// Asks every open watch for a progress mark at the newest revision, soon and in order behind its events. Watches
+    /// get marks only this way (a mark for every commit would wake every watcher): who waits until a watch has reached
+    /// a revision, or wants to move an idle watch past the next compaction, calls this.
+    fn request_progress(&self) -> BoxFuture<'_, Result<()>>;
     /// The newest committed revision.
     fn revision(&self) -> BoxFuture<'_, Result<Revision>>;
 }

@@ -1,0 +1,316 @@
+//! The files of a store behind one small trait: the real folder, and a folder in memory that can run full, lose power
+//! and flip bits, for tests and for the simulation.
+
+use std::{
+    collections::BTreeMap,
+    fs::{File, OpenOptions, TryLockError},
+    io::{self, Read, Write},
+    os::unix::fs::FileExt,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+
+/// One flat folder. Only `sync_folder` makes creations, renames and removals durable.
+pub trait Disk: Send + Sync + 'static {
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// Creates the file, or empties it.
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+    /// Opens an existing file to append to it.
+    fn append(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+    /// The file's length and its content from the beginning.
+    fn read(&self, name: &str) -> io::Result<(u64, Box<dyn Read + Send>)>;
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    fn remove(&self, name: &str) -> io::Result<()>;
+    fn sync_folder(&self) -> io::Result<()>;
+    /// Takes the folder for this process, until the guard is dropped.
+    fn lock(&self) -> Result<Box<dyn Send + Sync>, LockError>;
+    /// What errors call this folder.
+    fn name(&self) -> String;
+}
+
+/// A file that is written at its end.
+pub trait DiskFile: Send {
+    fn len(&self) -> u64;
+    /// Writes all bytes at the end, or fails; then any part of them may be there.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Cuts the file to `len` bytes.
+    fn truncate(&mut self, len: u64) -> io::Result<()>;
+    /// Makes content and length durable.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+#[derive(Debug)]
+pub enum LockError {
+    /// Another process has it; its id where it is known.
+    Held(Option<u32>),
+    Io(io::Error),
+}
+
+const LOCK: &str = "lock";
+
+/// A folder of the file system.
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Creates the folder (for its owner alone) when it is missing.
+    pub fn create(path: impl Into<PathBuf>) -> io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt;
+        let path = path.into();
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        Ok(Folder { path })
+    }
+
+    /// A folder that is there already.
+    pub fn existing(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        if !std::fs::metadata(&path)?.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a folder"));
+        }
+        Ok(Folder { path })
+    }
+}
+
+impl Disk for Folder {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let names = std::fs::read_dir(&self.path)?.map(|e| Ok(e?.file_name().to_string_lossy().into_owned()));
+        names.collect()
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(self.path.join(name))?;
+        Ok(Box::new(RealFile { file, len: 0 }))
+    }
+
+    fn append(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let file = OpenOptions::new().write(true).open(self.path.join(name))?;
+        let len = file.metadata()?.len();
+        Ok(Box::new(RealFile { file, len }))
+    }
+
+    fn read(&self, name: &str) -> io::Result<(u64, Box<dyn Read + Send>)> {
+        let file = File::open(self.path.join(name))?;
+        let len = file.metadata()?.len();
+        Ok((len, Box::new(io::BufReader::with_capacity(1 << 16, file))))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path.join(name))
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    fn lock(&self) -> Result<Box<dyn Send + Sync>, LockError> {
+        let path = self.path.join(LOCK);
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = open.map_err(LockError::Io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let holder = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+                return Err(LockError::Held(holder));
+            }
+            Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
+        }
+        // The process id is for the message of whoever comes second. On a full disk it may be missing; the lock holds.
+        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        Ok(Box::new(file))
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+struct RealFile {
+    file: File,
+    len: u64,
+}
+
+impl DiskFile for RealFile {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.len)?;
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)?;
+        self.len = len;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+/// A folder in memory. Clones are the same folder, so a test can open a store again on what the last one left.
+#[derive(Clone, Default)]
+pub struct Memory {
+    state: Arc<Mutex<MemoryState>>,
+}
+
+#[derive(Default)]
+struct MemoryState {
+    files: BTreeMap<String, Arc<Mutex<Content>>>,
+    /// The names as of the last `sync_folder`.
+    durable: BTreeMap<String, Arc<Mutex<Content>>>,
+    /// Bytes that fit in all files together.
+    capacity: Option<usize>,
+    sync_fails: bool,
+    locked: bool,
+}
+
+#[derive(Default)]
+struct Content {
+    bytes: Vec<u8>,
+    synced: usize,
+}
+
+impl Memory {
+    /// From now on the files hold at most so many bytes together.
+    pub fn set_capacity(&self, bytes: Option<usize>) {
+        self.state.lock().capacity = bytes;
+    }
+
+    /// From now on `sync` fails with an I/O error.
+    pub fn fail_syncs(&self, fail: bool) {
+        self.state.lock().sync_fails = fail;
+    }
+
+    /// Bytes in all files.
+    pub fn used(&self) -> usize {
+        self.state.lock().files.values().map(|f| f.lock().bytes.len()).sum()
+    }
+
+    /// A power cut: unsynced names are gone, of each file's unsynced tail `keep(length)` bytes stay.
+    /// The folder is free to be locked again.
+    pub fn lose_power(&self, mut keep: impl FnMut(usize) -> usize) {
+        let mut state = self.state.lock();
+        state.files = state.durable.clone();
+        state.locked = false;
+        for file in state.files.values() {
+            let mut file = file.lock();
+            let unsynced = file.bytes.len().saturating_sub(file.synced);
+            let stays = file.synced.min(file.bytes.len()) + keep(unsynced).min(unsynced);
+            file.bytes.truncate(stays);
+            file.synced = stays;
+        }
+    }
+
+    /// Changes a file's bytes behind the store's back.
+    pub fn tamper(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let file = self.state.lock().files.get(name).cloned().expect("the test names an existing file");
+        change(&mut file.lock().bytes);
+    }
+
+    fn file(&self, name: &str) -> io::Result<Arc<Mutex<Content>>> {
+        self.state.lock().files.get(name).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Disk for Memory {
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.state.lock().files.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let content = Arc::new(Mutex::new(Content::default()));
+        self.state.lock().files.insert(name.to_owned(), content.clone());
+        Ok(Box::new(MemoryFile { disk: self.clone(), content }))
+    }
+
+    fn append(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(MemoryFile { disk: self.clone(), content: self.file(name)? }))
+    }
+
+    fn read(&self, name: &str) -> io::Result<(u64, Box<dyn Read + Send>)> {
+        let bytes = self.file(name)?.lock().bytes.clone();
+        Ok((bytes.len() as u64, Box::new(io::Cursor::new(bytes))))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let file = state.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        state.files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.state.lock().files.remove(name).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.durable = state.files.clone();
+        Ok(())
+    }
+
+    fn lock(&self) -> Result<Box<dyn Send + Sync>, LockError> {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.locked, true) {
+            return Err(LockError::Held(Some(std::process::id())));
+        }
+        Ok(Box::new(MemoryLock(self.clone())))
+    }
+
+    fn name(&self) -> String {
+        "memory".to_owned()
+    }
+}
+
+struct MemoryLock(Memory);
+
+impl Drop for MemoryLock {
+    fn drop(&mut self) {
+        self.0.state.lock().locked = false;
+    }
+}
+
+struct MemoryFile {
+    disk: Memory,
+    content: Arc<Mutex<Content>>,
+}
+
+impl DiskFile for MemoryFile {
+    fn len(&self) -> u64 {
+        self.content.lock().bytes.len() as u64
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let used = self.disk.used();
+        let room = self.disk.state.lock().capacity.map_or(usize::MAX, |c| c.saturating_sub(used));
+        let fits = bytes.len().min(room);
+        self.content.lock().bytes.extend_from_slice(&bytes[..fits]);
+        if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.content.lock().bytes.truncate(usize::try_from(len).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.disk.state.lock().sync_fails {
+            return Err(io::Error::other("injected"));
+        }
+        let mut content = self.content.lock();
+        content.synced = content.bytes.len();
+        Ok(())
+    }
+}

@@ -1,0 +1,359 @@
+//! The format on disk. A file is a header and a sequence of frames; a frame is what one write and one sync made
+//! durable, under one checksum; a frame's payload is a sequence of records. All numbers are little-endian.
+//!
+//! A frame is only written after the one before it is durable. So a damaged frame can be the trace of an interrupted
+//! write only where nothing follows it; anywhere else it is damage to acknowledged data ([`judge`]).
+
+use std::{
+    io::{self, Read},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+use crate::{Entry, Revision};
+
+/// The version that this code writes, and the newest that it reads.
+pub const FORMAT: u32 = 1;
+
+const MAGIC: &[u8; 8] = b"skiffsto";
+pub(super) const FILE_HEADER: usize = 28;
+const FRAME_MAGIC: u32 = 0x464b_5331;
+pub(super) const FRAME_HEADER: usize = 28;
+/// No frame is larger; a header that says so is damaged.
+const MAX_PAYLOAD: usize = 256 << 20;
+const RECORD_HEADER: usize = 33;
+const SECTOR: u64 = 512;
+
+/// What a file is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Log = 1,
+    Snapshot = 2,
+}
+
+/// One thing that a frame says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Record {
+    Put {
+        entry: Entry,
+        expires_ms: u64,
+    },
+    Delete {
+        key: Arc<str>,
+        revision: Revision,
+    },
+    Compact {
+        revision: Revision,
+    },
+    /// The end of a snapshot, with the number of entries before it.
+    End {
+        entries: u64,
+    },
+}
+
+pub(super) fn file_header(role: Role, base: Revision) -> Vec<u8> {
+    let mut out = Vec::with_capacity(FILE_HEADER);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&FORMAT.to_le_bytes());
+    out.extend_from_slice(&(role as u32).to_le_bytes());
+    out.extend_from_slice(&base.to_le_bytes());
+    let sum = crc32c::crc32c(&out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum HeaderFault {
+    /// The creation of the file was interrupted.
+    Torn,
+    Newer(u32),
+    Damaged,
+}
+
+/// Checks a file's header; gives its base revision.
+pub(super) fn parse_file_header(bytes: &[u8], role: Role) -> Result<Revision, HeaderFault> {
+    if bytes.len() < FILE_HEADER || bytes.iter().all(|b| *b == 0) {
+        return Err(HeaderFault::Torn);
+    }
+    if &bytes[..8] != MAGIC {
+        return Err(HeaderFault::Damaged);
+    }
+    // The version comes before the checksum: a newer format may have a longer header.
+    let version = u32_at(bytes, 8);
+    if version > FORMAT && version < 1 << 16 {
+        return Err(HeaderFault::Newer(version));
+    }
+    if crc32c::crc32c(&bytes[..24]) != u32_at(bytes, 24) || u32_at(bytes, 12) != role as u32 {
+        return Err(HeaderFault::Damaged);
+    }
+    Ok(u64_at(bytes, 16))
+}
+
+/// Builds one frame in a reused buffer.
+#[derive(Default)]
+pub(super) struct FrameBuilder {
+    buffer: Vec<u8>,
+    records: u32,
+}
+
+impl FrameBuilder {
+    pub fn clear(&mut self) {
+        self.buffer.clear();
+        self.buffer.resize(FRAME_HEADER, 0);
+        self.records = 0;
+        // One huge batch must not hold its memory for good.
+        self.buffer.shrink_to(1 << 20);
+    }
+
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    pub fn put(&mut self, entry: &Entry, expires_ms: u64) {
+        self.record(1, &entry.key, &entry.value, [entry.created, entry.modified, expires_ms]);
+    }
+
+    pub fn delete(&mut self, key: &str, revision: Revision) {
+        self.record(2, key, &[], [0, revision, 0]);
+    }
+
+    pub fn compact(&mut self, revision: Revision) {
+        self.record(3, "", &[], [0, revision, 0]);
+    }
+
+    pub fn end(&mut self, entries: u64) {
+        self.record(4, "", &[], [0, entries, 0]);
+    }
+
+    fn record(&mut self, tag: u8, key: &str, value: &[u8], numbers: [u64; 3]) {
+        self.buffer.push(tag);
+        self.buffer.extend_from_slice(&(key.len() as u32).to_le_bytes());
+        self.buffer.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        for number in numbers {
+            self.buffer.extend_from_slice(&number.to_le_bytes());
+        }
+        self.buffer.extend_from_slice(key.as_bytes());
+        self.buffer.extend_from_slice(value);
+        self.records += 1;
+    }
+
+    /// Completes the frame. `before` is the revision that the file has reached before it.
+    pub fn finish(&mut self, before: Revision) -> &[u8] {
+        let payload = &self.buffer[FRAME_HEADER..];
+        let (length, sum) = (payload.len() as u32, crc32c::crc32c(payload));
+        let header = &mut self.buffer[..FRAME_HEADER];
+        header[..4].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
+        header[4..8].copy_from_slice(&length.to_le_bytes());
+        header[8..16].copy_from_slice(&before.to_le_bytes());
+        header[16..20].copy_from_slice(&self.records.to_le_bytes());
+        header[20..24].copy_from_slice(&sum.to_le_bytes());
+        let header_sum = crc32c::crc32c(&header[..24]);
+        header[24..28].copy_from_slice(&header_sum.to_le_bytes());
+        &self.buffer
+    }
+}
+
+/// A frame as it was read.
+pub(super) struct Frame {
+    pub before: Revision,
+    pub records: Vec<Record>,
+}
+
+/// What stands at a place in a file.
+pub(super) enum Read1 {
+    Frame(Frame),
+    End,
+    /// The write of the last frame was interrupted.
+    Torn,
+    Damaged,
+}
+
+/// Reads frames one after the other, with memory for one.
+pub(super) struct FrameReader {
+    source: Box<dyn Read + Send>,
+    /// Where the next frame begins.
+    pub offset: u64,
+}
+
+impl FrameReader {
+    /// `source` stands behind the file's header.
+    pub fn new(source: Box<dyn Read + Send>) -> Self {
+        FrameReader { source, offset: FILE_HEADER as u64 }
+    }
+
+    pub fn next(&mut self) -> io::Result<Read1> {
+        let mut bytes = Vec::new();
+        read_up_to(&mut self.source, &mut bytes, FRAME_HEADER)?;
+        if bytes.is_empty() {
+            return Ok(Read1::End);
+        }
+        let Some(header) = parse_header(&bytes) else { return self.judge(bytes) };
+        read_up_to(&mut self.source, &mut bytes, header.length)?;
+        let payload = &bytes[FRAME_HEADER..];
+        if payload.len() < header.length || crc32c::crc32c(payload) != header.sum {
+            return self.judge(bytes);
+        }
+        match parse_records(payload, header.records) {
+            Some(records) => {
+                self.offset += bytes.len() as u64;
+                Ok(Read1::Frame(Frame { before: header.before, records }))
+            }
+            None => Ok(Read1::Damaged),
+        }
+    }
+
+    fn judge(&mut self, mut rest: Vec<u8>) -> io::Result<Read1> {
+        self.source.read_to_end(&mut rest)?;
+        Ok(if is_torn(&rest, self.offset) { Read1::Torn } else { Read1::Damaged })
+    }
+}
+
+pub(super) fn read_up_to(source: &mut (impl Read + ?Sized), out: &mut Vec<u8>, count: usize) -> io::Result<()> {
+    source.take(count as u64).read_to_end(out).map(drop)
+}
+
+struct FrameHeader {
+    length: usize,
+    before: Revision,
+    records: u32,
+    sum: u32,
+}
+
+fn parse_header(bytes: &[u8]) -> Option<FrameHeader> {
+    let good = bytes.len() >= FRAME_HEADER
+        && u32_at(bytes, 0) == FRAME_MAGIC
+        && crc32c::crc32c(&bytes[..24]) == u32_at(bytes, 24)
+        && u32_at(bytes, 4) as usize <= MAX_PAYLOAD;
+    good.then(|| FrameHeader {
+        length: u32_at(bytes, 4) as usize,
+        before: u64_at(bytes, 8),
+        records: u32_at(bytes, 16),
+        sum: u32_at(bytes, 20),
+    })
+}
+
+fn parse_records(mut payload: &[u8], count: u32) -> Option<Vec<Record>> {
+    let mut records = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let header = payload.get(..RECORD_HEADER)?;
+        let (key_len, value_len) = (u32_at(header, 1) as usize, u32_at(header, 5) as usize);
+        let (created, modified, expires_ms) = (u64_at(header, 9), u64_at(header, 17), u64_at(header, 25));
+        let body = payload.get(RECORD_HEADER..RECORD_HEADER.checked_add(key_len)?.checked_add(value_len)?)?;
+        let key: Arc<str> = std::str::from_utf8(&body[..key_len]).ok()?.into();
+        records.push(match header[0] {
+            1 => {
+                let value = Bytes::copy_from_slice(&body[key_len..]);
+                Record::Put { entry: Entry { key, value, created, modified }, expires_ms }
+            }
+            2 => Record::Delete { key, revision: modified },
+            3 => Record::Compact { revision: modified },
+            4 => Record::End { entries: modified },
+            _ => return None,
+        });
+        payload = &payload[RECORD_HEADER + key_len + value_len..];
+    }
+    payload.is_empty().then_some(records)
+}
+
+/// Whether the damaged `rest` of a file, which begins at `offset`, is what an interrupted write leaves: less than a
+/// frame, or a last frame with sectors that never reached the disk and read as zeros. Everything else was once whole.
+fn is_torn(rest: &[u8], offset: u64) -> bool {
+    if rest.len() < FRAME_HEADER || rest.iter().all(|b| *b == 0) {
+        return true;
+    }
+    match parse_header(rest) {
+        Some(header) => {
+            let end = FRAME_HEADER + header.length;
+            rest.len() < end || (rest.len() == end && has_zero_sector(rest, offset))
+        }
+        None => {
+            let follows = (1..rest.len().saturating_sub(FRAME_HEADER)).any(|at| parse_header(&rest[at..]).is_some());
+            !follows && has_zero_sector(rest, offset)
+        }
+    }
+}
+
+/// Whether a sector's share of these bytes is all zeros. Values are text and numbers are short, so 32 zero bytes in a
+/// row are nothing that the store wrote.
+fn has_zero_sector(bytes: &[u8], offset: u64) -> bool {
+    let first = ((SECTOR - offset % SECTOR) % SECTOR) as usize;
+    let (head, tail) = bytes.split_at(first.min(bytes.len()));
+    let zero = |piece: &[u8]| piece.len() >= 32 && piece.iter().all(|b| *b == 0);
+    zero(head) || tail.chunks(SECTOR as usize).any(zero)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(before: Revision, value: &str) -> Vec<u8> {
+        let mut builder = FrameBuilder::default();
+        builder.clear();
+        let value = Bytes::copy_from_slice(value.as_bytes());
+        builder.put(&Entry { key: "/k".into(), value, created: before + 1, modified: before + 1 }, 0);
+        builder.finish(before).to_vec()
+    }
+
+    fn read_all(bytes: Vec<u8>) -> (usize, &'static str) {
+        let mut reader = FrameReader::new(Box::new(io::Cursor::new(bytes)));
+        let mut frames = 0;
+        loop {
+            match reader.next().unwrap() {
+                Read1::Frame(_) => frames += 1,
+                Read1::End => return (frames, "end"),
+                Read1::Torn => return (frames, "torn"),
+                Read1::Damaged => return (frames, "damaged"),
+            }
+        }
+    }
+
+    /// Every cut of the file inside its last frame is a torn tail, every flipped bit anywhere is damage.
+    #[test]
+    fn a_cut_is_torn_and_a_flipped_bit_is_damage() {
+        let (one, two) = (frame(1, &"a".repeat(700)), frame(2, "b"));
+        let whole = [one.clone(), two].concat();
+        assert_eq!(read_all(whole.clone()), (2, "end"));
+        for cut in one.len() + 1..whole.len() {
+            assert_eq!(read_all(whole[..cut].to_vec()), (1, "torn"), "cut at {cut}");
+        }
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let (frames, end) = read_all(flipped);
+            // A length that grew looks like a frame that is not all there; its header's checksum says otherwise.
+            assert_eq!((frames, end), (usize::from(bit / 8 >= one.len()), "damaged"), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn sectors_that_never_reached_the_disk_are_torn_only_at_the_end() {
+        let mut last = frame(1, &"a".repeat(2000));
+        last[600..1700].fill(0);
+        assert_eq!(read_all(last.clone()), (0, "torn"));
+        assert_eq!(read_all([last, frame(2, "b")].concat()), (0, "damaged"));
+    }
+
+    #[test]
+    fn file_headers() {
+        let header = file_header(Role::Log, 7);
+        assert_eq!(parse_file_header(&header, Role::Log), Ok(7));
+        assert_eq!(parse_file_header(&header, Role::Snapshot), Err(HeaderFault::Damaged));
+        assert_eq!(parse_file_header(&header[..20], Role::Log), Err(HeaderFault::Torn));
+        let mut newer = header;
+        newer[8] = 2;
+        assert_eq!(parse_file_header(&newer, Role::Log), Err(HeaderFault::Newer(2)));
+    }
+}

@@ -1,0 +1,323 @@
+//! The embedded store: an append-only log, snapshots and an index in memory, in one folder.
+//!
+//! Commits queue for one writer thread, which makes all that wait durable with one write and one `fdatasync`
+//! ([`writer`]), then applies them to the index ([`index`]), wakes the watchers ([`watch`]) and answers. Reads take
+//! the index's read lock and nothing else. In the background a snapshot replaces the log when that has grown as
+//! large as the data. A full disk refuses writes until there is room; a log that can neither be written nor put back
+//! stops the process.
+
+pub mod disk;
+mod expiry;
+mod frame;
+mod index;
+mod recovery;
+mod snapshot;
+mod watch;
+mod writer;
+
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock, atomic::AtomicBool},
+};
+
+use futures::future::BoxFuture;
+pub use index::Figures;
+use parking_lot::{Condvar, Mutex, RwLock};
+pub use recovery::{OpenError, Torn};
+use tokio::sync::oneshot;
+
+use self::{
+    disk::{Disk, Folder, Memory},
+    expiry::Expiry,
+    index::Index,
+    watch::Hub,
+    writer::{Request, Writer},
+};
+use crate::{Change, Commit, Entry, Page, Range, Result, Revision, Store, StoreError, Watch};
+
+/// How a store behaves. The defaults are right for a server.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// History that is kept without a compaction, in bytes; the oldest goes first.
+    pub history_bytes: usize,
+    /// No snapshot is made before the log has so many bytes.
+    pub snapshot_after_bytes: u64,
+    /// A watcher is cut off when so many events wait for it.
+    pub watch_queue_events: usize,
+    /// Commit on the calling task, without threads: for the simulation.
+    pub inline: bool,
+    /// Stop the process when the log can neither be written nor put back. Otherwise the store only refuses to work.
+    pub abort_when_broken: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            history_bytes: 48 << 20,
+            snapshot_after_bytes: 32 << 20,
+            watch_queue_events: 50_000,
+            inline: false,
+            abort_when_broken: true,
+        }
+    }
+}
+
+/// What readers, the writer and the background work share.
+struct Shared {
+    options: Options,
+    disk: Arc<dyn Disk>,
+    index: RwLock<Index>,
+    hub: Hub,
+    expiry: Arc<Expiry>,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    /// The writer itself, when there is no thread that owns it.
+    inline: Mutex<Option<Writer>>,
+    /// Why the store works no more.
+    broken: OnceLock<String>,
+    snapshot_running: AtomicBool,
+    snapshot_thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    requests: Vec<Request>,
+    closed: bool,
+}
+
+impl Shared {
+    fn break_down(&self, reason: String) {
+        tracing::error!(reason, folder = self.disk.name(), "the store is broken");
+        if self.options.abort_when_broken {
+            eprintln!("the store in {} is broken: {reason}", self.disk.name());
+            std::process::abort();
+        }
+        self.hub.close(&reason);
+        let _ = self.broken.set(reason);
+    }
+}
+
+/// An open store. Dropping it ends its watches and closes the log in order.
+pub struct Embedded {
+    shared: Arc<Shared>,
+    writer: Option<std::thread::JoinHandle<()>>,
+    expiry: tokio::task::JoinHandle<()>,
+    _lock: Box<dyn Send + Sync>,
+}
+
+impl Embedded {
+    /// Opens the store in a folder, which is created when it is missing. Must be called inside a tokio runtime.
+    pub fn open(folder: &Path, options: Options) -> Result<Self, OpenError> {
+        let name = folder.display().to_string();
+        let disk = Folder::create(folder);
+        let disk = disk.map_err(|source| OpenError::Io { folder: name, action: "create the data folder", source })?;
+        Self::open_on(Arc::new(disk), options)
+    }
+
+    /// A store in memory that works on the calling task: for tests and the simulation.
+    pub fn memory() -> Self {
+        let options = Options { inline: true, ..Options::default() };
+        Self::open_on(Arc::new(Memory::default()), options).expect("an empty folder in memory opens")
+    }
+
+    /// Opens the store on any disk.
+    pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self, OpenError> {
+        let lock = disk.lock().map_err(|error| OpenError::lock(&*disk, error))?;
+        let loaded = recovery::load(&*disk)?;
+        let file = prepare(&*disk, &loaded)?;
+        let expiry = Arc::new(Expiry::default());
+        let deadlines = loaded.expiries.iter().filter_map(|(key, at)| {
+            let entry = loaded.index.get(key)?;
+            Some((entry.key.clone(), entry.modified, *at))
+        });
+        expiry.note(&deadlines.collect::<Vec<_>>());
+        let mut index = loaded.index;
+        index.bound_history(options.history_bytes);
+        let inline = options.inline;
+        let shared = Arc::new(Shared {
+            options,
+            disk,
+            hub: Hub::new(index.revision()),
+            index: RwLock::new(index),
+            expiry,
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            inline: Mutex::new(None),
+            broken: OnceLock::new(),
+            snapshot_running: AtomicBool::new(false),
+            snapshot_thread: Mutex::new(None),
+        });
+        let writer = Writer::new(shared.clone(), file, loaded.log_bytes);
+        let thread = if inline {
+            *shared.inline.lock() = Some(writer);
+            None
+        } else {
+            let (name, source) = (shared.disk.name(), shared.clone());
+            let spawned =
+                std::thread::Builder::new().name("store-writer".into()).spawn(move || write_loop(source, writer));
+            let failed = |source| OpenError::Io { folder: name, action: "start the writer thread", source };
+            Some(spawned.map_err(failed)?)
+        };
+        let expiry = tokio::spawn(expiry::run(Arc::downgrade(&shared)));
+        Ok(Embedded { shared, writer: thread, expiry, _lock: lock })
+    }
+
+    /// Figures for metrics and for `status`.
+    pub fn figures(&self) -> Figures {
+        self.shared.index.read().figures()
+    }
+
+    fn submit(shared: &Arc<Shared>, commit: Commit) -> impl Future<Output = Result<Entry>> + Send + use<> {
+        waypoint::store::commit(&commit.key);
+        let key = commit.key.clone();
+        let size = if let Change::Put { value, .. } = &commit.change { value.len() } else { 0 };
+        let answer = if size > writer::VALUE_LIMIT {
+            Err(StoreError::TooLarge { bytes: size, limit: writer::VALUE_LIMIT })
+        } else {
+            Ok(shared.request(|reply| Request::Commit(commit, reply)))
+        };
+        async move {
+            let outcome = answer?.await.unwrap_or_else(|_| Err(closed()));
+            if matches!(outcome, Err(StoreError::Conflict { .. })) {
+                waypoint::store::conflict(&key);
+            }
+            outcome
+        }
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("it is closed".to_owned())
+}
+
+/// Repairs a torn tail, removes what is superfluous and opens the segment to append to.
+fn prepare(disk: &dyn Disk, loaded: &recovery::Loaded) -> Result<Box<dyn disk::DiskFile>, OpenError> {
+    for name in &loaded.stale {
+        disk.remove(name).map_err(OpenError::io(disk, "remove a file that a snapshot replaced"))?;
+    }
+    let Some(tail) = loaded.tail else {
+        return writer::new_segment(disk, loaded.index.revision()).map_err(OpenError::io(disk, "create the log"));
+    };
+    let mut file = disk.append(&recovery::log_name(tail)).map_err(OpenError::io(disk, "open the log"))?;
+    if let Some(torn) = &loaded.torn {
+        tracing::warn!(file = torn.file, from = torn.good, to = torn.len, "cutting off an interrupted write");
+        let repaired = file.truncate(torn.good).and_then(|()| file.sync());
+        repaired.map_err(OpenError::io(disk, "repair the log's tail"))?;
+    }
+    Ok(file)
+}
+
+impl Shared {
+    fn request<T>(&self, make: impl FnOnce(oneshot::Sender<Result<T>>) -> Request) -> oneshot::Receiver<Result<T>> {
+        let (reply, answer) = oneshot::channel();
+        let request = make(reply);
+        if self.options.inline {
+            if let Some(writer) = &mut *self.inline.lock() {
+                writer.process(vec![request]);
+            }
+            return answer;
+        }
+        let mut queue = self.queue.lock();
+        if !queue.closed {
+            queue.requests.push(request);
+            if queue.requests.len() == 1 {
+                self.wake.notify_one();
+            }
+        }
+        answer
+    }
+}
+
+/// Stops the process if the writer panics: what it left half done must not be served.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+fn write_loop(shared: Arc<Shared>, mut writer: Writer) {
+    let _guard = AbortOnPanic;
+    loop {
+        let requests = {
+            let mut queue = shared.queue.lock();
+            while queue.requests.is_empty() && !queue.closed {
+                shared.wake.wait(&mut queue);
+            }
+            if queue.requests.is_empty() {
+                break;
+            }
+            std::mem::take(&mut queue.requests)
+        };
+        writer.process(requests);
+    }
+    writer.close();
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.expiry.abort();
+        self.shared.queue.lock().closed = true;
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.writer.take() {
+            // The thread aborts the process rather than panic.
+            let _ = thread.join();
+        }
+        // Taking the inline writer also breaks its cycle with what it shares.
+        if let Some(mut writer) = self.shared.inline.lock().take() {
+            writer.close();
+        }
+        let snapshot = self.shared.snapshot_thread.lock().take();
+        if let Some(thread) = snapshot {
+            let _ = thread.join();
+        }
+        self.shared.hub.close("it is closed");
+    }
+}
+
+impl Store for Embedded {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>> {
+        Box::pin(async move {
+            let index = self.shared.index.read();
+            Ok((index.get(key).cloned(), index.revision()))
+        })
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(async move { self.shared.index.read().range(&range) })
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>> {
+        Box::pin(Self::submit(&self.shared, commit))
+    }
+
+    fn watch<'a>(&'a self, prefix: &'a str, after: Option<Revision>) -> BoxFuture<'a, Result<Watch>> {
+        Box::pin(async move {
+            if let Some(reason) = self.shared.broken.get() {
+                return Err(StoreError::Unavailable(reason.clone()));
+            }
+            Ok(Box::pin(self.shared.hub.watch(&self.shared.index, prefix, after)?) as Watch)
+        })
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let answer = self.shared.request(|reply| Request::Compact(revision, reply));
+            answer.await.unwrap_or_else(|_| Err(closed()))
+        })
+    }
+
+    fn request_progress(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.shared.hub.progress(&self.shared.index);
+            Ok(())
+        })
+    }
+
+    fn revision(&self) -> BoxFuture<'_, Result<Revision>> {
+        Box::pin(async move { Ok(self.shared.index.read().revision()) })
+    }
+}

@@ -1,0 +1,74 @@
+//! Snapshots: the whole state as of one revision in one file, so that the log before it can go.
+//!
+//! Written beside the running store from pages of a pinned revision, under another name until it is durable.
+
+use std::{io, ops::ControlFlow};
+
+use super::{
+    disk::Disk,
+    frame::{self, FrameBuilder, Role},
+    recovery::{UNFINISHED, snapshot_name},
+};
+use crate::{Entry, Revision};
+
+/// A frame of a snapshot holds about so many bytes.
+const FRAME_BYTES: usize = 256 << 10;
+/// The disk gets a sync after so many bytes, so that the log's syncs beside it never wait for a large write-back.
+const SYNC_BYTES: usize = 8 << 20;
+
+/// Writes the snapshot under its final name. `page` gives the entries (with their expiry) behind the last one given.
+pub(super) fn write(
+    disk: &dyn Disk,
+    revision: Revision,
+    page: impl FnMut(Option<&Entry>) -> Vec<(Entry, u64)>,
+) -> io::Result<u64> {
+    let unfinished = snapshot_name(revision) + UNFINISHED;
+    let written = write_file(disk, &unfinished, revision, page);
+    if written.is_err() {
+        // Best effort: what stays is removed at the next start.
+        let _ = disk.remove(&unfinished);
+        return written;
+    }
+    disk.rename(&unfinished, &snapshot_name(revision))?;
+    disk.sync_folder()?;
+    written
+}
+
+fn write_file(
+    disk: &dyn Disk,
+    name: &str,
+    revision: Revision,
+    mut page: impl FnMut(Option<&Entry>) -> Vec<(Entry, u64)>,
+) -> io::Result<u64> {
+    let mut file = disk.create(name)?;
+    file.append(&frame::file_header(Role::Snapshot, revision))?;
+    let mut builder = FrameBuilder::default();
+    builder.clear();
+    let (mut count, mut unsynced) = (0u64, 0usize);
+    let mut last: Option<Entry> = None;
+    loop {
+        let entries = page(last.as_ref());
+        let flow = if entries.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        for (entry, expires_ms) in &entries {
+            builder.put(entry, *expires_ms);
+            count += 1;
+            if builder.len() >= FRAME_BYTES {
+                file.append(builder.finish(revision))?;
+                unsynced += builder.len();
+                builder.clear();
+            }
+        }
+        if unsynced >= SYNC_BYTES {
+            file.sync()?;
+            unsynced = 0;
+        }
+        if flow.is_break() {
+            break;
+        }
+        last = entries.into_iter().last().map(|(entry, _)| entry);
+    }
+    builder.end(count);
+    file.append(builder.finish(revision))?;
+    file.sync()?;
+    Ok(file.len())
+}

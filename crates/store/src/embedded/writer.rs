@@ -1,0 +1,292 @@
+//! The one writer: checks commits against the state in order, makes all that wait durable with one write and one sync,
+//! then applies and acknowledges them.
+//!
+//! A commit that depends on another one of the same batch is checked against it; both become durable together. Every
+//! answer that tells of a commit is given after the sync, also that of a conflict.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use tokio::sync::oneshot;
+
+use super::{
+    Shared,
+    disk::DiskFile,
+    frame::{self, FrameBuilder, Role},
+    recovery::{self, log_name},
+    snapshot,
+};
+use crate::{Change, Commit, Entry, Expect, Result, Revision, StoreError};
+
+/// The largest value. The API server takes requests of 3 MiB.
+pub(super) const VALUE_LIMIT: usize = 16 << 20;
+/// A batch is closed when its frame has so many bytes.
+const BATCH_BYTES: usize = 4 << 20;
+/// A failed snapshot or rotation is tried again after so many bytes of log.
+const RETRY_BYTES: u64 = 4 << 20;
+
+/// What waits for the writer.
+pub(super) enum Request {
+    Commit(Commit, oneshot::Sender<Result<Entry>>),
+    Compact(Revision, oneshot::Sender<Result<()>>),
+}
+
+/// One change that passed its checks.
+struct Passed {
+    key: Arc<str>,
+    revision: Revision,
+    entry: Option<Entry>,
+    expires_ms: u64,
+}
+
+/// The answers of one batch, given when its fate is known.
+#[derive(Default)]
+struct Answers {
+    commits: Vec<(oneshot::Sender<Result<Entry>>, Result<Entry>)>,
+    compacts: Vec<(oneshot::Sender<Result<()>>, Revision)>,
+}
+
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    file: Box<dyn DiskFile>,
+    frame: FrameBuilder,
+    /// The state as the batch being built leaves it, where it differs from the index.
+    overlay: HashMap<Arc<str>, Option<Entry>>,
+    /// Bytes of log that no snapshot covers.
+    log_bytes: u64,
+    snapshot_at: u64,
+}
+
+impl Writer {
+    pub fn new(shared: Arc<Shared>, file: Box<dyn DiskFile>, log_bytes: u64) -> Self {
+        let mut writer =
+            Writer { shared, file, frame: FrameBuilder::default(), overlay: HashMap::new(), log_bytes, snapshot_at: 0 };
+        writer.frame.clear();
+        writer.snapshot_at = writer.threshold();
+        writer
+    }
+
+    /// A snapshot is due when the log is as large as the live data, so that each byte is written about twice.
+    fn threshold(&self) -> u64 {
+        self.shared.index.read().live_bytes().max(self.shared.options.snapshot_after_bytes)
+    }
+
+    /// Works off the requests in order.
+    pub fn process(&mut self, requests: Vec<Request>) {
+        let mut requests = requests.into_iter().peekable();
+        while requests.peek().is_some() {
+            self.batch(&mut requests);
+        }
+        if self.log_bytes >= self.snapshot_at {
+            self.start_snapshot();
+        }
+    }
+
+    fn batch(&mut self, requests: &mut impl Iterator<Item = Request>) {
+        let before = self.shared.index.read().revision();
+        let (mut passed, mut answers, mut compact) = (Vec::new(), Answers::default(), None);
+        let now_ms = now_ms();
+        for request in requests {
+            match request {
+                Request::Commit(commit, reply) => {
+                    let revision = before + passed.len() as u64 + 1;
+                    let outcome = self.check(commit, revision, now_ms, &mut passed);
+                    answers.commits.push((reply, outcome));
+                }
+                Request::Compact(revision, reply) => {
+                    compact = compact.max(Some(revision.min(before)));
+                    answers.compacts.push((reply, revision));
+                }
+            }
+            if self.frame.len() >= BATCH_BYTES {
+                break;
+            }
+        }
+        if let Some(revision) = compact {
+            self.frame.compact(revision);
+        }
+        self.overlay.clear();
+        let durable = if self.frame.is_empty() { Ok(()) } else { self.make_durable(before) };
+        self.frame.clear();
+        match durable {
+            Ok(()) => self.apply(passed, compact, answers),
+            Err(error) => self.refuse(answers, before, &error),
+        }
+    }
+
+    /// Checks one commit against the state before it and writes it into the frame.
+    fn check(&mut self, commit: Commit, revision: Revision, now_ms: u64, passed: &mut Vec<Passed>) -> Result<Entry> {
+        let current = match self.overlay.get(&commit.key) {
+            Some(entry) => entry.clone(),
+            None => self.shared.index.read().get(&commit.key).cloned(),
+        };
+        let fits = match (commit.expect, &current) {
+            (Expect::Any, _) | (Expect::Absent, None) => true,
+            (Expect::Modified(wanted), Some(entry)) => entry.modified == wanted,
+            (Expect::Absent, Some(_)) | (Expect::Modified(_), None) => false,
+        };
+        if !fits {
+            return Err(StoreError::Conflict { current, revision: revision - 1 });
+        }
+        // One key, one allocation: the new state shares the key of the old one.
+        let key = current.as_ref().map_or(commit.key, |entry| entry.key.clone());
+        let (outcome, entry, expires_ms) = match commit.change {
+            Change::Put { value, ttl_seconds } => {
+                let created = current.map_or(revision, |entry| entry.created);
+                let entry = Entry { key: key.clone(), value, created, modified: revision };
+                let expires_ms = ttl_seconds.map_or(0, |ttl| now_ms + u64::from(ttl) * 1000);
+                self.frame.put(&entry, expires_ms);
+                (entry.clone(), Some(entry), expires_ms)
+            }
+            Change::Delete => {
+                let Some(removed) = current else {
+                    return Err(StoreError::Conflict { current: None, revision: revision - 1 });
+                };
+                self.frame.delete(&key, revision);
+                (Entry { modified: revision, ..removed }, None, 0)
+            }
+        };
+        self.overlay.insert(key.clone(), entry.clone());
+        passed.push(Passed { key, revision, entry, expires_ms });
+        Ok(outcome)
+    }
+
+    /// Writes and syncs the frame. After a failure the file is as it was before; if not even that can be had, the
+    /// store is broken.
+    fn make_durable(&mut self, before: Revision) -> Result<()> {
+        if let Some(reason) = self.shared.broken.get() {
+            return Err(StoreError::Unavailable(reason.clone()));
+        }
+        let good = self.file.len();
+        let bytes = self.frame.finish(before);
+        let written = self.file.append(bytes).and_then(|()| self.file.sync());
+        let Err(error) = written else {
+            self.log_bytes += self.file.len() - good;
+            return Ok(());
+        };
+        // All before `good` is durable already. Cutting the rest off and syncing that leaves nothing half written.
+        if let Err(second) = self.file.truncate(good).and_then(|()| self.file.sync()) {
+            self.shared.break_down(format!("writing the log failed ({error}), and so did undoing it ({second})"));
+            return Err(StoreError::Unavailable(error.to_string()));
+        }
+        tracing::error!(%error, folder = self.shared.disk.name(), "the store could not write");
+        Err(StoreError::ReadOnly(format!("{}: {error}", self.shared.disk.name())))
+    }
+
+    fn apply(&mut self, passed: Vec<Passed>, compact: Option<Revision>, answers: Answers) {
+        if !passed.is_empty() {
+            let mut events = Vec::with_capacity(passed.len());
+            let mut deadlines = Vec::new();
+            let revision = {
+                let mut index = self.shared.index.write();
+                for change in passed {
+                    deadlines.push((change.key.clone(), change.revision, change.expires_ms));
+                    events.push(index.apply(change.key, change.revision, change.entry));
+                }
+                index.revision()
+            };
+            self.shared.expiry.note(&deadlines);
+            self.shared.hub.publish(&events, revision, self.shared.options.watch_queue_events);
+            self.shared.index.write().bound_history(self.shared.options.history_bytes);
+        }
+        let compacted = compact.map(|revision| self.shared.index.write().compact(revision));
+        for (reply, outcome) in answers.commits {
+            // The caller may have gone; the commit stands all the same.
+            let _ = reply.send(outcome);
+        }
+        for (reply, requested) in answers.compacts {
+            let newest = self.shared.index.read().revision();
+            let future = requested > newest && compacted.is_some();
+            let _ = reply.send(if future { Err(StoreError::Future { requested, newest }) } else { Ok(()) });
+        }
+    }
+
+    /// Nothing of the batch happened: what would have been, and conflicts with it, become the error.
+    fn refuse(&self, answers: Answers, before: Revision, error: &StoreError) {
+        for (reply, outcome) in answers.commits {
+            let stands = match &outcome {
+                Ok(_) => false,
+                Err(StoreError::Conflict { revision, .. }) => *revision <= before,
+                Err(_) => true,
+            };
+            let _ = reply.send(if stands { outcome } else { Err(error.clone()) });
+        }
+        for (reply, _) in answers.compacts {
+            let _ = reply.send(Err(error.clone()));
+        }
+    }
+
+    /// Begins a new segment and has everything before it written to a snapshot, beside the running store.
+    fn start_snapshot(&mut self) {
+        let shared = self.shared.clone();
+        if shared.broken.get().is_some() || shared.snapshot_running.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let revision = shared.index.read().revision();
+        match new_segment(&*shared.disk, revision) {
+            Ok(file) => self.file = file,
+            Err(error) => {
+                tracing::warn!(%error, "a new log segment could not be created; trying again later");
+                self.snapshot_at = self.log_bytes + RETRY_BYTES;
+                shared.snapshot_running.store(false, Ordering::Release);
+                return;
+            }
+        }
+        shared.index.write().pin(revision);
+        self.log_bytes = self.file.len();
+        self.snapshot_at = self.threshold();
+        let work = move || {
+            if let Err(error) = take_snapshot(&shared, revision) {
+                // The segments stay, so nothing is lost; the next snapshot covers them too.
+                tracing::warn!(%error, "the snapshot could not be written; trying again later");
+            }
+            shared.index.write().unpin();
+            shared.snapshot_running.store(false, Ordering::Release);
+        };
+        if self.shared.options.inline {
+            work();
+        } else {
+            let handle = std::thread::Builder::new().name("store-snapshot".into()).spawn(work);
+            *self.shared.snapshot_thread.lock() = handle.ok();
+        }
+    }
+
+    /// Marks the end of an orderly run: damage to the last frame can then be told from an interrupted write.
+    pub fn close(&mut self) {
+        if self.shared.broken.get().is_none() {
+            let before = self.shared.index.read().revision();
+            self.frame.clear();
+            let _ = self.make_durable(before);
+        }
+    }
+}
+
+/// Creates the segment that continues `base`. A segment of that name holds nothing: it would have been read otherwise.
+pub(super) fn new_segment(disk: &dyn super::disk::Disk, base: Revision) -> std::io::Result<Box<dyn DiskFile>> {
+    let mut file = disk.create(&log_name(base))?;
+    file.append(&frame::file_header(Role::Log, base))?;
+    file.sync()?;
+    disk.sync_folder()?;
+    Ok(file)
+}
+
+fn take_snapshot(shared: &Shared, revision: Revision) -> std::io::Result<()> {
+    const PAGE: usize = 512;
+    snapshot::write(&*shared.disk, revision, |last| {
+        let page = shared.index.read().snapshot_page(last.map(|e| &*e.key), PAGE, revision);
+        page.into_iter().map(|entry| (entry.clone(), shared.expiry.deadline(&entry))).collect()
+    })?;
+    let files = recovery::Files::list(&*shared.disk).map_err(std::io::Error::other)?;
+    for name in (files.logs.iter().filter(|log| **log < revision).map(|log| log_name(*log)))
+        .chain(files.snapshots.iter().filter(|s| **s < revision).map(|s| recovery::snapshot_name(*s)))
+    {
+        shared.disk.remove(&name)?;
+    }
+    shared.disk.sync_folder()
+}
+
+fn now_ms() -> u64 {
+    u64::try_from(clock::now().as_millisecond()).unwrap_or(0)
+}
