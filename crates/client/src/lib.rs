@@ -3,6 +3,7 @@
 
 pub mod cache;
 pub mod caches;
+pub mod slices;
 
 pub use cache::{Cache, Change, Key};
 pub use caches::{Caches, Kind};

@@ -1,1 +1,111 @@
-//! dns
+//! Cluster DNS: names of Services and Pods after the Kubernetes DNS specification (1.1.0), everything else forwarded.
+//!
+//! [`records`] says which records a Service has (pure), [`zone`] holds them all and answers (pure), [`server`] listens,
+//! [`forward`] asks the node's own resolvers. Only this node and the cluster's Pods are answered.
+//! Reads: Service, EndpointSlice. Upstream counterpart: CoreDNS with the kubernetes, forward and cache plugins.
+
+pub mod forward;
+pub mod records;
+pub mod server;
+pub mod zone;
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use client::{
+    Caches, Key,
+    slices::{BY_SERVICE, index_by_service, service_of},
+};
+use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use parking_lot::RwLock;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::zone::Zone;
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where to listen, on UDP and TCP.
+    pub listen: SocketAddr,
+    /// The cluster's domain, `cluster.local`.
+    pub domain: String,
+    /// Addresses that may ask, besides this machine's own: the Pods' range.
+    pub clients: Vec<ipnet::IpNet>,
+    /// The file that names the resolvers for all other names.
+    pub resolv_conf: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DnsError {
+    #[error("cluster DNS cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("cluster domain {0:?} is not a DNS name")]
+    Domain(String),
+}
+
+/// Binds the sockets, then answers until cancelled. Returns early only with an error.
+pub async fn run(caches: Caches, config: Config) -> Result<(), DnsError> {
+    let zone = Arc::new(RwLock::new(Zone::new(&config.domain).ok_or_else(|| DnsError::Domain(config.domain.clone()))?));
+    let server = server::Server::bind(&config, zone.clone()).await?;
+    tokio::select! {
+        () = follow(caches, zone) => {}
+        () = server.serve() => {}
+    }
+    Ok(())
+}
+
+/// Keeps the zone as the API has it.
+async fn follow(caches: Caches, zone: Arc<RwLock<Zone>>) {
+    let services = caches.of::<Service>();
+    let slices = caches.of::<EndpointSlice>();
+    index_by_service(&slices);
+    let (mut service_changes, mut slice_changes) = (services.subscribe(), slices.subscribe());
+    services.synced().await;
+    slices.synced().await;
+    let update = |keys: BTreeSet<Key>| {
+        for key in keys {
+            let records = match services.get(&key) {
+                Some(service) => records::of(&service, &slices.by_index(BY_SERVICE, &key.to_string())),
+                None => Vec::new(),
+            };
+            zone.write().set(&key, records);
+        }
+    };
+    let everything = || {
+        let mut keys: BTreeSet<Key> = services.list().iter().map(|s| Key::of(s.as_ref())).collect();
+        keys.extend(zone.read().owners());
+        keys
+    };
+    update(everything());
+    loop {
+        let changed = tokio::select! {
+            c = service_changes.recv() => c.map(|c| BTreeSet::from([c.key])),
+            c = slice_changes.recv() => {
+                c.map(|c| [c.old, c.new].into_iter().flatten().filter_map(|s| service_of(&s)).collect())
+            }
+        };
+        match changed {
+            Ok(keys) => update(keys),
+            Err(RecvError::Lagged(_)) => update(everything()),
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+/// The reverse-lookup name of an address: `7.0.96.10.in-addr.arpa`.
+pub(crate) fn reverse_name(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(v4) => {
+            let [a, b, c, d] = v4.octets();
+            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+        }
+        IpAddr::V6(v6) => {
+            let nibbles = v6.octets().into_iter().rev().flat_map(|b| [b & 0xf, b >> 4]);
+            let dotted: Vec<String> = nibbles.map(|n| format!("{n:x}")).collect();
+            format!("{}.ip6.arpa", dotted.join("."))
+        }
+    }
+}

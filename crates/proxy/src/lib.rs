@@ -15,15 +15,14 @@ use std::{
     time::Duration,
 };
 
-use client::{Cache, Caches, Change, Key};
+use client::{
+    Cache, Caches, Change, Key,
+    slices::{BY_SERVICE, index_by_service, service_of},
+};
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use crate::picture::{Node, Picture};
-
-/// The label by which an EndpointSlice names its Service.
-pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
-const BY_SERVICE: &str = "service";
 
 /// What the proxy needs to know.
 #[derive(Debug, Clone)]
@@ -31,21 +30,11 @@ pub struct Config {
     pub node_name: String,
 }
 
-/// The index that finds the slices of a Service: `namespace/name`.
-fn service_of(slice: &EndpointSlice) -> Vec<String> {
-    service_key(slice).map(|k| k.to_string()).into_iter().collect()
-}
-
-fn service_key(slice: &EndpointSlice) -> Option<Key> {
-    let name = slice.metadata.labels.as_ref()?.get(SERVICE_NAME_LABEL)?;
-    Some(Key::new(slice.metadata.namespace.clone().unwrap_or_default(), name.clone()))
-}
-
 /// Runs until cancelled: brings the table to what the API says now, then follows every change.
 pub async fn run(caches: Caches, config: Config) {
     let services = caches.of::<Service>();
     let slices = caches.of::<EndpointSlice>();
-    slices.add_index(BY_SERVICE, service_of);
+    index_by_service(&slices);
     let mut proxy = Proxy {
         service_changes: services.subscribe(),
         slice_changes: slices.subscribe(),
@@ -85,7 +74,7 @@ fn keys_of_service(change: &Change<Service>) -> BTreeSet<Key> {
 }
 
 fn keys_of_slice(change: &Change<EndpointSlice>) -> BTreeSet<Key> {
-    [&change.old, &change.new].into_iter().flatten().filter_map(|s| service_key(s)).collect()
+    [&change.old, &change.new].into_iter().flatten().filter_map(|s| service_of(s)).collect()
 }
 
 impl Proxy {
