@@ -12,7 +12,7 @@ use std::{
 use parking_lot::RwLock;
 use tokio::sync::{broadcast, watch};
 
-use crate::caches::Kind;
+use crate::{caches::Kind, reflector::Sink};
 
 /// Names one object of a kind. Cluster-scoped objects have an empty namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -75,7 +75,7 @@ pub struct Cache<K> {
 }
 
 /// How many changes a subscriber may lag behind before it is told to look at everything again.
-const CHANGE_BUFFER: usize = 4096;
+const CHANGE_BUFFER: usize = 1024;
 
 impl<K: Kind> Default for Cache<K> {
     fn default() -> Self {
@@ -158,45 +158,6 @@ impl<K: Kind> Cache<K> {
         self.reached(0).await;
     }
 
-    /// One object was written.
-    pub fn apply(&self, object: K, revision: u64) {
-        self.put(Key::of(&object), Some(Arc::new(object)));
-        self.advance(revision);
-    }
-
-    /// One object was removed.
-    pub fn delete(&self, key: Key, revision: u64) {
-        self.put(key, None);
-        self.advance(revision);
-    }
-
-    /// Everything was listed anew.
-    pub fn replace(&self, objects: Vec<K>, revision: u64) {
-        let fresh: BTreeMap<Key, Arc<K>> = objects.into_iter().map(|o| (Key::of(&o), Arc::new(o))).collect();
-        let gone: Vec<Key> = self.state.read().objects.keys().filter(|k| !fresh.contains_key(*k)).cloned().collect();
-        for key in gone {
-            self.put(key, None);
-        }
-        for (key, object) in fresh {
-            let same =
-                self.get(&key).is_some_and(|held| held.meta().resource_version == object.meta().resource_version);
-            if !same {
-                self.put(key, Some(object));
-            }
-        }
-        // A list after the server's store was reset may go backwards, so this sets instead of advancing.
-        self.revision.send_replace(revision.max(1));
-    }
-
-    /// A bookmark: nothing else happened up to `revision`.
-    pub fn advance(&self, revision: u64) {
-        self.revision.send_if_modified(|r| {
-            let newer = revision > *r;
-            *r = (*r).max(revision);
-            newer
-        });
-    }
-
     fn put(&self, key: Key, new: Option<Arc<K>>) {
         let old = {
             let mut state = self.state.write();
@@ -219,6 +180,43 @@ impl<K: Kind> Cache<K> {
             // No subscriber is fine.
             let _ = self.changes.send(Change { key, old, new });
         }
+    }
+}
+
+impl<K: Kind> Sink<K> for Cache<K> {
+    fn apply(&self, object: K, revision: u64) {
+        self.put(Key::of(&object), Some(Arc::new(object)));
+        self.advance(revision);
+    }
+
+    fn delete(&self, object: K, revision: u64) {
+        self.put(Key::of(&object), None);
+        self.advance(revision);
+    }
+
+    fn replace(&self, objects: Vec<K>, revision: u64) {
+        let fresh: BTreeMap<Key, Arc<K>> = objects.into_iter().map(|o| (Key::of(&o), Arc::new(o))).collect();
+        let gone: Vec<Key> = self.state.read().objects.keys().filter(|k| !fresh.contains_key(*k)).cloned().collect();
+        for key in gone {
+            self.put(key, None);
+        }
+        for (key, object) in fresh {
+            let same =
+                self.get(&key).is_some_and(|held| held.meta().resource_version == object.meta().resource_version);
+            if !same {
+                self.put(key, Some(object));
+            }
+        }
+        // A list after the server's store was reset may go backwards, so this sets instead of advancing.
+        self.revision.send_replace(revision.max(1));
+    }
+
+    fn advance(&self, revision: u64) {
+        self.revision.send_if_modified(|r| {
+            let newer = revision > *r;
+            *r = (*r).max(revision);
+            newer
+        });
     }
 }
 

@@ -3,8 +3,16 @@
 
 pub mod cache;
 pub mod caches;
+pub mod connect;
+pub mod election;
+pub mod events;
+pub mod reflector;
+pub mod rest;
 pub mod slices;
 
 pub use cache::{Cache, Change, Key};
 pub use caches::{Caches, Kind};
+pub use connect::{from_config, from_kubeconfig, in_process};
+pub use events::{EventKind, EventRecorder};
 pub use kube::{Api, Client};
+pub use reflector::Sink;

@@ -1,1 +1,16 @@
-//! controller
+//! The runner of controllers: a key leads to `observe` (reads caches), `plan` (pure) and `act` (writes).
+//!
+//! The runner owns the queue, single flight per key, backoff, resync and bounded concurrency. It replaces upstream's
+//! *expectations* by one rule: a key is not planned again until the cache of each kind it wrote has reached the revision
+//! of that write.
+
+mod act;
+mod plan;
+mod queue;
+mod runner;
+mod watches;
+
+pub use plan::{Failure, Note, Plan, Step, Write};
+pub use queue::{Done, Queue, Reconcile, drive};
+pub use runner::{Controller, Look, Setup, run};
+pub use watches::{Watches, controller_of, owner_reference};

@@ -1,0 +1,313 @@
+//! The event recorder: what components tell users about objects (`kubectl describe`, `kubectl get events`).
+//!
+//! The caller never waits: events go through a bounded queue, and one that finds it full is dropped. A single task per
+//! recorder correlates them as client-go does: the same event again raises a count, many alike are combined into one,
+//! and an object that causes too many is silenced for a while.
+
+use std::{collections::HashMap, time::Duration};
+
+use clock::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Event, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time},
+};
+use kube::Client;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::{
+    caches::Kind,
+    rest::{self, Resource, Verb},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    Normal,
+    Warning,
+}
+
+impl EventKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EventKind::Normal => "Normal",
+            EventKind::Warning => "Warning",
+        }
+    }
+}
+
+struct Told {
+    object: ObjectReference,
+    kind: EventKind,
+    reason: String,
+    message: String,
+    at: Timestamp,
+}
+
+/// Records events in the name of one component. Cloning shares the queue.
+#[derive(Clone)]
+pub struct EventRecorder {
+    queue: mpsc::Sender<Told>,
+}
+
+/// How many events may wait to be sent; more are dropped.
+const QUEUE: usize = 1000;
+/// How often sending one event is tried.
+const TRIES: u32 = 4;
+
+impl EventRecorder {
+    /// `component` is `source.component` of the events, `host` the node's name for components of a node.
+    pub fn new(client: Client, component: &str, host: Option<&str>) -> Self {
+        let (queue, told) = mpsc::channel(QUEUE);
+        let source = EventSource { component: Some(component.to_owned()), host: host.map(str::to_owned) };
+        tokio::spawn(deliver(client, source, told));
+        EventRecorder { queue }
+    }
+
+    /// A recorder whose events nobody hears, for tests of code that records.
+    pub fn discard() -> Self {
+        EventRecorder { queue: mpsc::channel(1).0 }
+    }
+
+    /// Tells `message` about `object`. Returns at once.
+    pub fn event(&self, object: &ObjectReference, kind: EventKind, reason: &str, message: &str) {
+        let (object, reason, message) = (object.clone(), reason.to_owned(), message.to_owned());
+        let told = Told { object, kind, reason, message, at: clock::now() };
+        if let Err(mpsc::error::TrySendError::Full(lost)) = self.queue.try_send(told) {
+            tracing::debug!(reason = lost.reason, message = lost.message, "the event queue is full, event dropped");
+        }
+    }
+
+    /// The same, about an object at hand.
+    pub fn about<K: Kind>(&self, object: &K, kind: EventKind, reason: &str, message: &str) {
+        self.event(&reference(object), kind, reason, message);
+    }
+}
+
+/// How events refer to `object`.
+pub fn reference<K: Kind>(object: &K) -> ObjectReference {
+    let meta = object.meta();
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: None,
+    }
+}
+
+async fn deliver(client: Client, source: EventSource, mut told: mpsc::Receiver<Told>) {
+    let resource = Resource::of::<Event>();
+    let mut correlator = Correlator::new(source);
+    while let Some(next) = told.recv().await {
+        let Some(mut send) = correlator.correlate(next) else { continue };
+        for attempt in 0..TRIES {
+            match rest::write(&client, &resource, &send.namespace, &send.name, "", &send.verb()).await {
+                Ok(_) => break,
+                // The event that is counted up is gone: its time to live was over. Start a new one.
+                Err(kube::Error::Api(status)) if status.code == 404 && send.patch => send.patch = false,
+                Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
+                    tracing::debug!(name = send.name, message = status.message, "the server refused an event");
+                    break;
+                }
+                Err(error) => {
+                    tracing::debug!(name = send.name, %error, attempt, "cannot send an event");
+                    clock::sleep(Duration::from_secs(1 << attempt)).await;
+                }
+            }
+        }
+    }
+}
+
+/// One event to be written: anew, or as a raised count of one that exists.
+#[derive(Debug, Clone, PartialEq)]
+struct Send {
+    namespace: String,
+    name: String,
+    patch: bool,
+    event: Event,
+}
+
+impl Send {
+    fn verb(&self) -> Verb {
+        if !self.patch {
+            return Verb::Create(serde_json::to_value(&self.event).expect("an Event is plain data"));
+        }
+        let Event { count, last_timestamp, message, .. } = &self.event;
+        Verb::StrategicPatch(json!({"count": count, "lastTimestamp": last_timestamp, "message": message}))
+    }
+}
+
+/// Events about one object that are alike are combined once there were this many within [`SIMILAR_WITHIN`].
+const SIMILAR: usize = 10;
+const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
+/// An object may cause this many events at once and one more per [`REFILL`].
+const BURST: f64 = 25.0;
+const REFILL: Duration = Duration::from_secs(300);
+/// How many objects, groups and events are remembered each; all are forgotten together when there are more.
+const REMEMBERED: usize = 4096;
+
+#[derive(PartialEq, Eq, Hash, Clone)]
+struct Alike {
+    uid: String,
+    object: (String, String, String, String),
+    kind: EventKind,
+    reason: String,
+}
+
+struct Group {
+    messages: std::collections::HashSet<String>,
+    last: Timestamp,
+}
+
+struct Bucket {
+    tokens: f64,
+    last: Timestamp,
+}
+
+/// Decides what becomes of an event; what it knows of the past is all here.
+struct Correlator {
+    source: EventSource,
+    buckets: HashMap<(String, String), Bucket>,
+    groups: HashMap<Alike, Group>,
+    sent: HashMap<(Alike, String), Event>,
+}
+
+impl Correlator {
+    fn new(source: EventSource) -> Self {
+        Correlator { source, buckets: HashMap::new(), groups: HashMap::new(), sent: HashMap::new() }
+    }
+
+    fn correlate(&mut self, told: Told) -> Option<Send> {
+        let object = &told.object;
+        let text = |t: &Option<String>| t.clone().unwrap_or_default();
+        let alike = Alike {
+            uid: text(&object.uid),
+            object: (text(&object.kind), text(&object.namespace), text(&object.name), text(&object.field_path)),
+            kind: told.kind,
+            reason: told.reason.clone(),
+        };
+        let (message, counted_as) = self.combine(&alike, &told);
+        let at = Time(Timestamp::from_second(told.at.as_second()).unwrap_or(told.at));
+        let id = (alike, counted_as);
+        let known = self.sent.get(&id).cloned();
+        let patch = known.is_some();
+        let event = match known {
+            Some(mut event) => {
+                event.count = Some(event.count.unwrap_or(1) + 1);
+                event.last_timestamp = Some(at);
+                event.message = Some(message);
+                event
+            }
+            None => self.fresh(&told, message, at),
+        };
+        if self.sent.len() >= REMEMBERED {
+            self.sent.clear();
+        }
+        self.sent.insert(id, event.clone());
+        if !self.may_send(&told) {
+            return None;
+        }
+        let namespace = text(&event.metadata.namespace);
+        Some(Send { namespace, name: text(&event.metadata.name), patch, event })
+    }
+
+    /// The message to show and the one that says which event this counts as.
+    fn combine(&mut self, alike: &Alike, told: &Told) -> (String, String) {
+        if self.groups.len() >= REMEMBERED {
+            self.groups.clear();
+        }
+        let group =
+            self.groups.entry(alike.clone()).or_insert_with(|| Group { messages: Default::default(), last: told.at });
+        if told.at.duration_since(group.last) > jiff::SignedDuration::try_from(SIMILAR_WITHIN).unwrap_or_default() {
+            group.messages.clear();
+        }
+        group.last = told.at;
+        if group.messages.len() < SIMILAR {
+            group.messages.insert(told.message.clone());
+        }
+        if group.messages.len() < SIMILAR {
+            return (told.message.clone(), told.message.clone());
+        }
+        (format!("(combined from similar events): {}", told.message), "(combined from similar events)".to_owned())
+    }
+
+    fn may_send(&mut self, told: &Told) -> bool {
+        if self.buckets.len() >= REMEMBERED {
+            self.buckets.clear();
+        }
+        let object = &told.object;
+        let id = (object.uid.clone().unwrap_or_default(), object.name.clone().unwrap_or_default());
+        let bucket = self.buckets.entry(id).or_insert(Bucket { tokens: BURST, last: told.at });
+        let passed = told.at.duration_since(bucket.last).as_secs_f64().max(0.0);
+        bucket.tokens = (bucket.tokens + passed / REFILL.as_secs_f64()).min(BURST);
+        bucket.last = told.at;
+        let may = bucket.tokens >= 1.0;
+        if may {
+            bucket.tokens -= 1.0;
+        }
+        may
+    }
+
+    fn fresh(&self, told: &Told, message: String, at: Time) -> Event {
+        let object = &told.object;
+        let namespace = object.namespace.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_owned());
+        let name = format!("{}.{:x}", object.name.as_deref().unwrap_or(""), told.at.as_nanosecond());
+        Event {
+            metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..Default::default() },
+            involved_object: object.clone(),
+            reason: Some(told.reason.clone()),
+            message: Some(message),
+            type_: Some(told.kind.as_str().to_owned()),
+            source: Some(self.source.clone()),
+            first_timestamp: Some(at.clone()),
+            last_timestamp: Some(at),
+            count: Some(1),
+            event_time: None::<MicroTime>,
+            reporting_component: self.source.component.clone(),
+            reporting_instance: self.source.host.clone(),
+            ..Default::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(second: i64, reason: &str, message: &str) -> Told {
+        Told {
+            object: ObjectReference { name: Some("web".into()), uid: Some("u".into()), ..Default::default() },
+            kind: EventKind::Normal,
+            reason: reason.into(),
+            message: message.into(),
+            at: Timestamp::from_second(second).unwrap(),
+        }
+    }
+
+    #[test]
+    fn the_same_event_is_counted_up() {
+        let mut correlator = Correlator::new(EventSource::default());
+        let first = correlator.correlate(told(1, "Pulled", "image")).unwrap();
+        let again = correlator.correlate(told(5, "Pulled", "image")).unwrap();
+        let other = correlator.correlate(told(6, "Pulled", "another")).unwrap();
+        assert_eq!((first.patch, again.patch, other.patch), (false, true, false));
+        assert_eq!((again.name == first.name, again.event.count), (true, Some(2)));
+        assert_eq!(first.namespace, "default");
+    }
+
+    #[test]
+    fn many_alike_are_combined_and_too_many_silenced() {
+        let mut correlator = Correlator::new(EventSource::default());
+        let sent: Vec<_> = (0..40).map(|i| correlator.correlate(told(1, "Failed", &format!("no {i}")))).collect();
+        let texts: Vec<_> = sent.iter().flatten().filter_map(|s| s.event.message.clone()).collect();
+        assert_eq!(texts.len(), BURST as usize);
+        assert_eq!(texts[8], "no 8");
+        assert_eq!(texts[9], "(combined from similar events): no 9");
+        assert!(sent[10].as_ref().unwrap().patch);
+        // A token is back after five minutes.
+        assert!(correlator.correlate(told(302, "Other", "again")).is_some());
+        assert!(correlator.correlate(told(302, "Other", "and again")).is_none());
+    }
+}

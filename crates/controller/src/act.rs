@@ -1,0 +1,161 @@
+//! Carries a plan out: the only place where a controller writes.
+
+use std::{any::TypeId, collections::HashMap, sync::Arc, time::Duration};
+
+use client::{
+    Cache, Client, EventRecorder, Key, Kind,
+    rest::{self, Written},
+};
+use futures::{FutureExt, StreamExt, future::BoxFuture};
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use crate::plan::{Failure, Note, Plan, Step, Write};
+
+/// What the runner needs of a cache whose kind it does not know.
+pub(crate) trait Progress: Send + Sync {
+    fn reached(self: Arc<Self>, revision: u64) -> BoxFuture<'static, ()>;
+    /// Ready when the cache does not hold this object as one that lives.
+    fn left(self: Arc<Self>, key: Key, uid: String) -> BoxFuture<'static, ()>;
+}
+
+impl<K: Kind> Progress for Cache<K> {
+    fn reached(self: Arc<Self>, revision: u64) -> BoxFuture<'static, ()> {
+        async move { Cache::reached(&self, revision).await }.boxed()
+    }
+
+    fn left(self: Arc<Self>, key: Key, uid: String) -> BoxFuture<'static, ()> {
+        let lives = move |cache: &Self| {
+            cache.get(&key).is_some_and(|held| {
+                held.meta().uid.as_deref() == Some(&uid) && held.meta().deletion_timestamp.is_none()
+            })
+        };
+        async move {
+            let mut changes = self.subscribe();
+            while lives(&self) {
+                let _ = changes.recv().await;
+            }
+        }
+        .boxed()
+    }
+}
+
+pub(crate) type Progresses = HashMap<TypeId, Arc<dyn Progress>>;
+
+/// How long a key waits for its own writes to show up before it is planned anyway: a watch that lags that far is being
+/// re-established, and a plan from old data is safe, only wasteful.
+const SETTLE: Duration = Duration::from_secs(60);
+
+/// How many writes of one step are under way at once.
+const PARALLEL: usize = 32;
+
+/// What came of a plan.
+pub(crate) struct Acted {
+    pub settled: Option<BoxFuture<'static, ()>>,
+    pub failure: Option<Failure>,
+}
+
+pub(crate) struct Actor<'a> {
+    pub client: &'a Client,
+    pub recorder: &'a EventRecorder,
+    pub progresses: &'a Progresses,
+    pub object: Option<&'a ObjectReference>,
+}
+
+impl Actor<'_> {
+    pub async fn act(&self, plan: &Plan) -> Acted {
+        let mut waits = Vec::new();
+        let mut failure = None;
+        for step in &plan.steps {
+            let outcome = match step {
+                Step::One(write) => self.write(write).await.map(|wait| waits.extend(wait)),
+                Step::All(writes) => self.together(writes, &mut waits).await,
+                Step::SlowStart(writes) => self.slow_start(writes, &mut waits).await,
+                Step::Tell(note) => {
+                    self.tell(note, "", "");
+                    Ok(())
+                }
+            };
+            if let Err(failed) = outcome {
+                failure = Some(failed);
+                break;
+            }
+        }
+        if let Some(status) = &plan.status {
+            match self.write(status).await {
+                Ok(wait) => waits.extend(wait),
+                Err(failed) => failure = failure.or(Some(failed)),
+            }
+        }
+        let settled = (!waits.is_empty()).then(|| {
+            async move {
+                let _ = clock::timeout(SETTLE, futures::future::join_all(waits)).await;
+            }
+            .boxed()
+        });
+        Acted { settled, failure }
+    }
+
+    async fn together(&self, writes: &[Write], waits: &mut Vec<BoxFuture<'static, ()>>) -> Result<(), Failure> {
+        // Collected first: a borrowed iterator of futures inside a stream is more than the compiler can follow.
+        let futures: Vec<_> = writes.iter().map(|write| self.write(write).boxed()).collect();
+        let outcomes: Vec<_> = futures::stream::iter(futures).buffered(PARALLEL).collect().await;
+        let mut failure = Ok(());
+        for outcome in outcomes {
+            match outcome {
+                Ok(wait) => waits.extend(wait),
+                Err(failed) if failure.is_ok() => failure = Err(failed),
+                Err(_) => {}
+            }
+        }
+        failure
+    }
+
+    async fn slow_start(&self, writes: &[Write], waits: &mut Vec<BoxFuture<'static, ()>>) -> Result<(), Failure> {
+        let (mut rest, mut size) = (writes, 1);
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at(size.min(rest.len()));
+            self.together(batch, waits).await?;
+            (rest, size) = (later, size * 2);
+        }
+        Ok(())
+    }
+
+    async fn write(&self, write: &Write) -> Result<Option<BoxFuture<'static, ()>>, Failure> {
+        waypoint::controller::act(&write.name);
+        let Write { resource, namespace, name, subresource, verb, .. } = write;
+        match rest::write(self.client, resource, namespace, name, subresource, verb).await {
+            Ok(written) => {
+                let shown = if written.name.is_empty() { name } else { &written.name };
+                if let Some(note) = &write.on_success {
+                    self.tell(note, shown, "");
+                }
+                Ok(self.wait_for(write, &written))
+            }
+            Err(error) if write.tolerated.contains(&rest::reason(&error)) => Ok(None),
+            Err(error) => {
+                let message = rest::message(&error);
+                tracing::debug!(%write, message, "a write failed");
+                if let Some(note) = &write.on_failure {
+                    self.tell(note, name, &message);
+                }
+                let reason = rest::reason(&error).to_owned();
+                Err(Failure { verb: write.verb_name(), plural: resource.plural.clone(), reason, message })
+            }
+        }
+    }
+
+    fn wait_for(&self, write: &Write, written: &Written) -> Option<BoxFuture<'static, ()>> {
+        let progress = self.progresses.get(&write.type_id)?.clone();
+        if written.revision > 0 {
+            return Some(progress.reached(written.revision));
+        }
+        let key = Key::new(&write.namespace, &write.name);
+        (write.verb_name() == "delete").then(|| progress.left(key, written.uid.clone()))
+    }
+
+    fn tell(&self, note: &Note, name: &str, error: &str) {
+        let Some(about) = note.about.as_ref().or(self.object) else { return };
+        let message = note.message.replace("{name}", name).replace("{error}", error);
+        self.recorder.event(about, note.kind, &note.reason, &message);
+    }
+}

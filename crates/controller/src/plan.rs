@@ -1,0 +1,237 @@
+//! What a controller decides, as data: writes in order, events and when to look again.
+
+use std::{any::TypeId, fmt, time::Duration};
+
+use client::{
+    EventKind, Kind,
+    rest::{DeleteOptions, Resource, Verb},
+};
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde::Serialize;
+use serde_json::Value;
+
+/// An event to tell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Note {
+    /// What it is about; `None` is the object that is planned for.
+    pub about: Option<ObjectReference>,
+    pub kind: EventKind,
+    pub reason: String,
+    /// `{name}` stands for the name of the object written, `{error}` for the server's message.
+    pub message: String,
+}
+
+impl Note {
+    pub fn normal(reason: &str, message: impl Into<String>) -> Self {
+        Note { about: None, kind: EventKind::Normal, reason: reason.to_owned(), message: message.into() }
+    }
+
+    pub fn warning(reason: &str, message: impl Into<String>) -> Self {
+        Note { kind: EventKind::Warning, ..Note::normal(reason, message) }
+    }
+
+    pub fn about(mut self, object: ObjectReference) -> Self {
+        self.about = Some(object);
+        self
+    }
+}
+
+/// One write.
+#[derive(Debug, Clone)]
+pub struct Write {
+    pub resource: Resource,
+    /// The Rust type of the kind, which finds the cache that has to catch up.
+    pub type_id: TypeId,
+    pub namespace: String,
+    pub name: String,
+    pub subresource: &'static str,
+    pub verb: Verb,
+    pub on_success: Option<Note>,
+    pub on_failure: Option<Note>,
+    /// Reasons of the server that count as success: somebody was faster.
+    pub tolerated: &'static [&'static str],
+}
+
+impl Write {
+    fn new<K: Kind>(object: &K, subresource: &'static str, verb: Verb) -> Self {
+        let meta = object.meta();
+        Write {
+            resource: Resource::of::<K>(),
+            type_id: TypeId::of::<K>(),
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            subresource,
+            verb,
+            on_success: None,
+            on_failure: None,
+            tolerated: &[],
+        }
+    }
+
+    pub fn create<K: Kind + Serialize>(object: &K) -> Self {
+        Self::new(object, "", Verb::Create(body(object)))
+    }
+
+    /// Replaces an object as it was read and changed: a change in between is a conflict.
+    pub fn update<K: Kind + Serialize>(object: &K) -> Self {
+        Self::new(object, "", Verb::Update(body(object)))
+    }
+
+    pub fn update_part<K: Kind + Serialize>(object: &K, subresource: &'static str) -> Self {
+        Self::new(object, subresource, Verb::Update(body(object)))
+    }
+
+    pub fn merge_patch<K: Kind>(object: &K, subresource: &'static str, patch: Value) -> Self {
+        Self::new(object, subresource, Verb::MergePatch(patch))
+    }
+
+    pub fn strategic_patch<K: Kind>(object: &K, subresource: &'static str, patch: Value) -> Self {
+        Self::new(object, subresource, Verb::StrategicPatch(patch))
+    }
+
+    /// Deletes this very object; one that is gone already is fine.
+    pub fn delete<K: Kind>(object: &K) -> Self {
+        Self::delete_with(object, DeleteOptions::default())
+    }
+
+    /// The same with options; the UID is filled in.
+    pub fn delete_with<K: Kind>(object: &K, options: DeleteOptions) -> Self {
+        let options = DeleteOptions { uid: object.meta().uid.clone(), ..options };
+        Self::new(object, "", Verb::Delete(options)).tolerate(&["NotFound", "Conflict"])
+    }
+
+    pub fn tolerate(mut self, reasons: &'static [&'static str]) -> Self {
+        self.tolerated = reasons;
+        self
+    }
+
+    pub fn on_success(mut self, note: Note) -> Self {
+        self.on_success = Some(note);
+        self
+    }
+
+    pub fn on_failure(mut self, note: Note) -> Self {
+        self.on_failure = Some(note);
+        self
+    }
+
+    /// The word for what it does.
+    pub fn verb_name(&self) -> &'static str {
+        match self.verb {
+            Verb::Create(_) => "create",
+            Verb::Update(_) => "update",
+            Verb::MergePatch(_) | Verb::JsonPatch(_) | Verb::StrategicPatch(_) => "patch",
+            Verb::Delete(_) => "delete",
+            Verb::DeleteCollection(_) => "deletecollection",
+        }
+    }
+
+    /// The object or patch that is sent; `Null` for a deletion.
+    pub fn body(&self) -> &Value {
+        match &self.verb {
+            Verb::Create(v) | Verb::Update(v) | Verb::MergePatch(v) | Verb::JsonPatch(v) | Verb::StrategicPatch(v) => v,
+            Verb::Delete(_) | Verb::DeleteCollection(_) => &Value::Null,
+        }
+    }
+}
+
+fn body<K: Kind + Serialize>(object: &K) -> Value {
+    serde_json::to_value(object).expect("API types are plain data")
+}
+
+/// `create pods web-1`, `update deployments/status web`.
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb_name(), self.resource.plural)?;
+        if !self.subresource.is_empty() {
+            write!(f, "/{}", self.subresource)?;
+        }
+        write!(f, " {}", self.name)
+    }
+}
+
+/// A part of a plan. Steps are carried out in order; a failure ends the plan (its status is written all the same).
+#[derive(Debug, Clone)]
+pub enum Step {
+    One(Write),
+    /// All at once, within a bound.
+    All(Vec<Write>),
+    /// One, then twice as many each time while all succeed: a creation that the server refuses is tried once, not
+    /// a thousand times.
+    SlowStart(Vec<Write>),
+    Tell(Note),
+}
+
+/// What to do about one object. The default does nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    pub steps: Vec<Step>,
+    pub status: Option<Write>,
+    /// Look again after this time, though nothing changed.
+    pub requeue_after: Option<Duration>,
+}
+
+impl Plan {
+    pub fn step(&mut self, write: Write) -> &mut Self {
+        self.steps.push(Step::One(write));
+        self
+    }
+
+    pub fn tell(&mut self, note: Note) -> &mut Self {
+        self.steps.push(Step::Tell(note));
+        self
+    }
+
+    /// Writes `new` as the object's new status, if it differs from what `old` has.
+    pub fn set_status<K: Kind + Serialize>(&mut self, old: &K, new: &K) -> &mut Self {
+        let (before, after) = (body(old), body(new));
+        if before.get("status") != after.get("status") {
+            self.status = Some(Write::new(new, "status", Verb::Update(after)));
+        }
+        self
+    }
+
+    /// Looks again after `delay` at the latest.
+    pub fn again_after(&mut self, delay: Duration) -> &mut Self {
+        self.requeue_after = Some(self.requeue_after.map_or(delay, |d| d.min(delay)));
+        self
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.status.is_none()
+    }
+
+    /// All writes in order, the status last.
+    pub fn writes(&self) -> impl Iterator<Item = &Write> {
+        let steps = self.steps.iter().flat_map(|step| match step {
+            Step::One(write) => std::slice::from_ref(write),
+            Step::All(writes) | Step::SlowStart(writes) => writes.as_slice(),
+            Step::Tell(_) => &[],
+        });
+        steps.chain(&self.status)
+    }
+}
+
+/// `create pods a, delete pods b`: what tests compare.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, write) in self.writes().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{write}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The write that ended the last attempt at a key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    /// `create`, `delete`, …
+    pub verb: &'static str,
+    pub plural: String,
+    /// The server's reason, empty when the server was not reached.
+    pub reason: String,
+    pub message: String,
+}

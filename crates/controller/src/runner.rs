@@ -1,0 +1,143 @@
+//! The trait that a controller implements, and what runs it.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use client::{Caches, Client, EventRecorder, Key, Kind, events};
+use clock::Timestamp;
+use parking_lot::Mutex;
+
+use crate::{
+    act::{Acted, Actor, Progresses},
+    plan::{Failure, Plan},
+    queue::{Done, Queue, Reconcile, drive},
+    watches::{BY_CONTROLLER, Watches, add_all, controller_of, orphans_in},
+};
+
+/// A controller: for each object of one kind, what to read and what to do.
+pub trait Controller: Send + Sync + Sized + 'static {
+    /// The name in `--controllers` and in logs.
+    const NAME: &'static str;
+    /// How many keys are worked on at once.
+    const CONCURRENCY: usize = 5;
+    /// Every object is looked at again after this time, though nothing changed.
+    const RESYNC: Option<Duration> = Some(Duration::from_secs(12 * 3600));
+
+    type Object: Kind;
+    /// What `plan` knows besides the object.
+    type World: Send;
+
+    /// Declares what else is read and what changes lead to which keys. The objects themselves are always watched.
+    fn watches(&self, watches: &mut Watches<Self::Object>);
+    /// Reads the caches.
+    fn observe(&self, object: &Self::Object, look: &Look) -> Self::World;
+    /// Decides. Pure: no clock, no randomness, no log.
+    fn plan(&self, object: &Self::Object, world: &Self::World, now: Timestamp) -> Plan;
+    /// What to do about a key whose object is gone.
+    fn plan_gone(&self, _key: &Key, _look: &Look) -> Plan {
+        Plan::default()
+    }
+}
+
+/// What `observe` may read.
+pub struct Look<'a> {
+    pub caches: &'a Caches,
+    /// Why the last attempt at this key failed, if it did.
+    pub failure: Option<&'a Failure>,
+}
+
+impl Look<'_> {
+    /// The objects that `owner` controls, and those of its namespace that nobody controls and `selects` takes.
+    /// The kind must have been declared with [`Watches::owned`].
+    pub fn owned_or_selected<O: Kind, C: Kind>(&self, owner: &O, selects: impl Fn(&C) -> bool) -> Vec<Arc<C>> {
+        let cache = self.caches.of::<C>();
+        let mut all = self.owned::<O, C>(owner);
+        let orphans = cache.by_index(BY_CONTROLLER, &orphans_in(owner.meta().namespace.as_deref().unwrap_or("")));
+        all.extend(orphans.into_iter().filter(|o| controller_of(&**o).is_none() && selects(o)));
+        all
+    }
+
+    /// The objects that `owner` controls, in key order.
+    pub fn owned<O: Kind, C: Kind>(&self, owner: &O) -> Vec<Arc<C>> {
+        self.caches.of::<C>().by_index(BY_CONTROLLER, owner.meta().uid.as_deref().unwrap_or(""))
+    }
+}
+
+/// What every controller is given.
+#[derive(Clone)]
+pub struct Setup {
+    /// Shared by all controllers of the process.
+    pub caches: Caches,
+    /// Writes go through this client, with this controller's identity.
+    pub client: Client,
+    pub recorder: EventRecorder,
+}
+
+struct Runner<C: Controller> {
+    controller: C,
+    setup: Setup,
+    progresses: Progresses,
+    failures: Mutex<HashMap<Key, Failure>>,
+}
+
+/// Runs a controller for ever; dropping the future stops it.
+pub async fn run<C: Controller>(controller: C, setup: Setup) {
+    let queue = Arc::new(Queue::default());
+    let mut watches = Watches::new(setup.caches.clone(), queue.clone());
+    controller.watches(&mut watches);
+    watches.synced().await;
+    let primary = setup.caches.of::<C::Object>();
+    add_all(&primary, &queue);
+    let runner = Arc::new(Runner {
+        controller,
+        setup,
+        progresses: std::mem::take(&mut watches.progresses),
+        failures: Mutex::default(),
+    });
+    let resync = async {
+        let Some(period) = C::RESYNC else { return std::future::pending().await };
+        loop {
+            // Spread, so that the controllers do not all resync together.
+            let jitter = Duration::from_secs(clock::random_range(0..period.as_secs() / 10 + 1));
+            clock::sleep(period + jitter).await;
+            add_all(&primary, &queue);
+        }
+    };
+    tokio::select! {
+        () = drive(C::NAME, queue.clone(), runner, C::CONCURRENCY) => {}
+        () = resync => {}
+    }
+}
+
+impl<C: Controller> Reconcile for Runner<C> {
+    async fn reconcile(&self, key: &Key) -> Done {
+        waypoint::controller::reconcile(&key.name);
+        let last = self.failures.lock().remove(key);
+        let object = self.setup.caches.of::<C::Object>().get(key);
+        let plan = {
+            let look = Look { caches: &self.setup.caches, failure: last.as_ref() };
+            match &object {
+                Some(object) => {
+                    let world = self.controller.observe(object, &look);
+                    self.controller.plan(object, &world, clock::now())
+                }
+                None => self.controller.plan_gone(key, &look),
+            }
+        };
+        let about = object.as_deref().map(events::reference);
+        let actor = Actor {
+            client: &self.setup.client,
+            recorder: &self.setup.recorder,
+            progresses: &self.progresses,
+            object: about.as_ref(),
+        };
+        let Acted { settled, failure } = actor.act(&plan).await;
+        let failed = failure.is_some();
+        if let Some(failure) = failure {
+            if failure.reason != "Conflict" && failure.reason != "AlreadyExists" {
+                tracing::info!(controller = C::NAME, %key, message = failure.message, "trying again later");
+            }
+            self.failures.lock().insert(key.clone(), failure);
+        }
+        Done { requeue_after: plan.requeue_after, settled, failed }
+    }
+}

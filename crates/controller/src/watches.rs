@@ -1,0 +1,140 @@
+//! Which changes of which kinds lead to which keys.
+
+use std::{any::TypeId, collections::HashMap, sync::Arc};
+
+use client::{Cache, Caches, Change, Key, Kind};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use tokio::{sync::broadcast::error::RecvError, task::JoinSet};
+
+use crate::{
+    act::{Progress, Progresses},
+    queue::Queue,
+};
+
+/// The name of the index by controlling owner: its values are the owner's UID, or [`orphans_in`] a namespace.
+pub(crate) const BY_CONTROLLER: &str = "controller";
+
+pub(crate) fn orphans_in(namespace: &str) -> String {
+    format!("orphans in {namespace}")
+}
+
+fn controller_index<K: Kind>(object: &K) -> Vec<String> {
+    let namespace = object.meta().namespace.as_deref().unwrap_or("");
+    vec![controller_of(object).map_or_else(|| orphans_in(namespace), |owner| owner.uid.clone())]
+}
+
+/// The owner reference of the object that manages this one.
+pub fn controller_of<K: Kind>(object: &K) -> Option<&OwnerReference> {
+    object.meta().owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
+}
+
+/// The reference by which `owner` controls what it creates.
+pub fn owner_reference<K: Kind>(owner: &K) -> OwnerReference {
+    OwnerReference {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        name: owner.meta().name.clone().unwrap_or_default(),
+        uid: owner.meta().uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// Declares what a controller of objects `O` looks at.
+pub struct Watches<O> {
+    caches: Caches,
+    primary: Arc<Cache<O>>,
+    queue: Arc<Queue>,
+    pub(crate) progresses: Progresses,
+    pub(crate) tasks: JoinSet<()>,
+    synced: HashMap<TypeId, Arc<dyn Progress>>,
+}
+
+impl<O: Kind> Watches<O> {
+    pub(crate) fn new(caches: Caches, queue: Arc<Queue>) -> Self {
+        let primary = caches.of::<O>();
+        let mut watches = Watches {
+            caches,
+            primary,
+            queue,
+            progresses: HashMap::new(),
+            tasks: JoinSet::new(),
+            synced: HashMap::new(),
+        };
+        watches.changed::<O>(|change, _| vec![change.key.clone()]);
+        watches
+    }
+
+    /// Objects of `C` are read, but their changes lead to nothing.
+    pub fn reads<C: Kind>(&mut self) -> &mut Self {
+        let cache = self.caches.of::<C>();
+        self.progresses.insert(TypeId::of::<C>(), cache.clone());
+        self.synced.insert(TypeId::of::<C>(), cache);
+        self
+    }
+
+    /// A change of a `C` that an `O` controls leads to that `O`. Indexes `C` by controller.
+    pub fn owned<C: Kind>(&mut self) -> &mut Self {
+        self.caches.of::<C>().add_index(BY_CONTROLLER, controller_index::<C>);
+        self.mapped::<C>(|object, _| {
+            let namespace = object.meta().namespace.as_deref().unwrap_or("");
+            let group = O::group(&());
+            let ours = controller_of(object).filter(|owner| {
+                let owner_group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+                owner.kind == O::kind(&()) && owner_group == group
+            });
+            ours.map(|owner| Key::new(namespace, &owner.name)).into_iter().collect()
+        })
+    }
+
+    /// A `C` without controller leads to each `O` of its namespace that `selects` it.
+    pub fn selected<C: Kind>(&mut self, selects: fn(&O, &C) -> bool) -> &mut Self {
+        let primary = self.primary.clone();
+        self.mapped::<C>(move |object, _| {
+            if controller_of(object).is_some() {
+                return Vec::new();
+            }
+            let all = primary.list_in(object.meta().namespace.as_deref().unwrap_or(""));
+            all.iter().filter(|owner| selects(owner, object)).map(|owner| Key::of(&**owner)).collect()
+        })
+    }
+
+    /// A change of a `C` leads to the keys that its old and its new state map to.
+    pub fn mapped<C: Kind>(&mut self, keys: impl Fn(&C, &Caches) -> Vec<Key> + Send + Sync + 'static) -> &mut Self {
+        self.changed::<C>(move |change, caches| {
+            let states = [&change.old, &change.new];
+            states.into_iter().flatten().flat_map(|object| keys(object, caches)).collect()
+        })
+    }
+
+    /// A change of a `C` leads to the keys that `keys` finds in the change itself.
+    pub fn changed<C: Kind>(
+        &mut self,
+        keys: impl Fn(&Change<C>, &Caches) -> Vec<Key> + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.reads::<C>();
+        let mut changes = self.caches.of::<C>().subscribe();
+        let (caches, queue, primary) = (self.caches.clone(), self.queue.clone(), self.primary.clone());
+        self.tasks.spawn(async move {
+            loop {
+                match changes.recv().await {
+                    Ok(change) => keys(&change, &caches).into_iter().for_each(|key| queue.add(key)),
+                    Err(RecvError::Lagged(_)) => add_all(&primary, &queue),
+                    Err(RecvError::Closed) => return,
+                }
+            }
+        });
+        self
+    }
+
+    /// Returns when every cache that is read holds its first list.
+    pub(crate) async fn synced(&self) {
+        futures::future::join_all(self.synced.values().map(|cache| cache.clone().reached(0))).await;
+    }
+}
+
+pub(crate) fn add_all<O: Kind>(primary: &Cache<O>, queue: &Queue) {
+    for object in primary.list() {
+        queue.add(Key::of(&*object));
+    }
+}
