@@ -1,6 +1,7 @@
 //! The Kubernetes v1.35 API as data and pure functions: kinds, metadata, selectors, quantities, defaults, validation,
 //! table columns, patches, managed fields and codecs. This crate knows no clock, task, socket or file.
 
+pub mod decode;
 pub mod field;
 pub mod kind;
 pub mod kinds;
@@ -8,9 +9,11 @@ pub mod meta;
 pub mod names;
 pub mod node_affinity;
 pub mod object_meta;
+pub mod patch;
 pub mod pod;
 pub mod quantity;
 pub mod registry;
+pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod table;

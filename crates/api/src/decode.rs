@@ -1,0 +1,364 @@
+//! From bytes a client sent (JSON or YAML) to a value, in one pass along the schema: unknown and duplicate fields are
+//! found with their paths, wrong types refused in the words of Go's decoder, quantities and times brought into their
+//! canonical form, and zero values dropped or filled in as upstream's encoder would.
+
+use serde_json::{Map, Value};
+
+use crate::{
+    schema::{Object, Type, Zero},
+    status::StatusError,
+};
+
+mod scalar;
+mod visit;
+
+pub(crate) use visit::Context;
+
+/// `fieldValidation` of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Validation {
+    /// Unknown and duplicate fields refuse the request.
+    Strict,
+    /// They become warnings.
+    #[default]
+    Warn,
+    /// They are dropped silently.
+    Ignore,
+}
+
+impl Validation {
+    /// The query parameter; empty is the default.
+    pub fn parse(text: &str) -> Result<Self, StatusError> {
+        match text {
+            "Strict" => Ok(Validation::Strict),
+            "Warn" | "" => Ok(Validation::Warn),
+            "Ignore" => Ok(Validation::Ignore),
+            other => Err(StatusError::bad_request(format!(
+                "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+            ))),
+        }
+    }
+}
+
+/// Group, version and kind that the path of the request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gvk<'a> {
+    pub group: &'a str,
+    pub version: &'a str,
+    pub kind: &'a str,
+}
+
+impl Gvk<'_> {
+    /// `v1` or `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// A decoding problem as the client sees it.
+    pub fn cannot_handle(&self, why: &str) -> StatusError {
+        let Gvk { version, kind, .. } = self;
+        StatusError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+    }
+}
+
+/// A decoded object; `apiVersion` and `kind` are set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decoded {
+    pub value: Value,
+    /// For `Warning:` headers: `unknown field "spec.foo"`.
+    pub warnings: Vec<String>,
+}
+
+/// Whether a body is JSON or YAML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Yaml,
+}
+
+impl Format {
+    /// Of a `Content-Type`; no type at all is JSON. `None` is for types that are not text (415).
+    pub fn of(media_type: &str) -> Option<Self> {
+        match media_type.split(';').next().unwrap_or("").trim() {
+            "" | "application/json" | "*/*" => Some(Format::Json),
+            "application/yaml" | "application/apply-patch+yaml" => Some(Format::Yaml),
+            "application/json-patch+json"
+            | "application/merge-patch+json"
+            | "application/strategic-merge-patch+json" => Some(Format::Json),
+            _ => None,
+        }
+    }
+}
+
+/// Decodes the body of a create or update.
+pub fn decode(
+    ty: &Type,
+    gvk: Gvk<'_>,
+    bytes: &[u8],
+    media_type: &str,
+    validation: Validation,
+) -> Result<Decoded, StatusError> {
+    let Some(format) = Format::of(media_type) else {
+        return Err(StatusError::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: application/json, \
+             application/yaml, application/vnd.kubernetes.protobuf, application/cbor"
+        )));
+    };
+    let mut context = Context::new(validation != Validation::Ignore);
+    let read = match format {
+        Format::Json => visit::from_json(ty, bytes, &mut context),
+        Format::Yaml => visit::from_yaml(ty, bytes, &mut context),
+    };
+    let value = read.map_err(|problem| match problem {
+        Problem::Syntax(why) => StatusError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {why}",
+            gvk.kind
+        )),
+        Problem::Type(why) => gvk.cannot_handle(&why),
+    })?;
+    let value = check_type_meta(value, gvk)?;
+    if validation == Validation::Strict && !context.strict.is_empty() {
+        return Err(gvk.cannot_handle(&strict_error(&context.strict)));
+    }
+    Ok(Decoded { value, warnings: context.strict })
+}
+
+/// Why bytes could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("{0}")]
+    Syntax(String),
+    #[error("{0}")]
+    Type(String),
+}
+
+/// Upstream's message for a list of unknown and duplicate fields.
+pub fn strict_error(fields: &[String]) -> String {
+    format!("strict decoding error: {}", fields.join(", "))
+}
+
+/// Fills in `apiVersion` and `kind`, or refuses what the path does not stand for.
+fn check_type_meta(mut value: Value, gvk: Gvk<'_>) -> Result<Value, StatusError> {
+    let Value::Object(map) = &mut value else { return Ok(value) };
+    let wanted = gvk.api_version();
+    match map.get("apiVersion").and_then(Value::as_str) {
+        Some(found) if found != wanted => {
+            return Err(StatusError::bad_request(format!(
+                "the API version in the data ({found}) does not match the expected API version ({wanted})"
+            )));
+        }
+        Some(_) => {}
+        None => {
+            map.insert("apiVersion".to_owned(), wanted.into());
+        }
+    }
+    match map.get("kind").and_then(Value::as_str) {
+        Some(found) if found != gvk.kind => {
+            let Gvk { version, kind, .. } = gvk;
+            return Err(StatusError::bad_request(format!(
+                "{found} in version {version:?} cannot be handled as a {kind}: converting ({version}.{found}) to \
+                 ({version}.{kind}): unknown conversion"
+            )));
+        }
+        Some(_) => {}
+        None => {
+            map.insert("kind".to_owned(), gvk.kind.into());
+        }
+    }
+    Ok(value)
+}
+
+/// Reads any JSON or YAML without a schema (patches). The second part names duplicate fields.
+pub fn raw(bytes: &[u8], format: Format) -> Result<(Value, Vec<String>), Problem> {
+    let mut context = Context::new(true);
+    let value = match format {
+        Format::Json => visit::from_json(&Type::Any, bytes, &mut context),
+        Format::Yaml => visit::from_yaml(&Type::Any, bytes, &mut context),
+    };
+    value.map(|v| (v, context.strict))
+}
+
+/// Runs a value (the result of a patch) through the schema: what [`decode`] does to bytes. The second part names unknown
+/// fields, which are dropped; a wrong type is an error.
+pub fn normalise(ty: &Type, value: Value) -> Result<(Value, Vec<String>), String> {
+    let mut context = Context::new(true);
+    match visit::from_value(ty, value, &mut context) {
+        Ok(value) => Ok((value, context.strict)),
+        Err(Problem::Syntax(why) | Problem::Type(why)) => Err(why),
+    }
+}
+
+/// Like [`normalise`], but zero values are neither dropped nor filled in: what an apply request says is kept as it is.
+pub fn typed(ty: &Type, value: Value) -> Result<(Value, Vec<String>), String> {
+    let mut context = Context { zeros: false, ..Context::new(true) };
+    match visit::from_value(ty, value, &mut context) {
+        Ok(value) => Ok((value, context.strict)),
+        Err(Problem::Syntax(why) | Problem::Type(why)) => Err(why),
+    }
+}
+
+/// What Go writes for a value that was never set; `None` where it writes nothing (or null).
+pub(crate) fn zero(ty: &Type) -> Option<Value> {
+    Some(match ty.resolve() {
+        Type::String | Type::Bytes => Value::String(String::new()),
+        Type::Int32 | Type::Int64 | Type::Number | Type::IntOrString => 0.into(),
+        Type::Bool => false.into(),
+        Type::Quantity => "0".into(),
+        Type::Object(object) => {
+            let mut map = Map::new();
+            fill(object, &mut map);
+            Value::Object(map)
+        }
+        _ => return None,
+    })
+}
+
+/// Adds the fields that are always written.
+fn fill(object: &Object, map: &mut Map<String, Value>) {
+    for field in object.fields.iter().filter(|f| f.zero == Zero::Fill) {
+        if !map.contains_key(&*field.name)
+            && let Some(value) = zero(&field.ty)
+        {
+            map.insert(field.name.to_string(), value);
+        }
+    }
+}
+
+/// Whether Go's `omitempty` leaves it out.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(b) => !b,
+        Value::Number(n) => n.as_f64() == Some(0.0),
+        Value::String(s) => s.is_empty(),
+        Value::Array(a) => a.is_empty(),
+        Value::Object(o) => o.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema;
+
+    const DEPLOYMENT: Gvk<'static> = Gvk { group: "apps", version: "v1", kind: "Deployment" };
+
+    fn deployment(body: &str, validation: Validation) -> Result<Decoded, String> {
+        let ty = schema::of("io.k8s.api.apps.v1.Deployment").expect("known");
+        decode(ty, DEPLOYMENT, body.as_bytes(), "application/json", validation).map_err(|e| e.message)
+    }
+
+    #[test]
+    fn unknown_and_duplicate_fields_are_found_with_their_paths() {
+        let body = r#"{"spec": {"replicas": 1, "replicas": 2, "foo": 1,
+            "template": {"spec": {"containers": [{"name": "a", "imag": "x"}]}}}, "metadata": {"labels": {"a": "1", "a": "2"}}}"#;
+        let fields = [
+            "duplicate field \"spec.replicas\"",
+            "unknown field \"spec.foo\"",
+            "unknown field \"spec.template.spec.containers[0].imag\"",
+            "duplicate field \"metadata.labels.a\"",
+        ];
+        let decoded = deployment(body, Validation::Warn).expect("warnings only");
+        assert_eq!(decoded.warnings, fields);
+        assert_eq!(decoded.value["spec"]["replicas"], 2);
+        assert_eq!(decoded.value["spec"]["foo"], Value::Null);
+        let strict = deployment(body, Validation::Strict).expect_err("refused");
+        let words = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: ";
+        assert_eq!(strict, format!("{words}{}", fields.join(", ")));
+        assert_eq!(deployment(body, Validation::Ignore).map(|d| d.warnings), Ok(vec![]));
+    }
+
+    #[test]
+    fn wrong_types_are_refused_in_gos_words() {
+        let check = |body: &str, expected: &str| {
+            let words = "Deployment in version \"v1\" cannot be handled as a Deployment: ";
+            assert_eq!(deployment(body, Validation::Warn), Err(format!("{words}{expected}")), "{body}");
+        };
+        check(
+            r#"{"spec": {"replicas": "x"}}"#,
+            "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32",
+        );
+        check(
+            r#"{"spec": {"template": {"spec": {"containers": [{"env": [{"name": "a", "value": 1}]}]}}}}"#,
+            "json: cannot unmarshal number into Go struct field EnvVar.spec.template.spec.containers.env.value of type string",
+        );
+        check(
+            r#"{"spec": {"replicas": 3000000000}}"#,
+            "json: cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32",
+        );
+        check(
+            r#"{"metadata": {"labels": {"a": true}}}"#,
+            "json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type string",
+        );
+        check(
+            r#"{"spec": {"template": {"spec": {"containers": {}}}}}"#,
+            "json: cannot unmarshal object into Go struct field PodSpec.spec.template.spec.containers of type []v1.Container",
+        );
+        check(
+            r#"{"spec": {"template": {"spec": {"containers": [{"resources": {"limits": {"cpu": "lots"}}}]}}}}"#,
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        );
+    }
+
+    #[test]
+    fn values_become_what_gos_encoder_would_write() {
+        let body = r#"{"metadata": {"creationTimestamp": null, "labels": {}, "name": "a"}, "spec": {"paused": false, "replicas": 0,
+            "template": {"spec": {"containers": [{"name": "a", "image": "", "resources": {"limits": {"cpu": "0.5", "memory": 1024}}}]}}}}"#;
+        let expected = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "status": {},
+            "spec": {"replicas": 0, "strategy": {}, "template": {"metadata": {}, "spec": {"containers": [
+                {"name": "a", "resources": {"limits": {"cpu": "500m", "memory": "1024"}}}]}}},
+        });
+        assert_eq!(deployment(body, Validation::Strict).map(|d| d.value), Ok(expected));
+    }
+
+    #[test]
+    fn the_body_must_be_of_the_kind_in_the_path() {
+        let check =
+            |body: &str, expected: &str| assert_eq!(deployment(body, Validation::Warn), Err(expected.to_owned()));
+        check(
+            r#"{"apiVersion": "v1", "kind": "Deployment"}"#,
+            "the API version in the data (v1) does not match the expected API version (apps/v1)",
+        );
+        check(
+            r#"{"apiVersion": "apps/v1", "kind": "DaemonSet"}"#,
+            "DaemonSet in version \"v1\" cannot be handled as a Deployment: converting (v1.DaemonSet) to (v1.Deployment): \
+             unknown conversion",
+        );
+    }
+
+    /// Every field of every kind survives. The fixtures are outside the repository.
+    #[test]
+    fn fixtures_survive_decoding() {
+        let archive = std::path::Path::new("/work/shared/reference/api-fixtures/json.tar.gz");
+        let Ok(listing) = std::process::Command::new("tar").arg("xzOf").arg(archive).output() else {
+            eprintln!("SKIPPED: no tar");
+            return;
+        };
+        if !archive.exists() {
+            eprintln!("SKIPPED: {} is absent", archive.display());
+            return;
+        }
+        let mut checked = 0;
+        for object in serde_json::Deserializer::from_slice(&listing.stdout).into_iter::<Value>() {
+            let object = object.expect("a fixture is JSON");
+            let (version, kind) = (object["apiVersion"].as_str().unwrap_or(""), object["kind"].as_str().unwrap_or(""));
+            let Some(name) = schema_name(version, kind) else { continue };
+            let ty = schema::of(&name).expect("listed");
+            let (decoded, unknown) = typed(ty, object.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert_eq!(unknown, Vec::<String>::new(), "{name}");
+            assert_eq!(decoded, object, "{name}");
+            checked += 1;
+        }
+        assert!(checked > 80, "{checked}");
+    }
+
+    fn schema_name(version: &str, kind: &str) -> Option<String> {
+        let (group, version) = version.split_once('/').unwrap_or(("core", version));
+        let group = group.split('.').next()?;
+        let wanted = [format!("io.k8s.api.{group}.{version}.{kind}"), format!(".{group}.{version}.{kind}")];
+        schema::names().find(|n| *n == wanted[0] || n.ends_with(&wanted[1]))
+    }
+}

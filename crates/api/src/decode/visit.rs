@@ -1,0 +1,359 @@
+//! The walk itself: a serde visitor that builds the value and follows the schema at the same time.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::{Problem, fill, is_zero, scalar, zero};
+use crate::schema::{Object, Type, Zero};
+
+/// Unknown and duplicate fields named at most, as upstream.
+const STRICT_LIMIT: usize = 100;
+
+/// One step of the path to the value that is being read.
+enum Step<'t> {
+    Field(&'t Object, &'t str),
+    Index(usize),
+    Key(String),
+}
+
+/// What a walk collects for its caller.
+pub(crate) struct Context {
+    /// Whether unknown and duplicate fields are collected.
+    pub collect: bool,
+    /// Whether zero values are dropped and filled in as Go would.
+    pub zeros: bool,
+    pub strict: Vec<String>,
+}
+
+impl Context {
+    pub fn new(collect: bool) -> Self {
+        Context { collect, zeros: true, strict: Vec::new() }
+    }
+}
+
+/// The walk's own state.
+struct Walk<'t, 'c> {
+    context: &'c mut Context,
+    path: Vec<Step<'t>>,
+    /// A wrong type, in Go's words. Set just before the walk is broken off.
+    problem: Option<String>,
+}
+
+impl Walk<'_, '_> {
+    fn strict(&mut self, what: &str, name: &str) {
+        if !self.context.collect || self.context.strict.len() >= STRICT_LIMIT {
+            return;
+        }
+        let mut path = String::new();
+        for step in &self.path {
+            match step {
+                Step::Index(i) => path.push_str(&format!("[{i}]")),
+                Step::Field(_, name) => dotted(&mut path, name),
+                Step::Key(name) => dotted(&mut path, name),
+            }
+        }
+        dotted(&mut path, name);
+        let text = format!("{what} field {path:?}");
+        if !self.context.strict.contains(&text) {
+            self.context.strict.push(text);
+        }
+    }
+
+    /// Go's complaint about a value of the wrong type.
+    fn mismatch<E: Error>(&mut self, found: &str, ty: &Type) -> E {
+        let mut path = String::new();
+        let mut owner = None;
+        for step in &self.path {
+            if let Step::Field(object, name) = step {
+                owner = Some(*object);
+                dotted(&mut path, name);
+            }
+        }
+        let into = match owner {
+            Some(object) => format!("struct field {}.{path}", object.name.rsplit('.').next().unwrap_or_default()),
+            None => "value".to_owned(),
+        };
+        self.fail(format!("json: cannot unmarshal {found} into Go {into} of type {}", ty.go_name()))
+    }
+
+    fn fail<E: Error>(&mut self, problem: String) -> E {
+        self.problem = Some(problem);
+        E::custom("")
+    }
+}
+
+fn dotted(path: &mut String, name: &str) {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(name);
+}
+
+pub fn from_json(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value, Problem> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    walk(ty, context, |seed| {
+        let value = seed.deserialize(&mut reader)?;
+        reader.end()?;
+        Ok::<_, serde_json::Error>(value)
+    })
+}
+
+/// YAML is read whole first: its anchors and merges are resolved by the library.
+pub fn from_yaml(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value, Problem> {
+    if bytes.trim_ascii_start().first() == Some(&b'{')
+        && let Ok(value) = from_json(ty, bytes, context)
+    {
+        return Ok(value);
+    }
+    context.strict.clear();
+    let value: Value = serde_saphyr::from_slice(bytes)
+        .map_err(|e| Problem::Syntax(format!("error converting YAML to JSON: yaml: {e}")))?;
+    from_value(ty, value, context)
+}
+
+pub fn from_value(ty: &Type, value: Value, context: &mut Context) -> Result<Value, Problem> {
+    walk(ty, context, |seed| seed.deserialize(value))
+}
+
+fn walk<'t, E: fmt::Display>(
+    ty: &'t Type,
+    context: &mut Context,
+    read: impl FnOnce(Seed<'t, '_, '_>) -> Result<Option<Value>, E>,
+) -> Result<Value, Problem> {
+    let mut walk = Walk { context, path: Vec::with_capacity(16), problem: None };
+    let result = read(Seed { ty, walk: &mut walk, custom: false });
+    match (result, walk.problem) {
+        (Ok(value), _) => Ok(value.unwrap_or(Value::Null)),
+        (Err(_), Some(problem)) => Err(Problem::Type(problem)),
+        (Err(error), None) => Err(Problem::Syntax(error.to_string())),
+    }
+}
+
+/// Reads one value of a type. `None` is a null that stands for nothing.
+struct Seed<'t, 'w, 'c> {
+    ty: &'t Type,
+    walk: &'w mut Walk<'t, 'c>,
+    /// Inside a custom resource: nulls and values of a wrong type are kept.
+    custom: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_, '_, '_> {
+    type Value = Option<Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
+    fn wrong<E: Error>(self, found: &str, value: impl Into<Value>) -> Result<Option<Value>, E> {
+        if self.custom { Ok(Some(value.into())) } else { Err(self.walk.mismatch(found, self.ty)) }
+    }
+
+    fn number<E: Error>(self, number: Number) -> Result<Option<Value>, E> {
+        let fits = match self.ty.resolve() {
+            Type::Any | Type::Number => true,
+            Type::Int32 | Type::IntOrString => number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
+            Type::Int64 => number.as_i64().is_some(),
+            Type::Quantity => return self.quantity(&number.to_string()),
+            _ => return self.wrong("number", number),
+        };
+        if fits { Ok(Some(Value::Number(number))) } else { self.wrong(&format!("number {number}"), number) }
+    }
+
+    fn quantity<E: Error>(self, text: &str) -> Result<Option<Value>, E> {
+        self.scalar(scalar::quantity(text), text)
+    }
+
+    fn scalar<E: Error>(self, result: Result<String, String>, text: &str) -> Result<Option<Value>, E> {
+        match result {
+            Ok(canonical) => Ok(Some(Value::String(canonical))),
+            Err(_) if self.custom => Ok(Some(text.into())),
+            Err(problem) => Err(self.walk.fail(problem)),
+        }
+    }
+
+    fn text<E: Error>(self, text: &str) -> Result<Option<Value>, E> {
+        match self.ty.resolve() {
+            Type::String | Type::Any | Type::IntOrString => Ok(Some(text.into())),
+            Type::Bytes => self.scalar(scalar::check_base64(text).map(|()| text.to_owned()), text),
+            Type::Quantity => self.quantity(text),
+            Type::Time if text.is_empty() => Ok(None),
+            Type::MicroTime if text.is_empty() => Ok(None),
+            Type::Time => self.scalar(scalar::time(text), text),
+            Type::MicroTime => self.scalar(scalar::micro_time(text), text),
+            _ => self.wrong("string", text),
+        }
+    }
+
+    fn object<'de, A: MapAccess<'de>>(self, object: &'t Object, mut access: A) -> Result<Option<Value>, A::Error> {
+        let walk = self.walk;
+        let custom = object.custom;
+        let zeros = walk.context.zeros;
+        let mut map = Map::new();
+        // Fields read so far, to find duplicates even of values that were dropped. No type has more than 64 fields that
+        // matter here: further ones are looked up in the map.
+        let mut seen = 0u64;
+        while let Some(key) = access.next_key_seed(KeySeed(object))? {
+            match key {
+                Key::Known(at) => {
+                    let field = &object.fields[at];
+                    let bit = 1u64.checked_shl(at as u32).unwrap_or(0);
+                    if seen & bit != 0 || (bit == 0 && map.contains_key(&*field.name)) {
+                        walk.strict("duplicate", &field.name);
+                    }
+                    seen |= bit;
+                    walk.path.push(Step::Field(object, &field.name));
+                    let value = access.next_value_seed(Seed { ty: &field.ty, walk, custom })?;
+                    walk.path.pop();
+                    if let Some(value) = value
+                        && !(zeros && field.zero == Zero::Drop && is_zero(&value))
+                    {
+                        map.insert(field.name.to_string(), value);
+                    }
+                }
+                Key::Other(name) if object.open => {
+                    if map.contains_key(&name) {
+                        walk.strict("duplicate", &name);
+                    }
+                    walk.path.push(Step::Key(name.clone()));
+                    let value = access.next_value_seed(Seed { ty: &Type::Any, walk, custom: true })?;
+                    walk.path.pop();
+                    map.insert(name, value.unwrap_or(Value::Null));
+                }
+                Key::Other(name) => {
+                    walk.strict("unknown", &name);
+                    access.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        if zeros {
+            fill(object, &mut map);
+        }
+        Ok(Some(Value::Object(map)))
+    }
+
+    /// Free keys with values of one type.
+    fn entries<'de, A: MapAccess<'de>>(self, values: &'t Type, mut access: A) -> Result<Option<Value>, A::Error> {
+        let walk = self.walk;
+        let nested = matches!(values.resolve(), Type::Any | Type::Object(_) | Type::Map(_) | Type::List(_));
+        let keep_null = self.custom || matches!(values, Type::Any);
+        let mut map = Map::new();
+        while let Some(name) = access.next_key::<String>()? {
+            if map.contains_key(&name) {
+                walk.strict("duplicate", &name);
+            }
+            if nested {
+                walk.path.push(Step::Key(name.clone()));
+            }
+            let value = access.next_value_seed(Seed { ty: values, walk, custom: self.custom })?;
+            if nested {
+                walk.path.pop();
+            }
+            let value = if keep_null { value } else { value.or_else(|| zero(values)) };
+            map.insert(name, value.unwrap_or(Value::Null));
+        }
+        Ok(Some(Value::Object(map)))
+    }
+
+    fn items<'de, A: SeqAccess<'de>>(self, items: &'t Type, mut access: A) -> Result<Option<Value>, A::Error> {
+        let walk = self.walk;
+        let mut list = Vec::with_capacity(access.size_hint().unwrap_or(0).min(1024));
+        let keep_null = self.custom || matches!(items, Type::Any);
+        loop {
+            walk.path.push(Step::Index(list.len()));
+            let item = access.next_element_seed(Seed { ty: items, walk, custom: self.custom })?;
+            walk.path.pop();
+            let Some(item) = item else { return Ok(Some(Value::Array(list))) };
+            let item = if keep_null { item } else { item.or_else(|| zero(items)) };
+            list.push(item.unwrap_or(Value::Null));
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_, '_, '_> {
+    type Value = Option<Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E: Error>(self, v: bool) -> Result<Self::Value, E> {
+        match self.ty.resolve() {
+            Type::Bool | Type::Any => Ok(Some(v.into())),
+            _ => self.wrong("bool", v),
+        }
+    }
+
+    fn visit_i64<E: Error>(self, v: i64) -> Result<Self::Value, E> {
+        self.number(v.into())
+    }
+
+    fn visit_u64<E: Error>(self, v: u64) -> Result<Self::Value, E> {
+        self.number(v.into())
+    }
+
+    fn visit_f64<E: Error>(self, v: f64) -> Result<Self::Value, E> {
+        match Number::from_f64(v) {
+            Some(number) => self.number(number),
+            None => Err(E::custom("number is not finite")),
+        }
+    }
+
+    fn visit_str<E: Error>(self, v: &str) -> Result<Self::Value, E> {
+        self.text(v)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(if self.custom || matches!(self.ty, Type::Any) { Some(Value::Null) } else { None })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, access: A) -> Result<Self::Value, A::Error> {
+        match self.ty.resolve() {
+            Type::List(list) => self.items(&list.items, access),
+            Type::Any => self.items(&Type::Any, access),
+            _ if self.custom => self.items(&Type::Any, access),
+            _ => Err(self.walk.mismatch("array", self.ty)),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Self::Value, A::Error> {
+        match self.ty.resolve() {
+            Type::Object(object) => self.object(object, access),
+            Type::Map(map) => self.entries(&map.values, access),
+            Type::Any | Type::Raw => self.entries(&Type::Any, access),
+            _ if self.custom => self.entries(&Type::Any, access),
+            _ => Err(self.walk.mismatch("object", self.ty)),
+        }
+    }
+}
+
+/// A key of an object: one of its fields, or something else.
+enum Key {
+    Known(usize),
+    Other(String),
+}
+
+struct KeySeed<'t>(&'t Object);
+
+impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
+    type Value = Key;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for KeySeed<'_> {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field name")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Key, E> {
+        Ok(self.0.position(name).map_or_else(|| Key::Other(name.to_owned()), Key::Known))
+    }
+}

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Writes schema.tsv, the fields and types of the built-in API, from the reference tables.
+
+Usage: generate.py REFERENCE_DIR > schema.tsv
+
+A definition starts with a line `=NAME`, its fields follow, one a line: JSON name, type, zero, patch (tab separated).
+NAME is without the prefix `io.k8s.`; `=NAME!` is atomic for apply.
+Types: s string, i int32, l int64, n number, b bool, y bytes, q quantity, t time, m microtime, x int-or-string,
+j any JSON, r raw object, @NAME reference, {T map, {!T atomic map, [T atomic list, [=T set, [KEY,KEY:default;T keyed list.
+Zero: d dropped when zero, f always written, empty otherwise. Patch: strategies, then `:` and the merge key.
+"""
+import csv
+import glob
+import json
+import sys
+
+SELF = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": "q",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Time": "t",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": "m",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "r",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Patch": "r",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": "r",
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "x",
+}
+ANY = ("JSON", "JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray")
+
+
+def read_tsv(path):
+    with open(path, encoding="utf-8") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def definitions(folder):
+    found = {}
+    for path in sorted(glob.glob(f"{folder}/openapi-v3/*.json")):
+        with open(path, encoding="utf-8") as file:
+            for name, schema in json.load(file)["components"]["schemas"].items():
+                found.setdefault(name, schema)
+    return found
+
+
+def messages(folder):
+    """Message name in OpenAPI's words -> JSON name -> row, with inlined messages flattened."""
+    rows = {}
+    for row in read_tsv(f"{folder}/protobuf-fields.tsv"):
+        name = row["message"].replace("k8s.io.", "io.k8s.", 1).replace("_", "-")
+        rows.setdefault(name, []).append(row)
+
+    def flat(name):
+        fields = {}
+        for row in rows.get(name, []):
+            if row["json_shape"] == "inline":
+                fields.update(flat(row["type"].replace("k8s.io.", "io.k8s.", 1).replace("_", "-")))
+            else:
+                fields[row["json_name"]] = row
+        return fields
+
+    return {name: flat(name) for name in rows}
+
+
+def reference(schema):
+    inner = schema["allOf"][0] if "allOf" in schema else schema
+    return inner.get("$ref", "").rsplit("/", 1)[-1]
+
+
+def list_mark(schema, defs):
+    kind = schema.get("x-kubernetes-list-type", "atomic")
+    if kind == "set":
+        return "[="
+    if kind != "map":
+        return "["
+    item = defs.get(reference(schema["items"]), {}).get("properties", {})
+    keys = []
+    for key in schema["x-kubernetes-list-map-keys"]:
+        default = item.get(key, {}).get("default", "")
+        keys.append(f"{key}:{default}" if default else key)
+    return "[" + ",".join(keys) + ";"
+
+
+def type_of(schema, defs):
+    ref = reference(schema)
+    if ref:
+        if ref in SELF:
+            return SELF[ref]
+        return "j" if ref.rsplit(".", 1)[-1] in ANY else "@" + ref.removeprefix("io.k8s.")
+    form = schema.get("format", "")
+    match schema.get("type"):
+        case "string":
+            return {"byte": "y"}.get(form, "s")
+        case "integer":
+            return "i" if form == "int32" else "l"
+        case "number":
+            return "n"
+        case "boolean":
+            return "b"
+        case "array":
+            return list_mark(schema, defs) + type_of(schema["items"], defs)
+        case "object":
+            mark = "{!" if schema.get("x-kubernetes-map-type") == "atomic" else "{"
+            return mark + type_of(schema.get("additionalProperties", {}), defs)
+    return "j"
+
+
+def zero_of(row, kind):
+    if row is None:
+        return "d" if kind == "s" else ""
+    omit = "omitempty" in row["json_omit"]
+    if row["emit"] == "if_nonempty":
+        return "d" if omit else "f"
+    if row["emit"] != "always" or kind in "tmjr" or "omitzero" in row["json_omit"]:
+        return ""
+    if kind == "x":
+        return "d"
+    if kind[0] == "@" or kind == "q":
+        return "f"
+    return "d" if omit else "f"
+
+
+def main():
+    folder = sys.argv[1]
+    defs, fields = definitions(folder), messages(folder)
+    for name in sorted(defs):
+        schema = defs[name]
+        if name in SELF or name.rsplit(".", 1)[-1] in ANY:
+            continue
+        atomic = "!" if schema.get("x-kubernetes-map-type") == "atomic" else ""
+        print("=" + name.removeprefix("io.k8s.") + atomic)
+        for field, property_ in sorted(schema.get("properties", {}).items()):
+            kind = type_of(property_, defs)
+            if kind[0] == "@" and property_.get("x-kubernetes-map-type") == "atomic":
+                kind = "!" + kind
+            zero = zero_of(fields.get(name, {}).get(field), kind)
+            patch = property_.get("x-kubernetes-patch-strategy", "")
+            if "x-kubernetes-patch-merge-key" in property_:
+                patch += ":" + property_["x-kubernetes-patch-merge-key"]
+            print(f"{field}\t{kind}\t{zero}\t{patch}".rstrip("\t"))
+
+
+main()
