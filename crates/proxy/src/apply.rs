@@ -1,42 +1,8 @@
-//! Gives a transaction to the kernel through the `nft` program, which takes all of it or nothing.
+//! What the proxy does to the kernel.
 
-use std::process::Stdio;
-
-use tokio::{io::AsyncWriteExt, process::Command};
-
-#[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
-    #[error("cannot run `nft`: {0}; install the package nftables")]
-    Missing(std::io::Error),
-    #[error("nft: {0}")]
-    Refused(String),
-}
-
-/// Runs one nft script as one transaction.
-pub async fn transaction(script: &str) -> Result<(), ApplyError> {
-    let mut child = Command::new("nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(ApplyError::Missing)?;
-    let mut stdin = child.stdin.take().expect("stdin is piped");
-    // A write fails only when nft ended early; its exit status and message then tell why.
-    let _ = stdin.write_all(script.as_bytes()).await;
-    drop(stdin);
-    let output = child.wait_with_output().await.map_err(ApplyError::Missing)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    Err(ApplyError::Refused(stderr.lines().next().unwrap_or("failed without a message").to_owned()))
-}
+pub use nft::{ApplyError, transaction};
 
 /// Removes everything the proxy ever wrote.
 pub async fn remove() -> Result<(), ApplyError> {
-    // `add` first makes the deletion succeed whether or not the table exists.
-    let table = crate::script::TABLE;
-    transaction(&format!("add table {table}\ndelete table {table}\n")).await
+    nft::remove_table(crate::script::TABLE).await
 }

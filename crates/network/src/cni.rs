@@ -1,0 +1,190 @@
+//! The plugin's side of the Container Network Interface (specification 1.0.0): the engine runs it with the command in the
+//! environment and the configuration on standard input, and reads the result from standard output.
+
+use std::{
+    collections::HashMap,
+    io::{Read, Write},
+    net::Ipv4Addr,
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use ipnet::Ipv4Net;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    ipam,
+    link::{self, Wanted},
+    rules::HostPort,
+};
+
+pub const CNI_VERSION: &str = "1.0.0";
+const SUPPORTED: &[&str] = &["0.3.1", "0.4.0", "1.0.0"];
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Network {
+    #[serde(default)]
+    cni_version: String,
+    subnet: Ipv4Net,
+    state_dir: PathBuf,
+    #[serde(default)]
+    mtu: u32,
+    #[serde(default)]
+    runtime_config: RuntimeConfig,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RuntimeConfig {
+    port_mappings: Vec<PortMapping>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PortMapping {
+    host_port: u16,
+    container_port: u16,
+    #[serde(default)]
+    protocol: String,
+}
+
+impl PortMapping {
+    fn rule(&self) -> HostPort<'_> {
+        let protocol = if self.protocol.is_empty() { "tcp" } else { &self.protocol };
+        HostPort { protocol, host_port: self.host_port, container_port: self.container_port }
+    }
+}
+
+/// An error in the specification's terms.
+#[derive(Debug)]
+struct CniError {
+    code: u32,
+    message: String,
+}
+
+/// Codes of the specification: 4 bad environment, 6 undecodable content, 11 try again later; from 100 on our own.
+fn error(code: u32, message: impl ToString) -> CniError {
+    CniError { code, message: message.to_string() }
+}
+
+/// The whole program when the binary is called as the plugin.
+pub fn main() -> ExitCode {
+    let environment: HashMap<String, String> = std::env::vars().filter(|(k, _)| k.starts_with("CNI_")).collect();
+    let mut input = String::new();
+    let read = std::io::stdin().read_to_string(&mut input);
+    let outcome = match read {
+        Err(e) => Err(error(5, e)),
+        Ok(_) => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| error(100, e))
+            .and_then(|runtime| runtime.block_on(call(&environment, &input))),
+    };
+    let (text, code) = match outcome {
+        Ok(Value::Null) => (String::new(), ExitCode::SUCCESS),
+        Ok(result) => (result.to_string(), ExitCode::SUCCESS),
+        Err(e) => {
+            let body = json!({"cniVersion": CNI_VERSION, "code": e.code, "msg": e.message});
+            (body.to_string(), ExitCode::FAILURE)
+        }
+    };
+    // If the engine closed the pipe nobody is left to tell.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    code
+}
+
+async fn call(environment: &HashMap<String, String>, input: &str) -> Result<Value, CniError> {
+    let get = |name: &str| environment.get(name).filter(|v| !v.is_empty());
+    let required =
+        |name: &str| get(name).ok_or_else(|| error(4, format!("the environment variable {name} is missing")));
+    let command = required("CNI_COMMAND")?.as_str();
+    if command == "VERSION" {
+        return Ok(json!({"cniVersion": CNI_VERSION, "supportedVersions": SUPPORTED}));
+    }
+    let network: Network =
+        serde_json::from_str(input).map_err(|e| error(6, format!("the network configuration is not valid: {e}")))?;
+    if !network.cni_version.is_empty() && !SUPPORTED.contains(&network.cni_version.as_str()) {
+        return Err(error(1, format!("CNI version {} is not supported", network.cni_version)));
+    }
+    if matches!(command, "STATUS" | "GC") {
+        return Ok(Value::Null);
+    }
+    let owner = format!("{} {}", required("CNI_CONTAINERID")?, required("CNI_IFNAME")?);
+    match command {
+        "ADD" => {
+            let netns = required("CNI_NETNS")?;
+            let added = add(&network, &owner, netns, required("CNI_IFNAME")?).await;
+            if added.is_err() {
+                // Whatever got done is undone; the error that counts is the first.
+                let _ = delete(&network, &owner).await;
+            }
+            added
+        }
+        "DEL" => delete(&network, &owner).await.map(|()| Value::Null),
+        "CHECK" => check(&network, &owner).await.map(|()| Value::Null),
+        other => Err(error(4, format!("CNI_COMMAND {other:?} is not known"))),
+    }
+}
+
+async fn add(network: &Network, owner: &str, netns: &str, interface: &str) -> Result<Value, CniError> {
+    let address = ipam::claim(&network.state_dir, network.subnet, owner).map_err(|e| error(101, e))?;
+    let gateway = ipam::gateway(network.subnet);
+    let host_name = link::host_name(owner);
+    let wanted = Wanted { netns: netns.as_ref(), interface, host_name: &host_name, address, gateway, mtu: network.mtu };
+    // A half-made pair of an earlier attempt would be in the way.
+    link::remove(&host_name).await.map_err(|e| error(102, e))?;
+    let mac = link::create(&wanted).await.map_err(|e| error(102, e))?;
+    open_ports(network, address).await?;
+    Ok(result(&network.cni_version, &wanted, &mac))
+}
+
+async fn open_ports(network: &Network, address: Ipv4Addr) -> Result<(), CniError> {
+    let mappings = network.runtime_config.port_mappings.iter().filter(|m| m.host_port > 0);
+    let script: String = mappings.map(|m| m.rule().open(address)).collect();
+    if script.is_empty() {
+        return Ok(());
+    }
+    nft::transaction(&script).await.map_err(|e| error(103, format!("cannot open the Pod's host ports: {e}")))
+}
+
+/// Removes link, ports and address. Everything may be gone already: `DEL` must succeed again and again.
+async fn delete(network: &Network, owner: &str) -> Result<(), CniError> {
+    for mapping in network.runtime_config.port_mappings.iter().filter(|m| m.host_port > 0) {
+        // nft fails when the element is gone, which is the wanted state.
+        let _ = nft::transaction(&mapping.rule().close()).await;
+    }
+    link::remove(&link::host_name(owner)).await.map_err(|e| error(102, e))?;
+    ipam::release(&network.state_dir, owner).map_err(|e| error(101, e))
+}
+
+async fn check(network: &Network, owner: &str) -> Result<(), CniError> {
+    let address = ipam::held_by(&network.state_dir, owner).map_err(|e| error(101, e))?;
+    if address.is_none() {
+        return Err(error(104, "the sandbox holds no address"));
+    }
+    match link::exists(&link::host_name(owner)).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(error(104, "the sandbox's interface on the host is gone")),
+        Err(e) => Err(error(102, e)),
+    }
+}
+
+fn result(version: &str, wanted: &Wanted<'_>, mac: &str) -> Value {
+    let version = if version.is_empty() { CNI_VERSION } else { version };
+    let mut ip = json!({"address": format!("{}/32", wanted.address), "gateway": wanted.gateway, "interface": 1});
+    if version.starts_with("0.") {
+        ip["version"] = json!("4");
+    }
+    json!({
+        "cniVersion": version,
+        "interfaces": [
+            {"name": wanted.host_name},
+            {"name": wanted.interface, "mac": mac, "sandbox": wanted.netns},
+        ],
+        "ips": [ip],
+        "routes": [{"dst": "0.0.0.0/0", "gw": wanted.gateway}],
+        "dns": {},
+    })
+}

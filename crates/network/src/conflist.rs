@@ -1,0 +1,36 @@
+//! The CNI configuration that tells the container engine to call this plugin.
+
+use ipnet::Ipv4Net;
+use serde_json::json;
+
+use crate::{Config, NetworkError, cni::CNI_VERSION};
+
+/// The plugin's file name in the engine's plugin folder: a link to the skiff binary.
+pub const PLUGIN: &str = "skiff-cni";
+const FILE: &str = "10-skiff.conflist";
+
+fn render(config: &Config, range: Ipv4Net) -> String {
+    let plugin = json!({
+        "type": PLUGIN,
+        "subnet": range.to_string(),
+        "stateDir": config.state_dir,
+        "mtu": config.mtu,
+        "capabilities": {"portMappings": true},
+    });
+    let list = json!({"cniVersion": CNI_VERSION, "name": "skiff", "plugins": [plugin]});
+    format!("{list:#}\n")
+}
+
+/// Writes the file in one step, so that the engine never reads half of it.
+pub fn write(config: &Config, range: Ipv4Net) -> Result<(), NetworkError> {
+    let path = config.conf_dir.join(FILE);
+    let text = render(config, range);
+    if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    let part = config.conf_dir.join(format!(".{FILE}.part"));
+    std::fs::create_dir_all(&config.conf_dir)
+        .and_then(|()| std::fs::write(&part, text))
+        .and_then(|()| std::fs::rename(&part, &path))
+        .map_err(|source| NetworkError::Write { path, source })
+}

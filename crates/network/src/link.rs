@@ -1,0 +1,189 @@
+//! Links, addresses and routes through netlink: the two ends of a Pod's veth pair.
+
+use std::{fs::File, net::Ipv4Addr, os::fd::AsRawFd, path::Path};
+
+use futures::TryStreamExt;
+use nix::sched::{CloneFlags, setns};
+use rtnetlink::{
+    Handle, LinkUnspec, LinkVeth, RouteMessageBuilder, packet_route::link::LinkAttribute,
+    packet_route::route::RouteScope,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    #[error("cannot {what}: {source}")]
+    Netlink { what: &'static str, source: rtnetlink::Error },
+    #[error("cannot {what}: {source}")]
+    System { what: &'static str, source: std::io::Error },
+    #[error("link {0} is not there")]
+    Missing(String),
+}
+
+/// What the names of our host-side links begin with.
+const PREFIX: &str = "skf";
+
+/// The host-side name for a sandbox's interface: stable, and short enough for the kernel.
+pub fn host_name(owner: &str) -> String {
+    let h = owner.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    format!("{PREFIX}{:011x}", h & 0xfff_ffff_ffff)
+}
+
+/// What a Pod's interface gets.
+#[derive(Debug, Clone)]
+pub struct Wanted<'a> {
+    pub netns: &'a Path,
+    /// The name inside, `eth0`.
+    pub interface: &'a str,
+    pub host_name: &'a str,
+    pub address: Ipv4Addr,
+    pub gateway: Ipv4Addr,
+    pub mtu: u32,
+}
+
+fn netlink(what: &'static str) -> impl Fn(rtnetlink::Error) -> LinkError {
+    move |source| LinkError::Netlink { what, source }
+}
+
+fn system(what: &'static str) -> impl Fn(std::io::Error) -> LinkError {
+    move |source| LinkError::System { what, source }
+}
+
+fn connect() -> Result<Handle, LinkError> {
+    let (connection, handle, _) = rtnetlink::new_connection().map_err(system("open a netlink socket"))?;
+    tokio::spawn(connection);
+    Ok(handle)
+}
+
+async fn index_of(handle: &Handle, name: &str) -> Result<u32, LinkError> {
+    let mut found = handle.link().get().match_name(name.to_owned()).execute();
+    match found.try_next().await {
+        Ok(Some(link)) => Ok(link.header.index),
+        _ => Err(LinkError::Missing(name.to_owned())),
+    }
+}
+
+/// Makes the pair and configures both ends. Returns the MAC address of the Pod's end.
+pub async fn create(wanted: &Wanted<'_>) -> Result<String, LinkError> {
+    let netns = File::open(wanted.netns).map_err(system("open the sandbox's network namespace"))?;
+    let handle = connect()?;
+    let peer = format!("{}p", wanted.host_name);
+    let mut pair = LinkVeth::new(wanted.host_name, &peer);
+    if wanted.mtu > 0 {
+        pair = pair.mtu(wanted.mtu);
+    }
+    handle.link().add(pair.build()).execute().await.map_err(netlink("create the veth pair"))?;
+    let peer_index = index_of(&handle, &peer).await?;
+    let mut moved = LinkUnspec::new_with_index(peer_index).setns_by_fd(netns.as_raw_fd());
+    if wanted.mtu > 0 {
+        moved = moved.mtu(wanted.mtu);
+    }
+    handle.link().set(moved.build()).execute().await.map_err(netlink("move the interface into the sandbox"))?;
+
+    let inside =
+        Inside { peer, interface: wanted.interface.to_owned(), address: wanted.address, gateway: wanted.gateway };
+    let mac = in_namespace(netns, move || async move { inside.configure().await }).await?;
+
+    let index = index_of(&handle, wanted.host_name).await?;
+    let up = LinkUnspec::new_with_index(index).up().build();
+    handle.link().set(up).execute().await.map_err(netlink("bring the host's interface up"))?;
+    let own = handle.address().add(index, wanted.gateway.into(), 32);
+    own.execute().await.map_err(netlink("give the host's interface its address"))?;
+    let route = RouteMessageBuilder::<Ipv4Addr>::new()
+        .destination_prefix(wanted.address, 32)
+        .output_interface(index)
+        .scope(RouteScope::Link)
+        .pref_source(wanted.gateway)
+        .build();
+    handle.route().add(route).replace().execute().await.map_err(netlink("add the route to the Pod"))?;
+    Ok(mac)
+}
+
+struct Inside {
+    peer: String,
+    interface: String,
+    address: Ipv4Addr,
+    gateway: Ipv4Addr,
+}
+
+impl Inside {
+    /// The Pod's end; runs inside the Pod's namespace.
+    async fn configure(self) -> Result<String, LinkError> {
+        let handle = connect()?;
+        let loopback = index_of(&handle, "lo").await?;
+        let up = LinkUnspec::new_with_index(loopback).up().build();
+        handle.link().set(up).execute().await.map_err(netlink("bring loopback up"))?;
+        let index = index_of(&handle, &self.peer).await?;
+        let named = LinkUnspec::new_with_index(index).name(self.interface.clone()).up().build();
+        handle.link().set(named).execute().await.map_err(netlink("name the Pod's interface"))?;
+        let own = handle.address().add(index, self.address.into(), 32);
+        own.execute().await.map_err(netlink("give the Pod its address"))?;
+        let to_gateway = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(self.gateway, 32)
+            .output_interface(index)
+            .scope(RouteScope::Link)
+            .build();
+        handle.route().add(to_gateway).execute().await.map_err(netlink("add the Pod's route to its gateway"))?;
+        let default = RouteMessageBuilder::<Ipv4Addr>::new().gateway(self.gateway).build();
+        handle.route().add(default).execute().await.map_err(netlink("add the Pod's default route"))?;
+        mac_of(&handle, &self.interface).await
+    }
+}
+
+async fn mac_of(handle: &Handle, name: &str) -> Result<String, LinkError> {
+    let mut found = handle.link().get().match_name(name.to_owned()).execute();
+    let link = found.try_next().await.map_err(netlink("read the Pod's interface"))?;
+    let link = link.ok_or_else(|| LinkError::Missing(name.to_owned()))?;
+    let bytes = link.attributes.iter().find_map(|a| if let LinkAttribute::Address(b) = a { Some(b) } else { None });
+    Ok(bytes.map(|b| b.iter().map(|x| format!("{x:02x}")).collect::<Vec<_>>().join(":")).unwrap_or_default())
+}
+
+/// Runs a future inside another network namespace: on a thread of its own, because the namespace is a thread's property.
+async fn in_namespace<F, T>(netns: File, work: impl FnOnce() -> F + Send + 'static) -> Result<T, LinkError>
+where
+    F: Future<Output = Result<T, LinkError>>,
+    T: Send + 'static,
+{
+    let (tx, rx) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let outcome = setns(&netns, CloneFlags::CLONE_NEWNET)
+            .map_err(|e| system("enter the sandbox's network namespace")(e.into()))
+            .and_then(|()| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                runtime.map_err(system("start a thread for the sandbox's network"))?.block_on(work())
+            });
+        // The receiver is gone only when the caller was cancelled.
+        let _ = tx.send(outcome);
+    });
+    rx.await.unwrap_or_else(|_| Err(LinkError::Missing("the thread that sets up the sandbox's network".to_owned())))
+}
+
+/// Removes the host's end (and with it the Pod's end and the route). Nothing there is fine.
+pub async fn remove(host_name: &str) -> Result<(), LinkError> {
+    let handle = connect()?;
+    match index_of(&handle, host_name).await {
+        Ok(index) => handle.link().del(index).execute().await.map_err(netlink("remove the veth pair")),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Whether the host's end is there.
+pub async fn exists(host_name: &str) -> Result<bool, LinkError> {
+    Ok(index_of(&connect()?, host_name).await.is_ok())
+}
+
+/// Removes every link of ours, whatever sandbox it belonged to.
+pub async fn remove_all() {
+    let Ok(handle) = connect() else { return };
+    let mut ours = Vec::new();
+    let mut links = handle.link().get().execute();
+    while let Ok(Some(link)) = links.try_next().await {
+        let named = link.attributes.iter().any(|a| matches!(a, LinkAttribute::IfName(n) if n.starts_with(PREFIX)));
+        if named {
+            ours.push(link.header.index);
+        }
+    }
+    for index in ours {
+        // A link that is gone by now is what we want.
+        let _ = handle.link().del(index).execute().await;
+    }
+}
