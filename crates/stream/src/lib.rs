@@ -1,1 +1,4 @@
-//! stream
+//! Streams between clients, API server, kubelet and container engine: passing requests and their upgrades on,
+//! SPDY/3.1, and the translation from WebSocket to SPDY.
+
+pub mod upgrade;
