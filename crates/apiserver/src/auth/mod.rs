@@ -2,6 +2,8 @@
 //!
 //! Authentication answers the first question with a [`User`], an [`Authorizer`] the second with a [`Verdict`].
 
+pub mod authn;
+pub mod impersonation;
 pub mod rbac;
 pub mod request;
 pub mod user;

@@ -1,0 +1,347 @@
+//! Service account tokens: JWTs that the server signs, bound to an account and often to a Pod, Secret or Node. A token
+//! is good while everything that it names exists with the UID it names.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::meta;
+use futures::future::BoxFuture;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use serde::{Deserialize, Serialize};
+
+use super::certificate::CREDENTIAL_ID;
+use super::{Identity, Lookup, Rejected, Tokens};
+use crate::auth::User;
+
+/// A deleted object still vouches this long for a token, because its containers may run that long.
+const DELETION_LEEWAY_SECONDS: i64 = 60;
+/// The issuer of the tokens that live in Secrets.
+const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+
+/// An object as a claim names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reference {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+/// The claims below `kubernetes.io`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    pub namespace: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<Reference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Reference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Reference>,
+    pub serviceaccount: Reference,
+    /// When a client that still uses the token is one that doesn't reload it; the token itself lives longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warnafter: Option<i64>,
+}
+
+/// All claims of a token that this server signs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claims {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aud: Vec<String>,
+    pub exp: i64,
+    pub iat: i64,
+    pub iss: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub jti: String,
+    #[serde(rename = "kubernetes.io")]
+    pub bound: Bound,
+    pub nbf: i64,
+    pub sub: String,
+}
+
+/// The claims of a token in a Secret: no end, no audience.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct LegacyClaims {
+    iss: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/namespace")]
+    namespace: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/secret.name")]
+    secret: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.name")]
+    name: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.uid")]
+    uid: String,
+    sub: String,
+}
+
+/// Signs tokens.
+pub struct Signer {
+    pub issuer: String,
+    key: EncodingKey,
+    header: Header,
+}
+
+impl Signer {
+    pub fn new(issuer: &str, key: &pki::SigningKey) -> Result<Self, String> {
+        let pem = key.private.as_bytes();
+        let algorithm = algorithm(key.public.algorithm);
+        let encoding = match algorithm {
+            Algorithm::RS256 => EncodingKey::from_rsa_pem(pem),
+            _ => EncodingKey::from_ec_pem(pem),
+        };
+        let mut header = Header::new(algorithm);
+        header.typ = None;
+        header.kid = Some(key.public.id.clone());
+        let key = encoding.map_err(|e| format!("the service account signing key can't be used: {e}"))?;
+        Ok(Signer { issuer: issuer.to_owned(), key, header })
+    }
+
+    pub fn sign(&self, claims: &Claims) -> Result<String, String> {
+        jsonwebtoken::encode(&self.header, claims, &self.key).map_err(|e| e.to_string())
+    }
+}
+
+fn algorithm(name: &str) -> Algorithm {
+    match name {
+        "RS256" => Algorithm::RS256,
+        "ES384" => Algorithm::ES384,
+        _ => Algorithm::ES256,
+    }
+}
+
+struct Key {
+    id: String,
+    algorithm: Algorithm,
+    key: DecodingKey,
+}
+
+/// Checks tokens.
+pub struct ServiceAccountTokens {
+    issuers: Vec<String>,
+    keys: Vec<Key>,
+    objects: Arc<dyn Lookup>,
+}
+
+impl ServiceAccountTokens {
+    pub fn new(issuers: Vec<String>, keys: &[pki::VerifyingKey], objects: Arc<dyn Lookup>) -> Result<Self, String> {
+        let load = |key: &pki::VerifyingKey| {
+            let algorithm = algorithm(key.algorithm);
+            let decoding = match algorithm {
+                Algorithm::RS256 => DecodingKey::from_rsa_pem(key.pem.as_bytes()),
+                _ => DecodingKey::from_ec_pem(key.pem.as_bytes()),
+            };
+            let decoding = decoding.map_err(|e| format!("a service account key can't be used: {e}"))?;
+            Ok(Key { id: key.id.clone(), algorithm, key: decoding })
+        };
+        let keys = keys.iter().map(load).collect::<Result<Vec<_>, String>>()?;
+        Ok(ServiceAccountTokens { issuers, keys, objects })
+    }
+
+    /// The claims under a good signature.
+    fn verify<C: serde::de::DeserializeOwned>(&self, token: &str) -> Result<C, Rejected> {
+        let header = jsonwebtoken::decode_header(token).map_err(|e| e.to_string())?;
+        let fits = |key: &&Key| key.algorithm == header.alg && header.kid.as_ref().is_none_or(|id| *id == key.id);
+        let mut last = "no key fits the token's signature".to_owned();
+        for key in self.keys.iter().filter(fits) {
+            // Times and audiences are checked by our own clock and rules.
+            let mut validation = Validation::new(key.algorithm);
+            validation.validate_exp = false;
+            validation.validate_aud = false;
+            validation.required_spec_claims.clear();
+            match jsonwebtoken::decode(token, &key.key, &validation) {
+                Ok(data) => return Ok(data.claims),
+                Err(e) => last = e.to_string(),
+            }
+        }
+        Err(last)
+    }
+
+    /// Whether an object exists with this UID and is not on its way out for long.
+    async fn exists(&self, plural: &str, namespace: &str, wanted: &Reference) -> Result<(), Rejected> {
+        let found = self.objects.get("", plural, namespace, &wanted.name).await.map_err(|e| e.to_string())?;
+        let what = plural.trim_end_matches('s');
+        let object = found.ok_or_else(|| format!("{what} has been deleted"))?;
+        if !wanted.uid.is_empty() && meta::uid(&object) != wanted.uid {
+            return Err(format!("{what} UID ({}) does not match claim ({})", meta::uid(&object), wanted.uid));
+        }
+        let oldest = clock::now().as_second() - DELETION_LEEWAY_SECONDS;
+        let deleted = meta::deletion_timestamp(&object).and_then(|t| t.parse::<clock::Timestamp>().ok());
+        if deleted.is_some_and(|at| at.as_second() < oldest) {
+            return Err(format!("{what} has been deleted"));
+        }
+        Ok(())
+    }
+
+    async fn check_bound(&self, token: &str, audiences: &[String]) -> Result<Identity, Rejected> {
+        let claims: Claims = self.verify(token)?;
+        let now = clock::now().as_second();
+        if now < claims.nbf {
+            return Err("service account token is not valid yet".to_owned());
+        }
+        if now > claims.exp {
+            return Err("service account token has expired".to_owned());
+        }
+        let common: Vec<String> = audiences.iter().filter(|a| claims.aud.contains(a)).cloned().collect();
+        if common.is_empty() {
+            return Err(format!("token audiences {:?} is invalid for the target audiences {audiences:?}", claims.aud));
+        }
+        let bound = &claims.bound;
+        self.exists("serviceaccounts", &bound.namespace, &bound.serviceaccount).await?;
+        if let Some(secret) = &bound.secret {
+            self.exists("secrets", &bound.namespace, secret).await?;
+        }
+        if let Some(pod) = &bound.pod {
+            self.exists("pods", &bound.namespace, pod).await?;
+        }
+        // A token that is bound to a Pod carries the node only for information.
+        if let (None, Some(node)) = (&bound.pod, &bound.node) {
+            self.exists("nodes", "", node).await?;
+        }
+        Ok(Identity { user: Arc::new(user_of(&claims)), audiences: common })
+    }
+
+    async fn check_legacy(&self, token: &str) -> Result<Identity, Rejected> {
+        let claims: LegacyClaims = self.verify(token)?;
+        let account = Reference { name: claims.name.clone(), uid: claims.uid.clone() };
+        self.exists("serviceaccounts", &claims.namespace, &account).await?;
+        let secret = Reference { name: claims.secret.clone(), uid: String::new() };
+        self.exists("secrets", &claims.namespace, &secret).await?;
+        let user = User::service_account(&claims.namespace, &claims.name, &claims.uid);
+        Ok(Identity { user: Arc::new(user), audiences: Vec::new() })
+    }
+}
+
+/// The issuer a token claims, before anything is verified: it says whose token it is.
+fn claimed_issuer(token: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Issuer {
+        iss: String,
+    }
+    let mut parts = token.split('.');
+    let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() {
+        return None;
+    }
+    let json = base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, payload).ok()?;
+    serde_json::from_slice::<Issuer>(&json).ok().map(|i| i.iss)
+}
+
+fn user_of(claims: &Claims) -> User {
+    let bound = &claims.bound;
+    let account = &bound.serviceaccount;
+    let mut extra = BTreeMap::new();
+    let mut add = |key: &str, value: &str| extra.insert(key.to_owned(), vec![value.to_owned()]);
+    if !claims.jti.is_empty() {
+        add(CREDENTIAL_ID, &format!("JTI={}", claims.jti));
+    }
+    for (what, reference) in [("pod", &bound.pod), ("node", &bound.node)] {
+        if let Some(reference) = reference {
+            add(&format!("authentication.kubernetes.io/{what}-name"), &reference.name);
+            add(&format!("authentication.kubernetes.io/{what}-uid"), &reference.uid);
+        }
+    }
+    User { extra, ..User::service_account(&bound.namespace, &account.name, &account.uid) }
+}
+
+impl Tokens for ServiceAccountTokens {
+    fn check<'a>(
+        &'a self,
+        token: &'a str,
+        audiences: &'a [String],
+    ) -> BoxFuture<'a, Result<Option<Identity>, Rejected>> {
+        Box::pin(async move {
+            match claimed_issuer(token) {
+                Some(issuer) if issuer == LEGACY_ISSUER => self.check_legacy(token).await.map(Some),
+                Some(issuer) if self.issuers.contains(&issuer) => self.check_bound(token, audiences).await.map(Some),
+                _ => Ok(None),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use api::status::StatusError;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Fake(Mutex<HashMap<String, Arc<Value>>>);
+
+    impl Lookup for Fake {
+        fn get<'a>(
+            &'a self,
+            _: &'a str,
+            plural: &'a str,
+            namespace: &'a str,
+            name: &'a str,
+        ) -> BoxFuture<'a, Result<Option<Arc<Value>>, StatusError>> {
+            let found = self.0.lock().get(&format!("{plural}/{namespace}/{name}")).cloned();
+            Box::pin(std::future::ready(Ok(found)))
+        }
+    }
+
+    fn claims(now: i64) -> Claims {
+        let reference = |name: &str| Reference { name: name.into(), uid: format!("{name}-uid") };
+        Claims {
+            aud: vec!["api".into()],
+            exp: now + 3600,
+            iat: now,
+            iss: "https://us".into(),
+            jti: "j".into(),
+            bound: Bound {
+                namespace: "ns".into(),
+                node: None,
+                pod: Some(reference("web")),
+                secret: None,
+                serviceaccount: reference("bot"),
+                warnafter: None,
+            },
+            nbf: now,
+            sub: "system:serviceaccount:ns:bot".into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_is_good_while_all_it_names_exists() {
+        let key = pki::SigningKey::create().unwrap();
+        let objects = Arc::new(Fake::default());
+        let put = |key: &str, uid: &str| {
+            objects.0.lock().insert(key.to_owned(), Arc::new(json!({"metadata": {"uid": uid}})));
+        };
+        put("serviceaccounts/ns/bot", "bot-uid");
+        put("pods/ns/web", "web-uid");
+        let tokens =
+            ServiceAccountTokens::new(vec!["https://us".into()], &[key.public.clone()], objects.clone()).unwrap();
+        let signer = Signer::new("https://us", &key).unwrap();
+        let now = clock::now().as_second();
+        let check = |claims: Claims| {
+            let token = signer.sign(&claims).unwrap();
+            let tokens = &tokens;
+            async move { tokens.check(&token, &["other".to_owned(), "api".to_owned()]).await }
+        };
+        let identity = check(claims(now)).await.unwrap().unwrap();
+        assert_eq!(identity.audiences, ["api"]);
+        assert_eq!(identity.user.name, "system:serviceaccount:ns:bot");
+        assert_eq!(identity.user.groups, ["system:serviceaccounts", "system:serviceaccounts:ns"]);
+        assert_eq!(identity.user.extra["authentication.kubernetes.io/pod-name"], ["web"]);
+        assert_eq!(identity.user.extra[CREDENTIAL_ID], ["JTI=j"]);
+
+        assert!(check(Claims { exp: now - 1, ..claims(now) }).await.unwrap_err().contains("expired"));
+        assert!(check(Claims { aud: vec!["x".into()], ..claims(now) }).await.is_err());
+        assert_eq!(check(Claims { iss: "https://them".into(), ..claims(now) }).await, Ok(None));
+        put("pods/ns/web", "another");
+        assert!(check(claims(now)).await.unwrap_err().contains("does not match"));
+        objects.0.lock().remove("pods/ns/web");
+        assert_eq!(check(claims(now)).await.unwrap_err(), "pod has been deleted");
+
+        // The same claims under another key.
+        let stranger = Signer::new("https://us", &pki::SigningKey::create().unwrap()).unwrap();
+        let token = stranger.sign(&claims(now)).unwrap();
+        assert!(tokens.check(&token, &["api".to_owned()]).await.is_err());
+        assert_eq!(tokens.check("no.jwt", &[]).await, Ok(None));
+    }
+}
