@@ -1,3 +1,26 @@
-//! apiserver
+//! The API server: one pipeline for every kind, over the store, for clients on the network and in this process.
+//!
+//! `chain` is the way of a request from top to bottom, `pipeline` has one file per verb, `kinds` says what is served,
+//! `feed` turns the store's changes into watch events, `object` is the form in which objects are stored and served.
+//! What a kind does beyond the common verbs is an entry in the table of `special`.
 
+pub mod access;
 pub mod auth;
+pub mod body;
+mod chain;
+pub mod core;
+pub mod health;
+pub mod kinds;
+mod listen;
+mod metrics;
+pub mod request;
+pub mod respond;
+pub mod review;
+mod route;
+pub mod server;
+pub mod special;
+
+pub use crate::core::Core;
+pub use auth::User;
+pub use listen::Listening;
+pub use server::{Config, Server};

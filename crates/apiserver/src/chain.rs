@@ -1,0 +1,195 @@
+//! The way of every request, from top to bottom: panic guard, what it is about, deadline and limits, who asks, as whom,
+//! whether he may, and the handler.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use api::status::StatusError;
+use clock::Instant;
+use futures::FutureExt;
+use http::{HeaderMap, HeaderValue, Request, header, request::Parts};
+
+use crate::{
+    auth::{self, Attributes, Selected, User, Verdict},
+    body::Body,
+    request::Info,
+    respond, route,
+    server::Server,
+    special::{Call, Response},
+};
+
+/// Answers a request; an error or a panic on the way becomes a response too.
+pub async fn handle(server: Server, request: Request<Body>) -> Response {
+    let started = Instant::now();
+    let (parts, body) = request.into_parts();
+    let info = Info::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
+    waypoint::apiserver::request(&info.path);
+    let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();
+    let negotiation = respond::Errors::of(&parts.headers);
+    let counted = info.clone();
+    let guarded = AssertUnwindSafe(limited(server.clone(), parts, body, info)).catch_unwind().await;
+    let mut response = match guarded {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => negotiation.render(&error),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            tracing::error!(path = counted.path, panic = text.unwrap_or("?"), "a request panicked");
+            negotiation.render(&StatusError::new(
+                500,
+                "InternalError",
+                format!("This request caused apiserver to panic. Look in the logs for details. ({})", counted.path),
+            ))
+        }
+    };
+    respond::common_headers(response.headers_mut());
+    let response = respond::compress(response, accept_encoding.as_ref());
+    server.shared.metrics.finished(&counted, response.status().as_u16(), started.elapsed());
+    response
+}
+
+/// Applies the limits: how many at once, and how long.
+async fn limited(server: Server, parts: Parts, body: Body, info: Info) -> Result<Response, StatusError> {
+    if info.long_running() {
+        return authenticated(server, parts, body, info).await;
+    }
+    let reading = matches!(info.verb, "get" | "list" | "head");
+    let shared = server.shared.clone();
+    let places = if reading { &shared.reads } else { &shared.writes };
+    // Callers inside this process bound themselves, and must not starve behind clients.
+    let internal = parts.extensions.get::<Arc<User>>().is_some();
+    let _place = if internal {
+        None
+    } else {
+        Some(places.try_acquire().map_err(|_| {
+            shared.metrics.rejected.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            StatusError::too_many_requests("Too many requests, please try again later.", 1)
+        })?)
+    };
+    let timeout = shared.limits.request_timeout;
+    match clock::timeout(timeout, authenticated(server, parts, body, info)).await {
+        Ok(result) => result,
+        Err(_) => Err(StatusError::timeout("Timeout: request did not complete within the allotted timeout")),
+    }
+}
+
+/// Finds out who asks and, if he asks to be somebody else, whether he may.
+async fn authenticated(server: Server, parts: Parts, body: Body, info: Info) -> Result<Response, StatusError> {
+    let given = parts.extensions.get::<Arc<User>>().cloned();
+    let user = match given {
+        Some(user) => user,
+        None => server.shared.authenticator.authenticate(&parts).await?.ok_or_else(StatusError::unauthorized)?,
+    };
+    waypoint::apiserver::authenticate(&user.name);
+    let user = match impersonated(&parts.headers)? {
+        None => user,
+        Some(wanted) => {
+            may_impersonate(&server, &user, &wanted)?;
+            Arc::new(wanted)
+        }
+    };
+    authorized(server, parts, body, info, user).await
+}
+
+async fn authorized(
+    server: Server,
+    mut parts: Parts,
+    body: Body,
+    info: Info,
+    user: Arc<User>,
+) -> Result<Response, StatusError> {
+    ask(&server, &attributes(&user, &info))?;
+    waypoint::apiserver::authorize(&info.path);
+    // Nothing behind this point needs the caller's secret.
+    parts.headers.remove(header::AUTHORIZATION);
+    waypoint::apiserver::route(&info.path);
+    route::route(Call { server, parts, body, info, user }).await
+}
+
+/// The question that a request asks for its user.
+fn attributes<'a>(user: &'a User, info: &'a Info) -> Attributes<'a> {
+    if !info.resource_request {
+        return Attributes::path(user, info.verb, &info.path);
+    }
+    let terms = || info.field_selector.split(',');
+    let node_name = terms().find_map(|t| t.strip_prefix("spec.nodeName=")).map(|v| v.strip_prefix('=').unwrap_or(v));
+    Attributes {
+        namespace: &info.namespace,
+        version: &info.version,
+        subresource: &info.subresource,
+        name: &info.name,
+        selected: Selected { node_name },
+        ..Attributes::resource(user, info.verb, &info.group, &info.resource)
+    }
+}
+
+fn ask(server: &Server, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+    match server.shared.authorizer.authorize(attributes) {
+        Verdict::Allow(_) => Ok(()),
+        Verdict::Deny(why) | Verdict::NoOpinion(why) => Err(auth::forbidden(attributes, &why)),
+    }
+}
+
+const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
+
+/// The user that the `Impersonate-*` headers ask to be.
+fn impersonated(headers: &HeaderMap) -> Result<Option<User>, StatusError> {
+    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
+    let name = headers.get("impersonate-user").map(text).unwrap_or_default();
+    let mut groups: Vec<String> = headers.get_all("impersonate-group").iter().map(text).collect();
+    let uid = headers.get("impersonate-uid").map(text).unwrap_or_default();
+    let mut extra = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for (key, value) in headers {
+        if let Some(key) = key.as_str().strip_prefix(IMPERSONATE_EXTRA) {
+            extra.entry(crate::request::percent_decode(key)).or_default().push(text(value));
+        }
+    }
+    if name.is_empty() {
+        if groups.is_empty() && uid.is_empty() && extra.is_empty() {
+            return Ok(None);
+        }
+        return Err(StatusError::internal(format!(
+            "requested [{{UID  {uid}  authentication.k8s.io/v1  }}] without impersonating a user"
+        )));
+    }
+    if let Some(account) = name.strip_prefix("system:serviceaccount:")
+        && groups.is_empty()
+        && let Some((namespace, _)) = account.split_once(':')
+    {
+        groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+    }
+    let always = if name == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
+    if !groups.iter().any(|g| g == "system:authenticated" || g == "system:unauthenticated") {
+        groups.push(always.to_owned());
+    }
+    Ok(Some(User { name, uid, groups, extra }))
+}
+
+fn may_impersonate(server: &Server, user: &User, wanted: &User) -> Result<(), StatusError> {
+    let mut questions = Vec::new();
+    match wanted.name.strip_prefix("system:serviceaccount:").and_then(|a| a.split_once(':')) {
+        Some((namespace, name)) => questions.push(("", "serviceaccounts", "", namespace, name)),
+        None => questions.push(("", "users", "", "", wanted.name.as_str())),
+    }
+    let implied = |g: &str| {
+        g == "system:authenticated"
+            || g == "system:unauthenticated"
+            || (wanted.name.starts_with("system:serviceaccount:") && g.starts_with("system:serviceaccounts"))
+    };
+    questions.extend(wanted.groups.iter().filter(|g| !implied(g)).map(|g| ("", "groups", "", "", g.as_str())));
+    for (key, values) in &wanted.extra {
+        questions.extend(values.iter().map(|v| ("authentication.k8s.io", "userextras", key.as_str(), "", v.as_str())));
+    }
+    if !wanted.uid.is_empty() {
+        questions.push(("authentication.k8s.io", "uids", "", "", wanted.uid.as_str()));
+    }
+    for (group, resource, subresource, namespace, name) in questions {
+        let question = Attributes {
+            version: "v1",
+            subresource,
+            namespace,
+            name,
+            ..Attributes::resource(user, "impersonate", group, resource)
+        };
+        ask(server, &question)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! What is served: the built-in kinds and, at run time, custom ones. Looked up by path, by kind and by storage key.
+
+use std::{collections::HashMap, sync::Arc};
+
+use api::kind::Definition;
+use parking_lot::RwLock;
+
+/// Every kind in every version, replaceable as a whole.
+pub struct Kinds {
+    table: RwLock<Arc<Table>>,
+}
+
+/// One picture of what is served.
+#[derive(Default)]
+pub struct Table {
+    pub all: Vec<Arc<Definition>>,
+    by_plural: HashMap<String, HashMap<String, Vec<Arc<Definition>>>>,
+    by_prefix: HashMap<String, Arc<Definition>>,
+}
+
+impl Table {
+    fn new(all: Vec<Arc<Definition>>) -> Self {
+        let mut table = Table::default();
+        for definition in &all {
+            let groups = table.by_plural.entry(definition.plural.clone()).or_default();
+            groups.entry(definition.group.clone()).or_default().push(definition.clone());
+            let stored = definition.storage == (definition.group.clone(), definition.version.clone());
+            if stored {
+                table.by_prefix.insert(definition.storage_prefix.clone(), definition.clone());
+            }
+        }
+        table.all = all;
+        table
+    }
+
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Definition>> {
+        self.by_plural.get(plural)?.get(group)?.iter().find(|d| d.version == version)
+    }
+
+    /// The definition that objects under this storage prefix are stored as.
+    pub fn stored(&self, storage_prefix: &str) -> Option<&Arc<Definition>> {
+        self.by_prefix.get(storage_prefix)
+    }
+}
+
+impl Kinds {
+    pub fn new(all: Vec<Arc<Definition>>) -> Self {
+        Kinds { table: RwLock::new(Arc::new(Table::new(all))) }
+    }
+
+    pub fn table(&self) -> Arc<Table> {
+        self.table.read().clone()
+    }
+
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Definition>> {
+        self.table.read().find(group, version, plural).cloned()
+    }
+
+    /// Any version of a resource, preferring the one it is stored as.
+    pub fn any_version(&self, group: &str, plural: &str) -> Option<Arc<Definition>> {
+        let table = self.table();
+        let versions = table.by_plural.get(plural)?.get(group)?;
+        let stored = versions.iter().find(|d| d.storage.1 == d.version);
+        stored.or(versions.first()).cloned()
+    }
+
+    /// Replaces what is served.
+    pub fn replace(&self, all: Vec<Arc<Definition>>) {
+        *self.table.write() = Arc::new(Table::new(all));
+    }
+}

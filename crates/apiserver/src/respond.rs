@@ -1,0 +1,86 @@
+//! Making responses: objects, errors as `Status`, the headers that every response has, and compression.
+
+use std::io::Write as _;
+
+use api::status::StatusError;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+
+use crate::{body::Body, special::Response};
+
+pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Bodies above this are compressed for those who ask for it, as upstream does.
+const COMPRESS_FROM: usize = 128 * 1024;
+
+/// A JSON response from bytes that are JSON already.
+pub fn json(code: StatusCode, body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Body::from(body.into()));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response
+}
+
+/// A JSON response from a value.
+pub fn value(code: StatusCode, value: &api::Value) -> Response {
+    json(code, value.to_string())
+}
+
+/// How this caller gets errors.
+pub struct Errors;
+
+impl Errors {
+    pub fn of(_: &HeaderMap) -> Self {
+        Errors
+    }
+
+    pub fn render(&self, error: &StatusError) -> Response {
+        let mut status = serde_json::to_value(error.to_status()).unwrap_or_default();
+        if let Some(map) = status.as_object_mut() {
+            map.entry("metadata").or_insert_with(|| serde_json::json!({}));
+        }
+        let mut response =
+            value(StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &status);
+        let retry = error.details.as_ref().and_then(|d| d.retry_after_seconds).filter(|s| *s > 0);
+        if let Some(seconds) = retry {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// Adds a `Warning: 299 - "text"` header for each text.
+pub fn warn(response: &mut Response, warnings: &[String]) {
+    for text in warnings {
+        let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " ");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
+/// The headers that upstream puts on every response.
+pub fn common_headers(headers: &mut HeaderMap) {
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+}
+
+/// Compresses a large whole body for a caller that asks for gzip. Streamed bodies are left alone.
+pub fn compress(mut response: Response, accept_encoding: Option<&HeaderValue>) -> Response {
+    let wanted = accept_encoding.and_then(|v| v.to_str().ok()).is_some_and(|v| {
+        v.split(',').any(|e| {
+            let mut parts = e.trim().split(';');
+            parts.next() == Some("gzip") && !parts.any(|p| p.trim() == "q=0")
+        })
+    });
+    let Body::Whole(Some(bytes)) = response.body() else { return response };
+    if !wanted || bytes.len() <= COMPRESS_FROM || response.headers().contains_key(header::CONTENT_ENCODING) {
+        return response;
+    }
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), flate2::Compression::fast());
+    let Ok(compressed) = encoder.write_all(bytes).and_then(|()| encoder.finish()) else { return response };
+    response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    *response.body_mut() = Body::from(compressed);
+    response
+}

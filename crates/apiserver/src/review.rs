@@ -1,0 +1,73 @@
+//! What admission and allocation see of a write, and the contracts they fulfil.
+
+use api::{Value, kind::Definition, status::StatusError};
+use futures::future::BoxFuture;
+
+use crate::auth::User;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+impl Operation {
+    /// As AdmissionReview spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
+}
+
+/// One write on its way through admission.
+pub struct Review<'a> {
+    pub definition: &'a Definition,
+    pub operation: Operation,
+    pub subresource: &'a str,
+    pub namespace: &'a str,
+    /// Empty for a create with `generateName` until the name is made (before admission runs).
+    pub name: &'a str,
+    pub user: &'a User,
+    pub dry_run: bool,
+    /// The object to write: `None` for a delete.
+    pub object: Option<Value>,
+    /// The object as it is: `None` for a create.
+    pub old: Option<&'a Value>,
+    /// The options of the request (`CreateOptions`, `DeleteOptions`, …) or, for a connect, its query.
+    pub options: Value,
+    /// Sent to the client as `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+/// Admission: first everything that changes the object, later everything that only refuses.
+pub trait Admission: Send + Sync {
+    fn admit<'a>(&'a self, review: &'a mut Review<'_>) -> BoxFuture<'a, Result<(), StatusError>>;
+    fn validate<'a>(&'a self, review: &'a mut Review<'_>) -> BoxFuture<'a, Result<(), StatusError>>;
+}
+
+/// Takes values out of a limited supply (addresses, ports) for objects of one kind while they are written.
+pub trait Allocation: Send + Sync {
+    /// Called after mutating admission and before validation, on create (`old` is `None`) and update. Fills the values
+    /// into `new`. With `dry_run` nothing may stay taken.
+    fn allocate<'a>(
+        &'a self,
+        old: Option<&'a Value>,
+        new: &'a mut Value,
+        dry_run: bool,
+    ) -> BoxFuture<'a, Result<Box<dyn Reservation>, StatusError>>;
+
+    /// The object is gone from the store: gives back what it held.
+    fn release(&self, object: &Value);
+}
+
+/// What an allocation took. Dropped without `keep` (the write failed) it gives everything back.
+pub trait Reservation: Send {
+    /// The write is durable: what was taken stays taken, and what the old object held and the new one does not is free.
+    fn keep(self: Box<Self>);
+}

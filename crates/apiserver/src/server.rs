@@ -1,0 +1,183 @@
+//! The server as a value: built from its parts, then listened on or called in process.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use http::{Request, Response};
+
+use crate::{
+    access::Authenticator,
+    auth::{Authorizer, User},
+    body::{Body, BoxError},
+    chain,
+    core::Core,
+    health::Checks,
+    listen,
+    metrics::Metrics,
+    review::{Admission, Allocation},
+    special::Specials,
+};
+
+/// The parts of a server.
+pub struct Config {
+    pub core: Arc<Core>,
+    pub authenticator: Arc<dyn Authenticator>,
+    pub authorizer: Arc<dyn Authorizer>,
+    pub admission: Arc<dyn Admission>,
+    pub specials: Specials,
+    /// `(group, plural)` of the kind whose objects hold something out of a limited supply.
+    pub allocations: Vec<((&'static str, &'static str), Arc<dyn Allocation>)>,
+    pub limits: Limits,
+    /// Named checks beside the server's own, for `/readyz` and `/livez`.
+    pub checks: Checks,
+}
+
+/// Where the server says stop.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Reading and writing requests in flight; one more gets 429. Long-running ones are not counted.
+    pub reads_in_flight: usize,
+    pub writes_in_flight: usize,
+    /// The time a request may take that is not long-running.
+    pub request_timeout: Duration,
+    /// A watch without a `timeoutSeconds` ends after this to twice this time.
+    pub watch_timeout: Duration,
+    pub body_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            reads_in_flight: 400,
+            writes_in_flight: 200,
+            request_timeout: Duration::from_secs(60),
+            watch_timeout: Duration::from_secs(1800),
+            body_bytes: 3 * 1024 * 1024,
+        }
+    }
+}
+
+/// What all requests share.
+pub(crate) struct Shared {
+    pub core: Arc<Core>,
+    pub authenticator: Arc<dyn Authenticator>,
+    pub authorizer: Arc<dyn Authorizer>,
+    pub admission: Arc<dyn Admission>,
+    pub specials: Specials,
+    pub allocations: Vec<((&'static str, &'static str), Arc<dyn Allocation>)>,
+    pub limits: Limits,
+    pub checks: Checks,
+    pub metrics: Metrics,
+    pub reads: tokio::sync::Semaphore,
+    pub writes: tokio::sync::Semaphore,
+}
+
+/// A running API server. Clones are the same server.
+#[derive(Clone)]
+pub struct Server {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Server {
+    pub async fn new(config: Config) -> Server {
+        let limits = config.limits;
+        let shared = Shared {
+            core: config.core,
+            authenticator: config.authenticator,
+            authorizer: config.authorizer,
+            admission: config.admission,
+            specials: config.specials,
+            allocations: config.allocations,
+            checks: config.checks,
+            metrics: Metrics::default(),
+            reads: tokio::sync::Semaphore::new(limits.reads_in_flight),
+            writes: tokio::sync::Semaphore::new(limits.writes_in_flight),
+            limits,
+        };
+        Server { shared: Arc::new(shared) }
+    }
+
+    pub fn core(&self) -> &Arc<Core> {
+        &self.shared.core
+    }
+
+    pub fn authorizer(&self) -> &Arc<dyn Authorizer> {
+        &self.shared.authorizer
+    }
+
+    pub fn admission(&self) -> &Arc<dyn Admission> {
+        &self.shared.admission
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// Serves on `address` until the handle is dropped. Port 0 takes a free one; the handle tells which.
+    pub async fn listen(
+        &self,
+        address: SocketAddr,
+        tls: Arc<rustls::ServerConfig>,
+    ) -> std::io::Result<listen::Listening> {
+        listen::listen(self.clone(), address, tls).await
+    }
+
+    /// The server as a service for callers in this process. A request carries a bearer token, or its caller as an
+    /// `Arc<User>` extension; everything behind authentication is the same as on the network.
+    pub fn in_process(&self) -> InProcess {
+        InProcess { server: self.clone(), user: None }
+    }
+
+    /// One request through the whole chain. Never fails: errors are responses.
+    pub async fn handle(&self, request: Request<Body>) -> Response<Body> {
+        chain::handle(self.clone(), request).await
+    }
+}
+
+/// The in-process way in; cheap to clone.
+#[derive(Clone)]
+pub struct InProcess {
+    server: Server,
+    user: Option<Arc<User>>,
+}
+
+impl InProcess {
+    /// All requests are this user's, unless they name another one themselves.
+    #[must_use]
+    pub fn as_user(mut self, user: User) -> Self {
+        self.user = Some(Arc::new(user));
+        self
+    }
+}
+
+impl<B> tower::Service<Request<B>> for InProcess
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.server.clone();
+        let mut request = request.map(Body::wrap);
+        if let Some(user) = &self.user
+            && request.extensions().get::<Arc<User>>().is_none()
+        {
+            request.extensions_mut().insert(user.clone());
+        }
+        Box::pin(async move { Ok(server.handle(request).await) })
+    }
+}

@@ -1,0 +1,54 @@
+//! The one table of resources and subresources that the verbs of the pipeline do not cover: reviews, bindings,
+//! evictions, tokens, and connections to nodes.
+
+use std::{collections::HashMap, sync::Arc};
+
+use api::status::StatusError;
+use futures::future::BoxFuture;
+
+use crate::{auth::User, body::Body, request::Info, server::Server};
+
+pub type Response = http::Response<Body>;
+
+/// A request that reached its handler: authenticated and authorized.
+pub struct Call {
+    pub server: Server,
+    pub parts: http::request::Parts,
+    pub body: Body,
+    pub info: Info,
+    pub user: Arc<User>,
+}
+
+/// Serves all verbs of one resource or subresource.
+pub trait Special: Send + Sync {
+    fn call(&self, call: Call) -> BoxFuture<'static, Result<Response, StatusError>>;
+}
+
+/// `(group, plural, subresource)`; an empty subresource stands for the resource itself.
+pub type Key = (&'static str, &'static str, &'static str);
+
+/// The table.
+#[derive(Default, Clone)]
+pub struct Specials {
+    entries: HashMap<String, Arc<dyn Special>>,
+}
+
+fn joined(group: &str, plural: &str, subresource: &str) -> String {
+    format!("{group}/{plural}/{subresource}")
+}
+
+impl Specials {
+    #[must_use]
+    pub fn with(mut self, (group, plural, subresource): Key, special: Arc<dyn Special>) -> Self {
+        self.add((group, plural, subresource), special);
+        self
+    }
+
+    pub fn add(&mut self, (group, plural, subresource): Key, special: Arc<dyn Special>) {
+        self.entries.insert(joined(group, plural, subresource), special);
+    }
+
+    pub fn get(&self, group: &str, plural: &str, subresource: &str) -> Option<&Arc<dyn Special>> {
+        self.entries.get(&joined(group, plural, subresource))
+    }
+}
