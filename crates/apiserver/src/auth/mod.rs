@@ -4,6 +4,7 @@
 
 pub mod authn;
 pub mod impersonation;
+pub mod node;
 pub mod rbac;
 pub mod request;
 pub mod user;

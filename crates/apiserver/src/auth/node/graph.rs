@@ -1,0 +1,213 @@
+//! Which node needs what: nodes reach objects through the Pods on them, and volumes through the claims of those Pods.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::Value;
+
+/// The kinds of object that a node can reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    Pod,
+    Secret,
+    ConfigMap,
+    ServiceAccount,
+    Claim,
+    ResourceClaim,
+    Volume,
+    Attachment,
+}
+
+type Key = (Target, String, String);
+
+/// A Pod as the graph remembers it.
+#[derive(Debug)]
+struct Known {
+    uid: String,
+    node: String,
+    refs: BTreeSet<Key>,
+}
+
+/// What is known of one PersistentVolume.
+#[derive(Debug, Default)]
+struct Volume {
+    /// Namespace and name of the claim.
+    claim: Option<(String, String)>,
+    secrets: BTreeSet<Key>,
+}
+
+/// The relations. Counts say how many Pods of a node name an object.
+#[derive(Debug, Default)]
+pub struct Graph {
+    pods: HashMap<String, Known>,
+    reach: HashMap<Key, HashMap<String, u32>>,
+    volumes: HashMap<String, Volume>,
+    /// The volumes whose drivers need a Secret.
+    by_secret: HashMap<Key, BTreeSet<String>>,
+    attachments: HashMap<String, String>,
+}
+
+/// Whether changes of a resource change the graph.
+pub fn matters(group: &str, plural: &str) -> bool {
+    matches!((group, plural), ("", "pods" | "persistentvolumes") | ("storage.k8s.io", "volumeattachments"))
+}
+
+impl Graph {
+    pub fn changed(&mut self, plural: &str, namespace: &str, name: &str, object: Option<&Value>) {
+        match plural {
+            "pods" => self.pod(namespace, name, object),
+            "persistentvolumes" => self.volume(name, object),
+            "volumeattachments" => {
+                match object.and_then(|o| o.pointer("/spec/nodeName")).and_then(Value::as_str) {
+                    Some(node) => self.attachments.insert(name.to_owned(), node.to_owned()),
+                    None => self.attachments.remove(name),
+                };
+            }
+            _ => {}
+        }
+    }
+
+    pub fn reaches(&self, node: &str, target: Target, namespace: &str, name: &str) -> bool {
+        match target {
+            Target::Attachment => self.attachments.get(name).is_some_and(|n| n == node),
+            Target::Volume => self.reaches_volume(node, name),
+            Target::Secret => {
+                let key = (target, namespace.to_owned(), name.to_owned());
+                self.reaches_key(node, &key)
+                    || self.by_secret.get(&key).is_some_and(|v| v.iter().any(|pv| self.reaches_volume(node, pv)))
+            }
+            _ => self.reaches_key(node, &(target, namespace.to_owned(), name.to_owned())),
+        }
+    }
+
+    fn reaches_key(&self, node: &str, key: &Key) -> bool {
+        self.reach.get(key).is_some_and(|nodes| nodes.contains_key(node))
+    }
+
+    fn reaches_volume(&self, node: &str, name: &str) -> bool {
+        let claim = self.volumes.get(name).and_then(|v| v.claim.as_ref());
+        claim.is_some_and(|(ns, name)| self.reaches_key(node, &(Target::Claim, ns.clone(), name.clone())))
+    }
+
+    fn pod(&mut self, namespace: &str, name: &str, object: Option<&Value>) {
+        let id = format!("{namespace}/{name}");
+        let node = object.and_then(|o| o.pointer("/spec/nodeName")).and_then(Value::as_str).unwrap_or("");
+        let uid = object.map_or("", api::meta::uid);
+        // What a Pod names can't change after it was bound, so most updates end here. (Claims made for it can.)
+        let claims = object.is_some_and(|o| o.pointer("/spec/resourceClaims").is_some());
+        if !claims && self.pods.get(&id).is_some_and(|known| known.uid == uid && known.node == node) {
+            return;
+        }
+        if let Some(old) = self.pods.remove(&id) {
+            for key in &old.refs {
+                self.drop_one(key, &old.node);
+            }
+        }
+        let Some(object) = object.filter(|_| !node.is_empty()) else { return };
+        let mut refs = BTreeSet::from([(Target::Pod, namespace.to_owned(), name.to_owned())]);
+        // A mirror Pod comes from the node itself: it must not open anything.
+        if object.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_none() {
+            collect(object, namespace, name, &mut refs);
+        }
+        for key in &refs {
+            *self.reach.entry(key.clone()).or_default().entry(node.to_owned()).or_default() += 1;
+        }
+        self.pods.insert(id, Known { uid: uid.to_owned(), node: node.to_owned(), refs });
+    }
+
+    fn drop_one(&mut self, key: &Key, node: &str) {
+        let Some(nodes) = self.reach.get_mut(key) else { return };
+        if let Some(count) = nodes.get_mut(node) {
+            *count -= 1;
+            if *count == 0 {
+                nodes.remove(node);
+            }
+        }
+        if nodes.is_empty() {
+            self.reach.remove(key);
+        }
+    }
+
+    fn volume(&mut self, name: &str, object: Option<&Value>) {
+        if let Some(old) = self.volumes.remove(name) {
+            for secret in &old.secrets {
+                if let Some(volumes) = self.by_secret.get_mut(secret) {
+                    volumes.remove(name);
+                    if volumes.is_empty() {
+                        self.by_secret.remove(secret);
+                    }
+                }
+            }
+        }
+        let Some(spec) = object.and_then(|o| o.get("spec")) else { return };
+        let text = |v: &Value, field: &str| v.get(field).and_then(Value::as_str).map(str::to_owned);
+        let claim = spec.get("claimRef").and_then(|c| Some((text(c, "namespace")?, text(c, "name")?)));
+        let default = claim.as_ref().map(|(namespace, _)| namespace.clone()).unwrap_or_default();
+        let mut secrets = BTreeSet::new();
+        for source in spec.as_object().into_iter().flat_map(|s| s.values()).filter_map(Value::as_object) {
+            for (field, value) in source {
+                let reference = field.ends_with("SecretRef") || field == "secretRef";
+                if let Some(name) = text(value, "name").filter(|_| reference) {
+                    let namespace = text(value, "namespace").unwrap_or_else(|| default.clone());
+                    secrets.insert((Target::Secret, namespace, name));
+                }
+            }
+        }
+        for secret in &secrets {
+            self.by_secret.entry(secret.clone()).or_default().insert(name.to_owned());
+        }
+        self.volumes.insert(name.to_owned(), Volume { claim, secrets });
+    }
+}
+
+fn items<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    object.get(field).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Everything that a Pod names in its own namespace.
+fn collect(pod: &Value, namespace: &str, pod_name: &str, refs: &mut BTreeSet<Key>) {
+    let Some(spec) = pod.get("spec") else { return };
+    let mut add = |target: Target, name: Option<&Value>| {
+        if let Some(name) = name.and_then(Value::as_str).filter(|n| !n.is_empty()) {
+            refs.insert((target, namespace.to_owned(), name.to_owned()));
+        }
+    };
+    add(Target::ServiceAccount, spec.get("serviceAccountName"));
+    for secret in items(spec, "imagePullSecrets") {
+        add(Target::Secret, secret.get("name"));
+    }
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in items(spec, list) {
+            for env in items(container, "env") {
+                add(Target::Secret, env.pointer("/valueFrom/secretKeyRef/name"));
+                add(Target::ConfigMap, env.pointer("/valueFrom/configMapKeyRef/name"));
+            }
+            for env in items(container, "envFrom") {
+                add(Target::Secret, env.pointer("/secretRef/name"));
+                add(Target::ConfigMap, env.pointer("/configMapRef/name"));
+            }
+        }
+    }
+    for volume in items(spec, "volumes") {
+        add(Target::Secret, volume.pointer("/secret/secretName"));
+        add(Target::ConfigMap, volume.pointer("/configMap/name"));
+        add(Target::Claim, volume.pointer("/persistentVolumeClaim/claimName"));
+        add(Target::Secret, volume.pointer("/azureFile/secretName"));
+        add(Target::Secret, volume.pointer("/csi/nodePublishSecretRef/name"));
+        for kind in ["cephfs", "rbd", "flexVolume", "iscsi", "scaleIO", "storageos"] {
+            add(Target::Secret, volume.get(kind).and_then(|v| v.pointer("/secretRef/name")));
+        }
+        for source in volume.get("projected").into_iter().flat_map(|p| items(p, "sources")) {
+            add(Target::Secret, source.pointer("/secret/name"));
+            add(Target::ConfigMap, source.pointer("/configMap/name"));
+        }
+        if let (Some(_), Some(name)) = (volume.get("ephemeral"), volume.get("name").and_then(Value::as_str)) {
+            add(Target::Claim, Some(&Value::String(format!("{pod_name}-{name}"))));
+        }
+    }
+    for claim in items(spec, "resourceClaims") {
+        add(Target::ResourceClaim, claim.get("resourceClaimName"));
+    }
+    for claim in pod.get("status").into_iter().flat_map(|s| items(s, "resourceClaimStatuses")) {
+        add(Target::ResourceClaim, claim.get("resourceClaimName"));
+    }
+}

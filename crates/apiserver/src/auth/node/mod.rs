@@ -1,0 +1,297 @@
+//! The Node authorizer: a kubelet reads what the Pods on its node need, and writes what is its node's.
+//!
+//! What a kubelet may write to an object in detail is the business of the NodeRestriction admission plugin.
+
+pub mod graph;
+
+use parking_lot::RwLock;
+use serde_json::Value;
+
+use graph::{Graph, Target};
+
+use super::rbac::PolicyRule;
+use super::{Attributes, Authorizer, Verdict};
+
+/// The authorizer. It follows Pods, PersistentVolumes and VolumeAttachments through [`NodeAuthorizer::changed`].
+pub struct NodeAuthorizer {
+    graph: RwLock<Graph>,
+    rules: Vec<PolicyRule>,
+}
+
+impl Default for NodeAuthorizer {
+    fn default() -> Self {
+        NodeAuthorizer { graph: RwLock::default(), rules: rules() }
+    }
+}
+
+/// What every kubelet may do, whatever runs on its node.
+pub fn rules() -> Vec<PolicyRule> {
+    let r = PolicyRule::resources;
+    let read: &[&str] = &["get", "list", "watch"];
+    vec![
+        r(&["create"], &["authentication.k8s.io"], &["tokenreviews"]),
+        r(&["create"], &["authorization.k8s.io"], &["subjectaccessreviews", "localsubjectaccessreviews"]),
+        r(read, &[""], &["services"]),
+        r(&["create", "patch", "update"], &["", "events.k8s.io"], &["events"]),
+        r(&["create", "get", "list", "watch"], &["certificates.k8s.io"], &["certificatesigningrequests"]),
+        r(&["get"], &[""], &["endpoints"]),
+        r(read, &["storage.k8s.io"], &["csidrivers"]),
+        r(read, &["node.k8s.io"], &["runtimeclasses"]),
+    ]
+}
+
+fn allow() -> Verdict {
+    Verdict::Allow(String::new())
+}
+
+fn no(reason: impl Into<String>) -> Verdict {
+    Verdict::NoOpinion(reason.into())
+}
+
+impl NodeAuthorizer {
+    /// Takes in that an object became `object`, or is gone. Kinds that matter nothing are ignored.
+    pub fn changed(&self, group: &str, plural: &str, namespace: &str, name: &str, object: Option<&Value>) {
+        if graph::matters(group, plural) {
+            self.graph.write().changed(plural, namespace, name, object);
+        }
+    }
+
+    /// Whether a Pod (by namespace and name) is on a node, as far as the graph knows.
+    pub fn pod_is_on(&self, node: &str, namespace: &str, name: &str) -> bool {
+        self.graph.read().reaches(node, Target::Pod, namespace, name)
+    }
+
+    fn related(&self, node: &str, target: Target, a: &Attributes<'_>) -> Verdict {
+        if a.name.is_empty() {
+            return no("No Object name found");
+        }
+        if self.graph.read().reaches(node, target, a.namespace, a.name) {
+            return allow();
+        }
+        no(format!("no relationship found between node '{node}' and this object"))
+    }
+
+    fn read(&self, node: &str, target: Target, a: &Attributes<'_>) -> Verdict {
+        if !a.is_read_only() {
+            return no("can only read resources of this type");
+        }
+        if !a.subresource.is_empty() {
+            return no("cannot read subresource");
+        }
+        self.related(node, target, a)
+    }
+
+    fn get(&self, node: &str, target: Target, a: &Attributes<'_>) -> Verdict {
+        if a.verb != "get" {
+            return no("can only get individual resources of this type");
+        }
+        if !a.subresource.is_empty() {
+            return no("cannot get subresource");
+        }
+        self.related(node, target, a)
+    }
+
+    fn claim(&self, node: &str, a: &Attributes<'_>) -> Verdict {
+        match (a.subresource, a.verb) {
+            ("status", "update" | "patch") => self.related(node, Target::Claim, a),
+            ("status", _) => no("can only update/patch status"),
+            _ => self.get(node, Target::Claim, a),
+        }
+    }
+
+    fn service_account(&self, node: &str, a: &Attributes<'_>) -> Verdict {
+        match (a.verb, a.subresource) {
+            ("create", "token") | ("get", "") => self.related(node, Target::ServiceAccount, a),
+            ("create", _) => no("can only create token for individual service account"),
+            _ => no("can only create tokens for individual service accounts"),
+        }
+    }
+
+    fn node(node: &str, a: &Attributes<'_>) -> Verdict {
+        match (a.subresource, a.verb) {
+            ("", "create" | "update" | "patch") | ("status", "update" | "patch") => allow(),
+            ("", "get" | "list" | "watch") if a.name == node => allow(),
+            ("", "get" | "list" | "watch") if a.name.is_empty() => {
+                no(format!("node '{node}' cannot read all nodes, only its own Node object"))
+            }
+            ("", "get" | "list" | "watch") => {
+                no(format!("node '{node}' cannot read '{}', only its own Node object", a.name))
+            }
+            _ => no(""),
+        }
+    }
+
+    fn pod(&self, node: &str, a: &Attributes<'_>) -> Verdict {
+        match (a.subresource, a.verb) {
+            ("", "get") => self.related(node, Target::Pod, a),
+            ("", "list" | "watch") if a.selected.node_name == Some(node) => allow(),
+            ("", "list" | "watch") => no("can only list/watch pods with spec.nodeName field selector"),
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => allow(),
+            _ => no(""),
+        }
+    }
+}
+
+/// Objects with the node's own name: its lease, its CSINode.
+fn own(node: &str, a: &Attributes<'_>, what: &str) -> Verdict {
+    if !matches!(a.verb, "get" | "create" | "update" | "patch" | "delete") {
+        return no(format!("can only get, create, update, patch, or delete a {what}"));
+    }
+    // A create has no name yet; admission compares it.
+    if a.verb != "create" && a.name != node {
+        return no(format!("can only access {what} with the same name as the requesting node"));
+    }
+    allow()
+}
+
+fn lease(node: &str, a: &Attributes<'_>) -> Verdict {
+    if a.namespace != "kube-node-lease" {
+        return no("can only access leases in the \"kube-node-lease\" system namespace");
+    }
+    own(node, a, "node lease")
+}
+
+fn resource_slice(node: &str, a: &Attributes<'_>) -> Verdict {
+    match a.verb {
+        "create" | "get" | "update" | "patch" | "delete" => allow(),
+        "list" | "watch" | "deletecollection" if a.selected.node_name == Some(node) => allow(),
+        _ => no("can only list/watch/deletecollection resourceslices with spec.nodeName field selector"),
+    }
+}
+
+impl Authorizer for NodeAuthorizer {
+    fn authorize(&self, a: &Attributes<'_>) -> Verdict {
+        let Some(node) = a.user.node_name() else { return no("") };
+        if !a.is_resource() {
+            return no("");
+        }
+        match (a.group, a.resource) {
+            ("", "secrets") => self.read(node, Target::Secret, a),
+            ("", "configmaps") => self.read(node, Target::ConfigMap, a),
+            ("", "persistentvolumeclaims") => self.claim(node, a),
+            ("", "persistentvolumes") => self.get(node, Target::Volume, a),
+            ("storage.k8s.io", "volumeattachments") => self.get(node, Target::Attachment, a),
+            ("resource.k8s.io", "resourceclaims") => self.get(node, Target::ResourceClaim, a),
+            ("resource.k8s.io", "resourceslices") => resource_slice(node, a),
+            ("", "serviceaccounts") => self.service_account(node, a),
+            ("coordination.k8s.io", "leases") => lease(node, a),
+            ("storage.k8s.io", "csinodes") => own(node, a, "CSINode"),
+            ("", "nodes") => Self::node(node, a),
+            ("", "pods") => self.pod(node, a),
+            _ if self.rules.iter().any(|rule| rule.matches(a)) => allow(),
+            _ => no(""),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::auth::{Selected, User};
+
+    fn authorizer() -> NodeAuthorizer {
+        let node = NodeAuthorizer::default();
+        let pod = json!({"metadata": {"uid": "1"}, "spec": {
+            "nodeName": "n1", "serviceAccountName": "bot", "imagePullSecrets": [{"name": "pull"}],
+            "volumes": [
+                {"name": "a", "secret": {"secretName": "sec"}},
+                {"name": "b", "projected": {"sources": [{"configMap": {"name": "kube-root-ca.crt"}}, {"secret": {"name": "pro"}}]}},
+                {"name": "c", "persistentVolumeClaim": {"claimName": "claim"}},
+                {"name": "d", "ephemeral": {}},
+            ],
+            "containers": [{"env": [{"valueFrom": {"configMapKeyRef": {"name": "env"}}}], "envFrom": [{"secretRef": {"name": "all"}}]}],
+        }});
+        node.changed("", "pods", "ns", "web", Some(&pod));
+        let volume = json!({"spec": {"claimRef": {"namespace": "ns", "name": "claim"},
+            "csi": {"nodeStageSecretRef": {"namespace": "storage", "name": "key"}}}});
+        node.changed("", "persistentvolumes", "", "pv", Some(&volume));
+        node
+    }
+
+    /// `verb group/plural[/subresource] namespace/name`
+    fn may(authorizer: &NodeAuthorizer, node: &str, request: &str) -> bool {
+        let parts: Vec<&str> = request.split(' ').collect();
+        let path: Vec<&str> = parts[1].split('/').collect();
+        let (namespace, name) = parts.get(2).map_or(("", ""), |p| p.split_once('/').unwrap());
+        let user = User::new(format!("system:node:{node}"), ["system:nodes"]);
+        let a = Attributes {
+            subresource: path.get(2).copied().unwrap_or(""),
+            namespace,
+            name,
+            selected: Selected { node_name: parts.get(3).copied() },
+            ..Attributes::resource(&user, parts[0], path[0], path[1])
+        };
+        authorizer.authorize(&a).allowed()
+    }
+
+    #[test]
+    fn a_kubelet_reaches_what_its_pods_name() {
+        let all = authorizer();
+        for request in [
+            "get /secrets ns/sec",
+            "watch /secrets ns/pull",
+            "get /secrets ns/pro",
+            "get /secrets ns/all",
+            "get /secrets storage/key",
+            "get /configmaps ns/kube-root-ca.crt",
+            "list /configmaps ns/env",
+            "get /persistentvolumeclaims ns/claim",
+            "get /persistentvolumeclaims ns/web-d",
+            "patch /persistentvolumeclaims/status ns/claim",
+            "get /persistentvolumes /pv",
+            "create /serviceaccounts/token ns/bot",
+            "get /pods ns/web",
+        ] {
+            assert!(may(&all, "n1", request), "{request}");
+            assert!(!may(&all, "n2", request), "{request} from another node");
+        }
+        for request in
+            ["update /secrets ns/sec", "list /secrets ns/", "get /secrets ns/other", "get /secrets other/sec"]
+        {
+            assert!(!may(&all, "n1", request), "{request}");
+        }
+    }
+
+    #[test]
+    fn it_writes_what_is_its_nodes() {
+        let all = authorizer();
+        for (request, expected) in [
+            ("create /nodes /n1", true),
+            ("patch /nodes/status /n1", true),
+            ("get /nodes /n1", true),
+            ("get /nodes /n2", false),
+            ("list /nodes", false),
+            ("delete /nodes /n1", false),
+            ("list /pods / n1", true),
+            ("list /pods / n2", false),
+            ("watch /pods", false),
+            ("patch /pods/status ns/any", true),
+            ("create /pods/exec ns/web", false),
+            ("update coordination.k8s.io/leases kube-node-lease/n1", true),
+            ("update coordination.k8s.io/leases kube-node-lease/n2", false),
+            ("update coordination.k8s.io/leases ns/n1", false),
+            ("list /services", true),
+            ("create /events ns/e", true),
+            ("create certificates.k8s.io/certificatesigningrequests /", true),
+            ("list apps/deployments", false),
+        ] {
+            assert_eq!(may(&all, "n1", request), expected, "{request}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_left_takes_its_rights_along() {
+        let all = authorizer();
+        let second = json!({"metadata": {"uid": "2"}, "spec": {"nodeName": "n1", "serviceAccountName": "bot",
+            "volumes": [{"name": "a", "secret": {"secretName": "sec"}}]}});
+        all.changed("", "pods", "ns", "web2", Some(&second));
+        all.changed("", "pods", "ns", "web", None);
+        assert!(may(&all, "n1", "get /secrets ns/sec"));
+        assert!(!may(&all, "n1", "get /secrets ns/pull"));
+        assert!(!may(&all, "n1", "get /persistentvolumes /pv"));
+        all.changed("", "pods", "ns", "web2", None);
+        assert!(!may(&all, "n1", "get /secrets ns/sec"));
+    }
+}
