@@ -1,10 +1,13 @@
 //! The Kubernetes v1.35 API as data and pure functions: kinds, metadata, selectors, quantities, defaults, validation,
 //! table columns, patches, managed fields and codecs. This crate knows no clock, task, socket or file.
 
+pub mod apply;
 pub mod decode;
 pub mod field;
+pub mod field_set;
 pub mod kind;
 pub mod kinds;
+pub mod managed_fields;
 pub mod meta;
 pub mod names;
 pub mod node_affinity;
@@ -16,6 +19,7 @@ pub mod registry;
 pub mod schema;
 pub mod selector;
 pub mod status;
+pub mod structural;
 pub mod table;
 pub mod taint;
 
