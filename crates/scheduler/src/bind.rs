@@ -1,0 +1,104 @@
+//! The writes that follow a decision: the binding, or the condition that says why there is none, each with its event.
+//! Upstream counterpart: DefaultBinder, handleSchedulingFailure.
+
+use std::sync::Arc;
+
+use client::{
+    EventKind, EventRecorder, Key, events,
+    rest::{self, Resource, Verb},
+};
+use k8s_openapi::{
+    api::core::v1::{ObjectReference, Pod, PodCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::Client;
+use serde_json::json;
+
+use crate::queue::Waiting;
+
+/// What the engine must know of a write that ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    NotBound { key: Key, uid: String },
+}
+
+/// Binds a Pod to a node.
+pub async fn bind(client: Client, recorder: EventRecorder, pod: Waiting, node: Arc<str>) -> Outcome {
+    let Key { namespace, name } = &pod.key;
+    waypoint::scheduler::bind(name);
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"namespace": namespace, "name": name, "uid": pod.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": &*node},
+    });
+    let about = reference(&pod);
+    match rest::write(&client, &Resource::of::<Pod>(), namespace, name, "binding", &Verb::Create(body)).await {
+        Ok(_) => {
+            let message = format!("Successfully assigned {namespace}/{name} to {node}");
+            recorder.event(&about, EventKind::Normal, "Scheduled", &message);
+            Outcome::Done
+        }
+        Err(error) => {
+            let why = rest::message(&error);
+            tracing::info!(pod = %pod.key, %node, error = why, "binding failed");
+            // A Pod that is gone needs no event.
+            if rest::reason(&error) != "NotFound" {
+                let message = format!("binding rejected: {why}");
+                recorder.event(&about, EventKind::Warning, "FailedScheduling", &message);
+            }
+            Outcome::NotBound { key: pod.key, uid: pod.uid }
+        }
+    }
+}
+
+fn reference(pod: &Waiting) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(pod.key.namespace.clone()),
+        name: Some(pod.key.name.clone()),
+        uid: Some(pod.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+/// Tells the user why a Pod has no node.
+pub async fn report(client: Client, recorder: EventRecorder, pod: Arc<Pod>, message: String) -> Outcome {
+    recorder.event(&events::reference(&*pod), EventKind::Warning, "FailedScheduling", &message);
+    if let Some(condition) = condition(&pod, &message) {
+        let patch = Verb::StrategicPatch(json!({
+            "metadata": {"uid": pod.metadata.uid},
+            "status": {"conditions": [condition]},
+        }));
+        let key = Key::of(&*pod);
+        let written = rest::write(&client, &Resource::of::<Pod>(), &key.namespace, &key.name, "status", &patch).await;
+        if let Err(error) = written {
+            // The Pod is tried again anyhow, and with it this.
+            tracing::debug!(pod = %key, error = rest::message(&error), "cannot write the PodScheduled condition");
+        }
+    }
+    Outcome::Done
+}
+
+/// The condition to write; `None` when the Pod says so already.
+fn condition(pod: &Pod, message: &str) -> Option<PodCondition> {
+    let held = api::pod::condition(pod, "PodScheduled");
+    let same = |c: &PodCondition| {
+        c.status == "False" && c.reason.as_deref() == Some("Unschedulable") && c.message.as_deref() == Some(message)
+    };
+    if held.is_some_and(same) {
+        return None;
+    }
+    let since = held.filter(|c| c.status == "False").and_then(|c| c.last_transition_time.clone());
+    Some(PodCondition {
+        type_: "PodScheduled".to_owned(),
+        status: "False".to_owned(),
+        reason: Some("Unschedulable".to_owned()),
+        message: Some(message.to_owned()),
+        observed_generation: pod.metadata.generation,
+        last_transition_time: since.or_else(|| Some(Time(clock::now_seconds()))),
+        ..PodCondition::default()
+    })
+}

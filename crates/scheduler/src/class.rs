@@ -1,0 +1,280 @@
+//! A class: everything the scheduler looks at in a Pod, shared by all Pods that are equal in it.
+//!
+//! The replicas of one workload are one class, so what is computed for a class (which nodes' taints and labels it
+//! accepts, how many matching Pods each zone has, why it fits nowhere) is computed once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::selector::{Operator, Requirement, Selector};
+use k8s_openapi::{
+    api::core::v1::{
+        Affinity, Container, NodeSelector, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, ResourceRequirements,
+        Toleration, TopologySpreadConstraint,
+    },
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::LabelSelector},
+};
+use serde::Serialize;
+
+use crate::{
+    resources::{Amounts, ResourceNames},
+    topology::{KeyId, Topologies},
+};
+
+pub type Labels = BTreeMap<String, String>;
+
+/// The class's place in the picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassId(pub u32);
+
+/// A port of the node that a Pod takes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostPort {
+    pub protocol: String,
+    /// `0.0.0.0` means every address.
+    pub ip: String,
+    pub port: i32,
+}
+
+/// A rule about other Pods in the same topology domain.
+#[derive(Debug, Clone)]
+pub struct Term {
+    pub key: KeyId,
+    namespaces: BTreeSet<String>,
+    namespace_selector: Selector,
+    selector: Selector,
+}
+
+impl Term {
+    /// Whether the rule speaks about Pods of `class`. `namespace_labels` are the labels of that Pod's namespace.
+    pub fn matches(&self, class: &Class, namespace_labels: Option<&Labels>) -> bool {
+        let empty = Labels::new();
+        let namespace = self.namespaces.contains(&class.namespace)
+            || self.namespace_selector.matches(namespace_labels.unwrap_or(&empty));
+        namespace && self.selector.matches(&class.labels)
+    }
+}
+
+/// One topology spread constraint.
+#[derive(Debug, Clone)]
+pub struct Spread {
+    pub key: KeyId,
+    pub max_skew: i64,
+    pub min_domains: i64,
+    /// `DoNotSchedule`, against `ScheduleAnyway`.
+    pub hard: bool,
+    pub honour_affinity: bool,
+    pub honour_taints: bool,
+    selector: Selector,
+}
+
+impl Spread {
+    /// Whether the constraint counts a Pod of `class`; `own` is the namespace of the constraint's Pod.
+    pub fn counts(&self, own: &str, class: &Class) -> bool {
+        class.namespace == own && !self.selector.is_everything() && self.selector.matches(&class.labels)
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub struct Class {
+    pub namespace: String,
+    pub labels: Labels,
+    pub requests: Amounts,
+    /// cpu (thousandths) and memory (bytes) for scoring, where a container that requests none counts with a default.
+    pub scored: (i64, i64),
+    pub node_selector: Labels,
+    pub required_nodes: Option<NodeSelector>,
+    pub preferred_nodes: Vec<(i64, NodeSelectorTerm)>,
+    /// The only nodes that can take the Pod, when its affinity names them.
+    pub only_nodes: Option<BTreeSet<String>>,
+    pub tolerations: Vec<Toleration>,
+    pub ports: Vec<HostPort>,
+    /// Image names with their tag.
+    pub images: Vec<String>,
+    pub spread: Vec<Spread>,
+    pub affinity: Vec<Term>,
+    pub anti_affinity: Vec<Term>,
+    /// Preferred affinity, and with negative weight preferred anti-affinity.
+    pub preferred: Vec<(i64, Term)>,
+}
+
+/// The parts of a Pod that decide its class, in the form that is compared.
+#[derive(Serialize)]
+struct Identity<'a> {
+    namespace: &'a str,
+    labels: Option<&'a Labels>,
+    spec: (
+        Option<&'a Labels>,
+        Option<&'a Affinity>,
+        Option<&'a Vec<Toleration>>,
+        Option<&'a Vec<TopologySpreadConstraint>>,
+        Option<&'a BTreeMap<String, Quantity>>,
+        Option<&'a ResourceRequirements>,
+    ),
+    containers: Vec<ContainerIdentity<'a>>,
+}
+
+type ContainerIdentity<'a> =
+    (Option<&'a str>, Option<&'a str>, Option<&'a BTreeMap<String, Quantity>>, Vec<(i32, &'a str, &'a str)>);
+
+fn container_identity(container: &Container) -> ContainerIdentity<'_> {
+    (
+        container.image.as_deref(),
+        container.restart_policy.as_deref(),
+        container.resources.as_ref().and_then(|r| r.requests.as_ref()),
+        host_ports(container).collect(),
+    )
+}
+
+fn host_ports(container: &Container) -> impl Iterator<Item = (i32, &str, &str)> {
+    container.ports.iter().flatten().filter_map(|p| {
+        let port = p.host_port.filter(|port| *port > 0)?;
+        let ip = p.host_ip.as_deref().filter(|ip| !ip.is_empty()).unwrap_or("0.0.0.0");
+        Some((port, p.protocol.as_deref().unwrap_or("TCP"), ip))
+    })
+}
+
+/// Two Pods with the same identity are of one class.
+pub fn identity(pod: &Pod) -> Vec<u8> {
+    let empty = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&empty);
+    let identity = Identity {
+        namespace: pod.metadata.namespace.as_deref().unwrap_or(""),
+        labels: pod.metadata.labels.as_ref(),
+        spec: (
+            spec.node_selector.as_ref(),
+            spec.affinity.as_ref(),
+            spec.tolerations.as_ref(),
+            spec.topology_spread_constraints.as_ref(),
+            spec.overhead.as_ref(),
+            spec.resources.as_ref(),
+        ),
+        containers: spec
+            .containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten())
+            .map(container_identity)
+            .collect(),
+    };
+    serde_json::to_vec(&identity).expect("plain data with text keys")
+}
+
+/// What scoring takes for a container that requests nothing.
+const SCORED_DEFAULTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "200Mi")];
+
+/// The spec with every container requesting at least by default.
+fn with_defaults(spec: &PodSpec) -> PodSpec {
+    let mut spec = spec.clone();
+    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+        let requests = container.resources.get_or_insert_default().requests.get_or_insert_default();
+        for (name, amount) in SCORED_DEFAULTS {
+            requests.entry(name.to_owned()).or_insert_with(|| Quantity(amount.to_owned()));
+        }
+    }
+    spec
+}
+
+/// A selector that cannot be understood selects nothing.
+fn selector(object: Option<&LabelSelector>) -> Selector {
+    Selector::of_object(object).unwrap_or(Selector::NOTHING)
+}
+
+/// Compiles what the scheduler needs of a Pod.
+pub fn compile(pod: &Pod, names: &mut ResourceNames, topologies: &mut Topologies) -> Class {
+    let empty = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&empty);
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let labels = pod.metadata.labels.clone().unwrap_or_default();
+    let scored = names.amounts(&api::pod::requests(&with_defaults(spec)));
+    let init = spec.init_containers.iter().flatten();
+    let sidecars = init.clone().filter(|c| api::pod::is_sidecar(c));
+    let mut class = Class {
+        requests: names.amounts(&api::pod::requests(spec)),
+        scored: (scored.cpu_milli, scored.memory_bytes),
+        node_selector: spec.node_selector.clone().unwrap_or_default(),
+        tolerations: spec.tolerations.clone().unwrap_or_default(),
+        ports: spec.containers.iter().chain(sidecars).flat_map(host_ports).map(host_port).collect(),
+        images: init.chain(&spec.containers).filter_map(|c| c.image.as_deref()).map(image_name).collect(),
+        spread: spec.topology_spread_constraints.iter().flatten().map(|c| spread(c, &labels, topologies)).collect(),
+        ..Class::default()
+    };
+    class.ports.sort();
+    class.ports.dedup();
+    let affinity = spec.affinity.as_ref();
+    if let Some(nodes) = affinity.and_then(|a| a.node_affinity.as_ref()) {
+        class.required_nodes = nodes.required_during_scheduling_ignored_during_execution.clone();
+        class.only_nodes = class.required_nodes.as_ref().and_then(only_nodes);
+        let preferred = nodes.preferred_during_scheduling_ignored_during_execution.iter().flatten();
+        class.preferred_nodes = preferred.map(|p| (i64::from(p.weight), p.preference.clone())).collect();
+    }
+    let mut term = |t: &PodAffinityTerm| self::term(t, &namespace, topologies);
+    if let Some(pods) = affinity.and_then(|a| a.pod_affinity.as_ref()) {
+        class.affinity =
+            pods.required_during_scheduling_ignored_during_execution.iter().flatten().map(&mut term).collect();
+        let preferred = pods.preferred_during_scheduling_ignored_during_execution.iter().flatten();
+        class.preferred.extend(preferred.map(|p| (i64::from(p.weight), term(&p.pod_affinity_term))));
+    }
+    if let Some(pods) = affinity.and_then(|a| a.pod_anti_affinity.as_ref()) {
+        let required = pods.required_during_scheduling_ignored_during_execution.iter().flatten();
+        class.anti_affinity = required.map(&mut term).collect();
+        let preferred = pods.preferred_during_scheduling_ignored_during_execution.iter().flatten();
+        class.preferred.extend(preferred.map(|p| (-i64::from(p.weight), term(&p.pod_affinity_term))));
+    }
+    Class { namespace, labels, ..class }
+}
+
+fn host_port((port, protocol, ip): (i32, &str, &str)) -> HostPort {
+    HostPort { protocol: protocol.to_owned(), ip: ip.to_owned(), port }
+}
+
+/// An image name with its tag: `latest` is added where neither tag nor digest is named.
+pub fn image_name(image: &str) -> String {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    if last.contains([':', '@']) { image.to_owned() } else { format!("{image}:latest") }
+}
+
+/// The node names that the terms allow, when every term allows only named nodes.
+fn only_nodes(selector: &NodeSelector) -> Option<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for term in &selector.node_selector_terms {
+        let mut named = term.match_fields.iter().flatten().filter(|f| f.key == "metadata.name" && f.operator == "In");
+        let first: BTreeSet<String> = named.next()?.values.iter().flatten().cloned().collect();
+        let all = named.fold(first, |held, f| {
+            held.into_iter().filter(|name| f.values.iter().flatten().any(|v| v == name)).collect()
+        });
+        names.extend(all);
+    }
+    Some(names)
+}
+
+fn term(term: &PodAffinityTerm, own_namespace: &str, topologies: &mut Topologies) -> Term {
+    let mut namespaces: BTreeSet<String> = term.namespaces.iter().flatten().cloned().collect();
+    if namespaces.is_empty() && term.namespace_selector.is_none() {
+        namespaces.insert(own_namespace.to_owned());
+    }
+    Term {
+        key: topologies.key(&term.topology_key),
+        namespaces,
+        namespace_selector: selector(term.namespace_selector.as_ref()),
+        selector: selector(term.label_selector.as_ref()),
+    }
+}
+
+fn spread(constraint: &TopologySpreadConstraint, labels: &Labels, topologies: &mut Topologies) -> Spread {
+    let mut selector = selector(constraint.label_selector.as_ref());
+    // A key of `matchLabelKeys` stands for "as this Pod has it".
+    for key in constraint.match_label_keys.iter().flatten() {
+        if let Some(value) = labels.get(key) {
+            selector.requirements.push(Requirement::new(key, Operator::In, &[value]));
+        }
+    }
+    Spread {
+        key: topologies.key(&constraint.topology_key),
+        max_skew: i64::from(constraint.max_skew),
+        min_domains: i64::from(constraint.min_domains.unwrap_or(1)),
+        hard: constraint.when_unsatisfiable != "ScheduleAnyway",
+        honour_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
+        honour_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
+        selector,
+    }
+}

@@ -1,0 +1,147 @@
+//! A node as the scheduler sees it: what it offers, what its Pods take.
+
+use std::{collections::HashMap, sync::Arc};
+
+use api::{pod::Resources, quantity};
+use k8s_openapi::api::core::v1::{self, Taint};
+
+use crate::{
+    class::{Class, ClassId, HostPort, Labels},
+    plugin::Change,
+    resources::{Amounts, ResourceNames},
+};
+
+/// A node's place in the picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What of the Node object matters to scheduling. Heartbeats change none of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Offer {
+    pub labels: Labels,
+    pub taints: Vec<Taint>,
+    pub unschedulable: bool,
+    pub allocatable: Amounts,
+    pub max_pods: i64,
+    /// Sizes of the images on the node, in bytes, by every name they have.
+    pub images: HashMap<String, i64>,
+}
+
+impl Offer {
+    pub fn of(node: &v1::Node, names: &mut ResourceNames) -> Self {
+        let spec = node.spec.as_ref();
+        let status = node.status.as_ref();
+        let allocatable = status.and_then(|s| s.allocatable.as_ref());
+        let allocatable: Resources =
+            allocatable.into_iter().flatten().map(|(name, q)| (name.clone(), quantity::parse(q))).collect();
+        let images = status.and_then(|s| s.images.as_ref()).into_iter().flatten().flat_map(|image| {
+            let size = image.size_bytes.unwrap_or(0);
+            image.names.iter().flatten().map(move |name| (name.clone(), size))
+        });
+        Offer {
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            taints: spec.and_then(|s| s.taints.clone()).unwrap_or_default(),
+            unschedulable: spec.and_then(|s| s.unschedulable).unwrap_or(false),
+            max_pods: allocatable.get("pods").map_or(0, |q| q.value()),
+            allocatable: names.amounts(&allocatable),
+            images: images.collect(),
+        }
+    }
+
+    /// The zone by which nodes are interleaved when they are tried.
+    pub fn zone(&self) -> (&str, &str) {
+        let label = |key| self.labels.get(key).map_or("", String::as_str);
+        (label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
+    }
+
+    /// The changes that turned `old` into this, as bits.
+    pub fn changes(&self, old: &Offer) -> u16 {
+        let mut bits = 0;
+        let mut note = |differs: bool, change: Change| bits |= if differs { change as u16 } else { 0 };
+        note(self.labels != old.labels, Change::NodeLabels);
+        note(self.taints != old.taints, Change::NodeTaints);
+        note(self.unschedulable != old.unschedulable, Change::NodeSchedulable);
+        note(self.allocatable != old.allocatable || self.max_pods != old.max_pods, Change::NodeAllocatable);
+        bits
+    }
+}
+
+/// Equal Pods on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group {
+    pub class: ClassId,
+    /// They are being deleted. They still take resources, but spreading does not count them.
+    pub terminating: bool,
+    pub pods: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Node {
+    pub name: Arc<str>,
+    /// False when Pods name this node but there is no Node object (yet, or any more).
+    pub known: bool,
+    /// Grows with every change of `offer`.
+    pub version: u32,
+    pub offer: Offer,
+    pub requested: Amounts,
+    /// cpu and memory for scoring, see `Class::scored`.
+    pub scored: (i64, i64),
+    pub pods: i64,
+    pub groups: Vec<Group>,
+    /// Ports in use with the number of Pods that use them.
+    pub ports: Vec<(HostPort, u32)>,
+}
+
+impl Node {
+    pub fn new(name: Arc<str>) -> Self {
+        Node {
+            name,
+            known: false,
+            version: 0,
+            offer: Offer::default(),
+            requested: Amounts::default(),
+            scored: (0, 0),
+            pods: 0,
+            groups: Vec::new(),
+            ports: Vec::new(),
+        }
+    }
+
+    /// Adds a Pod (`sign` 1) or takes one away (`sign` -1).
+    pub fn count(&mut self, id: ClassId, class: &Class, terminating: bool, sign: i64) {
+        self.requested.add(&class.requests, sign);
+        self.scored.0 += sign * class.scored.0;
+        self.scored.1 += sign * class.scored.1;
+        self.pods += sign;
+        let found = self.groups.iter().position(|g| g.class == id && g.terminating == terminating);
+        match found {
+            Some(i) => {
+                self.groups[i].pods = self.groups[i].pods.saturating_add_signed(sign as i32);
+                if self.groups[i].pods == 0 {
+                    self.groups.swap_remove(i);
+                }
+            }
+            None if sign > 0 => self.groups.push(Group { class: id, terminating, pods: 1 }),
+            None => {}
+        }
+        for port in &class.ports {
+            match self.ports.iter().position(|(p, _)| p == port) {
+                Some(i) => {
+                    self.ports[i].1 = self.ports[i].1.saturating_add_signed(sign as i32);
+                    if self.ports[i].1 == 0 {
+                        self.ports.swap_remove(i);
+                    }
+                }
+                None if sign > 0 => self.ports.push((port.clone(), 1)),
+                None => {}
+            }
+        }
+    }
+}

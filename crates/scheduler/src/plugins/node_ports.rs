@@ -1,0 +1,28 @@
+//! NodePorts: the host ports that the Pod wants are free on the node.
+
+use crate::{
+    class::HostPort,
+    node::{Node, NodeId},
+    plugin::{Change, Context, Filter, Plugin, Rejection},
+};
+
+pub const PLUGIN: Plugin = Plugin {
+    name: "NodePorts",
+    concerns: |c| !c.class.ports.is_empty(),
+    filter: Filter::Live(filter),
+    retry_on: &[Change::NodeAdded, Change::PodDeleted],
+    ..Plugin::NONE
+};
+
+fn filter(context: &Context, _: NodeId, node: &Node) -> Result<(), Rejection> {
+    let taken = |wanted: &HostPort| node.ports.iter().any(|(used, _)| conflict(wanted, used));
+    if context.class.ports.iter().any(taken) {
+        return Err(Rejection::resolvable("node(s) didn't have free ports for the requested pod ports"));
+    }
+    Ok(())
+}
+
+fn conflict(a: &HostPort, b: &HostPort) -> bool {
+    let any = |p: &HostPort| p.ip == "0.0.0.0";
+    a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || any(a) || any(b))
+}
