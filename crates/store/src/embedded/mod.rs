@@ -10,6 +10,7 @@ pub mod disk;
 mod expiry;
 mod frame;
 mod index;
+pub mod maintenance;
 mod recovery;
 mod snapshot;
 mod watch;

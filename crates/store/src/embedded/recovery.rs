@@ -107,6 +107,38 @@ pub(super) struct Loaded {
     pub frames: u64,
 }
 
+impl Loaded {
+    fn starting_at(revision: Revision) -> Self {
+        Loaded {
+            index: Index::starting_at(revision),
+            expiries: BTreeMap::new(),
+            tail: None,
+            torn: None,
+            log_bytes: 0,
+            stale: Vec::new(),
+            frames: 0,
+        }
+    }
+
+    /// All entries in key order, with the time of their expiry or 0.
+    pub fn entries(&self) -> Vec<(Entry, u64)> {
+        let all = self.index.snapshot_page(None, usize::MAX, self.index.revision());
+        all.into_iter().map(|e| (e.clone(), self.expiries.get(&e.key).copied().unwrap_or(0))).collect()
+    }
+}
+
+/// Reads a snapshot that lies anywhere.
+pub(super) fn load_copy(disk: &dyn Disk, name: &str) -> Result<Loaded, OpenError> {
+    let (revision, _) = read_header(disk, name, Role::Snapshot)?.1.map_err(|_| not_a(disk, name, "snapshot"))?;
+    let mut loaded = Loaded::starting_at(revision);
+    load_snapshot(disk, name, &mut loaded)?;
+    Ok(loaded)
+}
+
+fn not_a(disk: &dyn Disk, name: &str, what: &str) -> OpenError {
+    damaged(disk, name, 0, format!("its header is not that of a {what}"))
+}
+
 /// Reads everything; changes nothing. An empty folder gives an empty index at revision 1.
 pub(super) fn load(disk: &dyn Disk) -> Result<Loaded, OpenError> {
     let files = Files::list(disk)?;
@@ -115,17 +147,10 @@ pub(super) fn load(disk: &dyn Disk) -> Result<Loaded, OpenError> {
     stale.extend(files.snapshots.iter().filter(|s| Some(**s) != snapshot).map(|s| snapshot_name(*s)));
     let base = snapshot.unwrap_or(1);
     stale.extend(files.logs.iter().filter(|log| **log < base).map(|log| log_name(*log)));
-    let mut loaded = Loaded {
-        index: Index::starting_at(base),
-        expiries: BTreeMap::new(),
-        tail: None,
-        torn: None,
-        log_bytes: 0,
-        stale,
-        frames: 0,
-    };
+    let mut loaded = Loaded::starting_at(base);
+    loaded.stale = stale;
     if let Some(revision) = snapshot {
-        load_snapshot(disk, revision, &mut loaded)?;
+        load_snapshot(disk, &snapshot_name(revision), &mut loaded)?;
     }
     let logs: Vec<Revision> = files.logs.into_iter().filter(|log| *log >= base).collect();
     for (i, log) in logs.iter().enumerate() {
@@ -143,18 +168,13 @@ fn damaged(disk: &dyn Disk, file: &str, offset: u64, what: impl Into<String>) ->
     OpenError::Damaged { folder: disk.name(), file: file.to_owned(), offset, what: what.into() }
 }
 
-fn open_file(
-    disk: &dyn Disk,
-    name: &str,
-    role: Role,
-    base: Revision,
-) -> Result<(u64, Result<FrameReader, HeaderFault>), OpenError> {
+/// Opens a file: its length, and its base revision with its frames.
+fn read_header(disk: &dyn Disk, name: &str, role: Role) -> Result<(u64, Opened), OpenError> {
     let (len, mut source) = disk.read(name).map_err(OpenError::io(disk, "read a file"))?;
     let mut header = Vec::new();
     frame::read_up_to(&mut *source, &mut header, frame::FILE_HEADER).map_err(OpenError::io(disk, "read a file"))?;
     match frame::parse_file_header(&header, role) {
-        Ok(found) if found == base => Ok((len, Ok(FrameReader::new(source)))),
-        Ok(found) => Err(damaged(disk, name, 0, format!("its header names revision {found}"))),
+        Ok(base) => Ok((len, Ok((base, FrameReader::new(source))))),
         Err(HeaderFault::Newer(found)) => {
             Err(OpenError::Newer { folder: disk.name(), file: name.to_owned(), found, supported: frame::FORMAT })
         }
@@ -162,10 +182,27 @@ fn open_file(
     }
 }
 
-fn load_snapshot(disk: &dyn Disk, revision: Revision, loaded: &mut Loaded) -> Result<(), OpenError> {
-    let name = snapshot_name(revision);
-    let (_, reader) = open_file(disk, &name, Role::Snapshot, revision)?;
-    let mut reader = reader.map_err(|_| damaged(disk, &name, 0, "its header is not that of a snapshot"))?;
+type Opened = Result<(Revision, FrameReader), HeaderFault>;
+
+/// As [`read_header`], for a file whose header must name the revision.
+fn open_file(
+    disk: &dyn Disk,
+    name: &str,
+    role: Role,
+    base: Revision,
+) -> Result<(u64, Result<FrameReader, HeaderFault>), OpenError> {
+    match read_header(disk, name, role)? {
+        (_, Ok((found, _))) if found != base => {
+            Err(damaged(disk, name, 0, format!("its header names revision {found}")))
+        }
+        (len, opened) => Ok((len, opened.map(|(_, reader)| reader))),
+    }
+}
+
+fn load_snapshot(disk: &dyn Disk, name: &str, loaded: &mut Loaded) -> Result<(), OpenError> {
+    let revision = loaded.index.revision();
+    let (_, reader) = open_file(disk, name, Role::Snapshot, revision)?;
+    let mut reader = reader.map_err(|_| not_a(disk, name, "snapshot"))?;
     let (mut entries, mut ended) = (0u64, false);
     loop {
         let offset = reader.offset;
@@ -182,13 +219,13 @@ fn load_snapshot(disk: &dyn Disk, revision: Revision, loaded: &mut Loaded) -> Re
                             loaded.index.load(entry);
                         }
                         Record::End { entries: told } if !ended && told == entries => ended = true,
-                        _ => return Err(damaged(disk, &name, offset, "a record is out of place")),
+                        _ => return Err(damaged(disk, name, offset, "a record is out of place")),
                     }
                 }
             }
             Read1::End if ended => return Ok(()),
-            Read1::End => return Err(damaged(disk, &name, offset, "it ends too early")),
-            Read1::Torn | Read1::Damaged => return Err(damaged(disk, &name, offset, "a checksum does not match")),
+            Read1::End => return Err(damaged(disk, name, offset, "it ends too early")),
+            Read1::Torn | Read1::Damaged => return Err(damaged(disk, name, offset, "a checksum does not match")),
         }
     }
 }
@@ -204,7 +241,7 @@ fn replay(disk: &dyn Disk, base: Revision, last: bool, loaded: &mut Loaded) -> R
             loaded.torn = Some(Torn { file: name, good: 0, len });
             return Ok(());
         }
-        Err(_) => return Err(damaged(disk, &name, 0, "its header is not that of a log")),
+        Err(_) => return Err(not_a(disk, &name, "log")),
     };
     loop {
         let offset = reader.offset;

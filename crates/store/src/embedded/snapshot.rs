@@ -2,12 +2,12 @@
 //!
 //! Written beside the running store from pages of a pinned revision, under another name until it is durable.
 
-use std::{io, ops::ControlFlow};
+use std::io;
 
 use super::{
     disk::Disk,
     frame::{self, FrameBuilder, Role},
-    recovery::{UNFINISHED, snapshot_name},
+    recovery::UNFINISHED,
 };
 use crate::{Entry, Revision};
 
@@ -16,20 +16,21 @@ const FRAME_BYTES: usize = 256 << 10;
 /// The disk gets a sync after so many bytes, so that the log's syncs beside it never wait for a large write-back.
 const SYNC_BYTES: usize = 8 << 20;
 
-/// Writes the snapshot under its final name. `page` gives the entries (with their expiry) behind the last one given.
+/// Writes the snapshot as the file `name`, whole or not at all. `page` gives the entries (with their expiry) behind the last one given.
 pub(super) fn write(
     disk: &dyn Disk,
+    name: &str,
     revision: Revision,
     page: impl FnMut(Option<&Entry>) -> Vec<(Entry, u64)>,
 ) -> io::Result<u64> {
-    let unfinished = snapshot_name(revision) + UNFINISHED;
+    let unfinished = format!("{name}{UNFINISHED}");
     let written = write_file(disk, &unfinished, revision, page);
     if written.is_err() {
         // Best effort: what stays is removed at the next start.
         let _ = disk.remove(&unfinished);
         return written;
     }
-    disk.rename(&unfinished, &snapshot_name(revision))?;
+    disk.rename(&unfinished, name)?;
     disk.sync_folder()?;
     written
 }
@@ -48,7 +49,9 @@ fn write_file(
     let mut last: Option<Entry> = None;
     loop {
         let entries = page(last.as_ref());
-        let flow = if entries.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        if entries.is_empty() {
+            break;
+        }
         for (entry, expires_ms) in &entries {
             builder.put(entry, *expires_ms);
             count += 1;
@@ -61,9 +64,6 @@ fn write_file(
         if unsynced >= SYNC_BYTES {
             file.sync()?;
             unsynced = 0;
-        }
-        if flow.is_break() {
-            break;
         }
         last = entries.into_iter().last().map(|(entry, _)| entry);
     }

@@ -274,7 +274,7 @@ pub(super) fn new_segment(disk: &dyn super::disk::Disk, base: Revision) -> std::
 
 fn take_snapshot(shared: &Shared, revision: Revision) -> std::io::Result<()> {
     const PAGE: usize = 512;
-    snapshot::write(&*shared.disk, revision, |last| {
+    snapshot::write(&*shared.disk, &recovery::snapshot_name(revision), revision, |last| {
         let page = shared.index.read().snapshot_page(last.map(|e| &*e.key), PAGE, revision);
         page.into_iter().map(|entry| (entry.clone(), shared.expiry.deadline(&entry))).collect()
     })?;

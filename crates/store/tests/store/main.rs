@@ -1,0 +1,6 @@
+//! Tests of the store: one list of behaviours for every backend, and what the embedded one must survive.
+
+mod behaviour;
+mod durability;
+mod embedded;
+mod faults;
