@@ -6,7 +6,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 use api::status::StatusError;
 use clock::Instant;
 use futures::FutureExt;
-use http::{HeaderMap, HeaderValue, Request, header, request::Parts};
+use http::{Request, header, request::Parts};
 
 use crate::{
     auth::{self, Attributes, Selected, User, Verdict},
@@ -79,10 +79,10 @@ async fn authenticated(server: Server, parts: Parts, body: Body, info: Info) -> 
         None => server.shared.authenticator.authenticate(&parts).await?.ok_or_else(StatusError::unauthorized)?,
     };
     waypoint::apiserver::authenticate(&user.name);
-    let user = match impersonated(&parts.headers)? {
+    let user = match auth::impersonation::requested(&parts.headers).map_err(StatusError::internal)? {
         None => user,
-        Some(wanted) => {
-            may_impersonate(&server, &user, &wanted)?;
+        Some((wanted, asked)) => {
+            asked.iter().try_for_each(|part| ask(&server, &part.attributes(&user)))?;
             Arc::new(wanted)
         }
     };
@@ -126,70 +126,4 @@ fn ask(server: &Server, attributes: &Attributes<'_>) -> Result<(), StatusError> 
         Verdict::Allow(_) => Ok(()),
         Verdict::Deny(why) | Verdict::NoOpinion(why) => Err(auth::forbidden(attributes, &why)),
     }
-}
-
-const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
-
-/// The user that the `Impersonate-*` headers ask to be.
-fn impersonated(headers: &HeaderMap) -> Result<Option<User>, StatusError> {
-    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
-    let name = headers.get("impersonate-user").map(text).unwrap_or_default();
-    let mut groups: Vec<String> = headers.get_all("impersonate-group").iter().map(text).collect();
-    let uid = headers.get("impersonate-uid").map(text).unwrap_or_default();
-    let mut extra = std::collections::BTreeMap::<String, Vec<String>>::new();
-    for (key, value) in headers {
-        if let Some(key) = key.as_str().strip_prefix(IMPERSONATE_EXTRA) {
-            extra.entry(crate::request::percent_decode(key)).or_default().push(text(value));
-        }
-    }
-    if name.is_empty() {
-        if groups.is_empty() && uid.is_empty() && extra.is_empty() {
-            return Ok(None);
-        }
-        return Err(StatusError::internal(format!(
-            "requested [{{UID  {uid}  authentication.k8s.io/v1  }}] without impersonating a user"
-        )));
-    }
-    if let Some(account) = name.strip_prefix("system:serviceaccount:")
-        && groups.is_empty()
-        && let Some((namespace, _)) = account.split_once(':')
-    {
-        groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
-    }
-    let always = if name == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
-    if !groups.iter().any(|g| g == "system:authenticated" || g == "system:unauthenticated") {
-        groups.push(always.to_owned());
-    }
-    Ok(Some(User { name, uid, groups, extra }))
-}
-
-fn may_impersonate(server: &Server, user: &User, wanted: &User) -> Result<(), StatusError> {
-    let mut questions = Vec::new();
-    match wanted.name.strip_prefix("system:serviceaccount:").and_then(|a| a.split_once(':')) {
-        Some((namespace, name)) => questions.push(("", "serviceaccounts", "", namespace, name)),
-        None => questions.push(("", "users", "", "", wanted.name.as_str())),
-    }
-    let implied = |g: &str| {
-        g == "system:authenticated"
-            || g == "system:unauthenticated"
-            || (wanted.name.starts_with("system:serviceaccount:") && g.starts_with("system:serviceaccounts"))
-    };
-    questions.extend(wanted.groups.iter().filter(|g| !implied(g)).map(|g| ("", "groups", "", "", g.as_str())));
-    for (key, values) in &wanted.extra {
-        questions.extend(values.iter().map(|v| ("authentication.k8s.io", "userextras", key.as_str(), "", v.as_str())));
-    }
-    if !wanted.uid.is_empty() {
-        questions.push(("authentication.k8s.io", "uids", "", "", wanted.uid.as_str()));
-    }
-    for (group, resource, subresource, namespace, name) in questions {
-        let question = Attributes {
-            version: "v1",
-            subresource,
-            namespace,
-            name,
-            ..Attributes::resource(user, "impersonate", group, resource)
-        };
-        ask(server, &question)?;
-    }
-    Ok(())
 }

@@ -7,6 +7,7 @@
 pub mod access;
 pub mod auth;
 pub mod body;
+pub mod bootstrap;
 mod chain;
 pub mod core;
 pub mod health;

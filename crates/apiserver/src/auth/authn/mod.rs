@@ -23,6 +23,7 @@ use sha2::{Digest, Sha256};
 use api::status::StatusError;
 
 use super::User;
+use crate::access::{Authenticator, Peer};
 
 /// Reads objects for authentication: always the newest state, without a check of who asks.
 pub trait Lookup: Send + Sync {
@@ -83,7 +84,7 @@ impl Authentication {
     }
 
     /// Who sent a request with these headers over a connection with these client certificates.
-    pub async fn authenticate(
+    pub async fn identify(
         &self,
         chain: &[CertificateDer<'static>],
         headers: &HeaderMap,
@@ -158,6 +159,19 @@ impl Authentication {
     }
 }
 
+impl Authenticator for Authentication {
+    fn authenticate<'a>(
+        &'a self,
+        request: &'a http::request::Parts,
+    ) -> BoxFuture<'a, Result<Option<Arc<User>>, StatusError>> {
+        Box::pin(async move {
+            let peer = request.extensions.get::<Peer>();
+            let chain = peer.map_or(&[][..], |peer| &peer.certificates);
+            self.identify(chain, &request.headers).await.map(Some)
+        })
+    }
+}
+
 /// The prefix of the WebSocket subprotocol with which browsers send a token.
 const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
@@ -196,7 +210,7 @@ mod tests {
         if let Some(value) = header {
             headers.insert("authorization", value.parse().unwrap());
         }
-        all.authenticate(&[], &headers).await
+        all.identify(&[], &headers).await
     }
 
     #[tokio::test]
@@ -223,6 +237,6 @@ mod tests {
         let token = base64::Engine::encode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, "secret");
         let value = format!("{WEBSOCKET_TOKEN}{token}, v5.channel.k8s.io");
         headers.insert("sec-websocket-protocol", value.parse().unwrap());
-        assert_eq!(all.authenticate(&[], &headers).await.unwrap().name, "jane");
+        assert_eq!(all.identify(&[], &headers).await.unwrap().name, "jane");
     }
 }

@@ -1,0 +1,197 @@
+//! Namespaces, the `kubernetes` Service, priority classes, and what extension servers read about authentication.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde_json::{Map, Value, json};
+
+use super::Wanted;
+
+/// What the objects say about this cluster.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    /// The service ranges, one per IP family, the first one first.
+    pub service_ranges: Vec<IpNet>,
+    /// Where the API server is reached: the endpoints of the `kubernetes` Service.
+    pub advertise_address: IpAddr,
+    pub secure_port: u16,
+    /// PEM of the authorities of clients and of the front proxy.
+    pub client_authority: String,
+    pub front_proxy_authority: Option<String>,
+    /// Common names that may speak for others.
+    pub front_proxy_names: Vec<String>,
+    /// The wall clock, RFC 3339 in whole seconds.
+    pub now: String,
+}
+
+/// The address of the `kubernetes` Service: the first one of a range.
+pub fn first_address(range: &IpNet) -> IpAddr {
+    match range.network() {
+        IpAddr::V4(base) => IpAddr::V4((u32::from(base) + 1).into()),
+        IpAddr::V6(base) => IpAddr::V6((u128::from(base) + 1).into()),
+    }
+}
+
+pub fn objects(cluster: &Cluster) -> Vec<Wanted> {
+    let mut all = namespaces();
+    all.extend(priority_classes());
+    all.extend(service(cluster));
+    all.push(authentication(cluster));
+    all.push(service_range(cluster));
+    all
+}
+
+fn namespaces() -> Vec<Wanted> {
+    let namespace = |name: &&str| {
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+            "spec": {"finalizers": ["kubernetes"]},
+            "status": {"phase": "Active"},
+        });
+        Wanted::new("", "namespaces", object)
+    };
+    ["default", "kube-system", "kube-public", "kube-node-lease"].iter().map(namespace).collect()
+}
+
+fn priority_classes() -> Vec<Wanted> {
+    let class = |name: &str, value: i64, description: &str| {
+        let object = json!({
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+            "description": description,
+            "preemptionPolicy": "PreemptLowerPriority",
+        });
+        Wanted::new("scheduling.k8s.io", "priorityclasses", object)
+    };
+    let cluster = "Used for system critical pods that must run in the cluster, but can be moved to another node if \
+                   necessary.";
+    let node = "Used for system critical pods that must not be moved from their current node.";
+    vec![class("system-cluster-critical", 2_000_000_000, cluster), class("system-node-critical", 2_000_001_000, node)]
+}
+
+fn family(ip: &IpAddr) -> &'static str {
+    if ip.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// The Service itself, its Endpoints and its EndpointSlice. The server is the only endpoint it knows.
+fn service(cluster: &Cluster) -> Vec<Wanted> {
+    let Some(address) = cluster.service_ranges.first().map(first_address) else { return Vec::new() };
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "kubernetes", "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "clusterIP": address, "clusterIPs": [address],
+            "internalTrafficPolicy": "Cluster",
+            "ipFamilies": [family(&address)], "ipFamilyPolicy": "SingleStack",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": cluster.secure_port}],
+            "sessionAffinity": "None",
+            "type": "ClusterIP",
+        },
+        "status": {"loadBalancer": {}},
+    });
+    let port = json!({"name": "https", "port": cluster.secure_port, "protocol": "TCP"});
+    let endpoints = json!({
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {
+            "name": "kubernetes", "namespace": "default",
+            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        },
+        "subsets": [{"addresses": [{"ip": cluster.advertise_address}], "ports": [port]}],
+    });
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "kubernetes", "namespace": "default",
+            "labels": {"kubernetes.io/service-name": "kubernetes"},
+        },
+        "addressType": family(&cluster.advertise_address),
+        "endpoints": [{"addresses": [cluster.advertise_address], "conditions": {"ready": true}}],
+        "ports": [port],
+    });
+    vec![
+        Wanted::new("", "services", service).owning(&["/spec/ports"]),
+        Wanted::new("", "endpoints", endpoints).owning(&["/subsets"]),
+        Wanted::new("discovery.k8s.io", "endpointslices", slice).owning(&["/endpoints", "/ports"]),
+    ]
+}
+
+/// How extension servers check clients and the front proxy.
+fn authentication(cluster: &Cluster) -> Wanted {
+    let mut data = Map::from_iter([("client-ca-file".to_owned(), json!(cluster.client_authority))]);
+    if let Some(authority) = &cluster.front_proxy_authority {
+        let list = |names: &[String]| json!(json!(names).to_string());
+        let one = |name: &str| list(&[name.to_owned()]);
+        data.insert("requestheader-client-ca-file".to_owned(), json!(authority));
+        data.insert("requestheader-allowed-names".to_owned(), list(&cluster.front_proxy_names));
+        data.insert("requestheader-username-headers".to_owned(), one("X-Remote-User"));
+        data.insert("requestheader-uid-headers".to_owned(), one("X-Remote-Uid"));
+        data.insert("requestheader-group-headers".to_owned(), one("X-Remote-Group"));
+        data.insert("requestheader-extra-headers-prefix".to_owned(), one("X-Remote-Extra-"));
+    }
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
+        "data": data,
+    });
+    Wanted::new("", "configmaps", object).owning(&["/data"])
+}
+
+fn service_range(cluster: &Cluster) -> Wanted {
+    let ranges: Vec<String> = cluster.service_ranges.iter().map(IpNet::to_string).collect();
+    let ready = json!({
+        "type": "Ready", "status": "True", "reason": "",
+        "message": "Kubernetes Service CIDR is ready",
+        "lastTransitionTime": cluster.now,
+    });
+    let object: Value = json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "ServiceCIDR",
+        "metadata": {"name": "kubernetes"},
+        "spec": {"cidrs": ranges},
+        "status": {"conditions": [ready]},
+    });
+    Wanted::new("networking.k8s.io", "servicecidrs", object)
+}
+
+#[cfg(test)]
+impl Cluster {
+    pub fn example() -> Self {
+        Cluster {
+            service_ranges: vec!["10.96.0.0/16".parse().unwrap()],
+            advertise_address: "192.168.0.1".parse().unwrap(),
+            secure_port: 6443,
+            client_authority: "pem".into(),
+            front_proxy_authority: Some("pem2".into()),
+            front_proxy_names: vec!["front-proxy-client".into()],
+            now: "2026-01-01T00:00:00Z".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_has_the_first_address() {
+        let first = |range: &str| first_address(&range.parse().unwrap()).to_string();
+        assert_eq!(first("10.96.0.0/16"), "10.96.0.1");
+        assert_eq!(first("fd00::/112"), "fd00::1");
+        let all = objects(&Cluster::example());
+        let service = all.iter().find(|w| w.plural == "services").unwrap();
+        assert_eq!(service.object["spec"]["clusterIP"], "10.96.0.1");
+        let map = all.iter().find(|w| w.plural == "configmaps").unwrap();
+        assert_eq!(map.object["data"]["requestheader-allowed-names"], "[\"front-proxy-client\"]");
+    }
+}
