@@ -103,19 +103,19 @@ pub struct Class {
 struct Identity<'a> {
     namespace: &'a str,
     labels: Option<&'a Labels>,
-    spec: (
-        Option<&'a Labels>,
-        Option<&'a Affinity>,
-        Option<&'a Vec<Toleration>>,
-        Option<&'a Vec<TopologySpreadConstraint>>,
-        Option<&'a BTreeMap<String, Quantity>>,
-        Option<&'a ResourceRequirements>,
-    ),
+    node_selector: Option<&'a Labels>,
+    affinity: Option<&'a Affinity>,
+    tolerations: Option<&'a Vec<Toleration>>,
+    spread: Option<&'a Vec<TopologySpreadConstraint>>,
+    overhead: Option<&'a Amount>,
+    resources: Option<&'a ResourceRequirements>,
     containers: Vec<ContainerIdentity<'a>>,
 }
 
-type ContainerIdentity<'a> =
-    (Option<&'a str>, Option<&'a str>, Option<&'a BTreeMap<String, Quantity>>, Vec<(i32, &'a str, &'a str)>);
+type Amount = BTreeMap<String, Quantity>;
+
+/// Image, restart policy, requests and host ports.
+type ContainerIdentity<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a Amount>, Vec<(i32, &'a str, &'a str)>);
 
 fn container_identity(container: &Container) -> ContainerIdentity<'_> {
     (
@@ -141,14 +141,12 @@ pub fn identity(pod: &Pod) -> Vec<u8> {
     let identity = Identity {
         namespace: pod.metadata.namespace.as_deref().unwrap_or(""),
         labels: pod.metadata.labels.as_ref(),
-        spec: (
-            spec.node_selector.as_ref(),
-            spec.affinity.as_ref(),
-            spec.tolerations.as_ref(),
-            spec.topology_spread_constraints.as_ref(),
-            spec.overhead.as_ref(),
-            spec.resources.as_ref(),
-        ),
+        node_selector: spec.node_selector.as_ref(),
+        affinity: spec.affinity.as_ref(),
+        tolerations: spec.tolerations.as_ref(),
+        spread: spec.topology_spread_constraints.as_ref(),
+        overhead: spec.overhead.as_ref(),
+        resources: spec.resources.as_ref(),
         containers: spec
             .containers
             .iter()

@@ -258,10 +258,9 @@ impl Engine {
 
     fn find(&mut self, pod: &Waiting, memo: &mut Memo) -> Result<NodeId, Arc<Failure>> {
         // A Pod like one that just failed fails the same way until something changes.
-        if let Some((generation, failure)) = &memo.failure {
-            if *generation == self.picture.generation && failure.never_preempts == pod.never_preempts {
-                return Err(failure.clone());
-            }
+        let same = |f: &Failure| f.never_preempts == pod.never_preempts;
+        if let Some((_, failure)) = memo.failure.as_ref().filter(|(g, f)| *g == self.picture.generation && same(f)) {
+            return Err(failure.clone());
         }
         self.picture.arrange();
         let class = self.picture.class(pod.class).clone();
@@ -361,14 +360,13 @@ impl Search<'_> {
             return;
         }
         for (index, plugin) in self.plugins {
-            if let Filter::Live(filter) = plugin.filter {
-                if let Err(rejection) = filter(self.context, id, node) {
-                    // Reasons are read only when no node fits.
-                    if feasible.is_empty() {
-                        failure.add(*index, rejection);
-                    }
-                    return;
+            let Filter::Live(filter) = plugin.filter else { continue };
+            if let Err(rejection) = filter(self.context, id, node) {
+                // Reasons are read only when no node fits.
+                if feasible.is_empty() {
+                    failure.add(*index, rejection);
                 }
+                return;
             }
         }
         feasible.push(id);

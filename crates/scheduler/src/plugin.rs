@@ -95,6 +95,9 @@ pub enum Filter {
     Live(fn(&Context, NodeId, &Node) -> Result<(), Rejection>),
 }
 
+/// Scores nodes in their order, into `scores` of the same length.
+pub type Score = fn(context: &Context, nodes: &[NodeId], scores: &mut [i64]);
+
 /// One plugin.
 pub struct Plugin {
     pub name: &'static str,
@@ -103,7 +106,7 @@ pub struct Plugin {
     pub concerns: fn(&Context) -> bool,
     pub filter: Filter,
     /// Scores all nodes that passed the filters, from 0 to [`MAX_SCORE`], in their order. `scores` comes zeroed.
-    pub score: Option<fn(&Context, &[NodeId], &mut [i64])>,
+    pub score: Option<Score>,
     pub retry_on: &'static [Change],
     /// Whether a change on one node decides only about that node. If so, the Pods that the plugin turned away are
     /// retried only when they would fit that node now.

@@ -22,7 +22,6 @@ pub const PLUGIN: Plugin = Plugin {
         Change::NamespaceLabels,
     ],
     node_local: false,
-    ..Plugin::NONE
 };
 
 fn filter(context: &Context, id: NodeId, _: &Node) -> Result<(), Rejection> {

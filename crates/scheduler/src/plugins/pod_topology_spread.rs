@@ -22,7 +22,6 @@ pub const PLUGIN: Plugin = Plugin {
         Change::PodLabels,
     ],
     node_local: false,
-    ..Plugin::NONE
 };
 
 /// The constraints of one sort with their tallies.
