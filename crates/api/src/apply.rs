@@ -263,7 +263,7 @@ impl<'a> Application<'a> {
 
     /// Where `kubectl` left its annotation on the client side, an apply keeps it up to date.
     fn update_last_applied(&self, merged: &mut Value) {
-        if self.by.manager != "kubectl" || self.by.subresource != "" || self.last_applied().is_none() {
+        if self.by.manager != "kubectl" || !self.by.subresource.is_empty() || self.last_applied().is_none() {
             return;
         }
         let mut config = self.config.clone();

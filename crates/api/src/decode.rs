@@ -99,10 +99,10 @@ pub fn decode(
     validation: Validation,
 ) -> Result<Decoded, StatusError> {
     let Some(format) = Format::of(media_type) else {
-        return Err(StatusError::unsupported_media_type(format!(
+        return Err(StatusError::unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: application/json, \
-             application/yaml, application/vnd.kubernetes.protobuf, application/cbor"
-        )));
+             application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
+        ));
     };
     let mut context = Context::new(validation != Validation::Ignore);
     let read = match format {

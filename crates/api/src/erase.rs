@@ -250,6 +250,10 @@ where
         self.kind.grace_seconds.and_then(|grace| grace(object, requested))
     }
 
+    fn describe(&self, schemas: &mut schemars::SchemaGenerator) {
+        schemas.subschema_for::<T>();
+    }
+
     fn to_storage(&self, object: &mut Value) {
         if let Some(convert) = self.kind.to_storage {
             convert(object);

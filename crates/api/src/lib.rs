@@ -12,6 +12,7 @@ pub mod meta;
 pub mod names;
 pub mod node_affinity;
 pub mod object_meta;
+pub mod openapi;
 pub mod patch;
 pub mod pod;
 pub mod quantity;

@@ -128,8 +128,6 @@ def main():
         print("=" + name.removeprefix("io.k8s.") + atomic)
         for field, property_ in sorted(schema.get("properties", {}).items()):
             kind = type_of(property_, defs)
-            if kind[0] == "@" and property_.get("x-kubernetes-map-type") == "atomic":
-                kind = "!" + kind
             zero = zero_of(fields.get(name, {}).get(field), kind)
             patch = property_.get("x-kubernetes-patch-strategy", "")
             if "x-kubernetes-patch-merge-key" in property_:

@@ -1,0 +1,241 @@
+//! The schemas of a document: a set that grows by what its members refer to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::{Dialect, generator};
+use crate::{
+    kind::Definition,
+    schema::{self, Field, ListKind, Object, Type},
+};
+
+pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+
+pub(super) struct Schemas {
+    pub dialect: Dialect,
+    /// The types' own schemas, for their texts; the whole schema of custom resources.
+    texts: Map<String, Value>,
+    /// Group, version and kind of the schemas that are whole objects.
+    kinds: BTreeMap<String, Vec<Value>>,
+    done: Map<String, Value>,
+    wanted: Vec<String>,
+}
+
+impl Schemas {
+    pub fn new(dialect: Dialect, definitions: &[&Arc<Definition>]) -> Self {
+        let mut generator = generator();
+        let mut kinds: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for definition in definitions {
+            definition.behaviour.describe(&mut generator);
+            let Definition { group, version, kind, list_kind, schema, .. } = &***definition;
+            kinds.entry(schema.clone()).or_default().push(gvk(group, version, kind));
+            kinds.entry(format!("{schema}List")).or_default().push(gvk(group, version, list_kind));
+        }
+        let texts = generator.take_definitions(false).into_iter().collect();
+        Schemas { dialect, texts, kinds, done: Map::new(), wanted: Vec::new() }
+    }
+
+    /// A reference to a schema, which becomes part of the document.
+    pub fn reference(&mut self, name: &str) -> Value {
+        if !self.done.contains_key(name) {
+            self.done.insert(name.to_owned(), Value::Null);
+            self.wanted.push(name.to_owned());
+        }
+        json!({ "$ref": self.dialect.reference(name) })
+    }
+
+    /// The schema of an object that only travels in a subresource: `("autoscaling", "v1", "Scale")`.
+    pub fn body(&mut self, (group, version, kind): (&str, &str, &str)) -> Value {
+        let group = group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
+        let suffix = format!(".{group}.{version}.{kind}");
+        match schema::names().find(|name| name.ends_with(&suffix)) {
+            Some(name) => self.reference(&name),
+            None => json!({ "type": "object" }),
+        }
+    }
+
+    /// All schemas that were asked for and all they refer to.
+    pub fn finish(mut self) -> Map<String, Value> {
+        while let Some(name) = self.wanted.pop() {
+            let mut schema = self.build(&name);
+            if let (Some(kinds), Some(map)) = (self.kinds.get(&name), schema.as_object_mut()) {
+                map.insert("x-kubernetes-group-version-kind".to_owned(), Value::Array(kinds.clone()));
+            }
+            self.done.insert(name, schema);
+        }
+        self.done
+    }
+
+    fn build(&mut self, name: &str) -> Value {
+        let texts = self.texts.remove(name);
+        if let Some(object) = schema::of(name).and_then(Type::object) {
+            return self.object(object, texts.as_ref());
+        }
+        if let Some(custom) = name.strip_suffix("List").filter(|item| self.kinds.contains_key(*item)) {
+            return self.custom_list(custom);
+        }
+        self.plain(name, texts)
+    }
+
+    /// A type with a form of its own, or the schema of a custom resource as it is.
+    fn plain(&mut self, name: &str, texts: Option<Value>) -> Value {
+        let mut map = match texts {
+            Some(Value::Object(map)) => map,
+            _ => Map::new(),
+        };
+        let v3 = self.dialect == Dialect::V3;
+        map.remove("x-kubernetes-int-or-string").filter(|_| name == QUANTITY || name == INT_OR_STRING);
+        match name {
+            QUANTITY if v3 => {
+                map.insert("oneOf".to_owned(), json!([{ "type": "string" }, { "type": "number" }]));
+            }
+            INT_OR_STRING if v3 => {
+                map.insert("format".to_owned(), "int-or-string".into());
+                map.insert("oneOf".to_owned(), json!([{ "type": "integer" }, { "type": "string" }]));
+            }
+            INT_OR_STRING => {
+                map.insert("format".to_owned(), "int-or-string".into());
+                map.insert("type".to_owned(), "string".into());
+            }
+            QUANTITY => {
+                map.insert("type".to_owned(), "string".into());
+            }
+            _ if name.starts_with(META) && map.is_empty() => {
+                let time = name.ends_with("Time");
+                let (ty, format) = if time { ("string", Some("date-time")) } else { ("object", None) };
+                map.insert("type".to_owned(), ty.into());
+                map.extend(format.map(|f| ("format".to_owned(), f.into())));
+            }
+            _ => {}
+        }
+        let mut schema = Value::Object(map);
+        self.adopt(&mut schema);
+        schema
+    }
+
+    /// Makes the references of a foreign schema this document's own.
+    fn adopt(&mut self, schema: &mut Value) {
+        match schema {
+            Value::Object(map) => {
+                let name = map.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next());
+                if let Some(name) = name.map(str::to_owned) {
+                    let reference = self.reference(&name);
+                    map.insert("$ref".to_owned(), reference["$ref"].clone());
+                }
+                map.values_mut().for_each(|child| self.adopt(child));
+            }
+            Value::Array(list) => list.iter_mut().for_each(|child| self.adopt(child)),
+            _ => {}
+        }
+    }
+
+    fn custom_list(&mut self, item: &str) -> Value {
+        let (item, metadata) = (self.reference(item), self.reference(&format!("{META}ListMeta")));
+        json!({
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": { "type": "string" }, "kind": { "type": "string" }, "metadata": metadata,
+                "items": { "type": "array", "items": item },
+            },
+        })
+    }
+
+    fn object(&mut self, object: &Object, texts: Option<&Value>) -> Value {
+        let mut schema = Map::new();
+        let text = |name| texts.and_then(|t| t.get(name)).cloned();
+        schema.extend(text("description").map(|d| ("description".to_owned(), d)));
+        schema.insert("type".to_owned(), "object".into());
+        let described = texts.and_then(|t| t.get("properties"));
+        let properties: Map<String, Value> = object
+            .fields
+            .iter()
+            .map(|field| (field.name.to_string(), self.property(field, described.and_then(|p| p.get(&*field.name)))))
+            .collect();
+        if !properties.is_empty() {
+            schema.insert("properties".to_owned(), Value::Object(properties));
+        }
+        schema.extend(text("required").map(|r| ("required".to_owned(), r)));
+        if object.atomic {
+            schema.insert("x-kubernetes-map-type".to_owned(), "atomic".into());
+        }
+        Value::Object(schema)
+    }
+
+    fn property(&mut self, field: &Field, texts: Option<&Value>) -> Value {
+        let mut schema = match (&field.ty, texts.and_then(|t| t.get("$ref")).and_then(Value::as_str)) {
+            // The table knows these types only as JSON of some sort; their names are the types' own.
+            (Type::Raw | Type::Any, Some(reference)) => {
+                let name = reference.rsplit('/').next().unwrap_or_default().to_owned();
+                self.reference(&name)
+            }
+            (ty, _) => self.ty(ty),
+        };
+        // Nothing may stand beside a reference in version 3.
+        if self.dialect == Dialect::V3 && schema.get("$ref").is_some() {
+            schema = json!({ "allOf": [schema] });
+        }
+        let Value::Object(map) = &mut schema else { return schema };
+        if let Some(description) = texts.and_then(|t| t.get("description")) {
+            map.insert("description".to_owned(), description.clone());
+        }
+        let mut strategies = Vec::new();
+        strategies.extend(field.replace.then_some("replace"));
+        strategies.extend(field.merge.then_some("merge"));
+        strategies.extend(field.retain_keys.then_some("retainKeys"));
+        if !strategies.is_empty() {
+            map.insert("x-kubernetes-patch-strategy".to_owned(), strategies.join(",").into());
+        }
+        if !field.merge_key.is_empty() {
+            map.insert("x-kubernetes-patch-merge-key".to_owned(), (&*field.merge_key).into());
+        }
+        schema
+    }
+
+    fn ty(&mut self, ty: &Type) -> Value {
+        match ty {
+            Type::String => json!({ "type": "string" }),
+            Type::Bytes => json!({ "type": "string", "format": "byte" }),
+            Type::Int32 => json!({ "type": "integer", "format": "int32" }),
+            Type::Int64 => json!({ "type": "integer", "format": "int64" }),
+            Type::Number => json!({ "type": "number", "format": "double" }),
+            Type::Bool => json!({ "type": "boolean" }),
+            Type::Quantity => self.reference(QUANTITY),
+            Type::IntOrString => self.reference(INT_OR_STRING),
+            Type::Time => self.reference(&format!("{META}Time")),
+            Type::MicroTime => self.reference(&format!("{META}MicroTime")),
+            Type::Any => json!({}),
+            Type::Raw => json!({ "type": "object" }),
+            Type::Map(map) => {
+                let mut schema = json!({ "type": "object", "additionalProperties": self.ty(&map.values) });
+                if map.atomic {
+                    schema["x-kubernetes-map-type"] = "atomic".into();
+                }
+                schema
+            }
+            Type::List(list) => {
+                let mut schema = json!({ "type": "array", "items": self.ty(&list.items) });
+                schema["x-kubernetes-list-type"] = match &list.kind {
+                    ListKind::Atomic => "atomic".into(),
+                    ListKind::Set => "set".into(),
+                    ListKind::Map(keys) => {
+                        let names: Vec<&str> = keys.iter().map(|k| &*k.name).collect();
+                        schema["x-kubernetes-list-map-keys"] = names.into();
+                        "map".into()
+                    }
+                };
+                schema
+            }
+            Type::Object(object) => self.object(object, None),
+            Type::Ref(definition) => self.reference(&format!("io.k8s.{}", definition.name)),
+        }
+    }
+}
+
+pub(super) fn gvk(group: &str, version: &str, kind: &str) -> Value {
+    json!({ "group": group, "version": version, "kind": kind })
+}
