@@ -1,0 +1,389 @@
+//! A containerd of our own: the distribution's binary with its own configuration, root, state and socket, so that
+//! nothing of it mixes with one that the machine may run besides.
+//!
+//! It is started apart from our process and outlives it: after a crash the next start finds it again, and the Pods have
+//! not noticed. [`stop`] ends it with everything that it ever started.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    cri::Cri,
+    engine::{Error as EngineError, Runtime},
+    images,
+};
+
+/// Where this containerd lives and what it is told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Holds images and snapshots, the configuration, the log and the pid file.
+    pub root: PathBuf,
+    /// Holds the socket and what is gone after a reboot. Short, because a socket's path may have 107 bytes.
+    pub state: PathBuf,
+    pub cni_bin: PathBuf,
+    pub cni_conf: PathBuf,
+    pub sandbox_image: String,
+}
+
+impl Options {
+    pub fn new(root: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
+        Options {
+            root: root.into(),
+            state: state.into(),
+            cni_bin: "/opt/cni/bin".into(),
+            cni_conf: "/etc/cni/net.d".into(),
+            sandbox_image: images::PAUSE.to_owned(),
+        }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.state.join("containerd.sock")
+    }
+
+    fn config_file(&self) -> PathBuf {
+        self.root.join("config.toml")
+    }
+
+    fn pid_file(&self) -> PathBuf {
+        self.root.join("containerd.pid")
+    }
+
+    pub fn log_file(&self) -> PathBuf {
+        self.root.join("containerd.log")
+    }
+
+    /// containerd's configuration. Pure; the same options give the same text.
+    pub fn config(&self) -> String {
+        let Options { root, state, cni_bin, cni_conf, sandbox_image } = self;
+        let (root, state, socket) = (root.display(), state.display(), self.socket().display().to_string());
+        let (cni_bin, cni_conf) = (cni_bin.display(), cni_conf.display());
+        format!(
+            r#"version = 2
+root = "{root}"
+state = "{state}"
+# Snapshotters and services that nothing here uses cost memory and warnings.
+disabled_plugins = [
+  "io.containerd.internal.v1.opt", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+]
+
+[grpc]
+  address = "{socket}"
+
+[ttrpc]
+  address = "{socket}.ttrpc"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{sandbox_image}"
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+  # Where the process may not lower its score (CAP_SYS_RESOURCE missing), no sandbox would start otherwise.
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  tolerate_missing_hugetlb_controller = true
+  enable_unprivileged_ports = true
+  enable_unprivileged_icmp = true
+
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{cni_bin}"
+    conf_dir = "{cni_conf}"
+
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "overlayfs"
+    default_runtime_name = "runc"
+
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        SystemdCgroup = false
+"#
+        )
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("containerd is not installed: install the packages containerd and runc")]
+    Missing,
+    #[error("{what}: {source}")]
+    File { what: String, source: io::Error },
+    #[error("containerd did not start: {message} (its log: {log})")]
+    Start { message: String, log: PathBuf },
+    #[error("processes of containerd would not end: {0:?}")]
+    Stop(Vec<i32>),
+    #[error(transparent)]
+    Image(#[from] images::Error),
+}
+
+fn file_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    let what = what.into();
+    move |source| Error::File { what, source }
+}
+
+/// A containerd that answers. Dropping this leaves it running.
+pub struct Containerd {
+    options: Options,
+    /// `None` when an earlier process of ours started it.
+    child: Option<Child>,
+    pid: i32,
+}
+
+impl Containerd {
+    /// Finds the containerd of these options, or starts it, and waits until CRI answers and the sandbox image is there.
+    pub async fn start(options: Options) -> Result<Containerd, Error> {
+        let containerd = match running(&options) {
+            Some(pid) => Containerd { options, child: None, pid },
+            None => spawn(options)?,
+        };
+        let containerd = containerd.wait_until_ready().await?;
+        let cri = containerd.cri();
+        if containerd.options.sandbox_image == images::PAUSE {
+            images::ensure(&cri, cri.socket(), &images::pause()?, &containerd.options.root).await?;
+        }
+        Ok(containerd)
+    }
+
+    pub fn cri(&self) -> Cri {
+        Cri::new(&self.options.socket().to_string_lossy())
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether this process started it, rather than finding it.
+    pub fn is_new(&self) -> bool {
+        self.child.is_some()
+    }
+
+    async fn wait_until_ready(mut self) -> Result<Containerd, Error> {
+        let cri = self.cri();
+        let deadline = clock::Instant::now() + Duration::from_secs(30);
+        loop {
+            let error = match cri.version().await {
+                Ok(_) => return Ok(self),
+                Err(error) => error,
+            };
+            let log = self.options.log_file();
+            if self.ended() {
+                return Err(Error::Start { message: last_line(&log), log });
+            }
+            let broken = matches!(&error, EngineError::Refused { code: tonic::Code::Unimplemented, .. });
+            if broken || clock::Instant::now() > deadline {
+                return Err(Error::Start { message: error.to_string(), log });
+            }
+            clock::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn ended(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => child.try_wait().is_ok_and(|status| status.is_some()),
+            None => !is_alive(self.pid),
+        }
+    }
+
+    /// Starts it anew whenever it ends, for ever. Drop the future to leave off.
+    pub async fn supervise(mut self) {
+        loop {
+            // Its children keep running without it, so a short gap does not matter.
+            clock::sleep(Duration::from_secs(2)).await;
+            if !self.ended() {
+                continue;
+            }
+            tracing::warn!(pid = self.pid, "containerd ended, starting it again");
+            match Containerd::start(self.options.clone()).await {
+                Ok(next) => self = next,
+                Err(error) => tracing::error!(%error, "containerd could not be started again"),
+            }
+        }
+    }
+}
+
+fn spawn(options: Options) -> Result<Containerd, Error> {
+    for folder in [&options.root, &options.state] {
+        fs::create_dir_all(folder).map_err(file_error(format!("creating {}", folder.display())))?;
+    }
+    let config = options.config_file();
+    fs::write(&config, options.config()).map_err(file_error(format!("writing {}", config.display())))?;
+    let log = fs::File::options().create(true).append(true).open(options.log_file());
+    let log = log.map_err(file_error(format!("opening {}", options.log_file().display())))?;
+    let errors = log.try_clone().map_err(file_error("the log of containerd"))?;
+    let mut command = Command::new("containerd");
+    command.arg("--config").arg(&config).args(["--log-level", "warn"]).stdin(Stdio::null()).stdout(log).stderr(errors);
+    // A group of its own: what a terminal sends to us does not reach it.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let child = command.spawn().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => Error::Missing,
+        _ => Error::File { what: "starting containerd".to_owned(), source },
+    })?;
+    let pid = child.id().cast_signed();
+    fs::write(options.pid_file(), pid.to_string()).map_err(file_error("writing containerd.pid"))?;
+    Ok(Containerd { options, child: Some(child), pid })
+}
+
+/// The process of an earlier start, if it still runs and is what the pid file says.
+fn running(options: &Options) -> Option<i32> {
+    let pid: i32 = fs::read_to_string(options.pid_file()).ok()?.trim().parse().ok()?;
+    let config = options.config_file();
+    let ours = command_line(pid).iter().any(|arg| Path::new(arg) == config);
+    (ours && is_alive(pid)).then_some(pid)
+}
+
+fn is_alive(pid: i32) -> bool {
+    // A zombie (state Z) has ended; its parent has only not looked yet.
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z')))
+}
+
+fn command_line(pid: i32) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    bytes.split(|b| *b == 0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect()
+}
+
+fn last_line(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    text.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it ended without a word").to_owned()
+}
+
+/// Ends everything: Pods (through the engine, so that their networks are undone), containerd, what is left of its
+/// shims and of their containers, and every mount below its folders. The folders themselves stay.
+pub async fn stop(options: &Options) -> Result<(), Error> {
+    if running(options).is_some() || options.root.join("io.containerd.metadata.v1.bolt").exists() {
+        // A containerd that crashed is started once more: only it knows the networks of its Pods.
+        match Containerd::start(options.clone()).await {
+            Ok(mut containerd) => {
+                remove_pods(&containerd.cri()).await;
+                signal(containerd.pid, Signal::SIGTERM);
+                wait_for_end(&mut containerd).await;
+            }
+            Err(error) => tracing::warn!(%error, "cleaning up without containerd"),
+        }
+    }
+    end_processes(options).await?;
+    unmount_below(&[&options.root, &options.state]);
+    // The pid file speaks of nothing any more.
+    let _ = fs::remove_file(options.pid_file());
+    Ok(())
+}
+
+async fn remove_pods(cri: &Cri) {
+    let sandboxes = cri.sandboxes(None).await.unwrap_or_default();
+    let removals = sandboxes.iter().map(|sandbox| async {
+        let removed = async {
+            cri.stop_sandbox(&sandbox.id).await?;
+            cri.remove_sandbox(&sandbox.id).await
+        };
+        if let Err(error) = removed.await {
+            tracing::warn!(sandbox = sandbox.id, %error, "the sandbox could not be removed");
+        }
+    });
+    futures::future::join_all(removals).await;
+}
+
+async fn wait_for_end(containerd: &mut Containerd) {
+    for round in 0..500 {
+        if containerd.ended() {
+            return;
+        }
+        if round == 250 {
+            signal(containerd.pid, Signal::SIGKILL);
+        }
+        clock::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn signal(pid: i32, signal: Signal) {
+    // A process that has ended meanwhile is what we want.
+    let _ = kill(Pid::from_raw(pid), signal);
+}
+
+/// Kills shims that still speak to our socket, and all that lives below them.
+async fn end_processes(options: &Options) -> Result<(), Error> {
+    let socket = options.socket().to_string_lossy().into_owned();
+    for _ in 0..100 {
+        let parents: Vec<(i32, i32)> = processes().into_iter().map(|pid| (pid, parent(pid))).collect();
+        let mut ours: Vec<i32> = parents.iter().map(|p| p.0).filter(|pid| is_shim(*pid, &socket)).collect();
+        let mut next = 0;
+        while next < ours.len() {
+            let above = ours[next];
+            ours.extend(parents.iter().filter(|(_, up)| *up == above).map(|(pid, _)| *pid));
+            next += 1;
+        }
+        if ours.is_empty() {
+            return Ok(());
+        }
+        for pid in ours {
+            signal(pid, Signal::SIGKILL);
+        }
+        clock::sleep(Duration::from_millis(20)).await;
+    }
+    Err(Error::Stop(processes().into_iter().filter(|pid| is_shim(*pid, &socket)).collect()))
+}
+
+fn is_shim(pid: i32, socket: &str) -> bool {
+    let line = command_line(pid);
+    line.first().is_some_and(|c| c.contains("containerd-shim")) && line.iter().any(|arg| arg == socket)
+}
+
+fn processes() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn parent(pid: i32) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()).unwrap_or_default();
+    fields.split(' ').nth(1).and_then(|p| p.parse().ok()).unwrap_or(0)
+}
+
+/// Unmounts all that is mounted below the folders, the deepest first.
+pub fn unmount_below(folders: &[&Path]) {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    for point in mounts_below(&table, folders) {
+        if let Err(error) = nix::mount::umount2(&point, nix::mount::MntFlags::MNT_DETACH) {
+            tracing::warn!(mount = %point.display(), %error, "unmounting failed");
+        }
+    }
+}
+
+/// The mount points below `folders` in a `mountinfo` table, in the order in which to unmount them.
+fn mounts_below(table: &str, folders: &[&Path]) -> Vec<PathBuf> {
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let points = points.map(|p| PathBuf::from(p.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")));
+    let mut found: Vec<PathBuf> = points.filter(|p| folders.iter().any(|f| p.starts_with(f))).collect();
+    found.reverse();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_undone_from_the_last_to_the_first_and_only_ours() {
+        let table = "1 0 0:1 / / rw - ext4 x rw\n2 1 0:2 / /d/a rw - tmpfs x rw\n3 2 0:3 / /d/a/b\\040c rw - tmpfs x rw\n\
+                     4 1 0:4 / /data rw - tmpfs x rw";
+        let found = mounts_below(table, &[Path::new("/d")]);
+        assert_eq!(found, [PathBuf::from("/d/a/b c"), PathBuf::from("/d/a")]);
+    }
+
+    #[test]
+    fn the_configuration_names_its_own_folders_and_leaves_scores_alone() {
+        let config = Options::new("/x/root", "/x/state").config();
+        for line in ["root = \"/x/root\"", "address = \"/x/state/containerd.sock\"", "restrict_oom_score_adj = true"] {
+            assert!(config.contains(line), "{line} missing in {config}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! CRI v1 over a unix socket.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use hyper_util::rt::TokioIo;
+use k8s_cri::v1::{image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient, *};
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::{
+    engine::{Credentials, Error, Result, Runtime},
+    events,
+};
+
+/// How long an ordinary call may take, and one that waits for the network or for other programs.
+const CALL: Duration = Duration::from_secs(30);
+const LONG_CALL: Duration = Duration::from_secs(240);
+/// A pull ends by itself when it makes no progress (the engine's own rule); this is only a last bound.
+const PULL: Duration = Duration::from_secs(3600);
+/// Lists of a full node exceed tonic's default of 4 MiB.
+const MESSAGE_BYTES: usize = 64 << 20;
+
+/// A client of a CRI engine. Cloning shares the connection, which is opened on first use and again after it broke.
+#[derive(Clone)]
+pub struct Cri {
+    socket: PathBuf,
+    channel: Channel,
+}
+
+/// A lazily connected channel to a unix socket.
+pub(crate) fn channel(socket: &Path) -> Channel {
+    let path = socket.to_owned();
+    // The address is required by the transport and never used: the connector goes to the socket.
+    Endpoint::from_static("http://cri.invalid").connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
+        let path = path.clone();
+        async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
+    }))
+}
+
+impl Cri {
+    /// `endpoint` is a path or a `unix://` URL. Nothing is opened yet.
+    pub fn new(endpoint: &str) -> Self {
+        let socket = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
+        Cri { channel: channel(&socket), socket }
+    }
+
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    fn runtime(&self) -> RuntimeServiceClient<Channel> {
+        RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_BYTES)
+    }
+
+    fn image_service(&self) -> ImageServiceClient<Channel> {
+        ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_BYTES)
+    }
+
+    async fn call<T>(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = std::result::Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<T> {
+        match tokio::time::timeout(limit, work).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(self.error(status)),
+            Err(_) => Err(Error::Refused {
+                code: tonic::Code::DeadlineExceeded,
+                message: "context deadline exceeded".to_owned(),
+            }),
+        }
+    }
+
+    fn error(&self, status: tonic::Status) -> Error {
+        let transport = std::error::Error::source(&status).is_some();
+        if status.code() == tonic::Code::Unavailable || (status.code() == tonic::Code::Unknown && transport) {
+            return Error::Unreachable {
+                socket: self.socket.display().to_string(),
+                message: status.message().to_owned(),
+            };
+        }
+        Error::Refused {
+            code: status.code(),
+            message: format!("rpc error: code = {:?} desc = {}", status.code(), status.message()),
+        }
+    }
+}
+
+fn spec(reference: &str) -> Option<ImageSpec> {
+    Some(ImageSpec { image: reference.to_owned(), ..Default::default() })
+}
+
+fn seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[async_trait]
+impl Runtime for Cri {
+    async fn version(&self) -> Result<VersionResponse> {
+        let request = VersionRequest { version: "0.1.0".to_owned() };
+        self.call(CALL, self.runtime().version(request)).await
+    }
+
+    async fn status(&self) -> Result<StatusResponse> {
+        self.call(CALL, self.runtime().status(StatusRequest { verbose: false })).await
+    }
+
+    async fn run_sandbox(&self, config: PodSandboxConfig, handler: &str) -> Result<String> {
+        let request = RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
+        Ok(self.call(LONG_CALL, self.runtime().run_pod_sandbox(request)).await?.pod_sandbox_id)
+    }
+
+    async fn stop_sandbox(&self, id: &str) -> Result<()> {
+        let request = StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.call(LONG_CALL, self.runtime().stop_pod_sandbox(request)).await.map(drop)
+    }
+
+    async fn remove_sandbox(&self, id: &str) -> Result<()> {
+        let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.call(LONG_CALL, self.runtime().remove_pod_sandbox(request)).await.map(drop)
+    }
+
+    async fn sandbox_status(&self, id: &str) -> Result<PodSandboxStatus> {
+        let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+        let response = self.call(CALL, self.runtime().pod_sandbox_status(request)).await?;
+        response.status.ok_or(Error::Incomplete { call: "PodSandboxStatus", field: "status" })
+    }
+
+    async fn sandboxes(&self, filter: Option<PodSandboxFilter>) -> Result<Vec<PodSandbox>> {
+        Ok(self.call(CALL, self.runtime().list_pod_sandbox(ListPodSandboxRequest { filter })).await?.items)
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &str,
+        config: ContainerConfig,
+        sandbox_config: PodSandboxConfig,
+    ) -> Result<String> {
+        let request = CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(config),
+            sandbox_config: Some(sandbox_config),
+        };
+        Ok(self.call(LONG_CALL, self.runtime().create_container(request)).await?.container_id)
+    }
+
+    async fn start_container(&self, id: &str) -> Result<()> {
+        let request = StartContainerRequest { container_id: id.to_owned() };
+        self.call(LONG_CALL, self.runtime().start_container(request)).await.map(drop)
+    }
+
+    async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
+        let request = StopContainerRequest { container_id: id.to_owned(), timeout: seconds(grace) };
+        self.call(grace + LONG_CALL, self.runtime().stop_container(request)).await.map(drop)
+    }
+
+    async fn remove_container(&self, id: &str) -> Result<()> {
+        let request = RemoveContainerRequest { container_id: id.to_owned() };
+        self.call(LONG_CALL, self.runtime().remove_container(request)).await.map(drop)
+    }
+
+    async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
+        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let response = self.call(CALL, self.runtime().container_status(request)).await?;
+        response.status.ok_or(Error::Incomplete { call: "ContainerStatus", field: "status" })
+    }
+
+    async fn containers(&self, filter: Option<ContainerFilter>) -> Result<Vec<Container>> {
+        Ok(self.call(CALL, self.runtime().list_containers(ListContainersRequest { filter })).await?.containers)
+    }
+
+    async fn update_resources(&self, id: &str, resources: LinuxContainerResources) -> Result<()> {
+        let request = UpdateContainerResourcesRequest {
+            container_id: id.to_owned(),
+            linux: Some(resources),
+            ..Default::default()
+        };
+        self.call(CALL, self.runtime().update_container_resources(request)).await.map(drop)
+    }
+
+    async fn reopen_log(&self, id: &str) -> Result<()> {
+        let request = ReopenContainerLogRequest { container_id: id.to_owned() };
+        self.call(CALL, self.runtime().reopen_container_log(request)).await.map(drop)
+    }
+
+    async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
+        Ok(self
+            .call(CALL, self.runtime().list_container_stats(ListContainerStatsRequest { filter: None }))
+            .await?
+            .stats)
+    }
+
+    async fn images(&self) -> Result<Vec<Image>> {
+        Ok(self.call(CALL, self.image_service().list_images(ListImagesRequest { filter: None })).await?.images)
+    }
+
+    async fn image(&self, reference: &str) -> Result<Option<Image>> {
+        let request = ImageStatusRequest { image: spec(reference), verbose: false };
+        Ok(self.call(CALL, self.image_service().image_status(request)).await?.image)
+    }
+
+    async fn pull_image(
+        &self,
+        reference: &str,
+        credentials: Option<Credentials>,
+        sandbox: PodSandboxConfig,
+    ) -> Result<String> {
+        let auth = credentials.map(|c| AuthConfig {
+            username: c.username,
+            password: c.password,
+            server_address: c.server,
+            ..Default::default()
+        });
+        let request = PullImageRequest { image: spec(reference), auth, sandbox_config: Some(sandbox) };
+        Ok(self.call(PULL, self.image_service().pull_image(request)).await?.image_ref)
+    }
+
+    async fn remove_image(&self, reference: &str) -> Result<()> {
+        self.call(CALL, self.image_service().remove_image(RemoveImageRequest { image: spec(reference) }))
+            .await
+            .map(drop)
+    }
+
+    async fn image_filesystems(&self) -> Result<Vec<FilesystemUsage>> {
+        Ok(self.call(CALL, self.image_service().image_fs_info(ImageFsInfoRequest {})).await?.image_filesystems)
+    }
+
+    async fn exec_sync(&self, id: &str, command: Vec<String>, timeout: Duration) -> Result<ExecSyncResponse> {
+        let request = ExecSyncRequest { container_id: id.to_owned(), cmd: command, timeout: seconds(timeout) };
+        // The engine enforces the command's own limit; some extra lets its answer arrive.
+        let limit = if timeout.is_zero() { PULL } else { timeout + CALL };
+        self.call(limit, self.runtime().exec_sync(request)).await
+    }
+
+    async fn exec(&self, request: ExecRequest) -> Result<String> {
+        Ok(self.call(CALL, self.runtime().exec(request)).await?.url)
+    }
+
+    async fn attach(&self, request: AttachRequest) -> Result<String> {
+        Ok(self.call(CALL, self.runtime().attach(request)).await?.url)
+    }
+
+    async fn port_forward(&self, request: PortForwardRequest) -> Result<String> {
+        Ok(self.call(CALL, self.runtime().port_forward(request)).await?.url)
+    }
+
+    async fn events(&self) -> Option<BoxStream<'static, String>> {
+        events::subscribe(self.channel.clone()).await
+    }
+
+    async fn set_pod_cidr(&self, cidr: &str) -> Result<()> {
+        let network_config = Some(NetworkConfig { pod_cidr: cidr.to_owned() });
+        let request = UpdateRuntimeConfigRequest { runtime_config: Some(RuntimeConfig { network_config }) };
+        self.call(CALL, self.runtime().update_runtime_config(request)).await.map(drop)
+    }
+}
