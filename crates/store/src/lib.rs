@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::{future::BoxFuture, stream::BoxStream};
 
 pub mod embedded;
+pub mod etcd;
 
 /// The store's counter. An empty store is at revision 1 (as an empty etcd is), its first commit gets revision 2.
 pub type Revision = u64;

@@ -3,4 +3,5 @@
 mod behaviour;
 mod durability;
 mod embedded;
+mod etcd;
 mod faults;

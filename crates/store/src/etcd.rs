@@ -1,0 +1,432 @@
+//! The etcd backend: the same key space in an etcd v3 cluster, over gRPC.
+//!
+//! A commit is one transaction that compares the key's revision. A time to live is a lease, which keys written within
+//! a short while share. Every watch has a stream of its own, so that a cut connection ends it with an error; whoever
+//! watches starts again from the last revision it saw.
+//!
+//! Progress marks on request are only exact from etcd 3.4.31 and 3.5.13 on (before that, a mark could overtake
+//! events); [`Etcd::connect`] warns about older servers.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use etcd_client::{
+    Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, GetOptions, Identity, KeyValue, KvClient,
+    PutOptions, ResponseHeader, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchClient, WatchOptions, WatchRequestSender,
+    WatchResponse, WatchResponseStream,
+};
+use futures::{future::BoxFuture, stream};
+use parking_lot::Mutex;
+
+use crate::{
+    Batch, Change, Commit, Entry, Event, Expect, Page, Range, Result, Revision, Store, StoreError, Watch, prefix_end,
+};
+
+/// How long one call may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// etcd's own limit for a request, unless its operator raised it.
+const REQUEST_LIMIT: usize = 1_572_864;
+/// Keys whose time to live differs by up to this share of it, and by a minute at most, share a lease.
+const LEASE_REUSE_PERCENT: u64 = 5;
+const LEASE_REUSE_SECONDS: u64 = 60;
+const LEASE_KEYS: u32 = 1000;
+
+/// Where the cluster is and how to reach it.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// `http://` or `https://` addresses of the members.
+    pub endpoints: Vec<String>,
+    /// Put before every key.
+    pub prefix: String,
+    /// PEM certificates of the authority that signed the members' certificates.
+    pub ca: Option<Vec<u8>>,
+    /// PEM certificate and key of the client.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A connection to a cluster.
+pub struct Etcd {
+    client: Client,
+    prefix: String,
+    leases: tokio::sync::Mutex<HashMap<u32, Lease>>,
+    watches: Arc<Watches>,
+    /// The newest compaction that was heard of.
+    compacted: AtomicU64,
+}
+
+struct Lease {
+    id: i64,
+    until: clock::Instant,
+    keys: u32,
+}
+
+/// The sending ends of the open watches, for progress requests.
+#[derive(Default)]
+struct Watches {
+    open: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<WatchRequestSender>>>>,
+    next: AtomicU64,
+}
+
+impl Etcd {
+    /// Connects, and fails when no member answers.
+    pub async fn connect(options: Options) -> Result<Self> {
+        let mut connect = ConnectOptions::new()
+            .with_connect_timeout(CALL_TIMEOUT)
+            .with_keep_alive(Duration::from_secs(30), CALL_TIMEOUT)
+            .with_keep_alive_while_idle(true)
+            .with_require_leader(true);
+        if options.ca.is_some() || options.identity.is_some() {
+            let mut tls = TlsOptions::new();
+            if let Some(ca) = &options.ca {
+                tls = tls.ca_certificate(Certificate::from_pem(ca));
+            }
+            if let Some((certificate, key)) = &options.identity {
+                tls = tls.identity(Identity::from_pem(certificate, key));
+            }
+            connect = connect.with_tls(tls);
+        }
+        let names = options.endpoints.join(", ");
+        let unreachable = |error: &dyn std::fmt::Display| {
+            StoreError::Unavailable(format!("etcd at {names} does not answer: {error}"))
+        };
+        let mut client = Client::connect(&options.endpoints, Some(connect)).await.map_err(|e| unreachable(&e))?;
+        let status = clock::timeout(CALL_TIMEOUT, client.status()).await;
+        let status = status.map_err(|e| unreachable(&e))?.map_err(|e| unreachable(&e))?;
+        if !has_exact_progress(status.version()) {
+            tracing::warn!(
+                version = status.version(),
+                "this etcd's progress marks are not exact; use 3.4.31, 3.5.13 or newer"
+            );
+        }
+        Ok(Etcd {
+            client,
+            prefix: options.prefix,
+            leases: tokio::sync::Mutex::default(),
+            watches: Arc::default(),
+            compacted: AtomicU64::new(0),
+        })
+    }
+
+    fn kv(&self) -> KvClient {
+        self.client.kv_client().max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX)
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    fn entry(&self, kv: KeyValue) -> Entry {
+        to_entry(kv, self.prefix.len())
+    }
+
+    /// Waits for a call, and says its failures in the store's words.
+    async fn call<T>(
+        &self,
+        call: impl Future<Output = std::result::Result<T, etcd_client::Error>>,
+        revision: Option<Revision>,
+    ) -> Result<T> {
+        let failed = match clock::timeout(CALL_TIMEOUT, call).await {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(error)) => error,
+            Err(_) => return Err(StoreError::Unavailable("etcd did not answer in time".to_owned())),
+        };
+        let text = failed.to_string();
+        let requested = revision.unwrap_or(0);
+        if text.contains("required revision has been compacted") {
+            let oldest = self.compacted.fetch_max(requested + 1, Ordering::Relaxed).max(requested + 1);
+            return Err(StoreError::Compacted { requested, oldest });
+        }
+        if text.contains("required revision is a future revision") {
+            return Err(StoreError::Future { requested, newest: self.newest().await? });
+        }
+        Err(if text.contains("database space exceeded") {
+            StoreError::ReadOnly("etcd's database space is exceeded".to_owned())
+        } else {
+            StoreError::Unavailable(text)
+        })
+    }
+
+    async fn newest(&self) -> Result<Revision> {
+        let mut kv = self.kv();
+        let call = kv.get(self.key("/"), Some(GetOptions::new().with_count_only()));
+        let answer = clock::timeout(CALL_TIMEOUT, call).await;
+        match answer {
+            Ok(Ok(answer)) => Ok(revision_of(answer.header())),
+            Ok(Err(error)) => Err(StoreError::Unavailable(error.to_string())),
+            Err(_) => Err(StoreError::Unavailable("etcd did not answer in time".to_owned())),
+        }
+    }
+
+    /// A lease that lasts at least so long.
+    async fn lease(&self, ttl_seconds: u32) -> Result<i64> {
+        let mut leases = self.leases.lock().await;
+        let now = clock::Instant::now();
+        if let Some(lease) = leases.get_mut(&ttl_seconds).filter(|l| l.until > now && l.keys < LEASE_KEYS) {
+            lease.keys += 1;
+            return Ok(lease.id);
+        }
+        let shared = (u64::from(ttl_seconds) * LEASE_REUSE_PERCENT / 100).min(LEASE_REUSE_SECONDS);
+        let mut client = self.client.lease_client();
+        let seconds = i64::from(ttl_seconds) + shared.cast_signed();
+        let id = self.call(client.grant(seconds, None), None).await?.id();
+        leases.retain(|_, lease| lease.until > now);
+        leases.insert(ttl_seconds, Lease { id, until: now + Duration::from_secs(shared), keys: 1 });
+        Ok(id)
+    }
+
+    async fn commit_once(&self, commit: Commit) -> Result<Entry> {
+        waypoint::store::commit(&commit.key);
+        let key = self.key(&commit.key);
+        let compares = match (commit.expect, &commit.change) {
+            (Expect::Absent, _) => vec![Compare::create_revision(key.clone(), CompareOp::Equal, 0)],
+            (Expect::Modified(revision), _) => {
+                vec![Compare::mod_revision(key.clone(), CompareOp::Equal, revision.cast_signed())]
+            }
+            (Expect::Any, Change::Put { .. }) => vec![],
+            (Expect::Any, Change::Delete) => vec![Compare::create_revision(key.clone(), CompareOp::Greater, 0)],
+        };
+        let (operation, value) = match commit.change {
+            Change::Delete => (TxnOp::delete(key.clone(), Some(DeleteOptions::new().with_prev_key())), None),
+            Change::Put { value, ttl_seconds } => {
+                if value.len() > REQUEST_LIMIT {
+                    return Err(StoreError::TooLarge { bytes: value.len(), limit: REQUEST_LIMIT });
+                }
+                let mut options = PutOptions::new().with_prev_key();
+                if let Some(ttl) = ttl_seconds {
+                    options = options.with_lease(self.lease(ttl).await?);
+                }
+                (TxnOp::put(key.clone(), value.to_vec(), Some(options)), Some(value))
+            }
+        };
+        // Deleting what must be absent can only conflict; etcd would count it as a success that does nothing.
+        let compares = match (&value, commit.expect) {
+            (None, Expect::Absent) => vec![Compare::create_revision(key.clone(), CompareOp::Less, 0)],
+            _ => compares,
+        };
+        let txn = Txn::new().when(compares).and_then([operation]).or_else([TxnOp::get(key, None)]);
+        let mut kv = self.kv();
+        let answer = self.call(kv.txn(txn), None).await?;
+        let revision = revision_of(answer.header());
+        match (answer.op_responses().into_iter().next(), value) {
+            (Some(TxnOpResponse::Put(mut put)), Some(value)) => {
+                let created = put.take_prev_key().map_or(revision, |kv| kv.create_revision().cast_unsigned());
+                Ok(Entry { key: commit.key, value, created, modified: revision })
+            }
+            (Some(TxnOpResponse::Delete(mut delete)), _) => match delete.take_prev_kvs().pop() {
+                Some(kv) => Ok(Entry { modified: revision, ..self.entry(kv) }),
+                None => Err(StoreError::Conflict { current: None, revision }),
+            },
+            (Some(TxnOpResponse::Get(mut get)), _) => {
+                waypoint::store::conflict(&commit.key);
+                let current = get.take_kvs().pop().map(|kv| self.entry(kv));
+                Err(StoreError::Conflict { current, revision })
+            }
+            _ => Err(StoreError::Unavailable("etcd's answer does not fit the transaction".to_owned())),
+        }
+    }
+
+    async fn open_watch(&self, prefix: &str, after: Option<Revision>) -> Result<Watch> {
+        let start = self.key(prefix);
+        let mut options = WatchOptions::new().with_range(prefix_end(&start)).with_prev_key().with_progress_notify();
+        if let Some(after) = after {
+            options = options.with_start_revision((after + 1).cast_signed());
+        }
+        let mut client: WatchClient = self.client.watch_client().max_decoding_message_size(usize::MAX);
+        let opened = self.call(client.watch(start, Some(options)), after).await?;
+        let (sender, mut responses) = opened.split();
+        let created = self.call(responses.message(), after).await?;
+        let Some(created) = created.filter(WatchResponse::created) else {
+            return Err(StoreError::Unavailable("etcd did not open the watch".to_owned()));
+        };
+        let id = self.watches.next.fetch_add(1, Ordering::Relaxed);
+        self.watches.open.lock().insert(id, Arc::new(tokio::sync::Mutex::new(sender)));
+        let open = OpenWatch {
+            responses,
+            watches: self.watches.clone(),
+            id,
+            cut: self.prefix.len(),
+            requested: after.unwrap_or(0),
+            delivered: after.unwrap_or_else(|| revision_of(created.header())),
+            ended: false,
+        };
+        Ok(Box::pin(stream::unfold(open, |mut open| async move { Some((open.next().await?, open)) })))
+    }
+}
+
+/// The receiving end of a watch.
+struct OpenWatch {
+    responses: WatchResponseStream,
+    watches: Arc<Watches>,
+    id: u64,
+    /// The length of the prefix that keys lose.
+    cut: usize,
+    requested: Revision,
+    delivered: Revision,
+    ended: bool,
+}
+
+impl Drop for OpenWatch {
+    fn drop(&mut self) {
+        self.watches.open.lock().remove(&self.id);
+    }
+}
+
+impl OpenWatch {
+    async fn next(&mut self) -> Option<Result<Batch>> {
+        if self.ended {
+            return None;
+        }
+        let outcome = self.receive().await;
+        self.ended = outcome.is_err();
+        Some(outcome)
+    }
+
+    async fn receive(&mut self) -> Result<Batch> {
+        loop {
+            let response = match self.responses.message().await {
+                Ok(Some(response)) => response,
+                Ok(None) => return Err(StoreError::Unavailable("etcd ended the watch".to_owned())),
+                Err(error) => return Err(StoreError::Unavailable(error.to_string())),
+            };
+            if response.compact_revision() > 0 {
+                let oldest = response.compact_revision().cast_unsigned();
+                return Err(StoreError::Compacted { requested: self.requested, oldest });
+            }
+            if response.canceled() {
+                return Err(StoreError::Unavailable(format!("etcd cancelled the watch: {}", response.cancel_reason())));
+            }
+            let events: Vec<Event> = response.events().iter().filter_map(|event| self.event(event)).collect();
+            // The header's revision is the server's, which may be ahead of a watch that is still catching up; only
+            // an answer without events is a mark.
+            let revision = events.last().map_or_else(|| revision_of(response.header()), |e| e.revision);
+            if response.created() || (events.is_empty() && revision <= self.delivered) {
+                continue;
+            }
+            for event in &events {
+                waypoint::store::event(&event.key);
+            }
+            self.delivered = revision;
+            return Ok(Batch { events, revision });
+        }
+    }
+
+    fn event(&self, event: &etcd_client::Event) -> Option<Event> {
+        let kv = event.kv()?;
+        let previous = event.prev_kv().map(|kv| to_entry(kv.clone(), self.cut));
+        let (key, revision) = (to_key(kv.key(), self.cut), kv.mod_revision().cast_unsigned());
+        let entry = match event.event_type() {
+            etcd_client::EventType::Put => Some(Entry { key: key.clone(), ..to_entry(kv.clone(), self.cut) }),
+            etcd_client::EventType::Delete => None,
+        };
+        Some(Event { key, revision, entry, previous })
+    }
+}
+
+fn to_key(key: &[u8], cut: usize) -> Arc<str> {
+    String::from_utf8_lossy(key.get(cut..).unwrap_or_default()).into()
+}
+
+fn to_entry(kv: KeyValue, cut: usize) -> Entry {
+    let (created, modified) = (kv.create_revision().cast_unsigned(), kv.mod_revision().cast_unsigned());
+    let (key, value) = kv.into_key_value();
+    Entry { key: to_key(&key, cut), value: Bytes::from(value), created, modified }
+}
+
+fn revision_of(header: Option<&ResponseHeader>) -> Revision {
+    header.map_or(0, |header| header.revision().cast_unsigned())
+}
+
+/// Whether a server of this version sends progress marks behind the events that they cover.
+fn has_exact_progress(version: &str) -> bool {
+    let mut numbers = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    match (next(), next(), next()) {
+        (3, 4, patch) => patch >= 31,
+        (3, 5, patch) => patch >= 13,
+        (major, minor, _) => (major, minor) > (3, 5),
+    }
+}
+
+impl Store for Etcd {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>> {
+        Box::pin(async move {
+            let mut kv = self.kv();
+            let mut answer = self.call(kv.get(self.key(key), None), None).await?;
+            let revision = revision_of(answer.header());
+            Ok((answer.take_kvs().pop().map(|kv| self.entry(kv)), revision))
+        })
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(async move {
+            let mut options = GetOptions::new().with_range(self.key(&range.end)).with_limit(range.limit as i64);
+            if let Some(revision) = range.revision {
+                options = options.with_revision(revision.cast_signed());
+            }
+            let mut kv = self.kv();
+            let mut answer = self.call(kv.get(self.key(&range.start), Some(options)), range.revision).await?;
+            let revision = range.revision.unwrap_or_else(|| revision_of(answer.header()));
+            let count = usize::try_from(answer.count()).unwrap_or(0);
+            let entries: Vec<Entry> = answer.take_kvs().into_iter().map(|kv| self.entry(kv)).collect();
+            let remaining = count.saturating_sub(entries.len());
+            Ok(Page { entries, revision, remaining })
+        })
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>> {
+        Box::pin(self.commit_once(commit))
+    }
+
+    fn watch<'a>(&'a self, prefix: &'a str, after: Option<Revision>) -> BoxFuture<'a, Result<Watch>> {
+        Box::pin(self.open_watch(prefix, after))
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let mut kv = self.kv();
+            match self.call(kv.compact(revision.cast_signed(), None), Some(revision)).await {
+                // Another server was here first.
+                Ok(_) | Err(StoreError::Compacted { .. }) => {
+                    self.compacted.fetch_max(revision, Ordering::Relaxed);
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn request_progress(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let open: Vec<_> = self.watches.open.lock().values().cloned().collect();
+            for sender in open {
+                // A watch that cannot be asked is about to end with an error of its own.
+                let _ = sender.lock().await.request_progress().await;
+            }
+            Ok(())
+        })
+    }
+
+    fn revision(&self) -> BoxFuture<'_, Result<Revision>> {
+        Box::pin(self.newest())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn versions_with_exact_progress() {
+        let check = |version, expected| assert_eq!(super::has_exact_progress(version), expected, "{version}");
+        check("3.4.23", false);
+        check("3.4.31", true);
+        check("3.5.12", false);
+        check("3.5.13", true);
+        check("3.6.0-rc.1", true);
+    }
+}

@@ -1,0 +1,86 @@
+//! The etcd backend against the list that every backend must pass, on a real etcd that is started for it.
+
+use std::{
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use store::{
+    Store, StoreError,
+    etcd::{Etcd, Options},
+};
+
+/// A running etcd, gone with its data when this is dropped.
+struct Server {
+    process: Child,
+    endpoint: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    async fn start() -> Option<Server> {
+        let folder = tempfile::tempdir().unwrap();
+        let port = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (endpoint, peer) = (format!("http://127.0.0.1:{}", port()), format!("http://127.0.0.1:{}", port()));
+        let process = Command::new("etcd")
+            .arg("--data-dir")
+            .arg(folder.path())
+            .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        Some(Server { process, endpoint, _folder: folder })
+    }
+
+    async fn connect(&self, prefix: &str) -> Etcd {
+        let options =
+            Options { endpoints: vec![self.endpoint.clone()], prefix: prefix.to_owned(), ..Options::default() };
+        crate::behaviour::soon(async {
+            loop {
+                match Etcd::connect(options.clone()).await {
+                    Ok(store) => return store,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behaviour_on_a_real_etcd() {
+    let Some(mut server) = Server::start().await else {
+        eprintln!("SKIPPED: no etcd on the path (Debian: etcd-server)");
+        return;
+    };
+    let beside = server.connect("").await;
+    crate::behaviour::all(Arc::new(server.connect("/tenant").await)).await;
+    let page = beside.range(store::Range::prefix("/")).await.unwrap();
+    assert!(!page.entries.is_empty() && page.entries.iter().all(|e| e.key.starts_with("/tenant/")));
+
+    // The end of the server ends watches and calls with an error, soon.
+    let mut watch = beside.watch("/", None).await.unwrap();
+    server.process.kill().unwrap();
+    let ended = crate::behaviour::soon(futures::StreamExt::next(&mut watch)).await;
+    assert!(matches!(ended, Some(Err(StoreError::Unavailable(_)))), "{ended:?}");
+    let failed = crate::behaviour::soon(beside.revision()).await;
+    assert!(matches!(failed, Err(StoreError::Unavailable(_))), "{failed:?}");
+}
+
+#[tokio::test]
+async fn an_address_where_nobody_answers_is_named() {
+    let options = Options { endpoints: vec!["http://127.0.0.1:1".to_owned()], ..Options::default() };
+    let error = crate::behaviour::soon(Etcd::connect(options)).await.map(drop).unwrap_err().to_string();
+    assert!(error.contains("etcd at http://127.0.0.1:1 does not answer"), "{error}");
+}
