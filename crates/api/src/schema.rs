@@ -4,6 +4,10 @@
 
 use std::sync::{Arc, OnceLock};
 
+mod custom;
+
+pub use custom::custom;
+
 /// The type of a value. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum Type {

@@ -190,7 +190,6 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
 
     fn object<'de, A: MapAccess<'de>>(self, object: &'t Object, mut access: A) -> Result<Option<Value>, A::Error> {
         let walk = self.walk;
-        let custom = object.custom;
         let zeros = walk.context.zeros;
         let mut map = Map::new();
         // Fields read so far, to find duplicates even of values that were dropped. No type has more than 64 fields that
@@ -206,6 +205,8 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
                     }
                     seen |= bit;
                     walk.path.push(Step::Field(object, &field.name));
+                    // `metadata` of a custom resource is a built-in type.
+                    let custom = object.custom && !matches!(field.ty, Type::Ref(_));
                     let value = access.next_value_seed(Seed { ty: &field.ty, walk, custom })?;
                     walk.path.pop();
                     if let Some(value) = value

@@ -1,0 +1,133 @@
+//! From the structural schema of a CustomResourceDefinition to a [`Type`].
+
+use std::sync::Arc;
+
+use serde_json::{Map as JsonMap, Value};
+
+use super::{Field, Key, List, ListKind, Map, Object, Type};
+
+const OBJECT_META: &str = "apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// The type of a custom kind; `schema` is `openAPIV3Schema` of one version.
+pub fn custom(kind: &str, schema: &Value) -> Type {
+    Type::Object(Arc::new(object(kind, schema, true)))
+}
+
+fn flag(schema: &Value, name: &str) -> bool {
+    schema.get(name).and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn text<'v>(schema: &'v Value, name: &str) -> &'v str {
+    schema.get(name).and_then(Value::as_str).unwrap_or("")
+}
+
+/// `whole` is for what has `apiVersion`, `kind` and `metadata` of its own: the resource and embedded ones.
+fn object(name: &str, schema: &Value, whole: bool) -> Object {
+    let properties: Option<&JsonMap<String, Value>> = schema.get("properties").and_then(Value::as_object);
+    let own = properties.into_iter().flatten().filter(|(name, _)| !(whole && is_meta(name)));
+    let mut fields: Vec<Field> = own.map(|(name, schema)| Field::new(name, ty(name, schema))).collect();
+    if whole {
+        fields.extend(["apiVersion", "kind"].map(|name| Field::new(name, Type::String)));
+        let metadata = super::definition(OBJECT_META).map_or(Type::Raw, Type::Ref);
+        fields.push(Field::new("metadata", metadata));
+    }
+    Object {
+        atomic: text(schema, "x-kubernetes-map-type") == "atomic",
+        open: flag(schema, "x-kubernetes-preserve-unknown-fields"),
+        custom: true,
+        ..Object::new(name, fields)
+    }
+}
+
+fn is_meta(name: &str) -> bool {
+    matches!(name, "apiVersion" | "kind" | "metadata")
+}
+
+fn ty(name: &str, schema: &Value) -> Type {
+    if flag(schema, "x-kubernetes-int-or-string") {
+        return Type::IntOrString;
+    }
+    match text(schema, "type") {
+        "string" => Type::String,
+        "integer" => Type::Int64,
+        "number" => Type::Number,
+        "boolean" => Type::Bool,
+        "array" => list(name, schema),
+        "object" => fields_or_map(name, schema),
+        _ => Type::Any,
+    }
+}
+
+fn fields_or_map(name: &str, schema: &Value) -> Type {
+    let values = match schema.get("additionalProperties") {
+        Some(Value::Bool(true)) => Some(Type::Any),
+        Some(values @ Value::Object(_)) => Some(ty(name, values)),
+        _ => None,
+    };
+    let embedded = flag(schema, "x-kubernetes-embedded-resource");
+    match values {
+        Some(values) if schema.get("properties").is_none() => {
+            let atomic = text(schema, "x-kubernetes-map-type") == "atomic";
+            Type::Map(Arc::new(Map { values, atomic }))
+        }
+        _ => Type::Object(Arc::new(object(name, schema, embedded))),
+    }
+}
+
+fn list(name: &str, schema: &Value) -> Type {
+    let items = schema.get("items").unwrap_or(&Value::Null);
+    let kind = match text(schema, "x-kubernetes-list-type") {
+        "set" => ListKind::Set,
+        "map" => {
+            let names = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array).into_iter().flatten();
+            let key = |name: &str| {
+                let default = items.get("properties").and_then(|p| p.get(name)).and_then(|p| p.get("default"));
+                Key { name: name.into(), default: default.cloned() }
+            };
+            ListKind::Map(names.filter_map(Value::as_str).map(key).collect())
+        }
+        _ => ListKind::Atomic,
+    };
+    Type::List(Arc::new(List { items: ty(name, items), kind }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::decode::normalise;
+
+    #[test]
+    fn custom_resources_are_pruned_and_keep_what_validation_must_see() {
+        let schema = json!({ "type": "object", "properties": {
+            "spec": { "type": "object", "properties": {
+                "size": { "type": "integer" },
+                "port": { "x-kubernetes-int-or-string": true },
+                "labels": { "type": "object", "additionalProperties": { "type": "string" } },
+                "free": { "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                    "properties": { "tight": { "type": "object" } } },
+                "items": { "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"],
+                    "items": { "type": "object", "properties": { "id": { "type": "string", "default": "x" } } } },
+            } },
+        } });
+        let ty = custom("Widget", &schema);
+        let given = json!({ "apiVersion": "example.com/v1", "kind": "Widget", "metadata": { "name": "a", "foo": 1 },
+            "spec": { "size": "large", "port": "http", "labels": { "a": "b" }, "x": 1, "items": [{ "id": "1", "y": 2 }],
+                "free": { "any": { "thing": [null] }, "tight": { "z": 3 } } } });
+        let (value, unknown) = normalise(&ty, given).expect("nothing is refused");
+        assert_eq!(value["spec"]["size"], "large");
+        assert_eq!(value["spec"]["free"], json!({ "any": { "thing": [null] }, "tight": {} }));
+        assert_eq!(
+            unknown,
+            ["metadata.foo", "spec.free.tight.z", "spec.items[0].y", "spec.x"].map(|f| format!("unknown field {f:?}"))
+        );
+        let Some(Type::List(list)) = ty.at(&["spec", "items"]) else { panic!("a list") };
+        assert_eq!(list.kind, ListKind::Map(Box::new([Key { name: "id".into(), default: Some("x".into()) }])));
+        let metadata = normalise(&ty, json!({ "metadata": { "labels": { "a": 1 } } })).expect_err("refused");
+        assert_eq!(
+            metadata,
+            "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string"
+        );
+    }
+}
