@@ -190,7 +190,7 @@ where
         {
             metadata.insert("generation".to_owned(), Value::from(1));
         }
-        if let Some(map) = object.as_object_mut().filter(|_| self.kind.status) {
+        if let Some(map) = object.as_object_mut().filter(|_| self.kind.status && !self.kind.status_on_create) {
             map.insert("status".to_owned(), Value::Object(Map::new()));
         }
         if let Some(prepare) = self.kind.prepare_create {

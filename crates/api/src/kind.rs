@@ -36,8 +36,7 @@ pub struct Subresource {
     pub verbs: &'static [&'static str],
 }
 
-/// One column of a Table. Build it with [`name`], [`age`], [`col`], [`int`], [`flag`], then `.wide()` where it is only shown
-/// with `-o wide`.
+/// One column of a Table. Build it with [`name`], [`age`], [`col`], [`wide`], [`int`] or [`flag`].
 pub struct Column<T: 'static> {
     pub name: &'static str,
     /// `string`, `integer`, `date`, …
@@ -70,6 +69,11 @@ type Cell<T> = fn(&T, jiff::Timestamp) -> Value;
 /// A column of text.
 pub const fn col<T>(name: &'static str, description: &'static str, cell: Cell<T>) -> Column<T> {
     Column { name, kind: "string", format: "", priority: 0, description, cell }
+}
+
+/// A column of text that is shown only with `-o wide`.
+pub const fn wide<T>(name: &'static str, description: &'static str, cell: Cell<T>) -> Column<T> {
+    col(name, description, cell).wide()
 }
 
 /// A column of whole numbers.
@@ -167,6 +171,8 @@ pub struct Kind<T: 'static> {
     pub verbs: &'static [&'static str],
     /// Has a status subresource: writes of the object leave `status` alone.
     pub status: bool,
+    /// A new object may bring its status along.
+    pub status_on_create: bool,
     pub scale: Option<Scale>,
     pub subresources: &'static [Subresource],
     /// `(group, version)` it is stored as, when that is not its own.
@@ -200,6 +206,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         categories: &[],
         verbs: ALL_VERBS,
         status: false,
+        status_on_create: false,
         scale: None,
         subresources: &[],
         storage: None,

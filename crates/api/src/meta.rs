@@ -39,6 +39,21 @@ pub fn labels(object: &Value) -> Option<&Map<String, Value>> {
     object.get("metadata").and_then(|m| m.get("labels")).and_then(Value::as_object)
 }
 
+/// The text, number or flag at a place in an object; empty when there is none.
+pub fn field_text(object: &Value, path: &[&str]) -> String {
+    match path.iter().try_fold(object, |value, field| value.get(field)) {
+        Some(Value::String(text)) => text.clone(),
+        Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// The same, with a word for nothing.
+pub fn field_text_or(object: &Value, path: &[&str], none: &str) -> String {
+    let text = field_text(object, path);
+    if text.is_empty() { none.to_owned() } else { text }
+}
+
 /// `metadata` as a map that can be written; made when absent. `None` when the object is not a JSON object.
 pub fn metadata_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
     let metadata = object.as_object_mut()?.entry("metadata").or_insert_with(|| Value::Object(Map::new()));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
 
 /// A duration in at most two units, coarser as it grows.
 pub fn human_duration(seconds: i64) -> String {
@@ -42,8 +43,34 @@ pub fn labels(labels: Option<&BTreeMap<String, String>>) -> String {
     if list.is_empty() { "<none>".to_owned() } else { list.join(",") }
 }
 
+/// A text cell, empty when there is none.
+pub fn text(value: Option<&String>) -> Value {
+    Value::from(value.map(String::as_str).unwrap_or_default())
+}
+
+/// A text cell with a word for nothing.
+pub fn text_or(value: Option<&String>, none: &str) -> Value {
+    Value::from(value.map(String::as_str).filter(|v| !v.is_empty()).unwrap_or(none))
+}
+
+/// A number as text, with a word for nothing.
+pub fn shown_or(value: Option<impl ToString>, none: &str) -> Value {
+    Value::from(value.map_or_else(|| none.to_owned(), |v| v.to_string()))
+}
+
+pub const CONTAINERS_ABOUT: &str = "Names of each container in the template.";
+pub const IMAGES_ABOUT: &str = "Images referenced by each container in the template.";
+
+pub fn container_names(spec: Option<&PodSpec>) -> Value {
+    Value::from(containers(spec).0)
+}
+
+pub fn container_images(spec: Option<&PodSpec>) -> Value {
+    Value::from(containers(spec).1)
+}
+
 /// The names and the images of a template's containers.
-pub fn containers(spec: Option<&PodSpec>) -> (String, String) {
+fn containers(spec: Option<&PodSpec>) -> (String, String) {
     let containers = spec.map(|s| s.containers.as_slice()).unwrap_or_default();
     let names: Vec<&str> = containers.iter().map(|c| c.name.as_str()).collect();
     let images: Vec<&str> = containers.iter().map(|c| c.image.as_deref().unwrap_or_default()).collect();

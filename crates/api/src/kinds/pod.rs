@@ -1,7 +1,180 @@
 //! Pod: containers that run together on one node.
 
-use k8s_openapi::api::core::v1::Pod;
+pub mod columns;
+pub mod container;
+pub mod defaults;
+pub mod update;
+pub mod validate;
+pub mod volume;
 
-use crate::kind::Kind;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
-pub const POD: Kind<Pod> = Kind { short: &["po"], categories: &["all"], status: true, ..Kind::BASE };
+use crate::kind::{Generation, Kind, Subresource, Target, label};
+use crate::meta::{field_text, field_text_or};
+use crate::pod;
+
+const CONNECT: &[&str] = &["create", "get"];
+const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
+const PART: &[&str] = &["get", "patch", "update"];
+
+const fn sub(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
+    Subresource { name, object: ("", "v1", kind), verbs }
+}
+
+pub const POD: Kind<Pod> = Kind {
+    short: &["po"],
+    categories: &["all"],
+    status: true,
+    subresources: &[
+        sub("attach", "PodAttachOptions", CONNECT),
+        sub("binding", "Binding", &["create"]),
+        sub("ephemeralcontainers", "Pod", PART),
+        Subresource { name: "eviction", object: ("policy", "v1", "Eviction"), verbs: &["create"] },
+        sub("exec", "PodExecOptions", CONNECT),
+        sub("log", "Pod", &["get"]),
+        sub("portforward", "PodPortForwardOptions", CONNECT),
+        sub("proxy", "PodProxyOptions", PROXY),
+        sub("resize", "Pod", PART),
+    ],
+    generation: Generation::CountsChangesOf("spec"),
+    default: Some(defaults::pod),
+    validate: Some(validate::validate),
+    validate_update: Some(update::validate_update),
+    prepare_create: Some(prepare_create),
+    prepare_update: Some(prepare_update),
+    columns: columns::COLUMNS,
+    field_labels: &[
+        label("spec.nodeName", |o| field_text(o, &["spec", "nodeName"])),
+        label("spec.host", |o| field_text(o, &["spec", "nodeName"])),
+        label("spec.restartPolicy", |o| field_text(o, &["spec", "restartPolicy"])),
+        label("spec.schedulerName", |o| field_text(o, &["spec", "schedulerName"])),
+        label("spec.serviceAccountName", |o| field_text(o, &["spec", "serviceAccountName"])),
+        label("spec.hostNetwork", |o| field_text_or(o, &["spec", "hostNetwork"], "false")),
+        label("status.phase", |o| field_text(o, &["status", "phase"])),
+        label("status.podIP", |o| field_text(o, &["status", "podIP"])),
+        label("status.podIPs", |_| String::new()),
+        label("status.nominatedNodeName", |o| field_text(o, &["status", "nominatedNodeName"])),
+    ],
+    grace_seconds: Some(grace_seconds),
+    ..Kind::BASE
+};
+
+/// A new Pod waits, and has its QoS class for life.
+fn prepare_create(object: &mut Value) {
+    let qos = object.get("spec").map_or(pod::BEST_EFFORT, qos_of_json);
+    let mut status = json!({"phase": "Pending", "qosClass": qos});
+    let gates = object.get("spec").and_then(|s| s.get("schedulingGates")).and_then(Value::as_array);
+    if gates.is_some_and(|g| !g.is_empty()) {
+        status["conditions"] = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates"}]);
+    }
+    if let Some(map) = object.as_object_mut() {
+        map.insert("status".to_owned(), status);
+        same_service_account(map);
+    }
+}
+
+/// The old name of `serviceAccountName` is always written beside it.
+fn same_service_account(object: &mut Map<String, Value>) {
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+        && let Some(account) = spec.get("serviceAccountName").cloned()
+    {
+        spec.insert("serviceAccount".to_owned(), account);
+    }
+}
+
+/// The QoS class, reading only what it depends on: this runs for every new Pod.
+fn qos_of_json(spec: &Value) -> &'static str {
+    let list = |field: &str| spec.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let containers = || list("containers").iter().chain(list("initContainers"));
+    let resources = |c: &Value| c.get("resources").and_then(|r| ResourceRequirements::deserialize(r).ok());
+    let whole = resources(spec);
+    pod::qos_of(whole.as_ref(), containers().filter_map(resources), containers().count())
+}
+
+fn prepare_update(new: &mut Value, old: &Value, target: Target) {
+    let Some(map) = new.as_object_mut() else { return };
+    match target {
+        // Kubelets write status only; owners and QoS class are not theirs.
+        Target::Status => {
+            let owners = old.get("metadata").and_then(|m| m.get("ownerReferences"));
+            if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
+                match owners {
+                    Some(owners) => metadata.insert("ownerReferences".to_owned(), owners.clone()),
+                    None => metadata.remove("ownerReferences"),
+                };
+            }
+            if let Some(status) = map.get_mut("status").and_then(Value::as_object_mut)
+                && let Some(class) = old.get("status").and_then(|s| s.get("qosClass"))
+            {
+                status.insert("qosClass".to_owned(), class.clone());
+            }
+        }
+        Target::Other("ephemeralcontainers") => {
+            let list = map.get("spec").and_then(|s| s.get("ephemeralContainers")).cloned();
+            if let Some(Value::Object(mut spec)) = old.get("spec").cloned() {
+                match list {
+                    Some(list) => spec.insert("ephemeralContainers".to_owned(), list),
+                    None => spec.remove("ephemeralContainers"),
+                };
+                map.insert("spec".to_owned(), Value::Object(spec));
+            }
+        }
+        _ => {
+            same_service_account(map);
+            drop_passed_gates(map);
+        }
+    }
+}
+
+/// When the last scheduling gate goes, the condition that told of it goes too.
+fn drop_passed_gates(object: &mut Map<String, Value>) {
+    let gates = object.get("spec").and_then(|s| s.get("schedulingGates")).and_then(Value::as_array);
+    if gates.is_some_and(|g| !g.is_empty()) {
+        return;
+    }
+    let conditions = object.get_mut("status").and_then(|s| s.get_mut("conditions")).and_then(Value::as_array_mut);
+    if let Some(list) = conditions {
+        list.retain(|c| c["type"] != "PodScheduled" || c["reason"] != "SchedulingGated");
+    }
+}
+
+/// As long as the client or else the spec says; at once when no node has the Pod or it is done.
+fn grace_seconds(object: &Value, requested: Option<i64>) -> Option<i64> {
+    let spec = object.get("spec");
+    let own = spec.and_then(|s| s.get("terminationGracePeriodSeconds")).and_then(Value::as_i64);
+    let idle = field_text(object, &["spec", "nodeName"]).is_empty();
+    let done = matches!(field_text(object, &["status", "phase"]).as_str(), "Succeeded" | "Failed");
+    let seconds = if idle || done { 0 } else { requested.or(own).unwrap_or(0) };
+    Some(if seconds < 0 { 1 } else { seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grace_periods() {
+        let pod = |node: &str, phase: &str| json!({"spec": {"nodeName": node, "terminationGracePeriodSeconds": 30}, "status": {"phase": phase}});
+        for (pod, requested, expected) in [
+            (pod("n", "Running"), None, 30),
+            (pod("n", "Running"), Some(5), 5),
+            (pod("n", "Running"), Some(-1), 1),
+            (pod("n", "Succeeded"), None, 0),
+            (pod("", "Pending"), Some(5), 0),
+        ] {
+            assert_eq!(grace_seconds(&pod, requested), Some(expected), "{pod} {requested:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_pod_waits_and_has_its_class() {
+        let mut pod = json!({"spec": {"serviceAccountName": "a", "containers": [{"resources": {"requests": {"cpu": "1"}}}]},
+            "status": {"phase": "Running"}});
+        prepare_create(&mut pod);
+        assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": "Burstable"}));
+        assert_eq!(pod["spec"]["serviceAccount"], "a");
+    }
+}

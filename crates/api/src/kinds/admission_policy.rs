@@ -1,0 +1,73 @@
+//! ValidatingAdmissionPolicy and its binding: rules in CEL that an object must keep, and where they hold.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchResources, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use serde_json::Value;
+
+use crate::kind::{Generation, Kind, age, col, int, name};
+use crate::table;
+
+pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
+    categories: &["api-extensions"],
+    status: true,
+    generation: Generation::CountsChangesOf("spec"),
+    default: Some(|policy| {
+        let spec = policy.spec.get_or_insert_default();
+        spec.failure_policy.get_or_insert_with(|| "Fail".to_owned());
+        default_match(spec.match_constraints.as_mut());
+    }),
+    columns: &[
+        name(),
+        int(
+            "Validations",
+            "Validations indicates the number of validation rules defined in this configuration",
+            |p, _| Value::from(p.spec.as_ref().and_then(|s| s.validations.as_ref()).map_or(0, Vec::len)),
+        ),
+        col("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", |p, _| {
+            let kind = p.spec.as_ref().and_then(|s| s.param_kind.as_ref());
+            let part = |p: &Option<String>| p.clone().unwrap_or_default();
+            table::shown_or(kind.map(|k| format!("{}/{}", part(&k.api_version), part(&k.kind))), "<unset>")
+        }),
+        age(),
+    ],
+    ..Kind::BASE
+};
+
+pub const BINDING: Kind<ValidatingAdmissionPolicyBinding> = Kind {
+    categories: &["api-extensions"],
+    generation: Generation::CountsChangesOf("spec"),
+    default: Some(|binding| default_match(binding.spec.get_or_insert_default().match_resources.as_mut())),
+    columns: &[
+        name(),
+        col("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", |b, _| {
+            table::text(b.spec.as_ref().and_then(|s| s.policy_name.as_ref()))
+        }),
+        col("ParamRef", "ParamRef indicates the param resource which sets the configuration param", |b, _| {
+            Value::from(param(b))
+        }),
+        age(),
+    ],
+    ..Kind::BASE
+};
+
+fn param(binding: &ValidatingAdmissionPolicyBinding) -> String {
+    let Some(param) = binding.spec.as_ref().and_then(|s| s.param_ref.as_ref()) else { return "<unset>".to_owned() };
+    let name = param.name.as_deref().filter(|n| !n.is_empty()).unwrap_or("*");
+    match param.namespace.as_deref().filter(|n| !n.is_empty()) {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => format!("*/{name}"),
+    }
+}
+
+fn default_match(resources: Option<&mut MatchResources>) {
+    let Some(resources) = resources else { return };
+    resources.match_policy.get_or_insert_with(|| "Equivalent".to_owned());
+    resources.namespace_selector.get_or_insert_default();
+    resources.object_selector.get_or_insert_default();
+    let rules =
+        resources.resource_rules.iter_mut().flatten().chain(resources.exclude_resource_rules.iter_mut().flatten());
+    for rule in rules {
+        rule.scope.get_or_insert_with(|| "*".to_owned());
+    }
+}

@@ -1,0 +1,98 @@
+//! Namespace: a scope for names, and the unit that is deleted as a whole.
+
+use k8s_openapi::api::core::v1::Namespace;
+use serde_json::{Value, json};
+
+use crate::field::{Errors, FieldError, Path};
+use crate::kind::{Kind, Subresource, Target, age, col, label, name};
+use crate::meta::field_text;
+use crate::names::{self, NameRule};
+use crate::table;
+
+pub const NAMESPACE: Kind<Namespace> = Kind {
+    short: &["ns"],
+    verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
+    status: true,
+    subresources: &[Subresource { name: "finalize", object: ("", "v1", "Namespace"), verbs: &["update"] }],
+    name: NameRule::Label,
+    default: Some(default),
+    validate: Some(validate),
+    validate_update: Some(validate_update),
+    prepare_create: Some(prepare_create),
+    prepare_update: Some(prepare_update),
+    columns: &[
+        name(),
+        col("Status", "The status of the namespace", |n, _| {
+            table::text(n.status.as_ref().and_then(|s| s.phase.as_ref()))
+        }),
+        age(),
+    ],
+    field_labels: &[label("status.phase", |o| field_text(o, &["status", "phase"]))],
+    ..Kind::BASE
+};
+
+/// Every namespace carries its own name as a label, so that selectors can name it.
+fn default(namespace: &mut Namespace) {
+    if let Some(name) = namespace.metadata.name.clone().filter(|n| !n.is_empty()) {
+        let labels = namespace.metadata.labels.get_or_insert_default();
+        labels.insert("kubernetes.io/metadata.name".to_owned(), name);
+    }
+    let phase = &mut namespace.status.get_or_insert_default().phase;
+    if phase.as_deref().unwrap_or_default().is_empty() {
+        *phase = Some("Active".to_owned());
+    }
+}
+
+/// The namespace controller empties the namespace before it takes this finalizer away.
+fn prepare_create(object: &mut Value) {
+    object["status"] = json!({"phase": "Active"});
+    if !object["spec"].is_object() {
+        object["spec"] = json!({});
+    }
+    let finalizers = &mut object["spec"]["finalizers"];
+    match finalizers.as_array_mut() {
+        Some(list) if list.iter().any(|f| f == "kubernetes") => {}
+        Some(list) => list.push(Value::from("kubernetes")),
+        None => *finalizers = json!(["kubernetes"]),
+    }
+}
+
+/// Only `finalize` changes the finalizers of the spec.
+fn prepare_update(new: &mut Value, old: &Value, target: Target) {
+    if target == Target::Object
+        && let (Some(map), Some(spec)) = (new.as_object_mut(), old.get("spec"))
+    {
+        map.insert("spec".to_owned(), spec.clone());
+    }
+}
+
+fn validate(namespace: &Namespace) -> Errors {
+    let path = Path::new("spec").child("finalizers");
+    let list = namespace.spec.iter().flat_map(|s| s.finalizers.iter().flatten());
+    let mut errors = Errors::new();
+    for finalizer in list {
+        errors.extend(crate::object_meta::invalid(&path, finalizer, names::qualified_name(finalizer)));
+        if !finalizer.contains('/') && finalizer != "kubernetes" {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(&path, finalizer, detail));
+        }
+    }
+    errors
+}
+
+fn validate_update(new: &Namespace, _: &Namespace, target: Target) -> Errors {
+    if target != Target::Status {
+        return Errors::new();
+    }
+    let phase = new.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
+    let wanted = if new.metadata.deletion_timestamp.is_some() { "Terminating" } else { "Active" };
+    if phase == wanted {
+        return Errors::new();
+    }
+    let path = Path::new("status").child("Phase");
+    let detail = match wanted {
+        "Active" => "may only be 'Active' if `deletionTimestamp` is empty",
+        _ => "may only be 'Terminating' if `deletionTimestamp` is not empty",
+    };
+    vec![FieldError::invalid(&path, phase, detail)]
+}

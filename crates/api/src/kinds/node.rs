@@ -1,0 +1,143 @@
+//! Node: a machine that runs Pods.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Node;
+use serde_json::Value;
+
+use crate::field::{Errors, FieldError, Path};
+use crate::kind::{Kind, Subresource, Target, age, col, label, name, wide};
+use crate::meta::field_text_or;
+use crate::names;
+use crate::object_meta::invalid;
+use crate::table;
+
+const PROXY: Subresource = Subresource {
+    name: "proxy",
+    object: ("", "v1", "NodeProxyOptions"),
+    verbs: &["create", "delete", "get", "patch", "update"],
+};
+
+pub const NODE: Kind<Node> = Kind {
+    short: &["no"],
+    status: true,
+    subresources: &[PROXY],
+    default: Some(default),
+    validate: Some(validate),
+    validate_update: Some(validate_update),
+    status_on_create: true,
+    columns: &[
+        name(),
+        col("Status", "The status of the node", |n, _| Value::from(status(n))),
+        col("Roles", "The roles of the node", |n, _| Value::from(roles(n))),
+        age(),
+        col("Version", "Kubelet version that the node reports.", |n, _| info(n, |i| &i.kubelet_version, "")),
+        wide("Internal-IP", "First internal address of the node.", |n, _| address(n, "InternalIP")),
+        wide("External-IP", "First external address of the node.", |n, _| address(n, "ExternalIP")),
+        wide("OS-Image", "Operating system that the node reports.", |n, _| info(n, |i| &i.os_image, "<unknown>")),
+        wide("Kernel-Version", "Kernel that the node reports.", |n, _| info(n, |i| &i.kernel_version, "<unknown>")),
+        wide("Container-Runtime", "Container runtime and its version that the node reports.", |n, _| {
+            info(n, |i| &i.container_runtime_version, "<unknown>")
+        }),
+    ],
+    field_labels: &[label("spec.unschedulable", |o| field_text_or(o, &["spec", "unschedulable"], "false"))],
+    ..Kind::BASE
+};
+
+/// Until the kubelet says otherwise, all of a node can be given to Pods.
+fn default(node: &mut Node) {
+    if let Some(status) = node.status.as_mut().filter(|s| s.allocatable.is_none()) {
+        status.allocatable.clone_from(&status.capacity);
+    }
+}
+
+fn status(node: &Node) -> String {
+    let conditions = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    let mut words: Vec<&str> = conditions
+        .filter(|c| c.type_ == "Ready")
+        .map(|c| if c.status == "True" { "Ready" } else { "NotReady" })
+        .collect();
+    if words.is_empty() {
+        words.push("Unknown");
+    }
+    if node.spec.as_ref().and_then(|s| s.unschedulable) == Some(true) {
+        words.push("SchedulingDisabled");
+    }
+    words.join(",")
+}
+
+fn roles(node: &Node) -> String {
+    let mut roles = BTreeSet::new();
+    for (key, value) in node.metadata.labels.iter().flatten() {
+        if let Some(role) = key.strip_prefix("node-role.kubernetes.io/").filter(|r| !r.is_empty()) {
+            roles.insert(role);
+        } else if key == "kubernetes.io/role" && !value.is_empty() {
+            roles.insert(value);
+        }
+    }
+    if roles.is_empty() { "<none>".to_owned() } else { roles.into_iter().collect::<Vec<_>>().join(",") }
+}
+
+type Info = k8s_openapi::api::core::v1::NodeSystemInfo;
+
+fn info(node: &Node, field: fn(&Info) -> &String, none: &str) -> Value {
+    table::text_or(node.status.as_ref().and_then(|s| s.node_info.as_ref()).map(field), none)
+}
+
+fn address(node: &Node, kind: &str) -> Value {
+    let mut all = node.status.iter().flat_map(|s| s.addresses.iter().flatten());
+    table::text_or(all.find(|a| a.type_ == kind).map(|a| &a.address), "<none>")
+}
+
+fn validate(node: &Node) -> Errors {
+    let spec = Path::new("spec");
+    let mut errors = Errors::new();
+    let mut seen = BTreeSet::new();
+    for (i, taint) in node.spec.iter().flat_map(|s| s.taints.iter().flatten()).enumerate() {
+        let path = spec.child("taints").index(i);
+        errors.extend(invalid(&path.child("key"), &taint.key, names::qualified_name(&taint.key)));
+        let value = taint.value.as_deref().unwrap_or_default();
+        errors.extend(invalid(&path.child("value"), value, names::label_value(value)));
+        let effects = [crate::taint::NO_SCHEDULE, crate::taint::PREFER_NO_SCHEDULE, crate::taint::NO_EXECUTE];
+        if taint.effect.is_empty() {
+            errors.push(FieldError::required(&path.child("effect"), ""));
+        } else if !effects.contains(&taint.effect.as_str()) {
+            errors.push(FieldError::not_supported(&path.child("effect"), &taint.effect, &effects));
+        }
+        if !seen.insert((&taint.key, &taint.effect)) {
+            let duplicate = FieldError::duplicate(&path, taint);
+            errors.push(FieldError {
+                detail: format!("{}: taints must be unique by key and effect pair", duplicate.detail),
+                ..duplicate
+            });
+        }
+    }
+    for (i, range) in node.spec.iter().flat_map(|s| s.pod_cidrs.iter().flatten()).enumerate() {
+        if range.parse::<ipnet::IpNet>().is_err() {
+            let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+            errors.push(FieldError::invalid(&spec.child("podCIDRs").index(i), range, detail));
+        }
+    }
+    errors
+}
+
+/// The address range of a node is given once.
+fn validate_update(new: &Node, old: &Node, _: Target) -> Errors {
+    let mut errors = Errors::new();
+    let ranges = |n: &Node| n.spec.as_ref().and_then(|s| s.pod_cidrs.clone()).unwrap_or_default();
+    let spec = Path::new("spec");
+    if !ranges(old).is_empty() && ranges(new) != ranges(old) {
+        errors.push(FieldError::forbidden(
+            &spec.child("podCIDRs"),
+            "node updates may not change podCIDR except from \"\" to valid",
+        ));
+    }
+    let provider = |n: &Node| n.spec.as_ref().and_then(|s| s.provider_id.clone()).unwrap_or_default();
+    if !provider(old).is_empty() && provider(new) != provider(old) {
+        errors.push(FieldError::forbidden(
+            &spec.child("providerID"),
+            "node updates may not change providerID except from \"\" to valid",
+        ));
+    }
+    errors
+}

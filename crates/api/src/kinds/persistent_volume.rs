@@ -1,0 +1,123 @@
+//! PersistentVolume and PersistentVolumeClaim: a piece of storage, and the wish for one.
+
+use k8s_openapi::api::core::v1::{
+    PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeSpec,
+};
+use serde_json::{Value, json};
+
+use crate::kind::{Kind, age, col, name, wide};
+use crate::table;
+
+pub const PERSISTENT_VOLUME: Kind<PersistentVolume> = Kind {
+    short: &["pv"],
+    status: true,
+    default: Some(default_volume),
+    prepare_create: Some(|object| object["status"] = json!({"phase": "Pending"})),
+    columns: &[
+        name(),
+        col("Capacity", "How much it stores.", |v, _| {
+            let capacity = volume(v).and_then(|s| s.capacity.as_ref()).and_then(|c| c.get("storage"));
+            table::shown_or(capacity.map(|q| &q.0), "")
+        }),
+        col("Access Modes", "All ways in which it can be mounted.", |v, _| {
+            Value::from(modes(volume(v).and_then(|s| s.access_modes.as_deref())))
+        }),
+        col("Reclaim Policy", "What happens to it when its claim goes.", |v, _| {
+            table::text(volume(v).and_then(|s| s.persistent_volume_reclaim_policy.as_ref()))
+        }),
+        col("Status", "Available, Bound, Released, Failed or Terminating.", |v, _| {
+            let phase = v.status.as_ref().and_then(|s| s.phase.as_ref());
+            if v.metadata.deletion_timestamp.is_some() { Value::from("Terminating") } else { table::text(phase) }
+        }),
+        col("Claim", "The claim that it is bound to.", |v, _| {
+            let claim = volume(v).and_then(|s| s.claim_ref.as_ref());
+            let part = |p: &Option<String>| p.clone().unwrap_or_default();
+            table::shown_or(claim.map(|c| format!("{}/{}", part(&c.namespace), part(&c.name))), "")
+        }),
+        col("StorageClass", "StorageClass of the pv", |v, _| {
+            table::text(volume(v).and_then(|s| s.storage_class_name.as_ref()))
+        }),
+        col("VolumeAttributesClass", "VolumeAttributesClass of the pv", |v, _| {
+            table::text_or(volume(v).and_then(|s| s.volume_attributes_class_name.as_ref()), "<unset>")
+        }),
+        col("Reason", "Why it failed.", |v, _| table::text(v.status.as_ref().and_then(|s| s.reason.as_ref()))),
+        age(),
+        wide("VolumeMode", "A filesystem or a raw block device.", |v, _| {
+            table::text_or(volume(v).and_then(|s| s.volume_mode.as_ref()), "<unset>")
+        }),
+    ],
+    ..Kind::BASE
+};
+
+pub const PERSISTENT_VOLUME_CLAIM: Kind<PersistentVolumeClaim> = Kind {
+    short: &["pvc"],
+    status: true,
+    default: Some(default_claim),
+    prepare_create: Some(|object| object["status"] = json!({"phase": "Pending"})),
+    columns: &[
+        name(),
+        col("Status", "Pending, Bound, Lost or Terminating.", |c, _| {
+            let phase = c.status.as_ref().and_then(|s| s.phase.as_ref());
+            if c.metadata.deletion_timestamp.is_some() { Value::from("Terminating") } else { table::text(phase) }
+        }),
+        col("Volume", "The volume that it is bound to.", |c, _| {
+            table::text(claim(c).and_then(|s| s.volume_name.as_ref()))
+        }),
+        col("Capacity", "How much the volume stores.", |c, _| {
+            let capacity = c.status.as_ref().filter(|_| bound(c)).and_then(|s| s.capacity.as_ref());
+            table::shown_or(capacity.and_then(|m| m.get("storage")).map(|q| &q.0), "")
+        }),
+        col("Access Modes", "The ways in which the volume can be mounted.", |c, _| {
+            Value::from(modes(c.status.as_ref().filter(|_| bound(c)).and_then(|s| s.access_modes.as_deref())))
+        }),
+        col("StorageClass", "StorageClass of the pvc", |c, _| {
+            table::text(claim(c).and_then(|s| s.storage_class_name.as_ref()))
+        }),
+        col("VolumeAttributesClass", "VolumeAttributesClass of the pvc", |c, _| {
+            table::text_or(claim(c).and_then(|s| s.volume_attributes_class_name.as_ref()), "<unset>")
+        }),
+        age(),
+        wide("VolumeMode", "A filesystem or a raw block device.", |c, _| {
+            table::text_or(claim(c).and_then(|s| s.volume_mode.as_ref()), "<unset>")
+        }),
+    ],
+    ..Kind::BASE
+};
+
+fn volume(volume: &PersistentVolume) -> Option<&PersistentVolumeSpec> {
+    volume.spec.as_ref()
+}
+
+fn claim(claim: &PersistentVolumeClaim) -> Option<&PersistentVolumeClaimSpec> {
+    claim.spec.as_ref()
+}
+
+fn bound(claim: &PersistentVolumeClaim) -> bool {
+    claim.spec.as_ref().and_then(|s| s.volume_name.as_deref()).is_some_and(|v| !v.is_empty())
+}
+
+/// Access modes in the order and the abbreviations of tables.
+fn modes(list: Option<&[String]>) -> String {
+    let has = |mode: &str| list.unwrap_or_default().iter().any(|m| m == mode);
+    let known =
+        [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
+    known.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short).collect::<Vec<_>>().join(",")
+}
+
+fn default_volume(volume: &mut PersistentVolume) {
+    let spec = volume.spec.get_or_insert_default();
+    spec.persistent_volume_reclaim_policy.get_or_insert_with(|| "Retain".to_owned());
+    spec.volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
+    if let Some(path) = &mut spec.host_path {
+        path.type_.get_or_insert_default();
+    }
+    if let Some(iscsi) = &mut spec.iscsi {
+        iscsi.iscsi_interface.get_or_insert_with(|| "default".to_owned());
+    }
+    volume.status.get_or_insert_default().phase.get_or_insert_with(|| "Pending".to_owned());
+}
+
+pub(crate) fn default_claim(claim: &mut PersistentVolumeClaim) {
+    claim.spec.get_or_insert_default().volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
+    claim.status.get_or_insert_default().phase.get_or_insert_with(|| "Pending".to_owned());
+}

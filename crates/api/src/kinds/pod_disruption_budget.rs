@@ -1,0 +1,38 @@
+//! PodDisruptionBudget and Eviction: how many Pods may be taken away on purpose, and the wish to take one.
+
+use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::Value;
+
+use crate::kind::{Generation, Kind, age, col, int, name};
+
+pub const POD_DISRUPTION_BUDGET: Kind<PodDisruptionBudget> = Kind {
+    short: &["pdb"],
+    status: true,
+    generation: Generation::CountsChangesOf("spec"),
+    columns: &[
+        name(),
+        col("Min Available", "The minimum number of pods that must be available.", |b, _| {
+            number(b, |s| s.min_available.as_ref())
+        }),
+        col("Max Unavailable", "The maximum number of pods that may be unavailable.", |b, _| {
+            number(b, |s| s.max_unavailable.as_ref())
+        }),
+        int("Allowed Disruptions", "Calculated number of pods that may be disrupted at this time.", |b, _| {
+            Value::from(b.status.as_ref().map_or(0, |s| s.disruptions_allowed))
+        }),
+        age(),
+    ],
+    ..Kind::BASE
+};
+
+fn number(budget: &PodDisruptionBudget, of: fn(&PodDisruptionBudgetSpec) -> Option<&IntOrString>) -> Value {
+    match budget.spec.as_ref().and_then(of) {
+        Some(IntOrString::Int(n)) => Value::from(n.to_string()),
+        Some(IntOrString::String(text)) => Value::from(text.as_str()),
+        None => Value::from("N/A"),
+    }
+}
+
+/// The body of a Pod's `eviction` subresource.
+pub const EVICTION: Kind<Eviction> = Kind { verbs: &[], ..Kind::BASE };

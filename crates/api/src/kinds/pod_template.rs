@@ -1,0 +1,31 @@
+//! PodTemplate: a Pod that is not, for controllers to copy.
+
+use k8s_openapi::api::core::v1::PodTemplate;
+use serde_json::Value;
+
+use crate::kind::{Generation, Kind, col, name};
+use crate::kinds::pod::defaults;
+use crate::table;
+
+pub const POD_TEMPLATE: Kind<PodTemplate> = Kind {
+    generation: Generation::CountsChangesOf("template"),
+    default: Some(|object| {
+        if let Some(template) = &mut object.template {
+            defaults::template(template);
+        }
+    }),
+    columns: &[
+        name(),
+        col("Containers", table::CONTAINERS_ABOUT, |t, _| {
+            table::container_names(t.template.as_ref().and_then(|t| t.spec.as_ref()))
+        }),
+        col("Images", table::IMAGES_ABOUT, |t, _| {
+            table::container_images(t.template.as_ref().and_then(|t| t.spec.as_ref()))
+        }),
+        col("Pod Labels", "The labels for the pod template.", |t, _| {
+            let metadata = t.template.as_ref().and_then(|t| t.metadata.as_ref());
+            Value::from(table::labels(metadata.and_then(|m| m.labels.as_ref())))
+        }),
+    ],
+    ..Kind::BASE
+};

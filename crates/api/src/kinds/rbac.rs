@@ -1,0 +1,182 @@
+//! Role, ClusterRole and their bindings: who may do what.
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use serde_json::Value;
+
+use crate::field::{Errors, FieldError, Path};
+use crate::kind::{Kind, age, col, created, name, wide};
+use crate::names::{self, NameRule};
+use crate::object_meta::invalid;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+pub const ROLE: Kind<Role> = Kind {
+    name: NameRule::PathSegment,
+    validate: Some(|r| rules(r.rules.as_deref(), true)),
+    columns: &[name(), created()],
+    ..Kind::BASE
+};
+
+pub const CLUSTER_ROLE: Kind<ClusterRole> = Kind {
+    name: NameRule::PathSegment,
+    validate: Some(validate_cluster_role),
+    columns: &[name(), created()],
+    ..Kind::BASE
+};
+
+pub const ROLE_BINDING: Kind<RoleBinding> = Kind {
+    name: NameRule::PathSegment,
+    default: Some(|b| default(&mut b.role_ref, b.subjects.as_mut())),
+    validate: Some(|b| binding(&b.role_ref, b.subjects.as_deref(), &["ClusterRole", "Role"])),
+    validate_update: Some(|new, old, _| same_role(&new.role_ref, &old.role_ref)),
+    columns: &[
+        name(),
+        col("Role", "The role that is given.", |b, _| role(&b.role_ref)),
+        age(),
+        wide("Users", "Users in the roleBinding", |b, _| subjects(b.subjects.as_deref(), "User")),
+        wide("Groups", "Groups in the roleBinding", |b, _| subjects(b.subjects.as_deref(), "Group")),
+        wide("ServiceAccounts", "ServiceAccounts in the roleBinding", |b, _| accounts(b.subjects.as_deref())),
+    ],
+    ..Kind::BASE
+};
+
+pub const CLUSTER_ROLE_BINDING: Kind<ClusterRoleBinding> = Kind {
+    name: NameRule::PathSegment,
+    default: Some(|b| default(&mut b.role_ref, b.subjects.as_mut())),
+    validate: Some(|b| binding(&b.role_ref, b.subjects.as_deref(), &["ClusterRole"])),
+    validate_update: Some(|new, old, _| same_role(&new.role_ref, &old.role_ref)),
+    columns: &[
+        name(),
+        col("Role", "The role that is given.", |b, _| role(&b.role_ref)),
+        age(),
+        wide("Users", "Users in the clusterRoleBinding", |b, _| subjects(b.subjects.as_deref(), "User")),
+        wide("Groups", "Groups in the clusterRoleBinding", |b, _| subjects(b.subjects.as_deref(), "Group")),
+        wide("ServiceAccounts", "ServiceAccounts in the clusterRoleBinding", |b, _| accounts(b.subjects.as_deref())),
+    ],
+    ..Kind::BASE
+};
+
+fn role(role: &RoleRef) -> Value {
+    Value::from(format!("{}/{}", role.kind, role.name))
+}
+
+fn subjects(list: Option<&[Subject]>, kind: &str) -> Value {
+    let all = list.unwrap_or_default().iter().filter(|s| s.kind == kind);
+    Value::from(all.map(|s| s.name.as_str()).collect::<Vec<_>>().join(", "))
+}
+
+fn accounts(list: Option<&[Subject]>) -> Value {
+    let all = list.unwrap_or_default().iter().filter(|s| s.kind == "ServiceAccount");
+    let shown = all.map(|s| format!("{}/{}", s.namespace.as_deref().unwrap_or_default(), s.name));
+    Value::from(shown.collect::<Vec<_>>().join(", "))
+}
+
+fn default(role: &mut RoleRef, subjects: Option<&mut Vec<Subject>>) {
+    if role.api_group.is_empty() {
+        GROUP.clone_into(&mut role.api_group);
+    }
+    for subject in subjects.into_iter().flatten().filter(|s| matches!(s.kind.as_str(), "User" | "Group")) {
+        if subject.api_group.as_deref().unwrap_or_default().is_empty() {
+            subject.api_group = Some(GROUP.to_owned());
+        }
+    }
+}
+
+fn validate_cluster_role(role: &ClusterRole) -> Errors {
+    let mut errors = rules(role.rules.as_deref(), false);
+    if let Some(aggregation) = &role.aggregation_rule {
+        let path = Path::new("aggregationRule").child("clusterRoleSelectors");
+        let list = aggregation.cluster_role_selectors.as_deref().unwrap_or_default();
+        if list.is_empty() {
+            let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+            errors.push(FieldError::required(&path, detail));
+        }
+        for (i, selector) in list.iter().enumerate() {
+            errors.extend(crate::kinds::rollout::validate_selector(selector, &path.index(i)));
+        }
+    }
+    errors
+}
+
+fn rules(list: Option<&[PolicyRule]>, namespaced: bool) -> Errors {
+    let mut errors = Errors::new();
+    for (i, rule) in list.unwrap_or_default().iter().enumerate() {
+        let path = Path::new("rules").index(i);
+        let given = |list: &Option<Vec<String>>| list.as_ref().is_some_and(|l| !l.is_empty());
+        if rule.verbs.is_empty() {
+            errors.push(FieldError::required(&path.child("verbs"), "verbs must contain at least one value"));
+        }
+        if given(&rule.non_resource_urls) {
+            if namespaced {
+                let detail = "namespaced rules cannot apply to non-resource URLs";
+                errors.push(FieldError::invalid(&path.child("nonResourceURLs"), &rule.non_resource_urls, detail));
+            }
+            if given(&rule.api_groups) || given(&rule.resources) || given(&rule.resource_names) {
+                let detail = "rules cannot apply to both regular resources and non-resource URLs";
+                errors.push(FieldError::invalid(&path.child("nonResourceURLs"), &rule.non_resource_urls, detail));
+            }
+            continue;
+        }
+        if !given(&rule.api_groups) {
+            let detail = "resource rules must supply at least one api group";
+            errors.push(FieldError::required(&path.child("apiGroups"), detail));
+        }
+        if !given(&rule.resources) {
+            let detail = "resource rules must supply at least one resource";
+            errors.push(FieldError::required(&path.child("resources"), detail));
+        }
+    }
+    errors
+}
+
+fn binding(role: &RoleRef, list: Option<&[Subject]>, kinds: &[&str]) -> Errors {
+    let path = Path::new("roleRef");
+    let mut errors = Errors::new();
+    if role.api_group != GROUP {
+        errors.push(FieldError::not_supported(&path.child("apiGroup"), &role.api_group, &[GROUP]));
+    }
+    if !kinds.contains(&role.kind.as_str()) {
+        errors.push(FieldError::not_supported(&path.child("kind"), &role.kind, kinds));
+    }
+    if role.name.is_empty() {
+        errors.push(FieldError::required(&path.child("name"), ""));
+    } else {
+        errors.extend(invalid(&path.child("name"), &role.name, names::path_segment(&role.name, false)));
+    }
+    for (i, subject) in list.unwrap_or_default().iter().enumerate() {
+        let path = Path::new("subjects").index(i);
+        if subject.name.is_empty() {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        }
+        let group = subject.api_group.as_deref().unwrap_or_default();
+        let (supported, account) = match subject.kind.as_str() {
+            "ServiceAccount" => ("", true),
+            "User" | "Group" => (GROUP, false),
+            other => {
+                let kinds = &["Group", "ServiceAccount", "User"];
+                errors.push(FieldError::not_supported(&path.child("kind"), other, kinds));
+                continue;
+            }
+        };
+        if group != supported {
+            errors.push(FieldError::not_supported(&path.child("apiGroup"), group, &[supported]));
+        }
+        if account {
+            if !subject.name.is_empty() {
+                let wrong = names::dns1123_subdomain(&subject.name);
+                errors.extend(invalid(&path.child("name"), &subject.name, wrong));
+            }
+            if subject.namespace.as_deref().unwrap_or_default().is_empty() {
+                errors.push(FieldError::required(&path.child("namespace"), ""));
+            }
+        }
+    }
+    errors
+}
+
+fn same_role(new: &RoleRef, old: &RoleRef) -> Errors {
+    if new == old {
+        return Errors::new();
+    }
+    vec![FieldError::invalid(&Path::new("roleRef"), new, "cannot change roleRef")]
+}

@@ -1,0 +1,92 @@
+//! The kinds of dynamic resource allocation: devices, who offers them and who asks for them.
+
+use k8s_openapi::api::resource::v1::{
+    DeviceClass, DeviceRequest, DeviceToleration, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+};
+use serde_json::Value;
+
+use crate::kind::{Generation, Kind, age, col, label, name};
+use crate::meta::field_text;
+use crate::table;
+
+pub const DEVICE_CLASS: Kind<DeviceClass> =
+    Kind { generation: Generation::CountsChangesOf("spec"), columns: &[name(), age()], ..Kind::BASE };
+
+pub const RESOURCE_CLAIM: Kind<ResourceClaim> = Kind {
+    status: true,
+    default: Some(|claim| default_requests(claim.spec.devices.as_mut().and_then(|d| d.requests.as_mut()))),
+    columns: &[
+        name(),
+        col("State", "A summary of the current state (allocated, pending, reserved, etc.).", |c, _| {
+            Value::from(state(c))
+        }),
+        age(),
+    ],
+    ..Kind::BASE
+};
+
+pub const RESOURCE_CLAIM_TEMPLATE: Kind<ResourceClaimTemplate> = Kind {
+    default: Some(|t| default_requests(t.spec.spec.devices.as_mut().and_then(|d| d.requests.as_mut()))),
+    columns: &[name(), age()],
+    ..Kind::BASE
+};
+
+pub const RESOURCE_SLICE: Kind<ResourceSlice> = Kind {
+    generation: Generation::CountsChangesOf("spec"),
+    columns: &[
+        name(),
+        col("Node", "The node that has the devices.", |s, _| table::text_or(s.spec.node_name.as_ref(), "<unset>")),
+        col("Driver", "The driver that offers the devices.", |s, _| Value::from(s.spec.driver.as_str())),
+        col("Pool", "The pool that the devices belong to.", |s, _| Value::from(s.spec.pool.name.as_str())),
+        age(),
+    ],
+    field_labels: &[
+        label("spec.nodeName", |o| field_text(o, &["spec", "nodeName"])),
+        label("spec.driver", |o| field_text(o, &["spec", "driver"])),
+    ],
+    unknown_label: Some("field label not supported for GVK: LABEL"),
+    ..Kind::BASE
+};
+
+fn state(claim: &ResourceClaim) -> String {
+    let mut states = Vec::new();
+    if claim.metadata.deletion_timestamp.is_some() {
+        states.push("deleted");
+    }
+    match claim.status.as_ref().filter(|s| s.allocation.is_some()) {
+        None if states.is_empty() => states.push("pending"),
+        None => {}
+        Some(status) => {
+            states.push("allocated");
+            if status.reserved_for.as_ref().is_some_and(|r| !r.is_empty()) {
+                states.push("reserved");
+            }
+        }
+    }
+    states.join(",")
+}
+
+fn default_requests(requests: Option<&mut Vec<DeviceRequest>>) {
+    for request in requests.into_iter().flatten() {
+        if let Some(exactly) = &mut request.exactly {
+            let mode = exactly.allocation_mode.get_or_insert_with(|| "ExactCount".to_owned());
+            if mode == "ExactCount" {
+                exactly.count.get_or_insert(1);
+            }
+            default_tolerations(exactly.tolerations.as_mut());
+        }
+        for choice in request.first_available.iter_mut().flatten() {
+            let mode = choice.allocation_mode.get_or_insert_with(|| "ExactCount".to_owned());
+            if mode == "ExactCount" {
+                choice.count.get_or_insert(1);
+            }
+            default_tolerations(choice.tolerations.as_mut());
+        }
+    }
+}
+
+fn default_tolerations(tolerations: Option<&mut Vec<DeviceToleration>>) {
+    for toleration in tolerations.into_iter().flatten() {
+        toleration.operator.get_or_insert_with(|| "Equal".to_owned());
+    }
+}

@@ -1,0 +1,121 @@
+//! Every built-in kind against the reference tables of Kubernetes v1.35. Skips, aloud, where `shared/reference` is absent.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use api::kind::{Definition, Scope};
+use api::registry::{GROUPS, builtin};
+
+fn reference(file: &str) -> Option<Vec<BTreeMap<String, String>>> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let found: Option<PathBuf> =
+        here.ancestors().map(|a| a.join("shared/reference").join(file)).find(|path| path.exists());
+    let Some(path) = found else {
+        eprintln!("SKIPPED: no shared/reference/{file} above {}", here.display());
+        return None;
+    };
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines = text.lines();
+    let header: Vec<&str> = lines.next().unwrap().split('\t').collect();
+    let row = |line: &str| header.iter().map(|h| (*h).to_owned()).zip(line.split('\t').map(str::to_owned)).collect();
+    Some(lines.map(row).collect())
+}
+
+fn find<'a>(row: &BTreeMap<String, String>) -> Option<&'a Definition> {
+    builtin().by_kind(&row["group"], &row["version"], &row["kind"]).map(AsRef::as_ref)
+}
+
+#[test]
+fn kinds_have_upstreams_names_verbs_and_subresources() {
+    let Some(rows) = reference("resources.tsv") else { return };
+    let served: Vec<_> = rows.iter().filter(|r| r["default_served"] == "on").collect();
+    assert_eq!(builtin().all().len(), served.len());
+    for row in served {
+        let d = builtin().find(&row["group"], &row["version"], &row["plural"]).unwrap_or_else(|| panic!("{row:?}"));
+        let list =
+            |column: &str| row[column].split(',').filter(|s| !s.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!((&d.kind, &d.singular), (&row["kind"], &row["singular"]));
+        assert_eq!(d.short_names, list("shortNames"), "{}", d.kind);
+        assert_eq!(d.categories, list("categories"), "{}", d.kind);
+        assert_eq!(d.verbs, list("verbs"), "{}", d.kind);
+        assert_eq!(d.scope == Scope::Namespaced, row["namespaced"] == "true", "{}", d.kind);
+        let mut subresources: Vec<String> = d.subresources.iter().map(|s| s.name.to_owned()).collect();
+        subresources.extend(d.status.then(|| "status".to_owned()));
+        subresources.extend(d.scale.map(|_| "scale".to_owned()));
+        subresources.sort_unstable();
+        assert_eq!(subresources, list("subresources"), "{}", d.kind);
+        let group = GROUPS.iter().find(|g| g.name == d.group).unwrap();
+        assert!(group.versions.iter().any(|(v, _)| *v == d.version), "{}", d.kind);
+    }
+}
+
+#[test]
+fn subresources_have_upstreams_objects_and_verbs() {
+    let Some(rows) = reference("subresources.tsv") else { return };
+    let served = rows.iter().filter(|r| r["default_served"] == "on");
+    for row in served.filter(|r| !matches!(r["subresource"].as_str(), "status" | "scale")) {
+        let d = builtin().find(&row["group"], &row["version"], &row["plural"]).unwrap();
+        let sub = d.subresources.iter().find(|s| s.name == row["subresource"]).unwrap();
+        assert_eq!(sub.object, (row["kind_group"].as_str(), row["kind_version"].as_str(), row["kind"].as_str()));
+        assert_eq!(sub.verbs.join(","), row["verbs"], "{} {}", d.kind, sub.name);
+    }
+}
+
+#[test]
+fn field_labels_are_upstreams() {
+    let Some(rows) = reference("selectable-fields.tsv") else { return };
+    let mut known: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for row in rows.iter().filter(|r| find(r).is_some()) {
+        let d = find(row).unwrap();
+        assert_eq!(d.check_field_label(&row["label"]), Ok(()), "{}", d.kind);
+        assert_eq!(d.check_field_label("LABEL"), Err(row["error_for_other_labels"].clone()), "{}", d.kind);
+        known.entry(format!("{} {}", d.api_version(), d.kind)).or_default().push(row["label"].clone());
+    }
+    for d in builtin().all().iter().filter(|d| d.verbs.iter().any(|v| v == "list")) {
+        let labels = known.get(&format!("{} {}", d.api_version(), d.kind)).cloned().unwrap_or_default();
+        for label in &d.field_labels {
+            assert!(labels.contains(label), "{} has {label}", d.kind);
+        }
+    }
+}
+
+#[test]
+fn columns_are_upstreams() {
+    let Some(rows) = reference("printer-columns.tsv") else { return };
+    let of = |group: &str, kind: &str| -> Vec<_> {
+        let all = rows.iter().filter(|r| r["group"] == group && r["kind"] == kind);
+        all.map(|r| (r["column"].clone(), r["type"].clone(), r["format"].clone(), r["priority"].clone())).collect()
+    };
+    let default = of("*", "(default: any kind without own columns)");
+    for d in builtin().all() {
+        let mut expected = of(&d.group, &d.kind);
+        if expected.is_empty() {
+            expected.clone_from(&default);
+        }
+        let columns = d.behaviour.columns();
+        let shown: Vec<_> = columns
+            .iter()
+            .map(|c| (c.name.clone(), c.kind.clone(), c.format.clone(), c.priority.to_string()))
+            .collect();
+        assert_eq!(shown, expected, "{}", d.kind);
+        assert!(columns.iter().all(|c| !c.description.is_empty()), "{}", d.kind);
+    }
+}
+
+#[test]
+fn every_kind_takes_an_empty_object_without_a_panic() {
+    for d in builtin().all() {
+        let mut object = serde_json::json!({"apiVersion": d.api_version(), "kind": d.kind, "metadata": {"name": "a"}});
+        d.behaviour.default(&mut object);
+        d.behaviour.prepare_create(&mut object);
+        d.behaviour.validate(&object);
+        let old = object.clone();
+        d.behaviour.prepare_update(&mut object, &old, api::kind::Target::Object);
+        d.behaviour.validate_update(&object, &old, api::kind::Target::Object);
+        assert_eq!(object, old, "{}: an update that changes nothing", d.kind);
+        assert_eq!(d.behaviour.row(&object, jiff::Timestamp::UNIX_EPOCH).len(), d.behaviour.columns().len());
+        let mut stored = object.clone();
+        d.behaviour.to_storage(&mut stored);
+        assert_eq!(stored["apiVersion"] == object["apiVersion"], d.storage.1 == d.version && d.storage.0 == d.group);
+    }
+}
