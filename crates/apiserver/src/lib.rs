@@ -5,6 +5,7 @@
 //! What a kind does beyond the common verbs is an entry in the table of `special`.
 
 pub mod access;
+pub mod admission;
 pub mod auth;
 pub mod body;
 pub mod bootstrap;

@@ -1,0 +1,62 @@
+//! DefaultTolerationSeconds: a Pod stays five minutes on a node that is not ready or not reachable, unless it says
+//! otherwise.
+
+use api::Value;
+use serde_json::json;
+
+use super::{Operation, Plugin, Review, done, is, items, spec_list, text};
+
+pub const PLUGIN: Plugin = Plugin {
+    name: "DefaultTolerationSeconds",
+    concerns,
+    admit: Some(|_, review| {
+        if let Some(pod) = &mut review.object {
+            tolerate(pod);
+        }
+        done(Ok(()))
+    }),
+    validate: None,
+};
+
+const SECONDS: i64 = 300;
+
+fn concerns(review: &Review<'_>) -> bool {
+    matches!(review.operation, Operation::Create | Operation::Update) && is(review, "", "pods", "")
+}
+
+fn tolerate(pod: &mut Value) {
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let covers = |t: &Value| {
+            let (k, effect) = (text(t, "/key"), text(t, "/effect"));
+            (k.is_empty() || k == key) && (effect.is_empty() || effect == "NoExecute")
+        };
+        if items(pod, "/spec/tolerations").any(covers) {
+            continue;
+        }
+        if let Some(list) = spec_list(pod, "tolerations") {
+            list.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS}));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(tolerations: Value, added: &[&str]) {
+        let before = tolerations.as_array().map_or(0, Vec::len);
+        let mut pod = json!({"spec": {"tolerations": tolerations}});
+        tolerate(&mut pod);
+        let keys: Vec<&str> = items(&pod, "/spec/tolerations").skip(before).map(|t| text(t, "/key")).collect();
+        assert_eq!(keys, added);
+    }
+
+    #[test]
+    fn only_what_is_missing_is_added() {
+        let (not_ready, unreachable) = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable");
+        check(json!(null), &[not_ready, unreachable]);
+        check(json!([{"key": not_ready, "effect": "NoExecute", "operator": "Exists"}]), &[unreachable]);
+        check(json!([{"key": not_ready, "effect": "NoSchedule"}]), &[not_ready, unreachable]);
+        check(json!([{"operator": "Exists"}]), &[]);
+    }
+}

@@ -1,0 +1,95 @@
+//! A small world for the plugins' tests: some objects, and writes as `verb` and JSON.
+
+use std::sync::OnceLock;
+
+use api::k8s_openapi::api::core::v1::ConfigMap;
+use api::kind::{Definition, Kind};
+use serde_json::json;
+
+use super::*;
+use crate::auth::{AlwaysAllow, User};
+
+#[derive(Default)]
+pub struct Objects(pub Vec<(&'static str, Value)>);
+
+impl Lookup for Objects {
+    fn get<'a>(
+        &'a self,
+        _: &'a str,
+        plural: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, StatusError>> {
+        let fits = |(p, o): &&(&str, Value)| {
+            *p == plural && api::meta::namespace(o) == namespace && api::meta::name(o) == name
+        };
+        let found = self.0.iter().find(fits).map(|(_, o)| Arc::new(o.clone()));
+        Box::pin(std::future::ready(Ok(found)))
+    }
+}
+
+impl Reader for Objects {
+    fn list<'a>(
+        &'a self,
+        _: &'a str,
+        plural: &'a str,
+        namespace: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Arc<Value>>, StatusError>> {
+        let fits =
+            |(p, o): &&(&str, Value)| *p == plural && (namespace.is_empty() || api::meta::namespace(o) == namespace);
+        let all = self.0.iter().filter(fits).map(|(_, o)| Arc::new(o.clone())).collect();
+        Box::pin(std::future::ready(Ok(all)))
+    }
+}
+
+/// Any definition under another name: plugins look at names alone.
+pub fn definition(group: &str, plural: &str) -> Definition {
+    let any: Definition = Kind::<ConfigMap>::BASE.define();
+    Definition { group: group.into(), plural: plural.into(), ..any }
+}
+
+pub fn world(objects: Vec<(&'static str, Value)>) -> World {
+    World { objects: Arc::new(Objects(objects)), rbac: Arc::default(), authorizer: Arc::new(AlwaysAllow) }
+}
+
+/// One write to test.
+pub struct Write {
+    pub operation: Operation,
+    pub kind: (&'static str, &'static str, &'static str),
+    pub user: User,
+    pub old: Option<Value>,
+    pub object: Option<Value>,
+}
+
+impl Write {
+    pub fn create(plural: &'static str, object: Value) -> Self {
+        let user = User::new("jane", ["system:authenticated"]);
+        Write { operation: Operation::Create, kind: ("", plural, ""), user, old: None, object: Some(object) }
+    }
+
+    /// Runs one plugin: the object afterwards, or the refusal.
+    pub async fn through(self, world: &World, plugin: &Plugin) -> Result<Value, String> {
+        static EMPTY: OnceLock<Value> = OnceLock::new();
+        let definition = definition(self.kind.0, self.kind.1);
+        let subject = self.object.as_ref().or(self.old.as_ref()).unwrap_or(EMPTY.get_or_init(|| json!({}))).clone();
+        let mut review = Review {
+            definition: &definition,
+            operation: self.operation,
+            subresource: self.kind.2,
+            namespace: api::meta::namespace(&subject),
+            name: api::meta::name(&subject),
+            user: &self.user,
+            dry_run: false,
+            object: self.object,
+            old: self.old.as_ref(),
+            options: json!({}),
+            warnings: Vec::new(),
+        };
+        for step in [plugin.admit, plugin.validate].into_iter().flatten() {
+            if (plugin.concerns)(&review) {
+                step(world, &mut review).await.map_err(|e| e.message)?;
+            }
+        }
+        Ok(review.object.unwrap_or_default())
+    }
+}

@@ -1,0 +1,147 @@
+//! Admission: what the server changes in a write, or refuses, beyond what its kind's own rules say.
+//!
+//! One file per plugin, and one ordered list of them. A plugin first says by a glance whether a write concerns it, so
+//! that the many writes that don't cost nothing; only plugins that must read are slow.
+
+pub mod default_storage_class;
+pub mod default_toleration_seconds;
+pub mod namespace_lifecycle;
+pub mod node_restriction;
+pub mod priority;
+pub mod rbac_escalation;
+pub mod runtime_class;
+pub mod service_account;
+pub mod taint_nodes_by_condition;
+
+use std::sync::Arc;
+
+use api::Value;
+use api::status::StatusError;
+use futures::future::BoxFuture;
+
+use crate::auth::Authorizer;
+use crate::auth::authn::Lookup;
+use crate::auth::rbac::Rbac;
+use crate::review::{Admission, Operation, Review};
+
+/// Reads for admission.
+pub trait Reader: Lookup {
+    /// All objects of a kind, in one namespace or (with an empty one) in all.
+    fn list<'a>(
+        &'a self,
+        group: &'a str,
+        plural: &'a str,
+        namespace: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Arc<Value>>, StatusError>>;
+}
+
+/// What plugins decide from.
+pub struct World {
+    pub objects: Arc<dyn Reader>,
+    pub rbac: Arc<Rbac>,
+    pub authorizer: Arc<dyn Authorizer>,
+}
+
+pub type Outcome<'a> = BoxFuture<'a, Result<(), StatusError>>;
+type Step = for<'a, 'r> fn(&'a World, &'a mut Review<'r>) -> Outcome<'a>;
+
+/// One plugin.
+pub struct Plugin {
+    /// As upstream's flags name it.
+    pub name: &'static str,
+    /// Whether a write concerns it at all.
+    pub concerns: fn(&Review<'_>) -> bool,
+    /// Changes the object (or refuses early).
+    pub admit: Option<Step>,
+    /// Refuses.
+    pub validate: Option<Step>,
+}
+
+/// All plugins in the order in which they run.
+pub const PLUGINS: &[&Plugin] = &[
+    &namespace_lifecycle::PLUGIN,
+    &service_account::PLUGIN,
+    &node_restriction::PLUGIN,
+    &taint_nodes_by_condition::PLUGIN,
+    &priority::PLUGIN,
+    &default_toleration_seconds::PLUGIN,
+    &default_storage_class::PLUGIN,
+    &runtime_class::PLUGIN,
+    &rbac_escalation::PLUGIN,
+];
+
+/// The plugins that are on.
+pub struct Plugins {
+    world: World,
+    enabled: Vec<&'static Plugin>,
+}
+
+impl Plugins {
+    /// All of them but the `disabled`. A name that is no plugin's is an error.
+    pub fn new(world: World, disabled: &[&str]) -> Result<Self, String> {
+        if let Some(unknown) = disabled.iter().find(|name| !PLUGINS.iter().any(|p| p.name == **name)) {
+            return Err(format!("there is no admission plugin {unknown:?}"));
+        }
+        let enabled = PLUGINS.iter().copied().filter(|p| !disabled.contains(&p.name)).collect();
+        Ok(Plugins { world, enabled })
+    }
+
+    async fn run(&self, review: &mut Review<'_>, step: fn(&Plugin) -> Option<Step>) -> Result<(), StatusError> {
+        for plugin in &self.enabled {
+            if let Some(step) = step(plugin)
+                && (plugin.concerns)(review)
+            {
+                step(&self.world, review).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Admission for Plugins {
+    fn admit<'a>(&'a self, review: &'a mut Review<'_>) -> Outcome<'a> {
+        Box::pin(self.run(review, |plugin| plugin.admit))
+    }
+
+    fn validate<'a>(&'a self, review: &'a mut Review<'_>) -> Outcome<'a> {
+        Box::pin(self.run(review, |plugin| plugin.validate))
+    }
+}
+
+/// Whether the write is of this kind and subresource.
+fn is(review: &Review<'_>, group: &str, plural: &str, subresource: &str) -> bool {
+    review.definition.plural == plural && review.definition.group == group && review.subresource == subresource
+}
+
+/// A refusal: `pods "web" is forbidden: WHY`.
+fn forbid(review: &Review<'_>, why: impl std::fmt::Display) -> StatusError {
+    let (group, plural) = (&review.definition.group, &review.definition.plural);
+    let name = if review.name.is_empty() { "Unknown" } else { review.name };
+    let what = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
+    StatusError::forbidden(group, plural, name, format!("{what} \"{name}\" is forbidden: {why}"))
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
+}
+
+fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+    object.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// The list at `/spec/FIELD`, made when it is absent.
+fn spec_list<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Vec<Value>> {
+    let list = object.get_mut("spec")?.as_object_mut()?.entry(field).or_insert_with(|| Value::Array(Vec::new()));
+    if list.is_null() {
+        *list = Value::Array(Vec::new());
+    }
+    list.as_array_mut()
+}
+
+/// A plugin without waiting: runs a plain function.
+fn done<'a>(result: Result<(), StatusError>) -> Outcome<'a> {
+    Box::pin(std::future::ready(result))
+}
+
+#[cfg(test)]
+pub(crate) mod fake;

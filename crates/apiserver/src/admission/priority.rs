@@ -1,0 +1,158 @@
+//! Priority: a Pod's number comes from its PriorityClass, never from the Pod itself; one class at most is the default.
+
+use api::Value;
+use api::status::StatusError;
+use serde_json::json;
+
+use super::{Operation, Plugin, Review, World, forbid, is, text};
+
+pub const PLUGIN: Plugin = Plugin {
+    name: "Priority",
+    concerns: |review| concerns_pod(review) || concerns_class(review),
+    admit: Some(|world, review| Box::pin(admit(world, review))),
+    validate: Some(|world, review| Box::pin(validate(world, review))),
+};
+
+const GROUP: &str = "scheduling.k8s.io";
+
+fn concerns_pod(review: &Review<'_>) -> bool {
+    matches!(review.operation, Operation::Create | Operation::Update) && is(review, "", "pods", "")
+}
+
+fn concerns_class(review: &Review<'_>) -> bool {
+    matches!(review.operation, Operation::Create | Operation::Update) && is(review, GROUP, "priorityclasses", "")
+}
+
+/// What a class gives to a Pod.
+struct Class {
+    name: String,
+    value: i64,
+    policy: String,
+}
+
+impl Class {
+    fn of(object: &Value) -> Self {
+        let policy = match text(object, "/preemptionPolicy") {
+            "" => "PreemptLowerPriority",
+            policy => policy,
+        };
+        let value = object.get("value").and_then(Value::as_i64).unwrap_or(0);
+        Class { name: api::meta::name(object).to_owned(), value, policy: policy.to_owned() }
+    }
+}
+
+async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
+    if !concerns_pod(review) {
+        return Ok(());
+    }
+    if review.operation == Operation::Update {
+        // Neither can change, and old clients leave them out.
+        if let (Some(pod), Some(old)) = (&mut review.object, review.old) {
+            for field in ["priority", "preemptionPolicy"] {
+                let kept = old.get("spec").and_then(|s| s.get(field));
+                if let Some(kept) = kept.filter(|_| pod.get("spec").is_some_and(|s| s.get(field).is_none())) {
+                    pod["spec"][field] = kept.clone();
+                }
+            }
+        }
+        return Ok(());
+    }
+    let Some(pod) = &review.object else { return Ok(()) };
+    let class = class(world, review, text(pod, "/spec/priorityClassName")).await?;
+    let pod = review.object.as_ref();
+    let given = pod.and_then(|p| p.pointer("/spec/priority")).and_then(Value::as_i64);
+    if let Some(given) = given.filter(|g| *g != class.value) {
+        return Err(forbid(
+            review,
+            format!(
+                "the integer value of priority ({given}) must not be provided in pod spec; priority admission \
+                 controller computed {} from the given PriorityClass name",
+                class.value
+            ),
+        ));
+    }
+    let policy = pod.map_or("", |p| text(p, "/spec/preemptionPolicy")).to_owned();
+    if !policy.is_empty() && policy != class.policy {
+        return Err(forbid(
+            review,
+            format!(
+                "the string value of PreemptionPolicy ({policy}) must not be provided in pod spec; priority admission \
+                 controller computed {} from the given PriorityClass name",
+                class.policy
+            ),
+        ));
+    }
+    if let Some(pod) = &mut review.object {
+        if !class.name.is_empty() {
+            pod["spec"]["priorityClassName"] = json!(class.name);
+        }
+        pod["spec"]["priority"] = json!(class.value);
+        pod["spec"]["preemptionPolicy"] = json!(class.policy);
+    }
+    Ok(())
+}
+
+/// The class that a Pod names, else the default one, else none: zero.
+async fn class(world: &World, review: &Review<'_>, name: &str) -> Result<Class, StatusError> {
+    if !name.is_empty() {
+        let found = world.objects.get(GROUP, "priorityclasses", "", name).await?;
+        let class = found.ok_or_else(|| forbid(review, format!("no PriorityClass with name {name} was found")))?;
+        return Ok(Class::of(&class));
+    }
+    // Of several defaults (a race made them) the lowest counts.
+    let all = world.objects.list(GROUP, "priorityclasses", "").await?;
+    let defaults = all.iter().filter(|c| is_default(c)).map(|c| Class::of(c));
+    let none = || Class { name: String::new(), value: 0, policy: "PreemptLowerPriority".to_owned() };
+    Ok(defaults.min_by_key(|c| c.value).unwrap_or_else(none))
+}
+
+fn is_default(class: &Value) -> bool {
+    class.get("globalDefault").and_then(Value::as_bool) == Some(true)
+}
+
+async fn validate(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
+    if !concerns_class(review) || !review.object.as_ref().is_some_and(is_default) {
+        return Ok(());
+    }
+    let all = world.objects.list(GROUP, "priorityclasses", "").await?;
+    match all.iter().find(|c| is_default(c) && api::meta::name(c) != review.name) {
+        None => Ok(()),
+        Some(other) => {
+            let other = api::meta::name(other);
+            let why = format!("PriorityClass {other} is already marked as default. Only one default can exist");
+            Err(forbid(review, why))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::{Write, world};
+    use super::*;
+
+    #[tokio::test]
+    async fn the_class_sets_the_number() {
+        let class = |name: &str, value: i64, default: bool| {
+            ("priorityclasses", json!({"metadata": {"name": name}, "value": value, "globalDefault": default}))
+        };
+        let some = world(vec![class("high", 100, false), class("usual", 5, true)]);
+        let none = world(vec![]);
+        let pod =
+            |spec: Value| Write::create("pods", json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}));
+        let high = pod(json!({"priorityClassName": "high"})).through(&some, &PLUGIN).await.unwrap();
+        let expected =
+            json!({"priorityClassName": "high", "priority": 100, "preemptionPolicy": "PreemptLowerPriority"});
+        assert_eq!(high["spec"], expected);
+        let usual = pod(json!({})).through(&some, &PLUGIN).await.unwrap();
+        assert_eq!((&usual["spec"]["priorityClassName"], &usual["spec"]["priority"]), (&json!("usual"), &json!(5)));
+        let plain = pod(json!({})).through(&none, &PLUGIN).await.unwrap();
+        assert_eq!(plain["spec"], json!({"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}));
+        let missing = pod(json!({"priorityClassName": "x"})).through(&none, &PLUGIN).await.unwrap_err();
+        assert_eq!(missing, r#"pods "p" is forbidden: no PriorityClass with name x was found"#);
+        let own = pod(json!({"priority": 7})).through(&none, &PLUGIN).await.unwrap_err();
+        assert!(own.contains("the integer value of priority (7) must not be provided in pod spec"), "{own}");
+        let second = json!({"metadata": {"name": "b"}, "globalDefault": true});
+        let second = Write { kind: (GROUP, "priorityclasses", ""), ..Write::create("", second) };
+        assert!(second.through(&some, &PLUGIN).await.unwrap_err().contains("usual is already marked as default"));
+    }
+}

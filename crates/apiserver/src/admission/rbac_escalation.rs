@@ -1,0 +1,141 @@
+//! Nobody grants more than he holds: roles and bindings are refused that would give away rights the writer lacks, unless
+//! he may `escalate` or `bind`. (Upstream does this in the storage of these kinds.)
+
+use api::status::StatusError;
+use api::{Value, meta};
+
+use super::{Operation, Plugin, Review, World, done, forbid};
+use crate::auth::Attributes;
+use crate::auth::rbac::policy::{RoleRef, rules};
+use crate::auth::rbac::{GROUP, PolicyRule, cover};
+
+pub const PLUGIN: Plugin = Plugin {
+    name: "RBACEscalation",
+    concerns,
+    admit: None,
+    validate: Some(|world, review| done(validate(world, review))),
+};
+
+fn concerns(review: &Review<'_>) -> bool {
+    review.definition.group == GROUP
+        && review.subresource.is_empty()
+        && matches!(review.operation, Operation::Create | Operation::Update)
+        && !review.user.is_master()
+}
+
+fn validate(world: &World, review: &Review<'_>) -> Result<(), StatusError> {
+    let Some(object) = &review.object else { return Ok(()) };
+    let wanted = match review.definition.plural.as_str() {
+        plural @ ("roles" | "clusterroles") => role(world, review, plural, object),
+        _ => binding(world, review, object),
+    };
+    let Some(wanted) = wanted? else { return Ok(()) };
+    let held = world.rbac.rules_of(review.user, review.namespace);
+    let missing = cover::uncovered(&held, &wanted);
+    if missing.is_empty() { Ok(()) } else { Err(forbid(review, cover::refusal(review.user, &missing))) }
+}
+
+type Wanted = Result<Option<Vec<PolicyRule>>, StatusError>;
+
+fn role(world: &World, review: &Review<'_>, plural: &str, object: &Value) -> Wanted {
+    let unchanged = review
+        .old
+        .is_some_and(|old| rules(old) == rules(object) && old.get("aggregationRule") == object.get("aggregationRule"));
+    let a = Attributes {
+        namespace: review.namespace,
+        name: meta::name(object),
+        version: "v1",
+        ..Attributes::resource(review.user, "escalate", GROUP, plural)
+    };
+    if unchanged || world.authorizer.authorize(&a).allowed() {
+        return Ok(None);
+    }
+    // An aggregated role can come to hold anything.
+    if object.get("aggregationRule").is_some_and(|r| !r.is_null()) {
+        let everything = [PolicyRule::resources(&["*"], &["*"], &["*"]), PolicyRule::paths(&["*"], &["*"])];
+        return Ok(Some(everything.to_vec()));
+    }
+    Ok(Some(rules(object)))
+}
+
+fn binding(world: &World, review: &Review<'_>, object: &Value) -> Wanted {
+    let same = |field: &str| review.old.is_some_and(|old| old.get(field) == object.get(field));
+    if same("roleRef") && same("subjects") {
+        return Ok(None);
+    }
+    let Some(reference) = RoleRef::of(object) else { return Ok(None) };
+    let a = Attributes {
+        namespace: review.namespace,
+        name: &reference.name,
+        version: "v1",
+        ..Attributes::resource(review.user, "bind", GROUP, if reference.cluster { "clusterroles" } else { "roles" })
+    };
+    if world.authorizer.authorize(&a).allowed() {
+        return Ok(None);
+    }
+    let plural = if reference.cluster { "clusterroles" } else { "roles" };
+    let found = world.rbac.rules_of_role(&reference, review.namespace);
+    found.map(Some).ok_or_else(|| StatusError::not_found(GROUP, plural, &reference.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::super::fake::{Objects, Write};
+    use super::*;
+    use crate::auth::User;
+    use crate::auth::rbac::Rbac;
+
+    fn world() -> World {
+        let rbac = Arc::new(Rbac::default());
+        let role = |rules: Value| json!({"rules": rules});
+        let pods = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
+        let binds =
+            json!([{"verbs": ["bind"], "apiGroups": [GROUP], "resources": ["clusterroles"], "resourceNames": ["big"]}]);
+        rbac.changed("clusterroles", "", "small", Some(&role(pods)));
+        rbac.changed("clusterroles", "", "binds", Some(&role(binds)));
+        rbac.changed(
+            "clusterroles",
+            "",
+            "big",
+            Some(&role(json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]))),
+        );
+        let bind = |user: &str, role: &str| {
+            json!({"roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+                "subjects": [{"kind": "User", "name": user}]})
+        };
+        rbac.changed("clusterrolebindings", "", "a", Some(&bind("jane", "small")));
+        rbac.changed("clusterrolebindings", "", "b", Some(&bind("bob", "binds")));
+        World { objects: Arc::new(Objects::default()), authorizer: rbac.clone(), rbac }
+    }
+
+    async fn try_it(user: &str, plural: &'static str, object: Value) -> Result<Value, String> {
+        let write = Write { kind: (GROUP, plural, ""), user: User::new(user, ["dev"]), ..Write::create("", object) };
+        write.through(&world(), &PLUGIN).await
+    }
+
+    #[tokio::test]
+    async fn nobody_grants_more_than_he_holds() {
+        let role = |verb: &str| {
+            json!({"metadata": {"name": "r", "namespace": "ns"},
+                "rules": [{"verbs": [verb], "apiGroups": [""], "resources": ["pods"]}]})
+        };
+        assert!(try_it("jane", "roles", role("get")).await.is_ok());
+        let error = try_it("jane", "roles", role("delete")).await.unwrap_err();
+        let expected = "roles.rbac.authorization.k8s.io \"r\" is forbidden: user \"jane\" (groups=[\"dev\"]) is \
+                        attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], \
+                        Resources:[\"pods\"], Verbs:[\"delete\"]}";
+        assert_eq!(error, expected);
+        let binding = |role: &str| {
+            json!({"metadata": {"name": "b", "namespace": "ns"},
+                "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role}})
+        };
+        assert!(try_it("jane", "rolebindings", binding("small")).await.is_ok());
+        assert!(try_it("jane", "rolebindings", binding("big")).await.is_err());
+        assert!(try_it("bob", "rolebindings", binding("big")).await.is_ok());
+        assert!(try_it("bob", "rolebindings", binding("none")).await.unwrap_err().contains("\"none\" not found"));
+    }
+}

@@ -1,0 +1,49 @@
+//! TaintNodesByCondition: a new node takes no Pods until it was seen ready.
+
+use api::Value;
+use serde_json::json;
+
+use super::{Operation, Plugin, Review, done, is, items, spec_list, text};
+
+pub const PLUGIN: Plugin = Plugin {
+    name: "TaintNodesByCondition",
+    concerns,
+    admit: Some(|_, review| {
+        if let Some(node) = &mut review.object {
+            taint(node);
+        }
+        done(Ok(()))
+    }),
+    validate: None,
+};
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+fn concerns(review: &Review<'_>) -> bool {
+    review.operation == Operation::Create && is(review, "", "nodes", "")
+}
+
+fn taint(node: &mut Value) {
+    if node.get("spec").is_none_or(Value::is_null) {
+        node["spec"] = json!({});
+    }
+    let there = items(node, "/spec/taints").any(|t| text(t, "/key") == NOT_READY && text(t, "/effect") == "NoSchedule");
+    if let Some(taints) = spec_list(node, "taints").filter(|_| !there) {
+        taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_node_is_tainted_once() {
+        let mut node = json!({"metadata": {"name": "n"}});
+        taint(&mut node);
+        let once = node.clone();
+        assert_eq!(node["spec"]["taints"], json!([{"key": NOT_READY, "effect": "NoSchedule"}]));
+        taint(&mut node);
+        assert_eq!(node, once);
+    }
+}
