@@ -1,0 +1,299 @@
+//! The checkers: what must hold after every single change in the store.
+//!
+//! They follow the store itself, not the API, so no fault hides anything from them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, ReplicaSet},
+        core::v1::{Node, Pod},
+    },
+    apimachinery::pkg::{apis::meta::v1::ObjectMeta, util::intstr::IntOrString},
+};
+use serde::de::DeserializeOwned;
+use store::Event;
+
+/// Everything that the checkers remember.
+#[derive(Default)]
+pub struct Model {
+    pub revision: u64,
+    pods: BTreeMap<String, Pod>,
+    nodes: BTreeMap<String, Node>,
+    replica_sets: BTreeMap<String, ReplicaSet>,
+    deployments: BTreeMap<String, Deployment>,
+    /// Nodes were killed: Pods may vanish from service without a controller's doing.
+    pub nodes_died: bool,
+    pub violations: Vec<String>,
+    /// A fingerprint of all changes so far: equal seeds give equal fingerprints.
+    pub fingerprint: u64,
+}
+
+fn decode<T: DeserializeOwned>(event: &Event) -> Option<T> {
+    event.entry.as_ref().and_then(|entry| serde_json::from_slice(&entry.value).ok())
+}
+
+fn owner(meta: &ObjectMeta) -> Option<&str> {
+    meta.owner_references.iter().flatten().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
+}
+
+/// A number or a percentage of `total`, rounded up or down.
+fn share(value: Option<&IntOrString>, total: i32, up: bool) -> i32 {
+    match value {
+        None => share(Some(&IntOrString::String("25%".to_owned())), total, up),
+        Some(IntOrString::Int(number)) => *number,
+        Some(IntOrString::String(text)) => {
+            let percent: i32 = text.trim_end_matches('%').parse().unwrap_or(0);
+            (percent * total + if up { 99 } else { 0 }) / 100
+        }
+    }
+}
+
+/// How many Pods beyond `replicas`, and how many fewer, a rolling update may have.
+fn bounds(deployment: &Deployment) -> Option<(i32, i32, i32)> {
+    let spec = deployment.spec.as_ref()?;
+    let replicas = spec.replicas.unwrap_or(1);
+    let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
+    let surge = share(rolling.and_then(|r| r.max_surge.as_ref()), replicas, true);
+    let unavailable = share(rolling.and_then(|r| r.max_unavailable.as_ref()), replicas, false);
+    // Both 0 would never move.
+    let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
+    Some((replicas, surge, unavailable))
+}
+
+impl Model {
+    /// One change, in the order of the store.
+    pub fn apply(&mut self, event: &Event) {
+        if event.revision <= self.revision {
+            self.violate(event, format!("revision {} after {}", event.revision, self.revision));
+        }
+        self.revision = event.revision;
+        self.note(event);
+        let key = event.key.strip_prefix("/registry/").unwrap_or(&event.key).to_owned();
+        match key.split('/').next().unwrap_or("") {
+            "pods" => self.pod(event, key, decode(event)),
+            "minions" => set(&mut self.nodes, key, decode(event)),
+            "replicasets" => self.replica_set(event, key, decode(event)),
+            "deployments" => set(&mut self.deployments, key, decode(event)),
+            _ => {}
+        }
+    }
+
+    fn note(&mut self, event: &Event) {
+        let value = event.entry.as_ref().map_or(&b""[..], |e| &e.value);
+        for byte in event.key.as_bytes().iter().chain(value) {
+            // FNV-1a
+            self.fingerprint = (self.fingerprint ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn violate(&mut self, event: &Event, what: impl Into<String>) {
+        self.violations.push(format!("revision {}, {}: {}", event.revision, event.key, what.into()));
+    }
+
+    fn pod(&mut self, event: &Event, key: String, new: Option<Pod>) {
+        let old = self.pods.get(&key).cloned();
+        set(&mut self.pods, key, new.clone());
+        let node_of = |pod: &Option<Pod>| pod.as_ref().and_then(|p| p.spec.as_ref()?.node_name.clone());
+        let same = matches!((&old, &new), (Some(a), Some(b)) if a.metadata.uid == b.metadata.uid);
+        match (node_of(&old).filter(|_| same), node_of(&new)) {
+            (Some(before), after) if after.as_ref() != Some(&before) => {
+                self.violate(event, format!("bound to {before}, then to {after:?}"));
+            }
+            (None, Some(node)) => self.fits(event, &node),
+            _ => {}
+        }
+        if let Some(old) = old.filter(|old| serves(old) && !new.as_ref().is_some_and(serves)) {
+            self.still_serves(event, &old);
+        }
+    }
+
+    /// A Pod was bound: the node must hold all that it has now.
+    fn fits(&mut self, event: &Event, name: &str) {
+        let Some(node) = self.nodes.get(&format!("minions/{name}")) else { return };
+        let on_it = self.pods.values().filter(|p| !api::pod::is_terminal(p));
+        let on_it = on_it.filter_map(|p| p.spec.as_ref()).filter(|s| s.node_name.as_deref() == Some(name));
+        let mut used: BTreeMap<String, i64> = BTreeMap::new();
+        for spec in on_it {
+            *used.entry("pods".to_owned()).or_default() += 1000;
+            for (resource, amount) in api::pod::requests(spec) {
+                *used.entry(resource).or_default() += amount.milli_value();
+            }
+        }
+        let allocatable = node.status.as_ref().and_then(|s| s.allocatable.as_ref());
+        let has = |r: &str| allocatable.and_then(|a| a.get(r)).map_or(0, |q| api::quantity::parse(q).milli_value());
+        let over: Vec<String> = used.iter().filter(|(r, n)| **n > has(r)).map(|(r, n)| format!("{r}: {n}m")).collect();
+        if !over.is_empty() {
+            self.violate(event, format!("node {name} holds more than it has: {}", over.join(", ")));
+        }
+    }
+
+    fn deployment_of(&self, replica_set_uid: &str) -> Option<&Deployment> {
+        let set = self.replica_sets.values().find(|r| r.metadata.uid.as_deref() == Some(replica_set_uid))?;
+        let uid = owner(&set.metadata)?;
+        self.deployments.values().find(|d| d.metadata.uid.as_deref() == Some(uid))
+    }
+
+    /// A serving Pod of a Deployment was taken away: enough others must still serve.
+    fn still_serves(&mut self, event: &Event, gone: &Pod) {
+        let Some(deployment) = owner(&gone.metadata).and_then(|uid| self.deployment_of(uid)) else { return };
+        if self.nodes_died || deployment.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        let Some((replicas, _, unavailable)) = bounds(deployment) else { return };
+        let uid = deployment.metadata.uid.clone();
+        let ours = |p: &&Pod| {
+            owner(&p.metadata).and_then(|u| self.deployment_of(u)).is_some_and(|d| d.metadata.uid == uid)
+        };
+        let serving = self.pods.values().filter(|p| serves(p)).filter(ours).count() as i32;
+        if serving < replicas - unavailable {
+            self.violate(event, format!("{serving} Pods serve, {} are promised", replicas - unavailable));
+        }
+    }
+
+    /// A ReplicaSet that grows must not lift its Deployment over the surge.
+    fn replica_set(&mut self, event: &Event, key: String, new: Option<ReplicaSet>) {
+        let replicas = |r: &ReplicaSet| r.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
+        let before = self.replica_sets.get(&key).map_or(0, replicas);
+        set(&mut self.replica_sets, key, new.clone());
+        let Some(new) = new.filter(|n| replicas(n) > before) else { return };
+        let Some(uid) = owner(&new.metadata) else { return };
+        let deployment = self.deployments.values().find(|d| d.metadata.uid.as_deref() == Some(uid));
+        let Some((wanted, surge, _)) = deployment.and_then(bounds) else { return };
+        let sum: i32 = self.replica_sets.values().filter(|r| owner(&r.metadata) == Some(uid)).map(replicas).sum();
+        if sum > wanted + surge {
+            self.violate(event, format!("{sum} replicas, at most {} are allowed", wanted + surge));
+        }
+    }
+
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.values()
+    }
+
+    pub fn replica_sets(&self) -> impl Iterator<Item = &ReplicaSet> {
+        self.replica_sets.values()
+    }
+
+    pub fn deployments(&self) -> impl Iterator<Item = &Deployment> {
+        self.deployments.values()
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    /// Whether every Deployment is rolled out: the newest template everywhere, as many as wanted, all ready, and nothing
+    /// else left.
+    pub fn rolled_out(&self) -> bool {
+        self.deployments.values().all(|deployment| {
+            let uid = deployment.metadata.uid.as_deref();
+            let sets = self.replica_sets.values().filter(|r| owner(&r.metadata) == uid);
+            let set_uids: Vec<Option<&str>> = sets.map(|r| r.metadata.uid.as_deref()).collect();
+            let pods: Vec<&Pod> = self.pods.values().filter(|p| set_uids.contains(&owner(&p.metadata))).collect();
+            let Some(spec) = &deployment.spec else { return false };
+            let image = |s: Option<&k8s_openapi::api::core::v1::PodSpec>| s.and_then(|s| s.containers.first()?.image.clone());
+            let wanted = image(spec.template.spec.as_ref());
+            pods.len() as i32 == spec.replicas.unwrap_or(1)
+                && pods.iter().all(|p| serves(p) && image(p.spec.as_ref()) == wanted)
+        })
+    }
+
+    /// Objects whose controlling owner does not exist.
+    pub fn orphans(&self) -> Vec<String> {
+        let lost = |meta: &ObjectMeta, exists: bool| {
+            (owner(meta).is_some() && !exists).then(|| meta.name.clone().unwrap_or_default())
+        };
+        let sets = self.replica_sets.values().filter_map(|r| {
+            let exists = self.deployments.values().any(|d| d.metadata.uid.as_deref() == owner(&r.metadata));
+            lost(&r.metadata, exists)
+        });
+        let pods = self.pods.values().filter_map(|p| {
+            let exists = self.replica_sets.values().any(|r| r.metadata.uid.as_deref() == owner(&p.metadata));
+            lost(&p.metadata, exists)
+        });
+        sets.chain(pods).collect()
+    }
+}
+
+fn serves(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_none() && !api::pod::is_terminal(pod) && api::pod::is_ready(pod)
+}
+
+fn set<T>(held: &mut BTreeMap<String, T>, key: String, new: Option<T>) {
+    match new {
+        Some(new) => _ = held.insert(key, new),
+        None => _ = held.remove(&key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+    use store::Entry;
+
+    fn violations(changes: &[(&str, Value)]) -> Vec<String> {
+        let mut model = Model::default();
+        for (i, (key, value)) in changes.iter().enumerate() {
+            let (key, revision): (Arc<str>, u64) = (format!("/registry/{key}").into(), i as u64 + 1);
+            let entry = (!value.is_null()).then(|| Entry {
+                key: key.clone(),
+                value: value.to_string().into(),
+                created: revision,
+                modified: revision,
+            });
+            model.apply(&Event { key, revision, entry, previous: None });
+        }
+        model.violations
+    }
+
+    fn node() -> (&'static str, Value) {
+        ("minions/n", json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1", "pods": "9"}}}))
+    }
+
+    fn pod(node: &str, cpu: &str, ready: bool) -> Value {
+        let owner = json!([{"apiVersion": "v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]);
+        let ready = if ready { "True" } else { "False" };
+        json!({"metadata": {"uid": "u", "ownerReferences": owner}, "spec": {"nodeName": node, "containers": [
+            {"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+    }
+
+    #[test]
+    fn a_pod_is_bound_once() {
+        assert!(violations(&[("pods/d/a", pod("n", "1", true)), ("pods/d/a", pod("n", "1", true))]).is_empty());
+        let found = violations(&[("pods/d/a", pod("n", "1", true)), ("pods/d/a", pod("m", "1", true))]);
+        assert!(found[0].contains("bound to n, then to"), "{found:?}");
+    }
+
+    #[test]
+    fn nodes_hold_what_they_have() {
+        assert!(violations(&[node(), ("pods/d/a", pod("n", "1", true))]).is_empty());
+        let found = violations(&[node(), ("pods/d/a", pod("n", "1", true)), ("pods/d/b", pod("n", "1m", true))]);
+        assert!(found[0].contains("node n holds more than it has: cpu: 1001m"), "{found:?}");
+    }
+
+    fn deployment() -> (&'static str, Value) {
+        let rolling = json!({"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
+        let template = json!({"spec": {"containers": []}});
+        let spec = json!({"replicas": 1, "strategy": rolling, "selector": {}, "template": template});
+        ("deployments/d/x", json!({"metadata": {"uid": "x"}, "spec": spec}))
+    }
+
+    fn replica_set(uid: &str, replicas: i32) -> Value {
+        let owner = json!([{"apiVersion": "v1", "kind": "Deployment", "name": "x", "uid": "x", "controller": true}]);
+        json!({"metadata": {"uid": uid, "ownerReferences": owner}, "spec": {"replicas": replicas, "selector": {}}})
+    }
+
+    #[test]
+    fn a_rollout_keeps_its_promises() {
+        let one = [deployment(), ("replicasets/d/r", replica_set("r", 1)), ("pods/d/a", pod("", "1", true))];
+        let with = |more: (&'static str, Value)| violations(&[&one[..], &[more]].concat());
+        assert!(with(("replicasets/d/s", replica_set("s", 1))).is_empty());
+        let found = with(("replicasets/d/s", replica_set("s", 2)));
+        assert!(found[0].contains("3 replicas, at most 2 are allowed"), "{found:?}");
+        let found = with(("pods/d/a", Value::Null));
+        assert!(found[0].contains("0 Pods serve, 1 are promised"), "{found:?}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Faults between a component and the API server: requests that are delayed, refused, or carried out without the caller
+//! learning of it, and watches that break off.
+
+use std::{
+    future::Future,
+    ops::Range,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use clock::Duration;
+use futures::StreamExt;
+use http::{Request, Response};
+use http_body_util::{BodyStream, StreamBody, combinators::UnsyncBoxBody};
+use kube::client::Body;
+use parking_lot::Mutex;
+use tower::{BoxError, Service};
+
+/// How bad it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Faults {
+    /// Of 1000 requests, how many do not reach the server.
+    pub refused: u64,
+    /// Of 1000 requests, how many are carried out but never answered.
+    pub unanswered: u64,
+    pub delay_ms: Range<u64>,
+    /// After how long a watch breaks off; empty for never.
+    pub watch_ms: Range<u64>,
+}
+
+impl Faults {
+    pub const NONE: Faults = Faults { refused: 0, unanswered: 0, delay_ms: 0..1, watch_ms: 0..0 };
+
+    /// A network nobody would want.
+    pub const STORM: Faults = Faults { refused: 30, unanswered: 15, delay_ms: 0..200, watch_ms: 500..20_000 };
+}
+
+/// The faults of now, shared by all connections; a test changes them as it goes.
+#[derive(Clone)]
+pub struct Weather(Arc<Mutex<Faults>>);
+
+impl Weather {
+    pub fn new(faults: Faults) -> Self {
+        Weather(Arc::new(Mutex::new(faults)))
+    }
+
+    pub fn set(&self, faults: Faults) {
+        *self.0.lock() = faults;
+    }
+
+    pub fn now(&self) -> Faults {
+        self.0.lock().clone()
+    }
+}
+
+fn random(range: &Range<u64>) -> u64 {
+    if range.is_empty() { range.start } else { clock::random_range(range.clone()) }
+}
+
+fn happens(per_mille: u64) -> bool {
+    per_mille > 0 && clock::random_range(0..1000) < per_mille
+}
+
+fn broken(what: &'static str) -> BoxError {
+    std::io::Error::new(std::io::ErrorKind::ConnectionReset, what).into()
+}
+
+/// A service behind bad weather.
+#[derive(Clone)]
+pub struct Faulty<S> {
+    pub service: S,
+    pub weather: Weather,
+}
+
+/// What comes back: the server's bytes, possibly cut off.
+pub type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
+
+impl<S, B> Service<Request<Body>> for Faulty<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<AnswerBody>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (mut service, faults) = (self.service.clone(), self.weather.now());
+        Box::pin(async move {
+            clock::sleep(Duration::from_millis(random(&faults.delay_ms))).await;
+            if happens(faults.refused) {
+                return Err(broken("connection refused by the simulation"));
+            }
+            let watch = request.uri().query().is_some_and(|q| q.contains("watch="));
+            let response = service.call(request).await.map_err(Into::into)?;
+            if !watch && happens(faults.unanswered) {
+                return Err(broken("connection lost by the simulation"));
+            }
+            clock::sleep(Duration::from_millis(random(&faults.delay_ms))).await;
+            let cut = (watch && !faults.watch_ms.is_empty()).then(|| Duration::from_millis(random(&faults.watch_ms)));
+            Ok(response.map(|body| cut_off(body, cut)))
+        })
+    }
+}
+
+/// The body, broken off after a while if `cut` says so.
+fn cut_off<B>(body: B, cut: Option<Duration>) -> AnswerBody
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let frames = BodyStream::new(body).map(|frame| frame.map_err(Into::into));
+    match cut {
+        None => UnsyncBoxBody::new(StreamBody::new(frames)),
+        Some(after) => {
+            let end = futures::stream::once(async { Err(broken("watch cut off by the simulation")) });
+            UnsyncBoxBody::new(StreamBody::new(frames.take_until(Box::pin(clock::sleep(after))).chain(end)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::{BodyExt, Full};
+
+    async fn answers(faults: Faults) -> usize {
+        clock::simulate(clock::Timestamp::UNIX_EPOCH, 1);
+        let service = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from_static(b"ok"))))
+        });
+        let mut faulty = Faulty { service, weather: Weather::new(faults) };
+        let mut arrived = 0;
+        for _ in 0..100 {
+            arrived += usize::from(faulty.call(Request::new(Body::empty())).await.is_ok());
+        }
+        arrived
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_lost_as_often_as_said() {
+        assert_eq!(answers(Faults::NONE).await, 100);
+        assert_eq!(answers(Faults { refused: 1000, ..Faults::NONE }).await, 0);
+        let some = answers(Faults { unanswered: 500, ..Faults::NONE }).await;
+        assert!((20..80).contains(&some), "{some}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_break_off() {
+        clock::simulate(clock::Timestamp::UNIX_EPOCH, 1);
+        let service = tower::service_fn(|_: Request<Body>| async {
+            let quiet = futures::stream::pending::<Result<http_body::Frame<Bytes>, BoxError>>();
+            Ok::<_, std::convert::Infallible>(Response::new(UnsyncBoxBody::new(StreamBody::new(quiet))))
+        });
+        let faults = Faults { watch_ms: 1000..1001, ..Faults::NONE };
+        let mut faulty = Faulty { service, weather: Weather::new(faults) };
+        let request = Request::builder().uri("/api/v1/pods?watch=true").body(Body::empty()).unwrap();
+        let body = faulty.call(request).await.unwrap().into_body();
+        assert!(body.collect().await.is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! A hollow node: everything of a kubelet that the API can see, and no containers.
+//!
+//! It registers its Node, renews its Lease, lets the Pods bound to it start and become ready after a while, and
+//! removes those that are being deleted.
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
+
+use client::{
+    Caches, Client, Key,
+    rest::{self, DeleteOptions, Resource, Verb},
+};
+use clock::{Duration, Instant};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Pod},
+};
+use serde_json::{Value, json};
+
+/// What a hollow node is like.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    pub name: String,
+    pub zone: String,
+    pub cpu: String,
+    pub memory: String,
+    pub pods: String,
+    /// How long a Pod takes to become ready, and to stop.
+    pub start_ms: Range<u64>,
+    pub stop_ms: Range<u64>,
+}
+
+impl Profile {
+    pub fn new(number: usize) -> Self {
+        Profile {
+            name: format!("node-{number:02}"),
+            zone: format!("zone-{}", number % 3),
+            cpu: "4".to_owned(),
+            memory: "8Gi".to_owned(),
+            pods: "110".to_owned(),
+            start_ms: 200..3000,
+            stop_ms: 100..2000,
+        }
+    }
+}
+
+const HEARTBEAT: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Runs the node until the future is dropped. Started again, it goes on with the Pods it has.
+pub async fn run(client: Client, profile: Profile) {
+    register(&client, &profile).await;
+    tokio::join!(heartbeats(&client, &profile), pods(&client, &profile));
+}
+
+async fn register(client: &Client, profile: &Profile) {
+    let capacity = json!({"cpu": profile.cpu, "memory": profile.memory, "pods": profile.pods});
+    let now = clock::now_seconds();
+    let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady",
+        "message": "hollow node is posting ready status", "lastHeartbeatTime": now, "lastTransitionTime": now});
+    let status = json!({"capacity": capacity, "allocatable": capacity, "conditions": [ready]});
+    let labels = json!({"kubernetes.io/hostname": profile.name, "topology.kubernetes.io/zone": profile.zone});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "status": status,
+        "metadata": {"name": profile.name, "labels": labels}});
+    let resource = Resource::of::<Node>();
+    loop {
+        let created = rest::write(client, &resource, "", "", "", &Verb::Create(node.clone())).await;
+        let there = created.is_ok() || created.is_err_and(|e| rest::reason(&e) == "AlreadyExists");
+        let patch = Verb::StrategicPatch(json!({"status": status}));
+        if there && rest::write(client, &resource, "", &profile.name, "status", &patch).await.is_ok() {
+            return;
+        }
+        clock::sleep(RETRY).await;
+    }
+}
+
+async fn heartbeats(client: &Client, profile: &Profile) {
+    let (resource, namespace) = (Resource::of::<Lease>(), "kube-node-lease");
+    loop {
+        let spec = json!({"holderIdentity": profile.name, "leaseDurationSeconds": 40,
+            "renewTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(clock::now())});
+        let renewal = Verb::MergePatch(json!({"spec": spec}));
+        let renewed = rest::write(client, &resource, namespace, &profile.name, "", &renewal).await;
+        if renewed.is_err_and(|e| rest::reason(&e) == "NotFound") {
+            let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec,
+                "metadata": {"name": profile.name, "namespace": namespace}});
+            // A failure shows in the next round.
+            let _ = rest::write(client, &resource, namespace, "", "", &Verb::Create(lease)).await;
+        }
+        clock::sleep(HEARTBEAT).await;
+    }
+}
+
+/// What a Pod needs next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Start,
+    Remove,
+}
+
+fn need(pod: &Pod) -> Option<Need> {
+    match (pod.metadata.deletion_timestamp.is_some(), api::pod::phase(pod)) {
+        (true, _) => Some(Need::Remove),
+        (false, "Pending" | "") => Some(Need::Start),
+        _ => None,
+    }
+}
+
+async fn pods(client: &Client, profile: &Profile) {
+    let caches = Caches::new(client.clone());
+    let cache = caches.selected::<Pod>(&format!("spec.nodeName={}", profile.name));
+    let mut changes = cache.subscribe();
+    cache.synced().await;
+    let mut due: BTreeMap<String, (Need, Instant)> = BTreeMap::new();
+    loop {
+        let all = cache.list();
+        let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
+        due.retain(|held, _| all.iter().any(|p| uid(p) == *held));
+        for pod in &all {
+            let Some(need) = need(pod) else {
+                due.remove(&uid(pod));
+                continue;
+            };
+            let planned = due.get(&uid(pod)).filter(|(n, _)| *n == need).map(|(_, at)| *at);
+            let at = planned.unwrap_or_else(|| Instant::now() + delay(profile, need));
+            let next = if at <= Instant::now() && !act(client, profile, pod, need).await { at + RETRY } else { at };
+            due.insert(uid(pod), (need, next));
+        }
+        // What was done and is not yet seen is done again after a while, in case it was lost.
+        let now = Instant::now();
+        due.values_mut().filter(|(_, at)| *at <= now).for_each(|(_, at)| *at = now + RETRY);
+        let next = due.values().map(|(_, at)| *at).min().unwrap_or(now + HEARTBEAT);
+        tokio::select! {
+            biased;
+            _ = changes.recv() => {}
+            () = clock::sleep_until(next) => {}
+        }
+    }
+}
+
+fn delay(profile: &Profile, need: Need) -> Duration {
+    let range = match need {
+        Need::Start => &profile.start_ms,
+        Need::Remove => &profile.stop_ms,
+    };
+    Duration::from_millis(clock::random_range(range.clone()))
+}
+
+/// Whether it worked.
+async fn act(client: &Client, profile: &Profile, pod: &Arc<Pod>, need: Need) -> bool {
+    let (resource, key) = (Resource::of::<Pod>(), Key::of(&**pod));
+    let (subresource, verb) = match need {
+        Need::Start => ("status", Verb::StrategicPatch(running(profile, pod))),
+        Need::Remove => {
+            let uid = pod.metadata.uid.clone();
+            ("", Verb::Delete(DeleteOptions { uid, grace_seconds: Some(0), ..DeleteOptions::default() }))
+        }
+    };
+    rest::write(client, &resource, &key.namespace, &key.name, subresource, &verb).await.is_ok()
+}
+
+fn running(profile: &Profile, pod: &Pod) -> Value {
+    let now = clock::now_seconds();
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
+    let containers = pod.spec.iter().flat_map(|s| &s.containers).map(|c| {
+        json!({"name": c.name, "image": c.image, "imageID": "hollow", "ready": true, "started": true, "restartCount": 0,
+            "containerID": format!("hollow://{}", clock::uuid()), "state": {"running": {"startedAt": now}}})
+    });
+    let number = profile.name.rsplit('-').next().and_then(|n| n.parse::<u8>().ok()).unwrap_or(0);
+    let ip = format!("10.{number}.{}.{}", clock::random_range(0..255), clock::random_range(1..255));
+    json!({"metadata": {"uid": pod.metadata.uid}, "status": {
+        "phase": "Running", "hostIP": "192.0.2.1", "podIP": ip, "podIPs": [{"ip": ip}], "startTime": now,
+        "conditions": ["Initialized", "Ready", "ContainersReady"].map(condition),
+        "containerStatuses": containers.collect::<Vec<_>>(),
+    }})
+}
