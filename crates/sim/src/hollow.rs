@@ -161,6 +161,7 @@ async fn act(client: &Client, profile: &Profile, pod: &Arc<Pod>, need: Need) -> 
 fn running(profile: &Profile, pod: &Pod) -> Value {
     let now = clock::now_seconds();
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
+    let conditions = ["Initialized", "Ready", "ContainersReady"].map(condition);
     let containers = pod.spec.iter().flat_map(|s| &s.containers).map(|c| {
         json!({"name": c.name, "image": c.image, "imageID": "hollow", "ready": true, "started": true, "restartCount": 0,
             "containerID": format!("hollow://{}", clock::uuid()), "state": {"running": {"startedAt": now}}})
@@ -169,7 +170,7 @@ fn running(profile: &Profile, pod: &Pod) -> Value {
     let ip = format!("10.{number}.{}.{}", clock::random_range(0..255), clock::random_range(1..255));
     json!({"metadata": {"uid": pod.metadata.uid}, "status": {
         "phase": "Running", "hostIP": "192.0.2.1", "podIP": ip, "podIPs": [{"ip": ip}], "startTime": now,
-        "conditions": ["Initialized", "Ready", "ContainersReady"].map(condition),
+        "conditions": conditions,
         "containerStatuses": containers.collect::<Vec<_>>(),
     }})
 }
