@@ -1,1 +1,4 @@
-//! kubelet
+//! The kubelet.
+
+pub mod downward;
+pub mod volumes;
