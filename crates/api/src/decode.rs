@@ -5,6 +5,7 @@
 use serde_json::{Map, Value};
 
 use crate::{
+    protobuf,
     schema::{Object, Type, Zero},
     status::StatusError,
 };
@@ -90,7 +91,7 @@ impl Format {
     }
 }
 
-/// Decodes the body of a create or update.
+/// Decodes the body of a create or update: JSON, YAML or, for built-in kinds, protobuf.
 pub fn decode(
     ty: &Type,
     gvk: Gvk<'_>,
@@ -98,16 +99,20 @@ pub fn decode(
     media_type: &str,
     validation: Validation,
 ) -> Result<Decoded, StatusError> {
-    let Some(format) = Format::of(media_type) else {
+    let mut context = Context::new(validation != Validation::Ignore);
+    let read = if let Some(format) = Format::of(media_type) {
+        match format {
+            Format::Json => visit::from_json(ty, bytes, &mut context),
+            Format::Yaml => visit::from_yaml(ty, bytes, &mut context),
+        }
+    } else if let Some(schema) = protobuf_schema(ty, media_type) {
+        let decoded = protobuf::decode(schema, bytes).map_err(|e| Problem::Type(e.to_string()));
+        decoded.and_then(|value| visit::from_value(ty, value, &mut context))
+    } else {
         return Err(StatusError::unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: application/json, \
              application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
         ));
-    };
-    let mut context = Context::new(validation != Validation::Ignore);
-    let read = match format {
-        Format::Json => visit::from_json(ty, bytes, &mut context),
-        Format::Yaml => visit::from_yaml(ty, bytes, &mut context),
     };
     let value = read.map_err(|problem| match problem {
         Problem::Syntax(why) => StatusError::bad_request(format!(
@@ -121,6 +126,12 @@ pub fn decode(
         return Err(gvk.cannot_handle(&strict_error(&context.strict)));
     }
     Ok(Decoded { value, warnings: context.strict })
+}
+
+/// The schema of the type, if the media type is protobuf and the type has that form.
+fn protobuf_schema<'t>(ty: &'t Type, media_type: &str) -> Option<&'t str> {
+    let wanted = media_type.split(';').next().unwrap_or("").trim() == protobuf::MEDIA_TYPE;
+    ty.object().map(|object| &*object.name).filter(|name| wanted && protobuf::has(name))
 }
 
 /// Why bytes could not be read.
@@ -327,6 +338,19 @@ mod tests {
             "DaemonSet in version \"v1\" cannot be handled as a Deployment: converting (v1.DaemonSet) to (v1.Deployment): \
              unknown conversion",
         );
+    }
+
+    #[test]
+    fn protobuf_bodies_decode_like_json() {
+        let value = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "status": {},
+            "spec": {"replicas": 2, "strategy": {}, "template": {"metadata": {}, "spec": {"containers": [
+                {"name": "a", "resources": {"limits": {"cpu": "1500m"}}, "ports": [{"containerPort": 80}]}]}}}});
+        let bytes = protobuf::encode("io.k8s.api.apps.v1.Deployment", &value).expect("has a message");
+        let ty = schema::of("io.k8s.api.apps.v1.Deployment").expect("known");
+        let decoded = decode(ty, DEPLOYMENT, &bytes, protobuf::MEDIA_TYPE, Validation::Strict).map(|d| d.value);
+        assert_eq!(decoded, Ok(value));
+        let garbage = decode(ty, DEPLOYMENT, b"k8s\0\xff", protobuf::MEDIA_TYPE, Validation::Strict);
+        assert_eq!(garbage.map_err(|e| e.code), Err(400));
     }
 
     /// Every field of every kind survives. The fixtures are outside the repository.

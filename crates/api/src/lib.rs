@@ -15,6 +15,7 @@ pub mod object_meta;
 pub mod openapi;
 pub mod patch;
 pub mod pod;
+pub mod protobuf;
 pub mod quantity;
 pub mod registry;
 pub mod schema;

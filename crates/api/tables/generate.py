@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
-"""Writes schema.tsv, the fields and types of the built-in API, from the reference tables.
+"""Writes the tables of this folder from the reference tables.
 
-Usage: generate.py REFERENCE_DIR > schema.tsv
+Usage: generate.py schema REFERENCE_DIR > schema.tsv
+       generate.py protobuf REFERENCE_DIR > protobuf.tsv
 
-A definition starts with a line `=NAME`, its fields follow, one a line: JSON name, type, zero, patch (tab separated).
+schema.tsv: the fields and types of the built-in API. A definition starts with a line `=NAME`, its fields follow, one a line: JSON name, type, zero, patch (tab separated).
 NAME is without the prefix `io.k8s.`; `=NAME!` is atomic for apply.
 Types: s string, i int32, l int64, n number, b bool, y bytes, q quantity, t time, m microtime, x int-or-string,
 j any JSON, r raw object, @NAME reference, {T map, {!T atomic map, [T atomic list, [=T set, [KEY,KEY:default;T keyed list.
 Zero: d dropped when zero, f always written, empty otherwise. Patch: strategies, then `:` and the merge key.
+
+protobuf.tsv: the fields of the same types as protobuf messages. A message starts with `=NAME` without `k8s.io.`; its
+fields follow in ascending number: number, JSON name, type. Types: s string, i int32, l int64, b bool, d double, y bytes,
+@NAME message, [T repeated, {T map from string, ^NAME message whose fields stand in the same JSON object. A field that is
+written only when it is set ends with `?`.
 """
 import csv
 import glob
@@ -117,8 +123,7 @@ def zero_of(row, kind):
     return "d" if omit else "f"
 
 
-def main():
-    folder = sys.argv[1]
+def schema(folder):
     defs, fields = definitions(folder), messages(folder)
     for name in sorted(defs):
         schema = defs[name]
@@ -135,4 +140,27 @@ def main():
             print(f"{field}\t{kind}\t{zero}\t{patch}".rstrip("\t"))
 
 
-main()
+
+PROTOBUF = {"string": "s", "int32": "i", "int64": "l", "bool": "b", "double": "d", "bytes": "y"}
+
+
+def protobuf(folder):
+    current = None
+    for row in read_tsv(f"{folder}/protobuf-fields.tsv"):
+        if row["message"] != current:
+            current = row["message"]
+            print("=" + current.removeprefix("k8s.io."))
+        base = row["type"]
+        mark = ""
+        if row["label"] == "map":
+            mark, base = "{", base.removeprefix("map<string,").removesuffix(">")
+        elif row["label"] == "repeated":
+            mark = "["
+        code = PROTOBUF.get(base) or "@" + base.removeprefix("k8s.io.")
+        if row["json_shape"] == "inline":
+            code = "^" + code[1:]
+        optional = "?" if row["emit"] == "if_set" else ""
+        print(f"{row['number']}\t{row['json_name']}\t{mark}{code}{optional}")
+
+
+{"schema": schema, "protobuf": protobuf}[sys.argv[1]](sys.argv[2])

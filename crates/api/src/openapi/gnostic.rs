@@ -3,9 +3,11 @@
 
 use serde_json::{Map, Value};
 
+use crate::protobuf::wire::Writer;
+
 /// Encodes a document as [`super::v2`] makes it.
 pub fn encode(document: &Value) -> Vec<u8> {
-    let mut out = Message::default();
+    let mut out = Writer::default();
     out.text(1, document.get("swagger"));
     out.message(2, |m| {
         m.text(1, document["info"].get("title"));
@@ -44,14 +46,14 @@ fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
     value.and_then(Value::as_array).into_iter().flatten()
 }
 
-fn api_key(m: &mut Message, security: &Value) {
+fn api_key(m: &mut Writer, security: &Value) {
     m.text(1, security.get("type"));
     m.text(2, security.get("name"));
     m.text(3, security.get("in"));
     m.text(4, security.get("description"));
 }
 
-fn path_item(m: &mut Message, item: &Value) {
+fn path_item(m: &mut Writer, item: &Value) {
     for (name, field) in [("get", 2), ("put", 3), ("post", 4), ("delete", 5), ("patch", 8)] {
         if let Some(operation) = item.get(name) {
             m.message(field, |m| self::operation(m, operation));
@@ -62,7 +64,7 @@ fn path_item(m: &mut Message, item: &Value) {
     }
 }
 
-fn operation(m: &mut Message, operation: &Value) {
+fn operation(m: &mut Writer, operation: &Value) {
     m.texts(1, operation.get("tags"));
     m.text(3, operation.get("description"));
     m.text(5, operation.get("operationId"));
@@ -80,7 +82,7 @@ fn operation(m: &mut Message, operation: &Value) {
     extensions(m, 13, operation);
 }
 
-fn response(m: &mut Message, response: &Value) {
+fn response(m: &mut Writer, response: &Value) {
     m.text(1, response.get("description"));
     if let Some(schema) = response.get("schema") {
         m.message(2, |m| m.message(1, |m| self::schema(m, schema)));
@@ -88,7 +90,7 @@ fn response(m: &mut Message, response: &Value) {
 }
 
 /// A `ParametersItem`: the parameter stands in three nested alternatives.
-fn parameter(m: &mut Message, parameter: &Value) {
+fn parameter(m: &mut Writer, parameter: &Value) {
     let place = parameter.get("in").and_then(Value::as_str).unwrap_or("");
     m.message(1, |m| match place {
         "body" => m.message(1, |m| {
@@ -113,7 +115,7 @@ fn parameter(m: &mut Message, parameter: &Value) {
     });
 }
 
-fn schema(m: &mut Message, schema: &Value) {
+fn schema(m: &mut Writer, schema: &Value) {
     m.text(1, schema.get("$ref"));
     m.text(2, schema.get("format"));
     m.text(4, schema.get("description"));
@@ -141,40 +143,25 @@ fn schema(m: &mut Message, schema: &Value) {
 }
 
 /// Fields that start with `x-`, each as a piece of YAML (JSON is YAML).
-fn extensions(m: &mut Message, field: u32, of: &Value) {
+fn extensions(m: &mut Writer, field: u32, of: &Value) {
     for (name, value) in entries(Some(of)).filter(|(name, _)| name.starts_with("x-")) {
-        m.named(field, name, |m| m.string(2, &value.to_string()));
+        m.named(field, name, |m| m.block(2, value.to_string().as_bytes()));
     }
 }
 
-/// A protobuf message that is being written.
-#[derive(Default)]
-struct Message {
-    bytes: Vec<u8>,
+/// What the document's parts need beyond the wire format.
+trait Parts {
+    fn text(&mut self, field: u32, value: Option<&Value>);
+    fn texts(&mut self, field: u32, values: Option<&Value>);
+    fn flag(&mut self, field: u32, value: Option<&Value>);
+    /// A name with a message as its value.
+    fn named(&mut self, field: u32, name: &str, write: impl FnOnce(&mut Writer));
 }
 
-impl Message {
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.bytes.push((value as u8) | 0x80);
-            value >>= 7;
-        }
-        self.bytes.push(value as u8);
-    }
-
-    fn block(&mut self, field: u32, bytes: &[u8]) {
-        self.varint(u64::from(field) << 3 | 2);
-        self.varint(bytes.len() as u64);
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    fn string(&mut self, field: u32, text: &str) {
-        self.block(field, text.as_bytes());
-    }
-
+impl Parts for Writer {
     fn text(&mut self, field: u32, value: Option<&Value>) {
         if let Some(text) = value.and_then(Value::as_str) {
-            self.string(field, text);
+            self.block(field, text.as_bytes());
         }
     }
 
@@ -184,21 +171,13 @@ impl Message {
 
     fn flag(&mut self, field: u32, value: Option<&Value>) {
         if value == Some(&Value::Bool(true)) {
-            self.varint(u64::from(field) << 3);
-            self.varint(1);
+            self.varint(field, 1);
         }
     }
 
-    fn message(&mut self, field: u32, write: impl FnOnce(&mut Message)) {
-        let mut inner = Message::default();
-        write(&mut inner);
-        self.block(field, &inner.bytes);
-    }
-
-    /// A name with a message as its value.
-    fn named(&mut self, field: u32, name: &str, write: impl FnOnce(&mut Message)) {
+    fn named(&mut self, field: u32, name: &str, write: impl FnOnce(&mut Writer)) {
         self.message(field, |m| {
-            m.string(1, name);
+            m.block(1, name.as_bytes());
             m.message(2, write);
         });
     }
