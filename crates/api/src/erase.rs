@@ -1,7 +1,6 @@
 //! From a typed [`Kind<T>`] to the [`Definition`] that the server works with: decodes a `Value` where a rule needs the type,
 //! and leaves it alone where it does not.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -78,14 +77,22 @@ where
             storage_prefix: self.storage_prefix.unwrap_or(T::URL_PATH_SEGMENT).to_owned(),
             field_labels: self.field_labels.iter().map(|l| l.label.to_owned()).collect(),
             unknown_label: unknown.to_owned(),
-            behaviour: Arc::new(Erased { kind: self, object: PhantomData }),
+            behaviour: Arc::new(Erased { empty_status: empty_status::<T>(), kind: self }),
         }
     }
 }
 
 struct Erased<T: 'static> {
     kind: Kind<T>,
-    object: PhantomData<fn() -> T>,
+    empty_status: Value,
+}
+
+/// What a status is before anybody wrote it: the fields that are always written, with their zero values.
+fn empty_status<T: Object>() -> Value {
+    let bare = serde_json::json!({"status": {}});
+    let whole = T::deserialize(&bare).ok().and_then(|typed| serde_json::to_value(typed).ok());
+    let status = whole.and_then(|mut object| object.get_mut("status").map(Value::take));
+    status.unwrap_or_else(|| Value::Object(Map::new()))
 }
 
 fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
@@ -100,6 +107,22 @@ impl<T: Object> Erased<T>
 where
     T::Scope: Scoped,
 {
+    /// Decodes no more than it needs: kubelets write status all the time.
+    fn validate_status(&self, new: &Value, old: &Value) -> Errors {
+        let metadata = |object: &Value| object.get("metadata").map_or_else(|| Ok(ObjectMeta::default()), decode);
+        let mut errors = match (metadata(new), metadata(old)) {
+            (Ok(new), Ok(old)) => object_meta::validate_update(&new, &old),
+            (Err(error), _) | (_, Err(error)) => vec![error],
+        };
+        if let Some(check) = self.kind.validate_status {
+            match (decode(new), decode(old)) {
+                (Ok(new), Ok(old)) => errors.extend(check(&new, &old)),
+                (Err(error), _) | (_, Err(error)) => errors.push(error),
+            }
+        }
+        errors
+    }
+
     fn generation_counts(&self, new: &Value, old: &Value) -> bool {
         match self.kind.generation {
             Generation::None => false,
@@ -171,15 +194,16 @@ where
     }
 
     fn validate_update(&self, new: &Value, old: &Value, target: Target) -> Errors {
+        // A status write carries the stored spec, which was checked when it was written.
+        if target == Target::Status {
+            return self.validate_status(new, old);
+        }
         let (new, old): (T, T) = match (decode(new), decode(old)) {
             (Ok(new), Ok(old)) => (new, old),
             (Err(error), _) | (_, Err(error)) => return vec![error],
         };
         let mut errors = object_meta::validate_update(new.metadata(), old.metadata());
-        // A status write carries the stored spec, which was checked when it was written.
-        if target != Target::Status {
-            errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
-        }
+        errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
         errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default());
         errors
     }
@@ -191,7 +215,7 @@ where
             metadata.insert("generation".to_owned(), Value::from(1));
         }
         if let Some(map) = object.as_object_mut().filter(|_| self.kind.status && !self.kind.status_on_create) {
-            map.insert("status".to_owned(), Value::Object(Map::new()));
+            map.insert("status".to_owned(), self.empty_status.clone());
         }
         if let Some(prepare) = self.kind.prepare_create {
             prepare(object);
@@ -202,7 +226,7 @@ where
         keep_server_metadata(new, old);
         match target {
             Target::Status => only_status(new, old),
-            Target::Object | Target::Other(_) if self.kind.status => {
+            Target::Object if self.kind.status => {
                 if let Some(map) = new.as_object_mut() {
                     put(map, "status", old.get("status"));
                 }

@@ -164,6 +164,12 @@ pub enum Generation {
     Counts(fn(new: &Value, old: &Value) -> bool),
 }
 
+/// What a client should know about an object that is valid; `old` on a change.
+pub type Warnings<T> = fn(new: &T, old: Option<&T>) -> Vec<String>;
+
+/// The grace period of a deletion, of the object and of what the client asked for.
+pub type GraceSeconds = fn(&Value, requested: Option<i64>) -> Option<i64>;
+
 /// The declaration of a built-in kind. Group, version, kind, plural and scope are those of the type `T`.
 pub struct Kind<T: 'static> {
     pub short: &'static [&'static str],
@@ -183,17 +189,20 @@ pub struct Kind<T: 'static> {
     pub generation: Generation,
     pub default: Option<fn(&mut T)>,
     pub validate: Option<fn(&T) -> Errors>,
-    /// What a change may not do; the new object alone is checked by `validate`.
+    /// What a change may not do; the new object alone is checked by `validate`. Not asked about writes of the status.
     pub validate_update: Option<fn(new: &T, old: &T, target: Target) -> Errors>,
+    /// Checks a write of the status subresource.
+    pub validate_status: Option<fn(new: &T, old: &T) -> Errors>,
     /// What the kind's strategy does to a new object after the general steps.
     pub prepare_create: Option<fn(&mut Value)>,
+    /// The same for a change. For a subresource of the kind's own it decides too what the request may write.
     pub prepare_update: Option<fn(new: &mut Value, old: &Value, target: Target)>,
-    pub warnings: Option<fn(new: &T, old: Option<&T>) -> Vec<String>>,
+    pub warnings: Option<Warnings<T>>,
     pub columns: &'static [Column<T>],
     pub field_labels: &'static [FieldLabel],
     /// What a client reads about a label that is not among them, with `LABEL` for the label.
     pub unknown_label: Option<&'static str>,
-    pub grace_seconds: Option<fn(&Value, Option<i64>) -> Option<i64>>,
+    pub grace_seconds: Option<GraceSeconds>,
     /// From this version to the stored one and back, where they differ.
     pub to_storage: Option<fn(&mut Value)>,
     pub from_storage: Option<fn(&mut Value)>,
@@ -216,6 +225,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         default: None,
         validate: None,
         validate_update: None,
+        validate_status: None,
         prepare_create: None,
         prepare_update: None,
         warnings: None,
@@ -254,6 +264,7 @@ pub trait Behaviour: Send + Sync {
     /// Turns an object of this version into the stored version, in place; nothing to do for most kinds.
     fn to_storage(&self, _object: &mut Value) {}
     /// Turns a stored object into this version, in place.
+    #[expect(clippy::wrong_self_convention, reason = "the counterpart of `to_storage`, on an object")]
     fn from_storage(&self, _object: &mut Value) {}
 }
 

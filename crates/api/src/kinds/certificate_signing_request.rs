@@ -43,9 +43,13 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     if let Some(spec) = old.get("spec") {
         map.insert("spec".to_owned(), spec.clone());
     }
+    let mut status = old.get("status").cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
     if target == Target::Other("approval") {
-        // The general step put the old status back: what approval may write comes from the request.
-        map.entry("status").or_insert_with(|| Value::Object(serde_json::Map::new()));
+        let conditions = map.get("status").and_then(|s| s.get("conditions")).cloned();
+        if let (Some(status), Some(conditions)) = (status.as_object_mut(), conditions) {
+            status.insert("conditions".to_owned(), conditions);
+        }
+        map.insert("status".to_owned(), status);
     }
 }
 

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Generation, Kind, Target, age, col, int, name, wide};
+use crate::kind::{Generation, Kind, age, col, int, name, wide};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
 use crate::{selector, table};
@@ -17,7 +17,7 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
-    validate_update: Some(validate_update),
+    validate_update: Some(|new, old, _| validate_update(new, old)),
     columns: &[
         name(),
         int("Desired", "Number of nodes that should run the Pod.", |d, _| count(d, |s| s.desired_number_scheduled)),
@@ -73,7 +73,7 @@ fn default(set: &mut DaemonSet) {
 fn validate(set: &DaemonSet) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = spec(set) else { return vec![FieldError::required(&path, "")] };
-    let mut errors = rollout::selector_selects(&spec.selector, &spec.template, &path);
+    let mut errors = rollout::selector_selects(&spec.selector, &spec.template, "daemonset", &path);
     errors.extend(pod::validate_template(&spec.template, &path.child("template")));
     errors.extend(rollout::always_restarts(&spec.template, &path.child("template")));
     errors.extend(rollout::not_negative(&path.child("minReadySeconds"), spec.min_ready_seconds));
@@ -96,9 +96,6 @@ fn validate(set: &DaemonSet) -> Errors {
     errors
 }
 
-fn validate_update(new: &DaemonSet, old: &DaemonSet, target: Target) -> Errors {
-    if target == Target::Status {
-        return Errors::new();
-    }
+fn validate_update(new: &DaemonSet, old: &DaemonSet) -> Errors {
     rollout::selector_is_fixed(spec(new).map(|s| &s.selector), spec(old).map(|s| &s.selector))
 }

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Generation, Kind, Scale, Target, age, col, name, wide};
+use crate::kind::{Generation, Kind, Scale, age, col, name, wide};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
 use crate::{selector, table};
@@ -18,7 +18,7 @@ pub const DEPLOYMENT: Kind<Deployment> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
-    validate_update: Some(validate_update),
+    validate_update: Some(|new, old, _| validate_update(new, old)),
     columns: &[
         name(),
         col("Ready", "Number of the pod with ready state", |d, _| {
@@ -70,7 +70,7 @@ fn validate(deployment: &Deployment) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = spec(deployment) else { return vec![FieldError::required(&path, "")] };
     let mut errors = rollout::not_negative(&path.child("replicas"), spec.replicas);
-    errors.extend(rollout::selector_selects(&spec.selector, &spec.template, &path));
+    errors.extend(rollout::selector_selects(&spec.selector, &spec.template, "deployment", &path));
     errors.extend(pod::validate_template(&spec.template, &path.child("template")));
     errors.extend(rollout::always_restarts(&spec.template, &path.child("template")));
     errors.extend(validate_strategy(spec, &path.child("strategy")));
@@ -106,9 +106,6 @@ fn validate_strategy(spec: &DeploymentSpec, path: &Path) -> Errors {
     }
 }
 
-fn validate_update(new: &Deployment, old: &Deployment, target: Target) -> Errors {
-    if target == Target::Status {
-        return Errors::new();
-    }
+fn validate_update(new: &Deployment, old: &Deployment) -> Errors {
     rollout::selector_is_fixed(spec(new).map(|s| &s.selector), spec(old).map(|s| &s.selector))
 }

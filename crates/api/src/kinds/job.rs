@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Generation, Kind, Target, age, col, label, name, wide};
+use crate::kind::{Generation, Kind, age, col, label, name, wide};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
 use crate::meta::field_text_or;
@@ -17,7 +17,7 @@ pub const JOB: Kind<Job> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
-    validate_update: Some(validate_update),
+    validate_update: Some(|new, old, _| validate_update(new, old)),
     prepare_create: Some(choose_pods),
     columns: &[
         name(),
@@ -164,7 +164,7 @@ fn validate(job: &Job) -> Errors {
     }
     match &spec.selector {
         None => errors.push(FieldError::required(&path.child("selector"), "")),
-        Some(selector) => errors.extend(rollout::selector_selects(selector, &spec.template, &path)),
+        Some(selector) => errors.extend(rollout::selector_selects(selector, &spec.template, "job", &path)),
     }
     errors.extend(validate_template(spec, &path.child("template")));
     errors
@@ -186,11 +186,8 @@ fn json(value: impl serde::Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-fn validate_update(new: &Job, old: &Job, target: Target) -> Errors {
+fn validate_update(new: &Job, old: &Job) -> Errors {
     let (Some(new), Some(old)) = (spec(new), spec(old)) else { return Errors::new() };
-    if target == Target::Status {
-        return Errors::new();
-    }
     let path = Path::new("spec");
     let mut errors = Errors::new();
     let mut fixed = |field: &str, same: bool, value: Value| {

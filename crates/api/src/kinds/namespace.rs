@@ -17,7 +17,7 @@ pub const NAMESPACE: Kind<Namespace> = Kind {
     name: NameRule::Label,
     default: Some(default),
     validate: Some(validate),
-    validate_update: Some(validate_update),
+    validate_status: Some(|new, _| validate_status(new)),
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
     columns: &[
@@ -57,12 +57,15 @@ fn prepare_create(object: &mut Value) {
     }
 }
 
-/// Only `finalize` changes the finalizers of the spec.
+/// Only `finalize` changes the finalizers of the spec, and nothing else.
 fn prepare_update(new: &mut Value, old: &Value, target: Target) {
-    if target == Target::Object
-        && let (Some(map), Some(spec)) = (new.as_object_mut(), old.get("spec"))
-    {
-        map.insert("spec".to_owned(), spec.clone());
+    let kept = match target {
+        Target::Object => "spec",
+        Target::Other(_) => "status",
+        Target::Status => return,
+    };
+    if let (Some(map), Some(part)) = (new.as_object_mut(), old.get(kept)) {
+        map.insert(kept.to_owned(), part.clone());
     }
 }
 
@@ -80,10 +83,7 @@ fn validate(namespace: &Namespace) -> Errors {
     errors
 }
 
-fn validate_update(new: &Namespace, _: &Namespace, target: Target) -> Errors {
-    if target != Target::Status {
-        return Errors::new();
-    }
+fn validate_status(new: &Namespace) -> Errors {
     let phase = new.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
     let wanted = if new.metadata.deletion_timestamp.is_some() { "Terminating" } else { "Active" };
     if phase == wanted {

@@ -127,6 +127,9 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
             drop_passed_gates(map);
         }
     }
+    if let (Target::Other(_), Some(status)) = (target, old.get("status")) {
+        map.insert("status".to_owned(), status.clone());
+    }
 }
 
 /// When the last scheduling gate goes, the condition that told of it goes too.

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Generation, Kind, Scale, Target, age, int, name, wide};
+use crate::kind::{Generation, Kind, Scale, age, int, name, wide};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
 use crate::{selector, table};
@@ -18,7 +18,7 @@ pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
-    validate_update: Some(validate_update),
+    validate_update: Some(|new, old, _| validate_update(new, old)),
     columns: &[
         name(),
         int("Desired", "Number of Pods wanted.", |r, _| Value::from(spec(r).and_then(|s| s.replicas).unwrap_or(0))),
@@ -59,15 +59,12 @@ fn validate(set: &ReplicaSet) -> Errors {
         errors.push(FieldError::required(&path.child("template"), ""));
         return errors;
     };
-    errors.extend(rollout::selector_selects(&spec.selector, template, &path));
+    errors.extend(rollout::selector_selects(&spec.selector, template, "deployment", &path));
     errors.extend(pod::validate_template(template, &path.child("template")));
     errors.extend(rollout::always_restarts(template, &path.child("template")));
     errors
 }
 
-fn validate_update(new: &ReplicaSet, old: &ReplicaSet, target: Target) -> Errors {
-    if target == Target::Status {
-        return Errors::new();
-    }
+fn validate_update(new: &ReplicaSet, old: &ReplicaSet) -> Errors {
     rollout::selector_is_fixed(spec(new).map(|s| &s.selector), spec(old).map(|s| &s.selector))
 }

@@ -52,14 +52,19 @@ pub(crate) fn validate_selector(selector: &LabelSelector, path: &Path) -> Errors
 }
 
 /// The selector is not empty and selects the Pods that the template makes.
-pub(crate) fn selector_selects(selector: &LabelSelector, template: &PodTemplateSpec, path: &Path) -> Errors {
+pub(crate) fn selector_selects(
+    selector: &LabelSelector,
+    template: &PodTemplateSpec,
+    kind: &str,
+    path: &Path,
+) -> Errors {
     let place = path.child("selector");
     let mut errors = validate_selector(selector, &place);
     let empty = |s: &LabelSelector| {
         s.match_labels.as_ref().is_none_or(|m| m.is_empty()) && s.match_expressions.as_ref().is_none_or(Vec::is_empty)
     };
     if empty(selector) {
-        errors.push(FieldError::invalid(&place, selector, "empty selector is invalid for deployment"));
+        errors.push(FieldError::invalid(&place, selector, &format!("empty selector is invalid for {kind}")));
         return errors;
     }
     let labels = template.metadata.as_ref().and_then(|m| m.labels.as_ref());

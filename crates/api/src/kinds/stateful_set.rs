@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Generation, Kind, Scale, Target, age, col, name, wide};
+use crate::kind::{Generation, Kind, Scale, age, col, name, wide};
 use crate::kinds::persistent_volume::default_claim;
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
@@ -20,7 +20,7 @@ pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
-    validate_update: Some(validate_update),
+    validate_update: Some(|new, old, _| validate_update(new, old)),
     columns: &[
         name(),
         col("Ready", "Number of the pod with ready state", |s, _| {
@@ -93,17 +93,14 @@ fn validate(set: &StatefulSet) -> Errors {
     }
     errors.extend(rollout::not_negative(&path.child("replicas"), spec.replicas));
     errors.extend(rollout::not_negative(&path.child("minReadySeconds"), spec.min_ready_seconds));
-    errors.extend(rollout::selector_selects(&spec.selector, &spec.template, &path));
+    errors.extend(rollout::selector_selects(&spec.selector, &spec.template, "statefulset", &path));
     errors.extend(pod::validate_template(&spec.template, &path.child("template")));
     errors.extend(rollout::always_restarts(&spec.template, &path.child("template")));
     errors
 }
 
-fn validate_update(new: &StatefulSet, old: &StatefulSet, target: Target) -> Errors {
+fn validate_update(new: &StatefulSet, old: &StatefulSet) -> Errors {
     let (Some(new), Some(old)) = (spec(new), spec(old)) else { return Errors::new() };
-    if target == Target::Status {
-        return Errors::new();
-    }
     // The old one with everything that may change taken from the new one.
     let allowed = StatefulSetSpec {
         replicas: new.replicas,

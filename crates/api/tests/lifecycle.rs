@@ -1,0 +1,155 @@
+//! Objects through the steps of a write: defaults, what the server sets, validation, generation.
+
+use api::kind::{Definition, Target};
+use api::registry::builtin;
+use serde_json::{Value, json};
+
+fn definition(group: &str, kind: &str) -> &'static Definition {
+    builtin().by_kind(group, "v1", kind).unwrap()
+}
+
+/// A new object as the server would store it.
+#[track_caller]
+fn create(d: &Definition, mut object: Value) -> Value {
+    object["apiVersion"] = json!(d.api_version());
+    object["kind"] = json!(d.kind);
+    if d.namespaced() {
+        object["metadata"]["namespace"] = json!("default");
+    }
+    d.behaviour.default(&mut object);
+    d.behaviour.prepare_create(&mut object);
+    assert_eq!(d.behaviour.validate(&object), []);
+    object
+}
+
+fn update(d: &Definition, old: &Value, target: Target, change: impl FnOnce(&mut Value)) -> Result<Value, String> {
+    let mut new = old.clone();
+    change(&mut new);
+    d.behaviour.default(&mut new);
+    d.behaviour.prepare_update(&mut new, old, target);
+    let errors = d.behaviour.validate_update(&new, old, target);
+    if errors.is_empty() { Ok(new) } else { Err(errors[0].to_string()) }
+}
+
+fn deployment() -> Value {
+    json!({"metadata": {"name": "hello"}, "status": {"replicas": 9}, "spec": {"replicas": 3,
+        "selector": {"matchLabels": {"app": "hello"}},
+        "template": {"metadata": {"labels": {"app": "hello"}}, "spec": {"containers": [{"name": "c", "image": "hello:1"}]}}}})
+}
+
+#[test]
+fn a_deployment_is_made_whole_and_counts_its_generations() {
+    let d = definition("apps", "Deployment");
+    let object = create(d, deployment());
+    assert_eq!(object["metadata"]["generation"], 1);
+    assert_eq!(object["status"], json!({}));
+    assert_eq!(
+        object["spec"]["strategy"],
+        json!({"type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}})
+    );
+    assert_eq!(object["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"], "IfNotPresent");
+    assert!(object["spec"]["template"]["spec"].get("enableServiceLinks").is_none(), "only Pods have it");
+
+    let scaled = update(d, &object, Target::Object, |o| o["spec"]["replicas"] = json!(5)).unwrap();
+    assert_eq!(scaled["metadata"]["generation"], 2);
+    let labelled = update(d, &object, Target::Object, |o| o["metadata"]["labels"] = json!({"a": "b"})).unwrap();
+    assert_eq!(labelled["metadata"]["generation"], 1);
+    let forged = update(d, &object, Target::Object, |o| o["status"] = json!({"replicas": 7})).unwrap();
+    assert_eq!(forged["status"], json!({}));
+    let status = update(d, &object, Target::Status, |o| {
+        o["status"] = json!({"replicas": 7});
+        o["spec"]["replicas"] = json!(1);
+    })
+    .unwrap();
+    assert_eq!((&status["status"]["replicas"], &status["spec"]["replicas"]), (&json!(7), &json!(3)));
+    let other = update(d, &object, Target::Object, |o| {
+        o["spec"]["selector"]["matchLabels"]["app"] = json!("x");
+        o["spec"]["template"]["metadata"]["labels"]["app"] = json!("x");
+    });
+    assert!(other.unwrap_err().ends_with("field is immutable"));
+}
+
+#[test]
+fn wrong_deployments_are_refused_in_upstreams_words() {
+    let d = definition("apps", "Deployment");
+    for (change, expected) in [
+        (("/spec/replicas", json!(-1)), "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
+        (
+            ("/spec/selector", json!({"matchLabels": {"app": "x"}})),
+            "spec.template.metadata.labels: Invalid value: {\"app\":\"hello\"}: `selector` does not match template `labels`",
+        ),
+        (("/spec/template/spec/containers", json!([])), "spec.template.spec.containers: Required value"),
+        (("/metadata/name", json!("Hello")), "metadata.name: Invalid value: \"Hello\": a lowercase RFC 1123 subdomain"),
+    ] {
+        let mut object = deployment();
+        object["metadata"]["namespace"] = json!("default");
+        *object.pointer_mut(change.0).unwrap() = change.1;
+        d.behaviour.default(&mut object);
+        let errors = d.behaviour.validate(&object);
+        assert!(errors.iter().any(|e| e.to_string().starts_with(expected)), "{errors:?}");
+    }
+}
+
+#[test]
+fn counts_that_are_always_written_start_at_zero() {
+    let set = create(definition("apps", "ReplicaSet"), deployment());
+    assert_eq!(set["status"], json!({"replicas": 0}));
+}
+
+#[test]
+fn a_service_keeps_its_addresses_and_node_ports() {
+    let d = definition("", "Service");
+    let object = json!({"metadata": {"name": "hello"}, "spec": {"type": "NodePort", "clusterIP": "10.0.0.1",
+        "ports": [{"port": 80, "nodePort": 30080}]}});
+    let object = create(d, object);
+    assert_eq!(object["spec"]["ports"][0]["targetPort"], 80);
+    let again = update(d, &object, Target::Object, |o| {
+        o["spec"].as_object_mut().unwrap().remove("clusterIP");
+        o["spec"]["ports"] = json!([{"port": 80}]);
+    })
+    .unwrap();
+    assert_eq!(
+        (&again["spec"]["clusterIP"], &again["spec"]["ports"][0]["nodePort"]),
+        (&json!("10.0.0.1"), &json!(30080))
+    );
+    let moved = update(d, &object, Target::Object, |o| o["spec"]["clusterIP"] = json!("10.0.0.2"));
+    assert!(moved.unwrap_err().contains("may not change once set"));
+}
+
+#[test]
+fn small_kinds_behave() {
+    let secret = create(definition("", "Secret"), json!({"metadata": {"name": "s"}, "stringData": {"a": "b"}}));
+    assert_eq!((&secret["data"]["a"], &secret["type"]), (&json!("Yg=="), &json!("Opaque")));
+    assert!(secret.get("stringData").is_none());
+
+    let d = definition("", "Namespace");
+    let namespace = create(d, json!({"metadata": {"name": "n"}}));
+    assert_eq!(namespace["spec"]["finalizers"], json!(["kubernetes"]));
+    assert_eq!(namespace["metadata"]["labels"]["kubernetes.io/metadata.name"], "n");
+    let freed = update(d, &namespace, Target::Other("finalize"), |o| o["spec"] = json!({})).unwrap();
+    assert!(freed["spec"].get("finalizers").is_none());
+    let kept = update(d, &namespace, Target::Object, |o| o["spec"] = json!({})).unwrap();
+    assert_eq!(kept["spec"]["finalizers"], json!(["kubernetes"]));
+
+    let map =
+        create(definition("", "ConfigMap"), json!({"metadata": {"name": "m"}, "immutable": true, "data": {"a": "b"}}));
+    let changed = update(definition("", "ConfigMap"), &map, Target::Object, |o| o["data"]["a"] = json!("c"));
+    assert_eq!(changed.unwrap_err(), "data: Forbidden: field is immutable when `immutable` is set");
+}
+
+#[test]
+fn an_approval_writes_conditions_and_nothing_else() {
+    let d = definition("certificates.k8s.io", "CertificateSigningRequest");
+    let object = create(
+        d,
+        json!({"metadata": {"name": "r"}, "spec": {"request": "YQ==", "signerName": "a.b/c", "usages": ["client auth"]}}),
+    );
+    let approved = update(d, &object, Target::Other("approval"), |o| {
+        o["spec"]["signerName"] = json!("x.y/z");
+        o["status"] = json!({"conditions": [{"type": "Approved", "status": "True"}], "certificate": "YQ=="});
+    })
+    .unwrap();
+    assert_eq!(approved["spec"]["signerName"], "a.b/c");
+    assert_eq!(approved["status"], json!({"conditions": [{"type": "Approved", "status": "True"}]}));
+}
