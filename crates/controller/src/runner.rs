@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use client::{Caches, Client, EventRecorder, Key, Kind, events};
+use client::{Caches, Change, Client, EventRecorder, Key, Kind, events};
 use clock::Timestamp;
 use parking_lot::Mutex;
 
@@ -26,6 +26,10 @@ pub trait Controller: Send + Sync + Sized + 'static {
     /// What `plan` knows besides the object.
     type World: Send;
 
+    /// Whether a change of the object itself can change the plan. Cheap: it is asked for every change.
+    fn concerns(_change: &Change<Self::Object>) -> bool {
+        true
+    }
     /// Declares what else is read and what changes lead to which keys. The objects themselves are always watched.
     fn watches(&self, watches: &mut Watches<Self::Object>);
     /// Reads the caches.
@@ -58,7 +62,12 @@ impl Look<'_> {
 
     /// The objects that `owner` controls, in key order.
     pub fn owned<O: Kind, C: Kind>(&self, owner: &O) -> Vec<Arc<C>> {
-        self.caches.of::<C>().by_index(BY_CONTROLLER, owner.meta().uid.as_deref().unwrap_or(""))
+        self.owned_by(owner.meta().uid.as_deref().unwrap_or(""))
+    }
+
+    /// The objects whose controller has this UID, in key order.
+    pub fn owned_by<C: Kind>(&self, uid: &str) -> Vec<Arc<C>> {
+        self.caches.of::<C>().by_index(BY_CONTROLLER, uid)
     }
 }
 
@@ -82,7 +91,7 @@ struct Runner<C: Controller> {
 /// Runs a controller for ever; dropping the future stops it.
 pub async fn run<C: Controller>(controller: C, setup: Setup) {
     let queue = Arc::new(Queue::default());
-    let mut watches = Watches::new(setup.caches.clone(), queue.clone());
+    let mut watches = Watches::new(setup.caches.clone(), queue.clone(), C::concerns);
     controller.watches(&mut watches);
     watches.synced().await;
     let primary = setup.caches.of::<C::Object>();
@@ -118,7 +127,7 @@ impl<C: Controller> Reconcile for Runner<C> {
             match &object {
                 Some(object) => {
                     let world = self.controller.observe(object, &look);
-                    self.controller.plan(object, &world, clock::now())
+                    self.controller.plan(object, &world, clock::now_seconds())
                 }
                 None => self.controller.plan_gone(key, &look),
             }

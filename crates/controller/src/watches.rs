@@ -51,7 +51,7 @@ pub struct Watches<O> {
 }
 
 impl<O: Kind> Watches<O> {
-    pub(crate) fn new(caches: Caches, queue: Arc<Queue>) -> Self {
+    pub(crate) fn new(caches: Caches, queue: Arc<Queue>, concerns: fn(&Change<O>) -> bool) -> Self {
         let primary = caches.of::<O>();
         let mut watches = Watches {
             caches,
@@ -61,7 +61,7 @@ impl<O: Kind> Watches<O> {
             tasks: JoinSet::new(),
             synced: HashMap::new(),
         };
-        watches.changed::<O>(|change, _| vec![change.key.clone()]);
+        watches.changed::<O>(move |change, _| concerns(change).then(|| change.key.clone()).into_iter().collect());
         watches
     }
 
@@ -73,9 +73,19 @@ impl<O: Kind> Watches<O> {
         self
     }
 
+    /// Objects of `C` can be looked up by their controller.
+    pub fn indexed<C: Kind>(&mut self) -> &mut Self {
+        self.caches.of::<C>().add_index(BY_CONTROLLER, controller_index::<C>);
+        self.reads::<C>()
+    }
+
+    pub fn caches(&self) -> &Caches {
+        &self.caches
+    }
+
     /// A change of a `C` that an `O` controls leads to that `O`. Indexes `C` by controller.
     pub fn owned<C: Kind>(&mut self) -> &mut Self {
-        self.caches.of::<C>().add_index(BY_CONTROLLER, controller_index::<C>);
+        self.indexed::<C>();
         self.mapped::<C>(|object, _| {
             let namespace = object.meta().namespace.as_deref().unwrap_or("");
             let group = O::group(&());

@@ -1,1 +1,23 @@
-//! controllers
+//! The controllers, one file each. [`run`] starts them.
+
+pub mod deployment;
+mod discovery;
+mod endpoint;
+pub mod endpoints;
+pub mod endpointslice;
+pub mod garbage;
+pub mod namespace;
+mod node_conditions;
+pub mod node_ipam;
+pub mod node_lifecycle;
+mod on_node;
+pub mod pod_garbage;
+mod pod_rank;
+mod pod_template;
+pub mod replicaset;
+pub mod root_ca;
+mod run;
+pub mod serviceaccount;
+pub mod taint_eviction;
+
+pub use run::{Options, names, run};

@@ -1,0 +1,154 @@
+use super::*;
+use serde_json::Value;
+
+fn deployment(strategy: Value, replicas: i32, image: &str) -> Deployment {
+    serde_json::from_value(json!({
+        "metadata": {"name": "web", "namespace": "d", "uid": "dep", "generation": 1},
+        "spec": {"replicas": replicas, "strategy": strategy, "selector": {"matchLabels": {"app": "web"}},
+            "progressDeadlineSeconds": 600, "revisionHistoryLimit": 1, "template": template(image)},
+    }))
+    .unwrap()
+}
+
+fn template(image: &str) -> Value {
+    json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": image}]}})
+}
+
+fn rolling(surge: i32, unavailable: i32) -> Value {
+    json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}})
+}
+
+/// `image size available`: a ReplicaSet named after its image, made in the order given.
+fn set(index: usize, text: &str, wanted: i32, surge: i32) -> Arc<ReplicaSet> {
+    let words: Vec<&str> = text.split(' ').collect();
+    let [size, available] = [1, 2].map(|i| words[i].parse::<i32>().unwrap());
+    let mut template = template(words[0]);
+    template["metadata"]["labels"]["pod-template-hash"] = "h".into();
+    let owner =
+        json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "dep", "controller": true}]);
+    let annotations = json!({revision::REVISION: (index + 1).to_string(), revision::DESIRED: wanted.to_string(),
+        revision::MAX: (wanted + surge).to_string()});
+    Arc::new(
+        serde_json::from_value(json!({
+            "metadata": {"name": words[0], "namespace": "d", "uid": words[0], "ownerReferences": owner,
+                "labels": {"app": "web"}, "annotations": annotations, "generation": 1,
+                "creationTimestamp": format!("2026-01-01T00:00:0{index}Z")},
+            "spec": {"replicas": size, "selector": {}, "template": template},
+            "status": {"replicas": size, "availableReplicas": available, "readyReplicas": available, "observedGeneration": 1},
+        }))
+        .unwrap(),
+    )
+}
+
+fn plan_of(deployment: &Deployment, world: &World) -> Plan {
+    Deployments.plan(deployment, world, "2026-01-01T01:00:00Z".parse().unwrap())
+}
+
+fn world(sets: Vec<Arc<ReplicaSet>>) -> World {
+    World { sets, with_pods: Vec::new(), namesake: None, create_failed: None }
+}
+
+/// Sizes that the plan gives: `name=size`, and `-name` for what it deletes.
+fn sizes_of(plan: &Plan) -> String {
+    let words = plan.writes().filter(|w| w.subresource.is_empty()).map(|w| match w.verb_name() {
+        "delete" => format!("-{}", w.name),
+        "create" => format!("new={}", w.body()["spec"]["replicas"]),
+        _ => format!("{}={}", w.name, w.body()["spec"]["replicas"]),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn check(strategy: (i32, i32), replicas: i32, sets: &[&str], expected: &str) {
+    let deployment = deployment(rolling(strategy.0, strategy.1), replicas, "v2");
+    let sets = sets.iter().enumerate().map(|(i, text)| set(i, text, replicas, strategy.0)).collect();
+    assert_eq!(sizes_of(&plan_of(&deployment, &world(sets))), expected, "{replicas}");
+}
+
+#[test]
+fn a_rolling_update_takes_one_step_at_a_time() {
+    check((1, 0), 3, &[], "new=3");
+    check((1, 0), 3, &["v1 3 3"], "new=1");
+    check((1, 0), 3, &["v1 3 3", "v2 1 0"], "");
+    check((1, 0), 3, &["v1 3 3", "v2 1 1"], "v1=2");
+    check((1, 0), 3, &["v1 2 2", "v2 1 1"], "v2=2");
+    check((1, 0), 3, &["v1 1 1", "v2 3 3"], "v1=0");
+    check((0, 1), 3, &["v1 3 3", "v2 0 0"], "v1=2");
+    // Pods that serve nobody go first, and never more than may be missing.
+    check((0, 1), 4, &["v0 2 0", "v1 2 2", "v2 0 0"], "v0=1");
+    check((1, 1), 4, &["v1 5 2", "v2 0 0"], "v1=3");
+}
+
+#[test]
+fn a_scaled_deployment_keeps_its_proportions() {
+    let deployment = deployment(rolling(2, 0), 20, "v2");
+    let sets = vec![set(0, "v1 8 8", 10, 2), set(1, "v2 4 4", 10, 2)];
+    assert_eq!(sizes_of(&plan_of(&deployment, &world(sets))), "v1=15 v2=7");
+}
+
+#[test]
+fn recreate_waits_for_the_last_old_pod() {
+    let deployment = deployment(json!({"type": "Recreate"}), 2, "v2");
+    let mut world = world(vec![set(0, "v1 2 2", 2, 0)]);
+    assert_eq!(sizes_of(&plan_of(&deployment, &world)), "v1=0");
+    world.sets = vec![set(0, "v1 0 0", 2, 0)];
+    world.with_pods = vec!["v1".into()];
+    assert_eq!(sizes_of(&plan_of(&deployment, &world)), "");
+    world.with_pods.clear();
+    assert_eq!(sizes_of(&plan_of(&deployment, &world)), "new=2");
+}
+
+#[test]
+fn a_rollback_gets_the_next_revision() {
+    let deployment = deployment(rolling(1, 0), 1, "v1");
+    let plan = plan_of(&deployment, &world(vec![set(0, "v1 0 0", 1, 1), set(1, "v2 1 1", 1, 1)]));
+    let update = plan.writes().next().unwrap();
+    let annotations = &update.body()["metadata"]["annotations"];
+    assert_eq!((update.name.as_str(), &annotations[revision::REVISION]), ("v1", &json!("3")));
+    assert_eq!(annotations["deployment.kubernetes.io/revision-history"], "1");
+    let status = plan.status.as_ref().unwrap().body();
+    assert_eq!(status["metadata"]["annotations"][revision::REVISION], "3");
+}
+
+#[test]
+fn a_complete_rollout_says_so_and_forgets_old_revisions() {
+    let mut deployment = deployment(rolling(1, 0), 1, "v3");
+    let sets = vec![set(0, "v1 0 0", 1, 1), set(1, "v2 0 0", 1, 1), set(2, "v3 1 1", 1, 1)];
+    let mut world = world(sets);
+    let mut current = (*world.sets[2]).clone();
+    current.status.as_mut().unwrap().terminating_replicas = Some(0);
+    world.sets[2] = Arc::new(current);
+    let plan = plan_of(&deployment, &world);
+    let status = &plan.status.as_ref().unwrap().body()["status"];
+    let reasons: Vec<_> = status["conditions"].as_array().unwrap().iter().map(|c| c["reason"].clone()).collect();
+    assert_eq!(reasons, ["MinimumReplicasAvailable", "NewReplicaSetAvailable"]);
+    // Cleaning up waits until the status says that all is done.
+    deployment.status = serde_json::from_value(status.clone()).unwrap();
+    assert_eq!(sizes_of(&plan_of(&deployment, &world)), "-v1");
+}
+
+#[test]
+fn a_rollout_that_stands_still_times_out() {
+    let mut deployment = deployment(rolling(1, 0), 1, "v2");
+    let world = world(vec![set(0, "v1 1 1", 1, 1), set(1, "v2 1 0", 1, 1)]);
+    let first = plan_of(&deployment, &world);
+    deployment.metadata.annotations = Some([(revision::REVISION.to_owned(), "2".to_owned())].into());
+    deployment.status = serde_json::from_value(first.status.unwrap().body()["status"].clone()).unwrap();
+    assert_eq!(first.requeue_after, Some(std::time::Duration::from_secs(601)));
+    let reason = |plan: &Plan| {
+        let status = &plan.status.as_ref()?.body()["status"]["conditions"];
+        let progressing = status.as_array()?.iter().find(|c| c["type"] == "Progressing")?;
+        Some(progressing["reason"].as_str()?.to_owned())
+    };
+    let later = |text: &str| Deployments.plan(&deployment, &world, text.parse().unwrap());
+    assert!(later("2026-01-01T01:10:00Z").status.is_none());
+    assert_eq!(reason(&later("2026-01-01T01:10:01Z")).as_deref(), Some("ProgressDeadlineExceeded"));
+}
+
+#[test]
+fn a_taken_name_raises_the_collision_count() {
+    let deployment = deployment(rolling(1, 0), 1, "v2");
+    let mut world = world(Vec::new());
+    world.namesake = Some(set(0, "v9 1 1", 1, 0));
+    let plan = plan_of(&deployment, &world);
+    assert_eq!((sizes_of(&plan).as_str(), &plan.status.unwrap().body()["status"]["collisionCount"]), ("", &json!(1)));
+}

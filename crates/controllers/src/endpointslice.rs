@@ -1,0 +1,363 @@
+//! EndpointSlice: the addresses behind each Service, in slices of at most 100.
+//! Reads: Service, Pod, Node, EndpointSlice. Writes: EndpointSlice (create, update, delete).
+//! Upstream counterpart: pkg/controller/endpointslice, staging/src/k8s.io/endpointslice.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api::pod;
+use client::{
+    Key,
+    slices::{BY_SERVICE, SERVICE_NAME_LABEL, index_by_service, service_of},
+};
+use clock::Timestamp;
+use controller::{Controller, Look, Plan, Watches, Write, owner_reference};
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, ObjectReference, Pod, Service},
+        discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use crate::endpoint::{self, HEADLESS_LABEL, TRIGGER_TIME};
+
+pub struct EndpointSlices;
+
+const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io");
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// How many endpoints one slice holds.
+const MAX: usize = 100;
+
+pub struct World {
+    pods: Vec<Arc<Pod>>,
+    /// The zone of each node that has one.
+    zones: BTreeMap<String, String>,
+    /// The slices that this controller manages for the Service.
+    slices: Vec<Arc<EndpointSlice>>,
+}
+
+/// What endpoints must share to share a slice: the address family and the ports.
+type Group = (&'static str, Vec<EndpointPort>);
+
+impl Controller for EndpointSlices {
+    const NAME: &'static str = "endpointslice-controller";
+    type Object = Service;
+    type World = World;
+
+    fn watches(&self, watches: &mut Watches<Service>) {
+        index_by_service(&watches.caches().of());
+        watches
+            .reads::<Node>()
+            .changed::<Pod>(endpoint::services_of_change)
+            .mapped::<EndpointSlice>(|slice, _| service_of(slice).filter(|_| is_ours(slice)).into_iter().collect());
+    }
+
+    fn observe(&self, service: &Service, look: &Look) -> World {
+        let pods = endpoint::pods_of(service, look.caches);
+        let nodes = look.caches.of::<Node>();
+        let mut zones = BTreeMap::new();
+        for name in pods.iter().filter_map(|p| p.spec.as_ref()?.node_name.as_ref()) {
+            let node = nodes.get(&Key::new("", name));
+            if let Some(zone) = node.and_then(|n| n.metadata.labels.as_ref()?.get(ZONE).cloned()) {
+                zones.insert(name.clone(), zone);
+            }
+        }
+        let mut slices = look.caches.of::<EndpointSlice>().by_index(BY_SERVICE, &Key::of(service).to_string());
+        slices.retain(|s| is_ours(s) && s.metadata.deletion_timestamp.is_none());
+        World { pods, zones, slices }
+    }
+
+    fn plan(&self, service: &Service, world: &World, _now: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        if !endpoint::has_selector(service) || service.metadata.deletion_timestamp.is_some() {
+            // A Service that lost its selector keeps its slices for whoever manages them now.
+            return plan;
+        }
+        let mut groups = wanted(service, world);
+        let labels = labels(service);
+        let mut gone = Vec::new();
+        let mut open: BTreeMap<usize, Vec<Arc<EndpointSlice>>> = BTreeMap::new();
+        for slice in &world.slices {
+            let group = groups.iter().position(|(g, _)| fits(slice, g));
+            match group {
+                Some(group) => open.entry(group).or_default().push(slice.clone()),
+                None => gone.push(slice.clone()),
+            }
+        }
+        let trigger = endpoint::trigger_time(service, &world.pods);
+        for (index, (group, endpoints)) in groups.iter_mut().enumerate() {
+            let held = open.remove(&index).unwrap_or_default();
+            pack(service, group, std::mem::take(endpoints), held, &labels, trigger.as_deref(), &mut plan);
+        }
+        for slice in gone {
+            plan.step(Write::delete(&*slice));
+        }
+        plan
+    }
+}
+
+fn is_ours(slice: &EndpointSlice) -> bool {
+    slice.metadata.labels.as_ref().and_then(|l| l.get(MANAGED_BY.0)).is_some_and(|by| by == MANAGED_BY.1)
+}
+
+fn fits(slice: &EndpointSlice, group: &Group) -> bool {
+    slice.address_type == group.0 && slice.ports.as_deref().unwrap_or_default() == group.1
+}
+
+/// The Service's labels, with the ones that say whose slice it is.
+fn labels(service: &Service) -> BTreeMap<String, String> {
+    let mut labels = service.metadata.labels.clone().unwrap_or_default();
+    labels.remove(HEADLESS_LABEL);
+    if endpoint::is_headless(service) {
+        labels.insert(HEADLESS_LABEL.to_owned(), String::new());
+    }
+    labels.insert(SERVICE_NAME_LABEL.to_owned(), service.metadata.name.clone().unwrap_or_default());
+    labels.insert(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned());
+    labels
+}
+
+/// The endpoints that should be, by group. Each family that the Service serves has at least one group, so that a
+/// Service without Pods has an (empty) slice too.
+fn wanted(service: &Service, world: &World) -> Vec<(Group, Vec<Endpoint>)> {
+    let mut groups: Vec<(Group, Vec<Endpoint>)> = Vec::new();
+    for family in families(service) {
+        let before = groups.len();
+        for pod in &world.pods {
+            let v6 = family == "IPv6";
+            let Some(address) = endpoint::addresses(pod).into_iter().find(|a| a.contains(':') == v6) else { continue };
+            let group = (family, ports(service, pod));
+            let endpoint = one(service, pod, address, world);
+            match groups.iter_mut().find(|(g, _)| *g == group) {
+                Some((_, endpoints)) => endpoints.push(endpoint),
+                None => groups.push((group, vec![endpoint])),
+            }
+        }
+        if groups.len() == before {
+            groups.push(((family, Vec::new()), Vec::new()));
+        }
+    }
+    groups
+}
+
+fn families(service: &Service) -> Vec<&'static str> {
+    let families = service.spec.as_ref().and_then(|s| s.ip_families.as_deref()).unwrap_or_default();
+    if families.is_empty() {
+        return vec!["IPv4"];
+    }
+    families.iter().map(|f| if f == "IPv6" { "IPv6" } else { "IPv4" }).collect()
+}
+
+fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
+    let ports = service.spec.as_ref().and_then(|s| s.ports.as_deref()).unwrap_or_default();
+    let mut list: Vec<EndpointPort> = ports
+        .iter()
+        .filter_map(|port| {
+            Some(EndpointPort {
+                name: Some(port.name.clone().unwrap_or_default()),
+                port: Some(endpoint::target_port(pod, port)?),
+                protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
+                app_protocol: port.app_protocol.clone(),
+            })
+        })
+        .collect();
+    list.sort_by(|a, b| a.name.cmp(&b.name));
+    list
+}
+
+fn one(service: &Service, pod: &Pod, address: &str, world: &World) -> Endpoint {
+    let serving = pod::is_ready(pod);
+    let terminating = pod.metadata.deletion_timestamp.is_some();
+    let node = pod.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|n| !n.is_empty());
+    Endpoint {
+        addresses: vec![address.to_owned()],
+        conditions: Some(EndpointConditions {
+            ready: Some(endpoint::publishes_not_ready(service) || (serving && !terminating)),
+            serving: Some(serving),
+            terminating: Some(terminating),
+        }),
+        zone: node.as_ref().and_then(|n| world.zones.get(n).cloned()),
+        node_name: node,
+        hostname: endpoint::hostname(service, pod),
+        target_ref: Some(ObjectReference {
+            kind: Some("Pod".to_owned()),
+            namespace: pod.metadata.namespace.clone(),
+            name: pod.metadata.name.clone(),
+            uid: pod.metadata.uid.clone(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// Which Pod an endpoint stands for, in which family: what stays the same while the rest of it changes.
+fn identity(endpoint: &Endpoint) -> (Option<&str>, &str) {
+    let uid = endpoint.target_ref.as_ref().and_then(|r| r.uid.as_deref());
+    (uid, endpoint.addresses.first().map_or("", String::as_str))
+}
+
+/// Puts the endpoints into slices with as few writes as it takes: each stays in the slice where it is; new ones fill
+/// slices that are written anyway, then free room elsewhere, then new slices.
+fn pack(
+    service: &Service,
+    group: &Group,
+    endpoints: Vec<Endpoint>,
+    held: Vec<Arc<EndpointSlice>>,
+    labels: &BTreeMap<String, String>,
+    trigger: Option<&str>,
+    plan: &mut Plan,
+) {
+    let mut wanted: BTreeMap<(Option<String>, String), Endpoint> = endpoints
+        .into_iter()
+        .map(|e| {
+            let (uid, address) = identity(&e);
+            ((uid.map(str::to_owned), address.to_owned()), e)
+        })
+        .collect();
+    let mut kept: Vec<(Arc<EndpointSlice>, Vec<Endpoint>)> = Vec::new();
+    for slice in held {
+        let mut stay = Vec::new();
+        for old in &slice.endpoints {
+            let (uid, address) = identity(old);
+            stay.extend(wanted.remove(&(uid.map(str::to_owned), address.to_owned())));
+        }
+        kept.push((slice, stay));
+    }
+    let changed = |slice: &EndpointSlice, stay: &[Endpoint]| {
+        slice.endpoints != stay || slice.metadata.labels.as_ref() != Some(labels)
+    };
+    let mut fresh = wanted.into_values().collect::<Vec<_>>().into_iter().peekable();
+    for written_anyway in [true, false] {
+        for (slice, stay) in kept.iter_mut().filter(|(slice, stay)| changed(slice, stay) == written_anyway) {
+            // Without new ones, an unchanged slice stays unchanged.
+            while stay.len() < MAX
+                && fresh.peek().is_some()
+                && (written_anyway || !slice.endpoints.is_empty() || stay.is_empty())
+            {
+                stay.extend(fresh.next());
+            }
+        }
+    }
+    let total: usize = kept.iter().map(|(_, stay)| stay.len()).sum::<usize>() + fresh.len();
+    let mut placeholder = total == 0;
+    for (slice, stay) in kept {
+        if stay.is_empty() && !std::mem::take(&mut placeholder) {
+            plan.step(Write::delete(&*slice));
+        } else if changed(&slice, &stay) {
+            let mut new = (*slice).clone();
+            new.endpoints = stay;
+            new.metadata.labels = Some(labels.clone());
+            annotate(&mut new.metadata, trigger);
+            plan.step(Write::update(&new));
+        }
+    }
+    while fresh.peek().is_some() || std::mem::take(&mut placeholder) {
+        let endpoints = fresh.by_ref().take(MAX).collect();
+        plan.step(Write::create(&new_slice(service, group, endpoints, labels, trigger)));
+    }
+}
+
+fn annotate(metadata: &mut ObjectMeta, trigger: Option<&str>) {
+    if let Some(trigger) = trigger {
+        metadata.annotations.get_or_insert_default().insert(TRIGGER_TIME.to_owned(), trigger.to_owned());
+    }
+}
+
+fn new_slice(
+    service: &Service,
+    group: &Group,
+    endpoints: Vec<Endpoint>,
+    labels: &BTreeMap<String, String>,
+    trigger: Option<&str>,
+) -> EndpointSlice {
+    let mut metadata = ObjectMeta {
+        generate_name: Some(format!("{}-", service.metadata.name.as_deref().unwrap_or(""))),
+        namespace: service.metadata.namespace.clone(),
+        labels: Some(labels.clone()),
+        owner_references: Some(vec![owner_reference(service)]),
+        ..Default::default()
+    };
+    annotate(&mut metadata, trigger);
+    EndpointSlice { address_type: group.0.to_owned(), ports: Some(group.1.clone()), endpoints, metadata }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn service(extra: Value) -> Service {
+        let mut spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]});
+        spec.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let meta = json!({"name": "web", "namespace": "d", "uid": "s", "labels": {"team": "a"}});
+        serde_json::from_value(json!({"metadata": meta, "spec": spec})).unwrap()
+    }
+
+    fn pod(number: usize, ready: bool, deleting: bool) -> Arc<Pod> {
+        let name = format!("p{number}");
+        Arc::new(
+            serde_json::from_value(json!({
+                "metadata": {"name": name, "namespace": "d", "uid": name, "labels": {"app": "web"},
+                    "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")},
+                "spec": {"containers": [], "nodeName": "n1"},
+                "status": {"podIP": format!("10.0.{}.{}", number / 250, number % 250),
+                    "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]},
+            }))
+            .unwrap(),
+        )
+    }
+
+    fn plan(service: &Service, pods: Vec<Arc<Pod>>, slices: Vec<EndpointSlice>) -> Plan {
+        let zones = BTreeMap::from([("n1".to_owned(), "z".to_owned())]);
+        let world = World { pods, zones, slices: slices.into_iter().map(Arc::new).collect() };
+        EndpointSlices.plan(service, &world, Timestamp::UNIX_EPOCH)
+    }
+
+    fn written(plan: &Plan) -> Vec<EndpointSlice> {
+        let writes = plan.writes().filter(|w| w.verb_name() != "delete").enumerate();
+        let named = writes.map(|(i, w)| {
+            let mut slice: EndpointSlice = serde_json::from_value(w.body().clone()).unwrap();
+            slice.metadata.name.get_or_insert(format!("s{i}"));
+            slice
+        });
+        named.collect()
+    }
+
+    #[test]
+    fn a_slice_says_what_its_pods_are() {
+        let slices = written(&plan(&service(json!({})), vec![pod(1, true, false), pod(2, true, true)], Vec::new()));
+        let slice = serde_json::to_value(&slices[0]).unwrap();
+        assert_eq!(slice["metadata"]["generateName"], "web-");
+        let labels = json!({"team": "a", SERVICE_NAME_LABEL: "web", MANAGED_BY.0: MANAGED_BY.1});
+        assert_eq!(slice["metadata"]["labels"], labels);
+        assert_eq!(slice["ports"], json!([{"name": "", "port": 8080, "protocol": "TCP"}]));
+        assert_eq!(slice["endpoints"][0]["zone"], "z");
+        let conditions = |i: usize| slice["endpoints"][i]["conditions"].clone();
+        assert_eq!(conditions(0), json!({"ready": true, "serving": true, "terminating": false}));
+        assert_eq!(conditions(1), json!({"ready": false, "serving": true, "terminating": true}));
+    }
+
+    #[test]
+    fn publishing_and_headless_follow_the_service() {
+        let service = service(json!({"publishNotReadyAddresses": true, "clusterIP": "None"}));
+        let slice = &written(&plan(&service, vec![pod(1, false, false)], Vec::new()))[0];
+        assert_eq!(slice.endpoints[0].conditions.as_ref().unwrap().ready, Some(true));
+        assert!(slice.metadata.labels.as_ref().unwrap().contains_key(HEADLESS_LABEL));
+    }
+
+    #[test]
+    fn packing_is_stable() {
+        let service = service(json!({}));
+        let pods = |n: std::ops::Range<usize>| n.map(|i| pod(i, true, false)).collect::<Vec<_>>();
+        assert_eq!(plan(&service, Vec::new(), Vec::new()).to_string(), "create endpointslices ");
+        let slices = written(&plan(&service, pods(0..250), Vec::new()));
+        assert_eq!(slices.iter().map(|s| s.endpoints.len()).collect::<Vec<_>>(), [100, 100, 50]);
+        let check = |pods: Vec<Arc<Pod>>, expected: &str| {
+            assert_eq!(plan(&service, pods, slices.clone()).to_string().replace("endpointslices ", ""), expected);
+        };
+        check(pods(0..250), "");
+        check(pods(0..251), "update s2");
+        check([pods(1..250), vec![pod(0, false, false)]].concat(), "update s0");
+        // A Service without Pods has one empty slice without ports.
+        check(Vec::new(), "create , delete s0, delete s1, delete s2");
+    }
+}

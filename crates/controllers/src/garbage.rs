@@ -1,0 +1,429 @@
+//! Garbage collector: deletes what no owner needs any more, in the background, in the foreground, or not at all (orphan).
+//! Reads: the metadata of all objects of all kinds that can be listed and deleted. Writes: deletions, owner references,
+//! the finalizers `foregroundDeletion` and `orphan`.
+//! Upstream counterpart: pkg/controller/garbagecollector.
+
+mod graph;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use client::{
+    Client, Key, Sink,
+    reflector::{MetadataOnly, reflect},
+    rest::{self, DeleteOptions, Resource, Verb},
+};
+use controller::{Done, Queue, Reconcile, Setup, drive};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::{
+    Api,
+    api::{DynamicObject, PartialObjectMeta},
+};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::{sync::Notify, task::JoinSet};
+
+use crate::discovery::{Offered, discover};
+use graph::{FOREGROUND, Graph, Look, ORPHAN, Object};
+
+pub const NAME: &str = "garbage-collector-controller";
+/// The two sorts of work, as namespaces of the queue's keys; the names are UIDs.
+const DELETE: &str = "delete";
+const ORPHANED: &str = "orphan";
+
+struct Collector {
+    client: Client,
+    graph: Mutex<Graph>,
+    queue: Arc<Queue>,
+    /// What the server offers, to find the resource of an owner's kind.
+    offered: Mutex<Vec<Offered>>,
+    /// Everything was listed once: before, an owner that is unknown may only not be listed yet.
+    ready: AtomicBool,
+    /// A list came in, or the set of kinds changed.
+    changed: Notify,
+    kinds_changed: Notify,
+    /// Owners that the server said do not exist; UIDs are never used again.
+    absent: Mutex<HashSet<String>>,
+}
+
+/// How many absent owners are remembered; all are forgotten together when there are more.
+const ABSENT: usize = 4096;
+
+pub async fn run(setup: Setup) {
+    let collector = Arc::new(Collector {
+        client: setup.client,
+        graph: Mutex::default(),
+        queue: Arc::new(Queue::default()),
+        offered: Mutex::default(),
+        ready: AtomicBool::new(false),
+        changed: Notify::new(),
+        kinds_changed: Notify::new(),
+        absent: Mutex::default(),
+    });
+    tokio::join!(watch_all(collector.clone()), drive(NAME, collector.queue.clone(), collector, 20));
+}
+
+/// One watch per kind; the set of kinds follows discovery, which is asked again when CustomResourceDefinitions change.
+async fn watch_all(collector: Arc<Collector>) {
+    let mut tasks = JoinSet::new();
+    let mut watched: HashMap<Resource, (tokio::task::AbortHandle, Arc<AtomicBool>)> = HashMap::new();
+    let mut retry = Duration::from_secs(1);
+    loop {
+        let complete = match discover(&collector.client).await {
+            Ok((offered, failed)) => {
+                let wanted: Vec<Resource> =
+                    offered.iter().filter(|o| is_collected(o)).map(|o| o.resource.clone()).collect();
+                watched.retain(|resource, (task, _)| {
+                    let keep = wanted.contains(resource) || !failed.is_empty();
+                    if !keep {
+                        task.abort();
+                        collector.tell(|graph| graph.replace(resource, Vec::new()));
+                    }
+                    keep
+                });
+                for resource in wanted {
+                    watched.entry(resource.clone()).or_insert_with(|| {
+                        let listed = Arc::new(AtomicBool::new(false));
+                        let sink = Monitor {
+                            collector: collector.clone(),
+                            resource: Arc::new(resource.clone()),
+                            listed: listed.clone(),
+                        };
+                        let api: Api<DynamicObject> =
+                            Api::all_with(collector.client.clone(), &resource.to_api_resource());
+                        let name = resource.plural;
+                        let task = tasks.spawn(async move { reflect(MetadataOnly(api), "", &sink, &name).await });
+                        (task, listed)
+                    });
+                }
+                *collector.offered.lock() = offered;
+                failed.is_empty()
+            }
+            Err(error) => {
+                tracing::debug!(%error, "discovery failed, trying again");
+                false
+            }
+        };
+        while !watched.is_empty() && !watched.values().all(|(_, listed)| listed.load(Ordering::Acquire)) {
+            collector.changed.notified().await;
+        }
+        if complete && !watched.is_empty() && !collector.ready.swap(true, Ordering::AcqRel) {
+            let looks = collector.graph.lock().doubtful();
+            tracing::debug!(objects = collector.graph.lock().len(), "the garbage collector knows all objects");
+            collector.look_at(looks);
+        }
+        if complete {
+            retry = Duration::from_secs(1);
+            collector.kinds_changed.notified().await;
+            // A new kind is served a moment after its definition was written.
+            clock::sleep(Duration::from_secs(1)).await;
+        } else {
+            clock::sleep(retry).await;
+            retry = (retry * 2).min(Duration::from_secs(30));
+        }
+    }
+}
+
+/// Events come and go by their own time to live, and nothing owns or is owned by them.
+fn is_collected(offered: &Offered) -> bool {
+    let is_event = offered.resource.plural == "events" && matches!(&*offered.resource.group, "" | "events.k8s.io");
+    offered.can(&["list", "watch", "delete"]) && !is_event
+}
+
+/// Feeds the graph with one kind.
+struct Monitor {
+    collector: Arc<Collector>,
+    resource: Arc<Resource>,
+    listed: Arc<AtomicBool>,
+}
+
+type Metadata = PartialObjectMeta<DynamicObject>;
+
+impl Monitor {
+    fn note_kinds(&self) {
+        if self.resource.plural == "customresourcedefinitions" && self.listed.load(Ordering::Acquire) {
+            self.collector.kinds_changed.notify_one();
+        }
+    }
+}
+
+impl Sink<Metadata> for Monitor {
+    fn replace(&self, objects: Vec<Metadata>, _revision: u64) {
+        let listed = objects.into_iter().filter_map(|o| {
+            let object = Object::of(&self.resource, &o.metadata);
+            Some((o.metadata.uid?, object))
+        });
+        let listed: Vec<_> = listed.collect();
+        self.collector.tell(|graph| graph.replace(&self.resource, listed));
+        self.note_kinds();
+        self.listed.store(true, Ordering::Release);
+        self.collector.changed.notify_one();
+    }
+
+    fn apply(&self, object: Metadata, _revision: u64) {
+        let Some(uid) = &object.metadata.uid else { return };
+        self.collector.tell(|graph| graph.apply(uid, Object::of(&self.resource, &object.metadata)));
+        self.note_kinds();
+    }
+
+    fn delete(&self, object: Metadata, _revision: u64) {
+        let Some(uid) = &object.metadata.uid else { return };
+        self.collector.tell(|graph| graph.remove(uid));
+        self.note_kinds();
+    }
+
+    fn advance(&self, _revision: u64) {}
+}
+
+impl Collector {
+    fn tell(&self, change: impl FnOnce(&mut Graph) -> Vec<Look>) {
+        let looks = change(&mut self.graph.lock());
+        if self.ready.load(Ordering::Acquire) {
+            self.look_at(looks);
+        }
+    }
+
+    fn look_at(&self, looks: Vec<Look>) {
+        for look in looks {
+            self.queue.add(match look {
+                Look::Delete(uid) => Key::new(DELETE, &*uid),
+                Look::Orphan(uid) => Key::new(ORPHANED, &*uid),
+            });
+        }
+    }
+}
+
+impl Reconcile for Collector {
+    async fn reconcile(&self, key: &Key) -> Done {
+        let outcome = match key.namespace.as_str() {
+            ORPHANED => self.orphan(&key.name).await,
+            _ => self.attempt(&key.name).await,
+        };
+        // A conflict means that the object changed: the watch will tell, but the key must not be lost meanwhile.
+        let failed = outcome.inspect_err(|error| {
+            tracing::debug!(controller = NAME, uid = key.name, message = rest::message(error), "trying again later");
+        });
+        Done { failed: failed.is_err(), ..Done::default() }
+    }
+}
+
+/// What to do with an object, given what is known of its owners.
+#[derive(Debug, PartialEq)]
+enum Verdict {
+    Keep,
+    /// Take these owners off: they are gone or going, but another one is there.
+    Disown(Vec<String>),
+    Delete(&'static str),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum OwnerState {
+    There,
+    Gone,
+    /// Its deletion waits for its dependents.
+    Waiting,
+}
+
+fn judge(meta: &ObjectMeta, owners: &[(String, OwnerState)], has_dependents: bool) -> Verdict {
+    let of = |state| owners.iter().filter(move |(_, s)| *s == state).map(|(uid, _)| uid.clone());
+    if owners.is_empty() {
+        return Verdict::Keep;
+    }
+    if of(OwnerState::There).next().is_some() {
+        let off: Vec<String> = of(OwnerState::Gone).chain(of(OwnerState::Waiting)).collect();
+        return if off.is_empty() { Verdict::Keep } else { Verdict::Disown(off) };
+    }
+    if of(OwnerState::Waiting).next().is_some() && has_dependents {
+        return Verdict::Delete("Foreground");
+    }
+    let has = |finalizer: &str| meta.finalizers.iter().flatten().any(|f| f == finalizer);
+    Verdict::Delete(if has(ORPHAN) {
+        "Orphan"
+    } else if has(FOREGROUND) {
+        "Foreground"
+    } else {
+        "Background"
+    })
+}
+
+impl Collector {
+    fn known(&self, uid: &str) -> Option<Object> {
+        self.graph.lock().get(uid).cloned()
+    }
+
+    /// The object's metadata as the server has it now, if it still is this one.
+    async fn live(&self, uid: &str, object: &Object) -> Result<Option<ObjectMeta>, kube::Error> {
+        let meta = self.metadata(&object.resource, &object.namespace, &object.name).await?;
+        Ok(meta.filter(|m| m.uid.as_deref() == Some(uid)))
+    }
+
+    async fn metadata(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<ObjectMeta>, kube::Error> {
+        let resource = resource.to_api_resource();
+        let api: Api<DynamicObject> = match namespace {
+            "" => Api::all_with(self.client.clone(), &resource),
+            _ => Api::namespaced_with(self.client.clone(), namespace, &resource),
+        };
+        Ok(api.get_metadata_opt(name).await?.map(|o| o.metadata))
+    }
+
+    /// Deletes the object if nobody needs it, or goes on with its foreground deletion.
+    async fn attempt(&self, uid: &str) -> Result<(), kube::Error> {
+        let Some(object) = self.known(uid) else { return Ok(()) };
+        if object.deleting && !object.foreground {
+            return Ok(());
+        }
+        let Some(meta) = self.live(uid, &object).await? else { return Ok(()) };
+        waypoint::controller::reconcile(&object.name);
+        if object.foreground {
+            return self.go_on(uid, &object, &meta).await;
+        }
+        let mut owners = Vec::new();
+        for owner in meta.owner_references.iter().flatten() {
+            owners.push((owner.uid.clone(), self.state_of(owner, &object.namespace).await?));
+        }
+        let has_dependents = self.graph.lock().has_dependents(uid);
+        match judge(&meta, &owners, has_dependents) {
+            Verdict::Keep => Ok(()),
+            Verdict::Disown(off) => self.disown(&object, &meta, &off).await,
+            Verdict::Delete(policy) => {
+                tracing::debug!(kind = object.resource.kind, name = &*object.name, policy, "collected");
+                let options = DeleteOptions {
+                    uid: Some(uid.to_owned()),
+                    resource_version: meta.resource_version.clone(),
+                    propagation: Some(policy),
+                    ..Default::default()
+                };
+                self.write(&object, Verb::Delete(options)).await
+            }
+        }
+    }
+
+    async fn state_of(&self, owner: &OwnerReference, namespace: &str) -> Result<OwnerState, kube::Error> {
+        if let Some(known) = self.known(&owner.uid) {
+            return Ok(if known.foreground { OwnerState::Waiting } else { OwnerState::There });
+        }
+        if self.absent.lock().contains(&owner.uid) {
+            return Ok(OwnerState::Gone);
+        }
+        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let found = {
+            let offered = self.offered.lock();
+            let of_kind = |o: &&Offered| o.resource.group == group && o.resource.kind == owner.kind;
+            offered.iter().find(of_kind).map(|o| (o.resource.clone(), o.namespaced))
+        };
+        let Some((mut resource, namespaced)) = found else {
+            let text = format!("no resource is known for kind {} in {}", owner.kind, owner.api_version);
+            return Err(kube::Error::Service(text.into()));
+        };
+        resource.version = version.to_owned();
+        // A cluster-scoped object cannot have an owner in a namespace: such an owner is never found.
+        let state = match (namespaced, namespace) {
+            (true, "") => return Ok(OwnerState::There),
+            (true, namespace) => self.metadata(&resource, namespace, &owner.name).await?,
+            (false, _) => self.metadata(&resource, "", &owner.name).await?,
+        };
+        match state.filter(|meta| meta.uid.as_deref() == Some(&owner.uid)) {
+            Some(meta) => {
+                let object = Object::of(&Arc::new(resource), &meta);
+                Ok(if object.foreground { OwnerState::Waiting } else { OwnerState::There })
+            }
+            None => {
+                let mut absent = self.absent.lock();
+                if absent.len() >= ABSENT {
+                    absent.clear();
+                }
+                absent.insert(owner.uid.clone());
+                Ok(OwnerState::Gone)
+            }
+        }
+    }
+
+    /// A foreground deletion ends when no dependent blocks it any more.
+    async fn go_on(&self, uid: &str, object: &Object, meta: &ObjectMeta) -> Result<(), kube::Error> {
+        let dependents = self.graph.lock().dependents_of(uid);
+        let mut blocked = false;
+        for (dependent, state) in dependents {
+            if state.blocks(uid) {
+                blocked = true;
+                if !state.foreground {
+                    self.queue.add(Key::new(DELETE, &*dependent));
+                }
+            }
+        }
+        if blocked { Ok(()) } else { self.drop_finalizer(object, meta, FOREGROUND).await }
+    }
+
+    async fn orphan(&self, uid: &str) -> Result<(), kube::Error> {
+        let Some(object) = self.known(uid).filter(|o| o.orphan) else { return Ok(()) };
+        let Some(meta) = self.live(uid, &object).await? else { return Ok(()) };
+        let dependents = self.graph.lock().dependents_of(uid);
+        for (dependent, state) in dependents {
+            if let Some(meta) = self.live(&dependent, &state).await? {
+                self.disown(&state, &meta, &[uid.to_owned()]).await?;
+            }
+        }
+        self.drop_finalizer(&object, &meta, ORPHAN).await
+    }
+
+    async fn disown(&self, object: &Object, meta: &ObjectMeta, off: &[String]) -> Result<(), kube::Error> {
+        let kept: Vec<&OwnerReference> =
+            meta.owner_references.iter().flatten().filter(|o| !off.contains(&o.uid)).collect();
+        let patch = json!({"metadata": {
+            "ownerReferences": kept, "uid": meta.uid, "resourceVersion": meta.resource_version}});
+        self.write(object, Verb::MergePatch(patch)).await
+    }
+
+    async fn drop_finalizer(&self, object: &Object, meta: &ObjectMeta, name: &str) -> Result<(), kube::Error> {
+        let held: Vec<&String> = meta.finalizers.iter().flatten().collect();
+        if !held.iter().any(|f| *f == name) {
+            return Ok(());
+        }
+        let kept: Vec<&String> = held.into_iter().filter(|f| *f != name).collect();
+        let patch =
+            json!({"metadata": {"finalizers": kept, "uid": meta.uid, "resourceVersion": meta.resource_version}});
+        self.write(object, Verb::MergePatch(patch)).await
+    }
+
+    async fn write(&self, object: &Object, verb: Verb) -> Result<(), kube::Error> {
+        waypoint::controller::act(&object.name);
+        let sent = rest::write(&self.client, &object.resource, &object.namespace, &object.name, "", &verb).await;
+        match sent {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_goes_when_its_last_owner_does() {
+        use OwnerState::{Gone, There, Waiting};
+        let check = |owners: &[(&str, OwnerState)], has_dependents: bool, finalizers: &[&str], expected: Verdict| {
+            let finalizers = finalizers.iter().map(ToString::to_string).collect();
+            let meta = ObjectMeta { finalizers: Some(finalizers), ..Default::default() };
+            let owners: Vec<_> = owners.iter().map(|(uid, state)| ((*uid).to_owned(), *state)).collect();
+            assert_eq!(judge(&meta, &owners, has_dependents), expected);
+        };
+        check(&[], false, &[], Verdict::Keep);
+        check(&[("a", There)], false, &[], Verdict::Keep);
+        check(&[("a", There), ("b", Gone), ("c", Waiting)], false, &[], Verdict::Disown(vec!["b".into(), "c".into()]));
+        check(&[("a", Gone)], true, &[], Verdict::Delete("Background"));
+        check(&[("a", Gone)], true, &[ORPHAN], Verdict::Delete("Orphan"));
+        check(&[("a", Waiting)], true, &[], Verdict::Delete("Foreground"));
+        check(&[("a", Waiting), ("b", Gone)], false, &[], Verdict::Delete("Background"));
+    }
+}

@@ -1,0 +1,218 @@
+//! Who owns whom, as the watches tell it: objects by UID, and for each owner those that name it.
+//!
+//! Pure: changes go in, UIDs to look at come out.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use client::rest::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+pub const FOREGROUND: &str = "foregroundDeletion";
+pub const ORPHAN: &str = "orphan";
+
+pub type Uid = Arc<str>;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Object {
+    pub resource: Arc<Resource>,
+    pub namespace: Arc<str>,
+    pub name: Box<str>,
+    pub owners: Vec<OwnerReference>,
+    pub deleting: bool,
+    /// Its deletion waits for its dependents.
+    pub foreground: bool,
+    /// Its deletion waits until its dependents are made ownerless.
+    pub orphan: bool,
+}
+
+impl Object {
+    pub fn of(resource: &Arc<Resource>, meta: &ObjectMeta) -> Self {
+        let deleting = meta.deletion_timestamp.is_some();
+        let has = |finalizer: &str| meta.finalizers.iter().flatten().any(|f| f == finalizer);
+        Object {
+            resource: resource.clone(),
+            namespace: meta.namespace.as_deref().unwrap_or("").into(),
+            name: meta.name.as_deref().unwrap_or("").into(),
+            owners: meta.owner_references.clone().unwrap_or_default(),
+            deleting,
+            foreground: deleting && has(FOREGROUND),
+            orphan: deleting && has(ORPHAN),
+        }
+    }
+
+    pub fn blocks(&self, owner: &str) -> bool {
+        self.owners.iter().any(|o| o.uid == owner && o.block_owner_deletion == Some(true))
+    }
+}
+
+/// What has to be looked at after a change.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Look {
+    /// May have to be deleted, or has to go on with its deletion.
+    Delete(Uid),
+    /// Its dependents must be made ownerless.
+    Orphan(Uid),
+}
+
+#[derive(Default)]
+pub struct Graph {
+    objects: HashMap<Uid, Object>,
+    dependents: HashMap<Uid, BTreeSet<Uid>>,
+}
+
+impl Graph {
+    pub fn get(&self, uid: &str) -> Option<&Object> {
+        self.objects.get(uid)
+    }
+
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Those that name this owner, in UID order.
+    pub fn dependents_of(&self, owner: &str) -> Vec<(Uid, Object)> {
+        let uids = self.dependents.get(owner).into_iter().flatten();
+        uids.filter_map(|uid| Some((uid.clone(), self.objects.get(uid)?.clone()))).collect()
+    }
+
+    pub fn has_dependents(&self, owner: &str) -> bool {
+        self.dependents.get(owner).is_some_and(|set| !set.is_empty())
+    }
+
+    /// An object was made or changed.
+    pub fn apply(&mut self, uid: &str, object: Object) -> Vec<Look> {
+        let uid: Uid = uid.into();
+        let old = self.objects.insert(uid.clone(), object.clone());
+        let mut looks = Vec::new();
+        let before: BTreeSet<&str> = old.iter().flat_map(|o| &o.owners).map(|o| o.uid.as_str()).collect();
+        let after: BTreeSet<&str> = object.owners.iter().map(|o| o.uid.as_str()).collect();
+        for owner in before.difference(&after) {
+            self.unlink(owner, &uid);
+        }
+        for owner in &after {
+            self.dependents.entry((*owner).into()).or_default().insert(uid.clone());
+        }
+        // An owner whose deletion waits for this object may be able to go on: the object may not block it any more.
+        for owner in before.union(&after) {
+            let stopped_blocking = old.as_ref().is_some_and(|o| o.blocks(owner)) && !object.blocks(owner);
+            if stopped_blocking && self.get(owner).is_some_and(|o| o.foreground) {
+                looks.push(Look::Delete((*owner).into()));
+            }
+        }
+        let was = |of: fn(&Object) -> bool| old.as_ref().is_some_and(of);
+        if object.orphan && !was(|o| o.orphan) {
+            looks.push(Look::Orphan(uid.clone()));
+        }
+        if object.foreground && !was(|o| o.foreground) {
+            looks.push(Look::Delete(uid.clone()));
+            looks.extend(self.dependents.get(&uid).into_iter().flatten().cloned().map(Look::Delete));
+        }
+        let doubtful = object.owners.iter().any(|o| self.get(&o.uid).is_none_or(|owner| owner.foreground));
+        if doubtful && old.as_ref().is_none_or(|old| old.owners != object.owners) {
+            looks.push(Look::Delete(uid));
+        }
+        looks.sort();
+        looks.dedup();
+        looks
+    }
+
+    /// An object is gone.
+    pub fn remove(&mut self, uid: &str) -> Vec<Look> {
+        let Some(object) = self.objects.remove(uid) else { return Vec::new() };
+        let mut looks: Vec<Look> = self.dependents.get(uid).into_iter().flatten().cloned().map(Look::Delete).collect();
+        for owner in &object.owners {
+            self.unlink(&owner.uid, uid);
+            if self.get(&owner.uid).is_some_and(|o| o.foreground) {
+                looks.push(Look::Delete(owner.uid.as_str().into()));
+            }
+        }
+        looks
+    }
+
+    /// All of one resource was listed anew: whatever of it is not in the list is gone.
+    pub fn replace(&mut self, resource: &Resource, listed: Vec<(String, Object)>) -> Vec<Look> {
+        let fresh: BTreeSet<&str> = listed.iter().map(|(uid, _)| uid.as_str()).collect();
+        let gone: BTreeSet<Uid> = self
+            .objects
+            .iter()
+            .filter(|(uid, o)| *o.resource == *resource && !fresh.contains(&***uid))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        let mut looks: Vec<Look> = gone.iter().flat_map(|uid| self.remove(uid)).collect();
+        for (uid, object) in listed {
+            looks.extend(self.apply(&uid, object));
+        }
+        looks
+    }
+
+    /// Objects that name an owner that is unknown or waits for them: what to look at once everything was listed.
+    pub fn doubtful(&self) -> Vec<Look> {
+        let mut looks = Vec::new();
+        for (uid, object) in &self.objects {
+            let unknown = |o: &OwnerReference| self.get(&o.uid).is_none_or(|owner| owner.foreground);
+            if object.foreground || object.owners.iter().any(unknown) {
+                looks.push(Look::Delete(uid.clone()));
+            }
+            if object.orphan {
+                looks.push(Look::Orphan(uid.clone()));
+            }
+        }
+        looks.sort();
+        looks
+    }
+
+    fn unlink(&mut self, owner: &str, dependent: &str) {
+        if let Some(set) = self.dependents.get_mut(owner) {
+            set.remove(dependent);
+            if set.is_empty() {
+                self.dependents.remove(owner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(name: &str, owners: &[&str], finalizer: Option<&str>) -> Object {
+        let owners: Vec<_> = owners
+            .iter()
+            .map(|o| json!({"apiVersion": "v1", "kind": "X", "name": o, "uid": o, "blockOwnerDeletion": true}))
+            .collect();
+        let meta: ObjectMeta = serde_json::from_value(json!({
+            "name": name, "ownerReferences": owners, "finalizers": finalizer.map(|f| [f]),
+            "deletionTimestamp": finalizer.map(|_| "2026-01-01T00:00:00Z"),
+        }))
+        .unwrap();
+        let resource = Resource { group: "".into(), version: "v1".into(), kind: "X".into(), plural: "xs".into() };
+        Object::of(&Arc::new(resource), &meta)
+    }
+
+    fn delete(uids: &[&str]) -> Vec<Look> {
+        uids.iter().map(|u| Look::Delete((*u).into())).collect()
+    }
+
+    #[test]
+    fn changes_lead_to_those_whose_fate_they_decide() {
+        let mut graph = Graph::default();
+        assert_eq!(graph.apply("pod", object("pod", &["set"], None)), delete(&["pod"]), "its owner is unknown");
+        assert_eq!(graph.apply("set", object("set", &[], None)), []);
+        assert_eq!(graph.apply("pod2", object("pod2", &["set"], None)), [], "its owner is there");
+        // Foreground: the owner and everything under it.
+        let waiting = object("set", &[], Some(FOREGROUND));
+        assert_eq!(graph.apply("set", waiting), delete(&["pod", "pod2", "set"]));
+        assert_eq!(graph.remove("pod"), delete(&["set"]), "its owner may go on");
+        assert_eq!(graph.apply("pod2", object("pod2", &[], None)), delete(&["set"]));
+        assert!(!graph.has_dependents("set"));
+        // Orphan, and the end of an owner.
+        assert_eq!(graph.apply("o", object("o", &[], Some(ORPHAN))), [Look::Orphan("o".into())]);
+        graph.apply("child", object("child", &["o"], None));
+        assert_eq!(graph.remove("o"), delete(&["child"]));
+        assert_eq!(graph.doubtful(), delete(&["child", "set"]));
+    }
+}

@@ -1,0 +1,24 @@
+//! Pods from a template, as every workload controller makes them.
+
+use k8s_openapi::{
+    api::core::v1::{Pod, PodTemplateSpec},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+
+/// A Pod whose name the server completes: `owner-xxxxx`.
+pub fn instantiate(template: &PodTemplateSpec, parent: &ObjectMeta, owner: OwnerReference) -> Pod {
+    let meta = template.metadata.clone().unwrap_or_default();
+    Pod {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{}-", parent.name.as_deref().unwrap_or(""))),
+            namespace: parent.namespace.clone(),
+            labels: meta.labels,
+            annotations: meta.annotations,
+            finalizers: meta.finalizers,
+            owner_references: Some(vec![owner]),
+            ..Default::default()
+        },
+        spec: template.spec.clone(),
+        status: None,
+    }
+}

@@ -1,0 +1,115 @@
+//! The ordered list of controllers, and what starts them.
+
+use std::{future::Future, pin::Pin};
+
+use client::{Caches, Client, EventRecorder};
+use controller::{Controller, Setup};
+use tokio::task::JoinSet;
+
+use crate::{
+    deployment::Deployments, endpoints::LegacyEndpoints, endpointslice::EndpointSlices, garbage, namespace,
+    node_ipam::NodeIpam, node_lifecycle::NodeLifecycle, pod_garbage::PodGarbage, replicaset::ReplicaSets,
+    root_ca::RootCa, serviceaccount::ServiceAccounts, taint_eviction::TaintEviction,
+};
+
+/// What controllers are told from outside.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// As `--controllers`: `*` is all that are on by default, `name` turns one on, `-name` off. The first match counts.
+    pub enabled: Vec<String>,
+    /// The ranges that nodes get their Pod addresses from.
+    pub cluster_cidrs: Vec<ipnet::IpNet>,
+    /// The cluster's CA certificate in PEM, for `kube-root-ca.crt`.
+    pub root_ca: String,
+    /// How many ended Pods are kept before the oldest are deleted; 0 keeps all.
+    pub terminated_pods: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            enabled: vec!["*".to_owned()],
+            cluster_cidrs: vec!["10.244.0.0/16".parse().expect("a constant")],
+            root_ca: String::new(),
+            terminated_pods: 12500,
+        }
+    }
+}
+
+impl Options {
+    pub fn is_enabled(&self, name: &str) -> bool {
+        let explicit = self.enabled.iter().find_map(|word| match word.strip_prefix('-') {
+            Some(off) => (off == name).then_some(false),
+            None => (word == name).then_some(true),
+        });
+        explicit.unwrap_or_else(|| self.enabled.iter().any(|word| word == "*"))
+    }
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// One controller: its name, the service account that it acts as, the component in its events, and what starts it.
+struct Entry {
+    name: &'static str,
+    account: &'static str,
+    start: fn(Setup, &Options) -> Task,
+}
+
+const fn entry<C: Controller>(account: &'static str, start: fn(Setup, &Options) -> Task) -> Entry {
+    Entry { name: C::NAME, account, start }
+}
+
+fn start<C: Controller>(controller: C, setup: Setup) -> Task {
+    Box::pin(controller::run(controller, setup))
+}
+
+/// All controllers, in the order in which they start.
+const ALL: &[Entry] = &[
+    Entry { name: namespace::NAME, account: "namespace-controller", start: |s, _| Box::pin(namespace::run(s)) },
+    entry::<ServiceAccounts>("service-account-controller", |s, _| start(ServiceAccounts, s)),
+    entry::<RootCa>("root-ca-cert-publisher", |s, o| start(RootCa { certificate: o.root_ca.clone() }, s)),
+    entry::<NodeIpam>("node-controller", |s, o| start(NodeIpam::new(&o.cluster_cidrs), s)),
+    entry::<NodeLifecycle>("node-controller", |s, _| start(NodeLifecycle::default(), s)),
+    entry::<TaintEviction>("node-controller", |s, _| start(TaintEviction::default(), s)),
+    entry::<ReplicaSets>("replicaset-controller", |s, _| start(ReplicaSets, s)),
+    entry::<Deployments>("deployment-controller", |s, _| start(Deployments, s)),
+    entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices, s)),
+    entry::<LegacyEndpoints>("endpoint-controller", |s, _| start(LegacyEndpoints, s)),
+    entry::<PodGarbage>("pod-garbage-collector", |s, o| start(PodGarbage::new(o.terminated_pods), s)),
+    Entry { name: garbage::NAME, account: "generic-garbage-collector", start: |s, _| Box::pin(garbage::run(s)) },
+];
+
+/// The names of all controllers, as `--controllers` takes them.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|entry| entry.name)
+}
+
+/// Starts the enabled controllers on this runtime; dropping the set stops them. All read the same `caches`; each writes
+/// through `client_for(service account)`, an account in `kube-system`.
+pub fn run(caches: &Caches, client_for: impl Fn(&str) -> Client, options: &Options) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for entry in ALL.iter().filter(|entry| options.is_enabled(entry.name)) {
+        let client = client_for(entry.account);
+        let recorder = EventRecorder::new(client.clone(), entry.account, None);
+        tasks.spawn((entry.start)(Setup { caches: caches.clone(), client, recorder }, options));
+    }
+    tasks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_are_turned_on_and_off_by_name() {
+        let check = |words: &str, name: &str, expected: bool| {
+            let enabled = words.split(',').map(str::to_owned).collect();
+            assert_eq!(Options { enabled, ..Options::default() }.is_enabled(name), expected, "{words} {name}");
+        };
+        check("*", "a", true);
+        check("*,-a", "a", false);
+        check("-a,*", "a", false);
+        check("a", "a", true);
+        check("a", "b", false);
+    }
+}

@@ -1,0 +1,173 @@
+//! Taint eviction: deletes Pods from nodes whose NoExecute taints they do not tolerate, or no longer.
+//! Reads: Pod, Node. Writes: Pod (delete), Pod/status (DisruptionTarget).
+//! Upstream counterpart: pkg/controller/tainteviction.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use api::taint::{NO_EXECUTE, tolerates};
+use client::{Change, Key};
+use clock::Timestamp;
+use controller::{Controller, Look, Note, Plan, Watches, Write};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use crate::on_node::{self, node_of};
+
+#[derive(Default)]
+pub struct TaintEviction {
+    /// Since when each Pod is on a node that it tolerates only for a while.
+    since: Mutex<HashMap<Key, Timestamp>>,
+}
+
+pub struct World {
+    /// The node's NoExecute taints.
+    taints: Vec<Taint>,
+    since: Option<Timestamp>,
+}
+
+fn no_execute(node: &Node) -> Vec<Taint> {
+    let taints = node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
+    taints.iter().filter(|t| t.effect == NO_EXECUTE).cloned().collect()
+}
+
+impl Controller for TaintEviction {
+    const NAME: &'static str = "taint-eviction-controller";
+    type Object = Pod;
+    type World = World;
+
+    fn concerns(change: &Change<Pod>) -> bool {
+        let decisive = |pod: &Option<Arc<Pod>>| {
+            let pod = pod.as_ref()?;
+            Some((node_of(pod).to_owned(), pod.spec.as_ref()?.tolerations.clone()))
+        };
+        decisive(&change.old) != decisive(&change.new)
+    }
+
+    fn watches(&self, watches: &mut Watches<Pod>) {
+        on_node::index(&watches.caches().of());
+        watches.changed::<Node>(|change, caches| {
+            let taints = |node: &Option<Arc<Node>>| node.as_ref().map(|n| no_execute(n)).unwrap_or_default();
+            if taints(&change.old) == taints(&change.new) {
+                return Vec::new();
+            }
+            on_node::keys(caches, &change.key.name)
+        });
+    }
+
+    fn observe(&self, pod: &Pod, look: &Look) -> World {
+        let node = look.caches.of::<Node>().get(&Key::new("", node_of(pod)));
+        let taints = node.map(|n| no_execute(&n)).unwrap_or_default();
+        let mut since = self.since.lock();
+        if taints.is_empty() {
+            since.remove(&Key::of(pod));
+            return World { taints, since: None };
+        }
+        let first_seen = *since.entry(Key::of(pod)).or_insert_with(clock::now_seconds);
+        World { since: Some(first_seen), taints }
+    }
+
+    fn plan(&self, pod: &Pod, world: &World, now: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        if world.taints.is_empty() || pod.metadata.deletion_timestamp.is_some() {
+            return plan;
+        }
+        let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
+        match tolerated_for(&world.taints, tolerations) {
+            Tolerance::Forever => {}
+            Tolerance::Seconds(seconds) => {
+                let passed = world.since.map_or(0, |since| now.as_second() - since.as_second());
+                if passed < seconds {
+                    plan.again_after(Duration::from_secs((seconds - passed) as u64));
+                } else {
+                    evict(&mut plan, pod, now);
+                }
+            }
+        }
+        plan
+    }
+
+    fn plan_gone(&self, key: &Key, _look: &Look) -> Plan {
+        self.since.lock().remove(key);
+        Plan::default()
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Tolerance {
+    Forever,
+    Seconds(i64),
+}
+
+/// How long a Pod may stay with these taints: not at all if one is not tolerated, else as long as the shortest of the
+/// tolerations that apply.
+fn tolerated_for(taints: &[Taint], tolerations: &[Toleration]) -> Tolerance {
+    let mut shortest = Tolerance::Forever;
+    for taint in taints {
+        let mut matching = tolerations.iter().filter(|t| tolerates(t, taint)).peekable();
+        if matching.peek().is_none() {
+            return Tolerance::Seconds(0);
+        }
+        for seconds in matching.filter_map(|t| t.toleration_seconds) {
+            shortest = match shortest {
+                Tolerance::Seconds(other) if other <= seconds => Tolerance::Seconds(other),
+                _ => Tolerance::Seconds(seconds.max(0)),
+            };
+        }
+    }
+    shortest
+}
+
+fn evict(plan: &mut Plan, pod: &Pod, now: Timestamp) {
+    let meta = &pod.metadata;
+    let name = format!("{}/{}", meta.namespace.as_deref().unwrap_or(""), meta.name.as_deref().unwrap_or(""));
+    plan.tell(Note::normal("TaintManagerEviction", format!("Marking for deletion Pod {name}")));
+    let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+        "message": "Taint manager: deleting due to NoExecute taint", "observedGeneration": meta.generation,
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
+    let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}});
+    plan.step(Write::strategic_patch(pod, "status", patch).tolerate(&["NotFound"]));
+    plan.step(Write::delete(pod));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_toleration_counts() {
+        let taint = |key: &str| Taint { key: key.into(), effect: NO_EXECUTE.into(), ..Default::default() };
+        let toleration = |key: &str, seconds: Option<i64>| Toleration {
+            key: Some(key.into()),
+            operator: Some("Exists".into()),
+            toleration_seconds: seconds,
+            ..Default::default()
+        };
+        let check = |tolerations: &[Toleration], expected| {
+            assert_eq!(tolerated_for(&[taint("a"), taint("b")], tolerations), expected);
+        };
+        check(&[], Tolerance::Seconds(0));
+        check(&[toleration("a", Some(300))], Tolerance::Seconds(0));
+        check(&[toleration("a", None), toleration("b", None)], Tolerance::Forever);
+        check(&[toleration("a", Some(300)), toleration("b", Some(30))], Tolerance::Seconds(30));
+        check(&[toleration("a", Some(-1)), toleration("b", None)], Tolerance::Seconds(0));
+    }
+
+    #[test]
+    fn a_pod_is_evicted_when_its_time_is_up() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "namespace": "d", "uid": "u"},
+            "spec": {"containers": [], "nodeName": "n",
+                "tolerations": [{"operator": "Exists", "tolerationSeconds": 300}]},
+        }))
+        .unwrap();
+        let at = |second: i64| {
+            let taint = Taint { key: "a".into(), effect: NO_EXECUTE.into(), ..Default::default() };
+            let world = World { taints: vec![taint], since: Some(Timestamp::UNIX_EPOCH) };
+            let plan = TaintEviction::default().plan(&pod, &world, Timestamp::from_second(second).unwrap());
+            (plan.to_string(), plan.requeue_after)
+        };
+        assert_eq!(at(100), (String::new(), Some(Duration::from_secs(200))));
+        assert_eq!(at(300), ("patch pods/status p, delete pods p".to_owned(), None));
+    }
+}
