@@ -1,0 +1,107 @@
+//! What the running scheduler reads from and writes to the API, against a server that is a list of objects.
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use client::Caches;
+use clock::Duration;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::Frame;
+use kube::client::Body;
+use parking_lot::Mutex;
+use scheduler::{Settings, run};
+use serde_json::{Value, json};
+
+/// Objects to list, writes that came, and how many bindings are refused first.
+#[derive(Default)]
+struct Server {
+    nodes: Vec<Value>,
+    pods: Vec<Value>,
+    refuse: usize,
+    writes: Vec<String>,
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+fn answer(code: u16, body: Value) -> Answer {
+    let body = Full::new(Bytes::from(body.to_string())).boxed_unsync();
+    Response::builder().status(code).body(body).expect("a response")
+}
+
+async fn serve(server: Arc<Mutex<Server>>, request: Request<Body>) -> Result<Answer, Infallible> {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path().to_owned();
+    if parts.method == Method::GET {
+        if parts.uri.query().is_some_and(|q| q.contains("watch=")) {
+            let quiet = futures::stream::pending::<Result<Frame<Bytes>, Infallible>>();
+            return Ok(Response::new(StreamBody::new(quiet).boxed_unsync()));
+        }
+        let server = server.lock();
+        let items = match path.rsplit('/').next() {
+            Some("nodes") => server.nodes.clone(),
+            Some("pods") => server.pods.clone(),
+            _ => Vec::new(),
+        };
+        return Ok(answer(200, json!({"metadata": {"resourceVersion": "5"}, "items": items})));
+    }
+    let bytes = body.collect().await.expect("a whole body").to_bytes();
+    let body: Value = serde_json::from_slice(&bytes).expect("JSON");
+    let mut server = server.lock();
+    let what = match path.rsplit('/').next() {
+        Some("binding") => format!("bind {} to {}", body["metadata"]["name"], body["target"]["name"]),
+        Some("status") => format!("condition {}", body["status"]["conditions"][0]["message"]),
+        _ => format!("event {}: {}", body["reason"], body["message"]),
+    };
+    server.writes.push(what.replace('"', ""));
+    if path.ends_with("/binding") && server.refuse > 0 {
+        server.refuse -= 1;
+        return Ok(answer(500, json!({"kind": "Status", "message": "no", "reason": "InternalError", "code": 500})));
+    }
+    Ok(answer(201, json!({"metadata": {"name": "x", "resourceVersion": "6"}})))
+}
+
+/// The writes within a minute.
+async fn writes(server: Server) -> Vec<String> {
+    clock::simulate(clock::Timestamp::UNIX_EPOCH, 1);
+    let server = Arc::new(Mutex::new(server));
+    let shared = server.clone();
+    let client = client::in_process(tower::service_fn(move |request| serve(shared.clone(), request)));
+    let scheduling = run(Caches::new(client), Settings::default());
+    assert!(clock::timeout(Duration::from_secs(60), scheduling).await.is_err(), "it runs for ever");
+    let writes = server.lock().writes.clone();
+    writes
+}
+
+fn node(cpu: &str) -> Value {
+    json!({"metadata": {"name": "n", "resourceVersion": "1"}, "status": {"allocatable": {"cpu": cpu, "pods": "9"}}})
+}
+
+fn pod() -> Value {
+    let container = json!({"name": "c", "resources": {"requests": {"cpu": "1"}}});
+    json!({"metadata": {"name": "p", "namespace": "d", "uid": "u", "resourceVersion": "2"},
+        "spec": {"containers": [container]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_fits_is_bound_and_its_event_says_so() {
+    let server = Server { nodes: vec![node("1")], pods: vec![pod()], ..Server::default() };
+    assert_eq!(writes(server).await, ["bind p to n", "event Scheduled: Successfully assigned d/p to n"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_binding_is_tried_again() {
+    let server = Server { nodes: vec![node("1")], pods: vec![pod()], refuse: 2, ..Server::default() };
+    let bindings = writes(server).await.into_iter().filter(|w| w.starts_with("bind")).count();
+    assert_eq!(bindings, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_fits_nowhere_gets_a_condition_and_an_event() {
+    let server = Server { nodes: vec![node("500m")], pods: vec![pod()], ..Server::default() };
+    let message = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are \
+                   available: 1 Preemption is not helpful for scheduling.";
+    let mut writes = writes(server).await;
+    writes.sort();
+    assert_eq!(writes, [format!("condition {message}"), format!("event FailedScheduling: {message}")]);
+}
