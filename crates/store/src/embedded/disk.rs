@@ -32,7 +32,7 @@ pub trait Disk: Send + Sync + 'static {
 
 /// A file that is written at its end.
 pub trait DiskFile: Send {
-    fn len(&self) -> u64;
+    fn size(&self) -> u64;
     /// Writes all bytes at the end, or fails; then any part of them may be there.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Cuts the file to `len` bytes.
@@ -138,7 +138,7 @@ struct RealFile {
 }
 
 impl DiskFile for RealFile {
-    fn len(&self) -> u64 {
+    fn size(&self) -> u64 {
         self.len
     }
 
@@ -288,7 +288,7 @@ struct MemoryFile {
 }
 
 impl DiskFile for MemoryFile {
-    fn len(&self) -> u64 {
+    fn size(&self) -> u64 {
         self.content.lock().bytes.len() as u64
     }
 

@@ -70,5 +70,5 @@ fn write_file(
     builder.end(count);
     file.append(builder.finish(revision))?;
     file.sync()?;
-    Ok(file.len())
+    Ok(file.size())
 }

@@ -159,11 +159,11 @@ impl Writer {
         if let Some(reason) = self.shared.broken.get() {
             return Err(StoreError::Unavailable(reason.clone()));
         }
-        let good = self.file.len();
+        let good = self.file.size();
         let bytes = self.frame.finish(before);
         let written = self.file.append(bytes).and_then(|()| self.file.sync());
         let Err(error) = written else {
-            self.log_bytes += self.file.len() - good;
+            self.log_bytes += self.file.size() - good;
             return Ok(());
         };
         // All before `good` is durable already. Cutting the rest off and syncing that leaves nothing half written.
@@ -235,7 +235,7 @@ impl Writer {
             }
         }
         shared.index.write().pin(revision);
-        self.log_bytes = self.file.len();
+        self.log_bytes = self.file.size();
         self.snapshot_at = self.threshold();
         let work = move || {
             if let Err(error) = take_snapshot(&shared, revision) {
