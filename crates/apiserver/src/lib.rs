@@ -10,6 +10,7 @@ pub mod auth;
 pub mod body;
 pub mod bootstrap;
 mod chain;
+pub mod connect;
 pub mod core;
 pub mod health;
 pub mod kinds;

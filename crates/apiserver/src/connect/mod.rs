@@ -1,0 +1,206 @@
+//! Connections to nodes, pods and services through the API server: log, exec, attach, port-forward and proxy.
+//!
+//! What a request means is worked out by pure functions (`pod`, `proxy`), `kubelet` knows where a node listens and
+//! dials it. Upgrades are passed on as they are; WebSocket clients are translated where the other side speaks SPDY only.
+//! Upstream counterpart: pkg/registry/core/{pod,node,service}, apimachinery/pkg/util/proxy.
+
+mod kubelet;
+mod pod;
+mod proxy;
+
+use std::{sync::Arc, time::Duration};
+
+use api::{Value, status::StatusError};
+use futures::future::BoxFuture;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use stream::upgrade;
+
+use crate::{
+    auth::{self, Attributes, Verdict},
+    body::Body,
+    server::Server,
+    special::{Call, Response, Special, Specials},
+};
+
+/// Connecting to a node or pod takes no longer.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// So much of a kubelet's error text is passed on.
+const ERROR_BYTES: usize = 50_000;
+
+/// How the API server reaches kubelets.
+pub struct Connector {
+    /// The API server's client certificate, and the authority that kubelets' certificates must come from.
+    pub tls: Arc<rustls::ClientConfig>,
+    /// Node address types in order of preference (`--kubelet-preferred-address-types`).
+    pub address_types: Vec<String>,
+}
+
+/// Adds all connecting subresources to the table.
+pub fn add(specials: &mut Specials, connector: &Arc<Connector>) {
+    let all = [
+        ("pods", "log", Target::Log),
+        ("pods", "exec", Target::Stream("exec")),
+        ("pods", "attach", Target::Stream("attach")),
+        ("pods", "portforward", Target::PortForward),
+        ("pods", "proxy", Target::PodProxy),
+        ("nodes", "proxy", Target::NodeProxy),
+        ("services", "proxy", Target::ServiceProxy),
+    ];
+    for (plural, subresource, target) in all {
+        specials.add(("", plural, subresource), Arc::new(Connect { connector: connector.clone(), target }));
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Target {
+    Log,
+    /// `exec` or `attach`.
+    Stream(&'static str),
+    PortForward,
+    PodProxy,
+    NodeProxy,
+    ServiceProxy,
+}
+
+struct Connect {
+    connector: Arc<Connector>,
+    target: Target,
+}
+
+impl Special for Connect {
+    fn call(&self, call: Call) -> BoxFuture<'static, Result<Response, StatusError>> {
+        let (connector, target) = (self.connector.clone(), self.target);
+        Box::pin(async move {
+            waypoint::apiserver::connect(&call.info.path);
+            match target {
+                Target::Log => log(&connector, call).await,
+                Target::Stream(path) => stream_to(&connector, call, path).await,
+                Target::PortForward => port_forward(&connector, call).await,
+                Target::PodProxy => proxy::pod(call).await,
+                Target::NodeProxy => proxy::node(&connector, call).await,
+                Target::ServiceProxy => proxy::service(call).await,
+            }
+        })
+    }
+}
+
+/// Reads an object that the request names.
+async fn object(server: &Server, plural: &str, namespace: &str, name: &str) -> Result<Value, StatusError> {
+    let core = server.core();
+    let definition = core.kinds.any_version("", plural).ok_or_else(StatusError::no_route)?;
+    let folder = if definition.namespaced() { format!("{namespace}/") } else { String::new() };
+    let key = format!("/registry/{}/{folder}{name}", definition.storage_prefix);
+    let (entry, _) = core.store.get(&key).await.map_err(StatusError::internal)?;
+    let entry = entry.ok_or_else(|| StatusError::not_found("", plural, name))?;
+    serde_json::from_slice(&entry.value).map_err(StatusError::internal)
+}
+
+async fn node_of(server: &Server, pod: &Value) -> Result<Value, StatusError> {
+    object(server, "nodes", "", pod::node_name(pod)).await
+}
+
+async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusError> {
+    allow(&call, &[Method::GET])?;
+    let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
+    let wanted = pod::log_path(&pod, call.parts.uri.query().unwrap_or(""))?;
+    if pod::node_name(&pod).is_empty() {
+        // Nothing was logged yet.
+        return Ok(text(Body::empty()));
+    }
+    let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
+    call.body = Body::empty();
+    let name = call.info.name.clone();
+    let answer = connector.send(&endpoint, request(call, &wanted, &endpoint.authority())?).await?;
+    let code = answer.status();
+    if code.is_success() {
+        return Ok(text(Body::Network(answer.into_body())));
+    }
+    let said = Body::Network(answer.into_body()).collect(ERROR_BYTES).await?;
+    let said = String::from_utf8_lossy(&said).trim_end().to_owned();
+    Err(match code {
+        StatusCode::BAD_REQUEST => StatusError::bad_request(said),
+        StatusCode::NOT_FOUND => StatusError::new(
+            404,
+            "NotFound",
+            format!("the server could not find the requested resource ( pods/log {name})"),
+        ),
+        _ => StatusError::internal(said),
+    })
+}
+
+fn text(body: Body) -> Response {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response
+}
+
+async fn stream_to(connector: &Connector, call: Call, path: &'static str) -> Result<Response, StatusError> {
+    check_streaming(&call)?;
+    let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
+    let wanted = pod::stream_path(path, &pod, call.parts.uri.query().unwrap_or(""))?;
+    let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
+    connector.pass(&endpoint, request(call, &wanted, &endpoint.authority())?).await
+}
+
+async fn port_forward(connector: &Connector, call: Call) -> Result<Response, StatusError> {
+    check_streaming(&call)?;
+    let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
+    let wanted = pod::port_forward_path(&pod, call.parts.uri.query().unwrap_or(""))?;
+    let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
+    connector.pass(&endpoint, request(call, &wanted, &endpoint.authority())?).await
+}
+
+/// The checks that all streaming requests share.
+fn check_streaming(call: &Call) -> Result<(), StatusError> {
+    allow(call, &[Method::GET, Method::POST])?;
+    may_create(call)?;
+    if upgrade::is_upgrade(&call.parts.headers) {
+        return Ok(());
+    }
+    Err(StatusError::bad_request("Upgrade request required"))
+}
+
+/// A WebSocket begins with a GET, which a role may allow to readers; opening a stream takes the right to create.
+fn may_create(call: &Call) -> Result<(), StatusError> {
+    if call.parts.method == Method::POST {
+        return Ok(());
+    }
+    let info = &call.info;
+    let attributes = Attributes {
+        namespace: &info.namespace,
+        version: &info.version,
+        subresource: &info.subresource,
+        name: &info.name,
+        ..Attributes::resource(&call.user, "create", &info.group, &info.resource)
+    };
+    match call.server.authorizer().authorize(&attributes) {
+        Verdict::Allow(_) => Ok(()),
+        Verdict::Deny(why) | Verdict::NoOpinion(why) => Err(auth::forbidden(&attributes, &why)),
+    }
+}
+
+fn allow(call: &Call, methods: &[Method]) -> Result<(), StatusError> {
+    if methods.contains(&call.parts.method) {
+        return Ok(());
+    }
+    Err(StatusError::method_not_supported(&call.info.resource, call.info.verb))
+}
+
+/// The client's request, readdressed. Its credentials are gone already; whom it impersonates is nobody else's business.
+fn request(call: Call, path: &str, authority: &str) -> Result<Request<Body>, StatusError> {
+    let mut parts = call.parts;
+    parts.uri = path.parse().map_err(|_| StatusError::bad_request(format!("invalid path {path:?}")))?;
+    let host = HeaderValue::from_str(authority).map_err(StatusError::internal)?;
+    parts.headers.insert(header::HOST, host);
+    let impersonation: Vec<_> =
+        parts.headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
+    for name in impersonation {
+        parts.headers.remove(name);
+    }
+    Ok(Request::from_parts(parts, call.body))
+}
+
+/// An error that upstream gives as a bare message.
+fn plain(message: String) -> StatusError {
+    StatusError::new(500, "", message)
+}
