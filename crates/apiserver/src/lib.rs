@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod admission;
+pub mod allocation;
 pub mod auth;
 pub mod body;
 pub mod bootstrap;
