@@ -9,13 +9,15 @@ use api::status::StatusError;
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream::BoxStream};
 use http_body::{Body as _, Frame, SizeHint};
+use parking_lot::Mutex;
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Bytes of a request or a response.
 pub enum Body {
     Whole(Option<Bytes>),
-    Stream(BoxStream<'static, Result<Bytes, BoxError>>),
+    /// Behind a lock that is never taken (only `get_mut`): it makes the body shareable, as futures of handlers demand.
+    Stream(Mutex<BoxStream<'static, Result<Bytes, BoxError>>>),
     Network(hyper::body::Incoming),
 }
 
@@ -25,7 +27,7 @@ impl Body {
     }
 
     pub fn stream(stream: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> Self {
-        Body::Stream(stream.boxed())
+        Body::Stream(Mutex::new(stream.boxed()))
     }
 
     /// Takes any other body, such as the one of an in-process client.
@@ -102,7 +104,7 @@ impl http_body::Body for Body {
         match self.get_mut() {
             Body::Whole(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
             Body::Stream(stream) => {
-                let next = ready!(stream.poll_next_unpin(cx));
+                let next = ready!(stream.get_mut().poll_next_unpin(cx));
                 Poll::Ready(next.map(|chunk| chunk.map(Frame::data)))
             }
             Body::Network(incoming) => {

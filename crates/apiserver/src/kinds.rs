@@ -37,9 +37,15 @@ impl Table {
         self.by_plural.get(plural)?.get(group)?.iter().find(|d| d.version == version)
     }
 
-    /// The definition that objects under this storage prefix are stored as.
-    pub fn stored(&self, storage_prefix: &str) -> Option<&Arc<Definition>> {
-        self.by_prefix.get(storage_prefix)
+    /// The storage prefix that a key begins with, and the definition its objects are stored as.
+    pub fn of_key<'k>(&self, key: &'k str) -> Option<(&'k str, &Arc<Definition>)> {
+        let rest = key.strip_prefix("/registry/")?;
+        let first = rest.find('/')?;
+        if let Some(found) = self.by_prefix.get(&rest[..first]) {
+            return Some((&rest[..first], found));
+        }
+        let second = first + 1 + rest[first + 1..].find('/')?;
+        self.by_prefix.get(&rest[..second]).map(|found| (&rest[..second], found))
     }
 }
 

@@ -87,8 +87,8 @@ impl Metrics {
         counter.buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The page at `/metrics`.
-    pub fn render(&self) -> String {
+    /// The page at `/metrics`; the feed counts for itself.
+    pub fn render(&self, feed: &Metrics) -> String {
         let mut out = String::new();
         let requests = self.requests.read();
         let mut series: Vec<_> = requests.values().flatten().collect();
@@ -123,13 +123,13 @@ impl Metrics {
                 "apiserver_watch_events_total",
                 "counter",
                 "Events put into the queues of watchers.",
-                self.watch_events.load(Ordering::Relaxed),
+                feed.watch_events.load(Ordering::Relaxed),
             ),
             (
                 "apiserver_terminated_watchers_total",
                 "counter",
                 "Watchers cut off because they did not keep up.",
-                self.watchers_cut.load(Ordering::Relaxed),
+                feed.watchers_cut.load(Ordering::Relaxed),
             ),
             (
                 "apiserver_rejected_requests_total",

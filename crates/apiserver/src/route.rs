@@ -1,27 +1,64 @@
 //! From a request to what serves it: a special handler, a verb of the pipeline, or a page about the server itself.
 
 use api::status::StatusError;
+use http::{HeaderValue, Method, StatusCode, header};
 
-use crate::special::{Call, Response};
+use crate::{
+    discovery, openapi, pipeline, respond,
+    special::{Call, Response},
+};
 
 pub async fn route(call: Call) -> Result<Response, StatusError> {
-    if call.info.resource_request {
-        return resource(call).await;
-    }
-    page(call)
+    if call.info.resource_request { resource(call).await } else { page(call) }
 }
 
 async fn resource(call: Call) -> Result<Response, StatusError> {
     let info = &call.info;
     let special = call.server.shared.specials.get(&info.group, &info.resource, &info.subresource).cloned();
-    match special {
-        Some(special) => special.call(call).await,
-        None => Err(StatusError::no_route()),
+    if let Some(special) = special {
+        return special.call(call).await;
     }
+    let definition = call.server.core().kinds.find(&info.group, &info.version, &info.resource);
+    let definition = definition.ok_or_else(StatusError::no_route)?;
+    pipeline::run(call, definition).await
 }
 
 fn page(call: Call) -> Result<Response, StatusError> {
     let shared = &call.server.shared;
+    if !matches!(call.parts.method, Method::GET | Method::HEAD) {
+        return Err(StatusError::no_route());
+    }
+    let path = call.info.path.as_str();
     let query = call.parts.uri.query().unwrap_or("");
-    shared.checks.answer(&call.info.path, query).ok_or_else(StatusError::no_route)
+    match path.trim_end_matches('/') {
+        "/version" => Ok(respond::value(StatusCode::OK, &version())),
+        "/metrics" => {
+            let feed = &call.server.core().feed;
+            let mut response = Response::new(shared.metrics.render(&feed.metrics).into());
+            let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+            response.headers_mut().insert(header::CONTENT_TYPE, kind);
+            Ok(response)
+        }
+        _ => {
+            let found = shared.checks.answer(path, query);
+            if let Some(response) = found.or_else(|| discovery::answer(&call)).or_else(|| openapi::answer(&call)) {
+                return Ok(response);
+            }
+            if path == "/" {
+                return Ok(respond::value(StatusCode::OK, &discovery::paths(call.server.core())));
+            }
+            Err(StatusError::no_route())
+        }
+    }
+}
+
+/// `/version`: the Kubernetes version that is served; what follows the plus sign is ours.
+pub fn version() -> api::Value {
+    serde_json::json!({
+        "major": "1", "minor": "35", "emulationMajor": "1", "emulationMinor": "35",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "34",
+        "gitVersion": "v1.35.0+skiff", "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, match std::env::consts::ARCH { "x86_64" => "amd64", "aarch64" => "arm64", other => other }),
+    })
 }

@@ -20,6 +20,7 @@ use crate::{
     health::Checks,
     listen,
     metrics::Metrics,
+    openapi::Documents,
     review::{Admission, Allocation},
     special::Specials,
 };
@@ -74,6 +75,7 @@ pub(crate) struct Shared {
     pub limits: Limits,
     pub checks: Checks,
     pub metrics: Metrics,
+    pub documents: Documents,
     pub reads: tokio::sync::Semaphore,
     pub writes: tokio::sync::Semaphore,
 }
@@ -96,6 +98,7 @@ impl Server {
             allocations: config.allocations,
             checks: config.checks,
             metrics: Metrics::default(),
+            documents: Documents::default(),
             reads: tokio::sync::Semaphore::new(limits.reads_in_flight),
             writes: tokio::sync::Semaphore::new(limits.writes_in_flight),
             limits,

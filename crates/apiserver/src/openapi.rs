@@ -1,0 +1,89 @@
+//! `/openapi/v2` and `/openapi/v3`: made on the first request, then kept.
+
+use std::{collections::HashMap, sync::Arc};
+
+use api::Value;
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha512};
+
+use crate::{
+    body::Body,
+    kinds::Table,
+    respond,
+    special::{Call, Response},
+};
+
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+/// Documents that were asked for, with their entity tags, of one picture of the kinds.
+#[derive(Default)]
+pub struct Documents {
+    kept: Mutex<(Option<Arc<Table>>, HashMap<String, (Bytes, String)>)>,
+}
+
+impl Documents {
+    /// The document under a name, made if it is not there yet.
+    fn get(&self, table: &Arc<Table>, name: &str, make: impl FnOnce() -> Option<Vec<u8>>) -> Option<(Bytes, String)> {
+        let mut kept = self.kept.lock();
+        if !kept.0.as_ref().is_some_and(|t| Arc::ptr_eq(t, table)) {
+            *kept = (Some(table.clone()), HashMap::new());
+        }
+        if let Some(document) = kept.1.get(name) {
+            return Some(document.clone());
+        }
+        let bytes = Bytes::from(make()?);
+        let hash: String = Sha512::digest(&bytes).iter().map(|b| format!("{b:02X}")).collect();
+        let document = (bytes, format!("\"{hash}\""));
+        kept.1.insert(name.to_owned(), document.clone());
+        Some(document)
+    }
+}
+
+fn text(document: &Value) -> Vec<u8> {
+    document.to_string().into_bytes()
+}
+
+/// Answers `/openapi/v2`, `/openapi/v3` and the documents below it.
+pub fn answer(call: &Call) -> Option<Response> {
+    let path = call.info.path.trim_matches('/');
+    let documents = &call.server.shared.documents;
+    let table = call.server.core().kinds.table();
+    let all = &table.all;
+    let accept = call.parts.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
+    let ((bytes, etag), media) = match path {
+        "openapi/v2" if accept.contains("proto-openapi.spec.v2") => {
+            let make = || Some(api::openapi::v2_protobuf(&api::openapi::v2(all)));
+            (documents.get(&table, "v2 protobuf", make)?, V2_PROTOBUF)
+        }
+        "openapi/v2" => (documents.get(&table, "v2", || Some(text(&api::openapi::v2(all))))?, "application/json"),
+        "openapi/v3" => (documents.get(&table, "v3", || Some(text(&api::openapi::v3_index(all))))?, "application/json"),
+        other => {
+            let rest: Vec<&str> = other.strip_prefix("openapi/v3/")?.split('/').collect();
+            let (group, version) = match rest.as_slice() {
+                ["api", version] => ("", *version),
+                ["apis", group, version] => (*group, *version),
+                _ => return None,
+            };
+            let make = || api::openapi::v3(all, group, version).map(|document| text(&document));
+            (documents.get(&table, other, make)?, "application/json")
+        }
+    };
+    let known = call.parts.headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
+    let mut response = if known { Response::new(Body::empty()) } else { respond::json(StatusCode::OK, bytes) };
+    if known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    if let Ok(etag) = HeaderValue::from_str(&etag) {
+        headers.insert(header::ETAG, etag);
+    }
+    headers.append(header::VARY, HeaderValue::from_static("Accept"));
+    // A document asked for by its hash never changes.
+    if call.parts.uri.query().is_some_and(|q| q.contains("hash=")) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+    }
+    Some(response)
+}

@@ -1,0 +1,229 @@
+//! The options of requests: query parameters, and `DeleteOptions` in the body.
+
+use api::{Value, decode::Validation, status::StatusError};
+use serde_json::json;
+use store::Revision;
+
+use crate::request::{is_true, query_pairs};
+
+/// Options of creates, updates and patches.
+#[derive(Debug, Clone, Default)]
+pub struct WriteOptions {
+    pub dry_run: bool,
+    pub manager: String,
+    /// The manager is the client's word, not derived from its user agent.
+    pub manager_given: bool,
+    pub validation: Validation,
+    /// Apply takes fields that others own.
+    pub force: bool,
+}
+
+impl WriteOptions {
+    pub fn parse(query: &str, kind: &str, user_agent: &str) -> Result<Self, StatusError> {
+        let mut options = WriteOptions::default();
+        for (key, value) in query_pairs(query) {
+            match key.as_str() {
+                "dryRun" => options.dry_run = dry_run(&value, kind)?,
+                "fieldManager" if value.len() > 128 => {
+                    return Err(invalid_option(
+                        kind,
+                        "fieldManager: Too long: may not be more than 128 bytes".to_owned(),
+                    ));
+                }
+                "fieldManager" => options.manager = value,
+                "fieldValidation" => options.validation = Validation::parse(&value)?,
+                "force" => options.force = is_true(&value),
+                _ => {}
+            }
+        }
+        options.manager_given = !options.manager.is_empty();
+        if !options.manager_given {
+            options.manager = api::managed_fields::default_manager(user_agent).to_owned();
+        }
+        Ok(options)
+    }
+
+    /// As admission sees them.
+    pub fn object(&self, kind: &str) -> Value {
+        let mut object = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1", "fieldManager": self.manager});
+        if self.dry_run {
+            object["dryRun"] = json!(["All"]);
+        }
+        object
+    }
+}
+
+fn dry_run(value: &str, kind: &str) -> Result<bool, StatusError> {
+    match value {
+        "All" => Ok(true),
+        "" => Ok(false),
+        other => Err(invalid_option(kind, format!("dryRun: Unsupported value: {other:?}: supported values: \"All\""))),
+    }
+}
+
+fn invalid_option(kind: &str, detail: String) -> StatusError {
+    StatusError::new(422, "Invalid", format!("{kind}.meta.k8s.io \"\" is invalid: {detail}"))
+}
+
+/// What happens to the objects that depend on a deleted one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+/// `DeleteOptions`.
+#[derive(Debug, Clone, Default)]
+pub struct DeleteOptions {
+    pub grace_seconds: Option<i64>,
+    pub propagation: Option<Propagation>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// From the body or, without one, from the query.
+    pub fn parse(query: &str, body: &[u8], yaml: bool) -> Result<Self, StatusError> {
+        let mut object = if body.is_empty() {
+            let mut map = serde_json::Map::new();
+            for (key, value) in query_pairs(query) {
+                let value = match key.as_str() {
+                    "gracePeriodSeconds" => value.parse::<i64>().map(Value::from).unwrap_or(Value::from(value)),
+                    "orphanDependents" => Value::from(is_true(&value)),
+                    "dryRun" => json!([value]),
+                    _ => Value::from(value),
+                };
+                map.insert(key, value);
+            }
+            Value::Object(map)
+        } else if yaml {
+            serde_saphyr::from_slice(body).map_err(|e| StatusError::bad_request(e.to_string()))?
+        } else {
+            serde_json::from_slice(body).map_err(|e| StatusError::bad_request(e.to_string()))?
+        };
+        DeleteOptions::read(&mut object)
+    }
+
+    fn read(object: &mut Value) -> Result<Self, StatusError> {
+        let mut options = DeleteOptions::default();
+        match &object["gracePeriodSeconds"] {
+            Value::Null => {}
+            Value::Number(n) if n.as_i64().is_some_and(|n| n >= -1) => {
+                options.grace_seconds = n.as_i64().map(|n| n.max(0))
+            }
+            other => return Err(StatusError::bad_request(format!("invalid gracePeriodSeconds {other}"))),
+        }
+        for value in object["dryRun"].as_array().into_iter().flatten() {
+            options.dry_run |= dry_run(value.as_str().unwrap_or("?"), "DeleteOptions")?;
+        }
+        let policy = object["propagationPolicy"].as_str();
+        let orphan = object["orphanDependents"].as_bool();
+        if policy.is_some() && orphan.is_some() {
+            return Err(invalid_option(
+                "DeleteOptions",
+                "propagationPolicy: Invalid value: orphanDependents and deletionPropagation cannot be both set"
+                    .to_owned(),
+            ));
+        }
+        options.propagation = match (policy, orphan) {
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some(other), _) => {
+                return Err(invalid_option(
+                    "DeleteOptions",
+                    format!(
+                        "propagationPolicy: Unsupported value: {other:?}: supported values: \"Background\", \"Foreground\", \"Orphan\""
+                    ),
+                ));
+            }
+            (None, None) => None,
+        };
+        let precondition = |name: &str| object["preconditions"][name].as_str().map(ToOwned::to_owned);
+        options.uid = precondition("uid");
+        options.resource_version = precondition("resourceVersion");
+        Ok(options)
+    }
+}
+
+/// How a list's resourceVersion is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Match {
+    Exact,
+    NotOlderThan,
+}
+
+/// `ListOptions`, for lists, watches and deletecollection.
+#[derive(Debug, Clone, Default)]
+pub struct ListOptions {
+    pub labels: String,
+    pub fields: String,
+    pub limit: usize,
+    pub continue_token: String,
+    /// `None` when it is not given; `Some(0)` is "any".
+    pub resource_version: Option<Revision>,
+    pub version_match: Option<Match>,
+    pub timeout_seconds: Option<u64>,
+    pub bookmarks: bool,
+    pub send_initial_events: Option<bool>,
+    /// `includeObject` of a Table.
+    pub include_object: String,
+}
+
+impl ListOptions {
+    pub fn parse(query: &str) -> Result<Self, StatusError> {
+        let mut options = ListOptions::default();
+        for (key, value) in query_pairs(query) {
+            match key.as_str() {
+                "labelSelector" => options.labels = value,
+                "fieldSelector" => options.fields = value,
+                "limit" => options.limit = number(&key, &value)?,
+                "continue" => options.continue_token = value,
+                "resourceVersion" if value.is_empty() => {}
+                "resourceVersion" => {
+                    let revision = value.parse().map_err(|_| {
+                        StatusError::bad_request(format!(
+                            "resourceVersion: Invalid value: {value:?}: strconv.ParseUint: parsing {value:?}: invalid syntax"
+                        ))
+                    })?;
+                    options.resource_version = Some(revision);
+                }
+                "resourceVersionMatch" => {
+                    options.version_match = match value.as_str() {
+                        "" => None,
+                        "Exact" => Some(Match::Exact),
+                        "NotOlderThan" => Some(Match::NotOlderThan),
+                        other => {
+                            return Err(invalid_option(
+                                "ListOptions",
+                                format!(
+                                    "resourceVersionMatch: Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
+                                ),
+                            ));
+                        }
+                    }
+                }
+                "timeoutSeconds" => options.timeout_seconds = Some(number::<u64>(&key, &value)?).filter(|t| *t > 0),
+                "allowWatchBookmarks" => options.bookmarks = is_true(&value),
+                "sendInitialEvents" => options.send_initial_events = Some(is_true(&value)),
+                "includeObject" => options.include_object = value,
+                _ => {}
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, StatusError>
+where
+    T: Default,
+{
+    if value.is_empty() {
+        return Ok(T::default());
+    }
+    value
+        .parse()
+        .map_err(|_| StatusError::bad_request(format!("{key}: strconv.ParseInt: parsing {value:?}: invalid syntax")))
+}

@@ -1,0 +1,148 @@
+//! create: a new object, named by the client or by the server from a prefix.
+
+use api::{Value, decode::Gvk, meta, status::StatusError};
+use http::{StatusCode, header};
+
+use super::{
+    Request,
+    write::{Outcome, Written},
+};
+use crate::{core::begin, options::WriteOptions, review::Operation, special::Response};
+
+/// Random characters behind a `generateName`, and how long the name may be without them.
+const SUFFIX: usize = 5;
+const PREFIX_MAX: usize = 58;
+/// A generated name that is taken is drawn again so often.
+const DRAWS: usize = 8;
+
+pub async fn run(mut request: Request) -> Result<Response, StatusError> {
+    waypoint::apiserver::create(request.waypoint_name());
+    let agent = request.header(header::USER_AGENT).to_owned();
+    let options = WriteOptions::parse(request.query(), "CreateOptions", &agent)?;
+    request.view()?;
+    let body = request.body().await?;
+    let media_type = request.header(header::CONTENT_TYPE);
+    let definition = request.definition.clone();
+    let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
+    let decoded = api::decode::decode(request.ty(), gvk, &body, media_type, options.validation)?;
+    let written = request.create(decoded.value, decoded.warnings, &options, true).await?;
+    request.respond_written(StatusCode::CREATED, written)
+}
+
+impl Request {
+    /// The answer to a write.
+    pub(super) fn respond_written(&self, code: StatusCode, written: Written) -> Result<Response, StatusError> {
+        match written.outcome {
+            Outcome::Stored(entry) => self.respond(code, &entry, &written.warnings),
+            Outcome::Tried(value) => self.respond_value(code, value, &written.warnings),
+        }
+    }
+
+    /// Creates a decoded object. With `tracked` its managed fields are still to be made.
+    pub(super) async fn create(
+        &self,
+        mut object: Value,
+        warnings: Vec<String>,
+        options: &WriteOptions,
+        tracked: bool,
+    ) -> Result<Written, StatusError> {
+        if !matches!(meta::resource_version(&object), "" | "0") {
+            return Err(StatusError::new(
+                500,
+                "InternalError",
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        self.place(&mut object)?;
+        let generated = meta::name(&object).is_empty() && !generate_name(&object).is_empty();
+        let draws = if generated { DRAWS } else { 1 };
+        for draw in 1..=draws {
+            let mut candidate = if draw == draws { std::mem::take(&mut object) } else { object.clone() };
+            if generated {
+                give_name(&mut candidate);
+            }
+            match self.create_named(candidate, warnings.clone(), options, tracked).await {
+                Err(error) if error.reason == "AlreadyExists" && draw < draws => {}
+                Err(mut error) if error.reason == "AlreadyExists" && generated => {
+                    error.message.push_str(", the server was not able to generate a unique name for the object");
+                    return Err(error);
+                }
+                done => return done,
+            }
+        }
+        Err(StatusError::internal("no name was drawn"))
+    }
+
+    /// Puts the object into the namespace of the request.
+    fn place(&self, object: &mut Value) -> Result<(), StatusError> {
+        let wanted = if self.definition.namespaced() { self.call.info.namespace.as_str() } else { "" };
+        let given = meta::namespace(object);
+        if given != wanted && !given.is_empty() {
+            return Err(StatusError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        if let Some(metadata) = meta::metadata_mut(object).filter(|_| !wanted.is_empty()) {
+            metadata.insert("namespace".to_owned(), Value::from(wanted));
+        }
+        Ok(())
+    }
+
+    async fn create_named(
+        &self,
+        mut object: Value,
+        mut warnings: Vec<String>,
+        options: &WriteOptions,
+        tracked: bool,
+    ) -> Result<Written, StatusError> {
+        let definition = &*self.definition;
+        definition.behaviour.default(&mut object);
+        if tracked {
+            self.track(None, &mut object, options);
+        }
+        let name = meta::name(&object).to_owned();
+        let admission = self.call.server.admission();
+        let mut review = self.review(Operation::Create, &name, options, Some(object), None);
+        waypoint::apiserver::admit(self.waypoint_name());
+        admission.admit(&mut review).await?;
+        let mut object = review.object.take().unwrap_or_default();
+        let reservation = self.allocate(None, &mut object, options.dry_run).await?;
+        begin(&mut object);
+        definition.behaviour.prepare_create(&mut object);
+        waypoint::apiserver::validate(self.waypoint_name());
+        let errors = definition.behaviour.validate(&object);
+        if !errors.is_empty() {
+            return Err(StatusError::invalid(&definition.group, &definition.kind, &name, &errors));
+        }
+        review.object = Some(object);
+        admission.validate(&mut review).await?;
+        let object = review.object.take().unwrap_or_default();
+        warnings.append(&mut review.warnings);
+        warnings.extend(definition.behaviour.warnings(&object, None));
+        let core = self.call.server.core();
+        if options.dry_run {
+            return match core.entry(definition, &self.call.info.namespace, &name).await {
+                Ok(_) => Err(StatusError::already_exists(&definition.group, &definition.plural, &name)),
+                Err(_) => Ok(Written { outcome: Outcome::Tried(object), warnings }),
+            };
+        }
+        let entry = core.insert(definition, &object).await?;
+        if let Some(reservation) = reservation {
+            reservation.keep();
+        }
+        Ok(Written { outcome: Outcome::Stored(entry), warnings })
+    }
+}
+
+fn generate_name(object: &Value) -> &str {
+    object["metadata"]["generateName"].as_str().unwrap_or("")
+}
+
+fn give_name(object: &mut Value) {
+    let prefix = generate_name(object);
+    let cut = prefix.char_indices().map(|(at, _)| at).nth(PREFIX_MAX).unwrap_or(prefix.len());
+    let name = format!("{}{}", &prefix[..cut], clock::name_suffix(SUFFIX));
+    if let Some(metadata) = meta::metadata_mut(object) {
+        metadata.insert("name".to_owned(), Value::from(name));
+    }
+}

@@ -1,0 +1,44 @@
+//! deletecollection: every object that a list with the same selectors finds is deleted, many at once so that the store
+//! groups their commits.
+
+use api::status::StatusError;
+use futures::StreamExt;
+use http::header;
+
+use super::{
+    Request,
+    list::{Found, respond_list},
+};
+use crate::{
+    options::{DeleteOptions, ListOptions},
+    special::Response,
+};
+
+/// Deletes in flight at once.
+const WORKERS: usize = 256;
+
+pub async fn run(mut request: Request) -> Result<Response, StatusError> {
+    waypoint::apiserver::delete(request.waypoint_name());
+    let view = request.view()?;
+    let body = request.body().await?;
+    let yaml = request.header(header::CONTENT_TYPE).contains("yaml");
+    let options = DeleteOptions::parse(request.query(), &body, yaml)?;
+    let list = ListOptions::parse(request.query())?;
+    let found = request.find(&list).await?;
+    let shared = &request;
+    let options = &options;
+    let mut deletes = futures::stream::iter(found.entries.iter().cloned())
+        .map(|entry| async move { shared.delete(entry, options, false).await })
+        .buffer_unordered(WORKERS);
+    while let Some(deleted) = deletes.next().await {
+        match deleted {
+            Ok(_) => {}
+            Err(error) if error.code == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    drop(deletes);
+    let gzip = request.header(header::ACCEPT_ENCODING).split(',').any(|e| e.trim() == "gzip");
+    let found = Found::whole(found.entries, found.revision);
+    Ok(respond_list(request.definition.clone(), view, found, gzip))
+}

@@ -1,0 +1,331 @@
+//! list: all objects that match, as of one revision, in pages when asked. The answer is streamed: header, the entries'
+//! bytes, trailer; no more than a chunk of it is in memory.
+
+use std::{io::Write as _, sync::Arc};
+
+use api::{kind::Definition, status::StatusError};
+use base64::Engine as _;
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use http::{HeaderValue, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{Entry, Page, Range, Revision, StoreError};
+
+use super::Request;
+use crate::{
+    body::Body,
+    core::{store_error, too_large_version},
+    filter::Filter,
+    object,
+    options::{ListOptions, Match},
+    respond,
+    special::Response,
+    view::{self, View},
+};
+
+/// Answers up to this size are sent in one piece with their length.
+const WHOLE: usize = 64 * 1024;
+const CHUNK: usize = 256 * 1024;
+/// So many entries are read at once when a selector leaves out most of them.
+const SCAN: usize = 1000;
+
+pub async fn run(request: Request) -> Result<Response, StatusError> {
+    waypoint::apiserver::list(request.waypoint_name());
+    let options = ListOptions::parse(request.query())?;
+    let view = View::negotiate(&request.call.parts.headers, &options.include_object)?;
+    let found = request.find(&options).await?;
+    let gzip = request.header(header::ACCEPT_ENCODING).split(',').any(|e| e.trim() == "gzip");
+    Ok(respond_list(request.definition.clone(), view, found, gzip))
+}
+
+/// The objects of one answer.
+pub(super) struct Found {
+    pub entries: Vec<Entry>,
+    pub revision: Revision,
+    continue_token: Option<String>,
+    remaining: Option<usize>,
+}
+
+/// `continue`: where the next page begins, and the revision that all pages are of.
+#[derive(Serialize, Deserialize)]
+struct Token {
+    v: String,
+    rv: i64,
+    start: String,
+}
+
+fn encode_token(revision: Revision, start: &str) -> String {
+    let token = Token { v: "meta.k8s.io/v1".to_owned(), rv: revision as i64, start: start.to_owned() };
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
+}
+
+fn decode_token(text: &str) -> Result<Token, StatusError> {
+    let engine = base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let broken = || StatusError::bad_request("continue key is not valid: illegal base64 data");
+    let bytes = engine.decode(text.trim_end_matches('=')).map_err(|_| broken())?;
+    let token: Token = serde_json::from_slice(&bytes).map_err(|_| broken())?;
+    if token.v != "meta.k8s.io/v1" {
+        return Err(StatusError::bad_request(
+            "continue key is not valid: server does not recognize this encoded version",
+        ));
+    }
+    Ok(token)
+}
+
+impl Request {
+    /// Reads what the options select.
+    pub(super) async fn find(&self, options: &ListOptions) -> Result<Found, StatusError> {
+        let definition = &*self.definition;
+        let filter = Filter::parse(definition, &options.labels, &options.fields)?;
+        let mut range = Range::prefix(&self.prefix(&filter));
+        let prefix = range.start.clone();
+        if let Some(name) = filter.name()
+            && (!definition.namespaced() || !self.call.info.namespace.is_empty())
+        {
+            range.start.push_str(name);
+            range.end = format!("{}\0", range.start);
+        }
+        range.revision = self.revision(options).await?;
+        if !options.continue_token.is_empty() {
+            if options.resource_version.is_some_and(|r| r > 0) {
+                return Err(StatusError::bad_request("specifying resource version is not allowed when using continue"));
+            }
+            let token = decode_token(&options.continue_token)?;
+            range.start = format!("{prefix}{}", token.start.trim_start_matches('/'));
+            range.revision = u64::try_from(token.rv).ok().filter(|r| *r > 0);
+        }
+        self.read(range, &prefix, &filter, options).await
+    }
+
+    /// The key prefix of everything that can match.
+    fn prefix(&self, filter: &Filter) -> String {
+        let namespace = match self.call.info.namespace.as_str() {
+            "" => filter.namespace().unwrap_or(""),
+            given => given,
+        };
+        object::key(&self.definition, namespace, "")
+    }
+
+    /// The revision to read at: `None` is the newest.
+    async fn revision(&self, options: &ListOptions) -> Result<Option<Revision>, StatusError> {
+        let Some(wanted) = options.resource_version else {
+            if options.version_match.is_some() && options.continue_token.is_empty() {
+                return Err(invalid(
+                    "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
+            }
+            return Ok(None);
+        };
+        let exact = match options.version_match {
+            Some(Match::Exact) if wanted == 0 => {
+                return Err(invalid(
+                    "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
+            }
+            Some(kind) => kind == Match::Exact,
+            // A page without a match asks for exactly that revision.
+            None => options.limit > 0 && wanted > 0,
+        };
+        if wanted == 0 {
+            return Ok(None);
+        }
+        let newest = self.call.server.core().store.revision().await.map_err(store_error)?;
+        if wanted > newest {
+            return Err(too_large_version(wanted, newest));
+        }
+        Ok(exact.then_some(wanted))
+    }
+
+    async fn read(
+        &self,
+        mut range: Range,
+        prefix: &str,
+        filter: &Filter,
+        options: &ListOptions,
+    ) -> Result<Found, StatusError> {
+        let everything = filter.is_everything();
+        let limit = options.limit;
+        let mut entries = Vec::new();
+        loop {
+            range.limit = match (limit, everything) {
+                (0, _) => 0,
+                (limit, true) => limit,
+                (limit, false) => limit.max(SCAN),
+            };
+            let page = self.page(&range, options).await?;
+            range.revision = Some(page.revision);
+            let (mut used, count) = (0, page.entries.len());
+            let last_key = page.entries.last().map(|e| e.key.clone());
+            let mut cut = None;
+            for entry in page.entries {
+                used += 1;
+                if everything || filter.matches_bytes(&self.definition, &entry.value) {
+                    let key = entry.key.clone();
+                    entries.push(entry);
+                    if limit > 0 && entries.len() == limit {
+                        cut = Some(key);
+                        break;
+                    }
+                }
+            }
+            let left = count - used + page.remaining;
+            if let Some(key) = cut.filter(|_| left > 0) {
+                let start = format!("{}\0", &key[prefix.len()..]);
+                return Ok(Found {
+                    entries,
+                    revision: page.revision,
+                    continue_token: Some(encode_token(page.revision, &start)),
+                    remaining: everything.then_some(left),
+                });
+            }
+            match last_key {
+                Some(key) if page.remaining > 0 && left > 0 => range.start = format!("{key}\0"),
+                _ => return Ok(Found { entries, revision: page.revision, continue_token: None, remaining: None }),
+            }
+        }
+    }
+
+    async fn page(&self, range: &Range, options: &ListOptions) -> Result<Page, StatusError> {
+        self.call.server.core().store.range(range.clone()).await.map_err(|error| match error {
+            StoreError::Compacted { .. } if !options.continue_token.is_empty() => StatusError::expired(
+                "The provided continue parameter is too old to display a consistent list result. You must start a new list \
+                 without the continue parameter.",
+            ),
+            other => store_error(other),
+        })
+    }
+}
+
+fn invalid(detail: &str) -> StatusError {
+    StatusError::new(422, "Invalid", format!("ListOptions.meta.k8s.io \"\" is invalid: {detail}"))
+}
+
+/// The answer with these objects.
+pub(super) fn respond_list(definition: Arc<Definition>, view: View, found: Found, gzip: bool) -> Response {
+    let mut metadata = json!({"resourceVersion": found.revision.to_string()});
+    if let Some(token) = &found.continue_token {
+        metadata["continue"] = json!(token);
+    }
+    if let Some(remaining) = found.remaining {
+        metadata["remainingItemCount"] = json!(remaining);
+    }
+    let (head, trailer) = view::list_frame(&definition, view, &metadata.to_string());
+    let size: usize = found.entries.iter().map(|e| e.value.len() + 32).sum();
+    let mut chunks = Chunks {
+        definition,
+        view,
+        entries: found.entries.into_iter(),
+        head: Some(head),
+        first: true,
+        trailer: Some(trailer),
+    };
+    if size <= WHOLE {
+        let mut whole = Vec::with_capacity(size + 256);
+        while chunks.fill(&mut whole, usize::MAX) {}
+        return respond::json(StatusCode::OK, whole);
+    }
+    let mut response = Response::new(Body::empty());
+    response.headers_mut().insert(header::CONTENT_TYPE, respond::JSON);
+    *response.body_mut() = if gzip && size > 2 * WHOLE {
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        Body::stream(futures::stream::iter(Compressed {
+            chunks,
+            encoder: Some(GzEncoder::new(Vec::new(), Compression::fast())),
+        }))
+    } else {
+        Body::stream(futures::stream::iter(chunks.map(Ok)))
+    };
+    response
+}
+
+/// The text of a list, piece by piece.
+struct Chunks {
+    definition: Arc<Definition>,
+    view: View,
+    entries: std::vec::IntoIter<Entry>,
+    head: Option<String>,
+    first: bool,
+    trailer: Option<&'static str>,
+}
+
+impl Chunks {
+    /// Appends text until there is at least `size`; false when nothing is left.
+    fn fill(&mut self, out: &mut Vec<u8>, size: usize) -> bool {
+        if let Some(head) = self.head.take() {
+            out.extend_from_slice(head.as_bytes());
+        }
+        while out.len() < size {
+            let Some(entry) = self.entries.next() else {
+                return match self.trailer.take() {
+                    Some(trailer) => {
+                        out.extend_from_slice(trailer.as_bytes());
+                        true
+                    }
+                    None => false,
+                };
+            };
+            if !std::mem::take(&mut self.first) {
+                out.push(b',');
+            }
+            view::write(out, &self.definition, self.view, &entry, true);
+        }
+        true
+    }
+}
+
+impl Iterator for Chunks {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        self.trailer?;
+        let mut out = Vec::with_capacity(CHUNK + 8 * 1024);
+        self.fill(&mut out, CHUNK);
+        Some(out.into())
+    }
+}
+
+struct Compressed {
+    chunks: Chunks,
+    encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl Iterator for Compressed {
+    type Item = Result<Bytes, crate::body::BoxError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let Some(chunk) = self.chunks.next() else {
+                let rest = self.encoder.take()?.finish();
+                return Some(rest.map(Bytes::from).map_err(Into::into));
+            };
+            let encoder = self.encoder.as_mut()?;
+            if let Err(error) = encoder.write_all(&chunk) {
+                return Some(Err(error.into()));
+            }
+            let out = std::mem::take(encoder.get_mut());
+            if !out.is_empty() {
+                return Some(Ok(out.into()));
+            }
+        }
+    }
+}
+
+impl Found {
+    pub(super) fn whole(entries: Vec<Entry>, revision: Revision) -> Self {
+        Found { entries, revision, continue_token: None, remaining: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back() {
+        let token = decode_token(&encode_token(12, "default/a\0")).unwrap();
+        assert_eq!((token.rv, token.start.as_str()), (12, "default/a\0"));
+        assert_eq!(decode_token("%%").err().map(|e| e.code), Some(400));
+    }
+}

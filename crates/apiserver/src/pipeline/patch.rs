@@ -1,0 +1,89 @@
+//! patch: JSON patch, merge patch, strategic merge patch and server-side apply.
+
+use api::{
+    Value,
+    decode::Gvk,
+    meta,
+    patch::{Kind, Patch},
+    status::StatusError,
+};
+use http::{StatusCode, header};
+
+use super::Request;
+use crate::{options::WriteOptions, special::Response};
+
+/// An apply that creates, while somebody else creates and deletes the same object, is tried so often.
+const ATTEMPTS: usize = 5;
+
+pub async fn run(mut request: Request) -> Result<Response, StatusError> {
+    waypoint::apiserver::patch(request.waypoint_name());
+    let agent = request.header(header::USER_AGENT).to_owned();
+    let options = WriteOptions::parse(request.query(), "PatchOptions", &agent)?;
+    request.view()?;
+    let kind = Kind::of(request.header(header::CONTENT_TYPE)).ok_or_else(unsupported)?;
+    let body = request.body().await?;
+    if kind == Kind::Apply {
+        return apply(request, &body, options).await;
+    }
+    let definition = request.definition.clone();
+    let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
+    let patch = Patch::read(kind, &body)?;
+    let ty = request.ty();
+    let change = |old: &Value| {
+        let patched = patch.apply(ty, gvk, old.clone(), options.validation)?;
+        let mut value = patched.value;
+        request.check_names(&mut value)?;
+        Ok((value, patched.warnings))
+    };
+    let written = request.change(&options, true, change).await?;
+    request.respond_written(StatusCode::OK, written)
+}
+
+pub(super) fn unsupported() -> StatusError {
+    StatusError::unsupported_media_type(
+        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, \
+         application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml, \
+         application/apply-patch+cbor",
+    )
+}
+
+/// Server-side apply: changes the object, or creates it.
+async fn apply(request: Request, body: &[u8], options: WriteOptions) -> Result<Response, StatusError> {
+    if !options.manager_given {
+        return Err(StatusError::new(
+            422,
+            "Invalid",
+            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
+        ));
+    }
+    let definition = request.definition.clone();
+    let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
+    let ty = request.ty();
+    let wanted = api::apply::read(ty, gvk, body, options.validation)?;
+    let merge = |live: Option<&Value>| {
+        let merged = request.with_writer(&options, |writer| wanted.apply(ty, gvk, live, writer, options.force))?;
+        let mut value = merged.value;
+        request.check_names(&mut value)?;
+        Ok((value, merged.warnings))
+    };
+    for _ in 0..ATTEMPTS {
+        match request.change(&options, false, |old| merge(Some(old))).await {
+            Err(error) if error.code == 404 => {}
+            Err(error) => return Err(error),
+            Ok(written) => return request.respond_written(StatusCode::OK, written),
+        }
+        if !meta::uid(wanted.config()).is_empty() || !request.call.info.subresource.is_empty() {
+            return Err(StatusError::not_found(&definition.group, &definition.plural, &request.call.info.name));
+        }
+        let (mut value, warnings) = merge(None)?;
+        if let Some(metadata) = meta::metadata_mut(&mut value) {
+            metadata.remove("resourceVersion");
+        }
+        match request.create(value, warnings, &options, false).await {
+            Err(error) if error.reason == "AlreadyExists" => {}
+            Err(error) => return Err(error),
+            Ok(written) => return request.respond_written(StatusCode::CREATED, written),
+        }
+    }
+    Err(StatusError::modified(&definition.group, &definition.plural, &request.call.info.name))
+}

@@ -1,0 +1,51 @@
+//! update: the whole object (or the part that a subresource stands for) is replaced.
+
+use api::{Value, decode::Gvk, meta, status::StatusError};
+use http::{StatusCode, header};
+
+use super::Request;
+use crate::{options::WriteOptions, special::Response};
+
+pub async fn run(mut request: Request) -> Result<Response, StatusError> {
+    waypoint::apiserver::update(request.waypoint_name());
+    let agent = request.header(header::USER_AGENT).to_owned();
+    let options = WriteOptions::parse(request.query(), "UpdateOptions", &agent)?;
+    request.view()?;
+    let body = request.body().await?;
+    let definition = request.definition.clone();
+    let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
+    let media_type = request.header(header::CONTENT_TYPE);
+    let decoded = api::decode::decode(request.ty(), gvk, &body, media_type, options.validation)?;
+    let mut wanted = decoded.value;
+    request.check_names(&mut wanted)?;
+    let warnings = decoded.warnings;
+    let written = request.change(&options, true, |_| Ok((wanted.clone(), warnings.clone()))).await?;
+    request.respond_written(StatusCode::OK, written)
+}
+
+impl Request {
+    /// Name and namespace of the body are those of the path, or absent.
+    pub(super) fn check_names(&self, object: &mut Value) -> Result<(), StatusError> {
+        let info = &self.call.info;
+        let name = meta::name(object);
+        if !name.is_empty() && name != info.name {
+            return Err(StatusError::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                info.name
+            )));
+        }
+        let wanted = if self.definition.namespaced() { info.namespace.clone() } else { String::new() };
+        let namespace = meta::namespace(object);
+        if !namespace.is_empty() && namespace != wanted {
+            return Err(StatusError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        let Some(metadata) = meta::metadata_mut(object) else { return Ok(()) };
+        metadata.insert("name".to_owned(), Value::from(info.name.clone()));
+        if !wanted.is_empty() {
+            metadata.insert("namespace".to_owned(), Value::from(wanted));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,258 @@
+//! What creates, updates and patches share: review by admission, allocation, validation, and the answer.
+
+use api::{
+    Value,
+    kind::{Definition, Target},
+    managed_fields::Writer,
+    meta,
+    status::StatusError,
+};
+use store::Entry;
+
+use super::Request;
+use crate::{
+    core::Replaced,
+    object,
+    options::WriteOptions,
+    review::{Allocation, Operation, Reservation, Review},
+};
+
+/// How often an update without a precondition is tried again when others write in between.
+const ATTEMPTS: usize = 100;
+
+/// The result of a write.
+pub(super) enum Outcome {
+    Stored(Entry),
+    /// A dry run: what would be stored.
+    Tried(Value),
+}
+
+pub(super) struct Written {
+    pub outcome: Outcome,
+    pub warnings: Vec<String>,
+}
+
+impl Request {
+    pub(super) fn allocation(&self) -> Option<&dyn Allocation> {
+        let of = |d: &Definition, key: &(&str, &str)| d.group == key.0 && d.plural == key.1;
+        let list = &self.call.server.shared.allocations;
+        list.iter().find(|(key, _)| of(&self.definition, key)).map(|(_, allocation)| &**allocation)
+    }
+
+    pub(super) fn review<'a>(
+        &'a self,
+        operation: Operation,
+        name: &'a str,
+        options: &WriteOptions,
+        object: Option<Value>,
+        old: Option<&'a Value>,
+    ) -> Review<'a> {
+        let kind = match operation {
+            Operation::Create => "CreateOptions",
+            _ if self.call.info.verb == "patch" => "PatchOptions",
+            _ => "UpdateOptions",
+        };
+        Review {
+            definition: &self.definition,
+            operation,
+            subresource: &self.call.info.subresource,
+            namespace: &self.call.info.namespace,
+            name,
+            user: &self.call.user,
+            dry_run: options.dry_run,
+            object,
+            old,
+            options: options.object(kind),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Calls `f` with the writer that managed fields are kept for.
+    pub(super) fn with_writer<T>(&self, options: &WriteOptions, f: impl FnOnce(&Writer<'_>) -> T) -> T {
+        let ignored: &[&[&str]] = match self.target {
+            Target::Object if self.definition.status => &[&["status"]],
+            Target::Status => &[&["spec"]],
+            _ => &[],
+        };
+        let api_version = self.definition.api_version();
+        let writer = Writer {
+            manager: &options.manager,
+            api_version: &api_version,
+            subresource: &self.call.info.subresource,
+            now: clock::now_seconds(),
+            ignored,
+        };
+        f(&writer)
+    }
+
+    pub(super) fn track(&self, old: Option<&Value>, new: &mut Value, options: &WriteOptions) {
+        self.with_writer(options, |writer| api::managed_fields::update(self.ty(), old, new, writer));
+    }
+
+    pub(super) async fn allocate(
+        &self,
+        old: Option<&Value>,
+        new: &mut Value,
+        dry_run: bool,
+    ) -> Result<Option<Box<dyn Reservation>>, StatusError> {
+        match self.allocation().filter(|_| self.target == Target::Object) {
+            Some(allocation) => allocation.allocate(old, new, dry_run).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Changes an existing object. `change` makes the new object from the one that is stored, and may run several times.
+    pub(super) async fn change(
+        &self,
+        options: &WriteOptions,
+        tracked: bool,
+        mut change: impl FnMut(&Value) -> Result<(Value, Vec<String>), StatusError> + Send,
+    ) -> Result<Written, StatusError> {
+        let core = self.call.server.core();
+        let (definition, name) = (&*self.definition, self.call.info.name.as_str());
+        let mut entry = core.entry(definition, &self.call.info.namespace, name).await?;
+        for _ in 0..ATTEMPTS {
+            let old = object::of_entry(definition, &entry);
+            let (mut new, mut warnings) = change(&old)?;
+            let unconditional = self.check_preconditions(&new, &old)?;
+            object::set_revision(&mut new, entry.modified);
+            definition.behaviour.default(&mut new);
+            if tracked {
+                self.track(Some(&old), &mut new, options);
+            }
+            let (new, reservation) = self.admit_update(options, new, &old, &mut warnings).await?;
+            if options.dry_run {
+                return Ok(Written { outcome: Outcome::Tried(new), warnings });
+            }
+            if is_finished(definition, &new) {
+                return self.remove_finished(&entry, &new, warnings).await;
+            }
+            let new = without_idle_times(new, &old);
+            match core.replace(definition, &entry, &new).await? {
+                Replaced::Written(entry) => {
+                    if let Some(reservation) = reservation {
+                        reservation.keep();
+                    }
+                    return Ok(Written { outcome: Outcome::Stored(entry), warnings });
+                }
+                Replaced::Conflict(Some(current)) if unconditional => entry = current,
+                Replaced::Conflict(Some(_)) => break,
+                Replaced::Conflict(None) => {
+                    return Err(StatusError::not_found(&definition.group, &definition.plural, name));
+                }
+            }
+        }
+        Err(StatusError::modified(&definition.group, &definition.plural, name))
+    }
+
+    /// Whether the new object may replace the old one; true when the client named no resourceVersion, or the one
+    /// that a patch merely carried over.
+    fn check_preconditions(&self, new: &Value, old: &Value) -> Result<bool, StatusError> {
+        let (definition, name) = (&self.definition, &self.call.info.name);
+        let (uid, old_uid) = (meta::uid(new), meta::uid(old));
+        if !uid.is_empty() && uid != old_uid {
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}");
+            return Err(StatusError::conflict(&definition.group, &definition.plural, name, &why));
+        }
+        let version = meta::resource_version(new);
+        if self.call.info.verb == "patch" && version == meta::resource_version(old) {
+            return Ok(true);
+        }
+        if !version.is_empty() && version != "0" && version != meta::resource_version(old) {
+            return Err(StatusError::modified(&definition.group, &definition.plural, name));
+        }
+        Ok(version.is_empty() || version == "0")
+    }
+
+    async fn admit_update(
+        &self,
+        options: &WriteOptions,
+        new: Value,
+        old: &Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<(Value, Option<Box<dyn Reservation>>), StatusError> {
+        let (definition, name) = (&*self.definition, self.call.info.name.as_str());
+        let admission = self.call.server.admission();
+        let mut review = self.review(Operation::Update, name, options, Some(new), Some(old));
+        waypoint::apiserver::admit(self.waypoint_name());
+        admission.admit(&mut review).await?;
+        let mut new = review.object.take().unwrap_or_default();
+        definition.behaviour.prepare_update(&mut new, old, self.target);
+        let reservation = self.allocate(Some(old), &mut new, options.dry_run).await?;
+        waypoint::apiserver::validate(self.waypoint_name());
+        let errors = definition.behaviour.validate_update(&new, old, self.target);
+        if !errors.is_empty() {
+            return Err(StatusError::invalid(&definition.group, &definition.kind, name, &errors));
+        }
+        review.object = Some(new);
+        admission.validate(&mut review).await?;
+        let new = review.object.take().unwrap_or_default();
+        warnings.append(&mut review.warnings);
+        warnings.extend(definition.behaviour.warnings(&new, Some(old)));
+        Ok((new, reservation))
+    }
+
+    /// The last finalizer is gone from an object that waits for its deletion: it leaves the store.
+    async fn remove_finished(
+        &self,
+        entry: &Entry,
+        last: &Value,
+        warnings: Vec<String>,
+    ) -> Result<Written, StatusError> {
+        let definition = &self.definition;
+        match self.call.server.core().remove(entry).await? {
+            Replaced::Written(removed) => {
+                if let Some(allocation) = self.allocation() {
+                    allocation.release(last);
+                }
+                let mut last = last.clone();
+                object::set_revision(&mut last, removed.modified);
+                Ok(Written { outcome: Outcome::Tried(last), warnings })
+            }
+            Replaced::Conflict(_) => {
+                Err(StatusError::modified(&definition.group, &definition.plural, &self.call.info.name))
+            }
+        }
+    }
+}
+
+/// Whether an object that is being deleted has nothing left to wait for.
+pub(super) fn is_finished(definition: &Definition, object: &Value) -> bool {
+    let grace = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    meta::deletion_timestamp(object).is_some() && grace == 0 && !has_finalizers(definition, object)
+}
+
+/// Finalizers of the metadata and, where the kind has a finalize subresource, those of the spec.
+pub(super) fn has_finalizers(definition: &Definition, object: &Value) -> bool {
+    let of_spec = || {
+        definition.subresources.iter().any(|s| s.name == "finalize")
+            && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty())
+    };
+    meta::finalizers(object).next().is_some() || of_spec()
+}
+
+/// A write that changes nothing but the times in managedFields is no change.
+fn without_idle_times(mut new: Value, old: &Value) -> Value {
+    let timeless = |fields: &Value| -> Value {
+        let mut fields = fields.clone();
+        for entry in fields.as_array_mut().into_iter().flatten() {
+            if let Some(entry) = entry.as_object_mut() {
+                entry.remove("time");
+            }
+        }
+        fields
+    };
+    let (new_fields, old_fields) = (&new["metadata"]["managedFields"], &old["metadata"]["managedFields"]);
+    if new_fields == old_fields || timeless(new_fields) != timeless(old_fields) {
+        return new;
+    }
+    let Some(metadata) = meta::metadata_mut(&mut new) else { return new };
+    let newer = metadata.insert("managedFields".to_owned(), old_fields.clone());
+    if new == *old {
+        return new;
+    }
+    if let (Some(newer), Some(metadata)) = (newer, meta::metadata_mut(&mut new)) {
+        metadata.insert("managedFields".to_owned(), newer);
+    }
+    new
+}
