@@ -183,8 +183,14 @@ impl<K: Kind> Cache<K> {
     }
 }
 
+/// Nobody who reads caches needs to know who set which field; on a write the server keeps what it has.
+fn trim<K: Kind>(object: &mut K) {
+    object.meta_mut().managed_fields = None;
+}
+
 impl<K: Kind> Sink<K> for Cache<K> {
-    fn apply(&self, object: K, revision: u64) {
+    fn apply(&self, mut object: K, revision: u64) {
+        trim(&mut object);
         self.put(Key::of(&object), Some(Arc::new(object)));
         self.advance(revision);
     }
@@ -195,7 +201,13 @@ impl<K: Kind> Sink<K> for Cache<K> {
     }
 
     fn replace(&self, objects: Vec<K>, revision: u64) {
-        let fresh: BTreeMap<Key, Arc<K>> = objects.into_iter().map(|o| (Key::of(&o), Arc::new(o))).collect();
+        let fresh: BTreeMap<Key, Arc<K>> = objects
+            .into_iter()
+            .map(|mut object| {
+                trim(&mut object);
+                (Key::of(&object), Arc::new(object))
+            })
+            .collect();
         let gone: Vec<Key> = self.state.read().objects.keys().filter(|k| !fresh.contains_key(*k)).cloned().collect();
         for key in gone {
             self.put(key, None);

@@ -1,8 +1,16 @@
 //! Ways to reach the API server: over TLS as a kubeconfig says, or by a function call into the same process.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+};
 
 use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response};
 use kube::{
     Client, Config,
@@ -36,6 +44,62 @@ pub fn from_config(mut config: Config) -> Result<Client, kube::Error> {
     Client::try_from(config)
 }
 
+/// A client for several API servers of one cluster. Requests go to one of them as long as it answers; then to the
+/// next. Only reads are tried again at once: a write that failed on the way may have been carried out.
+pub fn server_list(servers: Vec<Client>) -> Client {
+    assert!(!servers.is_empty(), "a cluster has at least one API server");
+    in_process(ServerList { servers: servers.into(), current: Arc::default() })
+}
+
+#[derive(Clone)]
+struct ServerList {
+    servers: Arc<[Client]>,
+    current: Arc<AtomicUsize>,
+}
+
+impl ServerList {
+    async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        let mut tries_left = self.servers.len();
+        loop {
+            let at = self.current.load(Ordering::Relaxed) % self.servers.len();
+            tries_left -= 1;
+            let again = if request.method().is_safe() && tries_left > 0 { copy(&request) } else { None };
+            match self.servers[at].send(request).await {
+                Err(error) => {
+                    // Whoever else noticed first has moved on already.
+                    let _ = self.current.compare_exchange(at, at + 1, Ordering::Relaxed, Ordering::Relaxed);
+                    let Some(again) = again else { return Err(error) };
+                    tracing::debug!(server = at, %error, "an API server does not answer, trying the next");
+                    request = again;
+                }
+                answered => return answered,
+            }
+        }
+    }
+}
+
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
+
+impl Service<Request<Body>> for ServerList {
+    type Response = Response<Body>;
+    type Error = kube::Error;
+    type Future = BoxFuture<'static, Result<Response<Body>, kube::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        self.clone().send(request).boxed()
+    }
+}
+
 /// A client that calls `service`, usually the API server's pipeline in the same process.
 pub fn in_process<S, B>(service: S) -> Client
 where
@@ -46,4 +110,32 @@ where
     B::Error: Into<BoxError>,
 {
     Client::new(service, "default")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Method;
+    use tower::service_fn;
+
+    fn server(name: &'static str, up: bool) -> Client {
+        in_process(service_fn(move |_: Request<Body>| async move {
+            if up { Ok(Response::new(Body::from(Bytes::from(name)))) } else { Err(BoxError::from("refused")) }
+        }))
+    }
+
+    #[tokio::test]
+    async fn the_next_server_answers_when_one_is_down() {
+        let client = server_list(vec![server("a", false), server("b", true)]);
+        let ask = async |method: Method| {
+            let request = Request::builder().method(method).uri("/x").body(Body::empty()).unwrap();
+            let answer = client.send(request).await.ok()?.into_body().collect_bytes().await.ok()?;
+            Some(String::from_utf8_lossy(&answer).into_owned())
+        };
+        assert_eq!(ask(Method::POST).await, None, "a write is not repeated");
+        assert_eq!(ask(Method::POST).await.as_deref(), Some("b"));
+        let client = server_list(vec![server("a", false), server("b", true)]);
+        let get = Request::builder().uri("/x").body(Body::empty()).unwrap();
+        assert!(client.send(get).await.is_ok(), "a read is");
+    }
 }

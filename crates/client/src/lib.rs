@@ -12,7 +12,7 @@ pub mod slices;
 
 pub use cache::{Cache, Change, Key};
 pub use caches::{Caches, Kind};
-pub use connect::{from_config, from_kubeconfig, in_process};
+pub use connect::{from_config, from_kubeconfig, in_process, server_list};
 pub use events::{EventKind, EventRecorder};
 pub use kube::{Api, Client};
 pub use reflector::Sink;

@@ -4,7 +4,7 @@ use std::{any::TypeId, collections::HashMap, sync::Arc, time::Duration};
 
 use client::{
     Cache, Client, EventRecorder, Key, Kind,
-    rest::{self, Written},
+    rest::{self, Verb, Written},
 };
 use futures::{FutureExt, StreamExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -146,11 +146,14 @@ impl Actor<'_> {
 
     fn wait_for(&self, write: &Write, written: &Written) -> Option<BoxFuture<'static, ()>> {
         let progress = self.progresses.get(&write.type_id)?.clone();
-        if written.revision > 0 {
-            return Some(progress.reached(written.revision));
+        match &write.verb {
+            // The answer may be the object as it was, or a `Status` without revision.
+            Verb::Delete(options) => {
+                let uid = options.uid.clone().unwrap_or_else(|| written.uid.clone());
+                Some(progress.left(Key::new(&write.namespace, &write.name), uid))
+            }
+            _ => Some(progress.reached(written.revision)),
         }
-        let key = Key::new(&write.namespace, &write.name);
-        (write.verb_name() == "delete").then(|| progress.left(key, written.uid.clone()))
     }
 
     fn tell(&self, note: &Note, name: &str, error: &str) {

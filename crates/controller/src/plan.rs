@@ -153,7 +153,7 @@ impl fmt::Display for Write {
 /// A part of a plan. Steps are carried out in order; a failure ends the plan (its status is written all the same).
 #[derive(Debug, Clone)]
 pub enum Step {
-    One(Write),
+    One(Box<Write>),
     /// All at once, within a bound.
     All(Vec<Write>),
     /// One, then twice as many each time while all succeed: a creation that the server refuses is tried once, not
@@ -173,7 +173,7 @@ pub struct Plan {
 
 impl Plan {
     pub fn step(&mut self, write: Write) -> &mut Self {
-        self.steps.push(Step::One(write));
+        self.steps.push(Step::One(Box::new(write)));
         self
     }
 
@@ -204,7 +204,7 @@ impl Plan {
     /// All writes in order, the status last.
     pub fn writes(&self) -> impl Iterator<Item = &Write> {
         let steps = self.steps.iter().flat_map(|step| match step {
-            Step::One(write) => std::slice::from_ref(write),
+            Step::One(write) => std::slice::from_ref(&**write),
             Step::All(writes) | Step::SlowStart(writes) => writes.as_slice(),
             Step::Tell(_) => &[],
         });

@@ -232,8 +232,7 @@ mod tests {
             queue.add(Key::new("", *name));
         }
         let _ = clock::timeout(Duration::from_secs(for_seconds), drive("test", queue, log.clone(), 2)).await;
-        let seen = log.seen.lock().clone();
-        seen
+        std::mem::take(&mut *log.seen.lock())
     }
 
     fn times(seen: &[(u64, String)], name: &str) -> Vec<u64> {

@@ -67,7 +67,10 @@ impl<O: Kind> Watches<O> {
 
     /// Objects of `C` are read, but their changes lead to nothing.
     pub fn reads<C: Kind>(&mut self) -> &mut Self {
-        let cache = self.caches.of::<C>();
+        self.read_from(self.caches.of::<C>())
+    }
+
+    fn read_from<C: Kind>(&mut self, cache: Arc<Cache<C>>) -> &mut Self {
         self.progresses.insert(TypeId::of::<C>(), cache.clone());
         self.synced.insert(TypeId::of::<C>(), cache);
         self
@@ -122,8 +125,17 @@ impl<O: Kind> Watches<O> {
         &mut self,
         keys: impl Fn(&Change<C>, &Caches) -> Vec<Key> + Send + Sync + 'static,
     ) -> &mut Self {
-        self.reads::<C>();
-        let mut changes = self.caches.of::<C>().subscribe();
+        self.changed_in(self.caches.of::<C>(), keys)
+    }
+
+    /// The same for a cache that holds only a part of a kind.
+    pub fn changed_in<C: Kind>(
+        &mut self,
+        cache: Arc<Cache<C>>,
+        keys: impl Fn(&Change<C>, &Caches) -> Vec<Key> + Send + Sync + 'static,
+    ) -> &mut Self {
+        let mut changes = cache.subscribe();
+        self.read_from(cache);
         let (caches, queue, primary) = (self.caches.clone(), self.queue.clone(), self.primary.clone());
         self.tasks.spawn(async move {
             loop {

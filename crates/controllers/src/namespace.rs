@@ -109,8 +109,16 @@ impl Namespaces {
         }
         let (offered, undiscovered) = discover(client).await?;
         let mut remains = Remains { undiscovered, ..Remains::default() };
-        for kind in offered.iter().filter(|o| o.namespaced) {
+        // Pods first: what they use (policies, secrets, services) stays until the last of them has ended.
+        let (pods, others): (Vec<&Offered>, Vec<&Offered>) =
+            offered.iter().filter(|o| o.namespaced).partition(|o| is_pods(o));
+        for kind in pods {
             delete_all(client, name, kind, &mut remains).await;
+        }
+        if remains.is_nothing() {
+            for kind in others {
+                delete_all(client, name, kind, &mut remains).await;
+            }
         }
         self.write_conditions(&namespace, &remains).await?;
         if remains.is_nothing() {
@@ -149,6 +157,10 @@ impl Namespaces {
             other => other.map(|_| ()),
         }
     }
+}
+
+fn is_pods(offered: &Offered) -> bool {
+    offered.resource.group.is_empty() && offered.resource.plural == "pods"
 }
 
 /// Tells everything of a kind to go, and notes what is still there.

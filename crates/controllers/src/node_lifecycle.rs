@@ -2,7 +2,11 @@
 //! Reads: Node, Lease (kube-node-lease), Pod. Writes: Node/status (conditions), Node (taints), Pod/status (Ready).
 //! Upstream counterpart: pkg/controller/nodelifecycle.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use api::pod;
 use client::Key;
@@ -32,6 +36,7 @@ type Heard = Arc<Mutex<HashMap<String, Instant>>>;
 pub struct NodeLifecycle {
     heard: Heard,
     last_eviction: Mutex<Option<Instant>>,
+    registered: Mutex<HashSet<String>>,
 }
 
 pub struct World {
@@ -94,7 +99,7 @@ impl Controller for NodeLifecycle {
         let name = node.metadata.name.clone().unwrap_or_default();
         let now = Instant::now();
         let mut heard = self.heard.lock();
-        let is_new = !heard.contains_key(&name);
+        let is_new = self.registered.lock().insert(name.clone());
         let silent_for = now.duration_since(*heard.entry(name.clone()).or_insert(now));
         drop(heard);
         let unreachable = node_conditions::ready(node) == Some("Unknown");
@@ -141,6 +146,7 @@ impl Controller for NodeLifecycle {
 
     fn plan_gone(&self, key: &Key, _look: &Look) -> Plan {
         self.heard.lock().remove(&key.name);
+        self.registered.lock().remove(&key.name);
         Plan::default()
     }
 }

@@ -31,9 +31,18 @@ pub struct World {
     failure: Option<Failure>,
 }
 
-fn selects(set: &ReplicaSet, pod: &Pod) -> bool {
+/// The Pods that the ReplicaSet is about; one without a (valid) selector is about none.
+fn selector(set: &ReplicaSet) -> Selector {
     let selector = set.spec.as_ref().and_then(|s| Selector::of_object(Some(&s.selector)).ok());
-    selector.is_some_and(|s| !s.is_everything() && s.matches(pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())))
+    selector.filter(|s| !s.is_everything()).unwrap_or(Selector::NOTHING)
+}
+
+fn takes(selector: &Selector, pod: &Pod) -> bool {
+    selector.matches(pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
+}
+
+fn wanted(set: &ReplicaSet) -> usize {
+    set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1).max(0) as usize
 }
 
 impl Controller for ReplicaSets {
@@ -42,19 +51,24 @@ impl Controller for ReplicaSets {
     type World = World;
 
     fn watches(&self, watches: &mut Watches<ReplicaSet>) {
-        watches.indexed::<ReplicaSet>().owned::<Pod>().selected::<Pod>(selects);
+        watches.indexed::<ReplicaSet>().owned::<Pod>().selected::<Pod>(|set, pod| takes(&selector(set), pod));
     }
 
     fn observe(&self, set: &ReplicaSet, look: &Look) -> World {
-        let pods = look.owned_or_selected(set, |pod: &Pod| selects(set, pod));
+        let selector = selector(set);
+        let pods = look.owned_or_selected(set, |pod: &Pod| takes(&selector, pod));
         let mut on_node = BTreeMap::new();
-        let siblings = match controller_of(set) {
-            Some(owner) => look.owned_by::<ReplicaSet>(&owner.uid),
-            None => vec![Arc::new(set.clone())],
-        };
-        for pod in siblings.iter().flat_map(|sibling| look.owned::<_, Pod>(&**sibling)).filter(|p| pod::is_active(p)) {
-            if let Some(node) = pod.spec.as_ref().and_then(|s| s.node_name.clone()) {
-                *on_node.entry(node).or_insert(0) += 1;
+        // Only a choice among Pods asks for this, and it looks at every Pod of the Deployment.
+        if pods.iter().filter(|p| pod::is_active(p)).count() > wanted(set) {
+            let siblings = match controller_of(set) {
+                Some(owner) => look.owned_by::<ReplicaSet>(&owner.uid),
+                None => vec![Arc::new(set.clone())],
+            };
+            let pods = siblings.iter().flat_map(|sibling| look.owned::<_, Pod>(&**sibling));
+            for pod in pods.filter(|p| pod::is_active(p)) {
+                if let Some(node) = pod.spec.as_ref().and_then(|s| s.node_name.clone()) {
+                    *on_node.entry(node).or_insert(0) += 1;
+                }
             }
         }
         World { pods, on_node, failure: look.failure.cloned() }
@@ -63,10 +77,10 @@ impl Controller for ReplicaSets {
     fn plan(&self, set: &ReplicaSet, world: &World, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let mut kept: Vec<&Pod> = Vec::new();
-        let deleting = set.metadata.deletion_timestamp.is_some();
+        let (deleting, selector) = (set.metadata.deletion_timestamp.is_some(), selector(set));
         for pod in world.pods.iter().map(Arc::as_ref) {
             let controlled = controller_of(pod).is_some();
-            match (controlled, selects(set, pod)) {
+            match (controlled, takes(&selector, pod)) {
                 (true, true) => kept.push(pod),
                 (true, false) if !deleting => {
                     plan.step(release(set, pod));
@@ -79,7 +93,7 @@ impl Controller for ReplicaSets {
             }
         }
         let (active, inactive): (Vec<&Pod>, Vec<&Pod>) = kept.into_iter().partition(|p| pod::is_active(p));
-        let wanted = set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1).max(0) as usize;
+        let wanted = wanted(set);
         if !deleting {
             plan.steps.extend(manage(set, &active, wanted, world, now));
         }

@@ -20,6 +20,8 @@ pub struct RootCa {
 }
 
 const NAME: &str = "kube-root-ca.crt";
+/// Only these ConfigMaps are watched and kept.
+const FIELDS: &str = "metadata.name=kube-root-ca.crt";
 const DATA: &str = "ca.crt";
 const DESCRIPTION: (&str, &str) = (
     "kubernetes.io/description",
@@ -34,15 +36,13 @@ impl Controller for RootCa {
     type World = Option<Arc<ConfigMap>>;
 
     fn watches(&self, watches: &mut Watches<Namespace>) {
-        watches.changed::<ConfigMap>(|change, _| {
-            let ours = change.key.name == NAME;
-            ours.then(|| Key::new("", &change.key.namespace)).into_iter().collect()
-        });
+        let ours = watches.caches().selected::<ConfigMap>(FIELDS);
+        watches.changed_in(ours, |change, _| vec![Key::new("", &change.key.namespace)]);
     }
 
     fn observe(&self, namespace: &Namespace, look: &Look) -> Self::World {
         let name = namespace.metadata.name.as_deref().unwrap_or("");
-        look.caches.of::<ConfigMap>().get(&Key::new(name, NAME))
+        look.caches.selected::<ConfigMap>(FIELDS).get(&Key::new(name, NAME))
     }
 
     fn plan(&self, namespace: &Namespace, held: &Self::World, _now: Timestamp) -> Plan {

@@ -15,6 +15,8 @@ use crate::namespace::is_active;
 pub struct ServiceAccounts;
 
 const NAME: &str = "default";
+/// Only these accounts are watched and kept.
+const FIELDS: &str = "metadata.name=default";
 
 impl Controller for ServiceAccounts {
     const NAME: &'static str = "serviceaccount-controller";
@@ -23,15 +25,16 @@ impl Controller for ServiceAccounts {
     type World = bool;
 
     fn watches(&self, watches: &mut Watches<Namespace>) {
-        watches.changed::<ServiceAccount>(|change, _| {
-            let gone = change.key.name == NAME && change.new.is_none();
+        let ours = watches.caches().selected::<ServiceAccount>(FIELDS);
+        watches.changed_in(ours, |change, _| {
+            let gone = change.new.is_none();
             gone.then(|| Key::new("", &change.key.namespace)).into_iter().collect()
         });
     }
 
     fn observe(&self, namespace: &Namespace, look: &Look) -> bool {
         let name = namespace.metadata.name.as_deref().unwrap_or("");
-        look.caches.of::<ServiceAccount>().get(&Key::new(name, NAME)).is_some()
+        look.caches.selected::<ServiceAccount>(FIELDS).get(&Key::new(name, NAME)).is_some()
     }
 
     fn plan(&self, namespace: &Namespace, exists: &bool, _now: Timestamp) -> Plan {
