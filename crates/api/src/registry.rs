@@ -76,7 +76,7 @@ pub const GROUPS: &[Group] = &[
     group("", 18_000, &[("v1", 1)]),
     group("apiregistration.k8s.io", 18_000, &[("v1", 18)]),
     group("apps", 17_800, &[("v1", 15)]),
-    group("events.k8s.io", 17_750, &[("v1", 5)]),
+    group("events.k8s.io", 17_750, &[("v1", 15)]),
     group("authentication.k8s.io", 17_700, &[("v1", 15)]),
     group("authorization.k8s.io", 17_600, &[("v1", 15)]),
     group("autoscaling", 17_500, &[("v2", 30), ("v1", 15)]),
@@ -92,6 +92,6 @@ pub const GROUPS: &[Group] = &[
     group("coordination.k8s.io", 16_500, &[("v1", 15)]),
     group("node.k8s.io", 16_300, &[("v1", 15)]),
     group("discovery.k8s.io", 16_200, &[("v1", 15)]),
-    group("resource.k8s.io", 16_200, &[("v1", 15)]),
+    group("resource.k8s.io", 16_200, &[("v1", 20)]),
     group("flowcontrol.apiserver.k8s.io", 16_100, &[("v1", 21)]),
 ];

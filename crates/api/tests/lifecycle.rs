@@ -153,3 +153,44 @@ fn an_approval_writes_conditions_and_nothing_else() {
     assert_eq!(approved["spec"]["signerName"], "a.b/c");
     assert_eq!(approved["status"], json!({"conditions": [{"type": "Approved", "status": "True"}]}));
 }
+
+#[test]
+fn a_kubelet_writes_status_and_nothing_else() {
+    let d = definition("", "Pod");
+    let mut object =
+        create(d, json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}));
+    assert_eq!((&object["status"]["phase"], &object["metadata"]["generation"]), (&json!("Pending"), &json!(1)));
+    object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    object["status"]["conditions"] = json!([{"type": "Ready", "status": "False", "observedGeneration": 1}]);
+    let written = update(d, &object, Target::Status, |o| {
+        o["metadata"].as_object_mut().unwrap().remove("deletionTimestamp");
+        o["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]);
+        o["spec"]["nodeName"] = json!("elsewhere");
+        o["status"] = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    })
+    .unwrap();
+    assert_eq!(written["metadata"], object["metadata"]);
+    assert_eq!(written["spec"], object["spec"]);
+    assert_eq!(
+        written["status"],
+        json!({"phase": "Running", "qosClass": "BestEffort",
+        "conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]})
+    );
+}
+
+#[test]
+fn new_pods_are_warned_about() {
+    let d = definition("", "Pod");
+    let env = json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]);
+    let pod = create(
+        d,
+        json!({"metadata": {"name": "a.b"}, "spec": {"containers": [{"name": "c", "image": "i", "env": env}]}}),
+    );
+    let warnings = d.behaviour.warnings(&pod, None);
+    assert!(warnings[0].ends_with("a DNS label is recommended: [must not contain dots]"), "{warnings:?}");
+    assert_eq!(
+        warnings[1],
+        "spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply"
+    );
+    assert!(d.behaviour.warnings(&pod, Some(&pod)).is_empty());
+}

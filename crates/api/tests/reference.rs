@@ -102,6 +102,58 @@ fn columns_are_upstreams() {
     }
 }
 
+/// What `before` has and `after` has not, or has differently.
+fn lost(before: &serde_json::Value, after: &serde_json::Value, path: &str, list: &mut Vec<String>) {
+    use serde_json::Value;
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            for (field, value) in before {
+                lost(value, after.get(field).unwrap_or(&Value::Null), &format!("{path}.{field}"), list);
+            }
+        }
+        (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
+            for (i, (before, after)) in before.iter().zip(after).enumerate() {
+                lost(before, after, &format!("{path}[{i}]"), list);
+            }
+        }
+        _ if before != after => list.push(format!("{path}: {before} became {after}")),
+        _ => {}
+    }
+}
+
+/// Unpacks upstream's fixtures, one object of each kind with every field set.
+fn fixtures() -> Option<BTreeMap<String, serde_json::Value>> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let found = here.ancestors().map(|a| a.join("shared/reference/api-fixtures/json.tar.gz")).find(|p| p.exists());
+    let Some(archive) = found else {
+        eprintln!("SKIPPED: no shared/reference/api-fixtures above {}", here.display());
+        return None;
+    };
+    let output = std::process::Command::new("tar").args(["-xzO", "-f"]).arg(archive).output().unwrap();
+    assert!(output.status.success());
+    let objects = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<serde_json::Value>();
+    Some(objects.map(Result::unwrap).map(|o| (format!("{} {}", o["apiVersion"], o["kind"]), o)).collect())
+}
+
+#[test]
+fn defaults_lose_nothing_of_an_object_that_has_every_field() {
+    let Some(objects) = fixtures() else { return };
+    let mut list = Vec::new();
+    for d in builtin().all() {
+        let key = format!("{:?} {:?}", d.api_version(), d.kind);
+        let Some(before) = objects.get(&key) else {
+            assert_eq!(d.kind, "APIService");
+            continue;
+        };
+        let mut after = before.clone();
+        d.behaviour.default(&mut after);
+        lost(before, &after, &d.kind, &mut list);
+    }
+    // The old name follows the new one, and text becomes data.
+    list.retain(|l| !l.contains(".serviceAccount: ") && !l.starts_with("Secret.stringData: "));
+    assert!(list.is_empty(), "{list:#?}");
+}
+
 #[test]
 fn every_kind_takes_an_empty_object_without_a_panic() {
     for d in builtin().all() {

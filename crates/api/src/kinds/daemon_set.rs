@@ -18,6 +18,7 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     default: Some(default),
     validate: Some(validate),
     validate_update: Some(|new, old, _| validate_update(new, old)),
+    warnings: Some(|d, _| rollout::template_warnings(d.spec.as_ref().and_then(|s| s.template.spec.as_ref()))),
     columns: &[
         name(),
         int("Desired", "Number of nodes that should run the Pod.", |d, _| count(d, |s| s.desired_number_scheduled)),

@@ -16,6 +16,9 @@ pub const ENDPOINTS: Kind<Endpoints> = Kind {
     storage_prefix: Some("services/endpoints"),
     default: Some(default),
     validate: Some(validate),
+    warnings: Some(|_, _| {
+        vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()]
+    }),
     columns: &[name(), col("Endpoints", "Ready addresses with their ports.", |e, _| Value::from(addresses(e))), age()],
     ..Kind::BASE
 };

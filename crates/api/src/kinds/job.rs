@@ -19,6 +19,7 @@ pub const JOB: Kind<Job> = Kind {
     validate: Some(validate),
     validate_update: Some(|new, old, _| validate_update(new, old)),
     prepare_create: Some(choose_pods),
+    warnings: Some(|d, _| rollout::template_warnings(d.spec.as_ref().and_then(|s| s.template.spec.as_ref()))),
     columns: &[
         name(),
         col("Status", "Status of the job.", |j, _| Value::from(status(j))),

@@ -7,10 +7,13 @@ pub mod update;
 pub mod validate;
 pub mod volume;
 
-use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceRequirements};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::field::Path;
 use crate::kind::{Generation, Kind, Subresource, Target, label};
 use crate::meta::{field_text, field_text_or};
 use crate::pod;
@@ -44,6 +47,7 @@ pub const POD: Kind<Pod> = Kind {
     validate_update: Some(update::validate_update),
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
+    warnings: Some(warnings),
     columns: columns::COLUMNS,
     field_labels: &[
         label("spec.nodeName", |o| field_text(o, &["spec", "nodeName"])),
@@ -60,6 +64,49 @@ pub const POD: Kind<Pod> = Kind {
     grace_seconds: Some(grace_seconds),
     ..Kind::BASE
 };
+
+/// Only new Pods are warned about: people hardly change Pods by hand.
+fn warnings(pod: &Pod, old: Option<&Pod>) -> Vec<String> {
+    let mut list = Vec::new();
+    if old.is_some() {
+        return list;
+    }
+    let wrong = crate::names::dns1123_label(pod.metadata.name.as_deref().unwrap_or_default());
+    if !wrong.is_empty() {
+        list.push(format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
+             recommended: [{}]",
+            wrong.join(" ")
+        ));
+    }
+    list.extend(pod.spec.iter().flat_map(|spec| spec_warnings(spec, &Path::new("spec"))));
+    list
+}
+
+/// What is valid in a Pod or a template, and hardly meant.
+pub(crate) fn spec_warnings(spec: &PodSpec, path: &Path) -> Vec<String> {
+    let mut list = Vec::new();
+    if spec.termination_grace_period_seconds.is_some_and(|s| s < 0) {
+        let place = path.child("terminationGracePeriodSeconds");
+        list.push(format!("{place}: must be >= 0; negative values are invalid and will be treated as 1"));
+    }
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    for (field, containers) in [("initContainers", init), ("containers", spec.containers.as_slice())] {
+        for (i, container) in containers.iter().enumerate() {
+            let mut seen = BTreeSet::new();
+            for (j, variable) in container.env.iter().flatten().enumerate() {
+                if !seen.insert(&variable.name) && !variable.name.is_empty() {
+                    let place = path.child(field).index(i).child("env").index(j);
+                    let name = &variable.name;
+                    list.push(format!(
+                        "{place}: hides previous definition of {name:?}, which may be dropped when using apply"
+                    ));
+                }
+            }
+        }
+    }
+    list
+}
 
 /// A new Pod waits, and has its QoS class for life.
 fn prepare_create(object: &mut Value) {
@@ -97,21 +144,7 @@ fn qos_of_json(spec: &Value) -> &'static str {
 fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     let Some(map) = new.as_object_mut() else { return };
     match target {
-        // Kubelets write status only; owners and QoS class are not theirs.
-        Target::Status => {
-            let owners = old.get("metadata").and_then(|m| m.get("ownerReferences"));
-            if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
-                match owners {
-                    Some(owners) => metadata.insert("ownerReferences".to_owned(), owners.clone()),
-                    None => metadata.remove("ownerReferences"),
-                };
-            }
-            if let Some(status) = map.get_mut("status").and_then(Value::as_object_mut)
-                && let Some(class) = old.get("status").and_then(|s| s.get("qosClass"))
-            {
-                status.insert("qosClass".to_owned(), class.clone());
-            }
-        }
+        Target::Status => keep_from_kubelets(map, old),
         Target::Other("ephemeralcontainers") => {
             let list = map.get("spec").and_then(|s| s.get("ephemeralContainers")).cloned();
             if let Some(Value::Object(mut spec)) = old.get("spec").cloned() {
@@ -129,6 +162,38 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     }
     if let (Target::Other(_), Some(status)) = (target, old.get("status")) {
         map.insert("status".to_owned(), status.clone());
+    }
+}
+
+/// Kubelets write status only: owners, deletion and QoS class are not theirs, nor is the memory of a generation that was seen.
+fn keep_from_kubelets(new: &mut Map<String, Value>, old: &Value) {
+    let kept = |map: Option<&mut Value>, old: Option<&Value>, fields: &[&str]| {
+        let Some(map) = map.and_then(Value::as_object_mut) else { return };
+        for field in fields {
+            match old.and_then(|o| o.get(field)) {
+                Some(value) => map.insert((*field).to_owned(), value.clone()),
+                None => map.remove(*field),
+            };
+        }
+    };
+    let fixed = ["ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    kept(new.get_mut("metadata"), old.get("metadata"), &fixed);
+    let (Some(status), Some(before)) = (new.get_mut("status").and_then(Value::as_object_mut), old.get("status")) else {
+        return;
+    };
+    for field in ["qosClass", "observedGeneration"] {
+        if let (None, Some(value)) = (status.get(field), before.get(field)) {
+            status.insert(field.to_owned(), value.clone());
+        }
+    }
+    let conditions = before.get("conditions").and_then(Value::as_array);
+    for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+        let same = conditions.into_iter().flatten().find(|c| c["type"] == condition["type"]);
+        if let (Some(seen), true) = (same.and_then(|c| c.get("observedGeneration")), condition.is_object())
+            && condition.get("observedGeneration").is_none()
+        {
+            condition["observedGeneration"] = seen.clone();
+        }
     }
 }
 

@@ -19,6 +19,9 @@ pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
     default: Some(default),
     validate: Some(validate),
     validate_update: Some(|new, old, _| validate_update(new, old)),
+    warnings: Some(|d, _| {
+        rollout::template_warnings(d.spec.as_ref().and_then(|s| s.template.as_ref()).and_then(|t| t.spec.as_ref()))
+    }),
     columns: &[
         name(),
         int("Desired", "Number of Pods wanted.", |r, _| Value::from(spec(r).and_then(|s| s.replicas).unwrap_or(0))),

@@ -1,7 +1,7 @@
 //! What the kinds that run Pods from a template have in common: their selector, their counts, the room they have while
 //! they roll out.
 
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -9,6 +9,12 @@ use crate::field::{Errors, FieldError, Path};
 use crate::names;
 use crate::object_meta;
 use crate::selector::Selector;
+
+/// What is valid in a template, and hardly meant.
+pub(crate) fn template_warnings(spec: Option<&PodSpec>) -> Vec<String> {
+    let path = Path::new("spec").child("template").child("spec");
+    spec.map(|spec| crate::kinds::pod::spec_warnings(spec, &path)).unwrap_or_default()
+}
 
 pub(crate) fn not_negative(path: &Path, value: Option<i32>) -> Errors {
     match value.filter(|v| *v < 0) {

@@ -65,11 +65,13 @@ fn default(service: &mut Service) {
     if spec.session_affinity.as_deref().unwrap_or_default().is_empty() {
         spec.session_affinity = Some("None".to_owned());
     }
-    if spec.session_affinity.as_deref() == Some("ClientIP") {
-        let client = spec.session_affinity_config.get_or_insert_default().client_ip.get_or_insert_default();
-        client.timeout_seconds.get_or_insert(10_800);
-    } else {
-        spec.session_affinity_config = None;
+    match spec.session_affinity.as_deref() {
+        Some("None") => spec.session_affinity_config = None,
+        Some("ClientIP") => {
+            let client = spec.session_affinity_config.get_or_insert_default().client_ip.get_or_insert_default();
+            client.timeout_seconds.get_or_insert(10_800);
+        }
+        _ => {}
     }
     if spec.type_.as_deref().unwrap_or_default().is_empty() {
         spec.type_ = Some("ClusterIP".to_owned());

@@ -21,6 +21,7 @@ pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
     default: Some(default),
     validate: Some(validate),
     validate_update: Some(|new, old, _| validate_update(new, old)),
+    warnings: Some(|d, _| rollout::template_warnings(d.spec.as_ref().and_then(|s| s.template.spec.as_ref()))),
     columns: &[
         name(),
         col("Ready", "Number of the pod with ready state", |s, _| {
