@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use client::{
     EventKind, EventRecorder, Key, events,
-    rest::{self, Resource, Verb},
+    rest::{self, DeleteOptions, Resource, Verb},
 };
 use k8s_openapi::{
     api::core::v1::{ObjectReference, Pod, PodCondition},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::Client;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use crate::queue::Waiting;
 
@@ -64,19 +64,67 @@ fn reference(pod: &Waiting) -> ObjectReference {
     }
 }
 
-/// Tells the user why a Pod has no node.
-pub async fn report(client: Client, recorder: EventRecorder, pod: Arc<Pod>, message: String) -> Outcome {
+/// Tells the user why a Pod has no node, and for which node room is being made.
+pub async fn report(
+    client: Client,
+    recorder: EventRecorder,
+    pod: Arc<Pod>,
+    message: String,
+    nominated: Option<Arc<str>>,
+) -> Outcome {
     recorder.event(&events::reference(&*pod), EventKind::Warning, "FailedScheduling", &message);
-    if let Some(condition) = condition(&pod, &message) {
-        let patch = Verb::StrategicPatch(json!({
-            "metadata": {"uid": pod.metadata.uid},
-            "status": {"conditions": [condition]},
-        }));
+    let condition = condition(&pod, &message);
+    if condition.is_some() || nominated.is_some() {
+        let mut status = Map::new();
+        if let Some(condition) = condition {
+            status.insert("conditions".to_owned(), json!([condition]));
+        }
+        if let Some(node) = nominated {
+            status.insert("nominatedNodeName".to_owned(), json!(&*node));
+        }
+        let patch = Verb::StrategicPatch(json!({"metadata": {"uid": pod.metadata.uid}, "status": status}));
         let key = Key::of(&*pod);
         let written = rest::write(&client, &Resource::of::<Pod>(), &key.namespace, &key.name, "status", &patch).await;
         if let Err(error) = written {
             // The Pod is tried again anyhow, and with it this.
             tracing::debug!(pod = %key, error = rest::message(&error), "cannot write the PodScheduled condition");
+        }
+    }
+    Outcome::Done
+}
+
+/// Deletes the victims of a preemption, each with a condition that says why.
+pub async fn evict(
+    client: Client,
+    recorder: EventRecorder,
+    preemptor: Waiting,
+    node: Arc<str>,
+    victims: Vec<Arc<Pod>>,
+) -> Outcome {
+    let resource = Resource::of::<Pod>();
+    for victim in victims {
+        let (key, uid) = (Key::of(&*victim), victim.metadata.uid.clone());
+        let condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+            "message": "default-scheduler: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": clock::now_seconds(),
+        });
+        let patch = Verb::StrategicPatch(json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}}));
+        let delete = Verb::Delete(DeleteOptions { uid, ..DeleteOptions::default() });
+        let mut done = Ok(());
+        for (subresource, verb) in [("status", patch), ("", delete)] {
+            if done.is_ok() {
+                let written = rest::write(&client, &resource, &key.namespace, &key.name, subresource, &verb).await;
+                done = written.map(|_| ());
+            }
+        }
+        match done {
+            Ok(()) => {
+                let message = format!("Preempted by pod {} on node {node}", preemptor.uid);
+                recorder.about(&*victim, EventKind::Normal, "Preempted", &message);
+            }
+            // The preemptor is tried again, and chooses again.
+            Err(error) => tracing::info!(victim = %key, error = rest::message(&error), "cannot preempt"),
         }
     }
     Outcome::Done

@@ -1,6 +1,9 @@
 //! The engine: watch events in, decisions out. It knows no API and no task, so a benchmark can drive it alone.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use client::Key;
 use clock::Instant;
@@ -8,11 +11,12 @@ use k8s_openapi::api::core::v1::{self, Namespace};
 
 use crate::{
     class::ClassId,
-    failure::Failure,
+    failure::{Failure, Preemption},
     node::NodeId,
-    picture::{Memo, Picture},
+    picture::{Memo, Picture, Placed},
     plugin::{Change, Context, Filter, PLUGINS, Plugin},
     queue::{Queue, Waiting},
+    search::{Search, select},
 };
 
 /// What the engine is told once.
@@ -35,8 +39,16 @@ impl Default for Settings {
 pub enum Decision {
     /// The Pod is assumed to be on the node: bind it, and tell [`Engine::bind_failed`] if that fails.
     Bind { pod: Waiting, node: Arc<str> },
-    /// The Pod fits nowhere and is parked.
-    Unschedulable { pod: Waiting, failure: Arc<Failure> },
+    /// The Pod fits nowhere and is parked; victims of a preemption must be deleted.
+    Unschedulable { pod: Waiting, failure: Arc<Failure>, preemption: Preemption },
+}
+
+/// Room that was made for a waiting Pod.
+#[derive(Debug, Clone)]
+pub(crate) struct Nominated {
+    pub node: NodeId,
+    pub class: ClassId,
+    pub priority: i32,
 }
 
 /// See the module.
@@ -47,6 +59,8 @@ pub struct Engine {
     pub queue: Queue,
     /// Assumed Pods whose binding the API has not shown yet.
     binding: HashMap<Key, Waiting>,
+    /// Waiting Pods that had room made for them on a node, which Pods of lower priority must leave to them.
+    pub(crate) nominated: BTreeMap<Key, Nominated>,
     /// Where the next search over the nodes starts.
     start: usize,
     feasible: Vec<NodeId>,
@@ -104,12 +118,13 @@ impl Engine {
         self.binding.remove(&key);
         let class = self.picture.enter_class(pod);
         let terminating = pod.metadata.deletion_timestamp.is_some();
+        let started = pod.status.as_ref().and_then(|s| s.start_time.as_ref()).map(|t| t.0);
         let mut changes = Change::PodAdded as u16;
         if let Some(held) = self.picture.placed(&key).cloned() {
             let there = self.picture.node(held.node).name.as_ref() == node;
             if there && held.class == class && held.terminating == terminating {
                 self.picture.leave_class(class);
-                self.picture.confirm(&key);
+                self.picture.confirm(&key, started);
                 if held.assumed {
                     self.retry(changes, Some(held.node), now);
                 }
@@ -119,9 +134,10 @@ impl Engine {
             self.picture.leave_class(held.class);
             changes = Change::PodLabels as u16 | Change::PodDeleted as u16;
         }
-        self.picture.place(key, node, class, terminating, false);
-        let id = self.picture.node_id(node);
-        self.retry(changes, id, now);
+        let node = self.picture.enter_node(node);
+        let priority = api::pod::priority(pod);
+        self.picture.place(key, Placed { node, class, terminating, assumed: false, priority, started });
+        self.retry(changes, Some(node), now);
     }
 
     fn set_waiting(&mut self, key: Key, pod: &v1::Pod, now: Instant) {
@@ -160,6 +176,7 @@ impl Engine {
     }
 
     fn forget_waiting(&mut self, key: &Key) {
+        self.nominated.remove(key);
         if let Some(waiting) = self.queue.remove(key) {
             self.picture.leave_class(waiting.class);
         }
@@ -244,22 +261,25 @@ impl Engine {
             Ok(id) => {
                 let node = self.picture.node(id).name.clone();
                 waypoint::scheduler::reserve(&pod.key.name);
-                self.picture.place(pod.key.clone(), &node, pod.class, false, true);
+                self.nominated.remove(&pod.key);
+                let (class, priority) = (pod.class, pod.priority);
+                let placed = Placed { node: id, class, terminating: false, assumed: true, priority, started: None };
+                self.picture.place(pod.key.clone(), placed);
                 self.binding.insert(pod.key.clone(), pod.clone());
                 Decision::Bind { pod, node }
             }
             Err(failure) => {
                 waypoint::scheduler::unschedulable(&pod.key.name);
+                let preemption = self.preempt(&pod, &failure);
                 self.queue.park(pod.clone(), failure.plugins, now);
-                Decision::Unschedulable { pod, failure }
+                Decision::Unschedulable { pod, failure, preemption }
             }
         })
     }
 
     fn find(&mut self, pod: &Waiting, memo: &mut Memo) -> Result<NodeId, Arc<Failure>> {
         // A Pod like one that just failed fails the same way until something changes.
-        let same = |f: &Failure| f.never_preempts == pod.never_preempts;
-        if let Some((_, failure)) = memo.failure.as_ref().filter(|(g, f)| *g == self.picture.generation && same(f)) {
+        if let Some((_, failure)) = memo.failure.as_ref().filter(|(g, _)| *g == self.picture.generation) {
             return Err(failure.clone());
         }
         self.picture.arrange();
@@ -268,15 +288,19 @@ impl Engine {
         let context = Context { picture, class: &class, tallies };
         let plugins: Vec<(usize, &Plugin)> =
             PLUGINS.iter().enumerate().filter(|(_, p)| (p.concerns)(&context)).collect();
-        let search = Search { context: &context, plugins: &plugins, wanted: self.wanted(picture.order().len()) };
+        // Others that wait keep the room that was made for them, unless this Pod is more important.
+        let others = self.nominated.iter().filter(|(key, n)| **key != pod.key && n.priority >= pod.priority);
+        let reserved: Vec<&Nominated> = others.map(|(_, nominated)| nominated).collect();
+        let wanted = self.wanted(picture.order().len());
+        let search = Search { context: &context, plugins: &plugins, wanted, reserved: &reserved };
         self.feasible.clear();
         waypoint::scheduler::filter(&pod.key.name);
-        let (looked_at, mut failure) = search.run(self.start, &mut memo.fixed, &mut self.feasible);
+        let (looked_at, failure) = search.run(self.start, &mut memo.fixed, &mut self.feasible);
         self.start = (self.start + looked_at) % picture.order().len().max(1);
         if self.feasible.is_empty() {
-            failure.never_preempts = pod.never_preempts;
             let failure = Arc::new(failure);
-            memo.failure = Some((picture.generation, failure.clone()));
+            // What is kept free for one Pod is free for another of higher priority.
+            memo.failure = reserved.is_empty().then(|| (picture.generation, failure.clone()));
             return Err(failure);
         }
         waypoint::scheduler::score(&pod.key.name);
@@ -291,104 +315,4 @@ impl Engine {
         };
         if nodes < LEAST_NODES || percentage >= 100 { nodes } else { (nodes * percentage / 100).max(LEAST_NODES) }
     }
-}
-
-/// One search over the nodes.
-struct Search<'a> {
-    context: &'a Context<'a>,
-    plugins: &'a [(usize, &'a Plugin)],
-    wanted: usize,
-}
-
-impl Search<'_> {
-    /// Collects fitting nodes, beginning at `start` of the order. Answers how many it looked at, and why those that do not
-    /// fit do not.
-    fn run(
-        &self,
-        start: usize,
-        fixed: &mut [Option<(u32, Option<u8>)>],
-        feasible: &mut Vec<NodeId>,
-    ) -> (usize, Failure) {
-        let mut failure = Failure::default();
-        let picture = self.context.picture;
-        let order = picture.order();
-        if let Some(names) = &self.context.class.only_nodes {
-            let named: Vec<NodeId> =
-                names.iter().filter_map(|n| picture.node_id(n)).filter(|id| picture.node(*id).known).collect();
-            let (index, plugin) =
-                self.plugins.iter().find(|(_, p)| p.name == "NodeAffinity").expect("it concerns them");
-            failure.add_unnamed(*index, plugin.name, order.len() - named.len());
-            named.into_iter().for_each(|id| self.look(id, fixed, feasible, &mut failure));
-            return (0, failure);
-        }
-        let start = if order.is_empty() { 0 } else { start % order.len() };
-        let mut looked_at = 0;
-        for id in order[start..].iter().chain(&order[..start]) {
-            looked_at += 1;
-            self.look(*id, fixed, feasible, &mut failure);
-            if feasible.len() >= self.wanted {
-                break;
-            }
-        }
-        (looked_at, failure)
-    }
-
-    fn look(
-        &self,
-        id: NodeId,
-        fixed: &mut [Option<(u32, Option<u8>)>],
-        feasible: &mut Vec<NodeId>,
-        failure: &mut Failure,
-    ) {
-        let node = self.context.picture.node(id);
-        let verdict = match fixed[id.index()] {
-            Some((version, verdict)) if version == node.version => verdict,
-            _ => {
-                let mut asked = self.plugins.iter();
-                let refused = asked
-                    .find(|(_, p)| matches!(p.filter, Filter::Fixed { fits, .. } if !fits(self.context.class, node)));
-                let verdict = refused.map(|(index, _)| *index as u8);
-                fixed[id.index()] = Some((node.version, verdict));
-                verdict
-            }
-        };
-        if let Some(index) = verdict {
-            if feasible.is_empty() {
-                let Filter::Fixed { reason, .. } = PLUGINS[usize::from(index)].filter else { return };
-                failure.add(usize::from(index), crate::plugin::Rejection::unresolvable(reason));
-            }
-            return;
-        }
-        for (index, plugin) in self.plugins {
-            let Filter::Live(filter) = plugin.filter else { continue };
-            if let Err(rejection) = filter(self.context, id, node) {
-                // Reasons are read only when no node fits.
-                if feasible.is_empty() {
-                    failure.add(*index, rejection);
-                }
-                return;
-            }
-        }
-        feasible.push(id);
-    }
-}
-
-/// The best of the nodes; among equals a random one.
-fn select(context: &Context, plugins: &[(usize, &Plugin)], nodes: &[NodeId]) -> NodeId {
-    if let [only] = nodes {
-        return *only;
-    }
-    let mut totals = vec![0; nodes.len()];
-    let mut scores = vec![0; nodes.len()];
-    for (_, plugin) in plugins {
-        let Some(score) = plugin.score else { continue };
-        scores.fill(0);
-        score(context, nodes, &mut scores);
-        totals.iter_mut().zip(&scores).for_each(|(total, score)| *total += plugin.weight * score);
-    }
-    let best = *totals.iter().max().expect("there is a node");
-    let mut equals = totals.iter().zip(nodes).filter(|(total, _)| **total == best).map(|(_, id)| *id);
-    let count = equals.clone().count() as u64;
-    let pick = if count == 1 { 0 } else { clock::random_range(0..count) };
-    equals.nth(pick as usize).expect("picked below their number")
 }

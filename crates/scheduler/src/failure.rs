@@ -1,8 +1,13 @@
 //! Why a Pod fits nowhere, in the words that users read in the condition and the event.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use crate::plugin::{Rejection, Text};
+use client::Key;
+
+use crate::{
+    node::NodeId,
+    plugin::{Rejection, Text},
+};
 
 /// The verdicts of all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -10,19 +15,30 @@ pub struct Failure {
     /// How many nodes gave each reason.
     pub reasons: BTreeMap<Text, usize>,
     pub nodes: usize,
-    /// How many of them could take the Pod if others went.
-    pub resolvable: usize,
+    /// Those of them that could take the Pod if others went.
+    pub resolvable: Vec<NodeId>,
     /// Plugins that turned a node away, as bits by their place in the list.
     pub plugins: u32,
-    /// Pods of this class never make room for themselves.
-    pub never_preempts: bool,
+}
+
+/// What came of the attempt to make room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Preemption {
+    /// These Pods must go from this node.
+    Victims(Arc<str>, Vec<Key>),
+    /// No node's Pods of lower priority would make room.
+    Fruitless,
+    /// The Pod may not take room from others; why.
+    NotEligible(&'static str),
 }
 
 impl Failure {
-    pub fn add(&mut self, plugin: usize, rejection: Rejection) {
+    pub fn add(&mut self, plugin: usize, node: NodeId, rejection: Rejection) {
         self.nodes += 1;
         self.plugins |= 1 << plugin;
-        self.resolvable += usize::from(!rejection.unresolvable);
+        if !rejection.unresolvable {
+            self.resolvable.push(node);
+        }
         *self.reasons.entry(rejection.reason).or_default() += 1;
         for reason in rejection.more {
             *self.reasons.entry(reason).or_default() += 1;
@@ -41,23 +57,25 @@ impl Failure {
         }
     }
 
-    pub fn message(&self) -> String {
+    pub fn message(&self, preemption: &Preemption) -> String {
         if self.nodes == 0 {
             return "no nodes available to schedule pods".to_owned();
         }
         let reasons = histogram(self.reasons.iter().map(|(reason, count)| (reason.as_str(), *count)));
+        let reasons = format!("0/{} nodes are available: {reasons}.", self.nodes);
         // Upstream asks resource claims for help before it looks at preemption, and says so.
-        let after = format!("no new claims to deallocate, preemption: {}", self.preemption());
-        format!("0/{} nodes are available: {reasons}. {after}", self.nodes)
+        let in_vain = |why: &str| format!("{reasons} no new claims to deallocate, preemption: {why}");
+        match preemption {
+            Preemption::Victims(..) => reasons,
+            Preemption::NotEligible(why) => in_vain(why),
+            Preemption::Fruitless => in_vain(&self.fruitless()),
+        }
     }
 
-    fn preemption(&self) -> String {
-        if self.never_preempts {
-            return "not eligible due to preemptionPolicy=Never.".to_owned();
-        }
+    fn fruitless(&self) -> String {
         let why = [
-            ("No preemption victims found for incoming pod", self.resolvable),
-            ("Preemption is not helpful for scheduling", self.nodes - self.resolvable),
+            ("No preemption victims found for incoming pod", self.resolvable.len()),
+            ("Preemption is not helpful for scheduling", self.nodes - self.resolvable.len()),
         ];
         let why = histogram(why.into_iter().filter(|(_, count)| *count > 0));
         format!("0/{} nodes are available: {why}.", self.nodes)
@@ -78,20 +96,25 @@ mod tests {
     #[test]
     fn messages_read_as_upstream() {
         let mut failure = Failure::default();
-        assert_eq!(failure.message(), "no nodes available to schedule pods");
-        failure.add(1, Rejection::unresolvable("node(s) had untolerated taint(s)"));
-        failure.add(4, Rejection::resolvable("Insufficient cpu"));
-        failure.add(
-            4,
-            Rejection { more: vec![Text::Static("Too many pods")], ..Rejection::resolvable("Insufficient cpu") },
+        let (node, fruitless) = (NodeId(0), Preemption::Fruitless);
+        assert_eq!(failure.message(&fruitless), "no nodes available to schedule pods");
+        let short = || Rejection::resolvable("Insufficient cpu");
+        failure.add(1, node, Rejection::unresolvable("node(s) had untolerated taint(s)"));
+        failure.add(4, node, short());
+        failure.add(4, node, Rejection { more: vec![Text::Static("Too many pods")], ..short() });
+        let reasons =
+            "0/3 nodes are available: 1 Too many pods, 1 node(s) had untolerated taint(s), 2 Insufficient cpu.";
+        assert_eq!(
+            failure.message(&fruitless),
+            format!(
+                "{reasons} no new claims to deallocate, preemption: 0/3 nodes are available: 1 Preemption is not helpful \
+                 for scheduling, 2 No preemption victims found for incoming pod."
+            )
         );
         assert_eq!(
-            failure.message(),
-            "0/3 nodes are available: 1 Too many pods, 1 node(s) had untolerated taint(s), 2 Insufficient cpu. no new \
-             claims to deallocate, preemption: 0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 \
-             No preemption victims found for incoming pod."
+            failure.message(&Preemption::NotEligible("not eligible due to preemptionPolicy=Never.")),
+            format!("{reasons} no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.")
         );
-        failure.never_preempts = true;
-        assert!(failure.message().ends_with("preemption: not eligible due to preemptionPolicy=Never."));
+        assert_eq!(failure.message(&Preemption::Victims("n".into(), Vec::new())), reasons);
     }
 }

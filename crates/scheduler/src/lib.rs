@@ -11,9 +11,11 @@ pub mod node;
 pub mod picture;
 pub mod plugin;
 pub mod plugins;
+mod preemption;
 pub mod queue;
 pub mod resources;
 pub mod run;
+mod search;
 pub mod tally;
 pub mod topology;
 

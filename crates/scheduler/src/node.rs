@@ -82,7 +82,7 @@ pub struct Group {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Node {
     pub name: Arc<str>,
     /// False when Pods name this node but there is no Node object (yet, or any more).

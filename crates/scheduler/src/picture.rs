@@ -8,6 +8,7 @@ use std::{
 };
 
 use client::Key;
+use clock::Timestamp;
 use k8s_openapi::api::core::v1;
 
 use crate::{
@@ -27,6 +28,9 @@ pub struct Placed {
     pub terminating: bool,
     /// Decided by us, but not yet seen in the API.
     pub assumed: bool,
+    pub priority: i32,
+    /// When the Pod started on its node.
+    pub started: Option<Timestamp>,
 }
 
 struct Known {
@@ -74,6 +78,8 @@ pub struct Picture {
     /// How many placed Pods have required anti-affinity, or preferences, over each key.
     refusing: BTreeMap<KeyId, u32>,
     preferring: BTreeMap<KeyId, u32>,
+    /// How many placed Pods have each priority.
+    priorities: BTreeMap<i32, u32>,
     /// Grows with every change that can alter a verdict.
     pub generation: u64,
 }
@@ -222,7 +228,8 @@ impl Picture {
 
     // Nodes.
 
-    fn enter_node(&mut self, name: &str) -> NodeId {
+    /// The node of this name, made if nothing is known about it yet.
+    pub fn enter_node(&mut self, name: &str) -> NodeId {
         if let Some(id) = self.node_id(name) {
             return id;
         }
@@ -299,25 +306,37 @@ impl Picture {
 
     // Pods on nodes.
 
-    /// A Pod is on a node now. Takes over one use of `class`.
-    pub fn place(&mut self, key: Key, node: &str, class: ClassId, terminating: bool, assumed: bool) {
-        let id = self.enter_node(node);
-        self.count(id, class, terminating, 1);
-        self.pods.insert(key, Placed { node: id, class, terminating, assumed });
+    /// A Pod is on a node now. Takes over one use of its class.
+    pub fn place(&mut self, key: Key, pod: Placed) {
+        self.count(pod.node, pod.class, pod.terminating, 1);
+        *self.priorities.entry(pod.priority).or_default() += 1;
+        self.pods.insert(key, pod);
     }
 
     /// A Pod is on no node any more. Gives one use of its class back to the caller.
     pub fn unplace(&mut self, key: &Key) -> Option<Placed> {
         let placed = self.pods.remove(key)?;
         self.count(placed.node, placed.class, placed.terminating, -1);
+        if let Some(pods) = self.priorities.get_mut(&placed.priority) {
+            *pods -= 1;
+            if *pods == 0 {
+                self.priorities.remove(&placed.priority);
+            }
+        }
         self.drop_if_unused(placed.node);
         Some(placed)
     }
 
+    /// The least priority of any Pod that has a node.
+    pub fn least_priority(&self) -> Option<i32> {
+        self.priorities.keys().next().copied()
+    }
+
     /// The API shows what was assumed.
-    pub fn confirm(&mut self, key: &Key) {
+    pub fn confirm(&mut self, key: &Key, started: Option<Timestamp>) {
         if let Some(placed) = self.pods.get_mut(key) {
             placed.assumed = false;
+            placed.started = started;
         }
     }
 

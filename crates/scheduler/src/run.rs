@@ -2,7 +2,7 @@
 //!
 //! One task owns the engine. Writes go out many at a time and only report back when they fail, so that deciding never
 //! waits for the server.
-//! Reads: Node, Pod, Namespace. Writes: Pod/binding, Pod/status, Event.
+//! Reads: Node, Pod, Namespace. Writes: Pod/binding, Pod/status, Pod (delete), Event.
 //! Upstream counterpart: pkg/scheduler (ScheduleOne, eventhandlers).
 
 use std::{collections::BTreeSet, future::pending, sync::Arc};
@@ -18,6 +18,7 @@ use tokio::{
 use crate::{
     bind::{self, Outcome},
     engine::{Decision, Engine, Settings},
+    failure::Preemption,
 };
 
 /// How many writes may be under way. The engine pauses while there are as many.
@@ -180,9 +181,16 @@ fn start_write(
         Decision::Bind { pod, node } => {
             writes.spawn(bind::bind(client, recorder.clone(), pod, node));
         }
-        Decision::Unschedulable { pod, failure } => {
+        Decision::Unschedulable { pod, failure, preemption } => {
             let Some(object) = pods.get(&pod.key) else { return };
-            writes.spawn(bind::report(client, recorder.clone(), object, failure.message()));
+            let message = failure.message(&preemption);
+            let mut nominated = None;
+            if let Preemption::Victims(node, victims) = preemption {
+                let victims = victims.iter().filter_map(|key| pods.get(key)).collect();
+                writes.spawn(bind::evict(client.clone(), recorder.clone(), pod, node.clone(), victims));
+                nominated = Some(node);
+            }
+            writes.spawn(bind::report(client, recorder.clone(), object, message, nominated));
         }
     }
 }

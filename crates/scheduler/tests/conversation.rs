@@ -69,8 +69,7 @@ async fn writes(server: Server) -> Vec<String> {
     let client = client::in_process(tower::service_fn(move |request| serve(shared.clone(), request)));
     let scheduling = run(Caches::new(client), Settings::default());
     assert!(clock::timeout(Duration::from_secs(60), scheduling).await.is_err(), "it runs for ever");
-    let writes = server.lock().writes.clone();
-    writes
+    std::mem::take(&mut server.lock().writes)
 }
 
 fn node(cpu: &str) -> Value {

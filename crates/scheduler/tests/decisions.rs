@@ -5,7 +5,7 @@
 
 use clock::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use scheduler::{Decision, Engine, Settings};
+use scheduler::{Decision, Engine, Settings, failure::Preemption};
 use serde_json::{Value, json};
 
 fn words(text: &str) -> (&str, Vec<(&str, &str)>) {
@@ -73,8 +73,12 @@ fn next(engine: &mut Engine) -> String {
     match engine.schedule_one(Instant::now()) {
         None => "nothing to do".to_owned(),
         Some(Decision::Bind { node, .. }) => node.to_string(),
-        Some(Decision::Unschedulable { failure, .. }) => {
-            failure.message().split(" no new claims").next().unwrap().to_owned()
+        Some(Decision::Unschedulable { preemption: Preemption::Victims(node, victims), .. }) => {
+            let names: Vec<String> = victims.iter().map(|key| key.name.clone()).collect();
+            format!("{} must leave {node}", names.join(" "))
+        }
+        Some(Decision::Unschedulable { failure, preemption, .. }) => {
+            failure.message(&preemption).split(" no new claims").next().unwrap().to_owned()
         }
     }
 }
@@ -225,6 +229,35 @@ fn a_change_that_helps_brings_a_pod_back() {
     assert_eq!(next(&mut engine), "nothing to do");
     engine.remove_pod(&client::Key::new("default", "q"), now);
     assert_eq!(next(&mut engine), "a");
+}
+
+#[test]
+fn preemption_takes_the_least_important() {
+    let low = [pod("q on=a cpu=1 priority=1"), pod("r on=b cpu=1 priority=2"), pod("s on=b cpu=100m priority=0")];
+    let nodes = ["a cpu=1500m", "b cpu=1500m"];
+    check(&nodes, &low, pod("p cpu=1 priority=5"), "q must leave a");
+    check(&nodes[1..], &low, pod("p cpu=1 priority=5"), "r must leave b");
+    let in_vain = "0/2 nodes are available: 2 Insufficient cpu.";
+    check(&nodes, &low, pod("p cpu=1 priority=1"), in_vain);
+    check(&nodes, &low, pod_with("p cpu=1 priority=5", json!({"preemptionPolicy": "Never"})), in_vain);
+    check(&nodes, &low, pod("p cpu=2 priority=5"), in_vain);
+}
+
+#[test]
+fn room_that_was_made_is_kept_for_the_preemptor() {
+    let (mut engine, now) = (engine(&["a cpu=1"], &[pod("q on=a cpu=1"), pod("p cpu=1 priority=5")]), Instant::now());
+    assert_eq!(next(&mut engine), "q must leave a");
+    engine.set_pod(&pod("other cpu=1"), now);
+    let mut leaving = pod("q on=a cpu=1");
+    leaving.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(clock::now()));
+    engine.set_pod(&leaving, now);
+    assert_eq!(next(&mut engine), "0/1 nodes are available: 1 Insufficient cpu.");
+    engine.remove_pod(&client::Key::new("default", "q"), now);
+    let mut both = [next(&mut engine), next(&mut engine)];
+    both.sort();
+    assert_eq!(both, ["0/1 nodes are available: 1 Insufficient cpu.", "a"]);
+    let bound = engine.picture.pods().map(|(key, _)| key.name.clone()).collect::<Vec<_>>();
+    assert_eq!(bound, ["p"]);
 }
 
 #[test]

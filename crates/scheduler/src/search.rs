@@ -1,0 +1,128 @@
+//! The search over the nodes: which fit, and which of those is best.
+
+use crate::{
+    engine::Nominated,
+    failure::Failure,
+    node::{Node, NodeId},
+    plugin::{Context, Filter, PLUGINS, Plugin, Rejection},
+};
+
+/// One search over the nodes.
+pub(crate) struct Search<'a> {
+    pub context: &'a Context<'a>,
+    /// The plugins that concern the class, with their places in the list.
+    pub plugins: &'a [(usize, &'a Plugin)],
+    /// How many fitting nodes are enough.
+    pub wanted: usize,
+    /// Room that must stay free.
+    pub reserved: &'a [&'a Nominated],
+}
+
+impl Search<'_> {
+    /// Collects fitting nodes, beginning at `start` of the order. Answers how many it looked at, and why those that do not
+    /// fit do not.
+    pub fn run(
+        &self,
+        start: usize,
+        fixed: &mut [Option<(u32, Option<u8>)>],
+        feasible: &mut Vec<NodeId>,
+    ) -> (usize, Failure) {
+        let mut failure = Failure::default();
+        let picture = self.context.picture;
+        let order = picture.order();
+        if let Some(names) = &self.context.class.only_nodes {
+            let named: Vec<NodeId> =
+                names.iter().filter_map(|n| picture.node_id(n)).filter(|id| picture.node(*id).known).collect();
+            let (index, plugin) =
+                self.plugins.iter().find(|(_, p)| p.name == "NodeAffinity").expect("it concerns them");
+            failure.add_unnamed(*index, plugin.name, order.len() - named.len());
+            named.into_iter().for_each(|id| self.look(id, fixed, feasible, &mut failure));
+            return (0, failure);
+        }
+        let start = if order.is_empty() { 0 } else { start % order.len() };
+        let mut looked_at = 0;
+        for id in order[start..].iter().chain(&order[..start]) {
+            looked_at += 1;
+            self.look(*id, fixed, feasible, &mut failure);
+            if feasible.len() >= self.wanted {
+                break;
+            }
+        }
+        (looked_at, failure)
+    }
+
+    fn look(
+        &self,
+        id: NodeId,
+        fixed: &mut [Option<(u32, Option<u8>)>],
+        feasible: &mut Vec<NodeId>,
+        failure: &mut Failure,
+    ) {
+        let node = self.context.picture.node(id);
+        let verdict = match fixed[id.index()] {
+            Some((version, verdict)) if version == node.version => verdict,
+            _ => {
+                let mut asked = self.plugins.iter();
+                let refused = asked
+                    .find(|(_, p)| matches!(p.filter, Filter::Fixed { fits, .. } if !fits(self.context.class, node)));
+                let verdict = refused.map(|(index, _)| *index as u8);
+                fixed[id.index()] = Some((node.version, verdict));
+                verdict
+            }
+        };
+        if let Some(index) = verdict {
+            if feasible.is_empty() {
+                let Filter::Fixed { reason, .. } = PLUGINS[usize::from(index)].filter else { return };
+                failure.add(usize::from(index), id, Rejection::unresolvable(reason));
+            }
+            return;
+        }
+        match self.live(id, node).and_then(|()| self.beside_reserved(id, node)) {
+            Ok(()) => feasible.push(id),
+            // Reasons are read only when no node fits.
+            Err((index, rejection)) if feasible.is_empty() => failure.add(index, id, rejection),
+            Err(_) => {}
+        }
+    }
+
+    /// The filters whose verdict is not kept.
+    pub fn live(&self, id: NodeId, node: &Node) -> Result<(), (usize, Rejection)> {
+        for (index, plugin) in self.plugins {
+            if let Filter::Live(filter) = plugin.filter {
+                filter(self.context, id, node).map_err(|rejection| (*index, rejection))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, as if the Pods that have room reserved on the node were there.
+    fn beside_reserved(&self, id: NodeId, node: &Node) -> Result<(), (usize, Rejection)> {
+        let mut here = self.reserved.iter().filter(|n| n.node == id).peekable();
+        if here.peek().is_none() {
+            return Ok(());
+        }
+        let mut node = node.clone();
+        here.for_each(|n| node.count(n.class, self.context.picture.class(n.class), false, 1));
+        self.live(id, &node)
+    }
+}
+
+/// The best of the nodes; among equals a random one.
+pub(crate) fn select(context: &Context, plugins: &[(usize, &Plugin)], nodes: &[NodeId]) -> NodeId {
+    if let [only] = nodes {
+        return *only;
+    }
+    let mut totals = vec![0; nodes.len()];
+    let mut scores = vec![0; nodes.len()];
+    for (_, plugin) in plugins {
+        let Some(score) = plugin.score else { continue };
+        scores.fill(0);
+        score(context, nodes, &mut scores);
+        totals.iter_mut().zip(&scores).for_each(|(total, score)| *total += plugin.weight * score);
+    }
+    let best = *totals.iter().max().expect("there is a node");
+    let mut equals = totals.iter().zip(nodes).filter(|(total, _)| **total == best).map(|(_, id)| *id);
+    let count = equals.clone().count() as u64;
+    let pick = if count == 1 { 0 } else { clock::random_range(0..count) };
+    equals.nth(pick as usize).expect("picked below their number")
+}
