@@ -24,16 +24,15 @@ pub async fn handle(server: Server, request: Request<Body>) -> Response {
     let info = Info::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
     waypoint::apiserver::request(&info.path);
     let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();
-    let negotiation = respond::Errors::of(&parts.headers);
     let counted = info.clone();
     let guarded = AssertUnwindSafe(limited(server.clone(), parts, body, info)).catch_unwind().await;
     let mut response = match guarded {
         Ok(Ok(response)) => response,
-        Ok(Err(error)) => negotiation.render(&error),
+        Ok(Err(error)) => respond::error(&error),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
             tracing::error!(path = counted.path, panic = text.unwrap_or("?"), "a request panicked");
-            negotiation.render(&StatusError::new(
+            respond::error(&StatusError::new(
                 500,
                 "InternalError",
                 format!("This request caused apiserver to panic. Look in the logs for details. ({})", counted.path),

@@ -37,3 +37,8 @@ pub use crate::core::Core;
 pub use auth::User;
 pub use listen::Listening;
 pub use server::{Config, Server};
+
+#[cfg(test)]
+mod conversation;
+#[cfg(test)]
+mod conversations;

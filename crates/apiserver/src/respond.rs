@@ -26,27 +26,18 @@ pub fn value(code: StatusCode, value: &api::Value) -> Response {
     json(code, value.to_string())
 }
 
-/// How this caller gets errors.
-pub struct Errors;
-
-impl Errors {
-    pub fn of(_: &HeaderMap) -> Self {
-        Errors
+/// An error as a response: a `Status`.
+pub fn error(error: &StatusError) -> Response {
+    let mut status = serde_json::to_value(error.to_status()).unwrap_or_default();
+    if let Some(map) = status.as_object_mut() {
+        map.entry("metadata").or_insert_with(|| serde_json::json!({}));
     }
-
-    pub fn render(&self, error: &StatusError) -> Response {
-        let mut status = serde_json::to_value(error.to_status()).unwrap_or_default();
-        if let Some(map) = status.as_object_mut() {
-            map.entry("metadata").or_insert_with(|| serde_json::json!({}));
-        }
-        let mut response =
-            value(StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &status);
-        let retry = error.details.as_ref().and_then(|d| d.retry_after_seconds).filter(|s| *s > 0);
-        if let Some(seconds) = retry {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        response
+    let mut response = value(StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &status);
+    let retry = error.details.as_ref().and_then(|d| d.retry_after_seconds).filter(|s| *s > 0);
+    if let Some(seconds) = retry {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
+    response
 }
 
 /// Adds a `Warning: 299 - "text"` header for each text.

@@ -31,7 +31,7 @@ use crate::{
 /// Serves a request for a resource that is not special.
 pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, StatusError> {
     let info = &call.info;
-    if definition.namespaced() && info.namespace.is_empty() && info.names_object() {
+    if definition.namespaced() && info.namespace.is_empty() && info.names_object() && !info.name.is_empty() {
         return Err(StatusError::no_route());
     }
     if !definition.namespaced() && !info.namespace.is_empty() && definition.plural != "namespaces" {
@@ -39,7 +39,8 @@ pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, St
     }
     let Some(target) = target(&definition, &info.subresource) else { return Err(StatusError::no_route()) };
     let request = Request { call, definition, target };
-    if !request.serves() {
+    let nameless = matches!(request.call.info.verb, "update" | "patch") && request.call.info.name.is_empty();
+    if nameless || !request.serves() {
         return Err(request.not_supported());
     }
     if matches!(target, Target::Other("scale")) {
