@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     protobuf,
-    schema::{Object, Type, Zero},
+    schema::{self, Object, Type, Zero},
     status::StatusError,
 };
 
@@ -100,27 +100,7 @@ pub fn decode(
     validation: Validation,
 ) -> Result<Decoded, StatusError> {
     let mut context = Context::new(validation != Validation::Ignore);
-    let read = if let Some(format) = Format::of(media_type) {
-        match format {
-            Format::Json => visit::from_json(ty, bytes, &mut context),
-            Format::Yaml => visit::from_yaml(ty, bytes, &mut context),
-        }
-    } else if let Some(schema) = protobuf_schema(ty, media_type) {
-        let decoded = protobuf::decode(schema, bytes).map_err(|e| Problem::Type(e.to_string()));
-        decoded.and_then(|value| visit::from_value(ty, value, &mut context))
-    } else {
-        return Err(StatusError::unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: application/json, \
-             application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
-        ));
-    };
-    let value = read.map_err(|problem| match problem {
-        Problem::Syntax(why) => StatusError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {why}",
-            gvk.kind
-        )),
-        Problem::Type(why) => gvk.cannot_handle(&why),
-    })?;
+    let value = read(ty, gvk, bytes, media_type, &mut context)?;
     let value = check_type_meta(value, gvk)?;
     if validation == Validation::Strict && !context.strict.is_empty() {
         return Err(gvk.cannot_handle(&strict_error(&context.strict)));
@@ -128,10 +108,53 @@ pub fn decode(
     Ok(Decoded { value, warnings: context.strict })
 }
 
+/// Decodes the options that come in the body of a request (`DeleteOptions`, …). Clients send them under any version;
+/// unknown fields are passed over. No body at all is no options.
+pub fn options(kind: &str, bytes: &[u8], media_type: &str) -> Result<Value, StatusError> {
+    if bytes.is_empty() {
+        return Ok(Value::Object(Map::new()));
+    }
+    let ty = schema::of(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")).unwrap_or(&Type::Any);
+    let gvk = Gvk { group: "", version: "v1", kind };
+    let mut context = Context { zeros: false, ..Context::new(false) };
+    read(ty, gvk, bytes, media_type, &mut context)
+}
+
 /// The schema of the type, if the media type is protobuf and the type has that form.
 fn protobuf_schema<'t>(ty: &'t Type, media_type: &str) -> Option<&'t str> {
     let wanted = media_type.split(';').next().unwrap_or("").trim() == protobuf::MEDIA_TYPE;
     ty.object().map(|object| &*object.name).filter(|name| wanted && protobuf::has(name))
+}
+
+/// The value of a body in any of the formats.
+fn read(
+    ty: &Type,
+    gvk: Gvk<'_>,
+    bytes: &[u8],
+    media_type: &str,
+    context: &mut Context,
+) -> Result<Value, StatusError> {
+    let read = if let Some(format) = Format::of(media_type) {
+        match format {
+            Format::Json => visit::from_json(ty, bytes, context),
+            Format::Yaml => visit::from_yaml(ty, bytes, context),
+        }
+    } else if let Some(schema) = protobuf_schema(ty, media_type) {
+        let decoded = protobuf::decode(schema, bytes).map_err(|e| Problem::Type(e.to_string()));
+        decoded.and_then(|value| visit::from_value(ty, value, context))
+    } else {
+        return Err(StatusError::unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: application/json, \
+             application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
+        ));
+    };
+    read.map_err(|problem| match problem {
+        Problem::Syntax(why) => StatusError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {why}",
+            gvk.kind
+        )),
+        Problem::Type(why) => gvk.cannot_handle(&why),
+    })
 }
 
 /// Why bytes could not be read.
@@ -252,7 +275,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schema;
 
     const DEPLOYMENT: Gvk<'static> = Gvk { group: "apps", version: "v1", kind: "Deployment" };
 
@@ -351,6 +373,29 @@ mod tests {
         assert_eq!(decoded, Ok(value));
         let garbage = decode(ty, DEPLOYMENT, b"k8s\0\xff", protobuf::MEDIA_TYPE, Validation::Strict);
         assert_eq!(garbage.map_err(|e| e.code), Err(400));
+    }
+
+    #[test]
+    fn yaml_reads_like_json() {
+        let ty = schema::of("io.k8s.api.apps.v1.Deployment").expect("known");
+        let yaml = |body: &str, validation| {
+            decode(ty, DEPLOYMENT, body.as_bytes(), "application/yaml", validation).map_err(|e| e.message)
+        };
+        let value = yaml("spec:\n  replicas: 3\n  foo: 1\n", Validation::Warn).expect("reads");
+        assert_eq!((&value.value["spec"]["replicas"], value.warnings), (&json!(3), vec!["unknown field \"spec.foo\"".into()]));
+        let twice = "spec:\n  replicas: 3\n  replicas: 4\n";
+        let value = yaml(twice, Validation::Warn).expect("reads");
+        assert_eq!((&value.value["spec"]["replicas"], value.warnings.len()), (&json!(4), 1));
+        assert!(yaml(twice, Validation::Strict).is_err());
+        assert!(yaml("spec: [", Validation::Warn).is_err());
+    }
+
+    #[test]
+    fn options_are_read_under_any_version() {
+        let body = br#"{"apiVersion": "policy/v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "x": 1}"#;
+        let options = options("DeleteOptions", body, "application/json").expect("reads");
+        assert_eq!(options["gracePeriodSeconds"], 0);
+        assert_eq!(options.get("x"), None);
     }
 
     /// Every field of every kind survives. The fixtures are outside the repository.

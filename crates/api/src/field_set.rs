@@ -129,15 +129,25 @@ pub fn child_type<'t>(ty: &'t Type, element: &str) -> (&'t Type, bool) {
 /// The element that stands for an item of a list that is not atomic.
 pub fn element(list: &List, item: &Value) -> String {
     let ListKind::Map(keys) = &list.kind else { return format!("v:{item}") };
-    let mut sorted: Vec<_> = keys.iter().collect();
-    sorted.sort_by(|a, b| a.name.cmp(&b.name));
     let mut text = String::from("k:{");
-    for key in sorted {
+    // Keys come in the order of their names, as upstream writes them; they are kept sorted in the type.
+    for key in keys {
         let Some(value) = item.get(&*key.name).filter(|v| !v.is_null()).or(key.default.as_ref()) else { continue };
         if text.len() > 3 {
             text.push(',');
         }
-        text.push_str(&format!("{}:{value}", Value::from(&*key.name)));
+        text.push('"');
+        text.push_str(&key.name);
+        text.push_str("\":");
+        match value {
+            // Names and the like: nothing that JSON would escape.
+            Value::String(plain) if plain.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._/ ".contains(&b)) => {
+                text.push('"');
+                text.push_str(plain);
+                text.push('"');
+            }
+            other => text.push_str(&other.to_string()),
+        }
     }
     text.push('}');
     text

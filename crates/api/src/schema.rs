@@ -60,6 +60,14 @@ pub enum ListKind {
     Map(Box<[Key]>),
 }
 
+impl ListKind {
+    /// Keys are kept sorted by name.
+    pub fn map(mut keys: Vec<Key>) -> Self {
+        keys.sort_by(|a, b| a.name.cmp(&b.name));
+        ListKind::Map(keys.into())
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     pub name: Box<str>,
@@ -286,7 +294,7 @@ fn parse_type(code: &'static str) -> Type {
         },
         Some(b'[') => match (rest.strip_prefix('='), rest.split_once(';')) {
             (Some(items), _) => list(items, ListKind::Set),
-            (None, Some((keys, items))) => list(items, ListKind::Map(keys.split(',').map(parse_key).collect())),
+            (None, Some((keys, items))) => list(items, ListKind::map(keys.split(',').map(parse_key).collect())),
             (None, None) => list(rest, ListKind::Atomic),
         },
         _ => Type::Any,

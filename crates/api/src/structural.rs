@@ -55,7 +55,7 @@ pub fn fields_of(ty: &Type, value: &Value) -> Set {
                 let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
                 let member = !named || empty || matches!(shape(inner, [Some(child), None]), Shape::Leaf);
                 if let Some(node) = tie(fields_of(inner, child), member) {
-                    set.insert(format!("f:{name}"), node);
+                    set.insert(["f:", name].concat(), node);
                 }
             }
         }
@@ -162,7 +162,7 @@ fn compare_maps(ty: &Type, old: Option<&Map<String, Value>>, new: Option<&Map<St
         if after.is_some() {
             new.next();
         }
-        difference.child(|| format!("f:{name}"), entry(ty, name).0, before, after);
+        difference.child(|| ["f:", name].concat(), entry(ty, name).0, before, after);
     }
 }
 

@@ -31,6 +31,12 @@ impl Context {
     pub fn new(collect: bool) -> Self {
         Context { collect, zeros: true, strict: Vec::new() }
     }
+
+    fn duplicate_in_yaml(&mut self, error: &serde_saphyr::Error) {
+        if self.collect {
+            self.strict.push(format!("yaml: unmarshal errors: {error}"));
+        }
+    }
 }
 
 /// The walk's own state.
@@ -108,8 +114,20 @@ pub fn from_yaml(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value
         return Ok(value);
     }
     context.strict.clear();
-    let value: Value = serde_saphyr::from_slice(bytes)
-        .map_err(|e| Problem::Syntax(format!("error converting YAML to JSON: yaml: {e}")))?;
+    let value = match serde_saphyr::from_slice::<Value>(bytes) {
+        Ok(value) => value,
+        Err(error) => {
+            let lenient = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
+            // What reads when the last of two equal keys wins was wrong in its duplicates only.
+            match serde_saphyr::from_slice_with_options(bytes, lenient) {
+                Ok(value) => {
+                    context.duplicate_in_yaml(&error);
+                    value
+                }
+                Err(_) => return Err(Problem::Syntax(format!("error converting YAML to JSON: yaml: {error}"))),
+            }
+        }
+    };
     from_value(ty, value, context)
 }
 

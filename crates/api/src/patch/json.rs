@@ -1,6 +1,7 @@
 //! JSON patch, RFC 6902: a list of operations, all or none.
 
 use json_patch::PatchOperation;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{StatusCause, StatusDetails};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,29 +22,27 @@ pub fn apply(mut current: Value, patch: &Value) -> Result<Value, StatusError> {
     }
     match json_patch::patch_unsafe(&mut current, &operations) {
         Ok(()) => Ok(current),
-        Err(error) => {
-            let operation = operations.get(error.operation);
-            Err(StatusError::new(422, "Invalid", message(operation, &error)))
-        }
+        Err(error) => Err(refusal(operations.get(error.operation), &error)),
     }
 }
 
-/// What upstream's library says.
-fn message(operation: Option<&PatchOperation>, error: &json_patch::PatchError) -> String {
-    let path = error.path.to_string();
-    match operation {
-        Some(PatchOperation::Test(_)) => format!("testing value {path} failed: test failed"),
-        Some(PatchOperation::Remove(_)) => {
-            format!("remove operation does not apply: doc is missing path: {path:?}: missing value")
+/// Upstream's message says no more than that; the cause says which operation failed and why.
+fn refusal(operation: Option<&PatchOperation>, error: &json_patch::PatchError) -> StatusError {
+    let why = match operation {
+        Some(PatchOperation::Test(_)) => "the value is not the one tested for".to_owned(),
+        Some(PatchOperation::Add(_) | PatchOperation::Remove(_) | PatchOperation::Replace(_)) => {
+            "the object has no such path".to_owned()
         }
-        Some(PatchOperation::Replace(_)) => {
-            format!("replace operation does not apply: doc is missing path: {path:?}: missing value")
-        }
-        Some(PatchOperation::Add(_)) => {
-            format!("add operation does not apply: doc is missing path: {path:?}: missing value")
-        }
-        _ => format!("{path}: {}", error.kind),
-    }
+        _ => error.kind.to_string(),
+    };
+    let cause = StatusCause {
+        field: Some(error.path.to_string()),
+        message: Some(format!("operation {} failed: {why}", error.operation)),
+        ..Default::default()
+    };
+    let details = StatusDetails { causes: Some(vec![cause]), ..Default::default() };
+    let message = "the server rejected our request due to an error in our request";
+    StatusError { details: Some(Box::new(details)), ..StatusError::new(422, "Invalid", message) }
 }
 
 #[cfg(test)]
@@ -53,16 +52,23 @@ mod tests {
 
     #[test]
     fn operations_apply_or_say_why_not() {
-        let check = |patch: Value, expected: Result<Value, &str>| {
+        let check = |patch: Value, expected: Result<Value, (&str, &str)>| {
             let result = apply(json!({"a": {"b": [1, 2]}}), &patch);
-            assert_eq!(result.map_err(|e| e.message), expected.map_err(str::to_owned), "{patch}");
+            let cause = |e: StatusError| {
+                let cause = e.details.and_then(|d| d.causes?.into_iter().next()).unwrap_or_default();
+                (cause.field.unwrap_or_default(), cause.message.unwrap_or_default())
+            };
+            assert_eq!(result.map_err(cause), expected.map_err(|(f, m)| (f.to_owned(), m.to_owned())), "{patch}");
         };
         check(json!([{"op": "add", "path": "/a/b/-", "value": 3}]), Ok(json!({"a": {"b": [1, 2, 3]}})));
         check(json!([{"op": "remove", "path": "/a/b/0"}]), Ok(json!({"a": {"b": [2]}})));
-        check(json!([{"op": "test", "path": "/a/b/0", "value": 9}]), Err("testing value /a/b/0 failed: test failed"));
+        check(
+            json!([{"op": "add", "path": "/a/c", "value": 1}, {"op": "test", "path": "/a/b/0", "value": 9}]),
+            Err(("/a/b/0", "operation 1 failed: the value is not the one tested for")),
+        );
         check(
             json!([{"op": "remove", "path": "/x"}]),
-            Err("remove operation does not apply: doc is missing path: \"/x\": missing value"),
+            Err(("/x", "operation 0 failed: the object has no such path")),
         );
     }
 }

@@ -84,7 +84,7 @@ fn list(name: &str, schema: &Value) -> Type {
                 let default = items.get("properties").and_then(|p| p.get(name)).and_then(|p| p.get("default"));
                 Key { name: name.into(), default: default.cloned() }
             };
-            ListKind::Map(names.filter_map(Value::as_str).map(key).collect())
+            ListKind::map(names.filter_map(Value::as_str).map(key).collect())
         }
         _ => ListKind::Atomic,
     };
