@@ -127,13 +127,7 @@ fn protobuf_schema<'t>(ty: &'t Type, media_type: &str) -> Option<&'t str> {
 }
 
 /// The value of a body in any of the formats.
-fn read(
-    ty: &Type,
-    gvk: Gvk<'_>,
-    bytes: &[u8],
-    media_type: &str,
-    context: &mut Context,
-) -> Result<Value, StatusError> {
+fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], media_type: &str, context: &mut Context) -> Result<Value, StatusError> {
     let read = if let Some(format) = Format::of(media_type) {
         match format {
             Format::Json => visit::from_json(ty, bytes, context),
@@ -382,7 +376,10 @@ mod tests {
             decode(ty, DEPLOYMENT, body.as_bytes(), "application/yaml", validation).map_err(|e| e.message)
         };
         let value = yaml("spec:\n  replicas: 3\n  foo: 1\n", Validation::Warn).expect("reads");
-        assert_eq!((&value.value["spec"]["replicas"], value.warnings), (&json!(3), vec!["unknown field \"spec.foo\"".into()]));
+        assert_eq!(
+            (&value.value["spec"]["replicas"], value.warnings),
+            (&json!(3), vec!["unknown field \"spec.foo\"".into()])
+        );
         let twice = "spec:\n  replicas: 3\n  replicas: 4\n";
         let value = yaml(twice, Validation::Warn).expect("reads");
         assert_eq!((&value.value["spec"]["replicas"], value.warnings.len()), (&json!(4), 1));

@@ -17,8 +17,14 @@ mod gnostic;
 mod paths;
 mod schemas;
 
-pub use gnostic::encode as v2_protobuf;
 use schemas::Schemas;
+
+pub use gnostic::encode as v2_protobuf;
+
+/// What client-go accepts for version 2, and nothing else.
+pub const V2_PROTOBUF_ACCEPTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// What the answer calls it: `@` is not allowed in a `Content-Type`, and client-go refuses it there.
+pub const V2_PROTOBUF_RETURNED: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// Where schemas stand in a document, and what differs in how they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

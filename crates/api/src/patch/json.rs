@@ -66,9 +66,6 @@ mod tests {
             json!([{"op": "add", "path": "/a/c", "value": 1}, {"op": "test", "path": "/a/b/0", "value": 9}]),
             Err(("/a/b/0", "operation 1 failed: the value is not the one tested for")),
         );
-        check(
-            json!([{"op": "remove", "path": "/x"}]),
-            Err(("/x", "operation 0 failed: the object has no such path")),
-        );
+        check(json!([{"op": "remove", "path": "/x"}]), Err(("/x", "operation 0 failed: the object has no such path")));
     }
 }
