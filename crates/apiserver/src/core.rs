@@ -11,7 +11,12 @@ use api::{
 };
 use store::{Change, Commit, Entry, Expect, Range, Revision, Store, StoreError};
 
-use crate::{feed::Feed, kinds::Kinds, mirror::Mirror, object};
+use crate::{
+    feed::Feed,
+    kinds::Kinds,
+    mirror::{Follower, Mirror},
+    object,
+};
 
 /// How often a read-change-write is tried before its conflict goes to the client.
 const ATTEMPTS: usize = 100;
@@ -113,14 +118,22 @@ impl Core {
 
     /// A live copy of all objects of a kind; the same one for all who ask.
     pub async fn mirror(&self, definition: &Arc<Definition>) -> Result<Arc<Mirror>, StatusError> {
-        let known = self.feed.mirrors().into_iter().find(|m| Arc::ptr_eq(&m.definition, definition));
+        let same = |m: &Arc<Mirror>| Arc::ptr_eq(&m.definition, definition) && !m.is_followed();
+        let known = self.feed.mirrors().into_iter().find(same);
         if let Some(known) = known {
             return Ok(known);
         }
-        let mirror = Arc::new(Mirror::new(definition.clone()));
+        let mirror = Arc::new(Mirror::new(definition.clone(), None));
         self.feed.add_mirror(mirror.clone());
         mirror.fill(&*self.store).await.map_err(store_error)?;
         Ok(mirror)
+    }
+
+    /// Tells the follower of all objects of a kind as they are now, and of every change from here on.
+    pub async fn follow(&self, definition: &Arc<Definition>, follower: Arc<dyn Follower>) -> Result<(), StatusError> {
+        let mirror = Arc::new(Mirror::new(definition.clone(), Some(follower)));
+        self.feed.add_mirror(mirror.clone());
+        mirror.fill(&*self.store).await.map_err(store_error)
     }
 
     /// Waits until mirrors and watches have everything that is committed now.

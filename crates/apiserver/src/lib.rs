@@ -7,6 +7,7 @@
 pub mod access;
 pub mod admission;
 pub mod allocation;
+pub mod assemble;
 pub mod auth;
 pub mod body;
 pub mod bootstrap;
@@ -34,11 +35,7 @@ pub mod special;
 mod view;
 
 pub use crate::core::Core;
+pub use assemble::{Options, assemble};
 pub use auth::User;
 pub use listen::Listening;
 pub use server::{Config, Server};
-
-#[cfg(test)]
-mod conversation;
-#[cfg(test)]
-mod conversations;

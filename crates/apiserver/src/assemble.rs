@@ -1,0 +1,237 @@
+//! The whole server from its settings: authentication, authorization, admission and allocation over one core, the
+//! objects that every cluster has, and the table of special subresources.
+
+use std::{ops::RangeInclusive, sync::Arc};
+
+use api::{Value, kind::Definition, meta, status::StatusError};
+use futures::future::BoxFuture;
+use store::Store;
+
+use crate::{
+    Config, Core, Server,
+    access::Authenticator,
+    admission::{Plugins, Reader, World},
+    allocation::ServiceAllocation,
+    auth::{
+        AlwaysAllow, Authorizer, Union,
+        authn::{
+            Authentication, Lookup, Tokens, bootstrap_token::BootstrapTokens, certificate::Certificates,
+            front_proxy::FrontProxy, service_account::ServiceAccountTokens, token_file::TokenFile,
+        },
+        node::NodeAuthorizer,
+        rbac::{self, Rbac},
+    },
+    bootstrap::{self, Cluster, Objects},
+    connect::{self, Connector},
+    health::Checks,
+    mirror::Follower,
+    server::Limits,
+    special::Specials,
+};
+
+/// What a server is built from.
+pub struct Options {
+    pub store: Arc<dyn Store>,
+    pub cluster: Cluster,
+    /// Verifies client certificates; without it none is believed.
+    pub client_certificates: Option<pki::ClientCertificates>,
+    /// Verifies the front proxy's certificate.
+    pub front_proxy: Option<pki::ClientCertificates>,
+    pub service_accounts: ServiceAccounts,
+    /// A static token file's name and text.
+    pub token_file: Option<(String, String)>,
+    pub anonymous: bool,
+    /// Everybody may do everything: only when the user asked for it.
+    pub always_allow: bool,
+    pub node_ports: RangeInclusive<u16>,
+    pub connector: Option<Connector>,
+    pub disabled_admission: Vec<String>,
+    pub limits: Limits,
+}
+
+/// Tokens of service accounts: who issues them, and with what key.
+pub struct ServiceAccounts {
+    pub issuer: String,
+    pub key: pki::SigningKey,
+}
+
+/// Why a server cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum AssembleError {
+    #[error("cannot read the store: {0}")]
+    Store(#[from] store::StoreError),
+    #[error("cannot make the objects that every cluster has: {0}")]
+    Bootstrap(#[from] StatusError),
+    #[error("{0}")]
+    Setting(String),
+}
+
+/// Kinds that are looked up on many requests and of which there are few: kept as live copies.
+const MIRRORED: &[(&str, &str)] =
+    &[("", "namespaces"), ("", "serviceaccounts"), ("scheduling.k8s.io", "priorityclasses")];
+const RBAC_KINDS: &[&str] = &["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
+const NODE_KINDS: &[(&str, &str)] = &[("", "pods"), ("", "persistentvolumes"), ("storage.k8s.io", "volumeattachments")];
+
+/// Builds the server and makes the objects that every cluster has. When this returns, it can answer.
+pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
+    let core = Core::new(options.store.clone()).await?;
+    let objects = Arc::new(Inside(core.clone()));
+    bootstrap::ensure(&*objects, &options.cluster).await?;
+    for (group, plural) in MIRRORED {
+        core.mirror(&core.definition(group, plural)?).await?;
+    }
+    let rbac = Arc::new(Rbac::default());
+    for plural in RBAC_KINDS {
+        core.follow(&core.definition(rbac::GROUP, plural)?, Arc::new(FollowsRoles(rbac.clone()))).await?;
+    }
+    let node = Arc::new(NodeAuthorizer::default());
+    for (group, plural) in NODE_KINDS {
+        core.follow(&core.definition(group, plural)?, Arc::new(FollowsNodes(node.clone()))).await?;
+    }
+    let authorizer: Arc<dyn Authorizer> =
+        if options.always_allow { Arc::new(AlwaysAllow) } else { Arc::new(Union(vec![node, rbac.clone()])) };
+    let world = World { objects: objects.clone(), rbac: rbac.clone(), authorizer: authorizer.clone() };
+    let disabled: Vec<&str> = options.disabled_admission.iter().map(String::as_str).collect();
+    let admission = Arc::new(Plugins::new(world, &disabled).map_err(AssembleError::Setting)?);
+    let services = core.list(&*core.definition("", "services")?, "").await?;
+    let allocation = ServiceAllocation::new(&options.cluster.service_ranges, options.node_ports.clone(), &services);
+    let mut specials = Specials::default();
+    if let Some(connector) = options.connector.map(Arc::new) {
+        connect::add(&mut specials, &connector);
+    }
+    let mut authenticator = authentication(&options.service_accounts, objects.clone(), &options.token_file)?;
+    authenticator.certificates = options.client_certificates.map(Certificates::new);
+    let names = &options.cluster.front_proxy_names;
+    authenticator.front_proxy = options.front_proxy.map(|c| FrontProxy::new(c, names.clone()));
+    authenticator.anonymous = options.anonymous;
+    let authenticator: Arc<dyn Authenticator> = Arc::new(authenticator);
+    Ok(Server::new(Config {
+        core,
+        authenticator,
+        authorizer,
+        admission,
+        specials,
+        allocations: vec![(("", "services"), Arc::new(allocation))],
+        limits: options.limits,
+        checks: Checks::default(),
+    })
+    .await)
+}
+
+fn authentication(
+    accounts: &ServiceAccounts,
+    objects: Arc<dyn Lookup>,
+    token_file: &Option<(String, String)>,
+) -> Result<Authentication, AssembleError> {
+    let keys = std::slice::from_ref(&accounts.key.public);
+    let issued = ServiceAccountTokens::new(vec![accounts.issuer.clone()], keys, objects.clone());
+    let mut tokens: Vec<Arc<dyn Tokens>> = Vec::new();
+    if let Some((name, text)) = token_file {
+        tokens.push(Arc::new(TokenFile::parse(name, text).map_err(AssembleError::Setting)?));
+    }
+    tokens.push(Arc::new(issued.map_err(AssembleError::Setting)?));
+    tokens.push(Arc::new(BootstrapTokens(objects)));
+    let mut authentication = Authentication::new(vec![accounts.issuer.clone()]);
+    authentication.tokens = tokens;
+    Ok(authentication)
+}
+
+/// The objects as the server's own parts see them.
+struct Inside(Arc<Core>);
+
+impl Lookup for Inside {
+    fn get<'a>(
+        &'a self,
+        group: &'a str,
+        plural: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, StatusError>> {
+        Box::pin(async move {
+            let definition = self.0.definition(group, plural)?;
+            if MIRRORED.contains(&(group, plural)) {
+                // A copy may lag; what it does not have (yet) is looked up below.
+                let mirror = self.0.mirror(&definition).await?;
+                if let Some(object) = mirror.get(namespace, name) {
+                    return Ok(Some(object));
+                }
+            }
+            match self.0.get(&definition, namespace, name).await {
+                Ok(object) => Ok(Some(Arc::new(object))),
+                Err(error) if error.code == 404 => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+    }
+}
+
+impl Reader for Inside {
+    fn list<'a>(
+        &'a self,
+        group: &'a str,
+        plural: &'a str,
+        namespace: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Arc<Value>>, StatusError>> {
+        Box::pin(async move {
+            let definition = self.0.definition(group, plural)?;
+            Ok(self.0.list(&definition, namespace).await?.into_iter().map(Arc::new).collect())
+        })
+    }
+}
+
+impl Objects for Inside {
+    fn create<'a>(
+        &'a self,
+        group: &'a str,
+        plural: &'a str,
+        object: Value,
+    ) -> BoxFuture<'a, Result<Arc<Value>, StatusError>> {
+        Box::pin(async move {
+            let definition = self.0.definition(group, plural)?;
+            self.0.create(&definition, object).await.map(Arc::new)
+        })
+    }
+
+    fn update<'a>(
+        &'a self,
+        group: &'a str,
+        plural: &'a str,
+        object: Value,
+    ) -> BoxFuture<'a, Result<Arc<Value>, StatusError>> {
+        Box::pin(async move {
+            let definition = self.0.definition(group, plural)?;
+            let (namespace, name) = (meta::namespace(&object).to_owned(), meta::name(&object).to_owned());
+            let change = |present: &mut Value| {
+                if meta::resource_version(present) != meta::resource_version(&object) {
+                    return Err(StatusError::modified(group, plural, &name));
+                }
+                *present = object.clone();
+                Ok(true)
+            };
+            self.0.update(&definition, &namespace, &name, api::kind::Target::Object, change).await.map(Arc::new)
+        })
+    }
+}
+
+struct FollowsRoles(Arc<Rbac>);
+
+impl Follower for FollowsRoles {
+    fn changed(&self, definition: &Definition, namespace: &str, name: &str, object: Option<&Value>) {
+        self.0.changed(&definition.plural, namespace, name, object);
+    }
+}
+
+struct FollowsNodes(Arc<NodeAuthorizer>);
+
+impl Follower for FollowsNodes {
+    /// A Pod that is on no node concerns no node. (Inside a string the quotes would be escaped, so the text finds the
+    /// field and nothing else.)
+    fn wants(&self, stored: &[u8]) -> bool {
+        const FIELD: &[u8] = b"\"nodeName\":\"";
+        stored.windows(FIELD.len()).any(|w| w == FIELD)
+    }
+
+    fn changed(&self, definition: &Definition, namespace: &str, name: &str, object: Option<&Value>) {
+        self.0.changed(&definition.group, &definition.plural, namespace, name, object);
+    }
+}
