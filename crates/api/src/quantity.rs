@@ -136,6 +136,13 @@ impl Quantity {
         i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })
     }
 
+    /// The same amount in whole thousandths, rounded up: the finest that resources of Pods and nodes keep.
+    #[must_use]
+    pub fn rounded_to_milli(self) -> Self {
+        let milli = NANO / 1000;
+        Quantity { nanos: div_away(self.nanos, milli) * milli, ..self }
+    }
+
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
@@ -296,6 +303,7 @@ mod tests {
         assert_eq!(q("100m").value(), 1);
         assert_eq!(q("1.0005").milli_value(), 1001);
         assert_eq!(q("-1.5").value(), -1);
+        assert_eq!(q("100u").rounded_to_milli().to_string(), "1m");
         assert!(q("1Gi") > q("1G") && q("1000m") == q("1"));
         let mut sum = Quantity::ZERO;
         sum += q("512Mi");

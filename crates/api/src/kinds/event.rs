@@ -34,7 +34,6 @@ pub const EVENT: Kind<Event> = Kind {
 pub const NEW_EVENT: Kind<NewEvent> = Kind {
     short: &["ev"],
     storage: Some(("", "v1")),
-    storage_prefix: Some("events"),
     validate: Some(validate_new),
     columns: NEW_COLUMNS,
     field_labels: NEW_LABELS,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Kind, Subresource, Target, age, col, label, name, wide};
@@ -30,7 +30,7 @@ pub const SERVICE: Kind<Service> = Kind {
     default: Some(default),
     validate: Some(validate),
     validate_update: Some(validate_update),
-    prepare_create: Some(|object| object["status"] = json!({"loadBalancer": {}})),
+    prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
     columns: &[
         name(),
@@ -101,6 +101,26 @@ fn default(service: &mut Service) {
     }
 }
 
+fn prepare_create(object: &mut Value) {
+    object["status"] = json!({"loadBalancer": {}});
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        list_cluster_ip(spec, None);
+    }
+}
+
+/// `clusterIPs` begins with `clusterIP`: a client that knows only the single field speaks for both.
+fn list_cluster_ip(spec: &mut Map<String, Value>, old: Option<&Value>) {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let ip = text(spec.get("clusterIP"));
+    if ip.is_empty() || ip == text(old.and_then(|o| o.get("clusterIP"))) {
+        return;
+    }
+    let list = spec.get("clusterIPs").filter(|l| l.as_array().is_some_and(|l| !l.is_empty()));
+    if list.is_none() || list == old.and_then(|o| o.get("clusterIPs")) {
+        spec.insert("clusterIPs".to_owned(), json!([ip]));
+    }
+}
+
 /// Addresses and node ports that a client left out of an update stay as they are.
 fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     if target != Target::Object {
@@ -117,6 +137,7 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
             }
         }
     }
+    list_cluster_ip(spec, old.get("spec"));
     if new_kind == "ExternalName" && old_kind != "ExternalName" {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
             spec.remove(field);
@@ -332,5 +353,6 @@ fn validate_update(new: &Service, old: &Service, target: Target) -> Errors {
         return Errors::new();
     }
     let path = Path::new("spec").child("clusterIPs").index(0);
+    let given = spec(new).and_then(|s| s.cluster_ips.clone()).unwrap_or_else(|| vec![given]);
     vec![FieldError::invalid(&path, given, "may not change once set")]
 }

@@ -80,6 +80,9 @@ fn policies(container: &Container, path: &Path) -> Errors {
     ] {
         errors.extend(one_of(value.unwrap_or_default(), known, &path.child(field)));
     }
+    if let Some(policy) = container.restart_policy.as_deref() {
+        errors.extend(one_of(policy, &["Always", "Never", "OnFailure"], &path.child("restartPolicy")));
+    }
     errors
 }
 

@@ -92,7 +92,7 @@ fn container(container: &mut Container) {
     if unset(&container.image_pull_policy) {
         container.image_pull_policy = Some(pull_policy(container.image.as_deref().unwrap_or_default()).to_owned());
     }
-    container.resources.get_or_insert_default();
+    whole_milli(container.resources.get_or_insert_default());
     for port in container.ports.iter_mut().flatten() {
         fill(&mut port.protocol, "TCP");
     }
@@ -104,6 +104,14 @@ fn container(container: &mut Container) {
     let probes = [&mut container.liveness_probe, &mut container.readiness_probe, &mut container.startup_probe];
     probes.into_iter().flatten().for_each(probe);
     container.lifecycle.iter_mut().for_each(lifecycle);
+}
+
+/// Amounts finer than a thousandth are rounded up.
+fn whole_milli(resources: &mut ResourceRequirements) {
+    let amounts = resources.requests.iter_mut().chain(resources.limits.iter_mut());
+    for text in amounts.flat_map(|map| map.values_mut()).filter(|t| t.0.ends_with(['u', 'n'])) {
+        *text = crate::quantity::parse(text).rounded_to_milli().into();
+    }
 }
 
 /// A debugging container: the same, with the fields that it has.
