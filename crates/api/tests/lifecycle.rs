@@ -74,6 +74,7 @@ fn a_deployment_is_made_whole_and_counts_its_generations() {
 fn wrong_deployments_are_refused_in_upstreams_words() {
     let d = definition("apps", "Deployment");
     for (change, expected) in [
+        (("/spec/selector", json!({})), "spec.selector: Required value"),
         (("/spec/replicas", json!(-1)), "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
         (
             ("/spec/selector", json!({"matchLabels": {"app": "x"}})),
@@ -193,4 +194,75 @@ fn new_pods_are_warned_about() {
         "spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply"
     );
     assert!(d.behaviour.warnings(&pod, Some(&pod)).is_empty());
+}
+
+#[test]
+fn other_kinds_refuse_what_makes_no_sense() {
+    for (group, kind, object, expected) in [
+        (
+            "",
+            "PersistentVolumeClaim",
+            json!({"spec": {"accessModes": ["ReadWriteOnce"]}}),
+            "spec.resources.storage: Required value",
+        ),
+        (
+            "policy",
+            "PodDisruptionBudget",
+            json!({"spec": {"minAvailable": 1, "maxUnavailable": "5%"}}),
+            "spec: Invalid value",
+        ),
+        (
+            "policy",
+            "PodDisruptionBudget",
+            json!({"spec": {"minAvailable": "5"}}),
+            "spec.minAvailable: Invalid value: \"5\"",
+        ),
+        (
+            "autoscaling",
+            "HorizontalPodAutoscaler",
+            json!({"spec": {"maxReplicas": 0}}),
+            "spec.maxReplicas: Invalid value: 0",
+        ),
+        (
+            "storage.k8s.io",
+            "StorageClass",
+            json!({"reclaimPolicy": "Keep", "provisioner": "p"}),
+            "reclaimPolicy: Unsupported value: \"Keep\"",
+        ),
+        ("node.k8s.io", "RuntimeClass", json!({"handler": "A"}), "handler: Invalid value: \"A\""),
+        (
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+            json!({"spec": {}}),
+            "metadata.name: Invalid value: \"a\": must be spec.names.plural",
+        ),
+        (
+            "scheduling.k8s.io",
+            "PriorityClass",
+            json!({"value": 2_000_000_000}),
+            "value: Forbidden: maximum allowed value of a user defined",
+        ),
+        (
+            "rbac.authorization.k8s.io",
+            "Role",
+            json!({"rules": [{"verbs": ["get"]}]}),
+            "rules[0].apiGroups: Required value",
+        ),
+        (
+            "coordination.k8s.io",
+            "Lease",
+            json!({"spec": {"leaseDurationSeconds": 0}}),
+            "spec.leaseDurationSeconds: Invalid value: 0",
+        ),
+    ] {
+        let d = definition(group, kind);
+        let mut object = object;
+        object["metadata"] = json!({"name": "a"});
+        if d.namespaced() {
+            object["metadata"]["namespace"] = json!("default");
+        }
+        d.behaviour.default(&mut object);
+        let errors: Vec<String> = d.behaviour.validate(&object).iter().map(ToString::to_string).collect();
+        assert!(errors.iter().any(|e| e.starts_with(expected)), "{kind}: {errors:?}");
+    }
 }

@@ -4,6 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition,
 };
 
+use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Generation, Kind};
 
 pub const CUSTOM_RESOURCE_DEFINITION: Kind<CustomResourceDefinition> = Kind {
@@ -13,6 +14,7 @@ pub const CUSTOM_RESOURCE_DEFINITION: Kind<CustomResourceDefinition> = Kind {
     storage_prefix: Some("apiextensions.k8s.io/customresourcedefinitions"),
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
+    validate: Some(validate),
     ..Kind::BASE
 };
 
@@ -30,4 +32,39 @@ fn default(crd: &mut CustomResourceDefinition) {
     if let Some(service) = client.and_then(|c| c.service.as_mut()) {
         service.port.get_or_insert(443);
     }
+}
+
+fn validate(crd: &CustomResourceDefinition) -> Errors {
+    let mut errors = Errors::new();
+    let spec = &crd.spec;
+    let name = crd.metadata.name.as_deref().unwrap_or_default();
+    if name != format!("{}.{}", spec.names.plural, spec.group) {
+        let detail = "must be spec.names.plural+\".\"+spec.group";
+        errors.push(FieldError::invalid(&Path::new("metadata").child("name"), name, detail));
+    }
+    let path = Path::new("spec");
+    let names = path.child("names");
+    for (place, value) in [
+        (path.child("group"), &spec.group),
+        (names.child("plural"), &spec.names.plural),
+        (names.child("kind"), &spec.names.kind),
+    ] {
+        if value.is_empty() {
+            errors.push(FieldError::required(&place, ""));
+        }
+    }
+    if !matches!(spec.scope.as_str(), "Cluster" | "Namespaced") {
+        errors.push(FieldError::not_supported(&path.child("scope"), &spec.scope, &["Cluster", "Namespaced"]));
+    }
+    if spec.versions.iter().filter(|v| v.storage).count() != 1 {
+        let detail = "must have exactly one version marked as storage version";
+        errors.push(FieldError::invalid(&path.child("versions"), &spec.versions, detail));
+    }
+    for (i, version) in spec.versions.iter().enumerate() {
+        if version.schema.as_ref().is_none_or(|s| s.open_api_v3_schema.is_none()) {
+            let place = path.child("versions").index(i).child("schema").child("openAPIV3Schema");
+            errors.push(FieldError::required(&place, "schemas are required"));
+        }
+    }
+    errors
 }

@@ -74,7 +74,7 @@ fn default(set: &mut DaemonSet) {
 fn validate(set: &DaemonSet) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = spec(set) else { return vec![FieldError::required(&path, "")] };
-    let mut errors = rollout::selector_selects(&spec.selector, &spec.template, "daemonset", &path);
+    let mut errors = rollout::selector_selects(&spec.selector, &spec.template, &path);
     errors.extend(pod::validate_template(&spec.template, &path.child("template")));
     errors.extend(rollout::always_restarts(&spec.template, &path.child("template")));
     errors.extend(rollout::not_negative(&path.child("minReadySeconds"), spec.min_ready_seconds));

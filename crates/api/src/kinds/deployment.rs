@@ -71,7 +71,7 @@ fn validate(deployment: &Deployment) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = spec(deployment) else { return vec![FieldError::required(&path, "")] };
     let mut errors = rollout::not_negative(&path.child("replicas"), spec.replicas);
-    errors.extend(rollout::selector_selects(&spec.selector, &spec.template, "deployment", &path));
+    errors.extend(rollout::selector_selects(&spec.selector, &spec.template, &path));
     errors.extend(pod::validate_template(&spec.template, &path.child("template")));
     errors.extend(rollout::always_restarts(&spec.template, &path.child("template")));
     errors.extend(validate_strategy(spec, &path.child("strategy")));

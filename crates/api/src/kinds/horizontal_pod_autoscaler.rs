@@ -7,6 +7,7 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Column, Kind, age, col, name};
 use crate::table;
 
@@ -20,6 +21,7 @@ pub const HORIZONTAL_POD_AUTOSCALER: Kind<HorizontalPodAutoscaler> = Kind {
     categories: &["all"],
     status: true,
     default: Some(default),
+    validate: Some(|a| a.spec.as_ref().map(|s| bounds(s.min_replicas, s.max_replicas)).unwrap_or_default()),
     columns: COLUMNS,
     ..Kind::BASE
 };
@@ -32,6 +34,7 @@ pub const HORIZONTAL_POD_AUTOSCALER_V1: Kind<Old> = Kind {
     default: Some(|object| {
         object.spec.get_or_insert_default().min_replicas.get_or_insert(1);
     }),
+    validate: Some(|a| a.spec.as_ref().map(|s| bounds(s.min_replicas, s.max_replicas)).unwrap_or_default()),
     columns: OLD_COLUMNS,
     to_storage: Some(to_v2),
     from_storage: Some(to_v1),
@@ -106,6 +109,23 @@ fn default_rules(rules: &mut HPAScalingRules, policies: &[(&str, i32)]) {
         };
         policies.iter().map(policy).collect()
     });
+}
+
+fn bounds(min: Option<i32>, max: i32) -> Errors {
+    let path = Path::new("spec");
+    let mut errors = Errors::new();
+    if let Some(min) = min.filter(|m| *m < 1) {
+        let detail = "must be greater than or equal to 1";
+        errors.push(FieldError::invalid(&path.child("minReplicas"), min, detail));
+    }
+    if max < 1 {
+        errors.push(FieldError::invalid(&path.child("maxReplicas"), max, "must be greater than 0"));
+    }
+    if min.is_some_and(|min| max < min) {
+        let detail = "must be greater than or equal to `minReplicas`";
+        errors.push(FieldError::invalid(&path.child("maxReplicas"), max, detail));
+    }
+    errors
 }
 
 fn targets(autoscaler: &HorizontalPodAutoscaler) -> String {

@@ -165,7 +165,7 @@ fn validate(job: &Job) -> Errors {
     }
     match &spec.selector {
         None => errors.push(FieldError::required(&path.child("selector"), "")),
-        Some(selector) => errors.extend(rollout::selector_selects(selector, &spec.template, "job", &path)),
+        Some(selector) => errors.extend(rollout::selector_selects(selector, &spec.template, &path)),
     }
     errors.extend(validate_template(spec, &path.child("template")));
     errors

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{
 };
 use serde_json::{Value, json};
 
+use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Kind, age, col, name, wide};
 use crate::table;
 
@@ -53,6 +54,8 @@ pub const PERSISTENT_VOLUME_CLAIM: Kind<PersistentVolumeClaim> = Kind {
     short: &["pvc"],
     status: true,
     default: Some(default_claim),
+    validate: Some(validate_claim),
+    validate_update: Some(|new, old, _| validate_claim_update(new, old)),
     prepare_create: Some(|object| object["status"] = json!({"phase": "Pending"})),
     columns: &[
         name(),
@@ -120,4 +123,52 @@ fn default_volume(volume: &mut PersistentVolume) {
 pub(crate) fn default_claim(claim: &mut PersistentVolumeClaim) {
     claim.spec.get_or_insert_default().volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
     claim.status.get_or_insert_default().phase.get_or_insert_with(|| "Pending".to_owned());
+}
+
+fn validate_claim(object: &PersistentVolumeClaim) -> Errors {
+    let path = Path::new("spec");
+    let mut errors = Errors::new();
+    let modes = claim(object).and_then(|s| s.access_modes.as_deref()).unwrap_or_default();
+    if modes.is_empty() {
+        let detail = "at least 1 access mode is required";
+        errors.push(FieldError::required(&path.child("accessModes"), detail));
+    }
+    let known = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    for mode in modes.iter().filter(|m| !known.contains(&m.as_str())) {
+        errors.push(FieldError::not_supported(&path.child("accessModes"), mode, known));
+    }
+    let place = path.child("resources").child("storage");
+    match storage(object).map(|text| (text, text.0.parse::<crate::quantity::Quantity>())) {
+        None => errors.push(FieldError::required(&place, "")),
+        Some((text, Ok(amount))) if amount.is_zero() || amount.is_negative() => {
+            errors.push(FieldError::invalid(&place, &text.0, "must be greater than zero"));
+        }
+        Some(_) => {}
+    }
+    errors
+}
+
+fn storage(object: &PersistentVolumeClaim) -> Option<&k8s_openapi::apimachinery::pkg::api::resource::Quantity> {
+    claim(object)?.resources.as_ref()?.requests.as_ref()?.get("storage")
+}
+
+/// A bound claim can ask for more room; everything else is fixed but the volume, which is chosen once.
+fn validate_claim_update(new: &PersistentVolumeClaim, old: &PersistentVolumeClaim) -> Errors {
+    let (Some(after), Some(before)) = (claim(new), claim(old)) else { return Errors::new() };
+    let mut allowed = before.clone();
+    if before.volume_name.as_deref().unwrap_or_default().is_empty() {
+        allowed.volume_name.clone_from(&after.volume_name);
+    } else {
+        allowed.resources.clone_from(&after.resources);
+    }
+    allowed.volume_attributes_class_name.clone_from(&after.volume_attributes_class_name);
+    if before.storage_class_name.is_none() {
+        allowed.storage_class_name.clone_from(&after.storage_class_name);
+    }
+    if allowed == *after {
+        return Errors::new();
+    }
+    let detail =
+        "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+    vec![FieldError::forbidden(&Path::new("spec"), detail)]
 }

@@ -4,12 +4,15 @@ use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget, PodDisruptionB
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
+use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Generation, Kind, age, col, int, name};
+use crate::kinds::rollout;
 
 pub const POD_DISRUPTION_BUDGET: Kind<PodDisruptionBudget> = Kind {
     short: &["pdb"],
     status: true,
     generation: Generation::CountsChangesOf("spec"),
+    validate: Some(validate),
     columns: &[
         name(),
         col("Min Available", "The minimum number of pods that must be available.", |b, _| {
@@ -25,6 +28,25 @@ pub const POD_DISRUPTION_BUDGET: Kind<PodDisruptionBudget> = Kind {
     ],
     ..Kind::BASE
 };
+
+fn validate(budget: &PodDisruptionBudget) -> Errors {
+    let path = Path::new("spec");
+    let Some(spec) = &budget.spec else { return Errors::new() };
+    let mut errors = Errors::new();
+    if spec.min_available.is_some() && spec.max_unavailable.is_some() {
+        let detail = "minAvailable and maxUnavailable cannot be both set";
+        errors.push(FieldError::invalid(&path, spec, detail));
+    }
+    errors.extend(rollout::count_or_percent(spec.min_available.as_ref(), &path.child("minAvailable")));
+    errors.extend(rollout::count_or_percent(spec.max_unavailable.as_ref(), &path.child("maxUnavailable")));
+    errors.extend(spec.selector.iter().flat_map(|s| rollout::validate_selector(s, &path.child("selector"))));
+    let policy = spec.unhealthy_pod_eviction_policy.as_deref();
+    let known = &["AlwaysAllow", "IfHealthyBudget"];
+    if let Some(policy) = policy.filter(|p| !known.contains(p)) {
+        errors.push(FieldError::not_supported(&path.child("unhealthyPodEvictionPolicy"), policy, known));
+    }
+    errors
+}
 
 fn number(budget: &PodDisruptionBudget, of: fn(&PodDisruptionBudgetSpec) -> Option<&IntOrString>) -> Value {
     match budget.spec.as_ref().and_then(of) {

@@ -62,7 +62,7 @@ fn validate(set: &ReplicaSet) -> Errors {
         errors.push(FieldError::required(&path.child("template"), ""));
         return errors;
     };
-    errors.extend(rollout::selector_selects(&spec.selector, template, "deployment", &path));
+    errors.extend(rollout::selector_selects(&spec.selector, template, &path));
     errors.extend(pod::validate_template(template, &path.child("template")));
     errors.extend(rollout::always_restarts(template, &path.child("template")));
     errors

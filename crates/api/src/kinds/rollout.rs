@@ -57,26 +57,18 @@ pub(crate) fn validate_selector(selector: &LabelSelector, path: &Path) -> Errors
     errors
 }
 
-/// The selector is not empty and selects the Pods that the template makes.
-pub(crate) fn selector_selects(
-    selector: &LabelSelector,
-    template: &PodTemplateSpec,
-    kind: &str,
-    path: &Path,
-) -> Errors {
+/// The selector is given and selects the Pods that the template makes.
+pub(crate) fn selector_selects(selector: &LabelSelector, template: &PodTemplateSpec, path: &Path) -> Errors {
     let place = path.child("selector");
     let mut errors = validate_selector(selector, &place);
-    let empty = |s: &LabelSelector| {
-        s.match_labels.as_ref().is_none_or(|m| m.is_empty()) && s.match_expressions.as_ref().is_none_or(Vec::is_empty)
-    };
-    if empty(selector) {
-        errors.push(FieldError::invalid(&place, selector, &format!("empty selector is invalid for {kind}")));
-        return errors;
+    let empty = selector.match_labels.as_ref().is_none_or(|m| m.is_empty())
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
+    if empty {
+        errors.push(FieldError::required(&place, ""));
     }
     let labels = template.metadata.as_ref().and_then(|m| m.labels.as_ref());
-    if let Ok(selector) = Selector::of_object(Some(selector))
-        && !selector.matches(&labels)
-    {
+    let selects = |s: Selector| !empty && s.matches(&labels);
+    if !Selector::of_object(Some(selector)).is_ok_and(selects) {
         let path = path.child("template").child("metadata").child("labels");
         let none = std::collections::BTreeMap::new();
         let detail = "`selector` does not match template `labels`";
@@ -109,7 +101,7 @@ pub(crate) fn always_restarts(template: &PodTemplateSpec, path: &Path) -> Errors
 }
 
 /// A count or a percentage. The error says which part of the text is wrong.
-fn count_or_percent(value: Option<&IntOrString>, path: &Path) -> Errors {
+pub(crate) fn count_or_percent(value: Option<&IntOrString>, path: &Path) -> Errors {
     match value {
         Some(IntOrString::Int(n)) if *n < 0 => {
             vec![FieldError::invalid(path, n, "must be greater than or equal to 0")]

@@ -3,9 +3,20 @@
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::Value;
 
+use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Kind, age, col, name};
+use crate::names;
+use crate::object_meta::invalid;
 
 pub const RUNTIME_CLASS: Kind<RuntimeClass> = Kind {
+    validate: Some(|class| {
+        let handler = &class.handler;
+        invalid(&Path::new("handler"), handler, names::dns1123_label(handler)).collect()
+    }),
+    validate_update: Some(|new, old, _| {
+        let fixed = || FieldError::invalid(&Path::new("handler"), &new.handler, "field is immutable");
+        if new.handler == old.handler { Errors::new() } else { vec![fixed()] }
+    }),
     columns: &[
         name(),
         col("Handler", "The name that the container runtime knows it by.", |c, _| Value::from(c.handler.as_str())),

@@ -94,7 +94,7 @@ fn validate(set: &StatefulSet) -> Errors {
     }
     errors.extend(rollout::not_negative(&path.child("replicas"), spec.replicas));
     errors.extend(rollout::not_negative(&path.child("minReadySeconds"), spec.min_ready_seconds));
-    errors.extend(rollout::selector_selects(&spec.selector, &spec.template, "statefulset", &path));
+    errors.extend(rollout::selector_selects(&spec.selector, &spec.template, &path));
     errors.extend(pod::validate_template(&spec.template, &path.child("template")));
     errors.extend(rollout::always_restarts(&spec.template, &path.child("template")));
     errors

@@ -5,6 +5,7 @@ use k8s_openapi::api::storage::v1::{
 };
 use serde_json::Value;
 
+use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Column, Kind, age, col, flag, int, name};
 use crate::table;
 
@@ -81,6 +82,8 @@ pub const STORAGE_CLASS: Kind<StorageClass> = Kind {
         class.reclaim_policy.get_or_insert_with(|| "Delete".to_owned());
         class.volume_binding_mode.get_or_insert_with(|| "Immediate".to_owned());
     }),
+    validate: Some(validate_class),
+    validate_update: Some(|new, old, _| validate_class_update(new, old)),
     columns: &[
         Column { cell: |c, _| Value::from(class_name(c)), ..name() },
         col("Provisioner", "Who makes the volumes.", |c, _| Value::from(c.provisioner.as_str())),
@@ -97,6 +100,36 @@ pub const STORAGE_CLASS: Kind<StorageClass> = Kind {
     ],
     ..Kind::BASE
 };
+
+fn validate_class(class: &StorageClass) -> Errors {
+    let mut errors = Errors::new();
+    if class.provisioner.is_empty() {
+        errors.push(FieldError::required(&Path::new("provisioner"), ""));
+    }
+    for (field, value, known) in [
+        ("reclaimPolicy", &class.reclaim_policy, &["Delete", "Retain"]),
+        ("volumeBindingMode", &class.volume_binding_mode, &["Immediate", "WaitForFirstConsumer"]),
+    ] {
+        if let Some(value) = value.as_deref().filter(|v| !known.contains(v)) {
+            errors.push(FieldError::not_supported(&Path::new(field), value, known));
+        }
+    }
+    errors
+}
+
+fn validate_class_update(new: &StorageClass, old: &StorageClass) -> Errors {
+    let mut errors = Errors::new();
+    for (field, same) in [
+        ("parameters", new.parameters == old.parameters),
+        ("provisioner", new.provisioner == old.provisioner),
+        ("reclaimPolicy", new.reclaim_policy == old.reclaim_policy),
+    ] {
+        if !same {
+            errors.push(FieldError::forbidden(&Path::new(field), &format!("updates to {field} are forbidden.")));
+        }
+    }
+    errors
+}
 
 /// The class that claims get when they name none is marked.
 fn class_name(class: &StorageClass) -> String {
