@@ -14,6 +14,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use store::{Batch, Event, Revision, Store};
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{filter::Filter, kinds::Kinds, metrics::Metrics, mirror::Mirror, object, view, view::View};
 
@@ -110,6 +111,8 @@ pub struct Feed {
     state: Mutex<State>,
     progress: watch::Sender<Revision>,
     pub metrics: Arc<Metrics>,
+    /// Ends the feed's tasks, and with them their hold on the store.
+    _stop: DropGuard,
 }
 
 /// Where a watcher came in.
@@ -144,18 +147,20 @@ impl Drop for Subscription {
 }
 
 impl Feed {
-    /// Starts reading at the store's present revision. Ends when the last reference but the task's own is gone.
+    /// Starts reading at the store's present revision. Reading ends when the last reference is gone.
     pub async fn start(store: Arc<dyn Store>, kinds: Arc<Kinds>) -> store::Result<Arc<Feed>> {
         let revision = store.revision().await?;
         let state = State { revision, started: revision, latest: HashMap::new(), hubs: HashMap::new(), next_id: 0 };
+        let stop = CancellationToken::new();
         let feed = Arc::new(Feed {
+            _stop: stop.clone().drop_guard(),
             state: Mutex::new(state),
             progress: watch::Sender::new(revision),
             metrics: Arc::default(),
         });
-        let task = run(Arc::downgrade(&feed), store.clone(), kinds);
-        tokio::spawn(task);
-        tokio::spawn(compact(Arc::downgrade(&feed), store));
+        let reading = run(Arc::downgrade(&feed), store.clone(), kinds);
+        tokio::spawn(stop.clone().run_until_cancelled_owned(reading));
+        tokio::spawn(stop.run_until_cancelled_owned(compact(Arc::downgrade(&feed), store)));
         Ok(feed)
     }
 

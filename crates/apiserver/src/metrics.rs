@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     fmt::Write as _,
-    sync::atomic::{AtomicI64, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -33,10 +36,13 @@ struct Counter {
     buckets: [AtomicU64; 24],
 }
 
+/// The series with one fingerprint: hardly ever more than one.
+type Bucket = Vec<(Series, Arc<Counter>)>;
+
 /// All counters of one server.
 #[derive(Default)]
 pub struct Metrics {
-    requests: RwLock<HashMap<u64, Vec<(Series, std::sync::Arc<Counter>)>>>,
+    requests: RwLock<HashMap<u64, Bucket>>,
     pub long_running: AtomicI64,
     pub watch_events: AtomicU64,
     pub watchers_cut: AtomicU64,
@@ -76,7 +82,7 @@ impl Metrics {
                 subresource: info.subresource.clone(),
                 code,
             };
-            let counter = std::sync::Arc::new(Counter::default());
+            let counter = Arc::new(Counter::default());
             let mut requests = self.requests.write();
             requests.entry(fingerprint).or_default().push((series, counter.clone()));
             counter

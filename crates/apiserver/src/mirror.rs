@@ -24,10 +24,13 @@ pub trait Follower: Send + Sync {
     fn changed(&self, definition: &Definition, namespace: &str, name: &str, object: Option<&Value>);
 }
 
+/// Objects by storage key, each with the revision it was read at.
+type Objects = HashMap<Arc<str>, (Revision, Arc<Value>)>;
+
 /// A live copy of a kind's objects, keyed by their storage key. With a follower only the keys are kept.
 pub struct Mirror {
     pub definition: Arc<Definition>,
-    objects: RwLock<HashMap<Arc<str>, (Revision, Arc<Value>)>>,
+    objects: RwLock<Objects>,
     generation: AtomicU64,
     follower: Option<Arc<dyn Follower>>,
 }

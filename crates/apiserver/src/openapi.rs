@@ -17,26 +17,33 @@ use crate::{
 
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// Documents that were asked for, with their entity tags, of one picture of the kinds.
+/// Documents that were asked for.
 #[derive(Default)]
 pub struct Documents {
-    kept: Mutex<(Option<Arc<Table>>, HashMap<String, (Bytes, String)>)>,
+    kept: Mutex<Kept>,
+}
+
+/// Bytes and entity tag of each document, made from one picture of the kinds.
+#[derive(Default)]
+struct Kept {
+    table: Option<Arc<Table>>,
+    documents: HashMap<String, (Bytes, String)>,
 }
 
 impl Documents {
     /// The document under a name, made if it is not there yet.
     fn get(&self, table: &Arc<Table>, name: &str, make: impl FnOnce() -> Option<Vec<u8>>) -> Option<(Bytes, String)> {
         let mut kept = self.kept.lock();
-        if !kept.0.as_ref().is_some_and(|t| Arc::ptr_eq(t, table)) {
-            *kept = (Some(table.clone()), HashMap::new());
+        if !kept.table.as_ref().is_some_and(|t| Arc::ptr_eq(t, table)) {
+            *kept = Kept { table: Some(table.clone()), documents: HashMap::new() };
         }
-        if let Some(document) = kept.1.get(name) {
+        if let Some(document) = kept.documents.get(name) {
             return Some(document.clone());
         }
         let bytes = Bytes::from(make()?);
         let hash: String = Sha512::digest(&bytes).iter().map(|b| format!("{b:02X}")).collect();
         let document = (bytes, format!("\"{hash}\""));
-        kept.1.insert(name.to_owned(), document.clone());
+        kept.documents.insert(name.to_owned(), document.clone());
         Some(document)
     }
 }

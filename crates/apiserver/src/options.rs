@@ -1,5 +1,7 @@
 //! The options of requests: query parameters, and `DeleteOptions` in the body.
 
+use std::str::FromStr;
+
 use api::{Value, decode::Validation, status::StatusError};
 use serde_json::json;
 use store::Revision;
@@ -216,10 +218,7 @@ impl ListOptions {
     }
 }
 
-fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, StatusError>
-where
-    T: Default,
-{
+fn number<T: FromStr + Default>(key: &str, value: &str) -> Result<T, StatusError> {
     if value.is_empty() {
         return Ok(T::default());
     }

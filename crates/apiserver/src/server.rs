@@ -25,6 +25,9 @@ use crate::{
     special::Specials,
 };
 
+/// `(group, plural)` of each kind with an allocation.
+pub type Allocations = Vec<((&'static str, &'static str), Arc<dyn Allocation>)>;
+
 /// The parts of a server.
 pub struct Config {
     pub core: Arc<Core>,
@@ -32,8 +35,8 @@ pub struct Config {
     pub authorizer: Arc<dyn Authorizer>,
     pub admission: Arc<dyn Admission>,
     pub specials: Specials,
-    /// `(group, plural)` of the kind whose objects hold something out of a limited supply.
-    pub allocations: Vec<((&'static str, &'static str), Arc<dyn Allocation>)>,
+    /// Of the kinds whose objects hold something out of a limited supply.
+    pub allocations: Allocations,
     pub limits: Limits,
     /// Named checks beside the server's own, for `/readyz` and `/livez`.
     pub checks: Checks,
@@ -71,7 +74,7 @@ pub(crate) struct Shared {
     pub authorizer: Arc<dyn Authorizer>,
     pub admission: Arc<dyn Admission>,
     pub specials: Specials,
-    pub allocations: Vec<((&'static str, &'static str), Arc<dyn Allocation>)>,
+    pub allocations: Allocations,
     pub limits: Limits,
     pub checks: Checks,
     pub metrics: Metrics,

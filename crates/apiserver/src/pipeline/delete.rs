@@ -5,7 +5,10 @@ use http::{StatusCode, header};
 use serde_json::json;
 use store::Entry;
 
-use super::{Request, write::has_finalizers};
+use super::{
+    Request,
+    write::{has_finalize, has_finalizers},
+};
 use crate::{
     core::Replaced,
     object,
@@ -172,15 +175,15 @@ fn plan(definition: &Definition, old: &Value, options: &DeleteOptions, graceful:
     let propagated = propagate(&mut new, options.propagation);
     let pending = has_finalizers(definition, &new);
     match grace {
-        Some(seconds) if seconds > 0 || pending => mark(&mut new, seconds),
-        _ if pending => mark(&mut new, 0),
+        Some(seconds) if seconds > 0 || pending => mark(definition, &mut new, seconds),
+        _ if pending => mark(definition, &mut new, 0),
         _ => return Step::Remove,
     }
     if new == *old && !propagated { Step::Nothing } else { Step::Mark(new) }
 }
 
 /// Sets the time of deletion; one that is set already only moves forward.
-fn mark(object: &mut Value, grace: i64) {
+fn mark(definition: &Definition, object: &mut Value, grace: i64) {
     let already = meta::deletion_timestamp(object).and_then(|t| t.parse::<clock::Timestamp>().ok());
     let before = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     if already.is_some() && before <= grace {
@@ -192,6 +195,10 @@ fn mark(object: &mut Value, grace: i64) {
     };
     let end = clock::Timestamp::from_second(start.saturating_add(grace)).unwrap_or(clock::Timestamp::MAX);
     let generation = meta::generation(object);
+    // What has a finalize subresource shows in its phase that others are to finalize it.
+    if has_finalize(definition) {
+        object["status"]["phase"] = json!("Terminating");
+    }
     let Some(metadata) = meta::metadata_mut(object) else { return };
     if already.is_none() && generation > 0 {
         metadata.insert("generation".to_owned(), Value::from(generation + 1));

@@ -34,7 +34,8 @@ pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, St
     if definition.namespaced() && info.namespace.is_empty() && info.names_object() && !info.name.is_empty() {
         return Err(StatusError::no_route());
     }
-    if !definition.namespaced() && !info.namespace.is_empty() && definition.plural != "namespaces" {
+    // A namespace's own path names it twice; nothing else without a namespace lives in one.
+    if !definition.namespaced() && !info.namespace.is_empty() && info.namespace != info.name {
         return Err(StatusError::no_route());
     }
     let Some(target) = target(&definition, &info.subresource) else { return Err(StatusError::no_route()) };

@@ -224,11 +224,13 @@ pub(super) fn is_finished(definition: &Definition, object: &Value) -> bool {
 
 /// Finalizers of the metadata and, where the kind has a finalize subresource, those of the spec.
 pub(super) fn has_finalizers(definition: &Definition, object: &Value) -> bool {
-    let of_spec = || {
-        definition.subresources.iter().any(|s| s.name == "finalize")
-            && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty())
-    };
+    let of_spec = || has_finalize(definition) && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
     meta::finalizers(object).next().is_some() || of_spec()
+}
+
+/// Whether the kind's objects carry finalizers in their spec, removed through a subresource.
+pub(super) fn has_finalize(definition: &Definition) -> bool {
+    definition.subresources.iter().any(|s| s.name == "finalize")
 }
 
 /// A write that changes nothing but the times in managedFields is no change.
