@@ -32,6 +32,7 @@ pub mod review;
 mod route;
 pub mod server;
 pub mod special;
+pub mod specials;
 mod view;
 
 pub use crate::core::Core;
