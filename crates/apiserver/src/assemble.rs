@@ -9,14 +9,17 @@ use store::Store;
 
 use crate::{
     Config, Core, Server,
-    access::Authenticator,
     admission::{Plugins, Reader, World},
     allocation::ServiceAllocation,
     auth::{
         AlwaysAllow, Authorizer, Union,
         authn::{
-            Authentication, Lookup, Tokens, bootstrap_token::BootstrapTokens, certificate::Certificates,
-            front_proxy::FrontProxy, service_account::ServiceAccountTokens, token_file::TokenFile,
+            Authentication, Lookup, Tokens,
+            bootstrap_token::BootstrapTokens,
+            certificate::Certificates,
+            front_proxy::FrontProxy,
+            service_account::{ServiceAccountTokens, Signer},
+            token_file::TokenFile,
         },
         node::NodeAuthorizer,
         rbac::{self, Rbac},
@@ -27,6 +30,7 @@ use crate::{
     mirror::Follower,
     server::Limits,
     special::Specials,
+    specials::{self, token::Issuer},
 };
 
 /// What a server is built from.
@@ -104,7 +108,14 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let names = &options.cluster.front_proxy_names;
     authenticator.front_proxy = options.front_proxy.map(|c| FrontProxy::new(c, names.clone()));
     authenticator.anonymous = options.anonymous;
-    let authenticator: Arc<dyn Authenticator> = Arc::new(authenticator);
+    let authenticator = Arc::new(authenticator);
+    let signer = Signer::new(&options.service_accounts.issuer, &options.service_accounts.key);
+    let issuer = Issuer {
+        signer: signer.map_err(AssembleError::Setting)?,
+        audiences: vec![options.service_accounts.issuer.clone()],
+    };
+    let parts = specials::Parts { authentication: authenticator.clone(), tokens: Some(Arc::new(issuer)) };
+    specials::add(&mut specials, &parts);
     Ok(Server::new(Config {
         core,
         authenticator,
