@@ -1,0 +1,303 @@
+//! All controllers against the API server in one thread under paused time. The tests play the kubelets.
+
+use std::{sync::Arc, time::Duration};
+
+use apiserver::{
+    Config, Core, Server, User,
+    access::Authenticator,
+    auth::{AlwaysAllow, user::GROUP_MASTERS},
+    health::Checks,
+    review::{Admission, Review},
+    server::Limits,
+    special::Specials,
+};
+use client::{Caches, Client};
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Service, ServiceAccount},
+    discovery::v1::EndpointSlice,
+};
+use kube::{
+    Api, Resource,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use store::embedded::Embedded;
+
+struct Nobody;
+
+impl Authenticator for Nobody {
+    fn authenticate<'a>(
+        &'a self,
+        _: &'a http::request::Parts,
+    ) -> BoxFuture<'a, Result<Option<Arc<User>>, api::status::StatusError>> {
+        async { Ok(None) }.boxed()
+    }
+}
+
+struct NoAdmission;
+
+impl Admission for NoAdmission {
+    fn admit<'a>(&'a self, _: &'a mut Review<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn validate<'a>(&'a self, _: &'a mut Review<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
+        async { Ok(()) }.boxed()
+    }
+}
+
+async fn server() -> Client {
+    clock::simulate("2026-01-01T00:00:00Z".parse().unwrap(), 1);
+    let core = Core::new(Arc::new(Embedded::memory())).await.unwrap();
+    let server = Server::new(Config {
+        core,
+        authenticator: Arc::new(Nobody),
+        authorizer: Arc::new(AlwaysAllow),
+        admission: Arc::new(NoAdmission),
+        specials: Specials::default(),
+        allocations: Vec::new(),
+        limits: Limits::default(),
+        checks: Checks::default(),
+    })
+    .await;
+    let user = User::new("system:test", [GROUP_MASTERS]).authenticated();
+    client::in_process(server.in_process().as_user(user))
+}
+
+/// An API server in which all controllers run.
+struct Cluster {
+    client: Client,
+    _controllers: tokio::task::JoinSet<()>,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let client = server().await;
+        let caches = Caches::new(client.clone());
+        let options = controllers::Options { root_ca: "PEM".into(), ..Default::default() };
+        let tasks = controllers::run(&caches, |_| client.clone(), &options);
+        let cluster = Cluster { client, _controllers: tasks };
+        let namespace: Namespace = object(json!({"metadata": {"name": "d"}}));
+        Api::all(cluster.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        cluster
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), "d")
+    }
+
+    async fn create<K>(&self, value: Value)
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        self.api::<K>().create(&PostParams::default(), &object(value)).await.unwrap();
+    }
+
+    async fn list<K>(&self) -> Vec<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        self.api::<K>().list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// Every Pod that is not running yet runs and is ready, as a kubelet would say.
+    async fn run_pods(&self) {
+        for pod in self.list::<Pod>().await {
+            let name = pod.metadata.name.unwrap();
+            if pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running") {
+                continue;
+            }
+            let ip = format!("10.0.0.{}", 1 + name.bytes().map(u32::from).sum::<u32>() % 250);
+            let now = clock::now_seconds().to_string();
+            let status = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now}]});
+            let patch = Patch::Merge(json!({"status": status}));
+            // It may be gone by now.
+            let _ = self.api::<Pod>().patch_status(&name, &PatchParams::default(), &patch).await;
+        }
+    }
+
+    /// Lets the controllers work, and kubelets run Pods, until `done` holds.
+    async fn until<F: Future<Output = bool>>(&self, what: &str, done: impl Fn() -> F) {
+        for _ in 0..300 {
+            self.run_pods().await;
+            if done().await {
+                return;
+            }
+            clock::sleep(Duration::from_millis(500)).await;
+        }
+        let pods: Vec<_> = self.list::<Pod>().await.into_iter().map(|p| (p.metadata.name, p.status)).collect();
+        let sets: Vec<_> = self.list::<ReplicaSet>().await.into_iter().map(|s| (s.metadata.name, s.status)).collect();
+        panic!("never {what}: {pods:?} {sets:?}");
+    }
+
+    async fn rolled_out(&self, image: &str) {
+        self.until(&format!("all on {image}"), || async {
+            let deployment = self.api::<Deployment>().get("web").await.unwrap();
+            let status = deployment.status.clone().unwrap_or_default();
+            let reason = status.conditions.iter().flatten().find(|c| c.type_ == "Progressing");
+            status.observed_generation == deployment.metadata.generation
+                && status.updated_replicas == Some(3)
+                && status.available_replicas == Some(3)
+                && status.replicas == Some(3)
+                && reason.and_then(|c| c.reason.as_deref()) == Some("NewReplicaSetAvailable")
+        })
+        .await;
+        let pods = self.list::<Pod>().await;
+        let images = pods.iter().filter_map(|p| p.spec.as_ref()?.containers[0].image.as_deref());
+        assert!(images.clone().all(|i| i == image) && pods.len() == 3, "{:?}", images.collect::<Vec<_>>());
+    }
+}
+
+fn object<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+fn deployment(image: &str) -> Value {
+    json!({
+        "metadata": {"name": "web", "namespace": "d"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [{"name": "c", "image": image}]}}},
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_rolls_out_behind_a_service_rolls_back_and_is_collected() {
+    let cluster = Cluster::start().await;
+    cluster.create::<Deployment>(deployment("v1")).await;
+    let service = json!({"metadata": {"name": "web"},
+        "spec": {"clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "selector": {"app": "web"},
+            "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}]}});
+    cluster.create::<Service>(service).await;
+    cluster.rolled_out("v1").await;
+    let change = |image: &str| {
+        Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}}))
+    };
+    for (image, revision) in [("v2", "2"), ("v1", "3")] {
+        cluster.api::<Deployment>().patch("web", &PatchParams::default(), &change(image)).await.unwrap();
+        cluster.rolled_out(image).await;
+        let deployment = cluster.api::<Deployment>().get("web").await.unwrap();
+        assert_eq!(deployment.metadata.annotations.unwrap()["deployment.kubernetes.io/revision"], revision);
+    }
+    assert_eq!(cluster.list::<ReplicaSet>().await.len(), 2, "a rollback uses the old one again");
+    cluster
+        .until("endpoints follow", || async {
+            let slices = cluster.list::<EndpointSlice>().await;
+            let endpoints = cluster.list::<Endpoints>().await;
+            let old =
+                endpoints.iter().flat_map(|e| e.subsets.iter().flatten()).flat_map(|s| s.addresses.iter().flatten());
+            slices.iter().map(|s| s.endpoints.len()).sum::<usize>() == 3 && slices.len() == 1 && old.count() == 3
+        })
+        .await;
+    cluster.api::<Deployment>().delete("web", &DeleteParams::background()).await.unwrap();
+    cluster.api::<Service>().delete("web", &DeleteParams::background()).await.unwrap();
+    cluster
+        .until("everything is collected", || async {
+            let left = cluster.list::<Pod>().await.len() + cluster.list::<ReplicaSet>().await.len();
+            left + cluster.list::<EndpointSlice>().await.len() + cluster.list::<Endpoints>().await.len() == 0
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreground_deletion_waits_and_orphans_stay() {
+    let cluster = Cluster::start().await;
+    cluster.create::<Deployment>(deployment("v1")).await;
+    cluster.rolled_out("v1").await;
+    let set = cluster.list::<ReplicaSet>().await.remove(0).metadata.name.unwrap();
+    cluster.api::<Deployment>().delete("web", &DeleteParams::orphan()).await.unwrap();
+    cluster
+        .until("the deployment is gone and the replica set free", || async {
+            let owners = cluster.api::<ReplicaSet>().get(&set).await.unwrap().metadata.owner_references;
+            cluster.list::<Deployment>().await.is_empty() && owners.unwrap_or_default().is_empty()
+        })
+        .await;
+    assert_eq!(cluster.list::<Pod>().await.len(), 3);
+    cluster.api::<ReplicaSet>().delete(&set, &DeleteParams::foreground()).await.unwrap();
+    cluster.until("all is gone", || async { cluster.list::<ReplicaSet>().await.is_empty() }).await;
+    assert_eq!(cluster.list::<Pod>().await.len(), 0, "the owner goes last");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_gets_what_every_namespace_has() {
+    let cluster = Cluster::start().await;
+    cluster
+        .until("account and certificate are there", || async {
+            cluster.api::<ServiceAccount>().get_opt("default").await.unwrap().is_some()
+                && cluster.api::<ConfigMap>().get_opt("kube-root-ca.crt").await.unwrap().is_some()
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_is_tainted_and_its_pods_move_on() {
+    let cluster = Cluster::start().await;
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    for name in ["n1", "n2"] {
+        let node: Node = object(json!({"metadata": {"name": name}}));
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+    }
+    let beat = async |name: &str| {
+        let now = clock::now_seconds().to_string();
+        let ready = json!({"type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now});
+        let patch = Patch::Strategic(json!({"status": {"conditions": [ready]}}));
+        nodes.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    };
+    beat("n1").await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n1", "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "c", "image": "i"}],
+        "tolerations": [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute",
+            "tolerationSeconds": 20}]}});
+    cluster.create::<Pod>(pod).await;
+    let started = clock::now();
+    cluster
+        .until("the pod is evicted", || async {
+            beat("n2").await;
+            let pod = cluster.api::<Pod>().get_opt("p").await.unwrap();
+            pod.is_none_or(|p| p.metadata.deletion_timestamp.is_some())
+        })
+        .await;
+    let passed = clock::now().duration_since(started).as_secs();
+    assert!((69..=75).contains(&passed), "50 s of silence and 20 s tolerated, not {passed}");
+    let n1 = nodes.get("n1").await.unwrap();
+    let (n1_spec, n1_status) = (n1.spec.unwrap(), n1.status.unwrap());
+    let taints: Vec<_> = n1_spec.taints.unwrap().into_iter().map(|t| format!("{}:{}", t.key, t.effect)).collect();
+    assert_eq!(taints, ["node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"]);
+    let ready = n1_status.conditions.unwrap().into_iter().find(|c| c.type_ == "Ready").unwrap();
+    assert_eq!(ready.message.as_deref(), Some("Kubelet stopped posting node status."));
+    let ranges: Vec<_> = nodes.list(&ListParams::default()).await.unwrap().items;
+    let mut ranges: Vec<_> = ranges.into_iter().filter_map(|n| n.spec?.pod_cidr).collect();
+    ranges.sort();
+    assert_eq!(ranges, ["10.244.0.0/24", "10.244.1.0/24"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_cluster_is_left_alone() {
+    let cluster = Cluster::start().await;
+    cluster.create::<Deployment>(deployment("v1")).await;
+    cluster.rolled_out("v1").await;
+    clock::sleep(Duration::from_secs(60)).await;
+    let revision = async || {
+        let list = cluster.api::<Pod>().list(&ListParams::default()).await.unwrap();
+        list.metadata.resource_version.unwrap()
+    };
+    let before = revision().await;
+    // Long enough for the progress deadline, resumed watches and everything else that has a timer, but too short for
+    // events to end.
+    clock::sleep(Duration::from_secs(3000)).await;
+    assert_eq!(revision().await, before, "somebody wrote");
+}
