@@ -14,17 +14,25 @@ impl Path {
 
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Path(name.to_owned()) } else { Path(format!("{}.{name}", self.0)) }
+        if self.0.is_empty() { Path(name.to_owned()) } else { self.with([".", name, ""]) }
     }
 
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        Path(format!("{}[{index}]", self.0))
+        self.with(["[", &index.to_string(), "]"])
     }
 
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        Path(format!("{}[{key}]", self.0))
+        self.with(["[", key, "]"])
+    }
+
+    /// Validation builds a path for every field it looks at, so this is made without the formatting machinery.
+    fn with(&self, parts: [&str; 3]) -> Self {
+        let mut path = String::with_capacity(self.0.len() + parts.iter().map(|p| p.len()).sum::<usize>());
+        path.push_str(&self.0);
+        parts.iter().for_each(|part| path.push_str(part));
+        Path(path)
     }
 }
 

@@ -3,9 +3,12 @@
 use k8s_openapi::api::core::v1::{ReplicationController, ReplicationControllerSpec};
 use serde_json::Value;
 
+use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Generation, Kind, Scale, age, int, label, name, wide};
-use crate::kinds::pod::defaults;
+use crate::kinds::pod::{defaults, validate as pods};
+use crate::kinds::rollout;
 use crate::meta::field_text;
+use crate::selector::Selector;
 use crate::table;
 
 pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
@@ -16,6 +19,8 @@ pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
     storage_prefix: Some("controllers"),
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
+    validate: Some(validate),
+    warnings: Some(|c, _| rollout::template_warnings(pod(c))),
     columns: &[
         name(),
         int("Desired", "Number of Pods wanted.", |c, _| Value::from(spec(c).and_then(|s| s.replicas).unwrap_or(0))),
@@ -57,4 +62,29 @@ fn default(controller: &mut ReplicationController) {
             }
         }
     }
+}
+
+fn validate(controller: &ReplicationController) -> Errors {
+    let path = Path::new("spec");
+    let Some(spec) = spec(controller) else { return vec![FieldError::required(&path, "")] };
+    let mut errors = rollout::not_negative(&path.child("replicas"), spec.replicas);
+    errors.extend(rollout::not_negative(&path.child("minReadySeconds"), spec.min_ready_seconds));
+    if spec.selector.as_ref().is_none_or(|s| s.is_empty()) {
+        errors.push(FieldError::required(&path.child("selector"), ""));
+    }
+    let place = path.child("template");
+    let Some(template) = &spec.template else {
+        errors.push(FieldError::required(&place, ""));
+        return errors;
+    };
+    let labels = template.metadata.as_ref().and_then(|m| m.labels.as_ref());
+    if !spec.selector.as_ref().is_some_and(|s| Selector::of_labels(s).matches(&labels)) {
+        let none = std::collections::BTreeMap::new();
+        let detail = "`selector` does not match template `labels`";
+        let path = place.child("metadata").child("labels");
+        errors.push(FieldError::invalid(&path, labels.unwrap_or(&none), detail));
+    }
+    errors.extend(pods::validate_template(template, &place));
+    errors.extend(rollout::always_restarts(template, &place));
+    errors
 }
