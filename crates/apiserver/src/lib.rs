@@ -8,6 +8,8 @@ pub mod access;
 pub mod admission;
 pub mod allocation;
 pub mod assemble;
+#[cfg(test)]
+mod assembled;
 pub mod auth;
 pub mod body;
 pub mod bootstrap;

@@ -130,6 +130,14 @@ impl Authority {
     }
 }
 
+/// A certificate signing request (PEM) under a new key, as somebody who wants a certificate would make it.
+pub fn request(subject: &Subject) -> Result<String> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = distinguished_name(&subject.common_name, subject.organization.as_deref());
+    params.subject_alt_names = hosts(&subject.hosts)?;
+    Ok(params.serialize_request(&KeyPair::generate()?)?.pem()?)
+}
+
 /// The names that `certificates.k8s.io` has for key usages.
 fn key_usage(name: &str) -> Option<KeyUsagePurpose> {
     Some(match name {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use rustls_pki_types::{CertificateDer, pem::PemObject};
+use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer, pem::PemObject};
+use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -90,4 +91,13 @@ pub fn key_belongs_to(certificate: &str, key: &str) -> Result<bool> {
     let pair = rcgen::KeyPair::from_pem(key).map_err(|e| PkiError::broken("a private key", e))?;
     let chain = chain(certificate)?;
     Ok(parse(&chain[0])?.public_key().raw == rcgen::PublicKeyData::subject_public_key_info(&pair))
+}
+
+/// The organizations that a certificate signing request (PEM) asks for.
+pub fn request_organizations(pem: &[u8]) -> Result<Vec<String>> {
+    let broken = |e: &dyn std::fmt::Display| PkiError::broken("a certificate signing request", e);
+    let der = CertificateSigningRequestDer::from_pem_slice(pem).map_err(|e| broken(&e))?;
+    let (_, request) = X509CertificationRequest::from_der(&der).map_err(|e| broken(&e))?;
+    let subject = &request.certification_request_info.subject;
+    Ok(subject.iter_organization().map(|o| o.as_str().unwrap_or_default().to_owned()).collect())
 }

@@ -3,6 +3,7 @@
 //! One file per plugin, and one ordered list of them. A plugin first says by a glance whether a write concerns it, so
 //! that the many writes that don't cost nothing; only plugins that must read are slow.
 
+pub mod certificate_requests;
 pub mod default_storage_class;
 pub mod default_toleration_seconds;
 pub mod namespace_lifecycle;
@@ -67,6 +68,7 @@ pub const PLUGINS: &[&Plugin] = &[
     &default_toleration_seconds::PLUGIN,
     &default_storage_class::PLUGIN,
     &runtime_class::PLUGIN,
+    &certificate_requests::PLUGIN,
     &rbac_escalation::PLUGIN,
 ];
 

@@ -88,11 +88,8 @@ impl Verdict {
 pub trait Authorizer: Send + Sync {
     fn authorize(&self, attributes: &Attributes<'_>) -> Verdict;
 
-    /// The rules that apply to a user in a namespace, for `SelfSubjectRulesReview`. `None` when this authorizer cannot
-    /// list its rules.
-    fn rules_for(&self, _user: &User, _namespace: &str) -> Option<Rules> {
-        None
-    }
+    /// The rules that apply to a user in a namespace, for `SelfSubjectRulesReview`.
+    fn rules_for(&self, user: &User, namespace: &str) -> Rules;
 }
 
 /// What a user may do in one namespace.
@@ -102,6 +99,8 @@ pub struct Rules {
     pub resource: Vec<super::rbac::PolicyRule>,
     /// `PolicyRule`s with `nonResourceURLs`.
     pub path: Vec<super::rbac::PolicyRule>,
+    /// Some authorizer may allow more than it can list.
+    pub incomplete: bool,
 }
 
 /// Authorizers in order: the first allow or deny decides. Members of `system:masters` are let through first.
@@ -123,23 +122,23 @@ impl Authorizer for Union {
         Verdict::NoOpinion(reasons.join(", "))
     }
 
-    fn rules_for(&self, user: &User, namespace: &str) -> Option<Rules> {
-        let mut all = Rules::default();
-        if user.is_master() {
-            all.resource.push(super::rbac::PolicyRule::resources(&["*"], &["*"], &["*"]));
-            all.path.push(super::rbac::PolicyRule::paths(&["*"], &["*"]));
-        }
-        let mut complete = true;
+    fn rules_for(&self, user: &User, namespace: &str) -> Rules {
+        let mut all = if user.is_master() { everything() } else { Rules::default() };
         for authorizer in &self.0 {
-            match authorizer.rules_for(user, namespace) {
-                Some(rules) => {
-                    all.resource.extend(rules.resource);
-                    all.path.extend(rules.path);
-                }
-                None => complete = false,
-            }
+            let rules = authorizer.rules_for(user, namespace);
+            all.resource.extend(rules.resource);
+            all.path.extend(rules.path);
+            all.incomplete |= rules.incomplete;
         }
-        complete.then_some(all)
+        all
+    }
+}
+
+fn everything() -> Rules {
+    Rules {
+        resource: vec![super::rbac::PolicyRule::resources(&["*"], &["*"], &["*"])],
+        path: vec![super::rbac::PolicyRule::paths(&["*"], &["*"])],
+        incomplete: false,
     }
 }
 
@@ -151,11 +150,8 @@ impl Authorizer for AlwaysAllow {
         Verdict::Allow(String::new())
     }
 
-    fn rules_for(&self, _: &User, _: &str) -> Option<Rules> {
-        Some(Rules {
-            resource: vec![super::rbac::PolicyRule::resources(&["*"], &["*"], &["*"])],
-            path: vec![super::rbac::PolicyRule::paths(&["*"], &["*"])],
-        })
+    fn rules_for(&self, _: &User, _: &str) -> Rules {
+        everything()
     }
 }
 
@@ -219,6 +215,10 @@ mod tests {
         impl Authorizer for Fixed {
             fn authorize(&self, _: &Attributes<'_>) -> Verdict {
                 self.0.clone()
+            }
+
+            fn rules_for(&self, _: &User, _: &str) -> Rules {
+                Rules::default()
             }
         }
         let union =

@@ -184,11 +184,10 @@ pub async fn self_rules(mut call: Call) -> Result<Response, StatusError> {
         return Err(StatusError::bad_request("no namespace on request"));
     }
     let rules = call.server.authorizer().rules_for(&call.user, &namespace);
-    let incomplete = rules.is_none();
-    let rules = rules.unwrap_or_default();
     let paths: Vec<Value> =
         rules.path.iter().map(|rule| json!({"verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls})).collect();
-    review["status"] = json!({"resourceRules": rules.resource, "nonResourceRules": paths, "incomplete": incomplete});
+    review["status"] =
+        json!({"resourceRules": rules.resource, "nonResourceRules": paths, "incomplete": rules.incomplete});
     Ok(created(&review))
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use graph::{Graph, Target};
 
 use super::rbac::PolicyRule;
-use super::{Attributes, Authorizer, Verdict};
+use super::{Attributes, Authorizer, Rules, User, Verdict};
 
 /// The authorizer. It follows Pods, PersistentVolumes and VolumeAttachments through [`NodeAuthorizer::changed`].
 pub struct NodeAuthorizer {
@@ -182,6 +182,11 @@ impl Authorizer for NodeAuthorizer {
             _ => no(""),
         }
     }
+
+    /// What a node may do depends on its Pods: that is no list of rules.
+    fn rules_for(&self, user: &User, _: &str) -> Rules {
+        Rules { incomplete: user.node_name().is_some(), ..Rules::default() }
+    }
 }
 
 #[cfg(test)]
@@ -189,7 +194,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::auth::{Selected, User};
+    use crate::auth::Selected;
 
     fn authorizer() -> NodeAuthorizer {
         let node = NodeAuthorizer::default();

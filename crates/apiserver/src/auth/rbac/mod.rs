@@ -62,10 +62,10 @@ impl Authorizer for Rbac {
         }
     }
 
-    fn rules_for(&self, user: &User, namespace: &str) -> Option<Rules> {
+    fn rules_for(&self, user: &User, namespace: &str) -> Rules {
         let (path, resource) =
             self.rules_of(user, namespace).into_iter().partition(|rule| !rule.non_resource_urls.is_empty());
-        Some(Rules { resource, path })
+        Rules { resource, path, incomplete: false }
     }
 }
 
