@@ -5,6 +5,7 @@
 use serde_json::{Map, Value};
 
 use crate::{
+    field::{FieldError, Path},
     protobuf,
     schema::{self, Object, Type, Zero},
     status::StatusError,
@@ -28,15 +29,16 @@ pub enum Validation {
 }
 
 impl Validation {
-    /// The query parameter; empty is the default.
-    pub fn parse(text: &str) -> Result<Self, StatusError> {
+    /// The query parameter; empty is the default. The error is about the field of that name.
+    pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "Strict" => Ok(Validation::Strict),
             "Warn" | "" => Ok(Validation::Warn),
             "Ignore" => Ok(Validation::Ignore),
-            other => Err(StatusError::bad_request(format!(
-                "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
-            ))),
+            other => {
+                let supported = ["", "Ignore", "Strict", "Warn"];
+                Err(FieldError::not_supported(&Path::new("fieldValidation"), other, &supported).to_string())
+            }
         }
     }
 }

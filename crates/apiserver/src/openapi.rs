@@ -15,8 +15,6 @@ use crate::{
     special::{Call, Response},
 };
 
-const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-
 /// Documents that were asked for.
 #[derive(Default)]
 pub struct Documents {
@@ -60,9 +58,9 @@ pub fn answer(call: &Call) -> Option<Response> {
     let all = &table.all;
     let accept = call.parts.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
     let ((bytes, etag), media) = match path {
-        "openapi/v2" if accept.contains("proto-openapi.spec.v2") => {
+        "openapi/v2" if accept.contains(api::openapi::V2_PROTOBUF_ACCEPTED) => {
             let make = || Some(api::openapi::v2_protobuf(&api::openapi::v2(all)));
-            (documents.get(&table, "v2 protobuf", make)?, V2_PROTOBUF)
+            (documents.get(&table, "v2 protobuf", make)?, api::openapi::V2_PROTOBUF_RETURNED)
         }
         "openapi/v2" => (documents.get(&table, "v2", || Some(text(&api::openapi::v2(all))))?, "application/json"),
         "openapi/v3" => (documents.get(&table, "v3", || Some(text(&api::openapi::v3_index(all))))?, "application/json"),

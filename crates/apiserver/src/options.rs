@@ -33,7 +33,9 @@ impl WriteOptions {
                     ));
                 }
                 "fieldManager" => options.manager = value,
-                "fieldValidation" => options.validation = Validation::parse(&value)?,
+                "fieldValidation" => {
+                    options.validation = Validation::parse(&value).map_err(|why| invalid_option(kind, why))?;
+                }
                 "force" => options.force = is_true(&value),
                 _ => {}
             }

@@ -11,6 +11,9 @@ use crate::schema::{Object, Type, Zero};
 /// Unknown and duplicate fields named at most, as upstream.
 const STRICT_LIMIT: usize = 100;
 
+/// Below this a double holds every whole number.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+
 /// One step of the path to the value that is being read.
 enum Step<'t> {
     Field(&'t Object, &'t str),
@@ -315,6 +318,11 @@ impl<'de> Visitor<'de> for Seed<'_, '_, '_> {
     }
 
     fn visit_f64<E: Error>(self, v: f64) -> Result<Self::Value, E> {
+        // Where any number will do, Go writes whole ones without a point.
+        let free = self.custom || matches!(self.ty.resolve(), Type::Any | Type::Number);
+        if free && v.fract() == 0.0 && v.abs() < WHOLE_MAX {
+            return self.number((v as i64).into());
+        }
         match Number::from_f64(v) {
             Some(number) => self.number(number),
             None => Err(E::custom("number is not finite")),
