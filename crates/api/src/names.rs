@@ -19,12 +19,13 @@ pub enum NameRule {
 impl NameRule {
     /// `prefix` is for `generateName`, whose last character may be a dash.
     pub fn check(self, name: &str, prefix: bool) -> Vec<String> {
-        let name = if prefix && self != NameRule::PathSegment { mask_trailing_dash(name) } else { name.to_owned() };
+        let masked = (prefix && self != NameRule::PathSegment).then(|| mask_trailing_dash(name));
+        let name = masked.as_deref().unwrap_or(name);
         match self {
-            NameRule::Subdomain => dns1123_subdomain(&name),
-            NameRule::Label => dns1123_label(&name),
-            NameRule::Label1035 => dns1035_label(&name),
-            NameRule::PathSegment => path_segment(&name, prefix),
+            NameRule::Subdomain => dns1123_subdomain(name),
+            NameRule::Label => dns1123_label(name),
+            NameRule::Label1035 => dns1035_label(name),
+            NameRule::PathSegment => path_segment(name, prefix),
             NameRule::Own => Vec::new(),
         }
     }

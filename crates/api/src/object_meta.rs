@@ -19,16 +19,21 @@ pub(crate) fn invalid(path: &Path, value: &str, wrong: Vec<String>) -> impl Iter
     wrong.into_iter().map(move |w| FieldError::invalid(path, value, &w))
 }
 
+/// The same for a field of an object; makes the path only when something is wrong, which is rare and often asked.
+pub(crate) fn invalid_at(path: &Path, field: &str, value: &str, wrong: Vec<String>) -> Errors {
+    if wrong.is_empty() { Errors::new() } else { invalid(&path.child(field), value, wrong).collect() }
+}
+
 /// Checks the metadata of a new object.
 pub fn validate(meta: &ObjectMeta, scope: Scope, rule: NameRule) -> Errors {
     let path = Path::new("metadata");
     let mut errors = Errors::new();
     if let Some(prefix) = meta.generate_name.as_deref().filter(|p| !p.is_empty()) {
-        errors.extend(invalid(&path.child("generateName"), prefix, rule.check(prefix, true)));
+        errors.extend(invalid_at(&path, "generateName", prefix, rule.check(prefix, true)));
     }
     match text(meta.name.as_ref()) {
         "" => errors.push(FieldError::required(&path.child("name"), "name or generateName is required")),
-        name => errors.extend(invalid(&path.child("name"), name, rule.check(name, false))),
+        name => errors.extend(invalid_at(&path, "name", name, rule.check(name, false))),
     }
     let place = path.child("namespace");
     match (scope, text(meta.namespace.as_ref())) {

@@ -44,11 +44,7 @@ pub(crate) fn validate_selector(selector: &LabelSelector, path: &Path) -> Errors
                 errors.push(FieldError::invalid(&path, other, "not a valid selector operator"));
             }
         }
-        errors.extend(object_meta::invalid(
-            &path.child("key"),
-            &expression.key,
-            names::qualified_name(&expression.key),
-        ));
+        errors.extend(object_meta::invalid_at(&path, "key", &expression.key, names::qualified_name(&expression.key)));
         for (i, value) in values.iter().enumerate() {
             let place = path.child("values").index(i);
             errors.extend(object_meta::invalid(&place, value, names::label_value(value)));

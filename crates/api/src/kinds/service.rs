@@ -11,7 +11,7 @@ use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Kind, Subresource, Target, age, col, label, name, wide};
 use crate::meta::field_text;
 use crate::names::{self, NameRule};
-use crate::object_meta::{self, invalid};
+use crate::object_meta::{self, invalid_at};
 use crate::table;
 
 const PROXY: Subresource = Subresource {
@@ -221,7 +221,7 @@ fn validate(service: &Service) -> Errors {
                 errors.push(FieldError::required(&path.child("externalName"), ""));
             } else {
                 let wrong = names::dns1123_subdomain(external.trim_end_matches('.'));
-                errors.extend(invalid(&path.child("externalName"), external, wrong));
+                errors.extend(invalid_at(&path, "externalName", external, wrong));
             }
             if spec.cluster_ip.as_deref().is_some_and(|ip| !ip.is_empty()) {
                 let detail = "may not be set for ExternalName services";
@@ -255,7 +255,7 @@ fn validate_ports(list: &[ServicePort], kind: &str, path: &Path) -> Errors {
         if name.is_empty() && list.len() > 1 {
             errors.push(FieldError::required(&path.child("name"), ""));
         } else if !name.is_empty() {
-            errors.extend(invalid(&path.child("name"), name, names::dns1123_label(name)));
+            errors.extend(invalid_at(&path, "name", name, names::dns1123_label(name)));
             if !seen_names.insert(name) {
                 errors.push(FieldError::duplicate(&path.child("name"), name));
             }
@@ -277,7 +277,7 @@ fn validate_ports(list: &[ServicePort], kind: &str, path: &Path) -> Errors {
                 }
             }
             Some(IntOrString::String(name)) => {
-                errors.extend(invalid(&path.child("targetPort"), name, names::port_name(name)));
+                errors.extend(invalid_at(&path, "targetPort", name, names::port_name(name)));
             }
             None => {}
         }

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use crate::field::{Errors, FieldError, Path};
 use crate::kinds::pod::volume::relative_path;
 use crate::names;
-use crate::object_meta::invalid;
+use crate::object_meta::{invalid, invalid_at};
 use crate::quantity::Quantity;
 
 /// What a container may refer to.
@@ -26,7 +26,7 @@ pub(crate) fn validate(container: &Container, around: &Around<'_>, path: &Path) 
     if container.name.is_empty() {
         errors.push(FieldError::required(&path.child("name"), ""));
     } else {
-        errors.extend(invalid(&path.child("name"), &container.name, names::dns1123_label(&container.name)));
+        errors.extend(invalid_at(path, "name", &container.name, names::dns1123_label(&container.name)));
     }
     errors.extend(image(container.image.as_deref().unwrap_or_default(), &path.child("image")));
     errors.extend(policies(container, path));
@@ -78,20 +78,20 @@ fn policies(container: &Container, path: &Path) -> Errors {
         ),
         ("imagePullPolicy", container.image_pull_policy.as_deref(), &["Always", "IfNotPresent", "Never"][..]),
     ] {
-        errors.extend(one_of(value.unwrap_or_default(), known, &path.child(field)));
+        errors.extend(one_of(value.unwrap_or_default(), known, path, field));
     }
     if let Some(policy) = container.restart_policy.as_deref() {
-        errors.extend(one_of(policy, &["Always", "Never", "OnFailure"], &path.child("restartPolicy")));
+        errors.extend(one_of(policy, &["Always", "Never", "OnFailure"], path, "restartPolicy"));
     }
     errors
 }
 
 /// A word that must be given and known.
-pub(crate) fn one_of(value: &str, known: &[&str], path: &Path) -> Option<FieldError> {
+pub(crate) fn one_of(value: &str, known: &[&str], path: &Path, field: &str) -> Option<FieldError> {
     match value {
-        "" => Some(FieldError::required(path, "")),
+        "" => Some(FieldError::required(&path.child(field), "")),
         word if known.contains(&word) => None,
-        other => Some(FieldError::not_supported(path, other, known)),
+        other => Some(FieldError::not_supported(&path.child(field), other, known)),
     }
 }
 
@@ -105,7 +105,7 @@ fn ports(list: &[ContainerPort], host_network: bool, path: &Path) -> Errors {
             if wrong.is_empty() && !seen.insert(name) {
                 errors.push(FieldError::duplicate(&path.child("name"), name));
             }
-            errors.extend(invalid(&path.child("name"), name, wrong));
+            errors.extend(invalid_at(&path, "name", name, wrong));
         }
         if port.container_port == 0 {
             errors.push(FieldError::required(&path.child("containerPort"), ""));
@@ -125,7 +125,7 @@ fn ports(list: &[ContainerPort], host_network: bool, path: &Path) -> Errors {
             }
         }
         let protocol = port.protocol.as_deref().unwrap_or_default();
-        errors.extend(one_of(protocol, &["SCTP", "TCP", "UDP"], &path.child("protocol")));
+        errors.extend(one_of(protocol, &["SCTP", "TCP", "UDP"], &path, "protocol"));
     }
     errors
 }
@@ -137,7 +137,7 @@ fn environment(container: &Container, path: &Path) -> Errors {
         if variable.name.is_empty() {
             errors.push(FieldError::required(&path.child("name"), ""));
         } else {
-            errors.extend(invalid(&path.child("name"), &variable.name, names::env_name(&variable.name)));
+            errors.extend(invalid_at(&path, "name", &variable.name, names::env_name(&variable.name)));
         }
         if let Some(source) = &variable.value_from {
             errors.extend(env_source(variable, source, &path.child("valueFrom")));
@@ -146,7 +146,7 @@ fn environment(container: &Container, path: &Path) -> Errors {
     for (i, source) in container.env_from.iter().flatten().enumerate() {
         let path = path.child("envFrom").index(i);
         if let Some(prefix) = source.prefix.as_deref().filter(|p| !p.is_empty()) {
-            errors.extend(invalid(&path.child("prefix"), prefix, names::env_name(prefix)));
+            errors.extend(invalid_at(&path, "prefix", prefix, names::env_name(prefix)));
         }
         match (&source.config_map_ref, &source.secret_ref) {
             (None, None) => {
@@ -230,7 +230,7 @@ fn env_source(variable: &EnvVar, source: &EnvVarSource, path: &Path) -> Errors {
         }
         match key {
             Some(key) if key.is_empty() => errors.push(FieldError::required(&path.child("key"), "")),
-            Some(key) => errors.extend(invalid(&path.child("key"), key, names::config_key(key))),
+            Some(key) => errors.extend(invalid_at(&path, "key", key, names::config_key(key))),
             None => {}
         }
     }
@@ -348,7 +348,7 @@ fn probe(probe: &Probe, must_be_one: bool, path: &Path) -> Errors {
     if let Some(get) = &probe.http_get {
         errors.extend(port(&get.port, &path.child("httpGet").child("port")));
         let scheme = get.scheme.as_deref().unwrap_or_default();
-        errors.extend(one_of(scheme, &["HTTP", "HTTPS"], &path.child("httpGet").child("scheme")));
+        errors.extend(one_of(scheme, &["HTTP", "HTTPS"], &path.child("httpGet"), "scheme"));
         if get.path.as_deref().unwrap_or_default().is_empty() {
             errors.push(FieldError::required(&path.child("httpGet").child("path"), ""));
         }

@@ -9,7 +9,7 @@ use crate::field::{Errors, FieldError, Path};
 use crate::kinds::pod::{container, volume};
 use crate::kinds::rollout::validate_selector;
 use crate::names;
-use crate::object_meta::{self, invalid};
+use crate::object_meta::{self, invalid, invalid_at};
 use crate::taint;
 
 pub(crate) fn validate(pod: &Pod) -> Errors {
@@ -47,7 +47,7 @@ fn validate_spec(spec: &PodSpec, path: &Path) -> Errors {
     errors.extend(validate_containers(spec, &around, path));
     let word = |text: &Option<String>| text.clone().unwrap_or_default();
     let restart = word(&spec.restart_policy);
-    errors.extend(container::one_of(&restart, &["Always", "Never", "OnFailure"], &path.child("restartPolicy")));
+    errors.extend(container::one_of(&restart, &["Always", "Never", "OnFailure"], path, "restartPolicy"));
     errors.extend(validate_dns(spec, path));
     errors.extend(object_meta::labels(spec.node_selector.as_ref(), &path.child("nodeSelector")));
     for (field, name) in [
@@ -57,12 +57,12 @@ fn validate_spec(spec: &PodSpec, path: &Path) -> Errors {
         ("runtimeClassName", &spec.runtime_class_name),
     ] {
         if let Some(name) = name.as_deref().filter(|n| !n.is_empty()) {
-            errors.extend(invalid(&path.child(field), name, names::dns1123_subdomain(name)));
+            errors.extend(invalid_at(path, field, name, names::dns1123_subdomain(name)));
         }
     }
     for (field, name) in [("hostname", &spec.hostname), ("subdomain", &spec.subdomain)] {
         if let Some(name) = name.as_deref().filter(|n| !n.is_empty()) {
-            errors.extend(invalid(&path.child(field), name, names::dns1123_label(name)));
+            errors.extend(invalid_at(path, field, name, names::dns1123_label(name)));
         }
     }
     if let Some(seconds) = spec.active_deadline_seconds.filter(|s| !(1..=i64::from(i32::MAX)).contains(s)) {
@@ -129,7 +129,7 @@ fn validate_containers(spec: &PodSpec, around: &container::Around<'_>, path: &Pa
         if one.name.is_empty() {
             errors.push(FieldError::required(&path.child("name"), ""));
         } else {
-            errors.extend(invalid(&path.child("name"), &one.name, names::dns1123_label(&one.name)));
+            errors.extend(invalid_at(&path, "name", &one.name, names::dns1123_label(&one.name)));
         }
         if !one.name.is_empty() && !seen.insert(one.name.as_str()) {
             errors.push(FieldError::duplicate(&path.child("name"), &one.name));
@@ -161,7 +161,7 @@ fn validate_dns(spec: &PodSpec, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let policy = spec.dns_policy.as_deref().unwrap_or_default();
     let known = &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
-    errors.extend(container::one_of(policy, known, &path.child("dnsPolicy")));
+    errors.extend(container::one_of(policy, known, path, "dnsPolicy"));
     let config = spec.dns_config.as_ref();
     let servers = config.and_then(|c| c.nameservers.as_deref()).unwrap_or_default();
     let place = path.child("dnsConfig");
@@ -199,7 +199,7 @@ fn validate_toleration(toleration: &Toleration, path: &Path) -> Errors {
     let effect = toleration.effect.as_deref().unwrap_or_default();
     let value = toleration.value.as_deref().unwrap_or_default();
     if !key.is_empty() {
-        errors.extend(invalid(&path.child("key"), key, names::qualified_name(key)));
+        errors.extend(invalid_at(path, "key", key, names::qualified_name(key)));
     } else if operator != "Exists" {
         let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
         errors.push(FieldError::invalid(&path.child("operator"), operator, detail));
@@ -209,7 +209,7 @@ fn validate_toleration(toleration: &Toleration, path: &Path) -> Errors {
         errors.push(FieldError::invalid(&path.child("effect"), effect, detail));
     }
     match operator {
-        "" | "Equal" => errors.extend(invalid(&path.child("operator"), value, names::label_value(value))),
+        "" | "Equal" => errors.extend(invalid_at(path, "operator", value, names::label_value(value))),
         "Exists" if !value.is_empty() => {
             let detail = "value must be empty when `operator` is 'Exists'";
             errors.push(FieldError::invalid(&path.child("operator"), toleration, detail));

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume};
-use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
 use crate::kinds::pod::defaults::pull_policy;
 use crate::names;
-use crate::object_meta::invalid;
+use crate::object_meta::invalid_at;
 
 /// Permissions of files that the kubelet writes: 0644.
 const MODE: i32 = 0o644;
@@ -50,11 +49,40 @@ fn default_file(file: &mut DownwardAPIVolumeFile) {
 }
 
 /// The sorts of source that are set: every field of a volume but its name is one.
-fn sorts(volume: &Volume) -> Vec<String> {
-    match serde_json::to_value(volume) {
-        Ok(Value::Object(map)) => map.into_iter().map(|(field, _)| field).filter(|f| f != "name").collect(),
-        _ => Vec::new(),
-    }
+fn sorts(volume: &Volume) -> Vec<&'static str> {
+    let all = [
+        ("awsElasticBlockStore", volume.aws_elastic_block_store.is_some()),
+        ("azureDisk", volume.azure_disk.is_some()),
+        ("azureFile", volume.azure_file.is_some()),
+        ("cephfs", volume.cephfs.is_some()),
+        ("cinder", volume.cinder.is_some()),
+        ("configMap", volume.config_map.is_some()),
+        ("csi", volume.csi.is_some()),
+        ("downwardAPI", volume.downward_api.is_some()),
+        ("emptyDir", volume.empty_dir.is_some()),
+        ("ephemeral", volume.ephemeral.is_some()),
+        ("fc", volume.fc.is_some()),
+        ("flexVolume", volume.flex_volume.is_some()),
+        ("flocker", volume.flocker.is_some()),
+        ("gcePersistentDisk", volume.gce_persistent_disk.is_some()),
+        ("gitRepo", volume.git_repo.is_some()),
+        ("glusterfs", volume.glusterfs.is_some()),
+        ("hostPath", volume.host_path.is_some()),
+        ("image", volume.image.is_some()),
+        ("iscsi", volume.iscsi.is_some()),
+        ("nfs", volume.nfs.is_some()),
+        ("persistentVolumeClaim", volume.persistent_volume_claim.is_some()),
+        ("photonPersistentDisk", volume.photon_persistent_disk.is_some()),
+        ("portworxVolume", volume.portworx_volume.is_some()),
+        ("projected", volume.projected.is_some()),
+        ("quobyte", volume.quobyte.is_some()),
+        ("rbd", volume.rbd.is_some()),
+        ("scaleIO", volume.scale_io.is_some()),
+        ("secret", volume.secret.is_some()),
+        ("storageos", volume.storageos.is_some()),
+        ("vsphereVolume", volume.vsphere_volume.is_some()),
+    ];
+    all.into_iter().filter_map(|(field, given)| given.then_some(field)).collect()
 }
 
 /// Checks all volumes; returns their names for the mounts.
@@ -65,7 +93,7 @@ pub(crate) fn validate<'a>(volumes: Option<&'a Vec<Volume>>, path: &Path, errors
         if volume.name.is_empty() {
             errors.push(FieldError::required(&path.child("name"), ""));
         } else {
-            errors.extend(invalid(&path.child("name"), &volume.name, names::dns1123_label(&volume.name)));
+            errors.extend(invalid_at(&path, "name", &volume.name, names::dns1123_label(&volume.name)));
         }
         if !seen.insert(volume.name.as_str()) {
             errors.push(FieldError::duplicate(&path.child("name"), &volume.name));
