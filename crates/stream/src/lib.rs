@@ -1,4 +1,6 @@
 //! Streams between clients, API server, kubelet and container engine: passing requests and their upgrades on,
 //! SPDY/3.1, and the translation from WebSocket to SPDY.
 
+pub mod spdy;
 pub mod upgrade;
+pub mod websocket;
