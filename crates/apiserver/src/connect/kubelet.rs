@@ -71,7 +71,16 @@ impl Connector {
         done.map_err(|error| plain(format!("error dialing backend: tls: {error}")))
     }
 
-    /// Sends a plain request to a kubelet.
+    /// Sends a request of our own to a kubelet; an upgrade stays with the answer.
+    pub(super) async fn open(
+        &self,
+        endpoint: &Endpoint,
+        request: Request<Body>,
+    ) -> Result<http::Response<Incoming>, StatusError> {
+        upgrade::send(request, self.dial(endpoint).await?).await.map_err(|e| unanswered(&e))
+    }
+
+    /// Sends a client's request to a kubelet. An upgrade joins the two connections.
     pub(super) async fn send(
         &self,
         endpoint: &Endpoint,

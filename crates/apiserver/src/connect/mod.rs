@@ -13,7 +13,10 @@ use std::{sync::Arc, time::Duration};
 use api::{Value, status::StatusError};
 use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, StatusCode, header};
-use stream::upgrade;
+use stream::{
+    upgrade,
+    websocket::{self, Streams},
+};
 
 use crate::{
     auth::{self, Attributes, Verdict},
@@ -137,8 +140,11 @@ fn text(body: Body) -> Response {
 async fn stream_to(connector: &Connector, call: Call, path: &'static str) -> Result<Response, StatusError> {
     check_streaming(&call)?;
     let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
-    let wanted = pod::stream_path(path, &pod, call.parts.uri.query().unwrap_or(""))?;
+    let (wanted, streams) = pod::stream_path(path, &pod, call.parts.uri.query().unwrap_or(""))?;
     let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
+    if let Some(protocol) = websocket::offered(&call.parts.headers, &websocket::REMOTE_COMMAND) {
+        return translated(connector, call, protocol, &endpoint, &wanted, Translation::Command(streams)).await;
+    }
     connector.pass(&endpoint, request(call, &wanted, &endpoint.authority())?).await
 }
 
@@ -147,7 +153,60 @@ async fn port_forward(connector: &Connector, call: Call) -> Result<Response, Sta
     let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
     let wanted = pod::port_forward_path(&pod, call.parts.uri.query().unwrap_or(""))?;
     let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
+    if let Some(protocol) = websocket::offered(&call.parts.headers, &[websocket::PORT_FORWARD]) {
+        return translated(connector, call, protocol, &endpoint, &wanted, Translation::Tunnel).await;
+    }
     connector.pass(&endpoint, request(call, &wanted, &endpoint.authority())?).await
+}
+
+/// How a WebSocket client is served by a kubelet that speaks SPDY.
+enum Translation {
+    Command(Streams),
+    Tunnel,
+}
+
+impl Translation {
+    /// The protocols to offer to the kubelet, best first.
+    fn protocols(&self) -> &'static [&'static str] {
+        match self {
+            Translation::Command(_) => {
+                &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"]
+            }
+            Translation::Tunnel => &["portforward.k8s.io"],
+        }
+    }
+}
+
+/// Opens a SPDY connection to the kubelet first, so that its refusal still is the answer to the client's request; then
+/// accepts the client's WebSocket and joins the two.
+async fn translated(
+    connector: &Connector,
+    call: Call,
+    protocol: &str,
+    endpoint: &kubelet::Endpoint,
+    path: &str,
+    translation: Translation,
+) -> Result<Response, StatusError> {
+    let missing = || StatusError::bad_request("the WebSocket request has no Sec-WebSocket-Key");
+    let accepted = websocket::accept(&call.parts.headers, protocol).ok_or_else(missing)?;
+    let mut client = Request::from_parts(call.parts, call.body);
+    let mut spdy = Request::post(path)
+        .header(header::HOST, endpoint.authority())
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, "SPDY/3.1");
+    for protocol in translation.protocols() {
+        spdy = spdy.header("X-Stream-Protocol-Version", *protocol);
+    }
+    let answer = connector.open(endpoint, spdy.body(Body::empty()).map_err(StatusError::internal)?).await?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(answer.map(Body::Network));
+    }
+    let (near, far) = (hyper::upgrade::on(&mut client), hyper::upgrade::on(answer));
+    match translation {
+        Translation::Command(streams) => tokio::spawn(websocket::remote_command(near, far, streams)),
+        Translation::Tunnel => tokio::spawn(websocket::tunnel(near, far)),
+    };
+    Ok(accepted.map(|()| Body::empty()))
 }
 
 /// The checks that all streaming requests share.

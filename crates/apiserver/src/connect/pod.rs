@@ -3,6 +3,8 @@
 
 use api::{Value, status::StatusError};
 
+use stream::websocket::Streams;
+
 use crate::request::{is_true, query_pairs};
 
 fn field<'a>(pod: &'a Value, pointer: &str) -> &'a str {
@@ -99,8 +101,8 @@ fn number(key: &str, value: &str) -> Result<(), StatusError> {
     }
 }
 
-/// `what` is `exec` or `attach`.
-pub(super) fn stream_path(what: &str, pod: &Value, query: &str) -> Result<String, StatusError> {
+/// `what` is `exec` or `attach`. Gives the path and the streams that it opens.
+pub(super) fn stream_path(what: &str, pod: &Value, query: &str) -> Result<(String, Streams), StatusError> {
     let (mut wanted, mut stdin, mut tty, mut out) = (String::new(), false, false, Query::default());
     for (key, value) in query_pairs(query) {
         match key.as_str() {
@@ -119,7 +121,8 @@ pub(super) fn stream_path(what: &str, pod: &Value, query: &str) -> Result<String
             out.add(name, "1");
         }
     }
-    Ok(format!("/{what}/{}/{container}{}", place(pod), out.0))
+    let streams = Streams { stdin, stdout: true, stderr: true, tty };
+    Ok((format!("/{what}/{}/{container}{}", place(pod), out.0), streams))
 }
 
 pub(super) fn port_forward_path(pod: &Value, query: &str) -> Result<String, StatusError> {
@@ -179,12 +182,13 @@ mod tests {
         check(log_path(&one, "sinceSeconds=0"), refused);
         let query = "command=sh&command=-c&command=echo+%26&stdin=true&stdout=true&tty=true";
         let path = "/exec/d/p/a?command=sh&command=-c&command=echo+%26&input=1&output=1&error=1&tty=1";
-        check(stream_path("exec", &one, query), path);
-        check(stream_path("attach", &one, "command=x"), "/attach/d/p/a?output=1&error=1");
+        let stream = |what, pod: &Value, query| stream_path(what, pod, query).map(|(path, _)| path);
+        check(stream("exec", &one, query), path);
+        check(stream("attach", &one, "command=x"), "/attach/d/p/a?output=1&error=1");
         check(port_forward_path(&one, ""), "/portForward/d/p");
         check(port_forward_path(&one, "ports=80&ports=81"), "/portForward/d/p?port=80&port=81");
         let nowhere = "400: pod p does not have a host assigned";
-        check(stream_path("exec", &pod("", &["a"], &[]), ""), nowhere);
+        check(stream("exec", &pod("", &["a"], &[]), ""), nowhere);
         check(port_forward_path(&pod("", &["a"], &[]), ""), nowhere);
     }
 }
