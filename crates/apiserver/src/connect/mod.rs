@@ -90,12 +90,7 @@ impl Special for Connect {
 /// Reads an object that the request names.
 async fn object(server: &Server, plural: &str, namespace: &str, name: &str) -> Result<Value, StatusError> {
     let core = server.core();
-    let definition = core.kinds.any_version("", plural).ok_or_else(StatusError::no_route)?;
-    let folder = if definition.namespaced() { format!("{namespace}/") } else { String::new() };
-    let key = format!("/registry/{}/{folder}{name}", definition.storage_prefix);
-    let (entry, _) = core.store.get(&key).await.map_err(StatusError::internal)?;
-    let entry = entry.ok_or_else(|| StatusError::not_found("", plural, name))?;
-    serde_json::from_slice(&entry.value).map_err(StatusError::internal)
+    core.get(&*core.definition("", plural)?, namespace, name).await
 }
 
 async fn node_of(server: &Server, pod: &Value) -> Result<Value, StatusError> {

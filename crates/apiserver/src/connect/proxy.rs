@@ -31,7 +31,7 @@ fn split<'a>(text: &'a str, what: &str) -> Result<Named<'a>, StatusError> {
 }
 
 /// What follows `/proxy` in the raw path, or the answer that sends the client to the folder `/`.
-fn rest(call: &Call) -> Result<String, Response> {
+fn rest(call: &Call) -> Result<String, Box<Response>> {
     let path = call.parts.uri.path();
     // /api/v1/nodes/x/proxy or /api/v1/namespaces/x/pods/y/proxy
     let segments = if call.info.namespace.is_empty() { 5 } else { 7 };
@@ -44,7 +44,7 @@ fn rest(call: &Call) -> Result<String, Response> {
         if let Ok(target) = HeaderValue::from_str(&format!("{path}/{query}")) {
             response.headers_mut().insert(header::LOCATION, target);
         }
-        return Err(response);
+        return Err(Box::new(response));
     }
     Ok(format!("{}{query}", if rest.is_empty() { "/" } else { rest }))
 }
@@ -77,7 +77,7 @@ async fn pass(call: Call, scheme: &str, host: &str, port: u16, path: &str) -> Re
 pub(super) async fn pod(call: Call) -> Result<Response, StatusError> {
     let path = match rest(&call) {
         Ok(path) => path,
-        Err(redirect) => return Ok(redirect),
+        Err(redirect) => return Ok(*redirect),
     };
     let id = call.info.name.clone();
     let named = split(&id, "pod")?;
@@ -97,7 +97,7 @@ fn first_port(pod: &Value) -> Option<u16> {
 pub(super) async fn node(connector: &Connector, call: Call) -> Result<Response, StatusError> {
     let path = match rest(&call) {
         Ok(path) => path,
-        Err(redirect) => return Ok(redirect),
+        Err(redirect) => return Ok(*redirect),
     };
     let id = call.info.name.clone();
     let named = split(&id, "node")?;
@@ -113,7 +113,7 @@ pub(super) async fn node(connector: &Connector, call: Call) -> Result<Response, 
 pub(super) async fn service(call: Call) -> Result<Response, StatusError> {
     let path = match rest(&call) {
         Ok(path) => path,
-        Err(redirect) => return Ok(redirect),
+        Err(redirect) => return Ok(*redirect),
     };
     let id = call.info.name.clone();
     let named = split(&id, "service")?;
