@@ -91,6 +91,10 @@ impl Conversation {
         Answer { code: parts.status.as_u16(), headers: parts.headers, text }
     }
 
+    pub async fn say_bytes(&self, head: &str) -> bytes::Bytes {
+        self.send(head, "").await.into_body().collect(1 << 30).await.unwrap()
+    }
+
     async fn send(&self, head: &str, body: &str) -> http::Response<Body> {
         let mut lines = head.lines();
         let (method, uri) = lines.next().unwrap().split_once(' ').unwrap();

@@ -153,6 +153,66 @@ async fn watches_show_changes_once_and_resume() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_slow_watcher_is_cut_off_and_others_are_not() {
+    let c = start().await;
+    let mut slow = c.watch(&format!("{MAPS}?watch=1&resourceVersion=0")).await;
+    let mut quick = c.watch(&format!("{MAPS}?watch=1&resourceVersion=0")).await;
+    let mut other = c.watch("/api/v1/namespaces/b/configmaps?watch=1&resourceVersion=0").await;
+    for i in 0..1100 {
+        assert_eq!(c.say(&format!("POST {MAPS}"), &map(&format!("m{i}"), "1")).await.code, 201);
+        assert_eq!(quick.line().await, format!("ADDED m{i}"));
+    }
+    let mut seen = 0;
+    while slow.next().await.is_some() {
+        seen += 1;
+    }
+    assert_eq!(seen, 1000, "what was queued arrives, then the watch ends");
+    c.say("POST /api/v1/namespaces/b/configmaps", &map("b", "1")).await;
+    assert_eq!(other.line().await, "ADDED b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_keep_an_idle_watch_fresh() {
+    let c = start().await;
+    let mut watch = c.watch(&format!("{MAPS}?watch=1&resourceVersion=0&allowWatchBookmarks=true")).await;
+    let made = c.say(&format!("POST {PODS}"), &pod("x", "")).await;
+    let bookmark = watch.next().await.unwrap();
+    assert_eq!(bookmark["type"], "BOOKMARK");
+    assert_eq!(bookmark["object"]["metadata"]["resourceVersion"], made.at("/metadata/resourceVersion"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_wait_for_their_finalizers() {
+    let c = start().await;
+    assert_eq!(c.say("POST /api/v1/namespaces", r#"{"metadata":{"name":"n"}}"#).await.at("/status/phase"), "Active");
+    let ending = c.say("DELETE /api/v1/namespaces/n", "").await;
+    assert_eq!((ending.code, ending.at("/status/phase")), (200, json!("Terminating")));
+    let mut object = ending.json();
+    object["spec"]["finalizers"] = json!([]);
+    let done = c.say("PUT /api/v1/namespaces/n/finalize", &object.to_string()).await;
+    assert_eq!(done.code, 200, "{}", done.text);
+    assert_eq!(c.say("GET /api/v1/namespaces/n", "").await.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_answers_are_streamed_and_compressed_when_asked() {
+    let c = start().await;
+    for i in 0..40 {
+        let body = json!({"metadata": {"name": format!("m{i:02}")}, "data": {"k": "x".repeat(9000)}}).to_string();
+        assert_eq!(c.say(&format!("POST {MAPS}"), &body).await.code, 201);
+    }
+    let list = c.say(&format!("GET {MAPS}"), "").await;
+    assert_eq!((names(&list.json()).len(), list.headers.get("content-encoding")), (40, None));
+    let small = c.say(&format!("GET {MAPS}?limit=1\naccept-encoding: gzip"), "").await;
+    assert_eq!(names(&small.json()), ["m00"], "a small answer is not worth it");
+    let zipped = c.say_bytes(&format!("GET {MAPS}\naccept-encoding: gzip")).await;
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&zipped[..]), &mut text).unwrap();
+    assert_eq!(text, list.text);
+    assert!(zipped.len() < list.text.len() / 10);
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_are_watched_by_node_and_deleted_gracefully() {
     let c = start().await;
     let mut n1 = c.watch("/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn1").await;

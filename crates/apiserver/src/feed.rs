@@ -3,7 +3,7 @@
 //! Groups are found through indexes (namespace, name, a field's value), so that an event costs those who want it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -39,7 +39,7 @@ pub struct Wanted {
 }
 
 /// Where a group stands in its hub's index.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Everywhere,
     Namespace(String),
@@ -88,7 +88,8 @@ struct Group {
 /// The watchers of one storage prefix.
 #[derive(Default)]
 struct Hub {
-    places: HashMap<Place, Vec<Group>>,
+    /// Ordered, as the hubs are: whom a bookmark wakes first must not depend on chance.
+    places: BTreeMap<Place, Vec<Group>>,
     /// Field labels that some group is indexed by, with the number of such groups.
     fields: HashMap<String, usize>,
     mirrors: Vec<Arc<Mirror>>,
@@ -102,7 +103,7 @@ struct State {
     started: Revision,
     /// The newest event of each storage prefix since then.
     latest: HashMap<String, Revision>,
-    hubs: HashMap<String, Hub>,
+    hubs: BTreeMap<String, Hub>,
     next_id: u64,
 }
 
@@ -150,7 +151,7 @@ impl Feed {
     /// Starts reading at the store's present revision. Reading ends when the last reference is gone.
     pub async fn start(store: Arc<dyn Store>, kinds: Arc<Kinds>) -> store::Result<Arc<Feed>> {
         let revision = store.revision().await?;
-        let state = State { revision, started: revision, latest: HashMap::new(), hubs: HashMap::new(), next_id: 0 };
+        let state = State { revision, started: revision, latest: HashMap::new(), hubs: BTreeMap::new(), next_id: 0 };
         let stop = CancellationToken::new();
         let feed = Arc::new(Feed {
             _stop: stop.clone().drop_guard(),
@@ -438,7 +439,7 @@ impl Hub {
 
 /// Reads changes until the feed is gone; begins anew when the store cuts the watch.
 async fn run(feed: std::sync::Weak<Feed>, store: Arc<dyn Store>, kinds: Arc<Kinds>) {
-    let mut bookmarks = clock::interval(BOOKMARK_INTERVAL);
+    let mut bookmarks = tokio::time::interval_at(clock::Instant::now() + BOOKMARK_INTERVAL, BOOKMARK_INTERVAL);
     bookmarks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let Some(after) = feed.upgrade().map(|f| f.revision()) else { return };

@@ -42,3 +42,8 @@ pub use assemble::{Options, assemble};
 pub use auth::User;
 pub use listen::Listening;
 pub use server::{Config, Server};
+
+#[cfg(test)]
+mod conversation;
+#[cfg(test)]
+mod conversations;

@@ -2,7 +2,7 @@
 //! happen on every request, and for its own parts that follow a kind (authorizers).
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -25,7 +25,7 @@ pub trait Follower: Send + Sync {
 }
 
 /// Objects by storage key, each with the revision it was read at.
-type Objects = HashMap<Arc<str>, (Revision, Arc<Value>)>;
+type Objects = BTreeMap<Arc<str>, (Revision, Arc<Value>)>;
 
 /// A live copy of a kind's objects, keyed by their storage key. With a follower only the keys are kept.
 pub struct Mirror {
@@ -49,7 +49,7 @@ impl Mirror {
         self.objects.read().get(key.as_str()).map(|(_, object)| object.clone())
     }
 
-    /// All objects, in no order.
+    /// All objects, in the order of their keys.
     pub fn all(&self) -> Vec<Arc<Value>> {
         self.objects.read().values().map(|(_, object)| object.clone()).collect()
     }
