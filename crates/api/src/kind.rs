@@ -259,7 +259,8 @@ pub trait Behaviour: Send + Sync {
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)>;
     /// The grace period that a delete gets: `None` deletes at once. `requested` is from the delete options.
     fn grace_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64>;
-    /// Adds the kind's own schema, with the texts for people, and all it refers to.
+    /// Adds the kind's own schema, with the texts for people, and all it refers to. A custom resource puts its
+    /// `openAPIV3Schema` into `definitions_mut()`, under the name in [`Definition::schema`].
     fn describe(&self, schemas: &mut schemars::SchemaGenerator);
     /// Turns an object of this version into the stored version, in place; nothing to do for most kinds.
     fn to_storage(&self, _object: &mut Value) {}

@@ -205,6 +205,29 @@ mod tests {
     }
 
     #[test]
+    fn custom_kinds_get_what_all_objects_have() {
+        let map = builtin().find("", "v1", "configmaps").expect("built in");
+        let widget = Definition {
+            group: "example.com".to_owned(),
+            kind: "Widget".to_owned(),
+            list_kind: "WidgetList".to_owned(),
+            plural: "widgets".to_owned(),
+            schema: "com.example.v1.Widget".to_owned(),
+            ..Definition::clone(map)
+        };
+        let document = v3(&[Arc::new(widget)], "example.com", "v1").expect("served");
+        let schemas = &document["components"]["schemas"];
+        let properties = &schemas["com.example.v1.Widget"]["properties"];
+        let meta = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+        assert_eq!(properties["metadata"]["$ref"], meta);
+        let list = &schemas["com.example.v1.WidgetList"];
+        assert_eq!(list["x-kubernetes-group-version-kind"][0]["kind"], "WidgetList");
+        assert_eq!(at(list, &["properties", "items", "items"])["$ref"], "#/components/schemas/com.example.v1.Widget");
+        let path = at(&document, &["paths", "/apis/example.com/v1/namespaces/{namespace}/widgets", "post"]);
+        assert_eq!(path["operationId"], "createExampleComV1NamespacedWidget");
+    }
+
+    #[test]
     fn the_index_points_to_every_group_version() {
         let index = v3_index(builtin().all());
         let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap_or("");

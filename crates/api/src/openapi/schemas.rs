@@ -78,7 +78,24 @@ impl Schemas {
         if let Some(custom) = name.strip_suffix("List").filter(|item| self.kinds.contains_key(*item)) {
             return self.custom_list(custom);
         }
-        self.plain(name, texts)
+        let custom = self.kinds.contains_key(name);
+        let mut schema = self.plain(name, texts);
+        if custom {
+            self.complete(&mut schema);
+        }
+        schema
+    }
+
+    /// A custom resource's own schema says nothing of what all objects have.
+    fn complete(&mut self, schema: &mut Value) {
+        let metadata = self.reference(&format!("{META}ObjectMeta"));
+        let Value::Object(map) = schema else { return };
+        let properties = map.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(properties) = properties {
+            properties.insert("apiVersion".to_owned(), json!({ "type": "string" }));
+            properties.insert("kind".to_owned(), json!({ "type": "string" }));
+            properties.insert("metadata".to_owned(), metadata);
+        }
     }
 
     /// A type with a form of its own, or the schema of a custom resource as it is.
