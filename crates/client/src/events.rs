@@ -169,6 +169,8 @@ struct Bucket {
 /// Decides what becomes of an event; what it knows of the past is all here.
 struct Correlator {
     source: EventSource,
+    /// The number in the last event's name.
+    last_number: i128,
     buckets: HashMap<(String, String), Bucket>,
     groups: HashMap<Alike, Group>,
     sent: HashMap<(Alike, String), Event>,
@@ -176,7 +178,7 @@ struct Correlator {
 
 impl Correlator {
     fn new(source: EventSource) -> Self {
-        Correlator { source, buckets: HashMap::new(), groups: HashMap::new(), sent: HashMap::new() }
+        Correlator { source, last_number: 0, buckets: HashMap::new(), groups: HashMap::new(), sent: HashMap::new() }
     }
 
     fn correlate(&mut self, told: Told) -> Option<Send> {
@@ -250,10 +252,12 @@ impl Correlator {
         may
     }
 
-    fn fresh(&self, told: &Told, message: String, at: Time) -> Event {
+    fn fresh(&mut self, told: &Told, message: String, at: Time) -> Event {
         let object = &told.object;
         let namespace = object.namespace.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_owned());
-        let name = format!("{}.{:x}", object.name.as_deref().unwrap_or(""), told.at.as_nanosecond());
+        // The time in nanoseconds, made unique: several events may be told in one moment.
+        self.last_number = told.at.as_nanosecond().max(self.last_number + 1);
+        let name = format!("{}.{:x}", object.name.as_deref().unwrap_or(""), self.last_number);
         Event {
             metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..Default::default() },
             involved_object: object.clone(),
@@ -294,6 +298,8 @@ mod tests {
         let other = correlator.correlate(told(6, "Pulled", "another")).unwrap();
         assert_eq!((first.patch, again.patch, other.patch), (false, true, false));
         assert_eq!((again.name == first.name, again.event.count), (true, Some(2)));
+        let same_moment = correlator.correlate(told(1, "Pulled", "a third")).unwrap();
+        assert_ne!(same_moment.name, first.name);
         assert_eq!(first.namespace, "default");
     }
 

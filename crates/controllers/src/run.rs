@@ -84,8 +84,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|entry| entry.name)
 }
 
-/// Starts the enabled controllers on this runtime; dropping the set stops them. All read the same `caches`; each writes
-/// through `client_for(service account)`, an account in `kube-system`.
+/// Starts the enabled controllers on this runtime; dropping the set stops them. All read the same `caches`, whose client
+/// must be allowed to list and watch everything (`system:kube-controller-manager`); each writes through
+/// `client_for(service account)`, an account in `kube-system`.
 pub fn run(caches: &Caches, client_for: impl Fn(&str) -> Client, options: &Options) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for entry in ALL.iter().filter(|entry| options.is_enabled(entry.name)) {

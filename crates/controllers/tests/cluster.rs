@@ -12,15 +12,17 @@ use apiserver::{
     special::Specials,
 };
 use client::{Caches, Client};
-use futures::{FutureExt, future::BoxFuture};
+use futures::{FutureExt, StreamExt, future::BoxFuture};
+use http_body_util::{BodyStream, StreamBody};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
-    core::v1::{ConfigMap, Endpoints, Namespace, Node, Pod, Service, ServiceAccount},
+    core::v1::{ConfigMap, Endpoints, Event, Namespace, Node, Pod, Service, ServiceAccount},
     discovery::v1::EndpointSlice,
 };
 use kube::{
     Api, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    client::Body,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -76,7 +78,10 @@ struct Cluster {
 impl Cluster {
     async fn start() -> Self {
         let client = server().await;
-        let caches = Caches::new(client.clone());
+        Self::with_caches(client.clone(), Caches::new(client)).await
+    }
+
+    async fn with_caches(client: Client, caches: Caches) -> Self {
         let options = controllers::Options { root_ca: "PEM".into(), ..Default::default() };
         let tasks = controllers::run(&caches, |_| client.clone(), &options);
         let cluster = Cluster { client, _controllers: tasks };
@@ -300,4 +305,49 @@ async fn a_quiet_cluster_is_left_alone() {
     // events to end.
     clock::sleep(Duration::from_secs(3000)).await;
     assert_eq!(revision().await, before, "somebody wrote");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_is_emptied_before_it_goes() {
+    let cluster = Cluster::start().await;
+    cluster.create::<Deployment>(deployment("v1")).await;
+    cluster.rolled_out("v1").await;
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    namespaces.delete("d", &DeleteParams::default()).await.unwrap();
+    cluster.until("the namespace is gone", || async { namespaces.get_opt("d").await.unwrap().is_none() }).await;
+    let left = cluster.list::<Pod>().await.len() + cluster.list::<Deployment>().await.len();
+    assert_eq!(left + cluster.list::<ConfigMap>().await.len(), 0);
+}
+
+/// Everything that a watch says arrives this much later.
+const LAG: Duration = Duration::from_secs(2);
+
+fn lagging(client: Client) -> Client {
+    client::in_process(tower::service_fn(move |request: http::Request<Body>| {
+        let client = client.clone();
+        async move {
+            let is_watch = request.uri().query().is_some_and(|q| q.contains("watch=true"));
+            let answer = client.send(request).await?;
+            Ok::<_, kube::Error>(answer.map(|body| {
+                let late = BodyStream::new(body).then(move |frame| async move {
+                    if is_watch {
+                        clock::sleep(LAG).await;
+                    }
+                    frame
+                });
+                StreamBody::new(late)
+            }))
+        }
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_written_is_not_written_again_while_the_watch_lags() {
+    let client = server().await;
+    let cluster = Cluster::with_caches(client.clone(), Caches::new(lagging(client))).await;
+    cluster.create::<Deployment>(deployment("v1")).await;
+    cluster.rolled_out("v1").await;
+    let events = cluster.list::<Event>().await;
+    let count = |reason: &str| events.iter().filter(|e| e.reason.as_deref() == Some(reason)).count();
+    assert_eq!((count("ScalingReplicaSet"), count("SuccessfulCreate"), count("SuccessfulDelete")), (1, 3, 0));
 }
