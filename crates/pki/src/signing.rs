@@ -122,8 +122,8 @@ mod tests {
         let key = SigningKey::create().unwrap();
         let again = SigningKey::load(&key.private).unwrap();
         assert_eq!(again.public, key.public);
-        assert_eq!(VerifyingKey::load_all(&key.public.pem).unwrap(), [key.public.clone()]);
-        assert_eq!(VerifyingKey::load_all(&key.private).unwrap(), [key.public.clone()]);
+        assert_eq!(VerifyingKey::load_all(&key.public.pem).unwrap(), std::slice::from_ref(&key.public));
+        assert_eq!(VerifyingKey::load_all(&key.private).unwrap(), std::slice::from_ref(&key.public));
         assert_eq!(key.public.algorithm, "ES256");
         assert_eq!(key.public.id.len(), 43);
         assert!(VerifyingKey::load_all("nothing").is_err());

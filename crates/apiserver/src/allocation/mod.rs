@@ -131,7 +131,7 @@ impl ServiceAllocation {
                 None => match ports::shared(new, &want) {
                     Some(port) => port,
                     None => {
-                        let next = self.books.lock().ports.next();
+                        let next = self.books.lock().ports.draw();
                         let what = if want.pointer.ends_with("healthCheckNodePort") {
                             "HealthCheck NodePort"
                         } else {
@@ -175,7 +175,7 @@ impl Books {
 
     fn next_address(&mut self, family: Family) -> Result<IpAddr, PoolError> {
         let pool = self.addresses.iter_mut().find(|(f, _)| *f == family);
-        pool.map_or(Err(PoolError::Full), |(_, pool)| pool.next())
+        pool.map_or(Err(PoolError::Full), |(_, pool)| pool.draw())
     }
 }
 

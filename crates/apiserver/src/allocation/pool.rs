@@ -115,7 +115,7 @@ impl<T: Numbered> Pool<T> {
     }
 
     /// Takes a free one, by chance, so that one that was given back is not soon used again.
-    pub fn next(&mut self) -> Result<T, PoolError> {
+    pub fn draw(&mut self) -> Result<T, PoolError> {
         let upper = self.first + self.named_first;
         let found = self.free_between(upper, self.last);
         let found = found.or_else(|| upper.checked_sub(1).and_then(|end| self.free_between(self.first, end)));

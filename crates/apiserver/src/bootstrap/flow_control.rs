@@ -7,7 +7,9 @@ use super::Wanted;
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 
 /// Name, nominal shares, lendable percent, and queues with hand size; no queues means that what is too much is refused.
-const LEVELS: &[(&str, i32, i32, Option<(i32, i32)>)] = &[
+type Level = (&'static str, i32, i32, Option<(i32, i32)>);
+
+const LEVELS: &[Level] = &[
     ("catch-all", 5, 0, None),
     ("system", 30, 33, Some((64, 6))),
     ("node-high", 40, 25, Some((64, 6))),

@@ -60,6 +60,9 @@ pub trait Tokens: Send + Sync {
 const REMEMBERED: Duration = Duration::from_secs(10);
 const REMEMBERED_TOKENS: usize = 8192;
 
+/// Accepted tokens by their SHA-256, with the end of the trust in them.
+type Remembered = HashMap<[u8; 32], (Instant, Arc<User>)>;
+
 /// All ways to find out who asks.
 pub struct Authentication {
     pub certificates: Option<certificate::Certificates>,
@@ -68,7 +71,7 @@ pub struct Authentication {
     pub anonymous: bool,
     /// The audiences that this API server answers to.
     pub audiences: Vec<String>,
-    remembered: Mutex<HashMap<[u8; 32], (Instant, Arc<User>)>>,
+    remembered: Mutex<Remembered>,
 }
 
 impl Authentication {

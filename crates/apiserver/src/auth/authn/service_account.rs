@@ -315,7 +315,8 @@ mod tests {
         put("serviceaccounts/ns/bot", "bot-uid");
         put("pods/ns/web", "web-uid");
         let tokens =
-            ServiceAccountTokens::new(vec!["https://us".into()], &[key.public.clone()], objects.clone()).unwrap();
+            ServiceAccountTokens::new(vec!["https://us".into()], std::slice::from_ref(&key.public), objects.clone())
+                .unwrap();
         let signer = Signer::new("https://us", &key).unwrap();
         let now = clock::now().as_second();
         let check = |claims: Claims| {

@@ -129,21 +129,25 @@ mod tests {
     fn only_what_is_held_can_be_given() {
         let r = PolicyRule::resources;
         let read = r(&["get", "list"], &[""], &["pods", "services"]);
-        check(&[read.clone()], &[r(&["get"], &[""], &["pods"])], "");
+        check(std::slice::from_ref(&read), &[r(&["get"], &[""], &["pods"])], "");
         let more = r(&["get", "delete", "create"], &[""], &["pods"]);
-        check(&[read.clone()], &[more], r#"{APIGroups:[""], Resources:["pods"], Verbs:["delete" "create"]}"#);
+        check(
+            std::slice::from_ref(&read),
+            &[more],
+            r#"{APIGroups:[""], Resources:["pods"], Verbs:["delete" "create"]}"#,
+        );
         check(&[r(&["*"], &["*"], &["*"])], &[read.clone(), r(&["*"], &["*"], &["*"])], "");
         check(&[r(&["get"], &["*"], &["*/scale"])], &[r(&["get"], &["apps"], &["deployments/scale"])], "");
         // Holding one name is not holding all; holding all is holding one.
         let named = r(&["get"], &[""], &["pods"]).named(&["a"]);
         check(
-            &[named.clone()],
+            std::slice::from_ref(&named),
             &[r(&["get"], &[""], &["pods"])],
             r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#,
         );
         check(&[r(&["get"], &[""], &["pods"])], &[named], "");
         let paths = PolicyRule::paths(&["get"], &["/apis/*"]);
-        check(&[paths.clone()], &[PolicyRule::paths(&["get"], &["/apis/apps"])], "");
+        check(std::slice::from_ref(&paths), &[PolicyRule::paths(&["get"], &["/apis/apps"])], "");
         check(&[paths], &[PolicyRule::paths(&["get"], &["*"])], r#"{NonResourceURLs:["*"], Verbs:["get"]}"#);
     }
 
