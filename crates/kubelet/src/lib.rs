@@ -1,4 +1,65 @@
-//! The kubelet.
+//! The kubelet: keeps the Pods of one node as the API server and the manifest folder want them.
+//!
+//! Sources say what is wanted ([`wanted`]); each Pod has one [`worker`] that observes what runs ([`running`]), decides
+//! ([`decide`], pure), acts ([`act`], [`kill`], [`volumes`]) and reports ([`status`], pure, and [`report`]). Beside
+//! them stand the node's own registration and heartbeat ([`register`]) and the HTTPS server ([`server`]).
 
+mod act;
+pub mod cgroup;
+mod config;
+mod decide;
 pub mod downward;
+mod env;
+mod hook;
+mod image;
+mod kill;
+mod logs;
+mod machine;
+mod manager;
+mod manifests;
+mod mounts;
+mod node;
+mod probe;
+mod register;
+mod render;
+mod report;
+mod resources;
+mod running;
+mod server;
+mod status;
+mod trust;
 pub mod volumes;
+mod wanted;
+mod worker;
+
+use client::Caches;
+
+pub use config::{Config, Serving};
+pub use register::VERSION;
+
+/// Why a kubelet ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the kubelet's server cannot listen on port {port}: {source}")]
+    Listen { port: u16, source: std::io::Error },
+    #[error("the kubelet's folder {path} cannot be made: {source}")]
+    Folder { path: String, source: std::io::Error },
+}
+
+/// Runs a kubelet until it fails or the future is dropped. Pods keep running either way.
+pub async fn run(config: Config, caches: Caches) -> Result<(), Error> {
+    waypoint::kubelet::start(&config.node_name);
+    for folder in [&config.root_dir, &config.log_dir] {
+        std::fs::create_dir_all(folder)
+            .map_err(|source| Error::Folder { path: folder.display().to_string(), source })?;
+    }
+    let node = node::Node::new(config, &caches);
+    let listener = server::listen(&node).await?;
+    tokio::select! {
+        () = server::serve(node.clone(), caches.client().clone(), listener) => {}
+        () = register::run(node.clone()) => {}
+        () = manager::run(node.clone(), caches) => {}
+        () = logs::rotate(node) => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! What one kubelet is told at its start.
+
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
+
+use client::Client;
+use runtime::Runtime;
+
+/// How the kubelet's own HTTPS server is reached and whom it trusts.
+pub struct Serving {
+    pub port: u16,
+    pub tls: Arc<rustls::ServerConfig>,
+    /// PEM of the authority whose client certificates are believed.
+    pub client_authority: String,
+}
+
+/// Everything a kubelet needs. Several may run on one machine, each with folders, cgroup and network of its own.
+pub struct Config {
+    pub node_name: String,
+    pub node_ip: IpAddr,
+    /// Pod folders, as `/var/lib/kubelet` is upstream.
+    pub root_dir: PathBuf,
+    /// Container logs, as `/var/log/pods` is upstream.
+    pub log_dir: PathBuf,
+    pub client: Client,
+    pub runtime: Arc<dyn Runtime>,
+    pub cluster_dns: Vec<String>,
+    pub cluster_domain: String,
+    pub resolv_conf: PathBuf,
+    /// Static Pods are read from here.
+    pub manifest_dir: Option<PathBuf>,
+    /// The cgroup below which `kubepods` is made; `/` unless several kubelets share a machine.
+    pub cgroup_root: String,
+    pub max_pods: u32,
+    pub node_labels: BTreeMap<String, String>,
+    /// No server when absent.
+    pub serving: Option<Serving>,
+}
+
+impl Config {
+    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.root_dir.join("pods").join(uid)
+    }
+
+    /// Where the engine writes the logs of a Pod's containers.
+    pub fn pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
+        self.log_dir.join(format!("{namespace}_{name}_{uid}"))
+    }
+}

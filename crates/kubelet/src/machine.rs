@@ -1,0 +1,45 @@
+//! What the machine is: processors, memory, disks, kernel, system.
+
+use std::fs;
+
+#[derive(Debug, Clone, Default)]
+pub struct Machine {
+    pub cpus: i64,
+    pub memory: i64,
+    pub machine_id: String,
+    pub boot_id: String,
+    pub kernel: String,
+    pub os_image: String,
+}
+
+fn line(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// A number of kibibytes from `/proc/meminfo`, in bytes.
+pub fn meminfo(name: &str) -> i64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let row = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':').map(str::to_owned));
+    row.and_then(|r| r.split_whitespace().next()?.parse::<i64>().ok()).unwrap_or(0) * 1024
+}
+
+impl Machine {
+    pub fn read() -> Self {
+        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let pretty = release.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux");
+        Machine {
+            cpus: std::thread::available_parallelism().map_or(1, |n| i64::try_from(n.get()).unwrap_or(1)),
+            memory: meminfo("MemTotal"),
+            machine_id: line("/etc/machine-id"),
+            boot_id: line("/proc/sys/kernel/random/boot_id"),
+            kernel: line("/proc/sys/kernel/osrelease"),
+            os_image: pretty.trim_matches('"').to_owned(),
+        }
+    }
+}
+
+/// The size and the free bytes of the file system that holds `path`.
+pub fn disk(path: &std::path::Path) -> Option<(u64, u64)> {
+    let stat = nix::sys::statvfs::statvfs(path).ok()?;
+    Some((stat.blocks() * stat.fragment_size(), stat.blocks_available() * stat.fragment_size()))
+}

@@ -1,0 +1,310 @@
+//! Sandbox and container configurations for CRI, from a Pod. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_cri::v1::{
+    Capability, ContainerConfig, ContainerMetadata, DnsConfig, ImageSpec, Int64Value, KeyValue, LinuxContainerConfig,
+    LinuxContainerResources, LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount,
+    NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol, SecurityProfile,
+    security_profile::ProfileType,
+};
+use k8s_openapi::api::core::v1::{Container, SeccompProfile};
+
+use crate::{
+    env::expand,
+    wanted::{
+        CONTAINER_HASH, CONTAINER_NAME, GRACE, MESSAGE_PATH, MESSAGE_POLICY, POD_NAME, POD_NAMESPACE, POD_UID,
+        RESTART_COUNT, Wanted, hash,
+    },
+};
+
+/// Where to resolve names: servers, searches, options.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Dns {
+    pub servers: Vec<String>,
+    pub searches: Vec<String>,
+    pub options: Vec<String>,
+}
+
+/// Reads the parts of a `resolv.conf`.
+pub fn parse_resolv_conf(text: &str) -> Dns {
+    let mut dns = Dns::default();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("nameserver") => dns.servers.extend(words.next().map(str::to_owned)),
+            Some("search") => dns.searches = words.map(str::to_owned).collect(),
+            Some("options") => dns.options.extend(words.map(str::to_owned)),
+            _ => {}
+        }
+    }
+    dns
+}
+
+/// The resolver of a Pod: its policy over the cluster's and the host's settings, then its own additions.
+pub fn dns(wanted: &Wanted, cluster: &[String], domain: &str, host: &Dns) -> Dns {
+    let spec = wanted.spec();
+    let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
+    let cluster_first = policy == "ClusterFirstWithHostNet" || policy == "ClusterFirst" && !wanted.host_network();
+    let mut dns = match policy {
+        "None" => Dns::default(),
+        _ if cluster_first && !cluster.is_empty() => {
+            let mut searches =
+                vec![format!("{}.svc.{domain}", wanted.namespace()), format!("svc.{domain}"), domain.to_owned()];
+            searches.extend(host.searches.clone());
+            Dns { servers: cluster.to_vec(), searches, options: vec!["ndots:5".to_owned()] }
+        }
+        _ => host.clone(),
+    };
+    if let Some(own) = &spec.dns_config {
+        dns.servers.extend(own.nameservers.iter().flatten().cloned());
+        dns.searches.extend(own.searches.iter().flatten().cloned());
+        for option in own.options.iter().flatten() {
+            let name = option.name.clone().unwrap_or_default();
+            dns.options.retain(|o| o.split(':').next() != Some(&name));
+            dns.options.push(option.value.as_ref().map_or(name.clone(), |v| format!("{name}:{v}")));
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    dns.searches.retain(|s| seen.insert(s.clone()));
+    dns.servers.truncate(3);
+    dns
+}
+
+/// The name that a Pod calls itself, and its full one if it has a subdomain.
+pub fn hostname(wanted: &Wanted, domain: &str) -> (String, Option<String>) {
+    let spec = wanted.spec();
+    let mut name = spec.hostname.clone().unwrap_or_else(|| wanted.name().to_owned());
+    name.truncate(63);
+    let name = name.trim_end_matches(['-', '.']).to_owned();
+    let full = spec.subdomain.as_ref().map(|sub| format!("{name}.{sub}.{}.svc.{domain}", wanted.namespace()));
+    (name, full)
+}
+
+/// The `/etc/hosts` that a Pod sees.
+pub fn hosts(wanted: &Wanted, domain: &str, ips: &[String], of_node: &str) -> String {
+    let mut text = if wanted.host_network() {
+        format!("# Kubernetes-managed hosts file (host network).\n{of_node}")
+    } else {
+        let (short, full) = hostname(wanted, domain);
+        let names = full.map_or(short.clone(), |full| format!("{full}\t{short}"));
+        let own: String = ips.iter().map(|ip| format!("{ip}\t{names}\n")).collect();
+        format!(
+            "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
+             fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n{own}"
+        )
+    };
+    let aliases = wanted.spec().host_aliases.as_deref().unwrap_or_default();
+    if !aliases.is_empty() {
+        text.push_str("\n# Entries added by HostAliases.\n");
+        for alias in aliases {
+            let names = alias.hostnames.as_deref().unwrap_or_default().join("\t");
+            text.push_str(&format!("{}\t{names}\n", alias.ip));
+        }
+    }
+    text
+}
+
+fn namespaces(wanted: &Wanted) -> NamespaceOption {
+    let spec = wanted.spec();
+    let mode = |host: Option<bool>| if host == Some(true) { NamespaceMode::Node } else { NamespaceMode::Pod } as i32;
+    let pid = if spec.host_pid == Some(true) {
+        NamespaceMode::Node
+    } else if spec.share_process_namespace == Some(true) {
+        NamespaceMode::Pod
+    } else {
+        NamespaceMode::Container
+    };
+    NamespaceOption {
+        network: mode(spec.host_network),
+        ipc: mode(spec.host_ipc),
+        pid: pid as i32,
+        ..Default::default()
+    }
+}
+
+fn seccomp(profile: Option<&SeccompProfile>) -> SecurityProfile {
+    let kind = match profile.map(|p| p.type_.as_str()) {
+        Some("RuntimeDefault") => ProfileType::RuntimeDefault,
+        Some("Localhost") => ProfileType::Localhost,
+        _ => ProfileType::Unconfined,
+    };
+    let local = profile.and_then(|p| p.localhost_profile.as_ref());
+    SecurityProfile {
+        profile_type: kind as i32,
+        localhost_ref: local.map(|p| format!("/var/lib/kubelet/seccomp/{p}")).unwrap_or_default(),
+    }
+}
+
+fn number(value: Option<i64>) -> Option<Int64Value> {
+    value.map(|value| Int64Value { value })
+}
+
+fn groups(wanted: &Wanted) -> Vec<i64> {
+    let context = wanted.spec().security_context.as_ref();
+    let fs_group = context.and_then(|c| c.fs_group);
+    fs_group.into_iter().chain(context.and_then(|c| c.supplemental_groups.clone()).unwrap_or_default()).collect()
+}
+
+fn labels(wanted: &Wanted) -> HashMap<String, String> {
+    HashMap::from([
+        (POD_NAME.to_owned(), wanted.name().to_owned()),
+        (POD_NAMESPACE.to_owned(), wanted.namespace().to_owned()),
+        (POD_UID.to_owned(), wanted.uid().to_owned()),
+    ])
+}
+
+pub struct SandboxSetting {
+    pub attempt: u32,
+    pub cgroup: String,
+    pub log_dir: String,
+    pub dns: Dns,
+    pub cluster_domain: String,
+    /// On the host's network the Pod has the host's name.
+    pub node_name: String,
+}
+
+pub fn sandbox(wanted: &Wanted, setting: &SandboxSetting) -> PodSandboxConfig {
+    let spec = wanted.spec();
+    let context = spec.security_context.clone().unwrap_or_default();
+    let privileged =
+        wanted.containers().any(|c| c.security_context.as_ref().and_then(|s| s.privileged).unwrap_or(false));
+    let mut all_labels = labels(wanted);
+    all_labels.extend(wanted.pod.metadata.labels.clone().unwrap_or_default());
+    let ports = spec.containers.iter().flat_map(|c| c.ports.iter().flatten());
+    let dns = setting.dns.clone();
+    let (short, full) = hostname(wanted, &setting.cluster_domain);
+    let hostname = if wanted.host_network() { setting.node_name.clone() } else { short };
+    PodSandboxConfig {
+        metadata: Some(PodSandboxMetadata {
+            name: wanted.name().to_owned(),
+            uid: wanted.uid().to_owned(),
+            namespace: wanted.namespace().to_owned(),
+            attempt: setting.attempt,
+        }),
+        hostname: full.filter(|_| spec.set_hostname_as_fqdn == Some(true)).unwrap_or(hostname),
+        log_directory: setting.log_dir.clone(),
+        dns_config: Some(DnsConfig { servers: dns.servers, searches: dns.searches, options: dns.options }),
+        port_mappings: ports
+            .filter(|p| p.host_port.is_some_and(|h| h > 0) && !wanted.host_network())
+            .map(|p| PortMapping {
+                protocol: match p.protocol.as_deref() {
+                    Some("UDP") => Protocol::Udp,
+                    Some("SCTP") => Protocol::Sctp,
+                    _ => Protocol::Tcp,
+                } as i32,
+                container_port: p.container_port,
+                host_port: p.host_port.unwrap_or(0),
+                host_ip: p.host_ip.clone().unwrap_or_default(),
+            })
+            .collect(),
+        labels: all_labels,
+        annotations: wanted.pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
+        linux: Some(LinuxPodSandboxConfig {
+            cgroup_parent: setting.cgroup.clone(),
+            sysctls: context.sysctls.unwrap_or_default().into_iter().map(|s| (s.name, s.value)).collect(),
+            security_context: Some(LinuxSandboxSecurityContext {
+                namespace_options: Some(namespaces(wanted)),
+                supplemental_groups: groups(wanted),
+                privileged,
+                // The pause program needs no more than the default profile allows.
+                seccomp: Some(SecurityProfile {
+                    profile_type: ProfileType::RuntimeDefault as i32,
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+pub struct ContainerSetting {
+    pub restarts: i32,
+    pub image: String,
+    pub env: Vec<(String, String)>,
+    pub mounts: Vec<Mount>,
+    pub resources: LinuxContainerResources,
+}
+
+/// Where a container's log lies below the Pod's log folder.
+pub fn log_path(container: &str, restarts: i32) -> String {
+    format!("{container}/{restarts}.log")
+}
+
+pub fn container(wanted: &Wanted, container: &Container, setting: ContainerSetting) -> ContainerConfig {
+    let known: BTreeMap<String, String> = setting.env.iter().cloned().collect();
+    let expanded = |list: &Option<Vec<String>>| list.iter().flatten().map(|a| expand(a, &known)).collect();
+    let mut all_labels = labels(wanted);
+    all_labels.insert(CONTAINER_NAME.to_owned(), container.name.clone());
+    let text = |v: &Option<String>, default: &str| v.clone().unwrap_or_else(|| default.to_owned());
+    let annotations = HashMap::from([
+        (CONTAINER_HASH.to_owned(), hash(container)),
+        (RESTART_COUNT.to_owned(), setting.restarts.to_string()),
+        (MESSAGE_PATH.to_owned(), text(&container.termination_message_path, "/dev/termination-log")),
+        (MESSAGE_POLICY.to_owned(), text(&container.termination_message_policy, "File")),
+        (GRACE.to_owned(), wanted.spec().termination_grace_period_seconds.unwrap_or(30).to_string()),
+    ]);
+    ContainerConfig {
+        metadata: Some(ContainerMetadata { name: container.name.clone(), attempt: setting.restarts.cast_unsigned() }),
+        image: Some(ImageSpec { image: setting.image, ..Default::default() }),
+        command: expanded(&container.command),
+        args: expanded(&container.args),
+        working_dir: container.working_dir.clone().unwrap_or_default(),
+        envs: setting.env.into_iter().map(|(key, value)| KeyValue { key, value }).collect(),
+        mounts: setting.mounts,
+        labels: all_labels,
+        annotations,
+        log_path: log_path(&container.name, setting.restarts),
+        stdin: container.stdin.unwrap_or(false),
+        stdin_once: container.stdin_once.unwrap_or(false),
+        tty: container.tty.unwrap_or(false),
+        linux: Some(LinuxContainerConfig {
+            resources: Some(setting.resources),
+            security_context: Some(security(wanted, container)),
+        }),
+        ..Default::default()
+    }
+}
+
+fn security(wanted: &Wanted, container: &Container) -> LinuxContainerSecurityContext {
+    let pod = wanted.spec().security_context.clone().unwrap_or_default();
+    let own = container.security_context.clone().unwrap_or_default();
+    let capabilities = own.capabilities.unwrap_or_default();
+    let masked = [
+        "/proc/asound",
+        "/proc/acpi",
+        "/proc/interrupts",
+        "/proc/kcore",
+        "/proc/keys",
+        "/proc/latency_stats",
+        "/proc/timer_list",
+        "/proc/timer_stats",
+        "/proc/sched_debug",
+        "/proc/scsi",
+        "/sys/firmware",
+        "/sys/devices/virtual/powercap",
+    ];
+    let readonly = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+    let open = own.privileged == Some(true) || own.proc_mount.as_deref() == Some("Unmasked");
+    let paths = |list: &[&str]| if open { Vec::new() } else { list.iter().map(|p| (*p).to_owned()).collect() };
+    LinuxContainerSecurityContext {
+        capabilities: Some(Capability {
+            add_capabilities: capabilities.add.unwrap_or_default(),
+            drop_capabilities: capabilities.drop.unwrap_or_default(),
+            ..Default::default()
+        }),
+        privileged: own.privileged.unwrap_or(false),
+        namespace_options: Some(namespaces(wanted)),
+        run_as_user: number(own.run_as_user.or(pod.run_as_user)),
+        run_as_group: number(own.run_as_group.or(pod.run_as_group)),
+        readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
+        supplemental_groups: groups(wanted),
+        no_new_privs: own.allow_privilege_escalation == Some(false),
+        masked_paths: paths(&masked),
+        readonly_paths: paths(&readonly),
+        seccomp: Some(seccomp(own.seccomp_profile.as_ref().or(pod.seccomp_profile.as_ref()))),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,152 @@
+//! Answers that are documents: Pods, metrics, statistics, configuration, logs.
+
+use std::{path::PathBuf, sync::Arc};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{Answer, query, reply, text};
+use crate::{
+    logs::{self, Options},
+    machine,
+    node::Node,
+    running::{self, State},
+    wanted::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID, Wanted},
+};
+
+fn document(value: &Value) -> Answer {
+    reply(StatusCode::OK, "application/json", value.to_string().into_bytes())
+}
+
+pub fn pods(node: &Node) -> Answer {
+    let items: Vec<Value> = node.pods.lock().values().filter_map(|w| serde_json::to_value(&*w.pod).ok()).collect();
+    document(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
+}
+
+pub fn configz(node: &Node) -> Answer {
+    let config = &node.config;
+    document(&json!({ "kubeletconfig": {
+        "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "clusterDNS": config.cluster_dns, "clusterDomain": config.cluster_domain, "maxPods": config.max_pods,
+        "cgroupDriver": "cgroupfs", "cgroupRoot": config.cgroup_root,
+        "staticPodPath": config.manifest_dir.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
+        "nodeStatusReportFrequency": "5m0s", "nodeStatusUpdateFrequency": "10s", "nodeLeaseDurationSeconds": 40,
+        "containerLogMaxSize": "10Mi", "containerLogMaxFiles": 5,
+    }}))
+}
+
+pub async fn metrics(node: &Node) -> Answer {
+    let containers = node.config.runtime.containers(None).await.unwrap_or_default();
+    let running = containers.iter().filter(|c| c.state == 1).count();
+    let pods = node.pods.lock().len();
+    let body = format!(
+        "# HELP kubelet_running_pods Number of pods that have a running pod sandbox\n# TYPE kubelet_running_pods gauge\n\
+         kubelet_running_pods {pods}\n\
+         # HELP kubelet_running_containers Number of containers currently running\n\
+         # TYPE kubelet_running_containers gauge\nkubelet_running_containers{{container_state=\"running\"}} {running}\n\
+         # HELP kubelet_node_name The node's name. The count is always 1.\n# TYPE kubelet_node_name gauge\n\
+         kubelet_node_name{{node=\"{}\"}} 1\n",
+        node.config.node_name
+    );
+    reply(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body.into_bytes())
+}
+
+pub async fn summary(node: &Node) -> Answer {
+    let mut pods = std::collections::BTreeMap::<String, Value>::new();
+    let now = clock::now_seconds().to_string();
+    for stats in node.config.runtime.container_stats().await.unwrap_or_default() {
+        let labels = stats.attributes.as_ref().map(|a| a.labels.clone()).unwrap_or_default();
+        let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
+        let (cpu, memory) = (stats.cpu.unwrap_or_default(), stats.memory.unwrap_or_default());
+        let container = json!({
+            "name": label(CONTAINER_NAME), "startTime": now,
+            "cpu": { "time": now, "usageCoreNanoSeconds": cpu.usage_core_nano_seconds.map_or(0, |v| v.value) },
+            "memory": { "time": now, "workingSetBytes": memory.working_set_bytes.map_or(0, |v| v.value) },
+        });
+        let pod = pods.entry(label(POD_UID)).or_insert_with(|| {
+            let reference =
+                json!({ "name": label(POD_NAME), "namespace": label(POD_NAMESPACE), "uid": label(POD_UID) });
+            json!({ "podRef": reference, "startTime": now, "containers": [] })
+        });
+        if let Some(list) = pod["containers"].as_array_mut() {
+            list.push(container);
+        }
+    }
+    let free = machine::meminfo("MemAvailable");
+    let (size, left) = machine::disk(&node.config.root_dir).unwrap_or_default();
+    document(&json!({
+        "node": {
+            "nodeName": node.config.node_name, "startTime": now,
+            "memory": { "time": now, "availableBytes": free, "workingSetBytes": node.machine.memory - free },
+            "fs": { "time": now, "capacityBytes": size, "availableBytes": left, "usedBytes": size - left },
+        },
+        "pods": pods.into_values().collect::<Vec<_>>(),
+    }))
+}
+
+/// What a query asks of a log, in the words of PodLogOptions.
+fn options(text: &str) -> (Options, bool) {
+    let mut options = Options::default();
+    let mut previous = false;
+    for (name, value) in query(text) {
+        let yes = matches!(value.as_str(), "true" | "1");
+        match name.as_str() {
+            "follow" => options.follow = yes,
+            "timestamps" => options.timestamps = yes,
+            "previous" => previous = yes,
+            "tailLines" => options.tail = value.parse().ok(),
+            "limitBytes" => options.limit_bytes = value.parse().ok(),
+            "sinceTime" => options.since = value.parse().ok(),
+            "sinceSeconds" => {
+                let span = value.parse().map(std::time::Duration::from_secs).unwrap_or_default();
+                options.since = clock::now().checked_sub(span).ok();
+            }
+            "stream" => options.stream = Some(value.to_lowercase()).filter(|s| s == "stdout" || s == "stderr"),
+            _ => {}
+        }
+    }
+    (options, previous)
+}
+
+/// The Pod of that name on this node.
+pub fn find(node: &Node, namespace: &str, name: &str) -> Option<Wanted> {
+    node.pods.lock().values().find(|w| w.namespace() == namespace && w.name() == name).cloned()
+}
+
+pub async fn logs(node: Arc<Node>, namespace: &str, pod: &str, container: &str, query: &str) -> Answer {
+    let (options, previous) = options(query);
+    let Some(wanted) = find(&node, namespace, pod) else {
+        return text(StatusCode::NOT_FOUND, format!("pod \"{pod}\" does not exist\n"));
+    };
+    if wanted.container(container).is_none() {
+        return text(StatusCode::NOT_FOUND, format!("container \"{container}\" not found in pod \"{pod}\"\n"));
+    }
+    let running = match running::observe(&*node.config.runtime, wanted.uid()).await {
+        Ok(running) => running,
+        Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    };
+    let mut history = running.containers.iter().filter(|c| c.name == container && c.state != State::Created);
+    let latest = history.next();
+    let chosen = if previous { history.next() } else { latest };
+    let Some(ran) = chosen else {
+        let what = if previous { "previous terminated container" } else { "container" };
+        let message = if previous {
+            format!("{what} \"{container}\" in pod \"{pod}\" not found")
+        } else {
+            format!("{what} \"{container}\" in pod \"{pod}\" is waiting to start: ContainerCreating")
+        };
+        return text(StatusCode::BAD_REQUEST, message);
+    };
+    let (to, pieces) = mpsc::channel::<Bytes>(4);
+    tokio::spawn(logs::send(node.clone(), PathBuf::from(&ran.log_path), ran.id.clone(), options, to));
+    let frames = ReceiverStream::new(pieces).map(|bytes| Ok(Frame::data(bytes)));
+    let mut answer = Response::new(StreamBody::new(frames).boxed_unsync());
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));
+    answer
+}

@@ -1,0 +1,155 @@
+//! The kubelet's HTTPS server: what the API server and metrics collectors ask of a node.
+
+mod access;
+mod answers;
+mod streams;
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use client::Client;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto::Builder,
+};
+use rustls_pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::{Error, node::Node};
+
+type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+type Answer = Response<Body>;
+
+pub async fn listen(node: &Node) -> Result<Option<TcpListener>, Error> {
+    let Some(serving) = &node.config.serving else { return Ok(None) };
+    let port = serving.port;
+    let any: std::net::IpAddr = match node.config.node_ip {
+        std::net::IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let listener = TcpListener::bind((any, port)).await.map_err(|source| Error::Listen { port, source })?;
+    Ok(Some(listener))
+}
+
+/// For ever.
+pub async fn serve(node: Arc<Node>, client: Client, listener: Option<TcpListener>) {
+    let (Some(listener), Some(serving)) = (listener, &node.config.serving) else {
+        return std::future::pending().await;
+    };
+    let acceptor = tokio_rustls::TlsAcceptor::from(serving.tls.clone());
+    let guard = match access::Guard::new(client, &serving.client_authority, &node.config.node_name) {
+        Ok(guard) => Arc::new(guard),
+        Err(error) => {
+            tracing::error!(error, "the kubelet's server cannot check its clients");
+            return std::future::pending().await;
+        }
+    };
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(connection(node.clone(), guard.clone(), acceptor.clone(), stream));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                clock::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn connection(
+    node: Arc<Node>,
+    guard: Arc<access::Guard>,
+    acceptor: tokio_rustls::TlsAcceptor,
+    stream: TcpStream,
+) {
+    let handshake = clock::timeout(std::time::Duration::from_secs(10), acceptor.accept(stream)).await;
+    let Ok(Ok(stream)) = handshake else { return };
+    let chain: Arc<[CertificateDer<'static>]> =
+        stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec().into();
+    let service = service_fn(move |request| {
+        let (node, guard, chain) = (node.clone(), guard.clone(), chain.clone());
+        async move { Ok::<_, Infallible>(respond(node, &guard, &chain, request).await) }
+    });
+    let builder = Builder::new(TokioExecutor::new());
+    if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
+        tracing::debug!(error, "a connection to the kubelet ended");
+    }
+}
+
+async fn respond(
+    node: Arc<Node>,
+    guard: &access::Guard,
+    chain: &[CertificateDer<'static>],
+    request: Request<Incoming>,
+) -> Answer {
+    if let Err((code, message)) = guard.check(chain, &request).await {
+        return text(code, message);
+    }
+    let path = request.uri().path().to_owned();
+    let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
+    let reading = matches!(*request.method(), Method::GET | Method::HEAD);
+    match parts.as_slice() {
+        ["healthz", ..] if reading => text(StatusCode::OK, "ok".to_owned()),
+        ["pods"] | ["runningpods"] if reading => answers::pods(&node),
+        ["metrics", ..] if reading => answers::metrics(&node).await,
+        ["configz"] if reading => answers::configz(&node),
+        ["stats", "summary"] if reading => answers::summary(&node).await,
+        ["containerLogs", namespace, pod, container] if reading => {
+            answers::logs(node, namespace, pod, container, request.uri().query().unwrap_or_default()).await
+        }
+        ["exec" | "attach" | "portForward", ..] => streams::forward(&node, &parts, request).await,
+        _ => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
+    }
+}
+
+fn text(code: StatusCode, message: String) -> Answer {
+    reply(code, "text/plain; charset=utf-8", message.into_bytes())
+}
+
+fn reply(code: StatusCode, content_type: &'static str, bytes: Vec<u8>) -> Answer {
+    let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed_unsync();
+    let mut answer = Response::new(body);
+    *answer.status_mut() = code;
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+    answer
+}
+
+/// The values of a query string, decoded, in order.
+fn query(text: &str) -> Vec<(String, String)> {
+    let pairs = text.split('&').filter(|p| !p.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (decode(k), decode(v))).collect()
+}
+
+fn decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = bytes.get(at + 1..at + 3).and_then(|h| std::str::from_utf8(h).ok());
+        match (bytes[at], hex.and_then(|h| u8::from_str_radix(h, 16).ok())) {
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                at += 3;
+                continue;
+            }
+            (b'+', _) => out.push(b' '),
+            (byte, _) => out.push(byte),
+        }
+        at += 1;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn queries() {
+        let pairs = super::query("command=sh&command=-c&command=echo+a%20%26b&tty");
+        let values: Vec<&str> = pairs.iter().map(|(_, v)| v.as_str()).collect();
+        assert_eq!(values, ["sh", "-c", "echo a &b", ""]);
+    }
+}

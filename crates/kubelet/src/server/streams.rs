@@ -1,0 +1,81 @@
+//! exec, attach and port-forward: the engine gives a URL of its own, and the client's upgrade is passed on to it as it is.
+
+use http::{HeaderValue, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use k8s_cri::v1::{AttachRequest, ExecRequest, PortForwardRequest};
+use tokio::net::TcpStream;
+
+use super::{Answer, answers::find, query, text};
+use crate::{
+    node::Node,
+    running::{self, Running},
+};
+
+type Refusal = (StatusCode, String);
+
+fn internal(error: impl std::fmt::Display) -> Refusal {
+    (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+}
+
+pub async fn forward(node: &Node, parts: &[&str], request: Request<Incoming>) -> Answer {
+    let asked = request.uri().query().unwrap_or_default().to_owned();
+    let outcome = async {
+        let url = url(node, parts, &asked).await?;
+        pass_on(&url, request).await
+    };
+    match outcome.await {
+        Ok(answer) => answer,
+        Err((code, message)) => text(code, message),
+    }
+}
+
+/// The engine's URL for `/exec/namespace/pod[/uid]/container` and its like.
+async fn url(node: &Node, parts: &[&str], asked: &str) -> Result<String, Refusal> {
+    let [what, namespace, pod, rest @ ..] = parts else {
+        return Err((StatusCode::NOT_FOUND, "404 page not found\n".to_owned()));
+    };
+    let wanted =
+        find(node, namespace, pod).ok_or((StatusCode::NOT_FOUND, format!("pod \"{pod}\" does not exist\n")))?;
+    let running = running::observe(&*node.config.runtime, wanted.uid()).await.map_err(internal)?;
+    let pairs = query(asked);
+    let flag = |names: [&str; 2]| pairs.iter().any(|(k, v)| names.contains(&k.as_str()) && (v == "1" || v == "true"));
+    let engine = &node.config.runtime;
+    if *what == "portForward" {
+        let sandbox =
+            running.sandbox().ok_or((StatusCode::BAD_REQUEST, "the pod's sandbox is not ready".to_owned()))?;
+        let ports = pairs.iter().filter(|(k, _)| k == "port" || k == "ports").flat_map(|(_, v)| v.split(','));
+        let port = ports.filter_map(|p| p.parse().ok()).collect();
+        let request = PortForwardRequest { pod_sandbox_id: sandbox.id.clone(), port };
+        return engine.port_forward(request).await.map_err(internal);
+    }
+    let container_id = container(&running, rest.last().copied().unwrap_or_default())?;
+    let (stdin, stdout, stderr) = (flag(["input", "stdin"]), flag(["output", "stdout"]), flag(["error", "stderr"]));
+    let tty = flag(["tty", "tty"]);
+    // With a terminal both outputs are one.
+    let stderr = stderr && !tty;
+    if *what == "attach" {
+        return engine.attach(AttachRequest { container_id, stdin, tty, stdout, stderr }).await.map_err(internal);
+    }
+    let cmd = pairs.into_iter().filter(|(k, _)| k == "command").map(|(_, v)| v).collect();
+    engine.exec(ExecRequest { container_id, cmd, tty, stdin, stdout, stderr }).await.map_err(internal)
+}
+
+fn container(running: &Running, name: &str) -> Result<String, Refusal> {
+    let found = running.alive().find(|c| c.name == name).map(|c| c.id.clone());
+    found.ok_or_else(|| (StatusCode::NOT_FOUND, format!("container not found (\"{name}\")")))
+}
+
+async fn pass_on(url: &str, mut request: Request<Incoming>) -> Result<Answer, Refusal> {
+    let uri: http::Uri = url.parse().map_err(internal)?;
+    let authority = uri.authority().ok_or_else(|| internal("the engine's URL has no address"))?.clone();
+    let io = TcpStream::connect(authority.as_str()).await.map_err(internal)?;
+    let path = uri.path_and_query().map_or("/", |p| p.as_str());
+    *request.uri_mut() = path.parse().map_err(internal)?;
+    let host = HeaderValue::from_str(authority.as_str()).map_err(internal)?;
+    request.headers_mut().insert(header::HOST, host);
+    // The engine is not the one to believe or to check who asks.
+    request.headers_mut().remove(header::AUTHORIZATION);
+    let answer = stream::upgrade::forward(request, io).await.map_err(internal)?;
+    Ok(answer.map(BodyExt::boxed_unsync))
+}

@@ -1,0 +1,86 @@
+//! A Pod as it is wanted here, and the names under which it is found again in the engine.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use sha2::{Digest, Sha256};
+
+// Labels and annotations that upstream's kubelet sets; tools read them, and a restart finds its Pods by them.
+pub const POD_NAME: &str = "io.kubernetes.pod.name";
+pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+pub const POD_UID: &str = "io.kubernetes.pod.uid";
+pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
+pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
+pub const MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+pub const MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
+pub const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+
+/// One Pod that a source wants on this node.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    pub pod: Arc<Pod>,
+    /// From a file; the API shows it by a mirror.
+    pub is_static: bool,
+    /// The source no longer has it.
+    pub removed: bool,
+}
+
+impl Wanted {
+    pub fn spec(&self) -> &PodSpec {
+        // A Pod without a spec never passes the API server or the manifest reader.
+        self.pod.spec.as_ref().expect("every Pod has a spec")
+    }
+
+    pub fn uid(&self) -> &str {
+        self.pod.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.pod.metadata.namespace.as_deref().unwrap_or("default")
+    }
+
+    pub fn name(&self) -> &str {
+        self.pod.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// `namespace/name`.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace(), self.name())
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.removed || self.pod.metadata.deletion_timestamp.is_some()
+    }
+
+    pub fn grace_seconds(&self) -> i64 {
+        let asked = self.pod.metadata.deletion_grace_period_seconds;
+        asked.or(self.spec().termination_grace_period_seconds).unwrap_or(30).max(1)
+    }
+
+    pub fn host_network(&self) -> bool {
+        self.spec().host_network.unwrap_or(false)
+    }
+
+    pub fn init_containers(&self) -> &[Container] {
+        self.spec().init_containers.as_deref().unwrap_or_default()
+    }
+
+    pub fn containers(&self) -> impl Iterator<Item = &Container> {
+        self.init_containers().iter().chain(&self.spec().containers)
+    }
+
+    pub fn container(&self, name: &str) -> Option<&Container> {
+        self.containers().find(|c| c.name == name)
+    }
+
+    pub fn restart_policy(&self) -> &str {
+        self.spec().restart_policy.as_deref().unwrap_or("Always")
+    }
+}
+
+/// What a container was made from: it is made anew when this changes. Upstream hashes name and image only as well.
+pub fn hash(container: &Container) -> String {
+    let text = format!("{}\0{}", container.name, container.image.as_deref().unwrap_or_default());
+    Sha256::digest(text).iter().take(4).map(|b| format!("{b:02x}")).collect()
+}

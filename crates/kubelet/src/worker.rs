@@ -1,0 +1,350 @@
+//! The one owner of a Pod on this node, from admission to removal: observe, decide, act, report, wait.
+
+use std::{sync::Arc, time::Duration};
+
+use client::EventKind;
+use clock::Timestamp;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodStatus, Secret};
+use kube::{Api, runtime::watcher};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    task::JoinSet,
+};
+
+use crate::{
+    act,
+    decide::{self, Decision, Memory, Step},
+    kill, mounts,
+    node::Node,
+    probe::{News, Probes},
+    report,
+    running::{self, Ran, Running, State},
+    status::{self, Place},
+    volumes,
+    wanted::Wanted,
+};
+
+/// How others speak to a worker.
+#[derive(Clone)]
+pub struct Handle {
+    pub wanted: watch::Sender<Wanted>,
+    /// The engine may have something new.
+    pub look: Arc<Notify>,
+    /// What a static Pod's mirror was reported under: the mirror's uid.
+    pub mirror: watch::Sender<Option<Arc<Pod>>>,
+}
+
+pub struct Worker {
+    node: Arc<Node>,
+    wanted: watch::Receiver<Wanted>,
+    mirror: watch::Receiver<Option<Arc<Pod>>>,
+    look: Arc<Notify>,
+    memory: Memory,
+    reported: PodStatus,
+    probes: Probes,
+    news: (mpsc::Sender<News>, mpsc::Receiver<News>),
+    followers: JoinSet<()>,
+    refresh: Arc<Notify>,
+}
+
+/// Starts the worker of a Pod; the task ends when the Pod has gone.
+pub fn spawn(node: Arc<Node>, wanted: Wanted) -> (Handle, tokio::task::JoinHandle<()>) {
+    let reported = wanted.pod.status.clone().unwrap_or_default();
+    let memory = Memory { done: api::pod::is_terminal(&wanted.pod), ..Default::default() };
+    let (wanted_tx, wanted_rx) = watch::channel(wanted);
+    let (mirror_tx, mirror_rx) = watch::channel(None);
+    let look = Arc::new(Notify::new());
+    let worker = Worker {
+        node,
+        wanted: wanted_rx,
+        mirror: mirror_rx,
+        look: look.clone(),
+        memory,
+        reported,
+        probes: Probes::default(),
+        news: mpsc::channel(16),
+        followers: JoinSet::new(),
+        refresh: Arc::new(Notify::new()),
+    };
+    (Handle { wanted: wanted_tx, look, mirror: mirror_tx }, tokio::spawn(worker.run()))
+}
+
+impl Worker {
+    async fn run(mut self) {
+        loop {
+            let wanted = self.wanted.borrow_and_update().clone();
+            let name = wanted.full_name();
+            waypoint::kubelet::worker_loop(&name);
+            let running = match running::observe(&*self.node.config.runtime, wanted.uid()).await {
+                Ok(running) => running,
+                Err(error) => {
+                    tracing::warn!(pod = name, %error, "the engine does not answer");
+                    clock::sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+            };
+            self.learn(&wanted, &running);
+            waypoint::kubelet::plan_pod(&name);
+            let decision = decide::decide(&wanted, &running, &self.memory, clock::now());
+            if !self.memory.settled {
+                let alive: Vec<Ran> = if wanted.is_ending() { Vec::new() } else { running.alive().cloned().collect() };
+                let ips = running.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
+                self.probes.follow(&self.node, &wanted, &ips, &alive, &self.news.0);
+            }
+            self.note_waits(&wanted, &running, &decision);
+            let written = self.report(&wanted, &running).await;
+            if decision.steps.is_empty() {
+                self.wait(decision.wake_at, written, &wanted).await;
+                continue;
+            }
+            waypoint::kubelet::sync_pod(&name);
+            if self.act(&wanted, &running, decision).await {
+                waypoint::kubelet::worker_complete(&name);
+                return;
+            }
+        }
+    }
+
+    /// Takes in what the running containers tell without being asked.
+    fn learn(&mut self, wanted: &Wanted, running: &Running) {
+        for ran in &running.containers {
+            let Some(container) = wanted.container(&ran.name) else { continue };
+            if ran.state == State::Running {
+                if container.startup_probe.is_none() {
+                    self.memory.started.insert(ran.id.clone());
+                    if container.readiness_probe.is_none() {
+                        self.memory.ready.insert(ran.id.clone());
+                    }
+                }
+            } else if ran.state == State::Exited && !self.memory.messages.contains_key(&ran.id) {
+                let text = act::termination_message(&self.node, wanted, container, ran);
+                self.memory.messages.insert(ran.id.clone(), text);
+            }
+        }
+        let known = |id: &String| running.containers.iter().any(|r| r.id == *id);
+        self.memory.messages.retain(|id, _| known(id));
+        self.memory.started.retain(known);
+        self.memory.ready.retain(known);
+        self.memory.condemned.retain(|id, _| known(id));
+        // A Pod found running after a restart of ours has its volumes.
+        if running.sandbox().is_some() && !self.memory.prepared {
+            self.memory.prepared = true;
+            self.follow_sources(wanted);
+        }
+    }
+
+    /// A container that waits for its next start says so.
+    fn note_waits(&mut self, wanted: &Wanted, running: &Running, decision: &Decision) {
+        let now = clock::now();
+        for container in wanted.containers() {
+            let Some(backoff) = self.memory.backoff.get(&container.name) else { continue };
+            let ended =
+                running.latest(&container.name).filter(|r| r.state == State::Exited).and_then(|r| r.finished_at);
+            let due = ended.and_then(|e| e.checked_add(backoff.delay).ok());
+            if decision.wake_at.is_some() && due.is_some_and(|d| d > now) {
+                let text = format!(
+                    "back-off {} restarting failed container={} pod={}_{}({})",
+                    in_words(backoff.delay),
+                    container.name,
+                    wanted.name(),
+                    wanted.namespace(),
+                    wanted.uid()
+                );
+                let fresh = ("CrashLoopBackOff".to_owned(), text);
+                if self.memory.waiting.insert(container.name.clone(), fresh.clone()).as_ref() != Some(&fresh) {
+                    let text = format!(
+                        "Back-off restarting failed container {} in pod {}_{}({})",
+                        container.name,
+                        wanted.name(),
+                        wanted.namespace(),
+                        wanted.uid()
+                    );
+                    self.node.pod_event(wanted, Some(&container.name), EventKind::Warning, "BackOff", &text);
+                }
+            }
+        }
+    }
+
+    async fn report(&mut self, wanted: &Wanted, running: &Running) -> bool {
+        let host_ip = self.node.config.node_ip.to_string();
+        let place = Place { host_ip: &host_ip, now: clock::now_seconds(), before: &self.reported };
+        if self.memory.settled || self.memory.done {
+            return true;
+        }
+        let fresh = status::status(wanted, running, &self.memory, &place);
+        let uid = if wanted.is_static {
+            let Some(mirror) = self.mirror.borrow().clone() else {
+                return true;
+            };
+            mirror.metadata.uid.clone().unwrap_or_default()
+        } else {
+            wanted.uid().to_owned()
+        };
+        if wanted.removed {
+            return true;
+        }
+        let written = report::write(&self.node, wanted, &uid, &self.reported, &fresh).await;
+        if written {
+            self.reported = fresh;
+        }
+        written
+    }
+
+    async fn wait(&mut self, wake_at: Option<Timestamp>, written: bool, wanted: &Wanted) {
+        let mut until = wake_at.map(|at| at.duration_since(clock::now()).unsigned_abs() + Duration::from_millis(5));
+        if !written {
+            until = Some(until.unwrap_or(Duration::MAX).min(Duration::from_secs(2)));
+        }
+        if let Some(seconds) = wanted.spec().active_deadline_seconds.filter(|_| !self.memory.settled) {
+            let start = self.reported.start_time.as_ref().map_or(clock::now(), |t| t.0);
+            let left = start.as_second() + seconds - clock::now().as_second();
+            if left <= 0 {
+                let text = "Pod was active on the node longer than the specified deadline".to_owned();
+                self.memory.failed.get_or_insert(("DeadlineExceeded".to_owned(), text));
+                return;
+            }
+            until = Some(until.unwrap_or(Duration::MAX).min(Duration::from_secs(left.unsigned_abs())));
+        }
+        // Tokens are looked at now and then; all else that volumes show is watched.
+        let token_check = Duration::from_secs(120);
+        let tokens = mounts::has_token(wanted) && !self.memory.settled;
+        tokio::select! {
+            changed = self.wanted.changed() => {
+                if changed.is_err() {
+                    // The kubelet ends; the Pod stays.
+                    std::future::pending::<()>().await;
+                }
+                waypoint::kubelet::worker_update(&wanted.full_name());
+                if self.memory.prepared && !self.memory.settled {
+                    self.refresh.notify_one();
+                }
+            }
+            _ = self.mirror.changed() => self.reported = PodStatus { start_time: self.reported.start_time.clone(), ..Default::default() },
+            () = self.look.notified() => {}
+            Some(news) = self.news.1.recv() => self.hear(news),
+            () = self.refresh.notified() => self.refresh_volumes(wanted).await,
+            () = clock::sleep(token_check), if tokens => self.refresh_volumes(wanted).await,
+            () = clock::sleep(until.unwrap_or_default()), if until.is_some() => {}
+        }
+    }
+
+    async fn refresh_volumes(&self, wanted: &Wanted) {
+        let folder = volumes::PodFolder::new(&self.node.config.root_dir, wanted.uid());
+        let facts = self.node.facts(Vec::new());
+        if let Err(error) = volumes::mount(&wanted.pod, &folder, &facts, &self.node.sources).await {
+            tracing::warn!(pod = wanted.full_name(), %error, "a volume could not be refreshed");
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Started(id) => drop(self.memory.started.insert(id)),
+            News::Ready(id, true) => drop(self.memory.ready.insert(id)),
+            News::Ready(id, false) => drop(self.memory.ready.remove(&id)),
+            News::Condemned(id, why) => drop(self.memory.condemned.insert(id, why)),
+        }
+    }
+
+    /// One watch per ConfigMap and Secret that a volume shows.
+    fn follow_sources(&mut self, wanted: &Wanted) {
+        let (maps, secrets) = mounts::followed(wanted);
+        let client = &self.node.config.client;
+        for name in maps {
+            let api: Api<ConfigMap> = Api::namespaced(client.clone(), wanted.namespace());
+            self.followers.spawn(follow(api, name, self.refresh.clone()));
+        }
+        for name in secrets {
+            let api: Api<Secret> = Api::namespaced(client.clone(), wanted.namespace());
+            self.followers.spawn(follow(api, name, self.refresh.clone()));
+        }
+    }
+
+    /// Carries the steps out in their order; the first that fails ends the round. True when the Pod has gone.
+    async fn act(&mut self, wanted: &Wanted, running: &Running, decision: Decision) -> bool {
+        for step in decision.steps {
+            match step {
+                Step::KillAll => {
+                    kill::all(&self.node, &mut self.wanted, running).await;
+                }
+                Step::Settle => {
+                    self.settle(wanted).await;
+                }
+                Step::Finish => {
+                    waypoint::kubelet::terminated(&wanted.full_name());
+                    self.settle(wanted).await;
+                    for sandbox in &running.sandboxes {
+                        if let Err(error) = self.node.config.runtime.remove_sandbox(&sandbox.id).await {
+                            tracing::warn!(pod = wanted.full_name(), %error, "the sandbox could not be removed");
+                        }
+                    }
+                    let logs = self.node.config.pod_log_dir(wanted.namespace(), wanted.name(), wanted.uid());
+                    // Logs that stay are found by the next clean-up.
+                    let _ = std::fs::remove_dir_all(logs);
+                    if wanted.removed || wanted.is_static || report::delete(&self.node, wanted).await {
+                        return true;
+                    }
+                    clock::sleep(Duration::from_secs(1)).await;
+                }
+                other => {
+                    let mut changed = self.wanted.clone();
+                    changed.mark_unchanged();
+                    let ending = async {
+                        // Pulling, starting and hooks give way to a deletion.
+                        while changed.changed().await.is_ok() {
+                            if changed.borrow_and_update().is_ending() {
+                                return;
+                            }
+                        }
+                        std::future::pending::<()>().await;
+                    };
+                    let prepared = self.memory.prepared;
+                    let done = tokio::select! {
+                        done = act::step(&self.node, wanted, running, &mut self.memory, &other) => done,
+                        () = ending => false,
+                    };
+                    if self.memory.prepared && !prepared {
+                        self.follow_sources(wanted);
+                    }
+                    if !done {
+                        return false;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    async fn settle(&mut self, wanted: &Wanted) {
+        self.followers.abort_all();
+        self.probes = Probes::default();
+        let folder = volumes::PodFolder::new(&self.node.config.root_dir, wanted.uid());
+        if let Err(error) = volumes::unmount(&folder).await {
+            tracing::warn!(pod = wanted.full_name(), %error, "the Pod's folder could not be removed");
+        }
+        self.node.cgroups.remove(&self.node.cgroups.path(api::pod::qos(&wanted.pod), wanted.uid()));
+        self.memory.settled = true;
+    }
+}
+
+async fn follow<K: client::Kind>(api: Api<K>, name: String, refresh: Arc<Notify>) {
+    let mut changes = watcher::watch_object(api, &name).boxed();
+    // The first is what the volume was made from.
+    let mut first = true;
+    while let Some(change) = changes.next().await {
+        match change {
+            Ok(_) if std::mem::take(&mut first) => {}
+            Ok(_) => refresh.notify_one(),
+            Err(error) => {
+                tracing::debug!(name, %error, "a watched object is out of reach");
+                clock::sleep(Duration::from_secs(5)).await;
+            }
+        }
+    }
+}
+
+/// A duration as Go prints it: `10s`, `1m20s`, `5m0s`.
+pub fn in_words(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) }
+}
