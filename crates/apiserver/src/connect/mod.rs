@@ -32,7 +32,8 @@ const ERROR_BYTES: usize = 50_000;
 
 /// How the API server reaches kubelets.
 pub struct Connector {
-    /// The API server's client certificate, and the authority that kubelets' certificates must come from.
+    /// The API server's client certificate, and the authority that kubelets' certificates must come from. It offers no
+    /// protocol but HTTP/1.1, or none: upgrades need it.
     pub tls: Arc<rustls::ClientConfig>,
     /// Node address types in order of preference (`--kubelet-preferred-address-types`).
     pub address_types: Vec<String>,
@@ -107,6 +108,8 @@ async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusEr
     }
     let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
     call.body = Body::empty();
+    // The text is passed on piece by piece, as it is written.
+    call.parts.headers.remove(header::ACCEPT_ENCODING);
     let name = call.info.name.clone();
     let answer = connector.send(&endpoint, request(call, &wanted, &endpoint.authority())?).await?;
     let code = answer.status();
