@@ -347,4 +347,7 @@ async fn discovery_and_pages() {
     let nowhere = c.say("GET /nowhere", "").await;
     assert_eq!((nowhere.code, nowhere.message().as_str()), (404, "the server could not find the requested resource"));
     assert_eq!(c.say("PUT /api/v1/namespaces/a/configmaps", "{}").await.code, 405);
+    assert_eq!(c.say("POST /api/v1/configmaps", &map("x", "1")).await.code, 405, "it would be in no namespace");
+    assert_eq!(c.say("DELETE /api/v1/configmaps", "").await.code, 405);
+    assert_eq!(c.say("GET /api/v1/namespaces/a/configmaps/b%2Fc", "").await.code, 400);
 }

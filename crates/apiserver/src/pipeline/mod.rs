@@ -40,8 +40,8 @@ pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, St
     }
     let Some(target) = target(&definition, &info.subresource) else { return Err(StatusError::no_route()) };
     let request = Request { call, definition, target };
-    let nameless = matches!(request.call.info.verb, "update" | "patch") && request.call.info.name.is_empty();
-    if nameless || !request.serves() {
+    request.check_path()?;
+    if !request.serves() {
         return Err(request.not_supported());
     }
     if matches!(target, Target::Other("scale")) {
@@ -84,8 +84,27 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// Names become parts of storage keys: none may reach into another's.
+    fn check_path(&self) -> Result<(), StatusError> {
+        let info = &self.call.info;
+        for (what, value) in [("Namespace", &info.namespace), ("Name", &info.name)] {
+            if value.contains('/') || value == "." || value == ".." {
+                let why = format!("{what} parameter invalid: {value:?}: may not contain '/' or be '.' or '..'");
+                return Err(StatusError::bad_request(why));
+            }
+        }
+        Ok(())
+    }
+
     fn serves(&self) -> bool {
-        let verb = self.call.info.verb;
+        let info = &self.call.info;
+        let verb = info.verb;
+        let nameless = matches!(verb, "update" | "patch") && info.name.is_empty();
+        // All namespaces together can only be read.
+        let everywhere = self.definition.namespaced() && info.namespace.is_empty() && !matches!(verb, "list" | "watch");
+        if nameless || everywhere {
+            return false;
+        }
         match self.target {
             Target::Object => self.definition.verbs.iter().any(|v| v == verb),
             Target::Status | Target::Other("scale") => matches!(verb, "get" | "update" | "patch"),
