@@ -288,3 +288,111 @@ impl Planner<'_> {
         self.out.wake_at = Some(self.out.wake_at.map_or(at, |w| w.min(at)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::running::Sandbox;
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_700_000_000).unwrap()
+    }
+
+    fn wanted(policy: &str, ending: bool) -> Wanted {
+        let deleted = ending.then_some("2026-01-01T00:00:00Z");
+        let pod = json!({
+            "metadata": { "name": "p", "namespace": "d", "uid": "u", "deletionTimestamp": deleted },
+            "spec": {
+                "restartPolicy": policy,
+                "initContainers": [{ "name": "i", "image": "x" }, { "name": "s", "image": "x", "restartPolicy": "Always" }],
+                "containers": [{ "name": "m", "image": "x" }],
+            },
+        });
+        Wanted { pod: Arc::new(serde_json::from_value(pod).unwrap()), is_static: false, removed: false }
+    }
+
+    /// `name:up` or `name:exit code`, the oldest first; the sandbox is ready unless there is none.
+    fn running(wanted: &Wanted, text: &str) -> Running {
+        let mut found = Running::default();
+        if text == "nothing" {
+            return found;
+        }
+        found.sandboxes.push(Sandbox { id: "s1".into(), ready: true, attempt: 0, ips: Vec::new(), created_at: 1 });
+        for (index, word) in text.split_whitespace().enumerate() {
+            let (name, state) = word.split_once(':').unwrap();
+            let up = state == "up";
+            let ran = Ran {
+                id: format!("{name}{index}"),
+                name: name.into(),
+                sandbox: "s1".into(),
+                state: if up { State::Running } else { State::Exited },
+                restarts: 0,
+                hash: hash(wanted.container(name).unwrap()),
+                exit_code: state.parse().unwrap_or(0),
+                reason: String::new(),
+                message: String::new(),
+                image: String::new(),
+                image_ref: String::new(),
+                log_path: String::new(),
+                started_at: Some(now()),
+                finished_at: (!up).then(now),
+                created_at: index as i64,
+            };
+            found.containers.insert(0, ran);
+        }
+        found
+    }
+
+    fn check(policy: &str, text: &str, memory: &Memory, expected: &str) {
+        let (policy, ending) = policy.strip_prefix("deleted ").map_or((policy, false), |p| (p, true));
+        let wanted = wanted(policy, ending);
+        let decision = decide(&wanted, &running(&wanted, text), memory, now());
+        let words = |step: &Step| match step {
+            Step::Start { name, restarts } => format!("start {name} {restarts}"),
+            Step::Kill { name, .. } => format!("kill {name}"),
+            other => format!("{other:?}").split(' ').next().unwrap_or_default().to_lowercase(),
+        };
+        let steps: Vec<String> = decision.steps.iter().map(words).collect();
+        let wake = if decision.wake_at.is_some() { " wait" } else { "" };
+        assert_eq!(format!("{}{wake}", steps.join(", ")), expected, "{policy}: {text}");
+    }
+
+    #[test]
+    fn a_pod_starts_in_order_restarts_by_policy_and_ends() {
+        let started = Memory { started: ["s1".to_owned()].into(), ..Default::default() };
+        let none = Memory::default();
+        check("Always", "nothing", &none, "prepare, makesandbox");
+        check("Always", "", &none, "start i 0");
+        check("Always", "i:up", &none, "");
+        check("Always", "i:1", &none, "start i 1");
+        check("Always", "i:0", &none, "start s 0");
+        check("Always", "i:0 s:up", &none, "");
+        check("Always", "i:0 s:up", &started, "start m 0");
+        check("Always", "i:0 s:up m:up", &started, "");
+        check("Always", "i:0 s:up m:0", &started, "start m 1");
+        check("OnFailure", "i:0 s:up m:1", &started, "start m 1");
+        // Done: the sidecar goes with the main container.
+        check("OnFailure", "i:0 s:up m:0", &started, "killall");
+        check("Never", "i:1", &none, "stopsandbox");
+        check("deleted Always", "i:0 s:up m:up", &started, "killall");
+        check("deleted Always", "i:0 s:0 m:0", &started, "stopsandbox");
+        check("deleted Always", "nothing", &none, "finish");
+    }
+
+    #[test]
+    fn a_container_that_fails_again_waits_and_one_that_a_probe_condemns_is_killed() {
+        let backoff = Backoff::next(None, now());
+        let mut memory = Memory { started: ["s1".to_owned()].into(), ..Default::default() };
+        memory.backoff.insert("m".to_owned(), backoff);
+        check("Always", "i:0 s:up m:1", &memory, " wait");
+        memory.condemned.insert("m2".to_owned(), "failed".to_owned());
+        check("Always", "i:0 s:up m:up", &memory, "kill m");
+        assert_eq!(Backoff::next(Some(backoff), now()).delay, BACKOFF.0 * 2);
+        let late = now().checked_add(BACKOFF.1 * 2).unwrap();
+        assert_eq!(Backoff::next(Some(backoff), late).delay, BACKOFF.0);
+    }
+}

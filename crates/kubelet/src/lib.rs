@@ -63,3 +63,14 @@ pub async fn run(config: Config, caches: Caches) -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// Undoes what is left of a kubelet that will not come back: mounts and files below its folder, and its cgroups. The
+/// engine has to be stopped before, or its containers keep both alive.
+pub fn remove_traces(root_dir: &std::path::Path, cgroup_root: &str) -> std::io::Result<()> {
+    runtime::containerd::unmount_below(&[root_dir]);
+    cgroup::Cgroups::new(std::path::Path::new("/sys/fs/cgroup"), cgroup_root).remove_all();
+    match std::fs::remove_dir_all(root_dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -31,7 +31,7 @@ pub struct Ran {
     pub log_path: String,
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
-    created_at: i64,
+    pub created_at: i64,
 }
 
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ pub struct Sandbox {
     pub ready: bool,
     pub attempt: u32,
     pub ips: Vec<String>,
-    created_at: i64,
+    pub created_at: i64,
 }
 
 /// Sandboxes and containers of one Pod, the newest first.
