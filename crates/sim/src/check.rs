@@ -22,8 +22,8 @@ pub struct Model {
     nodes: BTreeMap<String, Node>,
     replica_sets: BTreeMap<String, ReplicaSet>,
     deployments: BTreeMap<String, Deployment>,
-    /// Nodes were killed: Pods may vanish from service without a controller's doing.
-    pub nodes_died: bool,
+    /// Nodes die or answers are lost: how many Pods serve is no controller's promise then.
+    pub service_may_drop: bool,
     pub violations: Vec<String>,
     /// A fingerprint of all changes so far: equal seeds give equal fingerprints.
     pub fingerprint: u64,
@@ -72,7 +72,12 @@ impl Model {
         let key = event.key.strip_prefix("/registry/").unwrap_or(&event.key).to_owned();
         match key.split('/').next().unwrap_or("") {
             "pods" => self.pod(event, key, decode(event)),
-            "minions" => set(&mut self.nodes, key, decode(event)),
+            // Upstream's name for them in the store.
+            "minions" => {
+                if let Some(name) = key.rsplit('/').next() {
+                    set(&mut self.nodes, name.to_owned(), decode(event));
+                }
+            }
             "replicasets" => self.replica_set(event, key, decode(event)),
             "deployments" => set(&mut self.deployments, key, decode(event)),
             _ => {}
@@ -110,7 +115,7 @@ impl Model {
 
     /// A Pod was bound: the node must hold all that it has now.
     fn fits(&mut self, event: &Event, name: &str) {
-        let Some(node) = self.nodes.get(&format!("minions/{name}")) else { return };
+        let Some(node) = self.nodes.get(name) else { return };
         let on_it = self.pods.values().filter(|p| !api::pod::is_terminal(p));
         let on_it = on_it.filter_map(|p| p.spec.as_ref()).filter(|s| s.node_name.as_deref() == Some(name));
         let mut used: BTreeMap<String, i64> = BTreeMap::new();
@@ -137,14 +142,13 @@ impl Model {
     /// A serving Pod of a Deployment was taken away: enough others must still serve.
     fn still_serves(&mut self, event: &Event, gone: &Pod) {
         let Some(deployment) = owner(&gone.metadata).and_then(|uid| self.deployment_of(uid)) else { return };
-        if self.nodes_died || deployment.metadata.deletion_timestamp.is_some() {
+        if self.service_may_drop || deployment.metadata.deletion_timestamp.is_some() {
             return;
         }
         let Some((replicas, _, unavailable)) = bounds(deployment) else { return };
         let uid = deployment.metadata.uid.clone();
-        let ours = |p: &&Pod| {
-            owner(&p.metadata).and_then(|u| self.deployment_of(u)).is_some_and(|d| d.metadata.uid == uid)
-        };
+        let ours =
+            |p: &&Pod| owner(&p.metadata).and_then(|u| self.deployment_of(u)).is_some_and(|d| d.metadata.uid == uid);
         let serving = self.pods.values().filter(|p| serves(p)).filter(ours).count() as i32;
         if serving < replicas - unavailable {
             self.violate(event, format!("{serving} Pods serve, {} are promised", replicas - unavailable));
@@ -191,11 +195,36 @@ impl Model {
             let set_uids: Vec<Option<&str>> = sets.map(|r| r.metadata.uid.as_deref()).collect();
             let pods: Vec<&Pod> = self.pods.values().filter(|p| set_uids.contains(&owner(&p.metadata))).collect();
             let Some(spec) = &deployment.spec else { return false };
-            let image = |s: Option<&k8s_openapi::api::core::v1::PodSpec>| s.and_then(|s| s.containers.first()?.image.clone());
+            let image =
+                |s: Option<&k8s_openapi::api::core::v1::PodSpec>| s.and_then(|s| s.containers.first()?.image.clone());
             let wanted = image(spec.template.spec.as_ref());
             pods.len() as i32 == spec.replicas.unwrap_or(1)
                 && pods.iter().all(|p| serves(p) && image(p.spec.as_ref()) == wanted)
         })
+    }
+
+    /// How many Pods with this image serve.
+    pub fn serving(&self, image: &str) -> i32 {
+        let has = |p: &&Pod| p.spec.iter().flat_map(|s| &s.containers).any(|c| c.image.as_deref() == Some(image));
+        self.pods.values().filter(|p| serves(p)).filter(has).count() as i32
+    }
+
+    /// The state in one line, for a failure.
+    pub fn summary(&self) -> String {
+        let count = |f: &dyn Fn(&Pod) -> bool| self.pods.values().filter(|p| f(p)).count();
+        let unbound = count(&|p| p.spec.as_ref().is_none_or(|s| s.node_name.is_none()));
+        let terminating = count(&|p| p.metadata.deletion_timestamp.is_some());
+        let sets = self.replica_sets.values().map(|r| {
+            let wanted = r.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
+            format!("{}={wanted}", r.metadata.name.as_deref().unwrap_or(""))
+        });
+        format!(
+            "{} nodes, {} Pods ({unbound} unbound, {terminating} terminating, {} serving), ReplicaSets {}",
+            self.nodes.len(),
+            self.pods.len(),
+            count(&serves),
+            sets.collect::<Vec<_>>().join(" "),
+        )
     }
 
     /// Objects whose controlling owner does not exist.

@@ -1,13 +1,14 @@
 //! A cluster of real components on hollow nodes, whose parts can be killed and started at will.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use apiserver::{Server, User, auth};
-use client::{Caches, Client, EventRecorder};
+use client::{Caches, Client, Key};
 use clock::{Duration, Instant, Timestamp};
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
-use store::{Store, embedded::Embedded};
+use store::{Store, Watch, embedded::Embedded};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -32,6 +33,8 @@ pub struct Cluster {
     pub model: Arc<Mutex<Model>>,
     running: BTreeMap<Component, JoinHandle<()>>,
     checker: JoinHandle<()>,
+    /// Caches that live in the weather all the time.
+    witness: Caches,
 }
 
 /// The seeds to run: those given, or the one in `SIM_SEED`.
@@ -42,8 +45,8 @@ pub fn seeds(usual: impl IntoIterator<Item = u64>) -> Vec<u64> {
     }
 }
 
-/// Runs a story in a thread of its own under paused time. A panic in it tells the seed.
-pub fn simulate<F: Future<Output = u64>>(seed: u64, story: impl FnOnce(u64) -> F) -> u64 {
+/// Runs a story on this thread under paused time, with all randomness from the seed.
+pub fn simulate<T>(seed: u64, story: impl AsyncFnOnce(u64) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let runtime = runtime.expect("a runtime without threads starts");
     runtime.block_on(async {
@@ -58,44 +61,35 @@ impl Cluster {
     pub async fn start(seed: u64, nodes: usize) -> Self {
         let store: Arc<dyn Store> = Arc::new(Embedded::memory());
         let model: Arc<Mutex<Model>> = Arc::default();
-        let checker = tokio::spawn(follow(store.clone(), model.clone()));
+        let changes = store.watch("/registry/", None).await.expect("a new store can be watched");
+        let checker = tokio::spawn(follow(changes, model.clone()));
         let server = crate::server::start(store).await;
         let weather = Weather::new(Faults::NONE);
-        let mut cluster = Cluster { seed, server, weather, model, running: BTreeMap::new(), checker };
+        let witness = Caches::new(client(&server, Some(&weather)));
+        let _ = witness.of::<Pod>();
+        let mut cluster = Cluster { seed, server, weather, model, running: BTreeMap::new(), checker, witness };
         cluster.run(Component::Controllers);
         cluster.run(Component::Scheduler);
         (0..nodes).for_each(|number| cluster.run(Component::Node(number)));
         cluster
     }
 
-    fn user() -> User {
-        User::new("system:simulation", [auth::user::GROUP_MASTERS]).authenticated()
-    }
-
     /// A client that no fault touches.
     pub fn client(&self) -> Client {
-        client::in_process(self.server.in_process().as_user(Self::user()))
-    }
-
-    /// A client in the weather.
-    pub fn exposed_client(&self) -> Client {
-        let service = self.server.in_process().as_user(Self::user());
-        client::in_process(Faulty { service, weather: self.weather.clone() })
+        client(&self.server, None)
     }
 
     /// Starts a component. One that runs already is killed first.
     pub fn run(&mut self, component: Component) {
         self.kill(component);
-        let client = self.exposed_client();
+        let client = client(&self.server, Some(&self.weather));
         let task = match component {
             Component::Controllers => tokio::spawn(async move {
-                let recorder = EventRecorder::new(client.clone(), "controllers", None);
-                let setup = controller::Setup { caches: Caches::new(client.clone()), client, recorder };
-                controllers::run_all(setup).await;
+                let caches = Caches::new(client.clone());
+                let mut tasks = controllers::run(&caches, |_| client.clone(), &controllers::Options::default());
+                while tasks.join_next().await.is_some() {}
             }),
-            Component::Scheduler => {
-                tokio::spawn(scheduler::run(Caches::new(client), scheduler::Settings::default()))
-            }
+            Component::Scheduler => tokio::spawn(scheduler::run(Caches::new(client), scheduler::Settings::default())),
             Component::Node(number) => tokio::spawn(hollow::run(client, Profile::new(number))),
         };
         self.running.insert(component, task);
@@ -108,6 +102,40 @@ impl Cluster {
         }
     }
 
+    /// Fails if a checker has objected.
+    pub fn check(&self, when: &str) {
+        let violations = self.model.lock().violations.join("; ");
+        if !violations.is_empty() {
+            self.fail(&format!("{when}: {violations}"));
+        }
+    }
+
+    /// Waits until nothing is under way, then compares what a fresh cache and one that lived through everything hold with
+    /// the store.
+    pub async fn quiesce(&self) {
+        for cache in [&self.witness, &Caches::new(self.client())] {
+            let pods = cache.of::<Pod>();
+            pods.synced().await;
+            let same = || {
+                let model = self.model.lock();
+                let stored = model.pods().map(|p| (Key::of(p), p.metadata.uid.clone()));
+                let cached = pods.list();
+                stored.eq(cached.iter().map(|p| (Key::of(&**p), p.metadata.uid.clone())))
+            };
+            let end = Instant::now() + Duration::from_secs(60);
+            while !same() {
+                if Instant::now() >= end {
+                    self.fail("a cache does not hold what the store holds");
+                }
+                clock::sleep(Duration::from_millis(100)).await;
+            }
+        }
+        let orphans = self.model.lock().orphans();
+        if !orphans.is_empty() {
+            self.fail(&format!("orphans: {}", orphans.join(", ")));
+        }
+    }
+
     /// Lets time pass until `done` says so. Fails when that takes longer than `limit`, or as soon as a checker objects.
     pub async fn until(&self, what: &str, limit: Duration, done: impl Fn(&Model) -> bool) {
         let end = Instant::now() + limit;
@@ -115,7 +143,7 @@ impl Cluster {
             {
                 let model = self.model.lock();
                 if !model.violations.is_empty() {
-                    self.fail(&format!("while waiting until {what}: {}", model.violations.join("; ")));
+                    self.fail(&format!("before {what}: {}", model.violations.join("; ")));
                 }
                 if done(&model) {
                     return;
@@ -134,6 +162,16 @@ impl Cluster {
     }
 }
 
+/// A client that may do everything, in the weather or not.
+fn client(server: &Server, weather: Option<&Weather>) -> Client {
+    let user = User::new("system:simulation", [auth::user::GROUP_MASTERS]).authenticated();
+    let service = server.in_process().as_user(user);
+    match weather {
+        Some(weather) => client::in_process(Faulty { service, weather: weather.clone() }),
+        None => client::in_process(service),
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.checker.abort();
@@ -142,9 +180,8 @@ impl Drop for Cluster {
 }
 
 /// Shows the model every change of the store.
-async fn follow(store: Arc<dyn Store>, model: Arc<Mutex<Model>>) {
-    let mut watch = store.watch("/registry/", Some(0)).await.expect("a new store has all its history");
-    while let Some(batch) = watch.next().await {
+async fn follow(mut changes: Watch, model: Arc<Mutex<Model>>) {
+    while let Some(batch) = changes.next().await {
         let mut model = model.lock();
         match batch {
             Ok(batch) => batch.events.iter().for_each(|event| model.apply(event)),

@@ -34,7 +34,11 @@ impl Faults {
     pub const NONE: Faults = Faults { refused: 0, unanswered: 0, delay_ms: 0..1, watch_ms: 0..0 };
 
     /// A network nobody would want.
-    pub const STORM: Faults = Faults { refused: 30, unanswered: 15, delay_ms: 0..200, watch_ms: 500..20_000 };
+    pub const STORM: Faults = Faults { refused: 30, unanswered: 0, delay_ms: 0..200, watch_ms: 500..20_000 };
+
+    /// The same, and answers are lost too. Who does not learn that a delete was carried out, and sees an old picture, may
+    /// delete another Pod as well: neither upstream nor we promise that enough Pods serve then.
+    pub const LOSSY_STORM: Faults = Faults { unanswered: 15, ..Faults::STORM };
 }
 
 /// The faults of now, shared by all connections; a test changes them as it goes.

@@ -5,7 +5,10 @@
 //! an hour of cluster life takes seconds and a failure comes back with its seed: `SIM_SEED=7 cargo test -p sim`.
 
 pub mod check;
+pub mod cluster;
 pub mod fault;
 pub mod hollow;
+mod server;
 
+pub use cluster::{Cluster, Component};
 pub use fault::{Faults, Weather};

@@ -22,6 +22,7 @@ pub const NODE: Kind<Node> = Kind {
     short: &["no"],
     status: true,
     subresources: &[PROXY],
+    storage_prefix: Some("minions"),
     default: Some(default),
     validate: Some(validate),
     validate_update: Some(validate_update),
