@@ -79,7 +79,9 @@ impl Rollout<'_> {
             to[*i] -= unhealthy;
             left -= unhealthy;
         }
-        let mut spare = (sizes::sum(&self.sets, available) - least).max(0);
+        // The status of a ReplicaSet that was just shrunk still counts Pods that are about to go.
+        let staying = |set: &_| available(set).min(size(set));
+        let mut spare = (sizes::sum(&self.sets, staying) - least).max(0);
         for i in &old {
             let down = to[*i].min(spare);
             to[*i] -= down;

@@ -76,6 +76,8 @@ fn a_rolling_update_takes_one_step_at_a_time() {
     // Pods that serve nobody go first, and never more than may be missing.
     check((0, 1), 4, &["v0 2 0", "v1 2 2", "v2 0 0"], "v0=1");
     check((1, 1), 4, &["v1 5 2", "v2 0 0"], "v1=3");
+    // One of the four that v1 says are available is about to go.
+    check((1, 1), 4, &["v1 3 4", "v2 2 1"], "v1=2");
 }
 
 #[test]
