@@ -22,6 +22,15 @@ use crate::{
 pub const CNI_VERSION: &str = "1.0.0";
 const SUPPORTED: &[&str] = &["0.3.1", "0.4.0", "1.0.0"];
 
+/// The plugin that engines call besides the network's own, to bring a sandbox's `lo` up.
+pub const LOOPBACK: &str = "loopback";
+
+#[derive(Debug, Deserialize)]
+struct Plugin {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Network {
@@ -103,6 +112,9 @@ async fn call(environment: &HashMap<String, String>, input: &str) -> Result<Valu
     if command == "VERSION" {
         return Ok(json!({"cniVersion": CNI_VERSION, "supportedVersions": SUPPORTED}));
     }
+    if serde_json::from_str::<Plugin>(input).is_ok_and(|p| p.kind == LOOPBACK) {
+        return loopback(command, get("CNI_NETNS").map(String::as_str)).await;
+    }
     let network: Network =
         serde_json::from_str(input).map_err(|e| error(6, format!("the network configuration is not valid: {e}")))?;
     if !network.cni_version.is_empty() && !SUPPORTED.contains(&network.cni_version.as_str()) {
@@ -126,6 +138,20 @@ async fn call(environment: &HashMap<String, String>, input: &str) -> Result<Valu
         "CHECK" => check(&network, &owner).await.map(|()| Value::Null),
         other => Err(error(4, format!("CNI_COMMAND {other:?} is not known"))),
     }
+}
+
+/// `lo` has its addresses as soon as it is up, and goes with its namespace.
+async fn loopback(command: &str, netns: Option<&str>) -> Result<Value, CniError> {
+    if command != "ADD" {
+        return Ok(Value::Null);
+    }
+    let netns = netns.ok_or_else(|| error(4, "the environment variable CNI_NETNS is missing"))?;
+    link::loopback_up(netns.as_ref()).await.map_err(|e| error(102, e))?;
+    Ok(json!({
+        "cniVersion": CNI_VERSION,
+        "interfaces": [{"name": "lo", "mac": "00:00:00:00:00:00", "sandbox": netns}],
+        "ips": [{"address": "127.0.0.1/8", "interface": 0}],
+    }))
 }
 
 async fn add(network: &Network, owner: &str, netns: &str, interface: &str) -> Result<Value, CniError> {

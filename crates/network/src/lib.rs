@@ -19,6 +19,9 @@ use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
 use tokio::sync::broadcast::error::RecvError;
 
+/// The names under which the container engine calls this program as a plugin.
+pub const PLUGINS: [&str; 2] = [conflist::PLUGIN, cni::LOOPBACK];
+
 #[derive(Debug, Clone)]
 pub struct Config {
     pub node_name: String,

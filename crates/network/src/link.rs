@@ -109,9 +109,7 @@ impl Inside {
     /// The Pod's end; runs inside the Pod's namespace.
     async fn configure(self) -> Result<String, LinkError> {
         let handle = connect()?;
-        let loopback = index_of(&handle, "lo").await?;
-        let up = LinkUnspec::new_with_index(loopback).up().build();
-        handle.link().set(up).execute().await.map_err(netlink("bring loopback up"))?;
+        bring_loopback_up(&handle).await?;
         let index = index_of(&handle, &self.peer).await?;
         let named = LinkUnspec::new_with_index(index).name(self.interface.clone()).up().build();
         handle.link().set(named).execute().await.map_err(netlink("name the Pod's interface"))?;
@@ -127,6 +125,17 @@ impl Inside {
         handle.route().add(default).execute().await.map_err(netlink("add the Pod's default route"))?;
         mac_of(&handle, &self.interface).await
     }
+}
+
+async fn bring_loopback_up(handle: &Handle) -> Result<(), LinkError> {
+    let up = LinkUnspec::new_with_index(index_of(handle, "lo").await?).up().build();
+    handle.link().set(up).execute().await.map_err(netlink("bring loopback up"))
+}
+
+/// Brings `lo` up in a namespace.
+pub async fn loopback_up(netns: &Path) -> Result<(), LinkError> {
+    let netns = File::open(netns).map_err(system("open the sandbox's network namespace"))?;
+    in_namespace(netns, || async { bring_loopback_up(&connect()?).await }).await
 }
 
 async fn mac_of(handle: &Handle, name: &str) -> Result<String, LinkError> {

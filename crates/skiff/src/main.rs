@@ -1,2 +1,65 @@
-//! skiff
-fn main() {}
+//! The binary: chooses an applet, reads flags and the configuration file, and wires the crates together.
+//!
+//! Called as `skiff-cni` or `loopback` (by the container engine) it is that CNI plugin; called as `skiff <command>` it is that command.
+
+mod address;
+mod agent;
+mod check;
+mod cluster_dns;
+mod config_file;
+mod down;
+mod images;
+mod layout;
+mod log;
+mod options;
+mod progress;
+mod server;
+mod store;
+mod up;
+
+use std::{path::Path, process::ExitCode};
+
+use clap::Parser;
+
+use crate::options::{Cli, Command};
+
+/// What `skiff version` and the API's `/version` say.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn main() -> ExitCode {
+    let mut args: Vec<String> = std::env::args().collect();
+    let called_as = args.first().map(|a| Path::new(a).file_name().unwrap_or_default().to_string_lossy().into_owned());
+    if called_as.as_deref().is_some_and(|name| network::PLUGINS.contains(&name)) {
+        return network::cni::main();
+    }
+    if let Err(error) = config_file::insert(&mut args) {
+        return fail(&error);
+    }
+    let cli = Cli::parse_from(args);
+    match run(cli.command) {
+        Ok(code) => code,
+        Err(error) => fail(&error),
+    }
+}
+
+/// Says what went wrong, with every cause, on one line.
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("skiff: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Up(options) => up::run(options),
+        Command::Down(options) => down::run(&options),
+        Command::Server(options) => server::run(options),
+        Command::Agent(options) => agent::run(options),
+        Command::Check(options) => Ok(check::run(&options)),
+        Command::Images(command) => images::run(command),
+        Command::Store(command) => store::run(command),
+        Command::Version => {
+            println!("skiff v{VERSION} (Kubernetes {})", options::KUBERNETES_VERSION);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

@@ -1,1 +1,5 @@
-//! tidy
+//! Tests about the repository itself: the rules of the house and the invariants that can be read off the text.
+//! The crate has no code of its own.
+
+#[cfg(test)]
+mod tests;

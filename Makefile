@@ -1,0 +1,38 @@
+# The commands of the project. Everything that the distribution provides is installed by scripts/install.sh.
+
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+SKIFF := $(TARGET)/fast/skiff
+DATA_DIR ?= /var/lib/skiff
+
+.PHONY: build run down test check unit cluster bench install
+
+build: install
+	$(CARGO) build --profile fast -p skiff
+
+# Builds, installs what is missing, starts a cluster and prints the kubeconfig's path.
+run: build
+	$(SKIFF) up --data-dir $(DATA_DIR)
+
+down:
+	$(SKIFF) down --data-dir $(DATA_DIR)
+
+# Everything that can fail: style, lints, unit and simulation tests, then the tests on the real machine.
+test: check unit cluster
+
+check: install
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+unit: install
+	$(CARGO) test --workspace
+
+cluster: build
+	SKIFF=$(abspath $(SKIFF)) tests/run.sh
+
+bench: install
+	$(CARGO) build --profile fast -p skiff -p bench
+	$(TARGET)/fast/bench --skiff $(SKIFF)
+
+install:
+	@scripts/install.sh

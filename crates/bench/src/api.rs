@@ -1,0 +1,115 @@
+//! A bare HTTP/2 client for the API: a few connections, a bearer token, no conveniences that would cost time.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, client::conn::http2::SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Cloning shares the connections.
+#[derive(Clone)]
+pub struct Api(Arc<Inner>);
+
+struct Inner {
+    connections: Vec<SendRequest<Full<Bytes>>>,
+    next: AtomicUsize,
+    authority: String,
+    token: String,
+}
+
+impl Api {
+    /// Connects `count` times, trusting the authority in PEM.
+    pub async fn connect(address: SocketAddr, authority: &str, token: &str, count: usize) -> anyhow::Result<Self> {
+        let tls = Arc::new(pki::client_config(authority, None, &["h2"])?);
+        let mut connections = Vec::new();
+        for _ in 0..count {
+            let stream = TcpStream::connect(address).await.context("connect")?;
+            stream.set_nodelay(true)?;
+            let name = rustls_pki_types::ServerName::try_from("localhost").expect("a constant name");
+            let stream = TlsConnector::from(tls.clone()).connect(name, stream).await.context("TLS")?;
+            let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+                .initial_stream_window_size(4 << 20)
+                .initial_connection_window_size(64 << 20)
+                .handshake(TokioIo::new(stream))
+                .await?;
+            tokio::spawn(connection);
+            connections.push(sender);
+        }
+        let inner =
+            Inner { connections, next: AtomicUsize::new(0), authority: address.to_string(), token: token.to_owned() };
+        Ok(Api(Arc::new(inner)))
+    }
+
+    /// Sends a request and returns the response with its body still to be read.
+    pub async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Bytes,
+    ) -> anyhow::Result<Response<Incoming>> {
+        let i = self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.connections.len();
+        let mut connection = self.0.connections[i].clone();
+        let mut request = Request::builder().method(method).uri(format!("https://{}{path}", self.0.authority));
+        if !self.0.token.is_empty() {
+            request = request.header("authorization", format!("Bearer {}", self.0.token));
+        }
+        if !body.is_empty() {
+            request = request.header("content-type", kind);
+        }
+        connection.ready().await?;
+        let response = connection.send_request(request.body(Full::new(body))?).await?;
+        if !response.status().is_success() {
+            let status = response.status();
+            let body = response.into_body().collect().await?.to_bytes();
+            bail!("{path}: {status}: {}", String::from_utf8_lossy(&body[..body.len().min(300)]));
+        }
+        Ok(response)
+    }
+
+    /// Sends a request and reads the body to its end; returns its length.
+    pub async fn send(&self, method: Method, path: &str, kind: &str, body: Bytes) -> anyhow::Result<usize> {
+        let mut body = self.open(method, path, kind, body).await?.into_body();
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            length += frame?.data_ref().map_or(0, Bytes::len);
+        }
+        Ok(length)
+    }
+
+    pub async fn get(&self, path: &str) -> anyhow::Result<usize> {
+        self.send(Method::GET, path, "", Bytes::new()).await
+    }
+
+    pub async fn post(&self, path: &str, object: &Value) -> anyhow::Result<usize> {
+        self.send(Method::POST, path, "application/json", object.to_string().into()).await
+    }
+
+    pub async fn merge_patch(&self, path: &str, patch: &Value) -> anyhow::Result<usize> {
+        self.send(Method::PATCH, path, "application/merge-patch+json", patch.to_string().into()).await
+    }
+
+    /// A namespace with its default service account, which Pods need; made here when no controller runs.
+    pub async fn namespace(&self, name: &str) -> anyhow::Result<()> {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        self.post("/api/v1/namespaces", &namespace).await?;
+        let accounts = format!("/api/v1/namespaces/{name}/serviceaccounts");
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+        if self.post(&accounts, &account).await.is_err() {
+            self.get(&format!("{accounts}/default")).await?;
+        }
+        Ok(())
+    }
+}

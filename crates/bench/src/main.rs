@@ -1,0 +1,48 @@
+//! `make bench`: the project's figures, measured by one load generator in one run, with the machine's raw limits
+//! beside them. Everything runs on loopback, in a data folder of its own, and ends with the run.
+
+mod api;
+mod limits;
+mod load;
+mod report;
+mod rows;
+mod subject;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(about = "Measures skiff and prints a table")]
+struct Args {
+    /// The skiff binary
+    #[arg(long)]
+    skiff: PathBuf,
+    /// How many Pods the big rows use
+    #[arg(long, default_value_t = 10_000)]
+    pods: usize,
+    /// How many nodes the scheduling row registers
+    #[arg(long, default_value_t = 1000)]
+    nodes: usize,
+    /// Leave out the rows of a whole node (they need root and a container engine)
+    #[arg(long)]
+    control_plane_only: bool,
+    /// Where the figures are written as JSON, to be compared with another run
+    #[arg(long, default_value = "bench.json")]
+    out: PathBuf,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let mut report = report::Report::default();
+    limits::measure(&mut report).await?;
+    rows::control_plane(&args.skiff, args.pods, args.nodes, &mut report).await?;
+    if !args.control_plane_only {
+        rows::whole_node(&args.skiff, &mut report).await?;
+    }
+    report.print();
+    report.write(&args.out)?;
+    println!("written to {}", args.out.display());
+    Ok(())
+}

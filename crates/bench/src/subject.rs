@@ -1,0 +1,120 @@
+//! The process that is measured: started in a folder of its own, looked at through /proc, ended with the run.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+
+use crate::api::Api;
+
+const TOKEN: &str = "bench-token-of-this-run-only";
+
+/// A path for files of this run, on the disk that data folders are on (memory would flatter the figures).
+pub fn scratch(name: &str) -> anyhow::Result<PathBuf> {
+    let folder = PathBuf::from("/var/tmp").join(format!("skiff-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder.join(name))
+}
+
+/// A control plane in the foreground.
+pub struct Server {
+    child: Child,
+    folder: PathBuf,
+    pub api: Api,
+    pub ready_millis: f64,
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+impl Server {
+    /// Starts `skiff server` with further flags and waits until it says that it is ready.
+    pub async fn start(skiff: &Path, flags: &[&str]) -> anyhow::Result<Self> {
+        let folder = scratch("server")?;
+        let tokens = scratch("tokens.csv")?;
+        std::fs::write(&tokens, format!("{TOKEN},bench,bench,\"system:masters\"\n"))?;
+        let port = free_port()?;
+        let log = std::fs::File::create(scratch("server.log")?)?;
+        let begun = Instant::now();
+        let child = Command::new(skiff)
+            .args(["server", "--bind-address=127.0.0.1", "--data-dir"])
+            .arg(&folder)
+            .arg(format!("--secure-port={port}"))
+            .arg("--token-auth-file")
+            .arg(&tokens)
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", skiff.display()))?;
+        let mut child = Ended(Some(child));
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let deadline = begun + Duration::from_secs(30);
+        let (api, ready_millis) = loop {
+            if let Some(status) = child.0.as_mut().and_then(|c| c.try_wait().ok().flatten()) {
+                bail!("the server ended ({status}); its log is {}", scratch("server.log")?.display());
+            }
+            if let Ok(authority) = std::fs::read_to_string(folder.join("pki/ca.crt"))
+                && let Ok(api) = Api::connect(address, &authority, TOKEN, 4).await
+                && api.get("/readyz").await.is_ok()
+            {
+                break (api, begun.elapsed().as_secs_f64() * 1000.0);
+            }
+            if Instant::now() > deadline {
+                bail!("the server is not ready after 30 s; its log is {}", scratch("server.log")?.display());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        };
+        let child = child.0.take().context("the child is there")?;
+        Ok(Server { child, folder, api, ready_millis })
+    }
+
+    /// Resident memory in MB.
+    pub fn resident_mb(&self) -> f64 {
+        resident_mb(self.child.id())
+    }
+}
+
+struct Ended(Option<Child>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Resident memory of a process in MB; 0 when it is gone.
+pub fn resident_mb(pid: u32) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or("0");
+    let kib: f64 = line.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0.0);
+    kib * 1024.0 / 1e6
+}
+
+/// CPU seconds and bytes written that a process has used so far.
+pub fn used(pid: u32) -> (f64, f64) {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let written = io.lines().find_map(|l| l.strip_prefix("write_bytes: ")).and_then(|n| n.parse().ok()).unwrap_or(0.0);
+    // The kernel counts in ticks of a hundredth of a second on every architecture Linux runs on today.
+    ((ticks(11) + ticks(12)) / 100.0, written)
+}

@@ -1,0 +1,301 @@
+//! One node: container engine, network, kubelet, Service proxy and cluster DNS, in one process.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use anyhow::{Context, bail};
+use client::{Caches, Client, Key};
+use k8s_openapi::api::core::v1::Node as ApiNode;
+use runtime::{Cri, Runtime, containerd, images};
+use tokio::{sync::mpsc, task::JoinSet};
+
+use crate::{
+    address, cluster_dns,
+    layout::Layout,
+    log,
+    options::{Agent, Node},
+    progress::Progress,
+    server,
+};
+
+/// What a node needs to know of its cluster.
+struct Cluster {
+    node_client: Client,
+    proxy_client: Client,
+    network_client: Client,
+    dns_client: Client,
+    /// PEM of the authority that signs clients of the kubelet.
+    authority: String,
+    serving: pki::Credential,
+    cluster_dns: IpAddr,
+    cluster_cidr: ipnet::Ipv4Net,
+    cluster_domain: String,
+    parts: Parts,
+}
+
+/// Which parts of a node run in this process.
+#[derive(Clone, Copy)]
+struct Parts {
+    proxy: bool,
+    network: bool,
+    dns: bool,
+}
+
+/// A node at work. Its parts end when it is dropped; its Pods go on.
+pub struct Running {
+    #[allow(dead_code, reason = "dropping the set ends the tasks")]
+    tasks: JoinSet<()>,
+    failures: mpsc::Receiver<anyhow::Error>,
+}
+
+impl Running {
+    /// Resolves when a part of the node cannot go on.
+    pub async fn failed(mut self) -> anyhow::Error {
+        match self.failures.recv().await {
+            Some(error) => error,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Where our own containerd lives.
+pub fn engine_options(layout: &Layout) -> containerd::Options {
+    containerd::Options {
+        cni_bin: layout.cni_bin(),
+        cni_conf: layout.cni_conf(),
+        ..containerd::Options::new(layout.engine(), layout.run())
+    }
+}
+
+fn node_name(options: &Node) -> anyhow::Result<String> {
+    match &options.node_name {
+        Some(name) => Ok(name.clone()),
+        None => address::host_name(),
+    }
+}
+
+/// `skiff agent`: a node of a control plane that runs elsewhere.
+pub fn run(options: Agent) -> anyhow::Result<ExitCode> {
+    log::install(&options.common)?;
+    let layout = Layout::new(&options.common.data_dir);
+    layout.open()?;
+    let _held = layout.hold()?;
+    server::runtime()?.block_on(async {
+        let stop = server::stop_signal()?;
+        let client = client::connect::from_kubeconfig(&options.kubeconfig).await?;
+        let authority = std::fs::read_to_string(&options.client_ca_file)
+            .with_context(|| format!("cannot read {}", options.client_ca_file.display()))?;
+        let name = node_name(&options.node)?;
+        // Without the cluster's key the kubelet shows a certificate of its own; API servers that verify it need one.
+        let own = pki::Pki::open(&layout.pki())?;
+        let address = node_address(&options.node)?;
+        let cluster = Cluster {
+            node_client: client.clone(),
+            proxy_client: client.clone(),
+            network_client: client.clone(),
+            dns_client: client,
+            serving: own.node_server(&name, &[name.clone(), address.to_string()])?,
+            authority,
+            cluster_dns: options.cluster_dns,
+            cluster_cidr: options.cluster_cidr,
+            cluster_domain: options.cluster_domain.clone(),
+            parts: Parts { proxy: true, network: true, dns: true },
+        };
+        let node = start(&options.node, &layout, cluster, &Progress::default()).await?;
+        tokio::select! {
+            () = stop => Ok(ExitCode::SUCCESS),
+            error = node.failed() => Err(error),
+        }
+    })
+}
+
+/// The node beside a control plane in the same process: calls go to it directly, each part with rights of its own.
+pub async fn start_beside(
+    control_plane: &server::Running,
+    options: &Node,
+    layout: &Layout,
+    progress: &Progress,
+) -> anyhow::Result<Running> {
+    let name = node_name(options)?;
+    let flags = &control_plane.options;
+    let address = node_address(options)?;
+    let node_client = control_plane.client(&format!("system:node:{name}"), &["system:nodes"]);
+    let cluster = Cluster {
+        proxy_client: control_plane.client("system:kube-proxy", &[]),
+        network_client: node_client.clone(),
+        dns_client: control_plane.client(cluster_dns::USER, &[]),
+        node_client,
+        authority: control_plane.pki.authority.certificate().to_owned(),
+        serving: control_plane.pki.node_server(&name, &[name.clone(), address.to_string()])?,
+        cluster_dns: flags.cluster_dns().into(),
+        cluster_cidr: flags.cluster_cidr,
+        cluster_domain: flags.cluster_domain.clone(),
+        parts: Parts { proxy: flags.runs("proxy"), network: flags.runs("network"), dns: flags.runs("dns") },
+    };
+    start(options, layout, cluster, progress).await
+}
+
+fn node_address(options: &Node) -> anyhow::Result<IpAddr> {
+    options.node_ip.map_or_else(address::own_address, Ok)
+}
+
+async fn start(options: &Node, layout: &Layout, cluster: Cluster, progress: &Progress) -> anyhow::Result<Running> {
+    let (name, address) = (node_name(options)?, node_address(options)?);
+    let (fail, failures) = mpsc::channel(8);
+    let mut tasks = JoinSet::new();
+    plugins(layout)?;
+    let engine = engine(options, layout, &mut tasks, progress).await?;
+    let config = kubelet_config(options, layout, &cluster, &name, address, engine)?;
+    let (caches, failed) = (Caches::new(cluster.node_client.clone()), fail.clone());
+    tasks.spawn(async move {
+        if let Err(error) = kubelet::run(config, caches).await {
+            let _ = failed.send(error.into()).await;
+        }
+    });
+    if cluster.parts.network {
+        let config = network::Config {
+            node_name: name.clone(),
+            conf_dir: layout.cni_conf(),
+            state_dir: layout.cni_addresses(),
+            cluster_cidr: cluster.cluster_cidr,
+            mtu: 0,
+        };
+        let (caches, fail) = (Caches::new(cluster.network_client), fail.clone());
+        tasks.spawn(async move {
+            if let Err(error) = network::run(caches, config).await {
+                let _ = fail.send(error.into()).await;
+            }
+        });
+    }
+    if cluster.parts.proxy {
+        let config = proxy::Config { node_name: name.clone() };
+        tasks.spawn(proxy::run(Caches::new(cluster.proxy_client), config));
+    }
+    if cluster.parts.dns {
+        let config = dns::Config {
+            listen: SocketAddr::new(address, options.dns_port),
+            domain: cluster.cluster_domain.clone(),
+            clients: vec![cluster.cluster_cidr.into()],
+            resolv_conf: options.resolv_conf.clone(),
+        };
+        let caches = Caches::new(cluster.dns_client);
+        tasks.spawn(async move {
+            if let Err(error) = dns::run(caches, config).await {
+                let error = anyhow::Error::from(error).context("choose another port with --dns-port");
+                let _ = fail.send(error).await;
+            }
+        });
+    }
+    progress.step("node registered and ready", ready(cluster.node_client, &name)).await?;
+    Ok(Running { tasks, failures })
+}
+
+/// The engine finds the network plugins under their names in a folder of ours: links to this binary.
+fn plugins(layout: &Layout) -> anyhow::Result<()> {
+    let binary = std::env::current_exe().context("cannot find the skiff binary")?;
+    std::fs::create_dir_all(layout.cni_bin()).context("cannot make the folder of the network plugins")?;
+    for name in network::PLUGINS {
+        let link = layout.cni_bin().join(name);
+        if std::fs::read_link(&link).is_ok_and(|target| target == binary) {
+            continue;
+        }
+        // An older link leads to a binary that may be gone.
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(&binary, &link).with_context(|| format!("cannot make {}", link.display()))?;
+    }
+    Ok(())
+}
+
+/// The engine that was named, or a containerd of our own with the images that every node has.
+async fn engine(
+    options: &Node,
+    layout: &Layout,
+    tasks: &mut JoinSet<()>,
+    progress: &Progress,
+) -> anyhow::Result<Arc<dyn Runtime>> {
+    if let Some(endpoint) = &options.container_runtime_endpoint {
+        let engine = Cri::new(endpoint);
+        let version =
+            engine.version().await.with_context(|| format!("the container engine at {endpoint} does not answer"))?;
+        tracing::info!(engine = version.runtime_name, version = version.runtime_version, "using the container engine");
+        return Ok(Arc::new(engine));
+    }
+    let containerd = progress.step("container engine", containerd::Containerd::start(engine_options(layout))).await?;
+    let engine = containerd.cri();
+    match images::busybox(images::BUSYBOX) {
+        Ok(recipe) => {
+            let folder = layout.images();
+            std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            let made = images::ensure(&engine, engine.socket(), &recipe, &folder);
+            progress.step("image skiff.local/busybox:1", made).await?;
+        }
+        Err(error) => tracing::warn!(%error, "the image {} is not there", images::BUSYBOX),
+    }
+    tasks.spawn(containerd.supervise());
+    Ok(Arc::new(engine))
+}
+
+fn kubelet_config(
+    options: &Node,
+    layout: &Layout,
+    cluster: &Cluster,
+    name: &str,
+    address: IpAddr,
+    engine: Arc<dyn Runtime>,
+) -> anyhow::Result<kubelet::Config> {
+    let manifests = options.pod_manifest_path.clone().unwrap_or_else(|| layout.manifests());
+    make(&manifests)?;
+    let serving = pki::Serving::new(&cluster.serving)?;
+    let tls = pki::server_config(serving, Some(&cluster.authority), &["http/1.1"])?;
+    if options.max_pods == 0 {
+        bail!("--max-pods must be at least 1");
+    }
+    Ok(kubelet::Config {
+        node_name: name.to_owned(),
+        node_ip: address,
+        root_dir: layout.kubelet(),
+        log_dir: layout.pod_logs(),
+        client: cluster.node_client.clone(),
+        runtime: engine,
+        cluster_dns: vec![cluster.cluster_dns.to_string()],
+        cluster_domain: cluster.cluster_domain.clone(),
+        resolv_conf: options.resolv_conf.clone(),
+        manifest_dir: Some(manifests),
+        cgroup_root: "/".to_owned(),
+        max_pods: options.max_pods,
+        node_labels: BTreeMap::new(),
+        serving: Some(kubelet::Serving {
+            port: options.kubelet_port,
+            tls: Arc::new(tls),
+            client_authority: cluster.authority.clone(),
+        }),
+    })
+}
+
+fn make(folder: &Path) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder.to_owned())
+}
+
+/// Waits until the API shows this node as ready.
+async fn ready(client: Client, name: &str) -> anyhow::Result<()> {
+    let caches = Caches::new(client);
+    let nodes = caches.selected::<ApiNode>(&format!("metadata.name={name}"));
+    let mut changes = nodes.subscribe();
+    let is_ready = || {
+        let node = nodes.get(&Key::new("", name))?;
+        let conditions = node.status.as_ref()?.conditions.as_ref()?;
+        conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True").then_some(())
+    };
+    nodes.synced().await;
+    while is_ready().is_none() {
+        // Lost changes only mean another look.
+        let _ = changes.recv().await;
+    }
+    Ok(())
+}

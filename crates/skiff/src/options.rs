@@ -1,0 +1,299 @@
+//! The flags. Where upstream has a flag for the same thing, it has the same name.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use clap::{Args, Parser, Subcommand};
+use ipnet::Ipv4Net;
+
+pub const KUBERNETES_VERSION: &str = "v1.35.0";
+pub const DATA_DIR: &str = "/var/lib/skiff";
+
+#[derive(Parser)]
+#[command(name = "skiff", about = "Kubernetes in one binary", disable_help_subcommand = true, max_term_width = 110)]
+#[command(
+    after_help = "Every flag of up, server and agent can stand in /etc/skiff/config.yaml too, without the dashes."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Start a cluster on this machine and wait until it is ready
+    Up(Up),
+    /// End the cluster of this machine and remove every trace of it
+    Down(Down),
+    /// Run the control plane in the foreground
+    Server(Server),
+    /// Run one node (kubelet, proxy, network, DNS) in the foreground
+    Agent(Agent),
+    /// Say whether this machine is fit to run skiff, one line for each thing
+    Check(Check),
+    /// Build, import and list container images
+    #[command(subcommand)]
+    Images(Images),
+    /// Look after the embedded store
+    #[command(subcommand)]
+    Store(Store),
+    /// Print the version
+    Version,
+}
+
+/// What every long-running command takes.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// Where everything is kept
+    #[arg(long, default_value = DATA_DIR)]
+    pub data_dir: PathBuf,
+    /// What to log: a level, or targets with levels such as `info,waypoint=debug`
+    #[arg(long, default_value = "info", value_name = "FILTER")]
+    pub log: String,
+    /// How log lines look: text or json
+    #[arg(long, default_value = "text", value_parser = ["text", "json"])]
+    pub log_format: String,
+    /// Upstream's log verbosity; 4 and more logs debug messages
+    #[arg(short = 'v', long = "v", default_value_t = 0, hide = true)]
+    pub verbosity: u8,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Up {
+    #[command(flatten)]
+    pub control_plane: ControlPlane,
+    #[command(flatten)]
+    pub node: Node,
+    #[command(flatten)]
+    pub common: Common,
+    /// Stay in the foreground instead of returning when the cluster is ready
+    #[arg(long)]
+    pub foreground: bool,
+    /// How many seconds to wait for the cluster before giving up
+    #[arg(long, default_value_t = 120)]
+    pub wait: u64,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Down {
+    /// The data folder that the cluster was started with
+    #[arg(long, default_value = DATA_DIR)]
+    pub data_dir: PathBuf,
+    /// Keep the store and the keys, so that the next `skiff up` continues
+    #[arg(long)]
+    pub keep_data: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Server {
+    #[command(flatten)]
+    pub control_plane: ControlPlane,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Agent {
+    /// The kubeconfig with which the node reaches the API server
+    #[arg(long)]
+    pub kubeconfig: PathBuf,
+    /// Signs for and verifies the API server and its kubelet client
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: PathBuf,
+    /// The cluster DNS address that Pods are told
+    #[arg(long, default_value = "10.96.0.10")]
+    pub cluster_dns: IpAddr,
+    /// Addresses of all Pods
+    #[arg(long, default_value = "10.244.0.0/16")]
+    pub cluster_cidr: Ipv4Net,
+    /// The cluster's DNS domain
+    #[arg(long, default_value = "cluster.local")]
+    pub cluster_domain: String,
+    #[command(flatten)]
+    pub node: Node,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ControlPlane {
+    /// The API server's port
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// The address that the API server listens on
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// The address that clients and Pods reach the API server at; this machine's own when not given
+    #[arg(long)]
+    pub advertise_address: Option<IpAddr>,
+    /// Further names and addresses for the API server's certificate
+    #[arg(long = "tls-san", value_delimiter = ',')]
+    pub tls_san: Vec<String>,
+    /// A file of static tokens: `token,user,uid,"group1,group2"`
+    #[arg(long, value_name = "FILE")]
+    pub token_auth_file: Option<PathBuf>,
+    /// Let requests without credentials in as system:anonymous (what they may do is up to RBAC)
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub anonymous_auth: bool,
+    /// etcd servers to use instead of the embedded store
+    #[arg(long, value_delimiter = ',', value_name = "URL")]
+    pub etcd_servers: Vec<String>,
+    /// The authority that signed the etcd servers' certificates
+    #[arg(long, value_name = "FILE")]
+    pub etcd_cafile: Option<PathBuf>,
+    /// The certificate to show to etcd
+    #[arg(long, value_name = "FILE")]
+    pub etcd_certfile: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE")]
+    pub etcd_keyfile: Option<PathBuf>,
+    /// Addresses of Services
+    #[arg(long, default_value = "10.96.0.0/12")]
+    pub service_cluster_ip_range: Ipv4Net,
+    /// Ports that NodePort Services get
+    #[arg(long, default_value = "30000-32767")]
+    pub service_node_port_range: String,
+    /// Addresses of Pods; each node gets a /24 of them
+    #[arg(long, default_value = "10.244.0.0/16")]
+    pub cluster_cidr: Ipv4Net,
+    /// The cluster's DNS domain
+    #[arg(long, default_value = "cluster.local")]
+    pub cluster_domain: String,
+    /// Controllers to run: `*` for all, `-name` leaves one out
+    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    pub controllers: Vec<String>,
+    /// Parts to leave out
+    #[arg(long, value_delimiter = ',', value_parser = ["scheduler", "controllers", "dns", "proxy", "network"])]
+    pub disable: Vec<String>,
+}
+
+impl ControlPlane {
+    pub fn runs(&self, part: &str) -> bool {
+        !self.disable.iter().any(|d| d == part)
+    }
+
+    /// The cluster DNS Service's address: the tenth of the service range, as kubeadm has it.
+    pub fn cluster_dns(&self) -> std::net::Ipv4Addr {
+        service_address(self.service_cluster_ip_range, 10)
+    }
+}
+
+/// The n-th address of the service range; the first is the API server's own.
+pub fn service_address(range: Ipv4Net, n: u32) -> std::net::Ipv4Addr {
+    std::net::Ipv4Addr::from(u32::from(range.network()) + n)
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Node {
+    /// The node's name; this machine's host name when not given
+    #[arg(long = "node-name", alias = "hostname-override")]
+    pub node_name: Option<String>,
+    /// The node's address; the one of the default route when not given
+    #[arg(long)]
+    pub node_ip: Option<IpAddr>,
+    /// Use this container engine instead of a containerd of our own (unix:///…)
+    #[arg(long, value_name = "SOCKET")]
+    pub container_runtime_endpoint: Option<String>,
+    /// The kubelet's port
+    #[arg(long, default_value_t = 10250)]
+    pub kubelet_port: u16,
+    /// Static Pods are read from this folder; `manifests` in the data folder when not given
+    #[arg(long)]
+    pub pod_manifest_path: Option<PathBuf>,
+    /// Where cluster DNS listens on the node's address
+    #[arg(long, default_value_t = 10053)]
+    pub dns_port: u16,
+    /// The file that names the resolvers for names outside the cluster
+    #[arg(long, default_value = "/etc/resolv.conf")]
+    pub resolv_conf: PathBuf,
+    /// How many Pods the node takes
+    #[arg(long, default_value_t = 110)]
+    pub max_pods: u32,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Check {
+    #[arg(long, default_value = DATA_DIR)]
+    pub data_dir: PathBuf,
+    /// The API server's port
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// The kubelet's port
+    #[arg(long, default_value_t = 10250)]
+    pub kubelet_port: u16,
+    /// A container engine that is there already
+    #[arg(long, value_name = "SOCKET")]
+    pub container_runtime_endpoint: Option<String>,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum Images {
+    /// Import image archives (docker save or OCI layout) into the cluster's engine
+    Import {
+        /// Files to import
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        #[arg(long, default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+    /// List the images that the cluster's engine has
+    List {
+        #[arg(long, default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+    /// Build an image from files; with --output write the archive, otherwise import it
+    Build {
+        /// The image's name, such as skiff.local/tools:1
+        #[arg(short, long)]
+        tag: String,
+        /// Files to put in, as SOURCE=/PATH/IN/IMAGE
+        #[arg(long = "file", value_name = "SOURCE=PATH")]
+        files: Vec<String>,
+        /// Put the machine's static busybox in, with a link for each of its programs
+        #[arg(long)]
+        busybox: bool,
+        /// What the image runs
+        #[arg(long, value_delimiter = ' ')]
+        entrypoint: Vec<String>,
+        /// Write the archive here instead of importing it
+        #[arg(short, long)]
+        output: Option<PathBuf>,
+        #[arg(long, default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum Store {
+    /// Show revision, size and health
+    Status(StorePlace),
+    /// Write a copy of the whole store to a file
+    Snapshot {
+        file: PathBuf,
+        #[command(flatten)]
+        place: StorePlace,
+    },
+    /// Fill an empty store from a snapshot
+    Restore {
+        file: PathBuf,
+        #[command(flatten)]
+        place: StorePlace,
+    },
+    /// Read everything and check every checksum
+    Verify(StorePlace),
+    /// Rewrite the log without what is superseded
+    Compact(StorePlace),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct StorePlace {
+    #[arg(long, default_value = DATA_DIR)]
+    pub data_dir: PathBuf,
+}
+
+/// `host:port` for messages and URLs.
+pub fn socket(address: IpAddr, port: u16) -> SocketAddr {
+    SocketAddr::new(address, port)
+}

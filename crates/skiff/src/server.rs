@@ -1,0 +1,251 @@
+//! The control plane in one process: store, API server, controllers and scheduler, and who they are to each other.
+
+use std::{net::IpAddr, ops::RangeInclusive, path::Path, process::ExitCode, sync::Arc};
+
+use anyhow::{Context, bail};
+use apiserver::{Listening, Options, User, assemble::ServiceAccounts, bootstrap::Cluster, connect::Connector};
+use client::{Caches, Client};
+use pki::{ClientCertificates, Names, Pki};
+use store::{Store, embedded::Embedded, etcd::Etcd};
+use tokio::task::JoinSet;
+
+use crate::{
+    address, cluster_dns,
+    layout::Layout,
+    log,
+    options::{self, ControlPlane, socket},
+    progress::Progress,
+};
+
+/// The runtime of every command.
+pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")
+}
+
+/// Resolves when the process is asked to end.
+pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut term = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let mut int = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    })
+}
+
+/// `skiff server`.
+pub fn run(options: options::Server) -> anyhow::Result<ExitCode> {
+    log::install(&options.common)?;
+    let layout = Layout::new(&options.common.data_dir);
+    layout.open()?;
+    let _held = layout.hold()?;
+    runtime()?.block_on(async {
+        let stop = stop_signal()?;
+        let control_plane = start(&options.control_plane, &layout, &Progress::default()).await?;
+        stop.await;
+        control_plane.stop().await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// A control plane at work.
+pub struct Running {
+    pub server: apiserver::Server,
+    pub pki: Arc<Pki>,
+    pub options: ControlPlane,
+    /// What the parts in this process share.
+    pub caches: Caches,
+    listening: Listening,
+    tasks: JoinSet<()>,
+}
+
+impl Running {
+    /// A client that is the given user, calling the server in this process.
+    pub fn client(&self, user: &str, groups: &[&str]) -> Client {
+        client_as(&self.server, user, groups)
+    }
+
+    /// Announces cluster DNS, which every node serves on this port.
+    pub fn serve_dns(&mut self, port: u16) {
+        let client = self.client("system:skiff-dns", &["system:masters"]);
+        self.tasks.spawn(cluster_dns::run(client, self.caches.clone(), self.options.cluster_dns(), port));
+    }
+
+    /// Takes no more requests, ends controllers and scheduler, and waits for requests in flight.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+        self.listening.stop().await;
+    }
+}
+
+fn client_as(server: &apiserver::Server, user: &str, groups: &[&str]) -> Client {
+    let all = groups.iter().copied().chain(["system:authenticated"]).map(str::to_owned).collect();
+    let user = User { name: user.to_owned(), groups: all, ..User::default() };
+    client::connect::in_process(server.in_process().as_user(user))
+}
+
+/// A controller's own identity: a service account in `kube-system`, with the rights of its own role.
+fn controller_client(server: &apiserver::Server, account: &str) -> Client {
+    let user = format!("system:serviceaccount:kube-system:{account}");
+    client_as(server, &user, &["system:serviceaccounts", "system:serviceaccounts:kube-system"])
+}
+
+/// Starts everything, in the order in which it depends on each other.
+pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress) -> anyhow::Result<Running> {
+    let address = match options.advertise_address {
+        Some(address) => address,
+        None if !options.bind_address.is_unspecified() => options.bind_address,
+        None => address::own_address()?,
+    };
+    let store = progress.step("store opened", open_store(options, layout)).await?;
+    let pki = Arc::new(Pki::open(&layout.pki())?);
+    let names = Names {
+        cluster_domain: options.cluster_domain.clone(),
+        service_addresses: vec![options::service_address(options.service_cluster_ip_range, 1).into()],
+        hosts: [address::host_name()?, address.to_string()].into_iter().chain(options.tls_san.clone()).collect(),
+    };
+    let serving = pki::Serving::new(&pki.server(&names)?)?;
+    let tls = pki::server_config(serving.clone(), Some(pki.authority.certificate()), &["h2", "http/1.1"])?;
+    let server = progress.step("API server assembled", assembled(options, &pki, store, address)).await?;
+    let bind = socket(options.bind_address, options.secure_port);
+    let listening = server
+        .listen(bind, Arc::new(tls))
+        .await
+        .with_context(|| format!("the API server cannot listen on {bind}; choose another port with --secure-port"))?;
+    write_admin(layout, &pki, options.secure_port)?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(renew(pki.clone(), names, serving, layout.clone(), options.secure_port));
+    let caches = Caches::new(client_as(&server, "system:kube-controller-manager", &[]));
+    if options.runs("controllers") {
+        tasks.spawn(controllers(
+            server.clone(),
+            caches.clone(),
+            options.clone(),
+            pki.authority.certificate().to_owned(),
+        ));
+    }
+    if options.runs("scheduler") {
+        let scheduler = Caches::new(client_as(&server, "system:kube-scheduler", &[]));
+        tasks.spawn(scheduler::run(scheduler, scheduler::Settings::default()));
+    }
+    tracing::info!(address = %listening.address, "the API server answers");
+    Ok(Running { server, pki, options: options.clone(), caches, listening, tasks })
+}
+
+async fn controllers(server: apiserver::Server, caches: Caches, options: ControlPlane, root_ca: String) {
+    let settings = controllers::Options {
+        enabled: options.controllers.clone(),
+        cluster_cidrs: vec![options.cluster_cidr.into()],
+        root_ca,
+        ..controllers::Options::default()
+    };
+    let mut running = controllers::run(&caches, |account| controller_client(&server, account), &settings);
+    while let Some(ended) = running.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a controller ended");
+        }
+    }
+}
+
+async fn open_store(options: &ControlPlane, layout: &Layout) -> anyhow::Result<Arc<dyn Store>> {
+    if options.etcd_servers.is_empty() {
+        let folder = layout.store();
+        let opened = tokio::task::spawn_blocking(move || Embedded::open(&folder, store::embedded::Options::default()));
+        return Ok(Arc::new(opened.await??));
+    }
+    let read = |path: &Option<std::path::PathBuf>| path.as_deref().map(read_file).transpose();
+    let identity = match (read(&options.etcd_certfile)?, read(&options.etcd_keyfile)?) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => bail!("--etcd-certfile and --etcd-keyfile belong together; give both"),
+    };
+    let settings = store::etcd::Options {
+        endpoints: options.etcd_servers.clone(),
+        ca: read(&options.etcd_cafile)?,
+        identity,
+        ..store::etcd::Options::default()
+    };
+    Ok(Arc::new(
+        Etcd::connect(settings)
+            .await
+            .with_context(|| format!("cannot reach etcd at {}", options.etcd_servers.join(", ")))?,
+    ))
+}
+
+fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn node_ports(text: &str) -> anyhow::Result<RangeInclusive<u16>> {
+    let parsed = text.split_once('-').and_then(|(a, b)| Some(a.parse().ok()?..=b.parse().ok()?));
+    match parsed {
+        Some(range) if !range.is_empty() && *range.start() > 0 => Ok(range),
+        _ => bail!("--service-node-port-range {text:?} is not a range such as 30000-32767"),
+    }
+}
+
+async fn assembled(
+    options: &ControlPlane,
+    pki: &Pki,
+    store: Arc<dyn Store>,
+    address: IpAddr,
+) -> anyhow::Result<apiserver::Server> {
+    let token_file = match &options.token_auth_file {
+        Some(path) => Some((path.display().to_string(), String::from_utf8_lossy(&read_file(path)?).into_owned())),
+        None => None,
+    };
+    let authority = pki.authority.certificate();
+    let connector = Connector {
+        tls: Arc::new(pki::client_config(authority, Some(&pki.kubelet_client()?), &["http/1.1"])?),
+        address_types: ["InternalIP", "Hostname", "ExternalIP"].map(str::to_owned).to_vec(),
+    };
+    let cluster = Cluster {
+        service_ranges: vec![options.service_cluster_ip_range.into()],
+        advertise_address: address,
+        secure_port: options.secure_port,
+        client_authority: authority.to_owned(),
+        front_proxy_authority: Some(pki.front_proxy.certificate().to_owned()),
+        front_proxy_names: vec!["front-proxy-client".to_owned()],
+        now: clock::now_seconds().to_string(),
+    };
+    let server = apiserver::assemble(Options {
+        store,
+        cluster,
+        client_certificates: Some(ClientCertificates::new(authority)?),
+        front_proxy: Some(ClientCertificates::new(pki.front_proxy.certificate())?),
+        service_accounts: ServiceAccounts {
+            issuer: format!("https://kubernetes.default.svc.{}", options.cluster_domain),
+            key: pki::SigningKey::load(&pki.service_account.private)?,
+        },
+        token_file,
+        anonymous: options.anonymous_auth,
+        always_allow: false,
+        node_ports: node_ports(&options.service_node_port_range)?,
+        connector: Some(connector),
+        disabled_admission: Vec::new(),
+        limits: apiserver::server::Limits::default(),
+    });
+    Ok(server.await?)
+}
+
+/// The administrator's kubeconfig, for this machine.
+fn write_admin(layout: &Layout, pki: &Pki, port: u16) -> anyhow::Result<()> {
+    let text = pki.kubeconfig(&format!("https://127.0.0.1:{port}"), "kubernetes-admin", &pki.admin()?);
+    pki::file::write(&layout.admin_kubeconfig(), text.as_bytes())?;
+    Ok(())
+}
+
+/// Looks every few hours whether certificates are due, and puts new ones in place without a restart.
+async fn renew(pki: Arc<Pki>, names: Names, serving: Arc<pki::Serving>, layout: Layout, port: u16) {
+    const LOOK: clock::Duration = clock::Duration::from_secs(6 * 3600);
+    loop {
+        clock::sleep(LOOK).await;
+        // `server` and `admin` give the certificate at hand, or a new one when a third of its life is left.
+        let renewed = pki.server(&names).and_then(|c| serving.replace(&c)).map_err(anyhow::Error::from);
+        if let Err(error) = renewed.and_then(|()| write_admin(&layout, &pki, port)) {
+            tracing::error!("cannot renew certificates: {error:#}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What every source file must keep to.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A source file, relative to the repository's root.
+struct Source {
+    path: String,
+    text: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")
+}
+
+fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            walk(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let root = root();
+    let mut paths = Vec::new();
+    walk(&root.join("crates"), &mut paths);
+    paths.sort();
+    let rust = paths.into_iter().filter(|p| p.extension().is_some_and(|e| e == "rs"));
+    let sources: Vec<Source> = rust
+        .map(|p| Source {
+            path: p.strip_prefix(&root).expect("below the root").display().to_string(),
+            text: fs::read_to_string(&p).expect("readable"),
+        })
+        .collect();
+    assert!(sources.len() > 100, "the walk found only {} files", sources.len());
+    sources
+}
+
+/// The part of a file before its unit tests.
+fn product(text: &str) -> &str {
+    text.split("#[cfg(test)]").next().unwrap_or(text)
+}
+
+fn is_test(path: &str) -> bool {
+    path.contains("/tests/") || path.ends_with("tests.rs") || path.contains("/benches/") || path.contains("/examples/")
+}
+
+fn offenders(rule: &str, broken: impl Fn(&Source) -> Option<String>) {
+    let found: Vec<String> = sources().iter().filter_map(|s| broken(s).map(|why| format!("{}: {why}", s.path))).collect();
+    assert!(found.is_empty(), "{rule}\n{}", found.join("\n"));
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    offenders("each file opens with //!", |s| (!s.text.starts_with("//!")).then(|| "no //! at the top".to_owned()));
+}
+
+#[test]
+fn files_say_one_thing() {
+    offenders("a file past 800 lines is split by concept", |s| {
+        let lines = s.text.lines().count();
+        (lines > 800).then(|| format!("{lines} lines"))
+    });
+}
+
+#[test]
+fn names_say_a_concept() {
+    let banned = ["utils", "util", "helpers", "helper", "common", "types", "handlers", "manager", "misc"];
+    offenders("files are named after a concept", |s| {
+        let stem = Path::new(&s.path).file_stem()?.to_str()?;
+        banned.contains(&stem).then(|| format!("{stem} says nothing"))
+    });
+}
+
+#[test]
+fn time_and_randomness_come_in_through_clock() {
+    let words = ["SystemTime::now", "std::time::Instant", "Timestamp::now(", "rand::rng(", "thread_rng(", "Uuid::new_v4"];
+    offenders("time and randomness enter through the crate clock alone", |s| {
+        let free = ["crates/clock/", "crates/tidy/", "crates/bench/", "crates/skiff/src/up.rs"];
+        if is_test(&s.path) || free.iter().any(|f| s.path.starts_with(f)) {
+            return None;
+        }
+        words.iter().find(|w| product(&s.text).contains(**w)).map(|w| (*w).to_owned())
+    });
+}
+
+#[test]
+fn only_the_apiserver_opens_the_store() {
+    let allowed = ["apiserver", "sim", "skiff", "bench"];
+    let root = root();
+    for entry in fs::read_dir(root.join("crates")).expect("crates").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let manifest = fs::read_to_string(entry.path().join("Cargo.toml")).expect("a manifest");
+        let uses = manifest.lines().any(|l| l.starts_with("store.") || l.starts_with("store ="));
+        assert!(!uses || allowed.contains(&name.as_str()), "{name} depends on the store");
+    }
+}
+
+#[test]
+fn the_api_crate_is_pure() {
+    let words = ["std::fs", "std::net", "tokio", "std::thread", "std::process", "std::env"];
+    offenders("api knows no clock, task, socket or file", |s| {
+        if !s.path.starts_with("crates/api/src") {
+            return None;
+        }
+        words.iter().find(|w| product(&s.text).contains(**w)).map(|w| (*w).to_owned())
+    });
+}
+
+#[test]
+fn no_test_is_switched_off() {
+    let attribute = concat!("#[", "ignore");
+    offenders("no test is ignored", |s| s.text.contains(attribute).then(|| "an ignored test".to_owned()));
+}
+
+#[test]
+fn unsafe_has_a_reason() {
+    let word = concat!("unsafe", " ");
+    offenders("unsafe code stands in a named file with its reason", |s| {
+        let uses = s.text.lines().map(str::trim).filter(|l| !l.starts_with("//")).any(|l| l.contains(&format!("{word}{{")) || l.contains(&format!("{word}fn")));
+        (uses && !s.text.contains("SAFETY:")).then(|| "unsafe without a SAFETY comment".to_owned())
+    });
+}
+
+#[test]
+fn the_map_names_every_crate() {
+    let root = root();
+    let map = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    for entry in fs::read_dir(root.join("crates")).expect("crates").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        assert!(map.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name the crate {name}");
+    }
+    let mut missing = Vec::new();
+    for word in map.split('`').filter(|w| w.starts_with("crates/") && !w.contains(' ')) {
+        if !root.join(word).exists() {
+            missing.push(word);
+        }
+    }
+    assert!(missing.is_empty(), "ARCHITECTURE.md names files that are not there: {missing:?}");
+}

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Installs the distribution's packages that building, running and testing need; does nothing when all are there.
+set -eu
+
+need() { # need PROGRAM PACKAGE
+    PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || packages="$packages $2"
+}
+
+packages=
+need protoc protobuf-compiler
+need cc gcc
+need containerd containerd
+need runc runc
+need nft nftables
+need ip iproute2
+need busybox busybox-static
+need gdb gdb
+need etcd etcd-server
+need etcdctl etcd-client
+need curl curl
+[ -z "$packages" ] && exit 0
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "missing:$packages" >&2
+    echo "install them with this system's package manager, then try again" >&2
+    exit 1
+fi
+if [ "$(id -u)" != 0 ]; then
+    echo "missing:$packages; run 'sudo apt-get install -y$packages', then try again" >&2
+    exit 1
+fi
+echo "installing:$packages"
+apt-get update -qq
+# A service manager must not start the machine's own containerd or etcd because of us.
+printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d.skiff
+chmod +x /usr/sbin/policy-rc.d.skiff
+if [ ! -e /usr/sbin/policy-rc.d ]; then
+    mv /usr/sbin/policy-rc.d.skiff /usr/sbin/policy-rc.d
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+else
+    rm -f /usr/sbin/policy-rc.d.skiff
+fi
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null

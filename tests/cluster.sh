@@ -1,0 +1,77 @@
+# Sourced by the cluster tests: a cluster of their own, helpers to check things, and the certainty that it ends.
+set -euo pipefail
+: "${SKIFF:?}" "${KUBECTL:?}"
+
+DATA=${DATA:-/var/lib/skiff-test}
+PORT=${PORT:-16443}
+UP=(up --data-dir "$DATA" --secure-port "$PORT" --kubelet-port 20250 --dns-port 20053)
+export KUBECONFIG=$DATA/admin.kubeconfig
+WORK=$(mktemp -d)
+
+# kubectl without the user's own cache and settings.
+k() { HOME=$WORK "$KUBECTL" "$@"; }
+
+fail() {
+    echo "FAILED: $*" >&2
+    return 1
+}
+
+# until_true SECONDS COMMAND...: waits for a condition, not for a time.
+until_true() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        if [ $SECONDS -ge $deadline ]; then
+            echo "not true in time: $*" >&2
+            "$@" >&2 || true
+            return 1
+        fi
+        read -rt 0.2 <> <(:) || true
+    done
+}
+
+# has TEXT COMMAND...: the command's output contains the text.
+has() {
+    local text=$1 out
+    shift
+    out=$("$@" 2>&1) || { echo "$out" >&2; fail "exit status of: $*"; return 1; }
+    grep -qF -- "$text" <<<"$out" || { echo "$out" >&2; fail "no '$text' in the output of: $*"; return 1; }
+}
+
+# refused TEXT COMMAND...: the command fails, and its output contains the text.
+refused() {
+    local text=$1 out
+    shift
+    if out=$("$@" 2>&1); then
+        echo "$out" >&2
+        fail "should have failed: $*"
+        return 1
+    fi
+    grep -qF -- "$text" <<<"$out" || { echo "$out" >&2; fail "no '$text' in the output of: $*"; return 1; }
+}
+
+# What a cluster may leave behind, as it is now.
+traces() {
+    ip -br link | grep -o '^skf[^@ ]*' || true
+    nft list tables | grep skiff || true
+    grep -o " $DATA[^ ]*" /proc/mounts || true
+    pgrep -af -- "$DATA" | grep -v "$0" || true
+    find /sys/fs/cgroup -type d -name '*kubepods*' 2>/dev/null || true
+    [ ! -e "$DATA" ] || echo "$DATA"
+}
+
+on_exit() {
+    local code=$?
+    if [ $code != 0 ] && [ -e "$DATA/skiff.log" ]; then
+        echo "--- pods and events" >&2
+        k get pods -A -o wide >&2 || true
+        k get events -A 2>/dev/null | tail -20 >&2 || true
+        echo "--- the end of skiff.log" >&2
+        tail -40 "$DATA/skiff.log" >&2
+    fi
+    "$SKIFF" down --data-dir "$DATA" >/dev/null 2>&1 || true
+    rm -rf "$WORK"
+    exit $code
+}
+trap on_exit EXIT
+step() { echo "  - $*"; }

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# The tests on the real machine: the built binary, containerd, nftables and kubectl. Needs root; leaves the machine as
+# it was, also when a test fails. $SKIFF names the binary, $KUBECTL a kubectl; a newer kubectl is tried besides.
+set -euo pipefail
+cd "$(dirname "$0")"
+if [ "$(id -u)" != 0 ]; then
+    echo "SKIPPED: the cluster tests need root"
+    exit 0
+fi
+: "${SKIFF:?SKIFF must name the skiff binary}"
+export SKIFF
+
+passed=0
+failed=0
+run() { # run NAME COMMAND...
+    local name=$1
+    shift
+    echo "=== $name"
+    if "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "--- FAILED: $name"
+    fi
+}
+
+old=${KUBECTL:-$(command -v kubectl || true)}
+new=$(./newer-kubectl.sh || true)
+run "bad input" ./bad-input.sh
+run "waypoints in gdb" ./waypoints.sh
+[ -n "$old" ] && run "walk with $("$old" version --client | head -1)" env KUBECTL="$old" ./walk.sh
+if [ -n "$new" ]; then
+    run "walk with $("$new" version --client | head -1)" env KUBECTL="$new" ./walk.sh
+else
+    echo "SKIPPED: a newer kubectl could not be fetched"
+fi
+[ -n "$old$new" ] && run "restarts" env KUBECTL="${new:-$old}" ./restarts.sh
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
