@@ -105,7 +105,6 @@ fn sandbox_config(node: &Node, wanted: &Wanted, attempt: u32) -> PodSandboxConfi
             log_dir: config.pod_log_dir(wanted.namespace(), wanted.name(), wanted.uid()).display().to_string(),
             dns: render::dns(wanted, &config.cluster_dns, &config.cluster_domain, &host),
             cluster_domain: config.cluster_domain.clone(),
-            node_name: config.node_name.clone(),
         },
     )
 }

@@ -160,8 +160,6 @@ pub struct SandboxSetting {
     pub log_dir: String,
     pub dns: Dns,
     pub cluster_domain: String,
-    /// On the host's network the Pod has the host's name.
-    pub node_name: String,
 }
 
 pub fn sandbox(wanted: &Wanted, setting: &SandboxSetting) -> PodSandboxConfig {
@@ -174,7 +172,9 @@ pub fn sandbox(wanted: &Wanted, setting: &SandboxSetting) -> PodSandboxConfig {
     let ports = spec.containers.iter().flat_map(|c| c.ports.iter().flatten());
     let dns = setting.dns.clone();
     let (short, full) = hostname(wanted, &setting.cluster_domain);
-    let hostname = if wanted.host_network() { setting.node_name.clone() } else { short };
+    // On the host's network there is no UTS namespace of the Pod's own whose name could be set.
+    let full = full.filter(|_| spec.set_hostname_as_fqdn == Some(true));
+    let hostname = if wanted.host_network() { String::new() } else { full.unwrap_or(short) };
     PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: wanted.name().to_owned(),
@@ -182,7 +182,7 @@ pub fn sandbox(wanted: &Wanted, setting: &SandboxSetting) -> PodSandboxConfig {
             namespace: wanted.namespace().to_owned(),
             attempt: setting.attempt,
         }),
-        hostname: full.filter(|_| spec.set_hostname_as_fqdn == Some(true)).unwrap_or(hostname),
+        hostname,
         log_directory: setting.log_dir.clone(),
         dns_config: Some(DnsConfig { servers: dns.servers, searches: dns.searches, options: dns.options }),
         port_mappings: ports
