@@ -36,11 +36,11 @@ pub async fn one(node: &Node, wanted: &Wanted, running: &Running, ran: &Ran, why
         }
     }
     let left = grace.saturating_sub(begun.elapsed()).max(Duration::from_secs(2).min(grace));
-    if let Err(error) = node.config.runtime.stop_container(&ran.id, left).await {
-        if !error.is_not_found() {
-            tracing::warn!(pod = wanted.full_name(), container = ran.name, %error, "the container could not be stopped");
-            clock::sleep(Duration::from_millis(500)).await;
-        }
+    if let Err(error) = node.config.runtime.stop_container(&ran.id, left).await
+        && !error.is_not_found()
+    {
+        tracing::warn!(pod = wanted.full_name(), container = ran.name, %error, "the container could not be stopped");
+        clock::sleep(Duration::from_millis(500)).await;
     }
 }
 

@@ -8,6 +8,7 @@ mod act;
 pub mod cgroup;
 mod config;
 mod decide;
+mod dispatch;
 pub mod downward;
 mod env;
 mod hook;
@@ -15,7 +16,6 @@ mod image;
 mod kill;
 mod logs;
 mod machine;
-mod manager;
 mod manifests;
 mod mounts;
 mod node;
@@ -58,7 +58,7 @@ pub async fn run(config: Config, caches: Caches) -> Result<(), Error> {
     tokio::select! {
         () = server::serve(node.clone(), caches.client().clone(), listener) => {}
         () = register::run(node.clone()) => {}
-        () = manager::run(node.clone(), caches) => {}
+        () = dispatch::run(node.clone(), caches) => {}
         () = logs::rotate(node) => {}
     }
     Ok(())

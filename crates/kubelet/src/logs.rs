@@ -39,10 +39,10 @@ pub fn render(line: &str, options: &Options) -> Option<String> {
     if options.stream.as_ref().is_some_and(|wanted| wanted != stream) {
         return None;
     }
-    if let Some(since) = options.since {
-        if time.parse::<Timestamp>().is_ok_and(|t| t < since) {
-            return None;
-        }
+    if let Some(since) = options.since
+        && time.parse::<Timestamp>().is_ok_and(|t| t < since)
+    {
+        return None;
     }
     let end = if tag.starts_with('P') { "" } else { "\n" };
     Some(if options.timestamps { format!("{time} {text}{end}") } else { format!("{text}{end}") })

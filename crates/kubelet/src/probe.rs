@@ -87,10 +87,10 @@ struct Series {
 
 impl Prober {
     async fn run(self) {
-        if let Some(probe) = self.container.startup_probe.clone() {
-            if !self.watch(&probe, "Startup").await {
-                return;
-            }
+        if let Some(probe) = self.container.startup_probe.clone()
+            && !self.watch(&probe, "Startup").await
+        {
+            return;
         }
         self.tell(News::Started(self.id.clone())).await;
         let liveness = async {

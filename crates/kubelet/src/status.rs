@@ -93,10 +93,10 @@ fn phase(wanted: &Wanted, inits: &[ContainerStatus], mains: &[ContainerStatus], 
     }
     let state = |s: &ContainerStatus| s.state.clone().unwrap_or_default();
     for (container, status) in wanted.init_containers().iter().zip(inits) {
-        if let (Some(end), false) = (state(status).terminated, is_sidecar(container)) {
-            if end.exit_code != 0 {
-                return if wanted.restart_policy() == "Never" { "Failed" } else { "Pending" };
-            }
+        if let (Some(end), false) = (state(status).terminated, is_sidecar(container))
+            && end.exit_code != 0
+        {
+            return if wanted.restart_policy() == "Never" { "Failed" } else { "Pending" };
         }
     }
     let ended = |s: &ContainerStatus| {

@@ -51,10 +51,9 @@ pub async fn run(caches: Caches, config: Config) -> Result<(), NetworkError> {
     let mut current = None;
     loop {
         let node = nodes.get(&Key::new("", &config.node_name));
-        let range = node.as_ref().and_then(|n| range_of(n));
-        if range.is_some() && range != current {
-            set_up(&config, range.expect("checked above")).await?;
-            current = range;
+        if let Some(range) = node.and_then(|n| range_of(&n)).filter(|range| current != Some(*range)) {
+            set_up(&config, range).await?;
+            current = Some(range);
         }
         if let Err(RecvError::Closed) = changes.recv().await {
             return Ok(());

@@ -1,3 +1,5 @@
+//! The plan of a Deployment, as tables.
+
 use super::*;
 use serde_json::Value;
 

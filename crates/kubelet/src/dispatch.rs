@@ -27,7 +27,7 @@ use crate::{
     worker::{self, Handle},
 };
 
-struct Manager {
+struct Dispatcher {
     node: Arc<Node>,
     workers: BTreeMap<String, Handle>,
     ended: FuturesUnordered<BoxFuture<'static, String>>,
@@ -50,7 +50,7 @@ pub async fn run(node: Arc<Node>, caches: Caches) {
         let node = node.clone();
         async move { engine_events(node).await }
     });
-    let mut manager = Manager {
+    let mut dispatcher = Dispatcher {
         node: node.clone(),
         workers: BTreeMap::new(),
         ended: FuturesUnordered::new(),
@@ -63,36 +63,35 @@ pub async fn run(node: Arc<Node>, caches: Caches) {
         tokio::select! {
             () = cache.synced(), if !synced => {
                 synced = true;
-                cache.list().into_iter().for_each(|pod| manager.api_pod(pod));
-                manager.adopt_orphans().await;
+                cache.list().into_iter().for_each(|pod| dispatcher.api_pod(pod));
+                dispatcher.adopt_orphans().await;
             }
             change = changes.recv() => match change {
                 Ok(change) => match change.new {
-                    Some(pod) => manager.api_pod(pod),
-                    None => if let Some(old) = change.old { manager.api_gone(&old) },
+                    Some(pod) => dispatcher.api_pod(pod),
+                    None => if let Some(old) = change.old { dispatcher.api_gone(&old) },
                 },
                 Err(RecvError::Lagged(_)) => {
                     let all = cache.list();
                     let uids: BTreeSet<_> = all.iter().filter_map(|p| p.metadata.uid.clone()).collect();
-                    manager.drop_missing(&uids);
-                    all.into_iter().for_each(|pod| manager.api_pod(pod));
+                    dispatcher.drop_missing(&uids);
+                    all.into_iter().for_each(|pod| dispatcher.api_pod(pod));
                 }
                 Err(RecvError::Closed) => return,
             },
-            Some(all) = statics.recv() => manager.static_pods(all),
-            Some(uid) = manager.ended.next() => {
-                manager.forget(&uid);
+            Some(all) = statics.recv() => dispatcher.static_pods(all),
+            Some(uid) = dispatcher.ended.next() => {
+                dispatcher.forget(&uid);
                 // A Pod of the same name and uid may have come back from its file meanwhile.
-                let again = manager.statics.values().find(|p| p.metadata.uid.as_deref() == Some(&uid)).cloned();
+                let again = dispatcher.statics.values().find(|p| p.metadata.uid.as_deref() == Some(&uid)).cloned();
                 if let Some(pod) = again {
-                    manager.want(Wanted { pod, is_static: true, removed: false });
-                } else if let Some(pod) = cache.list().into_iter().find(|p| p.metadata.uid.as_deref() == Some(&uid)) {
-                    if pod.metadata.deletion_timestamp.is_none() {
-                        manager.api_pod(pod);
+                    dispatcher.want(Wanted { pod, is_static: true, removed: false });
+                } else if let Some(pod) = cache.list().into_iter().find(|p| p.metadata.uid.as_deref() == Some(&uid))
+                    && pod.metadata.deletion_timestamp.is_none() {
+                        dispatcher.api_pod(pod);
                     }
-                }
             }
-            Some(_) = manager.mirrors.join_next() => {}
+            Some(_) = dispatcher.mirrors.join_next() => {}
         }
     }
 }
@@ -101,7 +100,7 @@ fn full_name(pod: &Pod) -> String {
     Key::of(pod).to_string()
 }
 
-impl Manager {
+impl Dispatcher {
     fn api_pod(&mut self, pod: Arc<Pod>) {
         if api::pod::is_mirror(&pod) {
             let name = full_name(&pod);
@@ -181,11 +180,11 @@ impl Manager {
         let before = std::mem::replace(&mut self.statics, fresh.clone());
         for (name, pod) in &before {
             let uid = pod.metadata.uid.clone().unwrap_or_default();
-            if fresh.get(name).is_none_or(|f| f.metadata.uid != pod.metadata.uid) {
-                if let Some(handle) = self.workers.get(&uid) {
-                    waypoint::kubelet::pod_removed(name);
-                    handle.wanted.send_modify(|w| w.removed = true);
-                }
+            if fresh.get(name).is_none_or(|f| f.metadata.uid != pod.metadata.uid)
+                && let Some(handle) = self.workers.get(&uid)
+            {
+                waypoint::kubelet::pod_removed(name);
+                handle.wanted.send_modify(|w| w.removed = true);
             }
         }
         for pod in fresh.values() {
