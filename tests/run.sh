@@ -28,9 +28,9 @@ old=${KUBECTL:-$(command -v kubectl || true)}
 new=$(./newer-kubectl.sh || true)
 run "bad input" ./bad-input.sh
 run "waypoints in gdb" ./waypoints.sh
-[ -n "$old" ] && run "walk with $("$old" version --client | head -1)" env KUBECTL="$old" ./walk.sh
+[ -n "$old" ] && run "walk with $("$old" version --client | sed -n 1p)" env KUBECTL="$old" ./walk.sh
 if [ -n "$new" ]; then
-    run "walk with $("$new" version --client | head -1)" env KUBECTL="$new" ./walk.sh
+    run "walk with $("$new" version --client | sed -n 1p)" env KUBECTL="$new" ./walk.sh
 else
     echo "SKIPPED: a newer kubectl could not be fetched"
 fi

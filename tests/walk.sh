@@ -14,7 +14,7 @@ k apply -f "$EXAMPLE"
 k rollout status deployment/hello --timeout=120s
 has "3/3" k get deployment hello
 [ "$(k get pods -l app=hello -o wide --no-headers | grep -c ' Running ')" = 3 ] || fail "three Pods run"
-pod=$(k get pods -l app=hello -o name | head -1)
+pod=$(k get pods -l app=hello -o name | sed -n 1p)
 
 step "logs, exec, cp, attach, port-forward, describe"
 has "hello from ${pod#pod/}" k exec "$pod" -- wget -qO- http://127.0.0.1:8080

@@ -8,7 +8,7 @@ use std::{
 
 use client::{Caches, Key};
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use k8s_cri::v1::Container;
+use k8s_cri::v1::{Container, ContainerState};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::{
     Api,
@@ -303,6 +303,10 @@ fn seen(containers: Vec<Container>) -> Seen {
     seen
 }
 
+fn state_of(seen: &Seen, id: &str) -> Option<i32> {
+    seen.values().flatten().find(|(container, _)| container == id).map(|(_, state)| *state)
+}
+
 /// Lists all containers and wakes the workers whose Pods have changed; whether any had.
 async fn relist(node: &Node, last: &mut Seen) -> bool {
     waypoint::kubelet::sync_loop(&node.config.node_name);
@@ -337,12 +341,21 @@ async fn engine_events(node: Arc<Node>) {
             continue;
         };
         relist(&node, &mut last).await;
-        while events.next().await.is_some() {
-            // CRI's own picture follows the event by a moment.
-            for wait in [20, 200, 1000] {
+        while let Some(id) = events.next().await {
+            // CRI's own picture follows the event by a moment; until it shows the end, another change (the start that
+            // came just before) must not pass for it.
+            for wait in [2, 10, 30, 60, 120, 250, 500] {
                 clock::sleep(Duration::from_millis(wait)).await;
-                if relist(&node, &mut last).await {
-                    break;
+                let changed = relist(&node, &mut last).await;
+                match state_of(&last, &id) {
+                    Some(state) if state == ContainerState::ContainerExited as i32 => break,
+                    // A sandbox, or a container that is gone: only its worker can tell what that means.
+                    None => {
+                        node.looks.lock().values().for_each(|look| look.notify_one());
+                        break;
+                    }
+                    Some(_) if changed && wait > 250 => break,
+                    Some(_) => {}
                 }
             }
         }

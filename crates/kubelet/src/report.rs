@@ -18,6 +18,14 @@ fn difference(before: &PodStatus, after: &PodStatus) -> Value {
     let (before, mut after) = (fields(before), fields(after));
     let gone: Vec<String> = before.keys().filter(|k| !after.contains_key(*k)).cloned().collect();
     after.retain(|key, value| before.get(key) != Some(value));
+    if let Some(Value::Array(conditions)) = after.get_mut("conditions") {
+        // Conditions are merged by their type: what is no longer said has to be taken back.
+        for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
+            for field in ["reason", "message"] {
+                condition.entry(field).or_insert(Value::Null);
+            }
+        }
+    }
     after.extend(gone.into_iter().filter(|k| k == "reason" || k == "message").map(|k| (k, Value::Null)));
     Value::Object(after)
 }
@@ -56,5 +64,28 @@ pub async fn delete(node: &Node, wanted: &Wanted) -> bool {
             tracing::warn!(pod = wanted.full_name(), %error, "the Pod could not be deleted finally");
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(json: Value) -> PodStatus {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn only_what_changed_is_written_and_what_is_gone_is_taken_back() {
+        let unready = json!({"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "why"});
+        let before = status(json!({"phase": "Pending", "podIP": "10.0.0.1", "reason": "Old", "conditions": [unready]}));
+        let ready = json!({"type": "Ready", "status": "True"});
+        let after = status(json!({"phase": "Running", "podIP": "10.0.0.1", "conditions": [ready]}));
+        let expected = json!({
+            "phase": "Running", "reason": null,
+            "conditions": [{"type": "Ready", "status": "True", "reason": null, "message": null}],
+        });
+        assert_eq!(difference(&before, &after), expected);
+        assert_eq!(difference(&after, &after), json!({}));
     }
 }

@@ -1,5 +1,7 @@
 //! exec, attach and port-forward: the engine gives a URL of its own, and the client's upgrade is passed on to it as it is.
 
+use std::time::Duration;
+
 use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -55,6 +57,7 @@ async fn url(node: &Node, parts: &[&str], asked: &str) -> Result<String, Refusal
     // With a terminal both outputs are one.
     let stderr = stderr && !tty;
     if *what == "attach" {
+        outlives_its_start(node, wanted.uid(), &running, &container_id).await?;
         return engine.attach(AttachRequest { container_id, stdin, tty, stdout, stderr }).await.map_err(internal);
     }
     let cmd = pairs.into_iter().filter(|(k, _)| k == "command").map(|(_, v)| v).collect();
@@ -64,6 +67,23 @@ async fn url(node: &Node, parts: &[&str], asked: &str) -> Result<String, Refusal
 fn container(running: &Running, name: &str) -> Result<String, Refusal> {
     let found = running.alive().find(|c| c.name == name).map(|c| c.id.clone());
     found.ok_or_else(|| (StatusCode::NOT_FOUND, format!("container not found (\"{name}\")")))
+}
+
+/// A command that has only just been started may be over before its client is attached, and what it said gone by. So the
+/// first moment is waited for: a client that is told that the container has ended reads the log instead.
+async fn outlives_its_start(node: &Node, uid: &str, running: &Running, id: &str) -> Result<(), Refusal> {
+    const YOUNG_SECONDS: i64 = 2;
+    const LOOKS: usize = 6;
+    let started = running.alive().find(|c| c.id == id).and_then(|c| c.started_at);
+    let is_young = started.is_some_and(|at| clock::now().as_second() - at.as_second() < YOUNG_SECONDS);
+    for _ in 0..if is_young { LOOKS } else { 0 } {
+        clock::sleep(Duration::from_millis(50)).await;
+        let now = running::observe(&*node.config.runtime, uid).await.map_err(internal)?;
+        if !now.alive().any(|c| c.id == id) {
+            return Err((StatusCode::NOT_FOUND, format!("container not found (\"{id}\")")));
+        }
+    }
+    Ok(())
 }
 
 async fn pass_on(url: &str, mut request: Request<Incoming>) -> Result<Answer, Refusal> {
