@@ -61,10 +61,15 @@ impl Cgroups {
         self.remove(&format!("{}/kubepods", self.root.trim_end_matches('/')));
     }
 
-    /// Removes a cgroup and those below it, as far as no process is in them.
+    /// Removes a cgroup and those below it, as far as no process is in them: in every hierarchy, because the engine puts
+    /// its containers also into those that the kubelet sets nothing in.
     pub fn remove(&self, path: &str) {
-        for folder in self.folders(path) {
-            remove_tree(&folder);
+        let hierarchies = match self.version {
+            Version::V2 => vec![self.mount.clone()],
+            Version::V1 => fs::read_dir(&self.mount).into_iter().flatten().flatten().map(|e| e.path()).collect(),
+        };
+        for hierarchy in hierarchies {
+            remove_tree(&hierarchy.join(path.trim_start_matches('/')));
         }
     }
 

@@ -1,6 +1,6 @@
 //! `skiff down`: ends the cluster and removes every trace: processes, mounts, interfaces, rules, cgroups and files.
 
-use std::{fs, path::Path, process::ExitCode, time::Duration};
+use std::{fs, process::ExitCode, time::Duration};
 
 use anyhow::{Context, bail};
 use nix::{
@@ -29,7 +29,7 @@ pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
         runtime::containerd::stop(&agent::engine_options(&layout)).await.context("cannot end the container engine")?;
         proxy::apply::remove().await.context("cannot remove the Service rules")?;
         network::remove().await.context("cannot remove the Pod network")?;
-        kubelet::cgroup::Cgroups::new(Path::new("/sys/fs/cgroup"), "/").remove_all();
+        kubelet::remove_traces(&layout.kubelet(), "/").context("cannot remove what the kubelet left")?;
         anyhow::Ok(())
     })?;
     remove_files(&layout, options.keep_data)?;
