@@ -221,7 +221,7 @@ impl Worker {
                 }
             }
             _ = self.mirror.changed() => self.reported = PodStatus { start_time: self.reported.start_time.clone(), ..Default::default() },
-            () = self.look.notified() => {}
+            () = self.look.notified() => waypoint::kubelet::pod_synced(&wanted.full_name()),
             Some(news) = self.news.1.recv() => self.hear(news),
             () = self.refresh.notified() => self.refresh_volumes(wanted).await,
             () = clock::sleep(token_check), if tokens => self.refresh_volumes(wanted).await,
