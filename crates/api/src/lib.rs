@@ -5,6 +5,7 @@ pub mod apply;
 pub mod decode;
 pub mod field;
 pub mod field_set;
+pub mod hash;
 pub mod kind;
 pub mod kinds;
 pub mod managed_fields;
@@ -24,6 +25,7 @@ pub mod status;
 pub mod structural;
 pub mod table;
 pub mod taint;
+pub mod url;
 
 mod erase;
 mod selector_text;

@@ -454,6 +454,7 @@ async fn run(feed: std::sync::Weak<Feed>, store: Arc<dyn Store>, kinds: Arc<Kind
         };
         loop {
             tokio::select! {
+                biased;
                 batch = changes.next() => {
                     let Some(feed) = feed.upgrade() else { return };
                     match batch {

@@ -4,7 +4,8 @@ use std::{fmt::Write as _, sync::Arc};
 
 use http::StatusCode;
 
-use crate::{body::Body, request::query_pairs, special::Response};
+use crate::{body::Body, special::Response};
+use api::url::query_pairs;
 
 type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 

@@ -6,7 +6,8 @@ use api::{Value, decode::Validation, status::StatusError};
 use serde_json::json;
 use store::Revision;
 
-use crate::request::{is_true, query_pairs};
+use crate::request::is_true;
+use api::url::query_pairs;
 
 /// Options of creates, updates and patches.
 #[derive(Debug, Clone, Default)]

@@ -1,5 +1,6 @@
 //! What a request is about, read from its method and path as upstream's RequestInfo does.
 
+use api::url::{percent_decode, query_pairs};
 use http::Method;
 
 /// The parsed path and method. Text fields are empty where they do not apply.
@@ -164,38 +165,6 @@ fn resource_verb(method: &Method) -> &'static str {
 /// How query parameters say yes, as Go's `strconv.ParseBool` and the conversion of flags read it.
 pub fn is_true(value: &str) -> bool {
     !matches!(value, "0" | "false" | "False" | "FALSE" | "f" | "F")
-}
-
-/// Decodes `%41`; leaves what is no valid escape as it is.
-pub fn percent_decode(text: &str) -> String {
-    if !text.contains('%') {
-        return text.to_owned();
-    }
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|h| std::str::from_utf8(h).ok());
-        match (bytes[at], hex.and_then(|h| u8::from_str_radix(h, 16).ok())) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                at += 3;
-            }
-            (byte, _) => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-/// The pairs of a query string, decoded, in order.
-pub fn query_pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
-    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (percent_decode(&key.replace('+', " ")), percent_decode(&value.replace('+', " ")))
-    })
 }
 
 #[cfg(test)]

@@ -88,6 +88,7 @@ pub async fn lead<T>(client: &Client, me: &Candidate, work: impl Future<Output =
     }
     tracing::info!(lease = %me.lease, identity = %me.identity, "became leader");
     tokio::select! {
+        biased;
         done = work => {
             release(&api, me).await;
             Some(done)

@@ -160,6 +160,7 @@ pub async fn drive<R: Reconcile>(name: &'static str, queue: Arc<Queue>, reconcil
                     }
                 };
                 tokio::select! {
+                    biased;
                     () = queue.changed.notified() => {}
                     () = timer => {}
                     Some(_) = tasks.join_next() => {}

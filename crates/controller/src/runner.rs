@@ -112,6 +112,7 @@ pub async fn run<C: Controller>(controller: C, setup: Setup) {
         }
     };
     tokio::select! {
+        biased;
         () = drive(C::NAME, queue.clone(), runner, C::CONCURRENCY) => {}
         () = resync => {}
     }

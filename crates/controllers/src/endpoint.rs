@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use api::{pod, selector::Selector};
 use client::{Caches, Change, Key};
 use k8s_openapi::{
-    api::core::v1::{ContainerPort, Pod, Service, ServicePort},
+    api::core::v1::{ContainerPort, ObjectReference, Pod, Service, ServicePort},
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
@@ -54,6 +54,17 @@ pub fn hostname(service: &Service, pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let same = spec.subdomain.is_some() && spec.subdomain == service.metadata.name;
     spec.hostname.clone().filter(|name| same && !name.is_empty())
+}
+
+/// Says which Pod an endpoint stands for.
+pub fn reference(pod: &Pod) -> ObjectReference {
+    ObjectReference {
+        kind: Some("Pod".to_owned()),
+        namespace: pod.metadata.namespace.clone(),
+        name: pod.metadata.name.clone(),
+        uid: pod.metadata.uid.clone(),
+        ..Default::default()
+    }
 }
 
 /// The number that a Service's port has on this Pod. `None` when the Pod has no port of that name.

@@ -9,7 +9,7 @@ use client::Key;
 use clock::Timestamp;
 use controller::{Controller, Look, Plan, Watches, Write};
 use k8s_openapi::{
-    api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectReference, Pod, Service},
+    api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
@@ -153,13 +153,7 @@ fn address(service: &Service, pod: &Pod, ip: &str) -> EndpointAddress {
         ip: ip.to_owned(),
         hostname: endpoint::hostname(service, pod),
         node_name: pod.spec.as_ref().and_then(|s| s.node_name.clone()),
-        target_ref: Some(ObjectReference {
-            kind: Some("Pod".to_owned()),
-            namespace: pod.metadata.namespace.clone(),
-            name: pod.metadata.name.clone(),
-            uid: pod.metadata.uid.clone(),
-            ..Default::default()
-        }),
+        target_ref: Some(endpoint::reference(pod)),
     }
 }
 

@@ -13,7 +13,7 @@ use clock::Timestamp;
 use controller::{Controller, Look, Plan, Watches, Write, owner_reference};
 use k8s_openapi::{
     api::{
-        core::v1::{Node, ObjectReference, Pod, Service},
+        core::v1::{Node, Pod, Service},
         discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -178,13 +178,7 @@ fn one(service: &Service, pod: &Pod, address: &str, world: &World) -> Endpoint {
         zone: node.as_ref().and_then(|n| world.zones.get(n).cloned()),
         node_name: node,
         hostname: endpoint::hostname(service, pod),
-        target_ref: Some(ObjectReference {
-            kind: Some("Pod".to_owned()),
-            namespace: pod.metadata.namespace.clone(),
-            name: pod.metadata.name.clone(),
-            uid: pod.metadata.uid.clone(),
-            ..Default::default()
-        }),
+        target_ref: Some(endpoint::reference(pod)),
         ..Default::default()
     }
 }

@@ -56,9 +56,17 @@ impl Cgroups {
         Ok(())
     }
 
-    /// The whole tree below `kubepods`, for the end of a node.
+    /// The whole tree below `kubepods`, and the cgroups above it that were made for it and hold nothing else: for the end
+    /// of a node.
     pub fn remove_all(&self) {
         self.remove(&format!("{}/kubepods", self.root.trim_end_matches('/')));
+        let parts: Vec<&str> = self.root.split('/').filter(|p| !p.is_empty()).collect();
+        for length in (1..=parts.len()).rev() {
+            for folder in self.folders(&parts[..length].join("/")) {
+                // One that has others' processes or children in it stays: the kernel refuses.
+                let _ = fs::remove_dir(folder);
+            }
+        }
     }
 
     /// Removes a cgroup and those below it, as far as no process is in them: in every hierarchy, because the engine puts
@@ -198,5 +206,21 @@ mod tests {
         assert_eq!(read("memory/n1/kubepods/podu2/memory.limit_in_bytes"), "1048576");
         assert_eq!(read("cpuset/n1/kubepods/podu2/cpuset.cpus"), "0-1");
         assert_eq!(cgroups.pods(), ["u2"]);
+    }
+
+    #[test]
+    fn the_end_leaves_nothing_that_was_made_and_nothing_of_others() {
+        let tree = tempfile::tempdir().unwrap();
+        for folder in ["cpu", "memory/ours/others"] {
+            fs::create_dir_all(tree.path().join(folder)).unwrap();
+        }
+        let cgroups = Cgroups::new(tree.path(), "/ours/n1");
+        for controller in ["cpu", "memory"] {
+            fs::create_dir_all(tree.path().join(controller).join("ours/n1/kubepods/podu3")).unwrap();
+        }
+        cgroups.remove_all();
+        assert!(!tree.path().join("cpu/ours").exists());
+        assert!(!tree.path().join("memory/ours/n1").exists());
+        assert!(tree.path().join("memory/ours/others").exists());
     }
 }

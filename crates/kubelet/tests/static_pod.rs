@@ -118,5 +118,7 @@ async fn a_static_pod_runs_outlives_its_kubelet_and_goes_with_its_file() {
     second.abort();
     containerd::stop(&options).await.unwrap();
     kubelet::remove_traces(&at.join("kubelet"), "/skiff-kubelet-test").unwrap();
-    assert!(!Path::new("/sys/fs/cgroup/memory/skiff-kubelet-test/kubepods").exists());
+    for cgroup in ["/sys/fs/cgroup/memory/skiff-kubelet-test", "/sys/fs/cgroup/skiff-kubelet-test"] {
+        assert!(!Path::new(cgroup).exists(), "{cgroup} is left");
+    }
 }

@@ -24,8 +24,7 @@ const PREFIX: &str = "skf";
 
 /// The host-side name for a sandbox's interface: stable, and short enough for the kernel.
 pub fn host_name(owner: &str) -> String {
-    let h = owner.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-    format!("{PREFIX}{:011x}", h & 0xfff_ffff_ffff)
+    format!("{PREFIX}{:011x}", api::hash::fnv_64(owner.as_bytes()) & 0xfff_ffff_ffff)
 }
 
 /// What a Pod's interface gets.

@@ -121,8 +121,7 @@ fn targets(port: &ServicePort, slices: &[Arc<EndpointSlice>], node: &Node) -> Ve
 
 /// A short stable hash for names (FNV-1a), so that long Service names fit into the kernel's limit.
 fn hash(text: &str) -> String {
-    let h = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-    format!("{:010x}", h >> 24)
+    format!("{:010x}", api::hash::fnv_64(text.as_bytes()) >> 24)
 }
 
 struct PortPicture<'a> {

@@ -86,10 +86,8 @@ impl Model {
 
     fn note(&mut self, event: &Event) {
         let value = event.entry.as_ref().map_or(&b""[..], |e| &e.value);
-        for byte in event.key.as_bytes().iter().chain(value) {
-            // FNV-1a
-            self.fingerprint = (self.fingerprint ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        let so_far = self.fingerprint.to_le_bytes();
+        self.fingerprint = api::hash::fnv_64(so_far.iter().chain(event.key.as_bytes()).chain(value));
     }
 
     fn violate(&mut self, event: &Event, what: impl Into<String>) {

@@ -15,6 +15,7 @@ use crate::{
     check::Model,
     fault::{Faults, Faulty, Weather},
     hollow::{self, Profile},
+    random,
 };
 
 /// A part that can be killed and started again.
@@ -45,15 +46,30 @@ pub fn seeds(usual: impl IntoIterator<Item = u64>) -> Vec<u64> {
     }
 }
 
-/// Runs a story on this thread under paused time, with all randomness from the seed.
-pub fn simulate<T>(seed: u64, story: impl AsyncFnOnce(u64) -> T) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    let runtime = runtime.expect("a runtime without threads starts");
-    runtime.block_on(async {
-        let start = Timestamp::from_second(1_750_000_000).expect("a time of our days");
-        clock::simulate(start, seed);
-        story(seed).await
+/// The longest that a story may take, in its own time.
+const LIMIT: Duration = Duration::from_secs(6 * 3600);
+
+/// Runs a story on a thread of its own under paused time, with all randomness from the seed.
+pub fn simulate<T: Send>(seed: u64, story: impl AsyncFnOnce(u64) -> T + Send) -> T {
+    let run = || {
+        random::seed(seed);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        let runtime = runtime.expect("a runtime without threads starts");
+        runtime.block_on(async {
+            let start = Timestamp::from_second(1_750_000_000).expect("a time of our days");
+            clock::simulate(start, seed);
+            let ended = clock::timeout(LIMIT, story(seed)).await;
+            ended.unwrap_or_else(|_| panic!("{}", failure(seed, &format!("not at its end after {LIMIT:?}"))))
+        })
+    };
+    std::thread::scope(|scope| match scope.spawn(run).join() {
+        Ok(value) => value,
+        Err(panic) => std::panic::resume_unwind(panic),
     })
+}
+
+fn failure(seed: u64, what: &str) -> String {
+    format!("seed {seed}: {what}\nrepeat it with: SIM_SEED={seed} cargo test -p sim")
 }
 
 impl Cluster {
@@ -158,7 +174,7 @@ impl Cluster {
 
     /// Ends the story with what went wrong and how to see it again.
     pub fn fail(&self, what: &str) -> ! {
-        panic!("seed {}: {what}\nrepeat it with: SIM_SEED={} cargo test -p sim", self.seed, self.seed)
+        panic!("{}", failure(self.seed, what))
     }
 }
 

@@ -8,6 +8,7 @@ pub mod check;
 pub mod cluster;
 pub mod fault;
 pub mod hollow;
+mod random;
 mod server;
 
 pub use cluster::{Cluster, Component};

@@ -109,3 +109,15 @@ fn a_deployment_survives_storms_and_dead_nodes() {
         });
     }
 }
+
+#[test]
+fn a_seed_repeats_exactly() {
+    let run = || {
+        simulate(3, async |seed| {
+            let cluster = storm(seed).await;
+            let model = cluster.model.lock();
+            (model.revision, model.fingerprint)
+        })
+    };
+    assert_eq!(run(), run());
+}

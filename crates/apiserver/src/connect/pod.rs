@@ -5,7 +5,8 @@ use api::{Value, status::StatusError};
 
 use stream::websocket::Streams;
 
-use crate::request::{is_true, query_pairs};
+use crate::request::is_true;
+use api::url::query_pairs;
 
 fn field<'a>(pod: &'a Value, pointer: &str) -> &'a str {
     pod.pointer(pointer).and_then(Value::as_str).unwrap_or("")

@@ -36,8 +36,7 @@ fn hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
     let text = serde_json::to_vec(template).expect("API types are plain data");
     let salt = collisions.map(|n| (n as u32).to_le_bytes());
     let bytes = text.iter().chain(salt.iter().flatten());
-    let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
-    hash.to_string().bytes().map(|digit| SAFE[usize::from(digit) % SAFE.len()] as char).collect()
+    api::hash::fnv_32(bytes).to_string().bytes().map(|digit| SAFE[usize::from(digit) % SAFE.len()] as char).collect()
 }
 
 fn template_hash(deployment: &Deployment) -> String {

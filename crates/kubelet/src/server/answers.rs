@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{Answer, query, reply, text};
+use super::{Answer, reply, text};
 use crate::{
     logs::{self, Options},
     machine,
@@ -19,6 +19,7 @@ use crate::{
     running::{self, State},
     wanted::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID, Wanted},
 };
+use api::url::query_pairs;
 
 fn document(value: &Value) -> Answer {
     reply(StatusCode::OK, "application/json", value.to_string().into_bytes())
@@ -94,7 +95,7 @@ pub async fn summary(node: &Node) -> Answer {
 fn options(text: &str) -> (Options, bool) {
     let mut options = Options::default();
     let mut previous = false;
-    for (name, value) in query(text) {
+    for (name, value) in query_pairs(text) {
         let yes = matches!(value.as_str(), "true" | "1");
         match name.as_str() {
             "follow" => options.follow = yes,

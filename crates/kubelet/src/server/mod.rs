@@ -117,39 +117,3 @@ fn reply(code: StatusCode, content_type: &'static str, bytes: Vec<u8>) -> Answer
     answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
     answer
 }
-
-/// The values of a query string, decoded, in order.
-fn query(text: &str) -> Vec<(String, String)> {
-    let pairs = text.split('&').filter(|p| !p.is_empty());
-    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (decode(k), decode(v))).collect()
-}
-
-fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|h| std::str::from_utf8(h).ok());
-        match (bytes[at], hex.and_then(|h| u8::from_str_radix(h, 16).ok())) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                at += 3;
-                continue;
-            }
-            (b'+', _) => out.push(b' '),
-            (byte, _) => out.push(byte),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn queries() {
-        let pairs = super::query("command=sh&command=-c&command=echo+a%20%26b&tty");
-        let values: Vec<&str> = pairs.iter().map(|(_, v)| v.as_str()).collect();
-        assert_eq!(values, ["sh", "-c", "echo a &b", ""]);
-    }
-}

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use k8s_cri::v1::{AttachRequest, ExecRequest, PortForwardRequest};
 use tokio::net::TcpStream;
 
-use super::{Answer, answers::find, query, text};
+use super::{Answer, answers::find, text};
 use crate::{
     node::Node,
     running::{self, Running},
@@ -40,7 +40,7 @@ async fn url(node: &Node, parts: &[&str], asked: &str) -> Result<String, Refusal
     let wanted =
         find(node, namespace, pod).ok_or((StatusCode::NOT_FOUND, format!("pod \"{pod}\" does not exist\n")))?;
     let running = running::observe(&*node.config.runtime, wanted.uid()).await.map_err(internal)?;
-    let pairs = query(asked);
+    let pairs: Vec<(String, String)> = api::url::query_pairs(asked).collect();
     let flag = |names: [&str; 2]| pairs.iter().any(|(k, v)| names.contains(&k.as_str()) && (v == "1" || v == "true"));
     let engine = &node.config.runtime;
     if *what == "portForward" {

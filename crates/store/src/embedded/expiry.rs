@@ -83,6 +83,7 @@ pub(super) async fn run(shared: Weak<Shared>) {
             Some(at) => Duration::from_millis(at.saturating_sub(now)).max(if failed { GRAIN * 10 } else { GRAIN }),
         };
         tokio::select! {
+            biased;
             () = clock::sleep(wait.min(Duration::from_secs(3600))) => {}
             () = expiry.changed.notified() => clock::sleep(GRAIN).await,
         }
