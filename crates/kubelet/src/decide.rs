@@ -192,7 +192,8 @@ impl Planner<'_> {
         if !self.memory.prepared {
             self.out.steps.push(Step::Prepare);
         }
-        let attempt = self.running.sandboxes.first().map_or(0, |s| s.attempt + 1);
+        // The engine names a sandbox by its attempt, and one that failed to start keeps its name for a while.
+        let attempt = self.running.sandboxes.iter().map(|s| s.attempt + 1).max().unwrap_or(0);
         self.out.steps.push(Step::MakeSandbox { attempt });
     }
 

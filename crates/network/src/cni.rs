@@ -50,12 +50,15 @@ struct RuntimeConfig {
     port_mappings: Vec<PortMapping>,
 }
 
+/// The specification writes `hostPort`; containerd writes `HostPort`, which Go's JSON reader takes for the same.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PortMapping {
+    #[serde(alias = "HostPort")]
     host_port: u16,
+    #[serde(alias = "ContainerPort")]
     container_port: u16,
-    #[serde(default)]
+    #[serde(default, alias = "Protocol")]
     protocol: String,
 }
 

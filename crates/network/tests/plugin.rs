@@ -79,6 +79,9 @@ fn sandboxes_reach_each_other_and_nothing_is_left() {
     let added = plugin(node, "ADD", a, &addresses, ports);
     let text = String::from_utf8_lossy(&added.stdout).into_owned();
     assert!(added.status.success() && text.contains("10.244.7.2/32"), "{text}");
+    // As containerd spells it.
+    let ports =
+        r#","runtimeConfig":{"portMappings":[{"HostPort":8081,"ContainerPort":80,"Protocol":"tcp","HostIP":""}]}"#;
     let conflict = plugin(node, "ADD", b, &addresses, ports);
     assert!(!conflict.status.success(), "a host port belongs to one sandbox");
     let added = plugin(node, "ADD", b, &addresses, "");
