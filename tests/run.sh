@@ -34,6 +34,7 @@ if [ -n "$new" ]; then
 else
     echo "SKIPPED: a newer kubectl could not be fetched"
 fi
+[ -n "$old$new" ] && run "features" env KUBECTL="${new:-$old}" ./features.sh
 [ -n "$old$new" ] && run "restarts" env KUBECTL="${new:-$old}" ./restarts.sh
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -35,6 +35,8 @@ struct Dispatcher {
     /// Static Pods by full name, and the mirrors that the API has, by full name.
     statics: BTreeMap<String, Arc<Pod>>,
     api_mirrors: BTreeMap<String, Arc<Pod>>,
+    /// The manifests were read at least once.
+    files_read: bool,
 }
 
 /// For ever.
@@ -57,6 +59,7 @@ pub async fn run(node: Arc<Node>, caches: Caches) {
         mirrors: JoinSet::new(),
         statics: BTreeMap::new(),
         api_mirrors: BTreeMap::new(),
+        files_read: node.config.manifest_dir.is_none(),
     };
     let mut synced = false;
     loop {
@@ -178,6 +181,7 @@ impl Dispatcher {
     fn static_pods(&mut self, all: Vec<Arc<Pod>>) {
         let fresh: BTreeMap<String, Arc<Pod>> = all.into_iter().map(|p| (full_name(&p), p)).collect();
         let before = std::mem::replace(&mut self.statics, fresh.clone());
+        self.files_read = true;
         for (name, pod) in &before {
             let uid = pod.metadata.uid.clone().unwrap_or_default();
             if fresh.get(name).is_none_or(|f| f.metadata.uid != pod.metadata.uid)
@@ -190,7 +194,8 @@ impl Dispatcher {
         for pod in fresh.values() {
             self.want(Wanted { pod: pod.clone(), is_static: true, removed: false });
         }
-        for name in before.keys().chain(fresh.keys()).cloned().collect::<BTreeSet<_>>() {
+        let mirrored: Vec<String> = self.api_mirrors.keys().cloned().collect();
+        for name in before.into_keys().chain(fresh.into_keys()).chain(mirrored).collect::<BTreeSet<_>>() {
             self.check_mirror(&name);
         }
     }
@@ -213,6 +218,8 @@ impl Dispatcher {
                     });
                 }
             }
+            // After a start the API answers before the files are read: nothing is known to be superfluous yet.
+            (_, Some(_)) if !self.files_read => {}
             (_, Some(mirror)) => drop(self.mirrors.spawn(async move { delete_mirror(client, &mirror).await })),
             (Some(pod), None) => {
                 let node_name = self.node.config.node_name.clone();

@@ -31,7 +31,7 @@ pub fn run(options: Up) -> anyhow::Result<ExitCode> {
     }
     let layout = Layout::new(&options.common.data_dir);
     layout.open()?;
-    if let Some(pid) = layout.holder() {
+    if let Some(pid) = still_holding(&layout) {
         println!("skiff runs already (process {pid})");
         println!("export KUBECONFIG={}", layout.admin_kubeconfig().display());
         return Ok(ExitCode::SUCCESS);
@@ -48,6 +48,18 @@ pub fn run(options: Up) -> anyhow::Result<ExitCode> {
         return cluster(options, Progress::default());
     }
     start(&options, &layout)
+}
+
+/// The process that holds the folder and goes on holding it: one that was just killed lets go within a moment.
+fn still_holding(layout: &Layout) -> Option<i32> {
+    const LOOKS: usize = 10;
+    let mut holder = layout.holder();
+    for _ in 0..LOOKS {
+        holder?;
+        std::thread::sleep(Duration::from_millis(50));
+        holder = layout.holder();
+    }
+    holder
 }
 
 fn as_check(options: &Up) -> options::Check {
