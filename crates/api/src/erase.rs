@@ -123,6 +123,14 @@ where
         errors
     }
 
+    /// The outcome of a check that found these errors: without any, the warnings count.
+    fn checked(&self, errors: Errors, new: &T, old: Option<&T>) -> Result<Vec<String>, Errors> {
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(self.kind.warnings.map(|warnings| warnings(new, old)).unwrap_or_default())
+    }
+
     fn generation_counts(&self, new: &Value, old: &Value) -> bool {
         match self.kind.generation {
             Generation::None => false,
@@ -183,29 +191,25 @@ where
         }
     }
 
-    fn validate(&self, object: &Value) -> Errors {
-        let typed: T = match decode(object) {
-            Ok(typed) => typed,
-            Err(error) => return vec![error],
-        };
+    fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
+        let typed: T = decode(object).map_err(|error| vec![error])?;
         let mut errors = object_meta::validate(typed.metadata(), T::Scope::SCOPE, self.kind.name);
         errors.extend(self.kind.validate.map(|check| check(&typed)).unwrap_or_default());
-        errors
+        self.checked(errors, &typed, None)
     }
 
-    fn validate_update(&self, new: &Value, old: &Value, target: Target) -> Errors {
-        // A status write carries the stored spec, which was checked when it was written.
+    fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors> {
+        // A status write carries the stored spec, which was checked, and warned about, when it was written.
         if target == Target::Status {
-            return self.validate_status(new, old);
+            let errors = self.validate_status(new, old);
+            return if errors.is_empty() { Ok(Vec::new()) } else { Err(errors) };
         }
-        let (new, old): (T, T) = match (decode(new), decode(old)) {
-            (Ok(new), Ok(old)) => (new, old),
-            (Err(error), _) | (_, Err(error)) => return vec![error],
-        };
+        let new: T = decode(new).map_err(|error| vec![error])?;
+        let old: T = decode(old).map_err(|error| vec![error])?;
         let mut errors = object_meta::validate_update(new.metadata(), old.metadata());
         errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
         errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default());
-        errors
+        self.checked(errors, &new, Some(&old))
     }
 
     fn prepare_create(&self, object: &mut Value) {
@@ -242,12 +246,6 @@ where
                 metadata.insert("generation".to_owned(), Value::from(next));
             }
         }
-    }
-
-    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
-        let Some(warnings) = self.kind.warnings else { return Vec::new() };
-        let old = old.and_then(|old| T::deserialize(old).ok());
-        T::deserialize(new).map(|new| warnings(&new, old.as_ref())).unwrap_or_default()
     }
 
     fn columns(&self) -> Vec<ColumnHeader> {

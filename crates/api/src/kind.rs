@@ -242,16 +242,23 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
 pub trait Behaviour: Send + Sync {
     /// Fills in defaults. An object that does not decode stays as it is: `validate` says why.
     fn default(&self, object: &mut Value);
-    /// Checks a new object.
-    fn validate(&self, object: &Value) -> Errors;
-    /// Checks a change (the new object alone is checked by the same call).
-    fn validate_update(&self, new: &Value, old: &Value, target: Target) -> Errors;
+    /// Checks a new object: what is wrong with it, or else the warnings for the client (`Warning:` headers). One call,
+    /// because both need the object in its type, and decoding is what costs.
+    fn check(&self, object: &Value) -> Result<Vec<String>, Errors>;
+    /// The same for a change (the new object alone is checked by the same call).
+    fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors>;
+    /// What is wrong with a new object.
+    fn validate(&self, object: &Value) -> Errors {
+        self.check(object).err().unwrap_or_default()
+    }
+    /// What is wrong with a change.
+    fn validate_update(&self, new: &Value, old: &Value, target: Target) -> Errors {
+        self.check_update(new, old, target).err().unwrap_or_default()
+    }
     /// What the server itself sets on a new object: status reset, generation and what the kind's strategy does.
     fn prepare_create(&self, object: &mut Value);
     /// The same for a change; decides too whether `metadata.generation` grows.
     fn prepare_update(&self, new: &mut Value, old: &Value, target: Target);
-    /// Warnings for the client (`Warning:` headers).
-    fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String>;
     fn columns(&self) -> Vec<ColumnHeader>;
     /// The cells of one row, in the order of `columns`.
     fn row(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value>;

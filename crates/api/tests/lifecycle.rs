@@ -187,13 +187,13 @@ fn new_pods_are_warned_about() {
         d,
         json!({"metadata": {"name": "a.b"}, "spec": {"containers": [{"name": "c", "image": "i", "env": env}]}}),
     );
-    let warnings = d.behaviour.warnings(&pod, None);
+    let warnings = d.behaviour.check(&pod).unwrap();
     assert!(warnings[0].ends_with("a DNS label is recommended: [must not contain dots]"), "{warnings:?}");
     assert_eq!(
         warnings[1],
         "spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply"
     );
-    assert!(d.behaviour.warnings(&pod, Some(&pod)).is_empty());
+    assert_eq!(d.behaviour.check_update(&pod, &pod, Target::Object), Ok(Vec::new()));
 }
 
 #[test]

@@ -239,7 +239,7 @@ impl Follower for FollowsNodes {
     /// field and nothing else.)
     fn wants(&self, stored: &[u8]) -> bool {
         const FIELD: &[u8] = b"\"nodeName\":\"";
-        stored.windows(FIELD.len()).any(|w| w == FIELD)
+        memchr::memmem::find(stored, FIELD).is_some()
     }
 
     fn changed(&self, definition: &Definition, namespace: &str, name: &str, object: Option<&Value>) {

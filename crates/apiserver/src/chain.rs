@@ -21,7 +21,7 @@ use crate::{
 pub async fn handle(server: Server, request: Request<Body>) -> Response {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    let info = Info::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
+    let info = Arc::new(Info::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or("")));
     waypoint::apiserver::request(&info.path);
     let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();
     let counted = info.clone();
@@ -46,7 +46,7 @@ pub async fn handle(server: Server, request: Request<Body>) -> Response {
 }
 
 /// Applies the limits: how many at once, and how long.
-async fn limited(server: Server, parts: Parts, body: Body, info: Info) -> Result<Response, StatusError> {
+async fn limited(server: Server, parts: Parts, body: Body, info: Arc<Info>) -> Result<Response, StatusError> {
     if info.long_running() {
         return authenticated(server, parts, body, info).await;
     }
@@ -71,7 +71,7 @@ async fn limited(server: Server, parts: Parts, body: Body, info: Info) -> Result
 }
 
 /// Finds out who asks and, if he asks to be somebody else, whether he may.
-async fn authenticated(server: Server, parts: Parts, body: Body, info: Info) -> Result<Response, StatusError> {
+async fn authenticated(server: Server, parts: Parts, body: Body, info: Arc<Info>) -> Result<Response, StatusError> {
     let given = parts.extensions.get::<Arc<User>>().cloned();
     let user = match given {
         Some(user) => user,
@@ -92,7 +92,7 @@ async fn authorized(
     server: Server,
     mut parts: Parts,
     body: Body,
-    info: Info,
+    info: Arc<Info>,
     user: Arc<User>,
 ) -> Result<Response, StatusError> {
     ask(&server, &attributes(&user, &info))?;

@@ -10,9 +10,9 @@ use std::{
 
 use api::{Value, kind::Definition};
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
-use store::{Batch, Event, Revision, Store};
+use store::{Batch, Event, Revision, Store, StoreError};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -20,6 +20,8 @@ use crate::{filter::Filter, kinds::Kinds, metrics::Metrics, mirror::Mirror, obje
 
 /// Buffers that may wait for one watcher; one more and it is cut off.
 const QUEUE: usize = 1000;
+/// Events that are handed out in one go, when so many have come.
+const TOGETHER: usize = 256;
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// History older than this is forgotten.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(300);
@@ -457,17 +459,21 @@ async fn run(feed: std::sync::Weak<Feed>, store: Arc<dyn Store>, kinds: Arc<Kind
                 biased;
                 batch = changes.next() => {
                     let Some(feed) = feed.upgrade() else { return };
-                    match batch {
-                        Some(Ok(batch)) => feed.dispatch(&batch, &kinds),
-                        Some(Err(error)) => {
+                    let end = match batch {
+                        Some(Ok(batch)) => {
+                            let (batch, end) = gather(batch, &mut changes);
+                            feed.dispatch(&batch, &kinds);
+                            end
+                        }
+                        Some(Err(error)) => Some(Some(error)),
+                        None => Some(None),
+                    };
+                    if let Some(why) = end {
+                        if let Some(error) = why {
                             tracing::warn!(%error, "the store ended the watch");
-                            restart(&feed, &*store).await;
-                            break;
                         }
-                        None => {
-                            restart(&feed, &*store).await;
-                            break;
-                        }
+                        restart(&feed, &*store).await;
+                        break;
                     }
                 }
                 _ = bookmarks.tick() => {
@@ -477,6 +483,23 @@ async fn run(feed: std::sync::Weak<Feed>, store: Arc<dyn Store>, kinds: Arc<Kind
             }
         }
     }
+}
+
+/// Adds the batches that are there already, so that under load watchers are woken less often than the store commits.
+/// The second part tells that the watch has ended behind them, and the error it ended with.
+fn gather(mut batch: Batch, changes: &mut store::Watch) -> (Batch, Option<Option<StoreError>>) {
+    while batch.events.len() < TOGETHER {
+        match changes.next().now_or_never() {
+            Some(Some(Ok(more))) => {
+                batch.events.extend(more.events);
+                batch.revision = more.revision;
+            }
+            Some(Some(Err(error))) => return (batch, Some(Some(error))),
+            Some(None) => return (batch, Some(None)),
+            None => break,
+        }
+    }
+    (batch, None)
 }
 
 /// Events may have been missed: all watches end, mirrors are read again, and reading goes on from now.

@@ -9,6 +9,7 @@ use hyper_util::{
     server::conn::auto,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite, BufWriter},
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
@@ -22,6 +23,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long open requests may take to end once the listener stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAMS_PER_CONNECTION: u32 = 1000;
+/// Frames that are ready together go out together, up to this: in few TLS records and one system call.
+const WRITE_BUFFER: usize = 64 * 1024;
 
 /// A listener at work. Dropping it closes the listener; [`Listening::stop`] also waits for open requests.
 pub struct Listening {
@@ -94,6 +97,21 @@ async fn serve(socket: TcpStream, address: SocketAddr, server: Server, tls: TlsA
     };
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let peer = Peer { address, certificates: certificates.iter().map(|c| c.clone().into_owned()).collect() };
+    // HTTP/2 flushes whenever it has nothing more to write. Upgraded connections are HTTP/1.1, and whoever writes to
+    // those expects his bytes to leave at once.
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        converse(BufWriter::with_capacity(WRITE_BUFFER, stream), peer, server, stop).await;
+    } else {
+        converse(stream, peer, server, stop).await;
+    }
+}
+
+/// Answers the requests of one connection until it ends, or until those that are open are done once the listener stops.
+async fn converse<S>(stream: S, peer: Peer, server: Server, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let address = peer.address;
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::Network);
         request.extensions_mut().insert(peer.clone());

@@ -15,7 +15,7 @@ pub struct Call {
     pub server: Server,
     pub parts: http::request::Parts,
     pub body: Body,
-    pub info: Info,
+    pub info: Arc<Info>,
     pub user: Arc<User>,
 }
 

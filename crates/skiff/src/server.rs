@@ -96,7 +96,8 @@ fn controller_client(server: &apiserver::Server, account: &str) -> Client {
 pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress) -> anyhow::Result<Running> {
     let address = match options.advertise_address {
         Some(address) => address,
-        None if !options.bind_address.is_unspecified() => options.bind_address,
+        // The address goes into the Endpoints of the `kubernetes` Service, which may not be a loopback one.
+        None if !options.bind_address.is_unspecified() && !options.bind_address.is_loopback() => options.bind_address,
         None => address::own_address()?,
     };
     let store = progress.step("store opened", open_store(options, layout)).await?;

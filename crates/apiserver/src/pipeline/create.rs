@@ -110,15 +110,15 @@ impl Request {
         begin(&mut object);
         definition.behaviour.prepare_create(&mut object);
         waypoint::apiserver::validate(self.waypoint_name());
-        let errors = definition.behaviour.validate(&object);
-        if !errors.is_empty() {
-            return Err(StatusError::invalid(&definition.group, &definition.kind, &name, &errors));
-        }
+        let about = definition
+            .behaviour
+            .check(&object)
+            .map_err(|errors| StatusError::invalid(&definition.group, &definition.kind, &name, &errors))?;
         review.object = Some(object);
         admission.validate(&mut review).await?;
         let object = review.object.take().unwrap_or_default();
         warnings.append(&mut review.warnings);
-        warnings.extend(definition.behaviour.warnings(&object, None));
+        warnings.extend(about);
         let core = self.call.server.core();
         if options.dry_run {
             return match core.entry(definition, &self.call.info.namespace, &name).await {

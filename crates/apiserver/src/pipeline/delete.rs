@@ -161,7 +161,6 @@ impl Request {
 
 /// Decides between removing the object, marking it, and leaving it as it is.
 fn plan(definition: &Definition, old: &Value, options: &DeleteOptions, graceful: Option<i64>) -> Step {
-    let mut new = old.clone();
     let mut grace = graceful;
     if meta::deletion_timestamp(old).is_some() && graceful.is_some() {
         let present = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
@@ -172,6 +171,11 @@ fn plan(definition: &Definition, old: &Value, options: &DeleteOptions, graceful:
             _ => return Step::Nothing,
         };
     }
+    // The common case, decided without a copy.
+    if options.propagation.is_none() && grace.is_none_or(|g| g <= 0) && !has_finalizers(definition, old) {
+        return Step::Remove;
+    }
+    let mut new = old.clone();
     let propagated = propagate(&mut new, options.propagation);
     let pending = has_finalizers(definition, &new);
     match grace {

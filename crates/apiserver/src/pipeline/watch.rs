@@ -26,6 +26,8 @@ use crate::{
 
 /// Initial events are sent in pieces of about this size.
 const CHUNK: usize = 256 * 1024;
+/// Events that wait for a watcher are joined up to about this size: as much as an HTTP/2 frame usually holds.
+const FRAME: usize = 16 * 1024;
 
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::watch(request.waypoint_name());
@@ -223,6 +225,21 @@ impl Drop for Open {
     }
 }
 
+/// A buffer with those that wait behind it, if there are any: a watcher that lags is woken less often.
+fn together(first: Bytes, waiting: &mut tokio::sync::mpsc::Receiver<Bytes>) -> Bytes {
+    if first.len() >= FRAME {
+        return first;
+    }
+    let Ok(second) = waiting.try_recv() else { return first };
+    let mut all = [first, second].concat();
+    while all.len() < FRAME
+        && let Ok(more) = waiting.try_recv()
+    {
+        all.extend_from_slice(&more);
+    }
+    all.into()
+}
+
 /// The lines of one watch.
 struct Lines {
     before: VecDeque<Bytes>,
@@ -247,7 +264,7 @@ impl Lines {
         }
         let subscription = self.subscription.as_mut()?;
         match tokio::time::timeout_at(self.deadline, subscription.events.recv()).await {
-            Ok(line) => line,
+            Ok(line) => line.map(|first| together(first, &mut subscription.events)),
             Err(_) => {
                 let mut subscription = self.subscription.take()?;
                 let revision = subscription.leave();

@@ -180,15 +180,15 @@ impl Request {
         definition.behaviour.prepare_update(&mut new, old, self.target);
         let reservation = self.allocate(Some(old), &mut new, options.dry_run).await?;
         waypoint::apiserver::validate(self.waypoint_name());
-        let errors = definition.behaviour.validate_update(&new, old, self.target);
-        if !errors.is_empty() {
-            return Err(StatusError::invalid(&definition.group, &definition.kind, name, &errors));
-        }
+        let about = definition
+            .behaviour
+            .check_update(&new, old, self.target)
+            .map_err(|errors| StatusError::invalid(&definition.group, &definition.kind, name, &errors))?;
         review.object = Some(new);
         admission.validate(&mut review).await?;
         let new = review.object.take().unwrap_or_default();
         warnings.append(&mut review.warnings);
-        warnings.extend(definition.behaviour.warnings(&new, Some(old)));
+        warnings.extend(about);
         Ok((new, reservation))
     }
 
@@ -235,17 +235,8 @@ pub(super) fn has_finalize(definition: &Definition) -> bool {
 
 /// A write that changes nothing but the times in managedFields is no change.
 fn without_idle_times(mut new: Value, old: &Value) -> Value {
-    let timeless = |fields: &Value| -> Value {
-        let mut fields = fields.clone();
-        for entry in fields.as_array_mut().into_iter().flatten() {
-            if let Some(entry) = entry.as_object_mut() {
-                entry.remove("time");
-            }
-        }
-        fields
-    };
     let (new_fields, old_fields) = (&new["metadata"]["managedFields"], &old["metadata"]["managedFields"]);
-    if new_fields == old_fields || timeless(new_fields) != timeless(old_fields) {
+    if new_fields == old_fields || !same_but_for_times(new_fields, old_fields) {
         return new;
     }
     let Some(metadata) = meta::metadata_mut(&mut new) else { return new };
@@ -257,4 +248,17 @@ fn without_idle_times(mut new: Value, old: &Value) -> Value {
         metadata.insert("managedFields".to_owned(), newer);
     }
     new
+}
+
+/// Whether two lists of managers differ in nothing but their times.
+fn same_but_for_times(new: &Value, old: &Value) -> bool {
+    let (Some(new), Some(old)) = (new.as_array(), old.as_array()) else { return new == old };
+    let same = |(new, old): (&Value, &Value)| match (new.as_object(), old.as_object()) {
+        (Some(new), Some(old)) => {
+            let timeless = |(name, _): &(&String, &Value)| *name != "time";
+            new.iter().filter(timeless).eq(old.iter().filter(timeless))
+        }
+        _ => new == old,
+    };
+    new.len() == old.len() && new.iter().zip(old).all(same)
 }
