@@ -106,6 +106,8 @@ fn a_deployment_survives_storms_and_dead_nodes() {
             let mut cluster = storm(seed).await;
             dead_nodes(&mut cluster).await;
             delete(&cluster).await;
+            let model = cluster.model.lock();
+            println!("seed {seed}: {} changes, fingerprint {:016x}", model.revision, model.fingerprint);
         });
     }
 }
