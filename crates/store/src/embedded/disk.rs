@@ -124,11 +124,20 @@ impl Disk for Folder {
         }
         // The process id is for the message of whoever comes second. On a full disk it may be missing; the lock holds.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Box::new(file))
+        Ok(Box::new(FolderLock(file)))
     }
 
     fn name(&self) -> String {
         self.path.display().to_string()
+    }
+}
+
+struct FolderLock(File);
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that another thread is just starting has the file too, until it runs its program.
+        let _ = self.0.unlock();
     }
 }
 
