@@ -41,6 +41,7 @@ async fn main() -> anyhow::Result<()> {
     if !args.control_plane_only {
         rows::whole_node(&args.skiff, &mut report).await?;
     }
+    subject::clean_up();
     report.print();
     report.write(&args.out)?;
     println!("written to {}", args.out.display());

@@ -100,6 +100,13 @@ impl Drop for Server {
     }
 }
 
+/// Removes the files of this run.
+pub fn clean_up() {
+    if let Ok(path) = scratch("") {
+        let _ = std::fs::remove_dir_all(path);
+    }
+}
+
 /// Resident memory of a process in MB; 0 when it is gone.
 pub fn resident_mb(pid: u32) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

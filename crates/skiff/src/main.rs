@@ -4,6 +4,7 @@
 
 mod address;
 mod agent;
+mod allocator;
 mod check;
 mod cluster_dns;
 mod config_file;
@@ -31,6 +32,9 @@ fn main() -> ExitCode {
     let called_as = args.first().map(|a| Path::new(a).file_name().unwrap_or_default().to_string_lossy().into_owned());
     if called_as.as_deref().is_some_and(|name| network::PLUGINS.contains(&name)) {
         return network::cni::main();
+    }
+    if matches!(args.get(1).map(String::as_str), Some("up" | "server" | "agent")) {
+        allocator::settle();
     }
     if let Err(error) = config_file::insert(&mut args) {
         return fail(&error);
