@@ -62,9 +62,9 @@ impl Cgroups {
         self.remove(&format!("{}/kubepods", self.root.trim_end_matches('/')));
         let parts: Vec<&str> = self.root.split('/').filter(|p| !p.is_empty()).collect();
         for length in (1..=parts.len()).rev() {
-            for folder in self.folders(&parts[..length].join("/")) {
+            for hierarchy in self.hierarchies() {
                 // One that has others' processes or children in it stays: the kernel refuses.
-                let _ = fs::remove_dir(folder);
+                let _ = fs::remove_dir(hierarchy.join(parts[..length].join("/")));
             }
         }
     }
@@ -72,12 +72,16 @@ impl Cgroups {
     /// Removes a cgroup and those below it, as far as no process is in them: in every hierarchy, because the engine puts
     /// its containers also into those that the kubelet sets nothing in.
     pub fn remove(&self, path: &str) {
-        let hierarchies = match self.version {
+        for hierarchy in self.hierarchies() {
+            remove_tree(&hierarchy.join(path.trim_start_matches('/')));
+        }
+    }
+
+    /// Where trees of cgroups begin: one in version 2, one for each mounted set of controllers in version 1.
+    fn hierarchies(&self) -> Vec<PathBuf> {
+        match self.version {
             Version::V2 => vec![self.mount.clone()],
             Version::V1 => fs::read_dir(&self.mount).into_iter().flatten().flatten().map(|e| e.path()).collect(),
-        };
-        for hierarchy in hierarchies {
-            remove_tree(&hierarchy.join(path.trim_start_matches('/')));
         }
     }
 
