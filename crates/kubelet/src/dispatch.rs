@@ -37,6 +37,10 @@ struct Dispatcher {
     api_mirrors: BTreeMap<String, Arc<Pod>>,
     /// The manifests were read at least once.
     files_read: bool,
+    /// The API's Pods were all taken in.
+    synced: bool,
+    /// What an earlier kubelet left was looked through.
+    adopted: bool,
 }
 
 /// For ever.
@@ -60,14 +64,15 @@ pub async fn run(node: Arc<Node>, caches: Caches) {
         statics: BTreeMap::new(),
         api_mirrors: BTreeMap::new(),
         files_read: node.config.manifest_dir.is_none(),
+        synced: false,
+        adopted: false,
     };
-    let mut synced = false;
     loop {
+        dispatcher.adopt_orphans().await;
         tokio::select! {
-            () = cache.synced(), if !synced => {
-                synced = true;
+            () = cache.synced(), if !dispatcher.synced => {
+                dispatcher.synced = true;
                 cache.list().into_iter().for_each(|pod| dispatcher.api_pod(pod));
-                dispatcher.adopt_orphans().await;
             }
             change = changes.recv() => match change {
                 Ok(change) => match change.new {
@@ -229,8 +234,12 @@ impl Dispatcher {
         }
     }
 
-    /// What an earlier kubelet left: sandboxes of Pods that nobody wants, their folders and cgroups.
+    /// What an earlier kubelet left: sandboxes of Pods that nobody wants, their folders and cgroups. Nothing is known
+    /// to be unwanted before every source has spoken.
     async fn adopt_orphans(&mut self) {
+        if !(self.synced && self.files_read) || std::mem::replace(&mut self.adopted, true) {
+            return;
+        }
         for sandbox in self.node.config.runtime.sandboxes(None).await.unwrap_or_default() {
             let label = |name: &str| sandbox.labels.get(name).cloned();
             let (Some(uid), Some(name), Some(namespace)) = (label(POD_UID), label(POD_NAME), label(POD_NAMESPACE))

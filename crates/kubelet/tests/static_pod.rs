@@ -1,17 +1,20 @@
 //! A static Pod on a real containerd, with an API server that holds nothing: it runs, writes its log, survives a restart of
 //! the kubelet, and goes with its file. Needs root, containerd and busybox; says so and passes where they are missing.
 
-use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
+use std::{convert::Infallible, panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use client::Caches;
+use futures::FutureExt;
 use http::{Method, Request, Response};
 use http_body_util::Full;
+use k8s_cri::v1::Container;
 use runtime::{
     Runtime,
     containerd::{self, Containerd, Options},
     images,
 };
+use tokio::task::JoinSet;
 
 /// Lists are empty, watches are silent, and what is created is there.
 async fn api(request: Request<kube::client::Body>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -43,7 +46,7 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
         cluster_domain: "cluster.local".into(),
         resolv_conf: "/etc/resolv.conf".into(),
         manifest_dir: Some(folder.join("manifests")),
-        cgroup_root: "/skiff-kubelet-test".into(),
+        cgroup_root: CGROUP.into(),
         max_pods: 110,
         node_labels: Default::default(),
         serving: None,
@@ -65,6 +68,8 @@ fn log(folder: &Path) -> String {
     pods.map(|p| std::fs::read_to_string(p.path().join("c/0.log")).unwrap_or_default()).collect()
 }
 
+const CGROUP: &str = "/skiff-kubelet-test";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_static_pod_runs_outlives_its_kubelet_and_goes_with_its_file() {
     let root = nix::unistd::Uid::effective().is_root();
@@ -73,52 +78,87 @@ async fn a_static_pod_runs_outlives_its_kubelet_and_goes_with_its_file() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let at = folder.path();
-    let options = Options::new(at.join("root"), at.join("state"));
+    let options = Options::new(folder.path().join("root"), folder.path().join("state"));
+    let outcome = AssertUnwindSafe(story(folder.path(), &options)).catch_unwind().await;
+    // Also after a failure nothing may stay on the machine.
+    containerd::stop(&options).await.unwrap();
+    kubelet::remove_traces(&folder.path().join("kubelet"), CGROUP).unwrap();
+    if let Err(failure) = outcome {
+        std::panic::resume_unwind(failure);
+    }
+    for cgroup in [format!("/sys/fs/cgroup/memory{CGROUP}"), format!("/sys/fs/cgroup{CGROUP}")] {
+        assert!(!Path::new(&cgroup).exists(), "{cgroup} is left");
+    }
+}
+
+const FIRST: &str = r"
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 2
+  initContainers:
+  - {name: i, image: IMAGE, command: [sh, -c, 'echo made > /shared/f'], volumeMounts: [{name: v, mountPath: /shared}]}
+  containers:
+  - name: c
+    image: IMAGE
+    command: [sh, -c, 'echo $NODE $(cat /shared/f); exec sleep 1000']
+    env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
+    volumeMounts: [{name: v, mountPath: /shared}]
+  volumes: [{name: v, emptyDir: {}}]
+";
+
+const SECOND: &str = r"
+apiVersion: v1
+kind: Pod
+metadata: {name: q}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 2
+  containers: [{name: d, image: IMAGE, command: [sleep, '1000']}]
+";
+
+async fn story(at: &Path, options: &Options) {
     let engine = Containerd::start(options.clone()).await.unwrap();
     let cri = engine.cri();
     images::ensure(&cri, cri.socket(), &images::busybox(images::BUSYBOX).unwrap(), at).await.unwrap();
-    std::fs::create_dir(at.join("manifests")).unwrap();
-    let manifest = at.join("manifests/p.yaml");
-    let text = format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  hostNetwork: true\n  terminationGracePeriodSeconds: 2\n  \
-         initContainers: [{{name: i, image: {0}, command: [sh, -c, 'echo made > /shared/f'], \
-         volumeMounts: [{{name: v, mountPath: /shared}}]}}]\n  containers: [{{name: c, image: {0}, \
-         command: [sh, -c, 'echo $NODE $(cat /shared/f); exec sleep 1000'], env: [{{name: NODE, valueFrom: {{fieldRef: \
-         {{fieldPath: spec.nodeName}}}}}}], volumeMounts: [{{name: v, mountPath: /shared}}]}}]\n  volumes: [{{name: v, emptyDir: {{}}}}]\n",
-        images::BUSYBOX
-    );
-    std::fs::write(&manifest, text).unwrap();
+    let manifests = at.join("manifests");
+    std::fs::create_dir(&manifests).unwrap();
+    let write = |name: &str, text: &str| {
+        std::fs::write(manifests.join(name), text.replace("IMAGE", images::BUSYBOX)).unwrap();
+    };
+    write("p.yaml", FIRST);
 
-    let start = || {
+    // Kubelets that end with this story, however it ends.
+    let mut kubelets = JoinSet::new();
+    let start = |kubelets: &mut JoinSet<_>| {
         let client = client::in_process(tower::service_fn(api));
         let config = config(at, Arc::new(cri.clone()), client.clone());
-        tokio::spawn(kubelet::run(config, Caches::new(client)))
+        kubelets.spawn(kubelet::run(config, Caches::new(client)));
     };
-    let first = start();
-    until("the container's log", async || log(at).contains(" stdout F n1 made\n")).await;
-    let ids = async || -> Vec<String> {
+    let running = async |name: &str| -> Vec<String> {
         let all = cri.containers(None).await.unwrap();
-        all.into_iter().filter(|c| c.state == 1).map(|c| c.id).collect()
+        let of_name = |c: &&Container| c.state == 1 && c.metadata.as_ref().is_some_and(|m| m.name == name);
+        all.iter().filter(of_name).map(|c| c.id.clone()).collect()
     };
-    let before = ids().await;
-    assert_eq!(before.len(), 1);
-    first.abort();
+    start(&mut kubelets);
+    until("the container's log", async || log(at).contains(" stdout F n1 made\n")).await;
+    until("the container", async || running("c").await.len() == 1).await;
+    let before = running("c").await;
+    kubelets.shutdown().await;
 
-    let second = start();
-    clock::sleep(Duration::from_secs(3)).await;
-    assert_eq!(ids().await, before, "a restart of the kubelet leaves containers alone");
+    // A Pod that only the second kubelet starts shows that it has been through everything it found.
+    write("q.yaml", SECOND);
+    start(&mut kubelets);
+    until("the second Pod", async || running("d").await.len() == 1).await;
+    assert_eq!(running("c").await, before, "a restart of the kubelet leaves containers alone");
 
-    std::fs::remove_file(&manifest).unwrap();
-    until("the sandbox's end", async || cri.sandboxes(None).await.unwrap().is_empty()).await;
-    until("the folder's end", async || {
+    std::fs::remove_dir_all(&manifests).unwrap();
+    until("the sandboxes' end", async || cri.sandboxes(None).await.unwrap().is_empty()).await;
+    until("the folders' end", async || {
         std::fs::read_dir(at.join("kubelet/pods")).is_ok_and(|mut pods| pods.next().is_none())
     })
     .await;
-    second.abort();
-    containerd::stop(&options).await.unwrap();
-    kubelet::remove_traces(&at.join("kubelet"), "/skiff-kubelet-test").unwrap();
-    for cgroup in ["/sys/fs/cgroup/memory/skiff-kubelet-test", "/sys/fs/cgroup/skiff-kubelet-test"] {
-        assert!(!Path::new(cgroup).exists(), "{cgroup} is left");
-    }
+    kubelets.shutdown().await;
 }
