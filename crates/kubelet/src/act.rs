@@ -1,18 +1,19 @@
 //! Carries out one step of a decision: folders, sandbox, image, container.
 
-use std::{fs, io, time::Duration};
+use std::{fs, io, path::Path, time::Duration};
 
 use client::EventKind;
 use k8s_cri::v1::PodSandboxConfig;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::{
-    decide::{Backoff, Memory, Step},
-    env, hook, image, kill, mounts,
+    backoff::Backoff,
+    decide::{Memory, Step},
+    env, hook, image, kill, logs, mounts,
     node::Node,
     render::{self, ContainerSetting, SandboxSetting},
     resources,
-    running::{Ran, Running},
+    running::{Ran, Running, State},
     volumes::{self, Sources},
     wanted::Wanted,
 };
@@ -44,7 +45,14 @@ pub async fn step(node: &Node, wanted: &Wanted, running: &Running, memory: &mut 
             false
         }
         Step::StopSandbox { id } => engine(wanted, node.config.runtime.stop_sandbox(id).await).await,
-        Step::Remove { id } => engine(wanted, node.config.runtime.remove_container(id).await).await,
+        Step::Remove { id } => {
+            let removed = engine(wanted, node.config.runtime.remove_container(id).await).await;
+            if let Some(ran) = running.containers.iter().find(|r| removed && r.id == *id) {
+                forget(node, wanted, ran);
+            }
+            removed
+        }
+        Step::RemoveSandbox { id } => engine(wanted, node.config.runtime.remove_sandbox(id).await).await,
         // The worker itself does these.
         Step::KillAll | Step::Settle | Step::Finish => true,
     }
@@ -58,6 +66,18 @@ async fn engine(wanted: &Wanted, outcome: runtime::Result<()>) -> bool {
             tracing::warn!(pod = wanted.full_name(), %error, "the engine refused");
             clock::sleep(Duration::from_secs(1)).await;
             false
+        }
+    }
+}
+
+/// Removes what a container has left beside the engine: its log, with the older parts of it, and its last words.
+fn forget(node: &Node, wanted: &Wanted, ran: &Ran) {
+    let words = mounts::message_file(&node.config.pod_dir(wanted.uid()), &ran.name, ran.restarts);
+    for path in logs::parts(Path::new(&ran.log_path)).into_iter().chain([words]) {
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::debug!(path = %path.display(), %error, "a file of a removed container stays until its Pod goes");
         }
     }
 }
@@ -143,10 +163,6 @@ async fn start(
 ) {
     waypoint::kubelet::start_container(&wanted.full_name());
     let name = &container.name;
-    if restarts > 0 {
-        let backoff = Backoff::next(memory.backoff.get(name).copied(), clock::now());
-        memory.backoff.insert(name.clone(), backoff);
-    }
     let sandbox = match running.sandbox() {
         Some(sandbox) => sandbox.clone(),
         // The sandbox was made in this round: the next one sees it.
@@ -157,6 +173,11 @@ async fn start(
         Some(image) => image,
         None => return,
     };
+    let last = running.latest(name).filter(|r| r.state == State::Exited);
+    if let Some(ended) = last.and_then(|r| r.finished_at) {
+        let backoff = Backoff::next(memory.backoff.get(name).copied(), ended, clock::now());
+        memory.backoff.insert(name.clone(), backoff);
+    }
     match create(node, wanted, container, restarts, &sandbox.id, &sandbox.ips, config, image).await {
         Ok(id) => {
             memory.waiting.remove(name);
@@ -205,18 +226,10 @@ async fn create(
     }
     let runtime = &node.config.runtime;
     let id = runtime.create_container(sandbox, rendered, config).await.map_err(refused("CreateContainerError"))?;
-    let event = |reason: &str, text: &str| {
-        node.pod_event(
-            wanted,
-            Some(&container.name),
-            EventKind::Normal,
-            reason,
-            &format!("{text} container {}", container.name),
-        );
-    };
-    event("Created", "Created");
+    let name = Some(container.name.as_str());
+    node.pod_event(wanted, name, EventKind::Normal, "Created", "Container created");
     runtime.start_container(&id).await.map_err(refused("RunContainerError"))?;
-    event("Started", "Started");
+    node.pod_event(wanted, name, EventKind::Normal, "Started", "Container started");
     Ok(id)
 }
 

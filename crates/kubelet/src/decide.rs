@@ -3,36 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::pod::is_sidecar;
-use clock::{Duration, Timestamp};
+use clock::Timestamp;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::{
+    backoff::{Backoff, Pull, pull_due, restart_due},
     running::{Ran, Running, State},
     wanted::{Wanted, hash},
 };
-
-/// The first wait after a container ended twice, and the longest.
-pub const BACKOFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
-
-/// How long a container of that name waits between its end and its next start.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Backoff {
-    pub delay: Duration,
-    pub since: Timestamp,
-}
-
-impl Backoff {
-    /// After one more failure: doubled, or from the beginning when the last one is long ago.
-    pub fn next(previous: Option<Backoff>, now: Timestamp) -> Backoff {
-        let delay = match previous {
-            Some(b) if now.as_second() - b.since.as_second() < 2 * BACKOFF.1.as_secs() as i64 => {
-                (b.delay * 2).min(BACKOFF.1)
-            }
-            _ => BACKOFF.0,
-        };
-        Backoff { delay, since: now }
-    }
-}
 
 /// What the worker has learnt about its Pod and the engine does not tell.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +23,10 @@ pub struct Memory {
     pub settled: bool,
     /// Why the Pod is refused or ended by the node itself: reason and message.
     pub failed: Option<(String, String)>,
+    /// How long a container pauses after its end, by name.
     pub backoff: BTreeMap<String, Backoff>,
+    /// Images that could not be pulled, by reference.
+    pub pulls: BTreeMap<String, Pull>,
     /// Why a container does not run: reason and message.
     pub waiting: BTreeMap<String, (String, String)>,
     /// Nothing is tried before.
@@ -81,8 +62,12 @@ pub enum Step {
     StopSandbox {
         id: String,
     },
-    /// Dead containers that nobody needs any more.
+    /// A dead container that nobody needs any more, and its log.
     Remove {
+        id: String,
+    },
+    /// A sandbox that is over, with nothing left in it.
+    RemoveSandbox {
         id: String,
     },
     /// The Pod will never run here again: undo what `Prepare` did.
@@ -148,16 +133,30 @@ pub fn decide(wanted: &Wanted, running: &Running, memory: &Memory, now: Timestam
 }
 
 fn end(wanted: &Wanted, running: &Running) -> Decision {
-    let step = if running.alive().next().is_some() {
-        Step::KillAll
+    let mut steps = Vec::new();
+    if running.alive().next().is_some() {
+        steps.push(Step::KillAll);
     } else if let Some(sandbox) = running.sandboxes.iter().find(|s| s.ready) {
-        Step::StopSandbox { id: sandbox.id.clone() }
+        steps.push(Step::StopSandbox { id: sandbox.id.clone() });
     } else if wanted.is_ending() {
-        Step::Finish
+        steps.push(Step::Finish);
     } else {
-        Step::Settle
-    };
-    Decision { steps: vec![step], wake_at: None }
+        steps.extend(garbage(running));
+        steps.push(Step::Settle);
+    }
+    Decision { steps, wake_at: None }
+}
+
+/// What is over and no longer asked for. Of each container the newest that ended stays: its log and its end are still read.
+/// Of the sandboxes the newest stays, and those that hold a container.
+fn garbage(running: &Running) -> Vec<Step> {
+    let mut kept = BTreeSet::new();
+    let ended = running.containers.iter().filter(|c| c.state == State::Exited);
+    let surplus: Vec<&Ran> = ended.filter(|c| !kept.insert(&c.name)).collect();
+    let used = |id: &str| running.containers.iter().any(|c| c.sandbox == id);
+    let empty = running.sandboxes.iter().skip(1).filter(|s| !s.ready && !used(&s.id));
+    let containers = surplus.into_iter().map(|c| Step::Remove { id: c.id.clone() });
+    containers.chain(empty.map(|s| Step::RemoveSandbox { id: s.id.clone() })).collect()
 }
 
 struct Planner<'a> {
@@ -174,7 +173,7 @@ impl Planner<'_> {
         for stray in self.running.alive().filter(|c| c.sandbox != sandbox.id) {
             self.kill(stray, "Pod sandbox changed, it will be killed and re-created.");
         }
-        self.drop_old();
+        self.out.steps.extend(garbage(self.running));
         if self.initialize() {
             for container in &self.wanted.spec().containers {
                 self.main(container);
@@ -195,18 +194,6 @@ impl Planner<'_> {
         // The engine names a sandbox by its attempt, and one that failed to start keeps its name for a while.
         let attempt = self.running.sandboxes.iter().map(|s| s.attempt + 1).max().unwrap_or(0);
         self.out.steps.push(Step::MakeSandbox { attempt });
-    }
-
-    /// Keeps one dead container per name: its log and its end are still asked for.
-    fn drop_old(&mut self) {
-        let mut seen = BTreeMap::new();
-        for ran in &self.running.containers {
-            let count = seen.entry(&ran.name).or_insert(0);
-            *count += 1;
-            if *count > 2 && ran.state != State::Running {
-                self.out.steps.push(Step::Remove { id: ran.id.clone() });
-            }
-        }
     }
 
     /// Runs the init containers in their order; true when the main ones may run.
@@ -264,12 +251,10 @@ impl Planner<'_> {
             return;
         }
         let before = before.or(self.running.latest(name));
-        let ended = before.filter(|r| r.state == State::Exited).and_then(|r| r.finished_at);
-        if let (Some(ended), Some(backoff)) = (ended, self.memory.backoff.get(name)) {
-            let due = ended.checked_add(backoff.delay).unwrap_or(ended);
-            if due > self.now {
-                return self.wake(due);
-            }
+        let image = container.image.as_deref().unwrap_or_default();
+        let restart = restart_due(self.memory, before).filter(|due| *due > self.now);
+        if let Some(due) = restart.or_else(|| pull_due(self.memory, image, self.now)) {
+            return self.wake(due);
         }
         let restarts = before.map_or(0, |r| r.restarts + 1);
         self.out.steps.push(Step::Start { name: name.clone(), restarts });
@@ -292,74 +277,41 @@ impl Planner<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use serde_json::json;
-
     use super::*;
-    use crate::running::Sandbox;
-
-    fn now() -> Timestamp {
-        Timestamp::from_second(1_700_000_000).unwrap()
-    }
+    use crate::{
+        backoff,
+        fixture::{at, now, pod_of, running},
+        running::Sandbox,
+    };
 
     fn wanted(policy: &str, ending: bool) -> Wanted {
-        let deleted = ending.then_some("2026-01-01T00:00:00Z");
-        let pod = json!({
-            "metadata": { "name": "p", "namespace": "d", "uid": "u", "deletionTimestamp": deleted },
+        pod_of(serde_json::json!({
+            "metadata": { "deletionTimestamp": ending.then_some("2026-01-01T00:00:00Z") },
             "spec": {
                 "restartPolicy": policy,
                 "initContainers": [{ "name": "i", "image": "x" }, { "name": "s", "image": "x", "restartPolicy": "Always" }],
-                "containers": [{ "name": "m", "image": "x" }],
+                "containers": [{ "name": "m", "image": "y" }],
             },
-        });
-        Wanted { pod: Arc::new(serde_json::from_value(pod).unwrap()), is_static: false, removed: false }
+        }))
     }
 
-    /// `name:up` or `name:exit code`, the oldest first; the sandbox is ready unless there is none.
-    fn running(wanted: &Wanted, text: &str) -> Running {
-        let mut found = Running::default();
-        if text == "nothing" {
-            return found;
-        }
-        found.sandboxes.push(Sandbox { id: "s1".into(), ready: true, attempt: 0, ips: Vec::new(), created_at: 1 });
-        for (index, word) in text.split_whitespace().enumerate() {
-            let (name, state) = word.split_once(':').unwrap();
-            let up = state == "up";
-            let ran = Ran {
-                id: format!("{name}{index}"),
-                name: name.into(),
-                sandbox: "s1".into(),
-                state: if up { State::Running } else { State::Exited },
-                restarts: 0,
-                hash: hash(wanted.container(name).unwrap()),
-                exit_code: state.parse().unwrap_or(0),
-                reason: String::new(),
-                message: String::new(),
-                image: String::new(),
-                image_ref: String::new(),
-                log_path: String::new(),
-                started_at: Some(now()),
-                finished_at: (!up).then(now),
-                created_at: index as i64,
-            };
-            found.containers.insert(0, ran);
-        }
-        found
+    fn in_words(decision: &Decision) -> String {
+        let words = |step: &Step| match step {
+            Step::Start { name, restarts } => format!("start {name} {restarts}"),
+            Step::Kill { name, .. } => format!("kill {name}"),
+            Step::Remove { id } | Step::RemoveSandbox { id } => format!("remove {id}"),
+            other => format!("{other:?}").split(' ').next().unwrap_or_default().to_lowercase(),
+        };
+        let steps: Vec<String> = decision.steps.iter().map(words).collect();
+        let wake = decision.wake_at.map(|at| format!(" wait {}", at.as_second() - now().as_second()));
+        format!("{}{}", steps.join(", "), wake.unwrap_or_default())
     }
 
     fn check(policy: &str, text: &str, memory: &Memory, expected: &str) {
         let (policy, ending) = policy.strip_prefix("deleted ").map_or((policy, false), |p| (p, true));
         let wanted = wanted(policy, ending);
         let decision = decide(&wanted, &running(&wanted, text), memory, now());
-        let words = |step: &Step| match step {
-            Step::Start { name, restarts } => format!("start {name} {restarts}"),
-            Step::Kill { name, .. } => format!("kill {name}"),
-            other => format!("{other:?}").split(' ').next().unwrap_or_default().to_lowercase(),
-        };
-        let steps: Vec<String> = decision.steps.iter().map(words).collect();
-        let wake = if decision.wake_at.is_some() { " wait" } else { "" };
-        assert_eq!(format!("{}{wake}", steps.join(", ")), expected, "{policy}: {text}");
+        assert_eq!(in_words(&decision), expected, "{policy}: {text}");
     }
 
     #[test]
@@ -370,15 +322,17 @@ mod tests {
         check("Always", "", &none, "start i 0");
         check("Always", "i:up", &none, "");
         check("Always", "i:1", &none, "start i 1");
+        check("Never", "i:1", &none, "stopsandbox");
         check("Always", "i:0", &none, "start s 0");
         check("Always", "i:0 s:up", &none, "");
         check("Always", "i:0 s:up", &started, "start m 0");
         check("Always", "i:0 s:up m:up", &started, "");
         check("Always", "i:0 s:up m:0", &started, "start m 1");
+        check("Always", "i:0 s:up m:up s:1", &started, "start s 2");
         check("OnFailure", "i:0 s:up m:1", &started, "start m 1");
+        check("Never", "i:0 s:up m:1", &started, "killall");
         // Done: the sidecar goes with the main container.
         check("OnFailure", "i:0 s:up m:0", &started, "killall");
-        check("Never", "i:1", &none, "stopsandbox");
         check("deleted Always", "i:0 s:up m:up", &started, "killall");
         check("deleted Always", "i:0 s:0 m:0", &started, "stopsandbox");
         check("deleted Always", "nothing", &none, "finish");
@@ -386,14 +340,44 @@ mod tests {
 
     #[test]
     fn a_container_that_fails_again_waits_and_one_that_a_probe_condemns_is_killed() {
-        let backoff = Backoff::next(None, now());
         let mut memory = Memory { started: ["s1".to_owned()].into(), ..Default::default() };
-        memory.backoff.insert("m".to_owned(), backoff);
-        check("Always", "i:0 s:up m:1", &memory, " wait");
+        memory.backoff.insert("m".to_owned(), Backoff::next(None, now(), now()));
+        check("Always", "i:0 s:up m:1", &memory, " wait 10");
         memory.condemned.insert("m2".to_owned(), "failed".to_owned());
         check("Always", "i:0 s:up m:up", &memory, "kill m");
-        assert_eq!(Backoff::next(Some(backoff), now()).delay, BACKOFF.0 * 2);
-        let late = now().checked_add(BACKOFF.1 * 2).unwrap();
-        assert_eq!(Backoff::next(Some(backoff), late).delay, BACKOFF.0);
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_pulled_holds_back_only_its_containers() {
+        let mut memory = Memory { started: ["s1".to_owned()].into(), ..Default::default() };
+        let pull = |seconds: i64| Pull {
+            backoff: Backoff { delay: backoff::FIRST, since: at(-seconds) },
+            error: "no".to_owned(),
+        };
+        // The error is shown for a second, the wait afterwards.
+        for (seconds, expected) in [(0, " wait 1"), (1, " wait 9"), (9, " wait 1"), (10, "start m 0")] {
+            memory.pulls.insert("y".to_owned(), pull(seconds));
+            check("Always", "i:0 s:up", &memory, expected);
+        }
+        memory.pulls.insert("y".to_owned(), pull(0));
+        check("Always", "i:0 s:1", &memory, "start s 1");
+    }
+
+    #[test]
+    fn of_what_is_over_the_newest_stays() {
+        let started = Memory { started: ["s1".to_owned()].into(), ..Default::default() };
+        check("Always", "i:1 i:0 s:up m:1 m:1 m:up", &started, "remove m3, remove i0");
+        let waiting =
+            Memory { backoff: [("m".to_owned(), Backoff::next(None, now(), now()))].into(), ..started.clone() };
+        check("Always", "i:0 s:up m:1 m:1 m:1", &waiting, "remove m3, remove m2 wait 10");
+
+        let wanted = wanted("Always", false);
+        let mut found = running(&wanted, "i:0 s:up m:up");
+        let old = |id: &str| Sandbox { id: id.into(), ready: false, attempt: 0, ips: Vec::new(), created_at: 0 };
+        found.sandboxes.extend([old("empty"), old("used")]);
+        let last =
+            Ran { sandbox: "used".into(), state: State::Exited, id: "m-old".into(), ..found.containers[0].clone() };
+        found.containers.push(last);
+        assert_eq!(in_words(&decide(&wanted, &found, &started, now())), "remove empty");
     }
 }

@@ -5,12 +5,15 @@
 //! them stand the node's own registration and heartbeat ([`register`]) and the HTTPS server ([`server`]).
 
 mod act;
+mod backoff;
 pub mod cgroup;
 mod config;
 mod decide;
 mod dispatch;
 pub mod downward;
 mod env;
+#[cfg(test)]
+mod fixture;
 mod hook;
 mod image;
 mod kill;

@@ -181,16 +181,21 @@ fn any_large(folder: &Path) -> bool {
     })
 }
 
+/// A container's log and the parts of it that were moved away.
+pub fn parts(path: &Path) -> Vec<PathBuf> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
+    let name = name.to_string_lossy();
+    let of_it = |file: &str| file.strip_prefix(&*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|e| of_it(&e.file_name().to_string_lossy())).map(|e| e.path()).collect()
+}
+
 fn move_away(path: &Path) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let stamp = clock::now().strftime("%Y%m%d-%H%M%S").to_string();
     fs::rename(path, path.with_file_name(format!("{name}.{stamp}")))?;
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let mut old: Vec<PathBuf> = fs::read_dir(folder)?
-        .flatten()
-        .filter(|e| e.file_name().to_string_lossy().starts_with(&format!("{name}.")))
-        .map(|e| e.path())
-        .collect();
+    let mut old = parts(path);
+    old.retain(|p| p != path);
     old.sort();
     let surplus = old.len().saturating_sub(KEEP);
     old[..surplus].iter().try_for_each(fs::remove_file)

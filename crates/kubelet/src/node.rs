@@ -8,7 +8,10 @@ use kube::Api;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{cgroup::Cgroups, config::Config, downward::Facts, machine::Machine, volumes::ApiSources, wanted::Wanted};
+use crate::{
+    backoff::Wait, cgroup::Cgroups, config::Config, downward::Facts, machine::Machine, volumes::ApiSources,
+    wanted::Wanted,
+};
 
 pub struct Node {
     pub config: Config,
@@ -52,6 +55,14 @@ impl Node {
             pod_ips,
             cpu_millis: self.machine.cpus * 1000,
             memory_bytes: self.machine.memory,
+        }
+    }
+
+    /// The events of a container that begins to wait.
+    pub fn tell_wait(&self, wanted: &Wanted, wait: &Wait) {
+        for (warning, reason, message) in &wait.events {
+            let kind = if *warning { EventKind::Warning } else { EventKind::Normal };
+            self.pod_event(wanted, Some(&wait.container), kind, reason, message);
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use client::EventKind;
 use clock::Timestamp;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodStatus, Secret};
@@ -13,7 +12,7 @@ use tokio::{
 };
 
 use crate::{
-    act,
+    act, backoff,
     decide::{self, Decision, Memory, Step},
     kill, mounts,
     node::Node,
@@ -92,7 +91,7 @@ impl Worker {
                 let ips = running.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
                 self.probes.follow(&self.node, &wanted, &ips, &alive, &self.news.0);
             }
-            self.note_waits(&wanted, &running, &decision);
+            self.note_waits(&wanted, &running);
             let written = self.report(&wanted, &running).await;
             if decision.steps.is_empty() {
                 self.wait(decision.wake_at, written, &wanted).await;
@@ -134,34 +133,13 @@ impl Worker {
         }
     }
 
-    /// A container that waits for its next start says so.
-    fn note_waits(&mut self, wanted: &Wanted, running: &Running, decision: &Decision) {
-        let now = clock::now();
-        for container in wanted.containers() {
-            let Some(backoff) = self.memory.backoff.get(&container.name) else { continue };
-            let ended =
-                running.latest(&container.name).filter(|r| r.state == State::Exited).and_then(|r| r.finished_at);
-            let due = ended.and_then(|e| e.checked_add(backoff.delay).ok());
-            if decision.wake_at.is_some() && due.is_some_and(|d| d > now) {
-                let text = format!(
-                    "back-off {} restarting failed container={} pod={}_{}({})",
-                    in_words(backoff.delay),
-                    container.name,
-                    wanted.name(),
-                    wanted.namespace(),
-                    wanted.uid()
-                );
-                let fresh = ("CrashLoopBackOff".to_owned(), text);
-                if self.memory.waiting.insert(container.name.clone(), fresh.clone()).as_ref() != Some(&fresh) {
-                    let text = format!(
-                        "Back-off restarting failed container {} in pod {}_{}({})",
-                        container.name,
-                        wanted.name(),
-                        wanted.namespace(),
-                        wanted.uid()
-                    );
-                    self.node.pod_event(wanted, Some(&container.name), EventKind::Warning, "BackOff", &text);
-                }
+    /// A container that waits for its next start or its image says so, once.
+    fn note_waits(&mut self, wanted: &Wanted, running: &Running) {
+        for wait in backoff::waits(wanted, running, &self.memory, clock::now()) {
+            let fresh = (wait.reason.to_owned(), wait.message.clone());
+            if self.memory.waiting.get(&wait.container) != Some(&fresh) {
+                self.node.tell_wait(wanted, &wait);
+                self.memory.waiting.insert(wait.container, fresh);
             }
         }
     }
@@ -341,10 +319,4 @@ async fn follow<K: client::Kind>(api: Api<K>, name: String, refresh: Arc<Notify>
             }
         }
     }
-}
-
-/// A duration as Go prints it: `10s`, `1m20s`, `5m0s`.
-pub fn in_words(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) }
 }

@@ -1,0 +1,71 @@
+//! Pods and what runs of them, written down shortly for the tests of the pure functions.
+
+use std::sync::Arc;
+
+use clock::{Duration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::{
+    running::{Ran, Running, Sandbox, State},
+    wanted::{Wanted, hash},
+};
+
+/// The moment at which all tests decide.
+pub fn now() -> Timestamp {
+    Timestamp::from_second(1_700_000_000).unwrap()
+}
+
+/// So many seconds after (or before) it.
+pub fn at(seconds: i64) -> Timestamp {
+    let span = Duration::from_secs(seconds.unsigned_abs());
+    if seconds < 0 { now().checked_sub(span).unwrap() } else { now().checked_add(span).unwrap() }
+}
+
+/// Pod `d/p` with uid `u` and this spec.
+pub fn pod(spec: &str) -> Wanted {
+    pod_of(json!({ "spec": serde_json::from_str::<Value>(spec).unwrap() }))
+}
+
+/// The same from a whole object, whose metadata is filled up.
+pub fn pod_of(mut object: Value) -> Wanted {
+    for (name, value) in [("name", "p"), ("namespace", "d"), ("uid", "u")] {
+        if object["metadata"][name].is_null() {
+            object["metadata"][name] = json!(value);
+        }
+    }
+    Wanted { pod: Arc::new(serde_json::from_value(object).unwrap()), is_static: false, removed: false }
+}
+
+/// `name:up` or `name:exit code`, the oldest first, in a sandbox that is ready; `nothing` is no sandbox either. Ids are the
+/// name and the place in the text.
+pub fn running(wanted: &Wanted, text: &str) -> Running {
+    let mut found = Running::default();
+    if text == "nothing" {
+        return found;
+    }
+    found.sandboxes.push(Sandbox { id: "s1".into(), ready: true, attempt: 0, ips: Vec::new(), created_at: 1 });
+    for (index, word) in text.split_whitespace().enumerate() {
+        let (name, state) = word.split_once(':').unwrap();
+        let up = state == "up";
+        let before = found.containers.iter().filter(|c| c.name == name).count();
+        let ran = Ran {
+            id: format!("{name}{index}"),
+            name: name.into(),
+            sandbox: "s1".into(),
+            state: if up { State::Running } else { State::Exited },
+            restarts: i32::try_from(before).unwrap(),
+            hash: wanted.container(name).map(hash).unwrap_or_default(),
+            exit_code: state.parse().unwrap_or(0),
+            reason: String::new(),
+            message: String::new(),
+            image: String::new(),
+            image_ref: String::new(),
+            log_path: String::new(),
+            started_at: Some(now()),
+            finished_at: (!up).then(now),
+            created_at: i64::try_from(index).unwrap(),
+        };
+        found.containers.insert(0, ran);
+    }
+    found
+}
