@@ -12,13 +12,16 @@ use std::{
 
 use parking_lot::Mutex;
 
+use super::log_file::LogFile;
+
 /// One flat folder. Only `sync_folder` makes creations, renames and removals durable.
 pub trait Disk: Send + Sync + 'static {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Creates the file, or empties it.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
-    /// Opens an existing file to append to it.
-    fn append(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+    /// Opens an existing file to write on behind its first `len` bytes. What follows them is lost, at the latest when it
+    /// is written over.
+    fn append(&self, name: &str, len: u64) -> io::Result<Box<dyn DiskFile>>;
     /// The file's length and its content from the beginning.
     fn read(&self, name: &str) -> io::Result<(u64, Box<dyn Read + Send>)>;
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
@@ -86,10 +89,8 @@ impl Disk for Folder {
         Ok(Box::new(RealFile { file, len: 0 }))
     }
 
-    fn append(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let file = OpenOptions::new().write(true).open(self.path.join(name))?;
-        let len = file.metadata()?.len();
-        Ok(Box::new(RealFile { file, len }))
+    fn append(&self, name: &str, len: u64) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(LogFile::open(&self.path.join(name), len)?))
     }
 
     fn read(&self, name: &str) -> io::Result<(u64, Box<dyn Read + Send>)> {
@@ -244,8 +245,10 @@ impl Disk for Memory {
         Ok(Box::new(MemoryFile { disk: self.clone(), content }))
     }
 
-    fn append(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(MemoryFile { disk: self.clone(), content: self.file(name)? }))
+    fn append(&self, name: &str, len: u64) -> io::Result<Box<dyn DiskFile>> {
+        let mut file = MemoryFile { disk: self.clone(), content: self.file(name)? };
+        file.truncate(len)?;
+        Ok(Box::new(file))
     }
 
     fn read(&self, name: &str) -> io::Result<(u64, Box<dyn Read + Send>)> {

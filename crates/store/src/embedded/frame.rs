@@ -2,7 +2,8 @@
 //! durable, under one checksum; a frame's payload is a sequence of records. All numbers are little-endian.
 //!
 //! A frame is only written after the one before it is durable. So a damaged frame can be the trace of an interrupted
-//! write only where nothing follows it; anywhere else it is damage to acknowledged data ([`judge`]).
+//! write only where nothing follows it; anywhere else it is damage to acknowledged data ([`judge`]). Zeros up to the
+//! end of the file are room that was not used yet.
 
 use std::{
     io::{self, Read},
@@ -209,7 +210,11 @@ impl FrameReader {
 
     fn judge(&mut self, mut rest: Vec<u8>) -> io::Result<Read1> {
         self.source.read_to_end(&mut rest)?;
-        Ok(if is_torn(&rest, self.offset) { Read1::Torn } else { Read1::Damaged })
+        Ok(match is_zero(&rest) {
+            true => Read1::End,
+            false if is_torn(&rest, self.offset) => Read1::Torn,
+            false => Read1::Damaged,
+        })
     }
 }
 
@@ -263,28 +268,32 @@ fn parse_records(mut payload: &[u8], count: u32) -> Option<Vec<Record>> {
 /// Whether the damaged `rest` of a file, which begins at `offset`, is what an interrupted write leaves: less than a
 /// frame, or a last frame with sectors that never reached the disk and read as zeros. Everything else was once whole.
 fn is_torn(rest: &[u8], offset: u64) -> bool {
-    if rest.len() < FRAME_HEADER || rest.iter().all(|b| *b == 0) {
+    let used = rest.len() - rest.iter().rev().take_while(|b| **b == 0).count();
+    if used < FRAME_HEADER {
         return true;
     }
     match parse_header(rest) {
         Some(header) => {
             let end = FRAME_HEADER + header.length;
-            rest.len() < end || (rest.len() == end && has_zero_sector(rest, offset))
+            rest.len() < end || (used <= end && has_zero_sector(&rest[..end], offset))
         }
         None => {
-            let follows = (1..rest.len().saturating_sub(FRAME_HEADER)).any(|at| parse_header(&rest[at..]).is_some());
-            !follows && has_zero_sector(rest, offset)
+            let follows = (1..used.saturating_sub(FRAME_HEADER)).any(|at| parse_header(&rest[at..]).is_some());
+            !follows && has_zero_sector(&rest[..used], offset)
         }
     }
 }
 
-/// Whether a sector's share of these bytes is all zeros. Values are text and numbers are short, so 32 zero bytes in a
-/// row are nothing that the store wrote.
+/// Whether a sector's share of these bytes is all zeros. Values are text and numbers are short, so the store hardly
+/// ever writes such a share.
 fn has_zero_sector(bytes: &[u8], offset: u64) -> bool {
     let first = ((SECTOR - offset % SECTOR) % SECTOR) as usize;
     let (head, tail) = bytes.split_at(first.min(bytes.len()));
-    let zero = |piece: &[u8]| piece.len() >= 32 && piece.iter().all(|b| *b == 0);
-    zero(head) || tail.chunks(SECTOR as usize).any(zero)
+    (!head.is_empty() && is_zero(head)) || tail.chunks(SECTOR as usize).any(is_zero)
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|b| *b == 0)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -344,6 +353,31 @@ mod tests {
         last[600..1700].fill(0);
         assert_eq!(read_all(last.clone()), (0, "torn"));
         assert_eq!(read_all([last, frame(2, "b")].concat()), (0, "damaged"));
+    }
+
+    /// A write fills its last sector up with zeros, whatever of it reached the disk.
+    #[test]
+    fn zeros_at_the_end_are_unused_room() {
+        let padded = |mut bytes: Vec<u8>| {
+            bytes.resize((FILE_HEADER + bytes.len()).next_multiple_of(512) - FILE_HEADER, 0);
+            bytes
+        };
+        let (one, two) = (frame(1, &"a".repeat(700)), frame(2, &"b".repeat(700)));
+        let whole = padded([one.clone(), two.clone()].concat());
+        assert_eq!(read_all(whole.clone()), (2, "end"));
+        for lost in 0..whole.len().div_ceil(512) {
+            // The sectors from here on never reached the disk.
+            let kept = (lost * 512).saturating_sub(FILE_HEADER);
+            let mut torn = whole.clone();
+            torn[kept.max(one.len())..].fill(0);
+            let expected = if kept <= one.len() { "end" } else { "torn" };
+            assert_eq!(read_all(torn), (1, expected), "{lost} sectors");
+        }
+        for bit in one.len() * 8..(one.len() + two.len()) * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read_all(flipped), (1, "damaged"), "bit {bit}");
+        }
     }
 
     #[test]

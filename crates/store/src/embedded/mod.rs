@@ -10,6 +10,7 @@ pub mod disk;
 mod expiry;
 mod frame;
 mod index;
+mod log_file;
 pub mod maintenance;
 mod recovery;
 mod snapshot;
@@ -196,10 +197,10 @@ fn prepare(disk: &dyn Disk, loaded: &recovery::Loaded) -> Result<Box<dyn disk::D
     for name in &loaded.stale {
         disk.remove(name).map_err(OpenError::io(disk, "remove a file that a snapshot replaced"))?;
     }
-    let Some(tail) = loaded.tail else {
+    let Some((tail, len)) = loaded.tail else {
         return writer::new_segment(disk, loaded.index.revision()).map_err(OpenError::io(disk, "create the log"));
     };
-    let mut file = disk.append(&recovery::log_name(tail)).map_err(OpenError::io(disk, "open the log"))?;
+    let mut file = disk.append(&recovery::log_name(tail), len).map_err(OpenError::io(disk, "open the log"))?;
     if let Some(torn) = &loaded.torn {
         tracing::warn!(file = torn.file, from = torn.good, to = torn.len, "cutting off an interrupted write");
         let repaired = file.truncate(torn.good).and_then(|()| file.sync());

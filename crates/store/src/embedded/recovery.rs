@@ -97,8 +97,8 @@ pub(super) struct Loaded {
     pub index: Index,
     /// When keys expire, in milliseconds of Unix time.
     pub expiries: BTreeMap<Arc<str>, u64>,
-    /// The base of the segment that is appended to; `None` when there is none that can be.
-    pub tail: Option<Revision>,
+    /// The base of the segment that is appended to, and its length without padding; `None` when there is none that can be.
+    pub tail: Option<(Revision, u64)>,
     pub torn: Option<Torn>,
     /// Bytes in the segments that no snapshot covers yet.
     pub log_bytes: u64,
@@ -233,7 +233,6 @@ fn load_snapshot(disk: &dyn Disk, name: &str, loaded: &mut Loaded) -> Result<(),
 fn replay(disk: &dyn Disk, base: Revision, last: bool, loaded: &mut Loaded) -> Result<(), OpenError> {
     let name = log_name(base);
     let (len, reader) = open_file(disk, &name, Role::Log, base)?;
-    loaded.log_bytes += len;
     let mut reader = match reader {
         Ok(reader) => reader,
         Err(HeaderFault::Torn) if last && len <= frame::FILE_HEADER as u64 => {
@@ -259,7 +258,8 @@ fn replay(disk: &dyn Disk, base: Revision, last: bool, loaded: &mut Loaded) -> R
             Read1::Damaged => return Err(damaged(disk, &name, offset, "a checksum does not match")),
         }
     }
-    loaded.tail = last.then_some(base);
+    loaded.log_bytes += reader.offset;
+    loaded.tail = last.then_some((base, reader.offset));
     Ok(())
 }
 

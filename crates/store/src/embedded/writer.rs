@@ -265,11 +265,12 @@ impl Writer {
 
 /// Creates the segment that continues `base`. A segment of that name holds nothing: it would have been read otherwise.
 pub(super) fn new_segment(disk: &dyn super::disk::Disk, base: Revision) -> std::io::Result<Box<dyn DiskFile>> {
-    let mut file = disk.create(&log_name(base))?;
+    let name = log_name(base);
+    let mut file = disk.create(&name)?;
     file.append(&frame::file_header(Role::Log, base))?;
     file.sync()?;
     disk.sync_folder()?;
-    Ok(file)
+    disk.append(&name, file.size())
 }
 
 fn take_snapshot(shared: &Shared, revision: Revision) -> std::io::Result<()> {

@@ -1,0 +1,163 @@
+//! The file that a log segment is appended to, written past the page cache where the file system allows it.
+//!
+//! Through the page cache each sync writes whole pages: a heartbeat of a few hundred bytes would cost 4 KiB, and on file
+//! systems with large folios more. Written directly it costs the sectors that it touches. And a file that grows with
+//! each write has its new size written to the file system's journal each time, so it grows by a stretch of zeros now and
+//! then, which later writes fill. A reader takes zeros behind the last frame for the end.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use super::disk::DiskFile;
+
+/// What devices want direct writes to be aligned to in memory, at the most.
+const ALIGNMENT: usize = 4096;
+/// By how much the file grows beyond what is written.
+const ROOM: usize = 64 << 10;
+/// One huge batch must not hold its memory for good.
+const BUFFER_KEPT: usize = 1 << 20;
+
+pub(super) struct LogFile {
+    path: PathBuf,
+    file: File,
+    len: u64,
+    /// The size of the file: zeros from `len` on.
+    allocated: u64,
+    /// Writes begin and end at multiples of this; 1 when they go through the page cache.
+    block: usize,
+    /// What is in the last block, when it is not full.
+    tail: Vec<u8>,
+    buffer: Aligned,
+}
+
+impl LogFile {
+    /// Opens an existing file to write on behind its first `len` bytes.
+    pub fn open(path: &Path, len: u64) -> io::Result<Self> {
+        let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path);
+        let mut buffer = Aligned::default();
+        let block = direct.as_ref().ok().and_then(|file| block_size(file, &mut buffer));
+        let (file, block) = match (direct, block) {
+            (Ok(file), Some(block)) => (file, block),
+            _ => (OpenOptions::new().read(true).write(true).open(path)?, 1),
+        };
+        let (allocated, tail) = (file.metadata()?.len(), read_tail(path, len, block)?);
+        Ok(LogFile { path: path.to_owned(), file, len, allocated, block, tail, buffer })
+    }
+}
+
+/// The smallest block that can be read directly; `None` when none can.
+fn block_size(file: &File, buffer: &mut Aligned) -> Option<usize> {
+    [512, 4096].into_iter().find(|size| file.read_at(buffer.room(*size), 0).is_ok())
+}
+
+fn read_tail(path: &Path, len: u64, block: usize) -> io::Result<Vec<u8>> {
+    let begin = len - len % block as u64;
+    let mut tail = vec![0; (len - begin) as usize];
+    if !tail.is_empty() {
+        File::open(path)?.read_exact_at(&mut tail, begin)?;
+    }
+    Ok(tail)
+}
+
+impl DiskFile for LogFile {
+    fn size(&self) -> u64 {
+        self.len
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let held = self.tail.len();
+        let used = held + bytes.len();
+        let padded = used.next_multiple_of(self.block);
+        let begin = self.len - held as u64;
+        let out = self.buffer.room(padded + ROOM);
+        out[..held].copy_from_slice(&self.tail);
+        out[held..used].copy_from_slice(bytes);
+        out[used..].fill(0);
+        let needed = begin + padded as u64;
+        // On a nearly full disk there may be room for the bytes alone.
+        if needed > self.allocated && self.file.write_all_at(out, begin).is_ok() {
+            self.allocated = needed + ROOM as u64;
+        } else {
+            self.file.write_all_at(&out[..padded], begin)?;
+            self.allocated = self.allocated.max(needed);
+        }
+        self.len += bytes.len() as u64;
+        self.tail.clear();
+        self.tail.extend_from_slice(&out[used - used % self.block..used]);
+        self.buffer.shrink();
+        Ok(())
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)?;
+        self.allocated = len;
+        if len != self.len {
+            self.tail = read_tail(&self.path, len, self.block)?;
+            self.len = len;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+/// Memory whose useful part begins at a multiple of [`ALIGNMENT`].
+#[derive(Default)]
+struct Aligned(Vec<u8>);
+
+impl Aligned {
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        if self.0.len() < len + ALIGNMENT {
+            self.0.resize(len + ALIGNMENT, 0);
+        }
+        let begin = self.0.as_ptr().align_offset(ALIGNMENT);
+        &mut self.0[begin..begin + len]
+    }
+
+    fn shrink(&mut self) {
+        if self.0.len() > BUFFER_KEPT {
+            self.0 = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces of all sizes around a block's, cut back and written on, read back as if they had been one.
+    #[test]
+    fn what_was_appended_is_there_and_zeros_behind_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        std::fs::write(&path, b"header").unwrap();
+        let mut expected = b"header".to_vec();
+        let mut file = LogFile::open(&path, 6).unwrap();
+        for (round, size) in [1, 505, 512, 3, 5000, 4096, 0, 100_000, 511].into_iter().enumerate() {
+            let piece = vec![b'a' + round as u8; size];
+            file.append(&piece).unwrap();
+            file.sync().unwrap();
+            expected.extend_from_slice(&piece);
+            check(&path, &expected);
+            file.append(b"undone").unwrap();
+            file.truncate(expected.len() as u64).unwrap();
+            check(&path, &expected);
+            if round % 3 == 2 {
+                file = LogFile::open(&path, expected.len() as u64).unwrap();
+            }
+        }
+        assert_eq!(file.size(), expected.len() as u64);
+    }
+
+    fn check(path: &Path, expected: &[u8]) {
+        let bytes = std::fs::read(path).unwrap();
+        let (written, padding) = bytes.split_at(expected.len());
+        assert!(written == expected && padding.len() <= ROOM + 4096 && padding.iter().all(|b| *b == 0));
+    }
+}
