@@ -4,6 +4,9 @@ set -euo pipefail
 
 DATA=${DATA:-/var/lib/skiff-test}
 PORT=${PORT:-16443}
+# Every data folder that the test uses, and the processes that it runs in the background.
+FOLDERS=("$DATA")
+STARTED=()
 UP=(up --data-dir "$DATA" --secure-port "$PORT" --kubelet-port 20250 --dns-port 20053)
 export KUBECONFIG=$DATA/admin.kubeconfig
 WORK=$(mktemp -d)
@@ -57,7 +60,22 @@ traces() {
     grep -o " $DATA[^ ]*" /proc/mounts || true
     pgrep -af -- "$DATA" | grep -v "$0" || true
     find /sys/fs/cgroup -type d -name '*kubepods*' 2>/dev/null || true
-    [ ! -e "$DATA" ] || echo "$DATA"
+    for folder in "${FOLDERS[@]}"; do [ ! -e "$folder" ] || echo "$folder"; done
+}
+
+# started LOG COMMAND...: runs it in the background, in $LAST, and ends it when the test ends.
+started() {
+    local log=$1
+    shift
+    "$@" >"$log" 2>&1 &
+    LAST=$!
+    STARTED+=("$LAST")
+}
+
+# ended PID: asks a process that was started to end, and waits for it.
+ended() {
+    kill "$1"
+    wait "$1"
 }
 
 on_exit() {
@@ -69,7 +87,8 @@ on_exit() {
         echo "--- the end of skiff.log" >&2
         tail -40 "$DATA/skiff.log" >&2
     fi
-    "$SKIFF" down --data-dir "$DATA" >/dev/null 2>&1 || true
+    for pid in "${STARTED[@]}"; do kill "$pid" 2>/dev/null || true; done
+    for folder in "${FOLDERS[@]}"; do "$SKIFF" down --data-dir "$folder" >/dev/null 2>&1 || true; done
     rm -rf "$WORK"
     exit $code
 }

@@ -2,6 +2,7 @@
 //! table columns, patches, managed fields and codecs. This crate knows no clock, task, socket or file.
 
 pub mod apply;
+pub mod bootstrap_token;
 pub mod decode;
 pub mod field;
 pub mod field_set;

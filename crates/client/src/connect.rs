@@ -17,6 +17,7 @@ use kube::{
     client::Body,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use parking_lot::RwLock;
 use tower::{BoxError, Service};
 
 /// Why a client could not be made.
@@ -100,6 +101,38 @@ impl Service<Request<Body>> for ServerList {
     }
 }
 
+/// A client whose way to the server can be changed while it is in use, as when its certificate is renewed.
+pub fn replaceable(client: Client) -> (Client, Replaceable) {
+    let current = Replaceable(Arc::new(RwLock::new(client)));
+    (in_process(current.clone()), current)
+}
+
+/// The way that a replaceable client goes now.
+#[derive(Clone)]
+pub struct Replaceable(Arc<RwLock<Client>>);
+
+impl Replaceable {
+    /// New requests go through `client`; those under way end as they began.
+    pub fn replace(&self, client: Client) {
+        *self.0.write() = client;
+    }
+}
+
+impl Service<Request<Body>> for Replaceable {
+    type Response = Response<Body>;
+    type Error = kube::Error;
+    type Future = BoxFuture<'static, Result<Response<Body>, kube::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let client = self.0.read().clone();
+        async move { client.send(request).await }.boxed()
+    }
+}
+
 /// A client that calls `service`, usually the API server's pipeline in the same process.
 pub fn in_process<S, B>(service: S) -> Client
 where
@@ -137,5 +170,18 @@ mod tests {
         let client = server_list(vec![server("a", false), server("b", true)]);
         let get = Request::builder().uri("/x").body(Body::empty()).unwrap();
         assert!(client.send(get).await.is_ok(), "a read is");
+    }
+
+    #[tokio::test]
+    async fn a_replaced_client_goes_the_new_way() {
+        let (client, way) = replaceable(server("a", true));
+        let ask = async || {
+            let request = Request::builder().uri("/x").body(Body::empty()).unwrap();
+            let answer = client.send(request).await.unwrap().into_body().collect_bytes().await.unwrap();
+            String::from_utf8_lossy(&answer).into_owned()
+        };
+        assert_eq!(ask().await, "a");
+        way.replace(server("b", true));
+        assert_eq!(ask().await, "b");
     }
 }

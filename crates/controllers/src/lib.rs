@@ -1,5 +1,7 @@
 //! The controllers, one file each. [`run`] starts them.
 
+pub mod bootstrap_signer;
+pub mod certificates;
 pub mod deployment;
 mod discovery;
 mod endpoint;
@@ -19,5 +21,6 @@ pub mod root_ca;
 mod run;
 pub mod serviceaccount;
 pub mod taint_eviction;
+pub mod token_cleaner;
 
 pub use run::{Options, names, run};

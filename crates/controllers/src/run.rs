@@ -1,15 +1,26 @@
 //! The ordered list of controllers, and what starts them.
 
-use std::{future::Future, pin::Pin};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use client::{Caches, Client, EventRecorder};
 use controller::{Controller, Setup};
 use tokio::task::JoinSet;
 
 use crate::{
-    deployment::Deployments, endpoints::LegacyEndpoints, endpointslice::EndpointSlices, garbage, namespace,
-    node_ipam::NodeIpam, node_lifecycle::NodeLifecycle, pod_garbage::PodGarbage, replicaset::ReplicaSets,
-    root_ca::RootCa, serviceaccount::ServiceAccounts, taint_eviction::TaintEviction,
+    bootstrap_signer::BootstrapSigner,
+    certificates::{self, approve, approve_serving::ServingApprover, clean, sign},
+    deployment::Deployments,
+    endpoints::LegacyEndpoints,
+    endpointslice::EndpointSlices,
+    garbage, namespace,
+    node_ipam::NodeIpam,
+    node_lifecycle::NodeLifecycle,
+    pod_garbage::PodGarbage,
+    replicaset::ReplicaSets,
+    root_ca::RootCa,
+    serviceaccount::ServiceAccounts,
+    taint_eviction::TaintEviction,
+    token_cleaner::TokenCleaner,
 };
 
 /// What controllers are told from outside.
@@ -21,6 +32,8 @@ pub struct Options {
     pub cluster_cidrs: Vec<ipnet::IpNet>,
     /// The cluster's CA certificate in PEM, for `kube-root-ca.crt`.
     pub root_ca: String,
+    /// Signs certificate requests; without it they are left to others.
+    pub authority: Option<Arc<pki::Authority>>,
     /// How many ended Pods are kept before the oldest are deleted; 0 keeps all.
     pub terminated_pods: usize,
 }
@@ -31,6 +44,7 @@ impl Default for Options {
             enabled: vec!["*".to_owned()],
             cluster_cidrs: vec!["10.244.0.0/16".parse().expect("a constant")],
             root_ca: String::new(),
+            authority: None,
             terminated_pods: 12500,
         }
     }
@@ -68,6 +82,16 @@ const ALL: &[Entry] = &[
     Entry { name: namespace::NAME, account: "namespace-controller", start: |s, _| Box::pin(namespace::run(s)) },
     entry::<ServiceAccounts>("service-account-controller", |s, _| start(ServiceAccounts, s)),
     entry::<RootCa>("root-ca-cert-publisher", |s, o| start(RootCa { certificate: o.root_ca.clone() }, s)),
+    Entry { name: approve::NAME, account: certificates::ACCOUNT, start: |s, _| Box::pin(approve::run(s)) },
+    entry::<ServingApprover>(certificates::ACCOUNT, |s, _| start(ServingApprover, s)),
+    Entry {
+        name: sign::NAME,
+        account: certificates::ACCOUNT,
+        start: |s, o| Box::pin(sign::run(s, o.authority.clone())),
+    },
+    entry::<clean::Cleaner>(certificates::ACCOUNT, |s, _| start(clean::Cleaner, s)),
+    entry::<BootstrapSigner>("bootstrap-signer", |s, _| start(BootstrapSigner, s)),
+    entry::<TokenCleaner>("token-cleaner", |s, _| start(TokenCleaner, s)),
     entry::<NodeIpam>("node-controller", |s, o| start(NodeIpam::new(&o.cluster_cidrs), s)),
     entry::<NodeLifecycle>("node-controller", |s, _| start(NodeLifecycle::default(), s)),
     entry::<TaintEviction>("node-controller", |s, _| start(TaintEviction::default(), s)),

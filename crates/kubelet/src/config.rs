@@ -32,6 +32,7 @@ pub struct Config {
     pub cgroup_root: String,
     pub max_pods: u32,
     pub node_labels: BTreeMap<String, String>,
+    pub node_annotations: BTreeMap<String, String>,
     /// No server when absent.
     pub serving: Option<Serving>,
 }

@@ -51,6 +51,11 @@ fn labels(node: &Node) -> BTreeMap<String, String> {
     own.chain(node.config.node_labels.clone()).collect()
 }
 
+fn annotations(node: &Node) -> BTreeMap<String, String> {
+    let own = ("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned());
+    std::iter::once(own).chain(node.config.node_annotations.clone()).collect()
+}
+
 /// What the engine says about itself: its version, and what keeps the node from being ready.
 struct Engine {
     version: String,
@@ -200,10 +205,7 @@ async fn register(node: &Node, api: &Api<NodeObject>) -> NodeStatus {
             metadata: ObjectMeta {
                 name: Some(node.config.node_name.clone()),
                 labels: Some(labels(node)),
-                annotations: Some(BTreeMap::from([(
-                    "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
-                    "true".to_owned(),
-                )])),
+                annotations: Some(annotations(node)),
                 ..Default::default()
             },
             spec: Some(NodeSpec { taints: Some(vec![taint]), ..Default::default() }),
@@ -211,7 +213,7 @@ async fn register(node: &Node, api: &Api<NodeObject>) -> NodeStatus {
         };
         let outcome = match api.create(&PostParams::default(), &object).await {
             Err(kube::Error::Api(s)) if s.code == 409 => {
-                let patch = json!({ "metadata": { "labels": labels(node) } });
+                let patch = json!({ "metadata": { "labels": labels(node), "annotations": annotations(node) } });
                 api.patch(&node.config.node_name, &PatchParams::default(), &Patch::Merge(patch)).await
             }
             other => other,

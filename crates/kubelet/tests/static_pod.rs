@@ -49,6 +49,7 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
         cgroup_root: CGROUP.into(),
         max_pods: 110,
         node_labels: Default::default(),
+        node_annotations: Default::default(),
         serving: None,
     }
 }

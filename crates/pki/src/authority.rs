@@ -65,6 +65,13 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
+/// Never shows the key.
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
 impl Authority {
     /// Makes a new one. Its name becomes a subject alternative name too, as kubeadm does.
     pub fn create(common_name: &str) -> Result<Self> {
@@ -130,12 +137,22 @@ impl Authority {
     }
 }
 
-/// A certificate signing request (PEM) under a new key, as somebody who wants a certificate would make it.
-pub fn request(subject: &Subject) -> Result<String> {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = distinguished_name(&subject.common_name, subject.organization.as_deref());
-    params.subject_alt_names = hosts(&subject.hosts)?;
-    Ok(params.serialize_request(&KeyPair::generate()?)?.pem()?)
+/// A certificate signing request under a new key, as somebody who wants a certificate makes it.
+pub struct Wish {
+    /// The request, PEM.
+    pub request: String,
+    /// The key, PEM. It stays with whoever asks.
+    pub key: String,
+}
+
+impl Wish {
+    pub fn new(subject: &Subject) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = distinguished_name(&subject.common_name, subject.organization.as_deref());
+        params.subject_alt_names = hosts(&subject.hosts)?;
+        let key = KeyPair::generate()?;
+        Ok(Wish { request: params.serialize_request(&key)?.pem()?, key: key.serialize_pem() })
+    }
 }
 
 /// The names that `certificates.k8s.io` has for key usages.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::{Authority, Credential, PkiError, Result, SigningKey, Subject, Usage, file, inspect, kubeconfig};
 
@@ -34,7 +35,7 @@ impl Names {
 /// The keys and certificates of a cluster.
 pub struct Pki {
     folder: PathBuf,
-    pub authority: Authority,
+    pub authority: Arc<Authority>,
     /// Issues the certificate with which the API server speaks for users to aggregated servers.
     pub front_proxy: Authority,
     pub service_account: SigningKey,
@@ -45,7 +46,7 @@ impl Pki {
     pub fn open(folder: &Path) -> Result<Self> {
         file::make_folder(folder)?;
         Ok(Pki {
-            authority: authority(folder, "ca", "kubernetes")?,
+            authority: Arc::new(authority(folder, "ca", "kubernetes")?),
             front_proxy: authority(folder, "front-proxy-ca", "front-proxy-ca")?,
             service_account: signing_key(folder)?,
             folder: folder.to_owned(),

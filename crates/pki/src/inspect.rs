@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer, pem::PemObject};
+use sha2::{Digest, Sha256};
 use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::{PkiError, Result};
@@ -76,14 +77,19 @@ fn hosts(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
     let names = names.iter().flat_map(|n| &n.value.general_names);
     let text = |name: &GeneralName<'_>| match name {
         GeneralName::DNSName(name) => Some((*name).to_owned()),
-        GeneralName::IPAddress(raw) => match raw.len() {
-            4 => <[u8; 4]>::try_from(*raw).ok().map(|b| IpAddr::from(b).to_string()),
-            16 => <[u8; 16]>::try_from(*raw).ok().map(|b| IpAddr::from(b).to_string()),
-            _ => None,
-        },
-        _ => None,
+        other => address(other).map(|ip| ip.to_string()),
     };
     names.filter_map(text).collect()
+}
+
+/// The address that a name is; `None` for names of other sorts, and for addresses of no known length.
+fn address(name: &GeneralName<'_>) -> Option<IpAddr> {
+    let GeneralName::IPAddress(raw) = name else { return None };
+    match raw.len() {
+        4 => <[u8; 4]>::try_from(*raw).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(*raw).ok().map(IpAddr::from),
+        _ => None,
+    }
 }
 
 /// Whether a private key (PEM) is the one of the first certificate of a PEM text.
@@ -93,11 +99,51 @@ pub fn key_belongs_to(certificate: &str, key: &str) -> Result<bool> {
     Ok(parse(&chain[0])?.public_key().raw == rcgen::PublicKeyData::subject_public_key_info(&pair))
 }
 
-/// The organizations that a certificate signing request (PEM) asks for.
-pub fn request_organizations(pem: &[u8]) -> Result<Vec<String>> {
+/// What a certificate signing request asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Request {
+    pub common_name: String,
+    pub organizations: Vec<String>,
+    pub dns_names: Vec<String>,
+    pub addresses: Vec<IpAddr>,
+    /// Whether it asks for names of other sorts, such as mail addresses.
+    pub other_names: bool,
+}
+
+/// Reads a certificate signing request (PEM). Whether its signature is right is checked by whoever signs it.
+pub fn request(pem: &[u8]) -> Result<Request> {
     let broken = |e: &dyn std::fmt::Display| PkiError::broken("a certificate signing request", e);
     let der = CertificateSigningRequestDer::from_pem_slice(pem).map_err(|e| broken(&e))?;
     let (_, request) = X509CertificationRequest::from_der(&der).map_err(|e| broken(&e))?;
     let subject = &request.certification_request_info.subject;
-    Ok(subject.iter_organization().map(|o| o.as_str().unwrap_or_default().to_owned()).collect())
+    let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().unwrap_or_default().to_owned();
+    let mut found = Request {
+        common_name: subject.iter_common_name().next().map(text).unwrap_or_default(),
+        organizations: subject.iter_organization().map(text).collect(),
+        ..Request::default()
+    };
+    for extension in request.requested_extensions().into_iter().flatten() {
+        let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
+        for name in &names.general_names {
+            match (name, address(name)) {
+                (GeneralName::DNSName(name), _) => found.dns_names.push((*name).to_owned()),
+                (_, Some(address)) => found.addresses.push(address),
+                _ => found.other_names = true,
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The SHA-256 of an authority's public key, as kubeadm pins it: `sha256:` and 64 hexadecimal digits.
+pub fn key_pin(authority: &str) -> Result<String> {
+    let chain = chain(authority)?;
+    let digest = Sha256::digest(parse(&chain[0])?.public_key().raw);
+    Ok(format!("sha256:{}", digest.iter().map(|b| format!("{b:02x}")).collect::<String>()))
+}
+
+/// Certificates as PEM.
+pub fn to_pem(certificates: &[Vec<u8>]) -> String {
+    let one = |der: &Vec<u8>| crate::pem("CERTIFICATE", der);
+    certificates.iter().map(one).collect()
 }

@@ -7,13 +7,14 @@ pub mod authority;
 pub mod file;
 pub mod folder;
 pub mod inspect;
+pub mod jws;
 pub mod kubeconfig;
 pub mod signing;
 pub mod tls;
 
 use std::path::PathBuf;
 
-pub use authority::{Authority, Credential, Subject, Usage};
+pub use authority::{Authority, Credential, Subject, Usage, Wish};
 pub use folder::{Names, Pki};
 pub use kubeconfig::kubeconfig;
 pub use signing::{SigningKey, VerifyingKey};
@@ -38,4 +39,12 @@ impl PkiError {
     pub(crate) fn broken(what: impl Into<String>, why: impl std::fmt::Display) -> Self {
         PkiError::Broken { what: what.into(), why: why.to_string() }
     }
+}
+
+/// One block of PEM.
+pub(crate) fn pem(label: &str, der: &[u8]) -> String {
+    use base64::Engine;
+    let base64 = base64::engine::general_purpose::STANDARD.encode(der);
+    let lines: Vec<&str> = base64.as_bytes().chunks(64).filter_map(|c| std::str::from_utf8(c).ok()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }

@@ -89,9 +89,7 @@ impl VerifyingKey {
             },
             _ => return Err(broken(&"it is neither RSA nor ECDSA")),
         };
-        let base64 = base64::engine::general_purpose::STANDARD.encode(der);
-        let lines: Vec<&str> = base64.as_bytes().chunks(64).filter_map(|c| std::str::from_utf8(c).ok()).collect();
-        let pem = format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", lines.join("\n"));
+        let pem = crate::pem("PUBLIC KEY", der);
         Ok(VerifyingKey { pem, algorithm, id: URL_SAFE_NO_PAD.encode(Sha256::digest(der)), numbers })
     }
 

@@ -15,12 +15,15 @@ use runtime::{Cri, Runtime, containerd, images};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
-    address, cluster_dns,
+    address, check, cluster_dns,
+    join::{self, Member},
     layout::Layout,
     log,
+    node_certificate::{Purpose, Renewal},
     options::{Agent, Node},
     progress::Progress,
     server,
+    welcome::Settings,
 };
 
 /// What a node needs to know of its cluster.
@@ -31,11 +34,12 @@ struct Cluster {
     dns_client: Client,
     /// PEM of the authority that signs clients of the kubelet.
     authority: String,
-    serving: pki::Credential,
-    cluster_dns: IpAddr,
-    cluster_cidr: ipnet::Ipv4Net,
-    cluster_domain: String,
+    /// The certificate that the kubelet shows.
+    serving: Arc<pki::Serving>,
+    settings: Settings,
     parts: Parts,
+    /// What keeps the node's certificates fresh, where the control plane is elsewhere.
+    renewal: Option<Renewal>,
 }
 
 /// Which parts of a node run in this process.
@@ -82,36 +86,65 @@ fn node_name(options: &Node) -> anyhow::Result<String> {
 /// `skiff agent`: a node of a control plane that runs elsewhere.
 pub fn run(options: Agent) -> anyhow::Result<ExitCode> {
     log::install(&options.common)?;
+    if !nix::unistd::geteuid().is_root() {
+        bail!("`skiff agent` makes network interfaces, cgroups and mounts and so needs root; run it with sudo");
+    }
     let layout = Layout::new(&options.common.data_dir);
     layout.open()?;
     let _held = layout.hold()?;
+    check::require(&check::for_node(&options))?;
     server::runtime()?.block_on(async {
         let stop = server::stop_signal()?;
-        let client = client::connect::from_kubeconfig(&options.kubeconfig).await?;
-        let authority = std::fs::read_to_string(&options.client_ca_file)
-            .with_context(|| format!("cannot read {}", options.client_ca_file.display()))?;
-        let name = node_name(&options.node)?;
-        // Without the cluster's key the kubelet shows a certificate of its own; API servers that verify it need one.
-        let own = pki::Pki::open(&layout.pki())?;
-        let address = node_address(&options.node)?;
-        let cluster = Cluster {
-            node_client: client.clone(),
-            proxy_client: client.clone(),
-            network_client: client.clone(),
-            dns_client: client,
-            serving: own.node_server(&name, &[name.clone(), address.to_string()])?,
-            authority,
-            cluster_dns: options.cluster_dns,
-            cluster_cidr: options.cluster_cidr,
-            cluster_domain: options.cluster_domain.clone(),
-            parts: Parts { proxy: true, network: true, dns: true },
+        let (name, address) = (node_name(&options.node)?, node_address(&options.node)?);
+        tokio::pin!(stop);
+        let started = async {
+            let member = join::join(&options, &layout, &name, &address.to_string()).await?;
+            start_member(&options, &layout, member).await
         };
-        let node = start(&options.node, &layout, cluster, &Progress::default()).await?;
+        let node = tokio::select! {
+            started = started => started?,
+            () = &mut stop => return Ok(ExitCode::SUCCESS),
+        };
+        tracing::info!(node = name, "the node is ready");
         tokio::select! {
-            () = stop => Ok(ExitCode::SUCCESS),
+            () = stop => {
+                let folder = layout.root.display();
+                tracing::info!("asked to end; Pods keep running, `skiff down --data-dir {folder}` ends them");
+                Ok(ExitCode::SUCCESS)
+            }
             error = node.failed() => Err(error),
         }
     })
+}
+
+/// The node of a member. It begins with a certificate of its own making if it has none, until the cluster signs one.
+async fn start_member(options: &Agent, layout: &Layout, member: Member) -> anyhow::Result<Running> {
+    let Member { client, holder, own } = member;
+    let settings = Settings::for_agent(&client, options).await.context("cannot read the cluster's settings")?;
+    let authority = match &options.client_ca_file {
+        None => holder.authority.clone(),
+        Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let credential = match holder.held(Purpose::Serving)? {
+        Some((held, _)) => held,
+        None => {
+            pki::Authority::create(&holder.node)?.issue(&pki::Subject::server(&holder.node, holder.hosts.clone()))?
+        }
+    };
+    let serving = pki::Serving::new(&credential)?;
+    let runs = |part: &str| !options.disable.iter().any(|d| d == part);
+    let cluster = Cluster {
+        node_client: client.clone(),
+        proxy_client: client.clone(),
+        network_client: client.clone(),
+        dns_client: client.clone(),
+        authority,
+        serving: serving.clone(),
+        settings,
+        parts: Parts { proxy: runs("proxy"), network: runs("network"), dns: runs("dns") },
+        renewal: Some(Renewal { holder, client, serving, own }),
+    };
+    start(&options.node, layout, cluster, &Progress::default()).await
 }
 
 /// The node beside a control plane in the same process: calls go to it directly, each part with rights of its own.
@@ -131,11 +164,10 @@ pub async fn start_beside(
         dns_client: control_plane.client(cluster_dns::USER, &[]),
         node_client,
         authority: control_plane.pki.authority.certificate().to_owned(),
-        serving: control_plane.pki.node_server(&name, &[name.clone(), address.to_string()])?,
-        cluster_dns: flags.cluster_dns().into(),
-        cluster_cidr: flags.cluster_cidr,
-        cluster_domain: flags.cluster_domain.clone(),
+        serving: pki::Serving::new(&control_plane.pki.node_server(&name, &[name.clone(), address.to_string()])?)?,
+        settings: Settings::of(flags),
         parts: Parts { proxy: flags.runs("proxy"), network: flags.runs("network"), dns: flags.runs("dns") },
+        renewal: None,
     };
     start(options, layout, cluster, progress).await
 }
@@ -144,10 +176,13 @@ fn node_address(options: &Node) -> anyhow::Result<IpAddr> {
     options.node_ip.map_or_else(address::own_address, Ok)
 }
 
-async fn start(options: &Node, layout: &Layout, cluster: Cluster, progress: &Progress) -> anyhow::Result<Running> {
+async fn start(options: &Node, layout: &Layout, mut cluster: Cluster, progress: &Progress) -> anyhow::Result<Running> {
     let (name, address) = (node_name(options)?, node_address(options)?);
     let (fail, failures) = mpsc::channel(8);
     let mut tasks = JoinSet::new();
+    if let Some(renewal) = cluster.renewal.take() {
+        tasks.spawn(renewal.run());
+    }
     plugins(layout)?;
     let engine = engine(options, layout, &mut tasks, progress).await?;
     let config = kubelet_config(options, layout, &cluster, &name, address, engine)?;
@@ -162,7 +197,7 @@ async fn start(options: &Node, layout: &Layout, cluster: Cluster, progress: &Pro
             node_name: name.clone(),
             conf_dir: layout.cni_conf(),
             state_dir: layout.cni_addresses(),
-            cluster_cidr: cluster.cluster_cidr,
+            cluster_cidr: cluster.settings.cluster_cidr,
             mtu: 0,
         };
         let (caches, fail) = (Caches::new(cluster.network_client), fail.clone());
@@ -179,8 +214,8 @@ async fn start(options: &Node, layout: &Layout, cluster: Cluster, progress: &Pro
     if cluster.parts.dns {
         let config = dns::Config {
             listen: SocketAddr::new(address, options.dns_port),
-            domain: cluster.cluster_domain.clone(),
-            clients: vec![cluster.cluster_cidr.into()],
+            domain: cluster.settings.cluster_domain.clone(),
+            clients: vec![cluster.settings.cluster_cidr.into()],
             resolv_conf: options.resolv_conf.clone(),
         };
         let caches = Caches::new(cluster.dns_client);
@@ -250,8 +285,7 @@ fn kubelet_config(
 ) -> anyhow::Result<kubelet::Config> {
     let manifests = options.pod_manifest_path.clone().unwrap_or_else(|| layout.manifests());
     make(&manifests)?;
-    let serving = pki::Serving::new(&cluster.serving)?;
-    let tls = pki::server_config(serving, Some(&cluster.authority), &["http/1.1"])?;
+    let tls = pki::server_config(cluster.serving.clone(), Some(&cluster.authority), &["http/1.1"])?;
     if options.max_pods == 0 {
         bail!("--max-pods must be at least 1");
     }
@@ -262,13 +296,19 @@ fn kubelet_config(
         log_dir: layout.pod_logs(),
         client: cluster.node_client.clone(),
         runtime: engine,
-        cluster_dns: vec![cluster.cluster_dns.to_string()],
-        cluster_domain: cluster.cluster_domain.clone(),
+        cluster_dns: vec![cluster.settings.cluster_dns.to_string()],
+        cluster_domain: cluster.settings.cluster_domain.clone(),
         resolv_conf: options.resolv_conf.clone(),
         manifest_dir: Some(manifests),
         cgroup_root: "/".to_owned(),
         max_pods: options.max_pods,
         node_labels: BTreeMap::new(),
+        node_annotations: cluster
+            .parts
+            .dns
+            .then(|| (cluster_dns::PORT_ANNOTATION.to_owned(), options.dns_port.to_string()))
+            .into_iter()
+            .collect(),
         serving: Some(kubelet::Serving {
             port: options.kubelet_port,
             tls: Arc::new(tls),

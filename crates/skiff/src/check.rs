@@ -60,8 +60,8 @@ pub fn run(options: &options::Check) -> ExitCode {
     }
 }
 
-/// Looks at everything.
-pub fn look(options: &options::Check) -> Vec<Line> {
+/// What a node needs of the machine.
+fn machine(endpoint: Option<&str>) -> Vec<Line> {
     let mut lines = vec![
         Line { what: "user", finding: user() },
         Line { what: "kernel", finding: kernel() },
@@ -70,7 +70,7 @@ pub fn look(options: &options::Check) -> Vec<Line> {
         Line { what: "nft", finding: tool("nft", "nftables") },
         Line { what: "mount", finding: tool("mount", "mount") },
     ];
-    match &options.container_runtime_endpoint {
+    match endpoint {
         None => {
             lines.push(Line { what: "containerd", finding: tool("containerd", "containerd") });
             lines.push(Line { what: "runc", finding: tool("runc", "runc") });
@@ -78,6 +78,12 @@ pub fn look(options: &options::Check) -> Vec<Line> {
         }
         Some(endpoint) => lines.push(Line { what: "container engine", finding: endpoint_there(endpoint) }),
     }
+    lines
+}
+
+/// Looks at everything.
+pub fn look(options: &options::Check) -> Vec<Line> {
+    let mut lines = machine(options.container_runtime_endpoint.as_deref());
     let layout = Layout::new(&options.data_dir);
     // A running cluster holds these ports itself.
     if layout.holder().is_none() {
@@ -88,9 +94,34 @@ pub fn look(options: &options::Check) -> Vec<Line> {
     lines
 }
 
-/// Only what keeps a cluster from starting, for `skiff up`.
-pub fn failures(options: &options::Check) -> Vec<Line> {
-    look(options).into_iter().filter(|l| matches!(l.finding, Finding::Bad(_))).collect()
+/// What `skiff up` needs.
+pub fn for_cluster(options: &options::Up) -> Vec<Line> {
+    look(&options::Check {
+        data_dir: options.common.data_dir.clone(),
+        secure_port: options.control_plane.secure_port,
+        kubelet_port: options.node.kubelet_port,
+        container_runtime_endpoint: options.node.container_runtime_endpoint.clone(),
+    })
+}
+
+/// What `skiff agent` needs, which holds its folder already: all but the API server's port.
+pub fn for_node(options: &options::Agent) -> Vec<Line> {
+    let mut lines = machine(options.node.container_runtime_endpoint.as_deref());
+    lines.push(Line { what: "kubelet port", finding: port(options.node.kubelet_port, "--kubelet-port") });
+    lines.push(Line { what: "data folder", finding: data_folder(&options.common.data_dir) });
+    lines
+}
+
+/// Fails when something was found that keeps a node from running, after saying what.
+pub fn require(lines: &[Line]) -> anyhow::Result<()> {
+    let failures: Vec<&Line> = lines.iter().filter(|l| matches!(l.finding, Finding::Bad(_))).collect();
+    for line in &failures {
+        eprintln!("{line}");
+    }
+    if failures.is_empty() {
+        return Ok(());
+    }
+    anyhow::bail!("this machine is not fit yet; `skiff check` shows everything")
 }
 
 fn user() -> Finding {

@@ -1,19 +1,22 @@
-//! The cluster DNS Service: its fixed address, and as endpoints every node, because each node answers its own Pods.
-//! Reads: Node. Writes: Service and EndpointSlice `kube-system/kube-dns`, and the rights of its readers.
+//! The cluster DNS Service: its fixed address, and as endpoints every node that runs DNS, because each node answers its
+//! own Pods. A node says with an annotation at which port it does.
+//! Reads: Node. Writes: Service `kube-system/kube-dns` and its EndpointSlices, and the rights of its readers.
 
-use std::{net::Ipv4Addr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    sync::Arc,
+};
 
 use client::{Caches, Client, slices::SERVICE_NAME_LABEL};
-use k8s_openapi::api::{
-    core::v1::{Node, Service},
-    discovery::v1::EndpointSlice,
-    rbac::v1::{ClusterRole, ClusterRoleBinding},
-};
+use k8s_openapi::api::{core::v1::Node, discovery::v1::EndpointSlice};
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, ListParams},
 };
 use serde_json::{Value, json};
+
+use crate::objects::{apply, bind_cluster_role, subject};
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "kube-dns";
@@ -21,17 +24,21 @@ const NAME: &str = "kube-dns";
 const ROLE: &str = "system:coredns";
 /// Whom cluster DNS is to the API server.
 pub const USER: &str = "system:serviceaccount:kube-system:coredns";
+/// The annotation with which a node says where its DNS listens.
+pub const PORT_ANNOTATION: &str = "skiff.dev/dns-port";
+/// Who says so in the label of each slice.
+const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "skiff-dns");
 
-/// Keeps both objects as they must be, until cancelled.
-pub async fn run(client: Client, caches: Caches, address: Ipv4Addr, port: u16) {
+/// Keeps all of it as it must be, until cancelled.
+pub async fn run(client: Client, caches: Caches, address: Ipv4Addr) {
     let nodes = caches.of::<Node>();
     let mut changes = nodes.subscribe();
     nodes.synced().await;
     let mut written = None;
     loop {
-        let wanted = (service(address), slice(&nodes.list(), port));
+        let wanted = slices(&nodes.list());
         if written.as_ref() != Some(&wanted) {
-            match write(&client, &wanted).await {
+            match write(&client, address, &wanted).await {
                 Ok(()) => written = Some(wanted),
                 Err(error) => {
                     tracing::warn!(%error, "cannot write the cluster DNS Service yet");
@@ -45,16 +52,17 @@ pub async fn run(client: Client, caches: Caches, address: Ipv4Addr, port: u16) {
     }
 }
 
-async fn write(client: &Client, (service, slice): &(Value, Value)) -> Result<(), kube::Error> {
-    let params = PatchParams::apply("skiff-dns").force();
-    let roles: Api<ClusterRole> = Api::all(client.clone());
-    roles.patch(ROLE, &params, &Patch::Apply(role())).await?;
-    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-    bindings.patch(ROLE, &params, &Patch::Apply(binding())).await?;
-    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
-    services.patch(NAME, &params, &Patch::Apply(service)).await?;
-    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
-    slices.patch(NAME, &params, &Patch::Apply(slice)).await?;
+async fn write(client: &Client, address: Ipv4Addr, slices: &BTreeMap<String, Value>) -> Result<(), kube::Error> {
+    let binding = bind_cluster_role(ROLE, ROLE, subject("User", USER));
+    for object in [&role(), &binding, &service(address)].into_iter().chain(slices.values()) {
+        apply(client, object).await?;
+    }
+    let api: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
+    let ours = ListParams::default().labels(&format!("{}={}", MANAGED_BY.0, MANAGED_BY.1));
+    let held: BTreeSet<String> = api.list(&ours).await?.items.into_iter().filter_map(|s| s.metadata.name).collect();
+    for name in held.iter().filter(|name| !slices.contains_key(*name)) {
+        api.delete(name, &DeleteParams::default()).await?;
+    }
     Ok(())
 }
 
@@ -65,14 +73,6 @@ fn role() -> Value {
             {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]},
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
         ],
-    })
-}
-
-fn binding() -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": ROLE},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
-        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": USER}],
     })
 }
 
@@ -89,23 +89,33 @@ fn service(address: Ipv4Addr) -> Value {
     })
 }
 
-fn slice(nodes: &[Arc<Node>], port: u16) -> Value {
-    let endpoints: Vec<Value> = nodes.iter().filter_map(|n| endpoint(n)).collect();
+/// The slices by name: one for each port, because the ports of a slice are those of all its endpoints.
+fn slices(nodes: &[Arc<Node>]) -> BTreeMap<String, Value> {
+    let mut by_port: BTreeMap<u16, Vec<Value>> = BTreeMap::new();
+    for (port, endpoint) in nodes.iter().filter_map(|n| endpoint(n)) {
+        by_port.entry(port).or_default().push(endpoint);
+    }
+    by_port.into_iter().map(|(port, endpoints)| (format!("{NAME}-{port}"), slice(port, &endpoints))).collect()
+}
+
+fn slice(port: u16, endpoints: &[Value]) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": {
-            SERVICE_NAME_LABEL: NAME, "endpointslice.kubernetes.io/managed-by": "skiff-dns"}},
+        "metadata": {"name": format!("{NAME}-{port}"), "namespace": NAMESPACE, "labels": {
+            SERVICE_NAME_LABEL: NAME, MANAGED_BY.0: MANAGED_BY.1}},
         "ports": [{"name": "dns", "port": port, "protocol": "UDP"}, {"name": "dns-tcp", "port": port, "protocol": "TCP"}],
         "endpoints": endpoints,
     })
 }
 
-fn endpoint(node: &Node) -> Option<Value> {
+fn endpoint(node: &Node) -> Option<(u16, Value)> {
+    let port = node.metadata.annotations.as_ref()?.get(PORT_ANNOTATION)?.parse().ok()?;
     let status = node.status.as_ref()?;
     let address = status.addresses.iter().flatten().find(|a| a.type_ == "InternalIP")?;
     let name = node.metadata.name.as_deref()?;
     // DNS runs wherever the node's process runs, so it is ready even while the kubelet still gets ready.
-    Some(json!({"addresses": [address.address], "nodeName": name, "conditions": {"ready": true, "serving": true}}))
+    let conditions = json!({"ready": true, "serving": true});
+    Some((port, json!({"addresses": [address.address], "nodeName": name, "conditions": conditions})))
 }
 
 #[cfg(test)]
@@ -113,17 +123,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_node_with_an_address_answers() {
-        let node = |json: Value| Arc::new(serde_json::from_value::<Node>(json).unwrap());
+    fn every_node_with_an_address_and_a_port_answers() {
+        let node = |name: &str, address: &str, port: Option<&str>| {
+            let annotations = port.map(|p| json!({PORT_ANNOTATION: p}));
+            let addresses = json!([{"type": "InternalIP", "address": address}]);
+            let node =
+                json!({"metadata": {"name": name, "annotations": annotations}, "status": {"addresses": addresses}});
+            Arc::new(serde_json::from_value::<Node>(node).unwrap())
+        };
         let nodes = [
-            node(
-                json!({"metadata": {"name": "a"}, "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}}),
-            ),
-            node(json!({"metadata": {"name": "b"}})),
+            node("a", "10.0.0.1", Some("10053")),
+            node("b", "10.0.0.2", Some("10053")),
+            node("c", "10.0.0.3", Some("53")),
+            node("d", "10.0.0.4", None),
+            node("e", "10.0.0.5", Some("many")),
         ];
-        let slice = slice(&nodes, 10053);
-        assert_eq!(slice["endpoints"].as_array().unwrap().len(), 1);
-        assert_eq!(slice["endpoints"][0]["nodeName"], "a");
-        assert_eq!(slice["ports"][0]["port"], 10053);
+        let slices = slices(&nodes);
+        let shown: Vec<_> = slices
+            .values()
+            .map(|s| (s["ports"][0]["port"].clone(), s["endpoints"].as_array().unwrap().len()))
+            .collect();
+        assert_eq!(shown, [(json!(10053), 2), (json!(53), 1)]);
+        assert_eq!(slices["kube-dns-53"]["endpoints"][0]["nodeName"], "c");
     }
 }

@@ -34,6 +34,11 @@ impl Layout {
         self.root.join("admin.kubeconfig")
     }
 
+    /// The kubeconfig of this node, as a member of a cluster that runs elsewhere.
+    pub fn agent_kubeconfig(&self) -> PathBuf {
+        self.root.join("agent.kubeconfig")
+    }
+
     pub fn log(&self) -> PathBuf {
         self.root.join("skiff.log")
     }

@@ -10,13 +10,19 @@ mod cluster_dns;
 mod config_file;
 mod down;
 mod images;
+mod join;
 mod layout;
 mod log;
+mod node_certificate;
+mod objects;
 mod options;
 mod progress;
+mod reach;
 mod server;
 mod store;
+mod token;
 mod up;
+mod welcome;
 
 use std::{path::Path, process::ExitCode};
 
@@ -60,6 +66,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Agent(options) => agent::run(options),
         Command::Check(options) => Ok(check::run(&options)),
         Command::Images(command) => images::run(command),
+        Command::Token(command) => token::run(command),
         Command::Store(command) => store::run(command),
         Command::Version => {
             println!("skiff v{VERSION} (Kubernetes {})", options::KUBERNETES_VERSION);

@@ -1,9 +1,6 @@
 //! The flags. Where upstream has a flag for the same thing, it has the same name.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
-};
+use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use ipnet::Ipv4Net;
@@ -36,6 +33,9 @@ pub enum Command {
     /// Build, import and list container images
     #[command(subcommand)]
     Images(Images),
+    /// Make, list and end the tokens with which nodes join
+    #[command(subcommand)]
+    Token(Token),
     /// Look after the embedded store
     #[command(subcommand)]
     Store(Store),
@@ -95,22 +95,38 @@ pub struct Server {
 }
 
 #[derive(Args, Clone, Debug)]
+#[command(group = clap::ArgGroup::new("cluster").required(true).args(["kubeconfig", "server"]))]
 pub struct Agent {
-    /// The kubeconfig with which the node reaches the API server
-    #[arg(long)]
-    pub kubeconfig: PathBuf,
-    /// Signs for and verifies the API server and its kubelet client
+    /// The kubeconfig with which the node reaches the API server; of a node, or of somebody who may add nodes
     #[arg(long, value_name = "FILE")]
-    pub client_ca_file: PathBuf,
-    /// The cluster DNS address that Pods are told
-    #[arg(long, default_value = "10.96.0.10")]
-    pub cluster_dns: IpAddr,
-    /// Addresses of all Pods
-    #[arg(long, default_value = "10.244.0.0/16")]
-    pub cluster_cidr: Ipv4Net,
-    /// The cluster's DNS domain
-    #[arg(long, default_value = "cluster.local")]
-    pub cluster_domain: String,
+    pub kubeconfig: Option<PathBuf>,
+    /// The API server's address, such as https://10.0.0.1:6443
+    #[arg(long, value_name = "URL", requires = "token")]
+    pub server: Option<String>,
+    /// What lets this node in: `skiff token create` on the server prints one
+    #[arg(long, env = "SKIFF_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// The SHA-256 of the cluster's authority, as `skiff token create` prints it
+    #[arg(long, value_name = "sha256:HEX", requires = "server")]
+    pub discovery_token_ca_cert_hash: Option<String>,
+    /// The authority that signed the API server's certificate; asked of the server, and checked, when not given
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub certificate_authority: Option<PathBuf>,
+    /// The authority that signs the API server's client certificate towards the kubelet, when it is another
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// The cluster DNS address that Pods are told; as the cluster says when not given
+    #[arg(long)]
+    pub cluster_dns: Option<IpAddr>,
+    /// Addresses of all Pods; as the cluster says when not given
+    #[arg(long)]
+    pub cluster_cidr: Option<Ipv4Net>,
+    /// The cluster's DNS domain; as the cluster says when not given
+    #[arg(long)]
+    pub cluster_domain: Option<String>,
+    /// Parts to leave out
+    #[arg(long, value_delimiter = ',', value_parser = ["dns", "proxy", "network"])]
+    pub disable: Vec<String>,
     #[command(flatten)]
     pub node: Node,
     #[command(flatten)]
@@ -170,6 +186,16 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
+    /// What counts when no flag is given.
+    pub fn usual() -> Self {
+        #[derive(Parser)]
+        struct NoFlags {
+            #[command(flatten)]
+            control_plane: ControlPlane,
+        }
+        NoFlags::parse_from([""]).control_plane
+    }
+
     pub fn runs(&self, part: &str) -> bool {
         !self.disable.iter().any(|d| d == part)
     }
@@ -266,6 +292,30 @@ pub enum Images {
 }
 
 #[derive(Subcommand, Clone, Debug)]
+pub enum Token {
+    /// Make a token and print the command that a new node runs
+    Create {
+        /// How long it lets nodes in, such as 24h; 0 is for ever
+        #[arg(long, default_value = "24h")]
+        ttl: String,
+        #[arg(long, default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+    /// List the tokens, without their secret half
+    List {
+        #[arg(long, default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+    /// End a token; nodes that joined with it stay
+    Delete {
+        /// The token, or its first half
+        token: String,
+        #[arg(long, default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+}
+
+#[derive(Subcommand, Clone, Debug)]
 pub enum Store {
     /// Show revision, size and health
     Status(StorePlace),
@@ -291,9 +341,4 @@ pub enum Store {
 pub struct StorePlace {
     #[arg(long, default_value = DATA_DIR)]
     pub data_dir: PathBuf,
-}
-
-/// `host:port` for messages and URLs.
-pub fn socket(address: IpAddr, port: u16) -> SocketAddr {
-    SocketAddr::new(address, port)
 }

@@ -1,6 +1,12 @@
 //! The control plane in one process: store, API server, controllers and scheduler, and who they are to each other.
 
-use std::{net::IpAddr, ops::RangeInclusive, path::Path, process::ExitCode, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+};
 
 use anyhow::{Context, bail};
 use apiserver::{Listening, Options, User, assemble::ServiceAccounts, bootstrap::Cluster, connect::Connector};
@@ -13,8 +19,9 @@ use crate::{
     address, cluster_dns,
     layout::Layout,
     log,
-    options::{self, ControlPlane, socket},
+    options::{self, ControlPlane},
     progress::Progress,
+    welcome,
 };
 
 /// The runtime of every command.
@@ -55,8 +62,6 @@ pub struct Running {
     pub server: apiserver::Server,
     pub pki: Arc<Pki>,
     pub options: ControlPlane,
-    /// What the parts in this process share.
-    pub caches: Caches,
     listening: Listening,
     tasks: JoinSet<()>,
 }
@@ -65,12 +70,6 @@ impl Running {
     /// A client that is the given user, calling the server in this process.
     pub fn client(&self, user: &str, groups: &[&str]) -> Client {
         client_as(&self.server, user, groups)
-    }
-
-    /// Announces cluster DNS, which every node serves on this port.
-    pub fn serve_dns(&mut self, port: u16) {
-        let client = self.client("system:skiff-dns", &["system:masters"]);
-        self.tasks.spawn(cluster_dns::run(client, self.caches.clone(), self.options.cluster_dns(), port));
     }
 
     /// Takes no more requests, ends controllers and scheduler, and waits for requests in flight.
@@ -110,7 +109,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let serving = pki::Serving::new(&pki.server(&names)?)?;
     let tls = pki::server_config(serving.clone(), Some(pki.authority.certificate()), &["h2", "http/1.1"])?;
     let server = progress.step("API server assembled", assembled(options, &pki, store, address)).await?;
-    let bind = socket(options.bind_address, options.secure_port);
+    let bind = SocketAddr::new(options.bind_address, options.secure_port);
     let listening = server
         .listen(bind, Arc::new(tls))
         .await
@@ -120,26 +119,31 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     tasks.spawn(renew(pki.clone(), names, serving, layout.clone(), options.secure_port));
     let caches = Caches::new(client_as(&server, "system:kube-controller-manager", &[]));
     if options.runs("controllers") {
-        tasks.spawn(controllers(
-            server.clone(),
-            caches.clone(),
-            options.clone(),
-            pki.authority.certificate().to_owned(),
-        ));
+        tasks.spawn(controllers(server.clone(), caches.clone(), options.clone(), pki.clone()));
     }
     if options.runs("scheduler") {
         let scheduler = Caches::new(client_as(&server, "system:kube-scheduler", &[]));
         tasks.spawn(scheduler::run(scheduler, scheduler::Settings::default()));
     }
+    // What skiff itself keeps in the cluster is nobody's to forbid.
+    let own = || client_as(&server, "system:skiff", &["system:masters"]);
+    let reached_at = if options.bind_address.is_loopback() { options.bind_address } else { address };
+    let url = format!("https://{}", SocketAddr::new(reached_at, options.secure_port));
+    let authority = pki.authority.certificate().to_owned();
+    tasks.spawn(welcome::run(own(), url, authority, welcome::Settings::of(options)));
+    if options.runs("dns") {
+        tasks.spawn(cluster_dns::run(own(), caches, options.cluster_dns()));
+    }
     tracing::info!(address = %listening.address, "the API server answers");
-    Ok(Running { server, pki, options: options.clone(), caches, listening, tasks })
+    Ok(Running { server, pki, options: options.clone(), listening, tasks })
 }
 
-async fn controllers(server: apiserver::Server, caches: Caches, options: ControlPlane, root_ca: String) {
+async fn controllers(server: apiserver::Server, caches: Caches, options: ControlPlane, pki: Arc<Pki>) {
     let settings = controllers::Options {
         enabled: options.controllers.clone(),
         cluster_cidrs: vec![options.cluster_cidr.into()],
-        root_ca,
+        root_ca: pki.authority.certificate().to_owned(),
+        authority: Some(pki.authority.clone()),
         ..controllers::Options::default()
     };
     let mut running = controllers::run(&caches, |account| controller_client(&server, account), &settings);

@@ -14,7 +14,7 @@ use crate::{
     agent, check,
     layout::Layout,
     log,
-    options::{self, Up},
+    options::Up,
     progress::{self, Message, Progress},
     server,
 };
@@ -36,13 +36,7 @@ pub fn run(options: Up) -> anyhow::Result<ExitCode> {
         println!("export KUBECONFIG={}", layout.admin_kubeconfig().display());
         return Ok(ExitCode::SUCCESS);
     }
-    let failures = check::failures(&as_check(&options));
-    if !failures.is_empty() {
-        for line in failures {
-            eprintln!("{line}");
-        }
-        bail!("this machine is not fit yet; `skiff check` shows everything");
-    }
+    check::require(&check::for_cluster(&options))?;
     if options.foreground {
         log::install(&options.common)?;
         return cluster(options, Progress::default());
@@ -60,15 +54,6 @@ fn still_holding(layout: &Layout) -> Option<i32> {
         holder = layout.holder();
     }
     holder
-}
-
-fn as_check(options: &Up) -> options::Check {
-    options::Check {
-        data_dir: options.common.data_dir.clone(),
-        secure_port: options.control_plane.secure_port,
-        kubelet_port: options.node.kubelet_port,
-        container_runtime_endpoint: options.node.container_runtime_endpoint.clone(),
-    }
 }
 
 /// Starts the process that stays, and shows what it says.
@@ -138,10 +123,7 @@ fn cluster(options: Up, progress: Progress) -> anyhow::Result<ExitCode> {
     let _held = layout.hold()?;
     server::runtime()?.block_on(async {
         let stop = server::stop_signal()?;
-        let mut control_plane = server::start(&options.control_plane, &layout, &progress).await?;
-        if options.control_plane.runs("dns") {
-            control_plane.serve_dns(options.node.dns_port);
-        }
+        let control_plane = server::start(&options.control_plane, &layout, &progress).await?;
         let node = agent::start_beside(&control_plane, &options.node, &layout, &progress).await?;
         progress.ready();
         tracing::info!("the cluster is ready");

@@ -83,7 +83,7 @@ fn require(world: &World, review: &Review<'_>, verb: &str, signer: &str) -> Resu
 /// signer refuses it.
 fn asks_for_masters(request: &str) -> bool {
     let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, request).unwrap_or_default();
-    pki::inspect::request_organizations(&pem).is_ok_and(|all| all.iter().any(|o| o == GROUP_MASTERS))
+    pki::inspect::request(&pem).is_ok_and(|r| r.organizations.iter().any(|o| o == GROUP_MASTERS))
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
                         requests with signerName \"example.com/x\"";
         assert_eq!(refused, expected);
 
-        let key = pki::authority::request(&pki::Subject::client("eve", Some(GROUP_MASTERS))).unwrap();
+        let key = pki::Wish::new(&pki::Subject::client("eve", Some(GROUP_MASTERS))).unwrap().request;
         let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, key);
         let mut masters = write("jane", Operation::Create, "");
         masters.object =

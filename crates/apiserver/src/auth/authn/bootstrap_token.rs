@@ -1,9 +1,10 @@
-//! Bootstrap tokens: `abcdef.0123456789abcdef`, kept as Secrets in `kube-system`, with which new nodes ask for more.
+//! Bootstrap tokens as credentials: the Secret that holds the token decides who its user is.
 
 use std::sync::Arc;
 
-use base64::Engine;
+use api::bootstrap_token::{GROUP, NAMESPACE, read, secret_name, split};
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
 use super::{Identity, Lookup, Rejected, Tokens, same_secret};
@@ -16,47 +17,28 @@ impl Tokens for BootstrapTokens {
     fn check<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Identity>, Rejected>> {
         Box::pin(async move {
             let Some((id, secret)) = split(token) else { return Ok(None) };
-            let name = format!("bootstrap-token-{id}");
-            let found = self.0.get("", "secrets", "kube-system", &name).await.map_err(|e| e.to_string())?;
+            let found = self.0.get("", "secrets", NAMESPACE, &secret_name(id)).await.map_err(|e| e.to_string())?;
             let user = found.and_then(|object| user(&object, id, secret, clock::now()));
             Ok(user.map(|user| Identity { user: Arc::new(user), audiences: Vec::new() }))
         })
     }
 }
 
-/// Id and secret of a token of the right form.
-fn split(token: &str) -> Option<(&str, &str)> {
-    let (id, secret) = token.split_once('.')?;
-    let fits = |s: &str, n: usize| s.len() == n && s.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
-    (fits(id, 6) && fits(secret, 16)).then_some((id, secret))
-}
-
 /// The user that the Secret names, when it is in force and the secret is right.
 fn user(object: &Value, id: &str, secret: &str, now: clock::Timestamp) -> Option<User> {
-    let data = |key: &str| {
-        let encoded = object.get("data")?.get(key)?.as_str()?;
-        String::from_utf8(base64::engine::general_purpose::STANDARD.decode(encoded).ok()?).ok()
-    };
-    let right = object.get("type")?.as_str()? == "bootstrap.kubernetes.io/token"
-        && api::meta::deletion_timestamp(object).is_none()
-        && same_secret(&data("token-secret")?, secret)
-        && data("token-id")? == id
-        && data("usage-bootstrap-authentication")? == "true";
-    let expired = match data("expiration") {
-        None => false,
-        Some(text) => text.parse::<clock::Timestamp>().map_or(true, |at| at <= now),
-    };
-    let extra = data("auth-extra-groups").unwrap_or_default();
-    let groups: Vec<&str> = extra.split(',').map(str::trim).filter(|g| !g.is_empty()).collect();
-    if !right || expired || !groups.iter().all(|g| g.starts_with("system:bootstrappers:")) {
+    let token = read(&serde_json::from_value::<Secret>(object.clone()).ok()?)?;
+    let right = same_secret(&token.secret, secret) && token.id == id && token.authenticates;
+    let member = format!("{GROUP}:");
+    if !right || token.end.is_past(now) || !token.groups.iter().all(|g| g.starts_with(&member)) {
         return None;
     }
-    let all = std::iter::once("system:bootstrappers").chain(groups);
+    let all = std::iter::once(GROUP).chain(token.groups.iter().map(String::as_str));
     Some(User::new(format!("system:bootstrap:{id}"), all))
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
     use serde_json::json;
 
     use super::*;
@@ -66,7 +48,7 @@ mod tests {
         let encode = |s: &str| base64::engine::general_purpose::STANDARD.encode(s);
         let now: clock::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let check = |change: &[(&str, &str)], secret: &str| {
-            let mut object = json!({"type": "bootstrap.kubernetes.io/token", "data": {
+            let mut object = json!({"metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token", "data": {
                 "token-id": encode("abcdef"), "token-secret": encode("0123456789abcdef"),
                 "usage-bootstrap-authentication": encode("true"), "expiration": encode("2026-01-02T00:00:00Z"),
             }});

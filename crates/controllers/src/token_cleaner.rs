@@ -1,0 +1,88 @@
+//! Token cleaner: deletes bootstrap tokens that have ended.
+//! Reads: Namespace, Secrets of bootstrap tokens. Writes: Secret (delete).
+//! Upstream counterpart: pkg/controller/bootstrap/tokencleaner.go.
+
+use std::{sync::Arc, time::Duration};
+
+use api::bootstrap_token::{self, BootstrapToken, End};
+use client::{Change, Key};
+use clock::Timestamp;
+use controller::{Controller, Look, Plan, Watches, Write};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+
+pub struct TokenCleaner;
+
+/// Only these Secrets are watched and kept.
+pub(crate) const TOKENS: &str = "type=bootstrap.kubernetes.io/token";
+
+/// Looks again when the token ends.
+pub(crate) fn wait_for(plan: &mut Plan, token: &BootstrapToken, now: Timestamp) {
+    if let End::At(end) = token.end
+        && end > now
+    {
+        plan.again_after(Duration::from_secs((end.as_second() - now.as_second()).unsigned_abs()));
+    }
+}
+
+impl Controller for TokenCleaner {
+    const NAME: &'static str = "token-cleaner-controller";
+    /// The one namespace stands for all tokens, so that not all Secrets have to be kept.
+    type Object = Namespace;
+    type World = Vec<Arc<Secret>>;
+
+    fn concerns(change: &Change<Namespace>) -> bool {
+        change.key.name == bootstrap_token::NAMESPACE && change.old.is_none()
+    }
+
+    fn watches(&self, watches: &mut Watches<Namespace>) {
+        let tokens = watches.caches().selected::<Secret>(TOKENS);
+        watches.changed_in(tokens, |_, _| vec![Key::new("", bootstrap_token::NAMESPACE)]);
+    }
+
+    fn observe(&self, namespace: &Namespace, look: &Look) -> Self::World {
+        if namespace.metadata.name.as_deref() != Some(bootstrap_token::NAMESPACE) {
+            return Vec::new();
+        }
+        look.caches.selected::<Secret>(TOKENS).list_in(bootstrap_token::NAMESPACE)
+    }
+
+    fn plan(&self, _: &Namespace, secrets: &Self::World, now: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        for secret in secrets {
+            match bootstrap_token::read(secret) {
+                Some(token) if token.end.is_past(now) => {
+                    plan.step(Write::delete(&**secret));
+                }
+                Some(token) => wait_for(&mut plan, &token, now),
+                None => {}
+            }
+        }
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_go_when_they_have_ended() {
+        let secret = |id: &str, end: &str| {
+            let data: std::collections::BTreeMap<_, _> = [("token-id", id), ("token-secret", "s"), ("expiration", end)]
+                .map(|(k, v)| (k.to_owned(), k8s_openapi::ByteString(v.into())))
+                .into();
+            let mut secret = Secret { type_: Some(bootstrap_token::SECRET_TYPE.to_owned()), ..Secret::default() };
+            secret.metadata.name = Some(bootstrap_token::secret_name(id));
+            secret.data = Some(data);
+            Arc::new(secret)
+        };
+        let all = vec![
+            secret("aaaaaa", "1970-01-01T00:00:10Z"),
+            secret("bbbbbb", "1970-01-01T00:01:00Z"),
+            secret("cccccc", ""),
+        ];
+        let plan = TokenCleaner.plan(&Namespace::default(), &all, Timestamp::from_second(10).unwrap());
+        assert_eq!(plan.to_string(), "delete secrets bootstrap-token-aaaaaa");
+        assert_eq!(plan.requeue_after, Some(Duration::from_secs(50)));
+    }
+}

@@ -1,0 +1,58 @@
+//! Objects that skiff itself puts into the cluster, written by server-side apply.
+
+use client::{Api, Client};
+use kube::{
+    api::{DynamicObject, Patch, PatchParams},
+    core::{GroupVersionKind, TypeMeta, discovery::ApiResource},
+};
+use serde_json::Value;
+
+/// The field manager of everything that skiff applies.
+const MANAGER: &str = "skiff";
+
+fn api_of(client: &Client, object: &Value) -> Api<DynamicObject> {
+    let text = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
+    let types = TypeMeta { api_version: text("apiVersion"), kind: text("kind") };
+    // Every object written here is of a kind of Kubernetes, whose plurals are regular.
+    let gvk = GroupVersionKind::try_from(&types).unwrap_or_else(|_| GroupVersionKind::gvk("", "v1", &types.kind));
+    let resource = ApiResource::from_gvk(&gvk);
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+/// Applies one object. What is as it should be already costs no write.
+pub async fn apply(client: &Client, object: &Value) -> Result<(), kube::Error> {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let params = PatchParams::apply(MANAGER).force();
+    api_of(client, object).patch(name, &params, &Patch::Apply(object)).await.map(drop)
+}
+
+/// A ClusterRoleBinding of a role to subjects.
+pub fn bind_cluster_role(name: &str, role: &str, subject: Value) -> Value {
+    serde_json::json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [subject],
+    })
+}
+
+/// A Role with one rule, and its binding.
+pub fn role_and_binding(namespace: &str, name: &str, rule: Value, subject: Value) -> [Value; 2] {
+    let metadata = serde_json::json!({"name": name, "namespace": namespace});
+    let version = "rbac.authorization.k8s.io/v1";
+    [
+        serde_json::json!({"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": [rule]}),
+        serde_json::json!({
+            "apiVersion": version, "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [subject],
+        }),
+    ]
+}
+
+/// A user or a group, as a subject of bindings.
+pub fn subject(kind: &str, name: &str) -> Value {
+    serde_json::json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
+}
