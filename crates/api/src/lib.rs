@@ -7,6 +7,7 @@ pub mod decode;
 pub mod field;
 pub mod field_set;
 pub mod hash;
+pub mod host_port;
 pub mod kind;
 pub mod kinds;
 pub mod managed_fields;

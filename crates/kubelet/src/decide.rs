@@ -23,6 +23,8 @@ pub struct Memory {
     pub settled: bool,
     /// Why the Pod is refused or ended by the node itself: reason and message.
     pub failed: Option<(String, String)>,
+    /// It was not let in: nothing of it was ever here.
+    pub refused: bool,
     /// How long a container pauses after its end, by name.
     pub backoff: BTreeMap<String, Backoff>,
     /// Images that could not be pulled, by reference.
@@ -36,6 +38,8 @@ pub struct Memory {
     /// Containers (by id) whose startup probe has passed, and whose readiness probe passes.
     pub started: BTreeSet<String>,
     pub ready: BTreeSet<String>,
+    /// How often containers had been restarted when this kubelet first saw the Pod, by name.
+    pub restarts: BTreeMap<String, i32>,
     /// Termination messages by container id.
     pub messages: BTreeMap<String, String>,
 }
@@ -256,7 +260,9 @@ impl Planner<'_> {
         if let Some(due) = restart.or_else(|| pull_due(self.memory, image, self.now)) {
             return self.wake(due);
         }
-        let restarts = before.map_or(0, |r| r.restarts + 1);
+        // An engine that has forgotten its containers does not make the count begin anew.
+        let last = before.map(|r| r.restarts).or(self.memory.restarts.get(name).copied());
+        let restarts = last.map_or(0, |r| r + 1);
         self.out.steps.push(Step::Start { name: name.clone(), restarts });
     }
 
@@ -361,6 +367,13 @@ mod tests {
         }
         memory.pulls.insert("y".to_owned(), pull(0));
         check("Always", "i:0 s:1", &memory, "start s 1");
+    }
+
+    #[test]
+    fn the_count_of_restarts_outlives_the_engine() {
+        let memory = Memory { restarts: [("i".to_owned(), 4)].into(), ..Default::default() };
+        check("Always", "", &memory, "start i 5");
+        check("Always", "i:1", &memory, "start i 1");
     }
 
     #[test]

@@ -5,12 +5,14 @@
 //! them stand the node's own registration and heartbeat ([`register`]) and the HTTPS server ([`server`]).
 
 mod act;
+mod admit;
 mod backoff;
 pub mod cgroup;
 mod config;
 mod decide;
 mod dispatch;
 pub mod downward;
+mod engine_events;
 mod env;
 #[cfg(test)]
 mod fixture;
@@ -20,8 +22,10 @@ mod kill;
 mod logs;
 mod machine;
 mod manifests;
+mod mirror;
 mod mounts;
 mod node;
+mod orphans;
 mod probe;
 mod register;
 mod render;

@@ -49,12 +49,6 @@ pub fn followed(wanted: &Wanted) -> (Vec<String>, Vec<String>) {
     (maps, secrets)
 }
 
-/// Whether a volume holds a token, which must be renewed in time.
-pub fn has_token(wanted: &Wanted) -> bool {
-    let projected = wanted.spec().volumes.iter().flatten().filter_map(|v| v.projected.as_ref());
-    projected.flat_map(|p| p.sources.iter().flatten()).any(|s| s.service_account_token.is_some())
-}
-
 /// The mounts of a container: its volumes, `/etc/hosts`, and the file for its last words.
 pub fn mounts(
     node: &Node,

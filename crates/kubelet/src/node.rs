@@ -1,15 +1,25 @@
 //! What all Pod workers of one kubelet share.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use client::{Cache, Caches, EventKind, EventRecorder, events::reference, rest};
-use k8s_openapi::api::core::v1::{ObjectReference, Secret, Service};
+use client::{Cache, Caches, EventKind, EventRecorder, Key, events::reference, rest};
+use k8s_openapi::api::core::v1::{Node as NodeObject, ObjectReference, Pod, PodStatus, Secret, Service};
 use kube::Api;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
-    backoff::Wait, cgroup::Cgroups, config::Config, downward::Facts, machine::Machine, volumes::ApiSources,
+    admit::{self, Offer, Refusal},
+    backoff::Wait,
+    cgroup::Cgroups,
+    config::Config,
+    downward::Facts,
+    machine::Machine,
+    register,
+    volumes::ApiSources,
     wanted::Wanted,
 };
 
@@ -19,10 +29,14 @@ pub struct Node {
     pub cgroups: Cgroups,
     pub events: EventRecorder,
     pub services: Arc<Cache<Service>>,
+    /// The Node object of this node.
+    pub itself: Arc<Cache<NodeObject>>,
     /// What volumes and environments are made from.
     pub sources: ApiSources,
     /// The Pods that have a worker, by uid.
     pub pods: Mutex<BTreeMap<String, Wanted>>,
+    /// What the workers have found, by uid: as reported, or about to be.
+    pub statuses: Mutex<BTreeMap<String, PodStatus>>,
     /// What wakes a Pod's worker, by uid.
     pub looks: Mutex<BTreeMap<String, Arc<Notify>>>,
 }
@@ -35,11 +49,48 @@ impl Node {
             cgroups: Cgroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root),
             events,
             services: caches.of::<Service>(),
+            itself: caches.selected::<NodeObject>(&format!("metadata.name={}", config.node_name)),
             sources: ApiSources::new(config.client.clone()),
             pods: Mutex::default(),
+            statuses: Mutex::default(),
             looks: Mutex::default(),
             config,
         })
+    }
+
+    /// The Node object as the API server has it now.
+    pub async fn ask_itself(&self) -> Option<NodeObject> {
+        let api: Api<NodeObject> = Api::all(self.config.client.clone());
+        api.get_opt(&self.config.node_name).await.ok().flatten()
+    }
+
+    /// Whether a new Pod is let in beside those that are here, of which the `refused` take nothing. Without a Node object
+    /// at hand (`fresh`, or the one that is followed) only what this node knows of itself counts.
+    pub fn admit(
+        &self,
+        wanted: &Wanted,
+        fresh: Option<&NodeObject>,
+        refused: &BTreeSet<String>,
+    ) -> Result<(), Refusal> {
+        let held = self.itself.get(&Key::new("", &self.config.node_name));
+        let object = fresh.or(held.as_deref());
+        let labels = object.and_then(|n| n.metadata.labels.clone()).unwrap_or_else(|| register::labels(self));
+        let taints = object.and_then(|n| n.spec.as_ref()?.taints.clone()).unwrap_or_default();
+        let capacity = register::capacity(self);
+        let allocatable = capacity.iter().map(|(name, amount)| (name.clone(), api::quantity::parse(amount)));
+        let pods = self.pods.lock();
+        let takes = |w: &&Wanted| {
+            !(w.removed || api::pod::is_terminal(&w.pod) || refused.contains(w.uid()) || w.uid() == wanted.uid())
+        };
+        let others: Vec<&Pod> = pods.values().filter(takes).map(|w| &*w.pod).collect();
+        let offer = Offer {
+            name: &self.config.node_name,
+            labels: &labels,
+            taints: &taints,
+            allocatable: &allocatable.collect(),
+            others: &others,
+        };
+        admit::admit(&wanted.pod, wanted.is_static, &offer)
     }
 
     pub async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, String> {

@@ -39,7 +39,8 @@ fn arch() -> &'static str {
     }
 }
 
-fn labels(node: &Node) -> BTreeMap<String, String> {
+/// What this node says of itself in labels.
+pub fn labels(node: &Node) -> BTreeMap<String, String> {
     let own = [
         ("kubernetes.io/hostname", node.config.node_name.as_str()),
         ("kubernetes.io/os", "linux"),
@@ -91,7 +92,8 @@ async fn ask_engine(node: &Node) -> Engine {
     Engine { version, trouble, images: images.collect() }
 }
 
-fn capacity(node: &Node) -> BTreeMap<String, Quantity> {
+/// What the node has for Pods, all of which it gives them.
+pub fn capacity(node: &Node) -> BTreeMap<String, Quantity> {
     let disk = machine::disk(&node.config.root_dir).map_or(0, |(size, _)| size);
     [
         ("cpu", node.machine.cpus.to_string()),

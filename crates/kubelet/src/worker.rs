@@ -1,7 +1,8 @@
 //! The one owner of a Pod on this node, from admission to removal: observe, decide, act, report, wait.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use client::EventKind;
 use clock::Timestamp;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodStatus, Secret};
@@ -12,7 +13,9 @@ use tokio::{
 };
 
 use crate::{
-    act, backoff,
+    act,
+    admit::Refusal,
+    backoff,
     decide::{self, Decision, Memory, Step},
     kill, mounts,
     node::Node,
@@ -45,12 +48,29 @@ pub struct Worker {
     news: (mpsc::Sender<News>, mpsc::Receiver<News>),
     followers: JoinSet<()>,
     refresh: Arc<Notify>,
+    /// When volumes that could not be refreshed are tried again.
+    refresh_at: Option<Timestamp>,
+}
+
+const REFRESH_RETRY: Duration = Duration::from_secs(60);
+
+/// Just past that moment.
+fn until_then(at: Timestamp) -> Duration {
+    let left = at.duration_since(clock::now());
+    Duration::try_from(left).unwrap_or_default() + Duration::from_millis(5)
 }
 
 /// Starts the worker of a Pod; the task ends when the Pod has gone.
-pub fn spawn(node: Arc<Node>, wanted: Wanted) -> (Handle, tokio::task::JoinHandle<()>) {
+pub fn spawn(node: Arc<Node>, wanted: Wanted, refusal: Option<Refusal>) -> (Handle, tokio::task::JoinHandle<()>) {
     let reported = wanted.pod.status.clone().unwrap_or_default();
-    let memory = Memory { done: api::pod::is_terminal(&wanted.pod), ..Default::default() };
+    let mut memory =
+        Memory { done: api::pod::is_terminal(&wanted.pod), restarts: counted(&reported), ..Default::default() };
+    if let Some(refusal) = refusal {
+        node.pod_event(&wanted, None, EventKind::Warning, &refusal.reason, &refusal.message);
+        memory.refused = true;
+        memory.failed = Some((refusal.reason, format!("Pod was rejected: {}", refusal.message)));
+    }
+    node.statuses.lock().insert(wanted.uid().to_owned(), reported.clone());
     let (wanted_tx, wanted_rx) = watch::channel(wanted);
     let (mirror_tx, mirror_rx) = watch::channel(None);
     let look = Arc::new(Notify::new());
@@ -65,8 +85,16 @@ pub fn spawn(node: Arc<Node>, wanted: Wanted) -> (Handle, tokio::task::JoinHandl
         news: mpsc::channel(16),
         followers: JoinSet::new(),
         refresh: Arc::new(Notify::new()),
+        refresh_at: None,
     };
     (Handle { wanted: wanted_tx, look, mirror: mirror_tx }, tokio::spawn(worker.run()))
+}
+
+/// The restarts of containers that have run, as reported.
+fn counted(reported: &PodStatus) -> BTreeMap<String, i32> {
+    let all = reported.init_container_statuses.iter().chain(&reported.container_statuses).flatten();
+    let ran = all.filter(|s| s.container_id.is_some() || s.restart_count > 0);
+    ran.map(|s| (s.name.clone(), s.restart_count)).collect()
 }
 
 impl Worker {
@@ -130,6 +158,8 @@ impl Worker {
         if running.sandbox().is_some() && !self.memory.prepared {
             self.memory.prepared = true;
             self.follow_sources(wanted);
+            // What they show may have changed meanwhile, and the tokens in them are not known here.
+            self.refresh.notify_one();
         }
     }
 
@@ -147,10 +177,11 @@ impl Worker {
     async fn report(&mut self, wanted: &Wanted, running: &Running) -> bool {
         let host_ip = self.node.config.node_ip.to_string();
         let place = Place { host_ip: &host_ip, now: clock::now_seconds(), before: &self.reported };
-        if self.memory.settled || self.memory.done {
+        if self.memory.done {
             return true;
         }
         let fresh = status::status(wanted, running, &self.memory, &place);
+        self.node.statuses.lock().insert(wanted.uid().to_owned(), fresh.clone());
         let uid = if wanted.is_static {
             let Some(mirror) = self.mirror.borrow().clone() else {
                 return true;
@@ -170,7 +201,7 @@ impl Worker {
     }
 
     async fn wait(&mut self, wake_at: Option<Timestamp>, written: bool, wanted: &Wanted) {
-        let mut until = wake_at.map(|at| at.duration_since(clock::now()).unsigned_abs() + Duration::from_millis(5));
+        let mut until = wake_at.map(until_then);
         if !written {
             until = Some(until.unwrap_or(Duration::MAX).min(Duration::from_secs(2)));
         }
@@ -178,15 +209,18 @@ impl Worker {
             let start = self.reported.start_time.as_ref().map_or(clock::now(), |t| t.0);
             let left = start.as_second() + seconds - clock::now().as_second();
             if left <= 0 {
-                let text = "Pod was active on the node longer than the specified deadline".to_owned();
-                self.memory.failed.get_or_insert(("DeadlineExceeded".to_owned(), text));
+                if self.memory.failed.is_none() {
+                    let text = "Pod was active on the node longer than the specified deadline";
+                    self.node.pod_event(wanted, None, EventKind::Normal, "DeadlineExceeded", text);
+                    self.memory.failed = Some(("DeadlineExceeded".to_owned(), text.to_owned()));
+                }
                 return;
             }
             until = Some(until.unwrap_or(Duration::MAX).min(Duration::from_secs(left.unsigned_abs())));
         }
-        // Tokens are looked at now and then; all else that volumes show is watched.
-        let token_check = Duration::from_secs(120);
-        let tokens = mounts::has_token(wanted) && !self.memory.settled;
+        // Tokens are renewed when they are due; all else that volumes show is watched.
+        let renewal = self.node.sources.renewal(wanted.uid()).into_iter().chain(self.refresh_at).min();
+        let renewal = renewal.filter(|_| self.memory.prepared && !self.memory.settled).map(until_then);
         tokio::select! {
             changed = self.wanted.changed() => {
                 if changed.is_err() {
@@ -202,16 +236,18 @@ impl Worker {
             () = self.look.notified() => waypoint::kubelet::pod_synced(&wanted.full_name()),
             Some(news) = self.news.1.recv() => self.hear(news),
             () = self.refresh.notified() => self.refresh_volumes(wanted).await,
-            () = clock::sleep(token_check), if tokens => self.refresh_volumes(wanted).await,
+            () = clock::sleep(renewal.unwrap_or_default()), if renewal.is_some() => self.refresh_volumes(wanted).await,
             () = clock::sleep(until.unwrap_or_default()), if until.is_some() => {}
         }
     }
 
-    async fn refresh_volumes(&self, wanted: &Wanted) {
+    async fn refresh_volumes(&mut self, wanted: &Wanted) {
         let folder = volumes::PodFolder::new(&self.node.config.root_dir, wanted.uid());
         let facts = self.node.facts(Vec::new());
+        self.refresh_at = None;
         if let Err(error) = volumes::mount(&wanted.pod, &folder, &facts, &self.node.sources).await {
             tracing::warn!(pod = wanted.full_name(), %error, "a volume could not be refreshed");
+            self.refresh_at = clock::now().checked_add(REFRESH_RETRY).ok();
         }
     }
 

@@ -5,7 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::selector::{Operator, Requirement, Selector};
+use api::{
+    host_port::{self, HostPort},
+    selector::{Operator, Requirement, Selector},
+};
 use k8s_openapi::{
     api::core::v1::{
         Affinity, Container, NodeSelector, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, ResourceRequirements,
@@ -25,15 +28,6 @@ pub type Labels = BTreeMap<String, String>;
 /// The class's place in the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub u32);
-
-/// A port of the node that a Pod takes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HostPort {
-    pub protocol: String,
-    /// `0.0.0.0` means every address.
-    pub ip: String,
-    pub port: i32,
-}
 
 /// A rule about other Pods in the same topology domain.
 #[derive(Debug, Clone)]
@@ -122,16 +116,8 @@ fn container_identity(container: &Container) -> ContainerIdentity<'_> {
         container.image.as_deref(),
         container.restart_policy.as_deref(),
         container.resources.as_ref().and_then(|r| r.requests.as_ref()),
-        host_ports(container).collect(),
+        host_port::of_container(container).collect(),
     )
-}
-
-fn host_ports(container: &Container) -> impl Iterator<Item = (i32, &str, &str)> {
-    container.ports.iter().flatten().filter_map(|p| {
-        let port = p.host_port.filter(|port| *port > 0)?;
-        let ip = p.host_ip.as_deref().filter(|ip| !ip.is_empty()).unwrap_or("0.0.0.0");
-        Some((port, p.protocol.as_deref().unwrap_or("TCP"), ip))
-    })
 }
 
 /// Two Pods with the same identity are of one class.
@@ -185,13 +171,12 @@ pub fn compile(pod: &Pod, names: &mut ResourceNames, topologies: &mut Topologies
     let labels = pod.metadata.labels.clone().unwrap_or_default();
     let scored = names.amounts(&api::pod::requests(&with_defaults(spec)));
     let init = spec.init_containers.iter().flatten();
-    let sidecars = init.clone().filter(|c| api::pod::is_sidecar(c));
     let mut class = Class {
         requests: names.amounts(&api::pod::requests(spec)),
         scored: (scored.cpu_milli, scored.memory_bytes),
         node_selector: spec.node_selector.clone().unwrap_or_default(),
         tolerations: spec.tolerations.clone().unwrap_or_default(),
-        ports: spec.containers.iter().chain(sidecars).flat_map(host_ports).map(host_port).collect(),
+        ports: host_port::of_pod(spec).collect(),
         images: init.chain(&spec.containers).filter_map(|c| c.image.as_deref()).map(image_name).collect(),
         spread: spec.topology_spread_constraints.iter().flatten().map(|c| spread(c, &labels, topologies)).collect(),
         ..Class::default()
@@ -219,10 +204,6 @@ pub fn compile(pod: &Pod, names: &mut ResourceNames, topologies: &mut Topologies
         class.preferred.extend(preferred.map(|p| (-i64::from(p.weight), term(&p.pod_affinity_term))));
     }
     Class { namespace, labels, ..class }
-}
-
-fn host_port((port, protocol, ip): (i32, &str, &str)) -> HostPort {
-    HostPort { protocol: protocol.to_owned(), ip: ip.to_owned(), port }
 }
 
 /// An image name with its tag: `latest` is added where neither tag nor digest is named.

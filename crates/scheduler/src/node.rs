@@ -2,11 +2,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use api::{pod::Resources, quantity};
+use api::{host_port::HostPort, pod::Resources, quantity};
 use k8s_openapi::api::core::v1::{self, Taint};
 
 use crate::{
-    class::{Class, ClassId, HostPort, Labels},
+    class::{Class, ClassId, Labels},
     plugin::Change,
     resources::{Amounts, ResourceNames},
 };

@@ -7,6 +7,7 @@ use futures::StreamExt;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
+use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -16,7 +17,7 @@ use crate::{
     logs::{self, Options},
     machine,
     node::Node,
-    running::{self, State},
+    running,
     wanted::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID, Wanted},
 };
 use api::url::query_pairs;
@@ -26,7 +27,13 @@ fn document(value: &Value) -> Answer {
 }
 
 pub fn pods(node: &Node) -> Answer {
-    let items: Vec<Value> = node.pods.lock().values().filter_map(|w| serde_json::to_value(&*w.pod).ok()).collect();
+    let statuses = node.statuses.lock();
+    let with_status = |wanted: &Wanted| {
+        let mut pod = (*wanted.pod).clone();
+        pod.status = statuses.get(wanted.uid()).cloned().or(pod.status);
+        serde_json::to_value(pod).ok()
+    };
+    let items: Vec<Value> = node.pods.lock().values().filter_map(with_status).collect();
     document(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
 }
 
@@ -120,6 +127,38 @@ pub fn find(node: &Node, namespace: &str, name: &str) -> Option<Wanted> {
     node.pods.lock().values().find(|w| w.namespace() == namespace && w.name() == name).cloned()
 }
 
+/// The run (by its id in the engine) whose log is meant: of a container that waits the last one that ended. In upstream's
+/// words when there is none.
+fn choose(status: &PodStatus, pod: &str, container: &str, previous: bool) -> Result<String, String> {
+    let lists = [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    let found = lists.into_iter().flat_map(|l| l.iter().flatten()).find(|s| s.name == container);
+    let Some(found) = found else {
+        return Err(format!("container \"{container}\" in pod \"{pod}\" is not available"));
+    };
+    let bare = |id: Option<String>| id.map(|id| id.rsplit('/').next().unwrap_or_default().to_owned());
+    let (state, last) = (found.state.clone().unwrap_or_default(), found.last_state.clone().unwrap_or_default());
+    let last = bare(last.terminated.and_then(|t| t.container_id));
+    if previous {
+        return last.ok_or_else(|| format!("previous terminated container \"{container}\" in pod \"{pod}\" not found"));
+    }
+    if state.running.is_some() {
+        return bare(found.container_id.clone()).ok_or_else(|| format!("container \"{container}\" has no id"));
+    }
+    if let Some(id) = bare(state.terminated.clone().and_then(|t| t.container_id)).or(last) {
+        return Ok(id);
+    }
+    if state.terminated.is_some() {
+        return Err(format!("container \"{container}\" in pod \"{pod}\" is terminated"));
+    }
+    let reason = state.waiting.and_then(|w| w.reason).unwrap_or_default();
+    let why = match reason.as_str() {
+        "ErrImagePull" => "image can't be pulled",
+        "ImagePullBackOff" => "trying and failing to pull image",
+        other => other,
+    };
+    Err(format!("container \"{container}\" in pod \"{pod}\" is waiting to start: {why}"))
+}
+
 pub async fn logs(node: Arc<Node>, namespace: &str, pod: &str, container: &str, query: &str) -> Answer {
     let (options, previous) = options(query);
     let Some(wanted) = find(&node, namespace, pod) else {
@@ -132,17 +171,13 @@ pub async fn logs(node: Arc<Node>, namespace: &str, pod: &str, container: &str, 
         Ok(running) => running,
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     };
-    let mut history = running.containers.iter().filter(|c| c.name == container && c.state != State::Created);
-    let latest = history.next();
-    let chosen = if previous { history.next() } else { latest };
-    let Some(ran) = chosen else {
-        let what = if previous { "previous terminated container" } else { "container" };
-        let message = if previous {
-            format!("{what} \"{container}\" in pod \"{pod}\" not found")
-        } else {
-            format!("{what} \"{container}\" in pod \"{pod}\" is waiting to start: ContainerCreating")
-        };
-        return text(StatusCode::BAD_REQUEST, message);
+    let status = node.statuses.lock().get(wanted.uid()).cloned().unwrap_or_default();
+    let id = match choose(&status, pod, container, previous) {
+        Ok(id) => id,
+        Err(message) => return text(StatusCode::BAD_REQUEST, message),
+    };
+    let Some(ran) = running.containers.iter().find(|c| c.id == id) else {
+        return text(StatusCode::NOT_FOUND, format!("container \"{id}\" not found\n"));
     };
     let (to, pieces) = mpsc::channel::<Bytes>(4);
     tokio::spawn(logs::send(node.clone(), PathBuf::from(&ran.log_path), ran.id.clone(), options, to));
@@ -150,4 +185,42 @@ pub async fn logs(node: Arc<Node>, namespace: &str, pod: &str, container: &str, 
     let mut answer = Response::new(StreamBody::new(frames).boxed_unsync());
     answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_that_is_meant() {
+        let check = |state: Value, last: Option<&str>, now: &str, previous: &str| {
+            let ended =
+                last.map(|id| json!({"terminated": {"containerID": format!("containerd://{id}"), "exitCode": 1}}));
+            let one = json!({"name": "c", "containerID": "containerd://up", "state": state, "lastState": ended});
+            let status: PodStatus = serde_json::from_value(json!({"containerStatuses": [one]})).unwrap();
+            let of = |previous| choose(&status, "p", "c", previous).unwrap_or_else(|message| message);
+            assert_eq!((of(false), of(true)), (now.to_owned(), previous.to_owned()), "{status:?}");
+        };
+        let none = "previous terminated container \"c\" in pod \"p\" not found";
+        let waiting = |reason: &str| json!({"waiting": {"reason": reason}});
+        let waits = |why: &str| format!("container \"c\" in pod \"p\" is waiting to start: {why}");
+        check(json!({"running": {}}), None, "up", none);
+        check(json!({"running": {}}), Some("old"), "up", "old");
+        check(json!({"terminated": {"exitCode": 0, "containerID": "containerd://end"}}), Some("old"), "end", "old");
+        check(waiting("CrashLoopBackOff"), Some("old"), "old", "old");
+        check(waiting("ContainerCreating"), None, &waits("ContainerCreating"), none);
+        check(waiting("ErrImagePull"), None, &waits("image can't be pulled"), none);
+        check(waiting("ImagePullBackOff"), None, &waits("trying and failing to pull image"), none);
+    }
+
+    #[test]
+    fn what_a_query_asks() {
+        let (options, previous) =
+            options("follow=true&timestamps=1&tailLines=5&previous=true&stream=Stderr&limitBytes=9");
+        assert!(previous && options.follow && options.timestamps);
+        assert_eq!((options.tail, options.limit_bytes, options.stream.as_deref()), (Some(5), Some(9), Some("stderr")));
+        assert_eq!(super::options("stream=All").0, Options::default());
+        let since = super::options("sinceTime=2026-01-02T03:04:05Z").0.since.unwrap();
+        assert_eq!(since.to_string(), "2026-01-02T03:04:05Z");
+    }
 }

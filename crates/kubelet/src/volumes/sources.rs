@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use clock::Timestamp;
 use futures::future::BoxFuture;
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
@@ -30,6 +31,9 @@ pub struct ApiSources {
     tokens: Mutex<HashMap<TokenKey, Arc<Token>>>,
 }
 
+/// How soon a renewal that failed is tried again while the old token is still good.
+const RETRY_SECONDS: i64 = 60;
+
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct TokenKey {
     pod_uid: String,
@@ -37,11 +41,18 @@ struct TokenKey {
     seconds: i64,
 }
 
+#[derive(Clone)]
 struct Token {
     text: String,
     /// When it is asked for anew: after four fifths of its life, and at the latest after a day.
     renew_at: i64,
     expires_at: i64,
+}
+
+/// After four fifths of a token's life, and at the latest after a day.
+fn renewal(now: i64, expires_at: i64) -> i64 {
+    const DAY: i64 = 86_400;
+    now + ((expires_at - now) * 4 / 5).min(DAY)
 }
 
 fn api_error(error: kube::Error) -> VolumeError {
@@ -71,9 +82,14 @@ impl ApiSources {
         let status =
             answer.status.ok_or_else(|| VolumeError::Api("the token request came back without a token".to_owned()))?;
         let (now, expires_at) = (clock::now().as_second(), status.expiration_timestamp.0.as_second());
-        const DAY: i64 = 86_400;
-        let renew_at = now + ((expires_at - now) * 4 / 5).min(DAY);
-        Ok(Token { text: status.token, renew_at, expires_at })
+        Ok(Token { text: status.token, renew_at: renewal(now, expires_at), expires_at })
+    }
+
+    /// When the first of a Pod's tokens is due for renewal.
+    pub fn renewal(&self, pod_uid: &str) -> Option<Timestamp> {
+        let tokens = self.tokens.lock();
+        let due = tokens.iter().filter(|(key, _)| key.pod_uid == pod_uid).map(|(_, token)| token.renew_at).min()?;
+        Timestamp::from_second(due).ok()
     }
 }
 
@@ -118,10 +134,61 @@ impl Sources for ApiSources {
                 // Renewal failed, but the old one is still good.
                 (Err(error), Some(token)) if now < token.expires_at => {
                     tracing::warn!(%error, "cannot renew a service account token yet");
+                    let again = Token { renew_at: now + RETRY_SECONDS, ..(*token).clone() };
+                    self.tokens.lock().insert(key, Arc::new(again));
                     Ok(token.text.clone())
                 }
                 (Err(error), _) => Err(error),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    #[test]
+    fn a_token_is_renewed_after_four_fifths_of_its_life_or_a_day() {
+        for (life, expected) in [(600, 480), (3607, 2885), (86_400, 69_120), (1_000_000, 86_400)] {
+            assert_eq!(renewal(50, 50 + life), 50 + expected, "{life}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_asked_for_once_until_it_is_due_and_a_failed_renewal_is_tried_again() {
+        let start = Timestamp::from_second(1_700_000_000).unwrap();
+        clock::simulate(start, 1);
+        let asked = Arc::new(AtomicI64::new(0));
+        let counted = asked.clone();
+        // The server answers all but the second request.
+        let client = client::in_process(tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let number = counted.fetch_add(1, Ordering::SeqCst);
+            async move {
+                assert!(request.uri().path().ends_with("/serviceaccounts/default/token"));
+                let (code, body) = if number == 1 {
+                    (500, serde_json::json!({"kind": "Status", "apiVersion": "v1", "code": 500}))
+                } else {
+                    let end = clock::now().checked_add(std::time::Duration::from_secs(1000)).unwrap().to_string();
+                    let status = serde_json::json!({"token": format!("t{number}"), "expirationTimestamp": end});
+                    (201, serde_json::json!({"kind": "TokenRequest", "spec": {"audiences": []}, "status": status}))
+                };
+                let body = http_body_util::Full::new(bytes::Bytes::from(body.to_string()));
+                Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        }));
+        let sources = ApiSources::new(client);
+        let pod = crate::fixture::pod(r#"{"containers": []}"#).pod;
+        let seconds = |at: Option<Timestamp>| at.map(|at| at.as_second() - start.as_second());
+        let mut seen = Vec::new();
+        for wait in [0, 790, 20, 30, 40] {
+            clock::sleep(std::time::Duration::from_secs(wait)).await;
+            let text = sources.token(&pod, "", 1000).await.unwrap();
+            seen.push((text, seconds(sources.renewal("u")).unwrap()));
+        }
+        let expected = [("t0", 800), ("t0", 800), ("t0", 870), ("t0", 870), ("t2", 1680)];
+        assert_eq!(seen, expected.map(|(text, at)| (text.to_owned(), at)));
+        assert_eq!(sources.renewal("another"), None);
     }
 }

@@ -1,7 +1,8 @@
 //! NodePorts: the host ports that the Pod wants are free on the node.
 
+use api::host_port::HostPort;
+
 use crate::{
-    class::HostPort,
     node::{Node, NodeId},
     plugin::{Change, Context, Filter, Plugin, Rejection},
 };
@@ -15,14 +16,9 @@ pub const PLUGIN: Plugin = Plugin {
 };
 
 fn filter(context: &Context, _: NodeId, node: &Node) -> Result<(), Rejection> {
-    let taken = |wanted: &HostPort| node.ports.iter().any(|(used, _)| conflict(wanted, used));
+    let taken = |wanted: &HostPort| node.ports.iter().any(|(used, _)| wanted.conflicts(used));
     if context.class.ports.iter().any(taken) {
         return Err(Rejection::resolvable("node(s) didn't have free ports for the requested pod ports"));
     }
     Ok(())
-}
-
-fn conflict(a: &HostPort, b: &HostPort) -> bool {
-    let any = |p: &HostPort| p.ip == "0.0.0.0";
-    a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || any(a) || any(b))
 }
