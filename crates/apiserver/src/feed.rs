@@ -10,10 +10,11 @@ use std::{
 
 use api::{Value, kind::Definition};
 use bytes::Bytes;
+use clock::Progress;
 use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use store::{Batch, Event, Revision, Store, StoreError};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{filter::Filter, kinds::Kinds, metrics::Metrics, mirror::Mirror, object, view, view::View};
@@ -112,7 +113,7 @@ struct State {
 /// The one reader of the store's changes.
 pub struct Feed {
     state: Mutex<State>,
-    progress: watch::Sender<Revision>,
+    progress: Progress,
     pub metrics: Arc<Metrics>,
     /// Ends the feed's tasks, and with them their hold on the store.
     _stop: DropGuard,
@@ -158,7 +159,7 @@ impl Feed {
         let feed = Arc::new(Feed {
             _stop: stop.clone().drop_guard(),
             state: Mutex::new(state),
-            progress: watch::Sender::new(revision),
+            progress: Progress::new(revision),
             metrics: Arc::default(),
         });
         let reading = run(Arc::downgrade(&feed), store.clone(), kinds);
@@ -168,18 +169,16 @@ impl Feed {
     }
 
     pub fn revision(&self) -> Revision {
-        *self.progress.borrow()
+        self.progress.get()
     }
 
     /// Waits until everything up to `revision` was handed out; false when that took too long.
     pub async fn reached(&self, revision: Revision, store: &dyn Store) -> bool {
-        let mut progress = self.progress.subscribe();
-        if *progress.borrow_and_update() >= revision {
+        if self.progress.get() >= revision {
             return true;
         }
         let _ = store.request_progress().await;
-        let wait = progress.wait_for(|r| *r >= revision);
-        clock::timeout(Duration::from_secs(3), wait).await.is_ok_and(|r| r.is_ok())
+        clock::timeout(Duration::from_secs(3), self.progress.reached(revision)).await.is_ok()
     }
 
     /// Adds a watcher: it gets every event after the revision in the answer.
@@ -263,7 +262,7 @@ impl Feed {
         state.revision = state.revision.max(batch.revision);
         let revision = state.revision;
         drop(state);
-        self.progress.send_replace(revision);
+        self.progress.advance(revision);
     }
 
     /// Ends all watches: their clients resume from the store's history.
@@ -512,7 +511,7 @@ async fn restart(feed: &Arc<Feed>, store: &dyn Store) {
         state.started = revision;
         state.latest.clear();
         drop(state);
-        feed.progress.send_replace(revision);
+        feed.progress.reset(revision);
     }
     for mirror in feed.mirrors() {
         if let Err(error) = mirror.fill(store).await {

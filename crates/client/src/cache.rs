@@ -9,8 +9,9 @@ use std::{
     sync::Arc,
 };
 
+use clock::Progress;
 use parking_lot::RwLock;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 
 use crate::{caches::Kind, reflector::Sink};
 
@@ -70,7 +71,7 @@ struct State<K> {
 pub struct Cache<K> {
     state: RwLock<State<K>>,
     /// The revision the cache has reached: it holds every change up to it. 0 until the first list is in.
-    revision: watch::Sender<u64>,
+    revision: Progress,
     changes: broadcast::Sender<Change<K>>,
 }
 
@@ -81,7 +82,7 @@ impl<K: Kind> Default for Cache<K> {
     fn default() -> Self {
         Cache {
             state: RwLock::new(State { objects: BTreeMap::new(), indexes: Vec::new() }),
-            revision: watch::Sender::new(0),
+            revision: Progress::default(),
             changes: broadcast::Sender::new(CHANGE_BUFFER),
         }
     }
@@ -139,7 +140,7 @@ impl<K: Kind> Cache<K> {
     }
 
     pub fn revision(&self) -> u64 {
-        *self.revision.borrow()
+        self.revision.get()
     }
 
     pub fn is_synced(&self) -> bool {
@@ -148,9 +149,7 @@ impl<K: Kind> Cache<K> {
 
     /// Returns when the cache holds every change up to `revision`.
     pub async fn reached(&self, revision: u64) {
-        let mut rx = self.revision.subscribe();
-        // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = rx.wait_for(|r| *r >= revision && *r > 0).await;
+        self.revision.reached(revision.max(1)).await;
     }
 
     /// Returns when the first list is in.
@@ -220,15 +219,11 @@ impl<K: Kind> Sink<K> for Cache<K> {
             }
         }
         // A list after the server's store was reset may go backwards, so this sets instead of advancing.
-        self.revision.send_replace(revision.max(1));
+        self.revision.reset(revision.max(1));
     }
 
     fn advance(&self, revision: u64) {
-        self.revision.send_if_modified(|r| {
-            let newer = revision > *r;
-            *r = (*r).max(revision);
-            newer
-        });
+        self.revision.advance(revision);
     }
 }
 

@@ -4,9 +4,12 @@
 //! wall time is an anchor plus the runtime's (pausable) monotonic time and every random number comes from
 //! the seed, so that a whole cluster in one thread repeats exactly.
 
+mod progress;
+
 use std::cell::RefCell;
 
 pub use jiff::Timestamp;
+pub use progress::Progress;
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 pub use tokio::time::{Duration, Instant, interval, sleep, sleep_until, timeout};
 
@@ -67,8 +70,16 @@ pub fn uuid() -> String {
     fill_random(&mut b);
     b[6] = (b[6] & 0x0f) | 0x40;
     b[8] = (b[8] & 0x3f) | 0x80;
-    let hex: String = b.iter().map(|x| format!("{x:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+    let mut text = String::with_capacity(36);
+    for (at, byte) in b.into_iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 0x0f));
+    }
+    text
 }
 
 /// The alphabet that upstream draws generated name suffixes from: no vowels, no easily confused characters.

@@ -5,8 +5,9 @@
 //! an hour of cluster life takes seconds and a failure comes back with its seed: `SIM_SEED=7 cargo test -p sim`.
 //!
 //! The same build repeats a seed to the last byte of the store, the order of the standard library's hash maps included.
-//! Two things would break that, and so must not decide anything here: `tokio::select!` without `biased`, whose order is
-//! random beyond our reach, and the order of maps with another hasher than the standard library's.
+//! Three things would break that, and so must not decide anything here: `tokio::select!` without `biased` and the order
+//! in which `tokio::sync::watch` wakes several waiters, which are random beyond our reach ([`clock::Progress`] wakes in
+//! order), and the order of maps with another hasher than the standard library's.
 
 pub mod check;
 pub mod cluster;
