@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Behaviour, ColumnHeader, Definition, Generation, Kind, Scope, Target};
+use crate::managed_fields;
 use crate::meta;
 use crate::object_meta;
 
@@ -96,7 +97,7 @@ fn empty_status<T: Object>() -> Value {
 }
 
 fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
-    T::deserialize(object).map_err(|e| FieldError {
+    crate::typed::decode(object).map_err(|e: serde_json::Error| FieldError {
         path: Path::default(),
         cause: crate::field::Cause::TypeInvalid,
         detail: e.to_string(),
@@ -183,12 +184,16 @@ where
     T::Scope: Scoped,
 {
     fn default(&self, object: &mut Value) {
-        if let (Some(default), Ok(mut typed)) = (self.kind.default, T::deserialize(&*object)) {
+        let Some(default) = self.kind.default else { return };
+        // What the typed form leaves out goes around it.
+        let managers = managed_fields::take(object);
+        if let Ok(mut typed) = crate::typed::decode::<T>(object) {
             default(&mut typed);
             if let Ok(value) = serde_json::to_value(typed) {
                 *object = value;
             }
         }
+        managed_fields::put(object, managers.unwrap_or_default());
     }
 
     fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {

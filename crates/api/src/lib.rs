@@ -31,6 +31,7 @@ pub mod url;
 
 mod erase;
 mod selector_text;
+mod typed;
 
 pub use k8s_openapi;
 pub use serde_json::Value;

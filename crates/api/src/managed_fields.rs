@@ -2,7 +2,7 @@
 //! the declarative side. Times come in from the caller.
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::{
     field_set::{self, Set},
@@ -133,14 +133,18 @@ fn take_over(entries: &mut Vec<Value>, changed: Set, by: &Writer<'_>) {
 
 pub(crate) fn new_entry(operation: &str, fields: Set, by: &Writer<'_>) -> Value {
     let manager = if by.manager.is_empty() { "unknown" } else { by.manager };
-    let mut entry = json!({
-        "apiVersion": by.api_version, "fieldsType": "FieldsV1", "fieldsV1": Value::Object(fields), "manager": manager,
-        "operation": operation, "time": time(by.now),
-    });
+    // Member by member: `json!` would write the tree of fields once more.
+    let mut entry = Map::new();
+    entry.insert("apiVersion".to_owned(), by.api_version.into());
+    entry.insert("fieldsType".to_owned(), "FieldsV1".into());
+    entry.insert("fieldsV1".to_owned(), Value::Object(fields));
+    entry.insert("manager".to_owned(), manager.into());
+    entry.insert("operation".to_owned(), operation.into());
     if !by.subresource.is_empty() {
-        entry["subresource"] = by.subresource.into();
+        entry.insert("subresource".to_owned(), by.subresource.into());
     }
-    entry
+    entry.insert("time".to_owned(), time(by.now));
+    Value::Object(entry)
 }
 
 /// Whether an entry is the writer's own for an operation. Appliers are the same whatever version they use.
@@ -245,6 +249,8 @@ pub(crate) fn sort(entries: &mut [Value]) {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+
+    use serde_json::json;
 
     use super::*;
     use crate::schema;

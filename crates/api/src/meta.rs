@@ -39,6 +39,17 @@ pub fn labels(object: &Value) -> Option<&Map<String, Value>> {
     object.get("metadata").and_then(|m| m.get("labels")).and_then(Value::as_object)
 }
 
+pub fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    let annotations = object.get("metadata").and_then(|m| m.get("annotations"));
+    annotations.and_then(|a| a.get(name)).and_then(Value::as_str)
+}
+
+/// What is at a place in an object: names, each behind a slash (`/spec/nodeName`). Nothing is unescaped and nothing is
+/// allocated, unlike with a JSON pointer: the paths are the program's own.
+pub fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('/').skip(1).try_fold(object, |value, field| value.get(field))
+}
+
 /// The text, number or flag at a place in an object; empty when there is none.
 pub fn field_text(object: &Value, path: &[&str]) -> String {
     match path.iter().try_fold(object, |value, field| value.get(field)) {

@@ -58,7 +58,7 @@ fn validate(world: &World, review: &Review<'_>) -> Result<(), StatusError> {
         }
         (Operation::Update, "approval") => require(world, review, "approve", signer),
         (Operation::Update, "status") => {
-            let certificate = |o: &api::Value| o.pointer("/status/certificate").cloned().unwrap_or_default();
+            let certificate = |o: &api::Value| api::meta::at(o, "/status/certificate").cloned().unwrap_or_default();
             let changed = review.old.is_none_or(|old| certificate(old) != certificate(object));
             if changed { require(world, review, "sign", signer) } else { Ok(()) }
         }

@@ -19,8 +19,8 @@ fn concerns(review: &Review<'_>) -> bool {
     review.operation == Operation::Create
         && is(review, "", "persistentvolumeclaims", "")
         && review.object.as_ref().is_some_and(|claim| {
-            claim.pointer("/spec/storageClassName").is_none()
-                && claim.pointer("/metadata/annotations/volume.beta.kubernetes.io~1storage-class").is_none()
+            api::meta::at(claim, "/spec/storageClassName").is_none()
+                && api::meta::annotation(claim, "volume.beta.kubernetes.io/storage-class").is_none()
         })
 }
 
@@ -37,7 +37,7 @@ fn default(all: &[Arc<Value>]) -> Option<&Value> {
     let is_default = |class: &&Arc<Value>| {
         ["storageclass.kubernetes.io", "storageclass.beta.kubernetes.io"]
             .iter()
-            .any(|prefix| text(class, &format!("/metadata/annotations/{prefix}~1is-default-class")) == "true")
+            .any(|prefix| api::meta::annotation(class, &format!("{prefix}/is-default-class")) == Some("true"))
     };
     let newest = |a: &&Arc<Value>, b: &&Arc<Value>| {
         let time = |o: &Value| text(o, "/metadata/creationTimestamp").to_owned();

@@ -16,8 +16,8 @@ pub mod taint_nodes_by_condition;
 
 use std::sync::Arc;
 
-use api::Value;
 use api::status::StatusError;
+use api::{Value, meta};
 use futures::future::BoxFuture;
 
 use crate::auth::Authorizer;
@@ -123,12 +123,12 @@ fn forbid(review: &Review<'_>, why: impl std::fmt::Display) -> StatusError {
     StatusError::forbidden(group, plural, name, format!("{what} \"{name}\" is forbidden: {why}"))
 }
 
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
+fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    meta::at(object, path).and_then(Value::as_str).unwrap_or("")
 }
 
-fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
-    object.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+fn items<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
+    meta::at(object, path).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// The list at `/spec/FIELD`, made when it is absent.

@@ -13,8 +13,6 @@ pub const PLUGIN: Plugin = Plugin {
     validate: None,
 };
 
-const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
-
 type Verdict = Result<(), String>;
 
 fn require(condition: bool, why: impl FnOnce() -> String) -> Verdict {
@@ -57,7 +55,7 @@ fn pod(node: &str, review: &Review<'_>) -> Verdict {
 
 /// Only mirror Pods, and these can't open anything to the node.
 fn mirror_pod(node: &str, pod: &Value) -> Verdict {
-    require(pod.pointer(MIRROR).is_some(), || {
+    require(api::meta::annotation(pod, api::pod::MIRROR_ANNOTATION).is_some(), || {
         format!(
             "pod does not have \"kubernetes.io/config.mirror\" annotation, node {node:?} can only create mirror pods"
         )
@@ -100,7 +98,7 @@ async fn eviction(world: &World, node: &str, review: &Review<'_>) -> Result<Verd
 /// The token of an account is for a Pod of this node that runs as the account.
 async fn token(world: &World, node: &str, review: &Review<'_>) -> Result<Verdict, StatusError> {
     let request = review.object.as_ref();
-    let reference = request.and_then(|r| r.pointer("/spec/boundObjectRef"));
+    let reference = request.and_then(|r| api::meta::at(r, "/spec/boundObjectRef"));
     let Some(reference) = reference.filter(|r| text(r, "/kind") == "Pod" && text(r, "/apiVersion") == "v1") else {
         return Ok(Err("node requested token not bound to a pod".to_owned()));
     };
@@ -140,8 +138,8 @@ fn own_node(node: &str, review: &Review<'_>) -> Verdict {
         return Err(format!("node {node:?} cannot delete node {name:?}"));
     };
     let old = review.old;
-    let part = |o: Option<&Value>, pointer: &str| {
-        o.and_then(|o| o.pointer(pointer)).filter(|v| !v.is_null()).cloned().unwrap_or_default()
+    let part = |o: Option<&Value>, path: &str| {
+        o.and_then(|o| api::meta::at(o, path)).filter(|v| !v.is_null()).cloned().unwrap_or_default()
     };
     require(part(Some(object), "/spec/configSource") == part(old, "/spec/configSource"), || {
         format!("node {node:?} is not allowed to update configSource to a new non-nil configSource")

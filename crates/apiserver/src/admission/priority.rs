@@ -60,7 +60,7 @@ async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError
     let Some(pod) = &review.object else { return Ok(()) };
     let class = class(world, review, text(pod, "/spec/priorityClassName")).await?;
     let pod = review.object.as_ref();
-    let given = pod.and_then(|p| p.pointer("/spec/priority")).and_then(Value::as_i64);
+    let given = pod.and_then(|p| api::meta::at(p, "/spec/priority")).and_then(Value::as_i64);
     if let Some(given) = given.filter(|g| *g != class.value) {
         return Err(forbid(
             review,

@@ -17,7 +17,7 @@ fn concerns(review: &Review<'_>) -> bool {
     review.operation == Operation::Create
         && is(review, "", "pods", "")
         && review.object.as_ref().is_some_and(|pod| {
-            pod.pointer("/spec/runtimeClassName").is_some() || pod.pointer("/spec/overhead").is_some()
+            api::meta::at(pod, "/spec/runtimeClassName").is_some() || api::meta::at(pod, "/spec/overhead").is_some()
         })
 }
 
@@ -33,8 +33,8 @@ async fn class(world: &World, review: &Review<'_>) -> Result<Option<std::sync::A
 async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
     let Some(class) = class(world, review).await? else { return Ok(()) };
     let Some(pod) = &mut review.object else { return Ok(()) };
-    if let Some(overhead) = class.pointer("/overhead/podFixed") {
-        match pod.pointer("/spec/overhead") {
+    if let Some(overhead) = api::meta::at(&class, "/overhead/podFixed") {
+        match api::meta::at(pod, "/spec/overhead") {
             None => pod["spec"]["overhead"] = overhead.clone(),
             Some(given) if given == overhead => {}
             Some(_) => {
@@ -43,8 +43,10 @@ async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError
             }
         }
     }
-    for (key, value) in class.pointer("/scheduling/nodeSelector").and_then(Value::as_object).into_iter().flatten() {
-        match pod.pointer("/spec/nodeSelector").and_then(|s| s.get(key)) {
+    for (key, value) in
+        api::meta::at(&class, "/scheduling/nodeSelector").and_then(Value::as_object).into_iter().flatten()
+    {
+        match api::meta::at(pod, "/spec/nodeSelector").and_then(|s| s.get(key)) {
             Some(given) if given != value => {
                 let why = "conflict: runtimeClass.scheduling.nodeSelector and pod.spec.nodeSelector disagree";
                 return Err(forbid(review, format!("{why} on {key}")));
@@ -62,9 +64,9 @@ async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError
 
 async fn validate(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
     let class = class(world, review).await?;
-    let given = review.object.as_ref().and_then(|pod| pod.pointer("/spec/overhead"));
+    let given = review.object.as_ref().and_then(|pod| api::meta::at(pod, "/spec/overhead"));
     let empty = json!({});
-    match (given, class.as_ref().and_then(|c| c.pointer("/overhead/podFixed"))) {
+    match (given, class.as_ref().and_then(|c| api::meta::at(c, "/overhead/podFixed"))) {
         (None, _) => Ok(()),
         (Some(given), None) if *given == empty => Ok(()),
         (Some(given), Some(defined)) if given == defined => Ok(()),

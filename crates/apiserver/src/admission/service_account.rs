@@ -31,7 +31,7 @@ fn concerns(review: &Review<'_>) -> bool {
 async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
     let Some(pod) = &review.object else { return Ok(()) };
     let given = text(pod, "/spec/serviceAccountName").to_owned();
-    if pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some() {
+    if api::meta::annotation(pod, api::pod::MIRROR_ANNOTATION).is_some() {
         if !given.is_empty() {
             return Err(forbid(review, "a mirror pod may not reference service accounts"));
         }
@@ -64,7 +64,7 @@ async fn account(world: &World, review: &Review<'_>, name: &str) -> Result<Arc<V
 fn apply(pod: &mut Value, name: &str, account: &Value) {
     pod["spec"]["serviceAccountName"] = json!(name);
     pod["spec"]["serviceAccount"] = json!(name);
-    let wants = |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_bool);
+    let wants = |object: &Value, path: &str| api::meta::at(object, path).and_then(Value::as_bool);
     let automount = wants(pod, "/spec/automountServiceAccountToken")
         .or_else(|| wants(account, "/automountServiceAccountToken"))
         .unwrap_or(true);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use api::meta::{annotation, at};
 use serde_json::Value;
 
 /// The kinds of object that a node can reach.
@@ -57,7 +58,7 @@ impl Graph {
             "pods" => self.pod(namespace, name, object),
             "persistentvolumes" => self.volume(name, object),
             "volumeattachments" => {
-                match object.and_then(|o| o.pointer("/spec/nodeName")).and_then(Value::as_str) {
+                match object.and_then(|o| at(o, "/spec/nodeName")).and_then(Value::as_str) {
                     Some(node) => self.attachments.insert(name.to_owned(), node.to_owned()),
                     None => self.attachments.remove(name),
                 };
@@ -90,10 +91,10 @@ impl Graph {
 
     fn pod(&mut self, namespace: &str, name: &str, object: Option<&Value>) {
         let id = format!("{namespace}/{name}");
-        let node = object.and_then(|o| o.pointer("/spec/nodeName")).and_then(Value::as_str).unwrap_or("");
+        let node = object.and_then(|o| at(o, "/spec/nodeName")).and_then(Value::as_str).unwrap_or("");
         let uid = object.map_or("", api::meta::uid);
         // What a Pod names can't change after it was bound, so most updates end here. (Claims made for it can.)
-        let claims = object.is_some_and(|o| o.pointer("/spec/resourceClaims").is_some());
+        let claims = object.is_some_and(|o| at(o, "/spec/resourceClaims").is_some());
         if !claims && self.pods.get(&id).is_some_and(|known| known.uid == uid && known.node == node) {
             return;
         }
@@ -105,7 +106,7 @@ impl Graph {
         let Some(object) = object.filter(|_| !node.is_empty()) else { return };
         let mut refs = BTreeSet::from([(Target::Pod, namespace.to_owned(), name.to_owned())]);
         // A mirror Pod comes from the node itself: it must not open anything.
-        if object.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_none() {
+        if annotation(object, api::pod::MIRROR_ANNOTATION).is_none() {
             collect(object, namespace, name, &mut refs);
         }
         for key in &refs {
@@ -178,27 +179,27 @@ fn collect(pod: &Value, namespace: &str, pod_name: &str, refs: &mut BTreeSet<Key
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for container in items(spec, list) {
             for env in items(container, "env") {
-                add(Target::Secret, env.pointer("/valueFrom/secretKeyRef/name"));
-                add(Target::ConfigMap, env.pointer("/valueFrom/configMapKeyRef/name"));
+                add(Target::Secret, at(env, "/valueFrom/secretKeyRef/name"));
+                add(Target::ConfigMap, at(env, "/valueFrom/configMapKeyRef/name"));
             }
             for env in items(container, "envFrom") {
-                add(Target::Secret, env.pointer("/secretRef/name"));
-                add(Target::ConfigMap, env.pointer("/configMapRef/name"));
+                add(Target::Secret, at(env, "/secretRef/name"));
+                add(Target::ConfigMap, at(env, "/configMapRef/name"));
             }
         }
     }
     for volume in items(spec, "volumes") {
-        add(Target::Secret, volume.pointer("/secret/secretName"));
-        add(Target::ConfigMap, volume.pointer("/configMap/name"));
-        add(Target::Claim, volume.pointer("/persistentVolumeClaim/claimName"));
-        add(Target::Secret, volume.pointer("/azureFile/secretName"));
-        add(Target::Secret, volume.pointer("/csi/nodePublishSecretRef/name"));
+        add(Target::Secret, at(volume, "/secret/secretName"));
+        add(Target::ConfigMap, at(volume, "/configMap/name"));
+        add(Target::Claim, at(volume, "/persistentVolumeClaim/claimName"));
+        add(Target::Secret, at(volume, "/azureFile/secretName"));
+        add(Target::Secret, at(volume, "/csi/nodePublishSecretRef/name"));
         for kind in ["cephfs", "rbd", "flexVolume", "iscsi", "scaleIO", "storageos"] {
-            add(Target::Secret, volume.get(kind).and_then(|v| v.pointer("/secretRef/name")));
+            add(Target::Secret, volume.get(kind).and_then(|v| at(v, "/secretRef/name")));
         }
         for source in volume.get("projected").into_iter().flat_map(|p| items(p, "sources")) {
-            add(Target::Secret, source.pointer("/secret/name"));
-            add(Target::ConfigMap, source.pointer("/configMap/name"));
+            add(Target::Secret, at(source, "/secret/name"));
+            add(Target::ConfigMap, at(source, "/configMap/name"));
         }
         if let (Some(_), Some(name)) = (volume.get("ephemeral"), volume.get("name").and_then(Value::as_str)) {
             add(Target::Claim, Some(&Value::String(format!("{pod_name}-{name}"))));
