@@ -199,7 +199,9 @@ where
     fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
         let typed: T = decode(object).map_err(|error| vec![error])?;
         let mut errors = object_meta::validate(typed.metadata(), T::Scope::SCOPE, self.kind.name);
-        errors.extend(self.kind.validate.map(|check| check(&typed)).unwrap_or_default());
+        for check in [self.kind.validate, self.kind.validate_create].into_iter().flatten() {
+            errors.extend(check(&typed));
+        }
         self.checked(errors, &typed, None)
     }
 

@@ -3,6 +3,8 @@
 
 use std::fmt::{self, Display};
 
+use crate::internal_form;
+
 /// A path into an object. Build it from the root: `Path::new("spec").child("containers").index(0).child("name")`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Path(String);
@@ -90,9 +92,36 @@ impl Display for FieldError {
     }
 }
 
-/// A value as upstream's messages show it: strings quoted, everything else as JSON.
+/// A value as upstream's messages show it: strings as Go quotes them, everything else as JSON.
 pub fn show(value: impl serde::Serialize) -> String {
-    serde_json::to_string(&value).unwrap_or_default()
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(text)) => quote(&text),
+        Ok(other) => internal_form::json_text(&other),
+        Err(_) => String::new(),
+    }
+}
+
+/// A string as Go's `%q` writes it.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
 }
 
 impl FieldError {
@@ -106,19 +135,33 @@ impl FieldError {
     }
 
     pub fn invalid(path: &Path, value: impl serde::Serialize, detail: &str) -> Self {
-        Self::new(path, Cause::Invalid, format!("Invalid value: {}: {detail}", show(value)))
+        Self::invalid_shown(path, &show(value), detail)
     }
 
+    /// The same with the value as text, for objects that are shown in their internal form.
+    pub(crate) fn invalid_shown(path: &Path, shown: &str, detail: &str) -> Self {
+        Self::new(path, Cause::Invalid, format!("Invalid value: {shown}: {detail}"))
+    }
+
+    /// The supported values are shown in the order given.
     pub fn not_supported(path: &Path, value: impl serde::Serialize, supported: &[&str]) -> Self {
-        let mut sorted = supported.to_vec();
-        sorted.sort_unstable();
-        let list: Vec<String> = sorted.iter().map(show).collect();
-        let detail = format!("Unsupported value: {}: supported values: {}", show(value), list.join(", "));
+        Self::not_supported_shown(path, &show(value), supported)
+    }
+
+    /// The same with the value as text.
+    pub(crate) fn not_supported_shown(path: &Path, shown: &str, supported: &[&str]) -> Self {
+        let list: Vec<String> = supported.iter().map(|word| quote(word)).collect();
+        let detail = format!("Unsupported value: {shown}: supported values: {}", list.join(", "));
         Self::new(path, Cause::NotSupported, detail)
     }
 
     pub fn duplicate(path: &Path, value: impl serde::Serialize) -> Self {
-        Self::new(path, Cause::Duplicate, format!("Duplicate value: {}", show(value)))
+        Self::duplicate_shown(path, &show(value))
+    }
+
+    /// The same with the value as text.
+    pub(crate) fn duplicate_shown(path: &Path, shown: &str) -> Self {
+        Self::new(path, Cause::Duplicate, format!("Duplicate value: {shown}"))
     }
 
     pub fn not_found(path: &Path, value: impl serde::Serialize) -> Self {
@@ -134,7 +177,8 @@ impl FieldError {
     }
 
     pub fn too_many(path: &Path, count: usize, max: usize) -> Self {
-        Self::new(path, Cause::TooMany, format!("Too many: {count}: must have at most {max} items"))
+        let items = if max == 1 { "item" } else { "items" };
+        Self::new(path, Cause::TooMany, format!("Too many: {count}: must have at most {max} {items}"))
     }
 
     pub fn type_invalid(path: &Path, value: impl serde::Serialize, detail: &str) -> Self {
@@ -144,3 +188,15 @@ impl FieldError {
 
 /// All that is wrong with an object.
 pub type Errors = Vec<FieldError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shown_as_go_shows_them() {
+        assert_eq!(show("a \"b\"\n\u{1}<"), "\"a \\\"b\\\"\\n\\x01<\"");
+        assert_eq!(show(["a<b"]), "[\"a\\u003cb\"]");
+        assert_eq!((show(None::<i64>), show(true), show(5)), ("null".to_owned(), "true".to_owned(), "5".to_owned()));
+    }
+}

@@ -189,6 +189,8 @@ pub struct Kind<T: 'static> {
     pub generation: Generation,
     pub default: Option<fn(&mut T)>,
     pub validate: Option<fn(&T) -> Errors>,
+    /// What a new object may not have besides.
+    pub validate_create: Option<fn(&T) -> Errors>,
     /// What a change may not do; the new object alone is checked by `validate`. Not asked about writes of the status.
     pub validate_update: Option<fn(new: &T, old: &T, target: Target) -> Errors>,
     /// Checks a write of the status subresource.
@@ -224,6 +226,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         generation: Generation::None,
         default: None,
         validate: None,
+        validate_create: None,
         validate_update: None,
         validate_status: None,
         prepare_create: None,

@@ -43,6 +43,7 @@ pub mod service_account;
 pub mod stateful_set;
 pub mod storage;
 pub mod webhook_configuration;
+mod workload;
 
 /// What the server serves under a path.
 pub(crate) fn resources() -> Vec<Definition> {

@@ -30,6 +30,8 @@ pub mod taint;
 pub mod url;
 
 mod erase;
+mod internal_form;
+mod line_diff;
 mod selector_text;
 mod typed;
 

@@ -228,6 +228,35 @@ pub fn port_name(value: &str) -> Vec<String> {
     wrong
 }
 
+/// The name of an HTTP header.
+pub fn http_header(value: &str) -> Vec<String> {
+    if !value.is_empty() && value.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
+        return Vec::new();
+    }
+    vec![by_regex(
+        "a valid HTTP header must consist of alphanumeric characters or '-'",
+        "[-A-Za-z0-9]+",
+        &["X-Header-Name"],
+    )]
+}
+
+/// A subdomain whose parts may begin with an underscore and contain some, as in the search lists of DNS.
+pub fn dns1123_subdomain_with_underscore(value: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if value.len() > SUBDOMAIN_MAX {
+        wrong.push(too_long(SUBDOMAIN_MAX));
+    }
+    let part =
+        |part: &str| shaped(part.strip_prefix('_').unwrap_or(part), lower_alphanumeric, |c| matches!(c, b'-' | b'_'));
+    if !value.split('.').all(part) {
+        const LABEL: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+        let what = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and \
+                    must start and end with an alphanumeric character";
+        wrong.push(by_regex(what, &format!("{LABEL}(\\.{LABEL})*"), &["example.com"]));
+    }
+    wrong
+}
+
 pub fn port_number(port: i32) -> Vec<String> {
     if (1..=65_535).contains(&port) { Vec::new() } else { vec!["must be between 1 and 65535, inclusive".to_owned()] }
 }
@@ -256,6 +285,8 @@ mod tests {
         check(label_value, &["", "A_b.1"], &["-", "a b", &long]);
         check(config_key, &["a", ".a", "A_-."], &["", ".", "..", "..a", "a b", "a/b"]);
         check(env_name, &["A", "a b", "1-."], &["", "a=b", "\u{7f}", "é"]);
+        check(dns1123_subdomain_with_underscore, &["_a._b_c", "a.b"], &["", "a_", "A", "__a"]);
+        check(http_header, &["X-A"], &["", "a b"]);
         check(port_name, &["http", "a-1"], &["", "1", "A", "a--b", "-a", "sixteen-letters1"]);
     }
 

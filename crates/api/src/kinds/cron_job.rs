@@ -1,13 +1,16 @@
 //! CronJob: a Job at given times.
 
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Generation, Kind, age, col, flag, int, name, wide};
+use crate::kind::{Generation, Kind, age, col, flag, int, name};
 use crate::kinds::job;
 use crate::kinds::pod::defaults;
-use crate::{selector, table};
+use crate::kinds::workload::{self, Workload};
+use crate::table;
 
 pub const CRON_JOB: Kind<CronJob> = Kind {
     short: &["cj"],
@@ -33,12 +36,9 @@ pub const CRON_JOB: Kind<CronJob> = Kind {
             Value::from(last.map_or_else(|| "<none>".to_owned(), |t| table::age(Some(t), now)))
         }),
         age(),
-        wide("Containers", table::CONTAINERS_ABOUT, |c, _| table::container_names(pod(c))),
-        wide("Images", table::IMAGES_ABOUT, |c, _| table::container_images(pod(c))),
-        wide("Selector", "The labels that the Pods of its jobs have.", |c, _| {
-            let selector = spec(c).and_then(|s| s.job_template.spec.as_ref()).and_then(|j| j.selector.as_ref());
-            Value::from(selector::describe(selector))
-        }),
+        workload::containers(),
+        workload::images(),
+        workload::selected(),
     ],
     ..Kind::BASE
 };
@@ -52,8 +52,14 @@ fn spec(job: &CronJob) -> Option<&CronJobSpec> {
     job.spec.as_ref()
 }
 
-fn pod(job: &CronJob) -> Option<&k8s_openapi::api::core::v1::PodSpec> {
-    spec(job)?.job_template.spec.as_ref()?.template.spec.as_ref()
+impl Workload for CronJob {
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        Some(&spec(self)?.job_template.spec.as_ref()?.template)
+    }
+
+    fn selector(&self) -> Option<&LabelSelector> {
+        spec(self)?.job_template.spec.as_ref()?.selector.as_ref()
+    }
 }
 
 fn default(job: &mut CronJob) {

@@ -1,14 +1,19 @@
 //! DaemonSet: one Pod on every node that fits.
 
-use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus};
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus, RollingUpdateDaemonSet};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Generation, Kind, age, col, int, name, wide};
+use crate::internal_form;
+use crate::kind::{Generation, Kind, age, col, int, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
-use crate::{selector, table};
+use crate::kinds::workload::{self, Workload};
+use crate::selector::Selector;
+use crate::table;
 
 pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     short: &["ds"],
@@ -17,8 +22,8 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
-    validate_update: Some(|new, old, _| validate_update(new, old)),
-    warnings: Some(|d, _| rollout::template_warnings(d.spec.as_ref().and_then(|s| s.template.spec.as_ref()))),
+    validate_update: Some(workload::selector_is_fixed),
+    warnings: Some(workload::warnings),
     columns: &[
         name(),
         int("Desired", "Number of nodes that should run the Pod.", |d, _| count(d, |s| s.desired_number_scheduled)),
@@ -31,25 +36,28 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
             count(d, |s| s.number_available.unwrap_or(0))
         }),
         col("Node Selector", "The labels of the nodes that run the Pod.", |d, _| {
-            let pod = spec(d).and_then(|s| s.template.spec.as_ref());
-            Value::from(table::labels(pod.and_then(|p| p.node_selector.as_ref())))
+            Value::from(table::labels(d.pod_spec().and_then(|p| p.node_selector.as_ref())))
         }),
         age(),
-        wide("Containers", table::CONTAINERS_ABOUT, |d, _| {
-            table::container_names(spec(d).and_then(|s| s.template.spec.as_ref()))
-        }),
-        wide("Images", table::IMAGES_ABOUT, |d, _| {
-            table::container_images(spec(d).and_then(|s| s.template.spec.as_ref()))
-        }),
-        wide("Selector", "The labels that its Pods have.", |d, _| {
-            Value::from(selector::describe(spec(d).map(|s| &s.selector)))
-        }),
+        workload::containers(),
+        workload::images(),
+        workload::selected(),
     ],
     ..Kind::BASE
 };
 
 fn spec(set: &DaemonSet) -> Option<&DaemonSetSpec> {
     set.spec.as_ref()
+}
+
+impl Workload for DaemonSet {
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        spec(self).map(|s| &s.template)
+    }
+
+    fn selector(&self) -> Option<&LabelSelector> {
+        spec(self).map(|s| &s.selector)
+    }
 }
 
 fn count(set: &DaemonSet, of: fn(&DaemonSetStatus) -> i32) -> Value {
@@ -59,9 +67,7 @@ fn count(set: &DaemonSet, of: fn(&DaemonSetStatus) -> i32) -> Value {
 fn default(set: &mut DaemonSet) {
     let spec = set.spec.get_or_insert_default();
     let strategy = spec.update_strategy.get_or_insert_default();
-    if strategy.type_.as_deref().unwrap_or_default().is_empty() {
-        strategy.type_ = Some("RollingUpdate".to_owned());
-    }
+    defaults::fill(&mut strategy.type_, "RollingUpdate");
     if strategy.type_.as_deref() == Some("RollingUpdate") {
         let rolling = strategy.rolling_update.get_or_insert_default();
         rolling.max_unavailable.get_or_insert(IntOrString::Int(1));
@@ -74,29 +80,56 @@ fn default(set: &mut DaemonSet) {
 fn validate(set: &DaemonSet) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = spec(set) else { return vec![FieldError::required(&path, "")] };
-    let mut errors = rollout::selector_selects(&spec.selector, &spec.template, &path);
-    errors.extend(pod::validate_template(&spec.template, &path.child("template")));
-    errors.extend(rollout::always_restarts(&spec.template, &path.child("template")));
-    errors.extend(rollout::not_negative(&path.child("minReadySeconds"), spec.min_ready_seconds));
-    errors.extend(rollout::not_negative(&path.child("revisionHistoryLimit"), spec.revision_history_limit));
-    let path = path.child("updateStrategy");
-    let strategy = spec.update_strategy.as_ref();
-    match strategy.and_then(|s| s.type_.as_deref()).unwrap_or_default() {
-        "OnDelete" => {}
-        "RollingUpdate" => match strategy.and_then(|s| s.rolling_update.as_ref()) {
-            None => errors.push(FieldError::required(&path.child("rollingUpdate"), "")),
-            Some(rolling) => {
-                let path = path.child("rollingUpdate");
-                errors.extend(rollout::budget(rolling.max_unavailable.as_ref(), rolling.max_surge.as_ref(), &path));
-            }
-        },
-        other => {
-            errors.push(FieldError::not_supported(&path.child("type"), other, &["OnDelete", "RollingUpdate"]));
-        }
+    let selector = &spec.selector;
+    let mut errors = rollout::validate_selector(selector, &path.child("selector"));
+    let given = selector.match_labels.is_some() || selector.match_expressions.is_some();
+    if let Ok(rule) = Selector::of_object(Some(selector)) {
+        let labels = spec.template.metadata.as_ref().and_then(|m| m.labels.as_ref());
+        errors.extend(rollout::template_matches(given && rule.matches(&labels), labels, &path.child("template")));
     }
+    let empty = selector.match_labels.as_ref().is_none_or(|m| m.is_empty())
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
+    if given && empty {
+        let shown = internal_form::compact("LabelSelector", selector);
+        let detail = "empty selector is invalid for daemonset";
+        errors.push(FieldError::invalid_shown(&path.child("selector"), &shown, detail));
+    }
+    errors.extend(pod::validate_template(&spec.template, &path.child("template")));
+    errors.extend(rollout::always_restarts(&spec.template, "DaemonSet", &path.child("template")));
+    errors.extend(rollout::not_negative(&path, "minReadySeconds", spec.min_ready_seconds));
+    errors.extend(validate_strategy(spec, &path.child("updateStrategy")));
+    errors.extend(rollout::not_negative(&path, "revisionHistoryLimit", spec.revision_history_limit));
     errors
 }
 
-fn validate_update(new: &DaemonSet, old: &DaemonSet) -> Errors {
-    rollout::selector_is_fixed(spec(new).map(|s| &s.selector), spec(old).map(|s| &s.selector))
+fn validate_strategy(spec: &DaemonSetSpec, path: &Path) -> Errors {
+    let Some(strategy) = &spec.update_strategy else { return Errors::new() };
+    match (strategy.type_.as_deref().unwrap_or_default(), &strategy.rolling_update) {
+        ("OnDelete", _) => Errors::new(),
+        ("RollingUpdate", None) => vec![FieldError::required(&path.child("rollingUpdate"), "")],
+        ("RollingUpdate", Some(rolling)) => validate_rolling(rolling, &path.child("rollingUpdate")),
+        _ => {
+            let shown = internal_form::compact("DaemonSetUpdateStrategy", strategy);
+            vec![FieldError::not_supported_shown(path, &shown, &["RollingUpdate", "OnDelete"])]
+        }
+    }
+}
+
+/// While it rolls out, a node either misses its Pod or has one too many; never both.
+fn validate_rolling(rolling: &RollingUpdateDaemonSet, path: &Path) -> Errors {
+    let (unavailable, surge) = (rolling.max_unavailable.as_ref(), rolling.max_surge.as_ref());
+    let (missing, more) = (path.child("maxUnavailable"), path.child("maxSurge"));
+    let mut errors = rollout::count_or_percent(unavailable, &missing);
+    errors.extend(rollout::count_or_percent(surge, &more));
+    errors.extend(rollout::at_most_all(unavailable, &missing));
+    errors.extend(rollout::at_most_all(surge, &more));
+    match (rollout::is_zero(unavailable), rollout::is_zero(surge)) {
+        (false, false) => {
+            let detail = "may not be set when maxUnavailable is non-zero";
+            errors.push(FieldError::invalid(&more, surge, detail));
+        }
+        (true, true) => errors.push(FieldError::required(&missing, "cannot be 0 when maxSurge is 0")),
+        _ => {}
+    }
+    errors
 }

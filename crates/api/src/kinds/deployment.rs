@@ -1,14 +1,17 @@
 //! Deployment: a changing set of identical Pods, realised through ReplicaSets.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Generation, Kind, Scale, age, col, name, wide};
+use crate::internal_form;
+use crate::kind::{Generation, Kind, Scale, age, col, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
-use crate::{selector, table};
+use crate::kinds::workload::{self, Workload};
 
 pub const DEPLOYMENT: Kind<Deployment> = Kind {
     short: &["deploy"],
@@ -18,13 +21,12 @@ pub const DEPLOYMENT: Kind<Deployment> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
-    validate_update: Some(|new, old, _| validate_update(new, old)),
-    warnings: Some(|d, _| rollout::template_warnings(d.spec.as_ref().and_then(|s| s.template.spec.as_ref()))),
+    validate_update: Some(workload::selector_is_fixed),
+    warnings: Some(workload::warnings),
     columns: &[
         name(),
-        col("Ready", "Number of the pod with ready state", |d, _| {
-            let ready = d.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0);
-            Value::from(format!("{ready}/{}", spec(d).and_then(|s| s.replicas).unwrap_or(0)))
+        col("Ready", workload::READY_ABOUT, |d, _| {
+            workload::ready_of(d.status.as_ref().and_then(|s| s.ready_replicas), spec(d).and_then(|s| s.replicas))
         }),
         col("Up-to-date", "Number of Pods that have the present template.", |d, _| {
             Value::from(d.status.as_ref().and_then(|s| s.updated_replicas).unwrap_or(0).to_string())
@@ -33,15 +35,9 @@ pub const DEPLOYMENT: Kind<Deployment> = Kind {
             Value::from(d.status.as_ref().and_then(|s| s.available_replicas).unwrap_or(0).to_string())
         }),
         age(),
-        wide("Containers", table::CONTAINERS_ABOUT, |d, _| {
-            table::container_names(spec(d).and_then(|s| s.template.spec.as_ref()))
-        }),
-        wide("Images", table::IMAGES_ABOUT, |d, _| {
-            table::container_images(spec(d).and_then(|s| s.template.spec.as_ref()))
-        }),
-        wide("Selector", "The labels that its Pods have.", |d, _| {
-            Value::from(selector::describe(spec(d).map(|s| &s.selector)))
-        }),
+        workload::containers(),
+        workload::images(),
+        workload::selected(),
     ],
     ..Kind::BASE
 };
@@ -50,13 +46,21 @@ fn spec(deployment: &Deployment) -> Option<&DeploymentSpec> {
     deployment.spec.as_ref()
 }
 
+impl Workload for Deployment {
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        spec(self).map(|s| &s.template)
+    }
+
+    fn selector(&self) -> Option<&LabelSelector> {
+        spec(self).map(|s| &s.selector)
+    }
+}
+
 fn default(deployment: &mut Deployment) {
     let spec = deployment.spec.get_or_insert_default();
     spec.replicas.get_or_insert(1);
     let strategy = spec.strategy.get_or_insert_default();
-    if strategy.type_.as_deref().unwrap_or_default().is_empty() {
-        strategy.type_ = Some("RollingUpdate".to_owned());
-    }
+    defaults::fill(&mut strategy.type_, "RollingUpdate");
     if strategy.type_.as_deref() == Some("RollingUpdate") {
         let rolling = strategy.rolling_update.get_or_insert_default();
         rolling.max_unavailable.get_or_insert_with(|| IntOrString::String("25%".to_owned()));
@@ -70,16 +74,16 @@ fn default(deployment: &mut Deployment) {
 fn validate(deployment: &Deployment) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = spec(deployment) else { return vec![FieldError::required(&path, "")] };
-    let mut errors = rollout::not_negative(&path.child("replicas"), spec.replicas);
-    errors.extend(rollout::selector_selects(&spec.selector, &spec.template, &path));
+    let mut errors: Errors = rollout::not_negative(&path, "replicas", spec.replicas).into_iter().collect();
+    errors.extend(rollout::selector_selects(&spec.selector, &spec.template, "deployment", &path));
     errors.extend(pod::validate_template(&spec.template, &path.child("template")));
-    errors.extend(rollout::always_restarts(&spec.template, &path.child("template")));
+    errors.extend(rollout::always_restarts(&spec.template, "ReplicaSet", &path.child("template")));
     errors.extend(validate_strategy(spec, &path.child("strategy")));
-    errors.extend(rollout::not_negative(&path.child("minReadySeconds"), spec.min_ready_seconds));
-    errors.extend(rollout::not_negative(&path.child("revisionHistoryLimit"), spec.revision_history_limit));
+    errors.extend(rollout::not_negative(&path, "minReadySeconds", spec.min_ready_seconds));
+    errors.extend(rollout::not_negative(&path, "revisionHistoryLimit", spec.revision_history_limit));
     if let Some(deadline) = spec.progress_deadline_seconds {
+        errors.extend(rollout::not_negative(&path, "progressDeadlineSeconds", Some(deadline)));
         let path = path.child("progressDeadlineSeconds");
-        errors.extend(rollout::not_negative(&path, Some(deadline)));
         if deadline <= spec.min_ready_seconds.unwrap_or(0) {
             errors.push(FieldError::invalid(&path, deadline, "must be greater than minReadySeconds"));
         }
@@ -103,10 +107,9 @@ fn validate_strategy(spec: &DeploymentSpec, path: &Path) -> Errors {
             };
             rollout::budget(rolling.max_unavailable.as_ref(), rolling.max_surge.as_ref(), &path)
         }
-        other => vec![FieldError::not_supported(path, other, &["Recreate", "RollingUpdate"])],
+        _ => {
+            let shown = internal_form::compact("DeploymentStrategy", strategy);
+            vec![FieldError::not_supported_shown(path, &shown, &["Recreate", "RollingUpdate"])]
+        }
     }
-}
-
-fn validate_update(new: &Deployment, old: &Deployment) -> Errors {
-    rollout::selector_is_fixed(spec(new).map(|s| &s.selector), spec(old).map(|s| &s.selector))
 }

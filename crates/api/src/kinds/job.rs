@@ -1,15 +1,19 @@
 //! Job: Pods that run until enough of them have succeeded.
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Generation, Kind, age, col, label, name, wide};
+use crate::field::{Errors, FieldError, Path, show};
+use crate::internal_form;
+use crate::kind::{Generation, Kind, age, col, label, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
+use crate::kinds::workload::{self, Workload};
 use crate::meta::field_text_or;
-use crate::{selector, table};
+use crate::selector::Selector;
+use crate::table;
 
 pub const JOB: Kind<Job> = Kind {
     categories: &["all"],
@@ -19,18 +23,16 @@ pub const JOB: Kind<Job> = Kind {
     validate: Some(validate),
     validate_update: Some(|new, old, _| validate_update(new, old)),
     prepare_create: Some(choose_pods),
-    warnings: Some(|d, _| rollout::template_warnings(d.spec.as_ref().and_then(|s| s.template.spec.as_ref()))),
+    warnings: Some(workload::warnings),
     columns: &[
         name(),
         col("Status", "Status of the job.", |j, _| Value::from(status(j))),
         col("Completions", "Number of Pods that succeeded, of those that should.", |j, _| Value::from(completions(j))),
         col("Duration", "Time required to complete the job.", |j, now| Value::from(duration(j, now))),
         age(),
-        wide("Containers", table::CONTAINERS_ABOUT, |j, _| table::container_names(pod_spec(j))),
-        wide("Images", table::IMAGES_ABOUT, |j, _| table::container_images(pod_spec(j))),
-        wide("Selector", "The labels that its Pods have.", |j, _| {
-            Value::from(selector::describe(spec(j).and_then(|s| s.selector.as_ref())))
-        }),
+        workload::containers(),
+        workload::images(),
+        workload::selected(),
     ],
     field_labels: &[label("status.successful", |o| field_text_or(o, &["status", "succeeded"], "0"))],
     unknown_label: Some("field label \"LABEL\" not supported for Job"),
@@ -41,8 +43,14 @@ fn spec(job: &Job) -> Option<&JobSpec> {
     job.spec.as_ref()
 }
 
-fn pod_spec(job: &Job) -> Option<&PodSpec> {
-    spec(job)?.template.spec.as_ref()
+impl Workload for Job {
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        spec(self).map(|s| &s.template)
+    }
+
+    fn selector(&self) -> Option<&LabelSelector> {
+        spec(self)?.selector.as_ref()
+    }
 }
 
 fn default(job: &mut Job) {
@@ -146,7 +154,7 @@ fn validate(job: &Job) -> Errors {
         ("backoffLimit", spec.backoff_limit),
         ("ttlSecondsAfterFinished", spec.ttl_seconds_after_finished),
     ] {
-        errors.extend(rollout::not_negative(&path.child(field), value));
+        errors.extend(rollout::not_negative(&path, field, value));
     }
     if spec.active_deadline_seconds.is_some_and(|s| s < 0) {
         let detail = "must be greater than or equal to 0";
@@ -163,11 +171,17 @@ fn validate(job: &Job) -> Errors {
             errors.push(FieldError::not_supported(&path.child("completionMode"), other, &["Indexed", "NonIndexed"]));
         }
     }
+    errors.extend(validate_template(spec, &path.child("template")));
     match &spec.selector {
         None => errors.push(FieldError::required(&path.child("selector"), "")),
-        Some(selector) => errors.extend(rollout::selector_selects(selector, &spec.template, &path)),
+        Some(selector) => {
+            errors.extend(rollout::validate_selector(selector, &path.child("selector")));
+            if let Ok(rule) = Selector::of_object(Some(selector)) {
+                let labels = spec.template.metadata.as_ref().and_then(|m| m.labels.as_ref());
+                errors.extend(rollout::template_matches(rule.matches(&labels), labels, &path.child("template")));
+            }
+        }
     }
-    errors.extend(validate_template(spec, &path.child("template")));
     errors
 }
 
@@ -176,33 +190,37 @@ pub(crate) fn validate_template(spec: &JobSpec, path: &Path) -> Errors {
     let policy = spec.template.spec.as_ref().and_then(|s| s.restart_policy.as_deref()).unwrap_or_default();
     let place = path.child("spec").child("restartPolicy");
     match policy {
-        "" => errors.push(FieldError::required(&place, "valid values: \"OnFailure\", \"Never\"")),
+        // Always is what a template gets that says nothing.
+        "" | "Always" => errors.push(FieldError::required(&place, "valid values: \"OnFailure\", \"Never\"")),
         "OnFailure" | "Never" => {}
         other => errors.push(FieldError::not_supported(&place, other, &["OnFailure", "Never"])),
     }
     errors
 }
 
-fn json(value: impl serde::Serialize) -> Value {
-    serde_json::to_value(value).unwrap_or_default()
-}
-
 fn validate_update(new: &Job, old: &Job) -> Errors {
     let (Some(new), Some(old)) = (spec(new), spec(old)) else { return Errors::new() };
     let path = Path::new("spec");
     let mut errors = Errors::new();
-    let mut fixed = |field: &str, same: bool, value: Value| {
+    let mut fixed = |field: &str, same: bool, shown: &dyn Fn() -> String| {
         if !same {
-            errors.push(FieldError::invalid(&path.child(field), value, "field is immutable"));
+            errors.push(FieldError::invalid_shown(&path.child(field), &shown(), "field is immutable"));
         }
     };
     let indexed = new.completion_mode.as_deref() == Some("Indexed");
     // An Indexed job may grow or shrink, together with its parallelism.
     let resized = indexed && new.completions == new.parallelism;
-    fixed("completions", new.completions == old.completions || resized, Value::from(new.completions));
-    fixed("selector", new.selector == old.selector, json(&new.selector));
-    fixed("completionMode", new.completion_mode == old.completion_mode, json(&new.completion_mode));
-    fixed("podFailurePolicy", new.pod_failure_policy == old.pod_failure_policy, json(&new.pod_failure_policy));
-    fixed("template", new.template == old.template || old.suspend == Some(true), json(&new.template));
+    fixed("completions", new.completions == old.completions || resized, &|| show(new.completions));
+    fixed("selector", new.selector == old.selector, &|| internal_form::compact("LabelSelector", &new.selector));
+    fixed("completionMode", new.completion_mode == old.completion_mode, &|| show(&new.completion_mode));
+    fixed("podFailurePolicy", new.pod_failure_policy == old.pod_failure_policy, &|| show(&new.pod_failure_policy));
+    fixed("template", new.template == old.template || old.suspend == Some(true), &|| {
+        internal_form::compact("PodTemplateSpec", internal_form::pod_template(&new.template))
+    });
+    fixed("backoffLimitPerIndex", new.backoff_limit_per_index == old.backoff_limit_per_index, &|| {
+        show(new.backoff_limit_per_index)
+    });
+    fixed("managedBy", new.managed_by == old.managed_by, &|| show(&new.managed_by));
+    fixed("successPolicy", new.success_policy == old.success_policy, &|| show(&new.success_policy));
     errors
 }

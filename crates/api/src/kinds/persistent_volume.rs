@@ -126,9 +126,14 @@ pub(crate) fn default_claim(claim: &mut PersistentVolumeClaim) {
 }
 
 fn validate_claim(object: &PersistentVolumeClaim) -> Errors {
-    let path = Path::new("spec");
+    let none = PersistentVolumeClaimSpec::default();
+    validate_claim_spec(claim(object).unwrap_or(&none), &Path::new("spec"))
+}
+
+/// The spec of a claim, of its own or in a template.
+pub(crate) fn validate_claim_spec(spec: &PersistentVolumeClaimSpec, path: &Path) -> Errors {
     let mut errors = Errors::new();
-    let modes = claim(object).and_then(|s| s.access_modes.as_deref()).unwrap_or_default();
+    let modes = spec.access_modes.as_deref().unwrap_or_default();
     if modes.is_empty() {
         let detail = "at least 1 access mode is required";
         errors.push(FieldError::required(&path.child("accessModes"), detail));
@@ -138,7 +143,7 @@ fn validate_claim(object: &PersistentVolumeClaim) -> Errors {
         errors.push(FieldError::not_supported(&path.child("accessModes"), mode, known));
     }
     let place = path.child("resources").child("storage");
-    match storage(object).map(|text| (text, text.0.parse::<crate::quantity::Quantity>())) {
+    match storage(spec).map(|text| (text, text.0.parse::<crate::quantity::Quantity>())) {
         None => errors.push(FieldError::required(&place, "")),
         Some((text, Ok(amount))) if amount.is_zero() || amount.is_negative() => {
             errors.push(FieldError::invalid(&place, &text.0, "must be greater than zero"));
@@ -148,8 +153,8 @@ fn validate_claim(object: &PersistentVolumeClaim) -> Errors {
     errors
 }
 
-fn storage(object: &PersistentVolumeClaim) -> Option<&k8s_openapi::apimachinery::pkg::api::resource::Quantity> {
-    claim(object)?.resources.as_ref()?.requests.as_ref()?.get("storage")
+fn storage(spec: &PersistentVolumeClaimSpec) -> Option<&k8s_openapi::apimachinery::pkg::api::resource::Quantity> {
+    spec.resources.as_ref()?.requests.as_ref()?.get("storage")
 }
 
 /// A bound claim can ask for more room; everything else is fixed but the volume, which is chosen once.

@@ -3,6 +3,11 @@
 pub mod columns;
 pub mod container;
 pub mod defaults;
+pub(crate) mod environment;
+pub(crate) mod placement;
+pub(crate) mod probe;
+pub(crate) mod resources;
+pub(crate) mod security;
 pub mod update;
 pub mod validate;
 pub mod volume;
@@ -44,6 +49,7 @@ pub const POD: Kind<Pod> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     default: Some(defaults::pod),
     validate: Some(validate::validate),
+    validate_create: Some(validate::validate_create),
     validate_update: Some(update::validate_update),
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),

@@ -1,14 +1,14 @@
 //! ReplicaSet: a fixed number of identical Pods.
 
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec};
-use k8s_openapi::api::core::v1::PodSpec;
-use serde_json::Value;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Generation, Kind, Scale, age, int, name, wide};
+use crate::kind::{Generation, Kind, Scale, age, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
-use crate::{selector, table};
+use crate::kinds::workload::{self, Counted, Counts, Workload};
 
 pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
     short: &["rs"],
@@ -18,23 +18,17 @@ pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
-    validate_update: Some(|new, old, _| validate_update(new, old)),
-    warnings: Some(|d, _| {
-        rollout::template_warnings(d.spec.as_ref().and_then(|s| s.template.as_ref()).and_then(|t| t.spec.as_ref()))
-    }),
+    validate_update: Some(workload::selector_is_fixed),
+    warnings: Some(workload::warnings),
     columns: &[
         name(),
-        int("Desired", "Number of Pods wanted.", |r, _| Value::from(spec(r).and_then(|s| s.replicas).unwrap_or(0))),
-        int("Current", "Number of Pods that exist.", |r, _| Value::from(r.status.as_ref().map_or(0, |s| s.replicas))),
-        int("Ready", "Number of Pods that are ready.", |r, _| {
-            Value::from(r.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0))
-        }),
+        workload::desired(),
+        workload::current(),
+        workload::ready(),
         age(),
-        wide("Containers", table::CONTAINERS_ABOUT, |r, _| table::container_names(pod_spec(r))),
-        wide("Images", table::IMAGES_ABOUT, |r, _| table::container_images(pod_spec(r))),
-        wide("Selector", "The labels that its Pods have.", |r, _| {
-            Value::from(selector::describe(spec(r).map(|s| &s.selector)))
-        }),
+        workload::containers(),
+        workload::images(),
+        workload::selected(),
     ],
     ..Kind::BASE
 };
@@ -43,8 +37,24 @@ fn spec(set: &ReplicaSet) -> Option<&ReplicaSetSpec> {
     set.spec.as_ref()
 }
 
-fn pod_spec(set: &ReplicaSet) -> Option<&PodSpec> {
-    spec(set)?.template.as_ref()?.spec.as_ref()
+impl Workload for ReplicaSet {
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        spec(self)?.template.as_ref()
+    }
+
+    fn selector(&self) -> Option<&LabelSelector> {
+        spec(self).map(|s| &s.selector)
+    }
+}
+
+impl Counted for ReplicaSet {
+    fn counts(&self) -> Counts {
+        Counts {
+            wanted: spec(self).and_then(|s| s.replicas).unwrap_or(0),
+            current: self.status.as_ref().map_or(0, |s| s.replicas),
+            ready: self.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0),
+        }
+    }
 }
 
 fn default(set: &mut ReplicaSet) {
@@ -56,18 +66,14 @@ fn default(set: &mut ReplicaSet) {
 fn validate(set: &ReplicaSet) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = spec(set) else { return vec![FieldError::required(&path, "")] };
-    let mut errors = rollout::not_negative(&path.child("replicas"), spec.replicas);
-    errors.extend(rollout::not_negative(&path.child("minReadySeconds"), spec.min_ready_seconds));
+    let mut errors: Errors = rollout::not_negative(&path, "replicas", spec.replicas).into_iter().collect();
+    errors.extend(rollout::not_negative(&path, "minReadySeconds", spec.min_ready_seconds));
     let Some(template) = &spec.template else {
         errors.push(FieldError::required(&path.child("template"), ""));
         return errors;
     };
-    errors.extend(rollout::selector_selects(&spec.selector, template, &path));
+    errors.extend(rollout::selector_selects(&spec.selector, template, "deployment", &path));
     errors.extend(pod::validate_template(template, &path.child("template")));
-    errors.extend(rollout::always_restarts(template, &path.child("template")));
+    errors.extend(rollout::always_restarts(template, "ReplicaSet", &path.child("template")));
     errors
-}
-
-fn validate_update(new: &ReplicaSet, old: &ReplicaSet) -> Errors {
-    rollout::selector_is_fixed(spec(new).map(|s| &s.selector), spec(old).map(|s| &s.selector))
 }

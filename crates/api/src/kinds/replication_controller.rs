@@ -1,12 +1,14 @@
 //! ReplicationController: the older form of ReplicaSet.
 
-use k8s_openapi::api::core::v1::{ReplicationController, ReplicationControllerSpec};
+use k8s_openapi::api::core::v1::{PodTemplateSpec, ReplicationController, ReplicationControllerSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Generation, Kind, Scale, age, int, label, name, wide};
+use crate::kind::{Generation, Kind, Scale, age, label, name, wide};
 use crate::kinds::pod::{defaults, validate as pods};
 use crate::kinds::rollout;
+use crate::kinds::workload::{self, Counted, Counts, Workload};
 use crate::meta::field_text;
 use crate::selector::Selector;
 use crate::table;
@@ -20,17 +22,15 @@ pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
-    warnings: Some(|c, _| rollout::template_warnings(pod(c))),
+    warnings: Some(workload::warnings),
     columns: &[
         name(),
-        int("Desired", "Number of Pods wanted.", |c, _| Value::from(spec(c).and_then(|s| s.replicas).unwrap_or(0))),
-        int("Current", "Number of Pods that exist.", |c, _| Value::from(c.status.as_ref().map_or(0, |s| s.replicas))),
-        int("Ready", "Number of Pods that are ready.", |c, _| {
-            Value::from(c.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0))
-        }),
+        workload::desired(),
+        workload::current(),
+        workload::ready(),
         age(),
-        wide("Containers", table::CONTAINERS_ABOUT, |c, _| table::container_names(pod(c))),
-        wide("Images", table::IMAGES_ABOUT, |c, _| table::container_images(pod(c))),
+        workload::containers(),
+        workload::images(),
         wide("Selector", "The labels that its Pods have.", |c, _| {
             Value::from(table::labels(spec(c).and_then(|s| s.selector.as_ref())))
         }),
@@ -43,8 +43,25 @@ fn spec(controller: &ReplicationController) -> Option<&ReplicationControllerSpec
     controller.spec.as_ref()
 }
 
-fn pod(controller: &ReplicationController) -> Option<&k8s_openapi::api::core::v1::PodSpec> {
-    spec(controller)?.template.as_ref()?.spec.as_ref()
+impl Workload for ReplicationController {
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        spec(self)?.template.as_ref()
+    }
+
+    /// Its selector is a plain map of labels.
+    fn selector(&self) -> Option<&LabelSelector> {
+        None
+    }
+}
+
+impl Counted for ReplicationController {
+    fn counts(&self) -> Counts {
+        Counts {
+            wanted: spec(self).and_then(|s| s.replicas).unwrap_or(0),
+            current: self.status.as_ref().map_or(0, |s| s.replicas),
+            ready: self.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0),
+        }
+    }
 }
 
 fn default(controller: &mut ReplicationController) {
@@ -67,8 +84,8 @@ fn default(controller: &mut ReplicationController) {
 fn validate(controller: &ReplicationController) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = spec(controller) else { return vec![FieldError::required(&path, "")] };
-    let mut errors = rollout::not_negative(&path.child("replicas"), spec.replicas);
-    errors.extend(rollout::not_negative(&path.child("minReadySeconds"), spec.min_ready_seconds));
+    let mut errors: Errors = rollout::not_negative(&path, "replicas", spec.replicas).into_iter().collect();
+    errors.extend(rollout::not_negative(&path, "minReadySeconds", spec.min_ready_seconds));
     if spec.selector.as_ref().is_none_or(|s| s.is_empty()) {
         errors.push(FieldError::required(&path.child("selector"), ""));
     }
@@ -78,13 +95,11 @@ fn validate(controller: &ReplicationController) -> Errors {
         return errors;
     };
     let labels = template.metadata.as_ref().and_then(|m| m.labels.as_ref());
-    if !spec.selector.as_ref().is_some_and(|s| Selector::of_labels(s).matches(&labels)) {
-        let none = std::collections::BTreeMap::new();
-        let detail = "`selector` does not match template `labels`";
-        let path = place.child("metadata").child("labels");
-        errors.push(FieldError::invalid(&path, labels.unwrap_or(&none), detail));
+    if let Some(selector) = spec.selector.as_ref().filter(|s| !s.is_empty()) {
+        let matches = Selector::of_labels(selector).matches(&labels);
+        errors.extend(rollout::template_matches(matches, labels, &place));
     }
     errors.extend(pods::validate_template(template, &place));
-    errors.extend(rollout::always_restarts(template, &place));
+    errors.extend(rollout::always_restarts(template, "ReplicationController", &place));
     errors
 }

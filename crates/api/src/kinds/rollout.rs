@@ -1,26 +1,22 @@
-//! What the kinds that run Pods from a template have in common: their selector, their counts, the room they have while
-//! they roll out.
+//! Rules of the kinds that run Pods from a template: their selector, their counts, the room they have while they roll out.
 
-use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::field::{Errors, FieldError, Path};
+use crate::internal_form;
 use crate::names;
 use crate::object_meta;
 use crate::selector::Selector;
 
-/// What is valid in a template, and hardly meant.
-pub(crate) fn template_warnings(spec: Option<&PodSpec>) -> Vec<String> {
-    let path = Path::new("spec").child("template").child("spec");
-    spec.map(|spec| crate::kinds::pod::spec_warnings(spec, &path)).unwrap_or_default()
-}
-
-pub(crate) fn not_negative(path: &Path, value: Option<i32>) -> Errors {
-    match value.filter(|v| *v < 0) {
-        Some(value) => vec![FieldError::invalid(path, value, "must be greater than or equal to 0")],
-        None => Errors::new(),
-    }
+/// A count, where it is given.
+pub(crate) fn not_negative<N: Into<i64> + Copy>(path: &Path, field: &str, value: Option<N>) -> Option<FieldError> {
+    let value: i64 = value?.into();
+    let wrong = || FieldError::invalid(&path.child(field), value, "must be greater than or equal to 0");
+    (value < 0).then(wrong)
 }
 
 /// A selector object, wherever it stands.
@@ -53,35 +49,49 @@ pub(crate) fn validate_selector(selector: &LabelSelector, path: &Path) -> Errors
     errors
 }
 
-/// The selector is given and selects the Pods that the template makes.
-pub(crate) fn selector_selects(selector: &LabelSelector, template: &PodTemplateSpec, path: &Path) -> Errors {
+/// The selector is given and selects the Pods that the template makes. `kind` is how messages name the kind.
+pub(crate) fn selector_selects(
+    selector: &LabelSelector,
+    template: &PodTemplateSpec,
+    kind: &str,
+    path: &Path,
+) -> Errors {
     let place = path.child("selector");
     let mut errors = validate_selector(selector, &place);
+    let given = selector.match_labels.is_some() || selector.match_expressions.is_some();
     let empty = selector.match_labels.as_ref().is_none_or(|m| m.is_empty())
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
-    if empty {
+    if !given {
         errors.push(FieldError::required(&place, ""));
+    } else if empty {
+        let shown = internal_form::compact("LabelSelector", selector);
+        errors.push(FieldError::invalid_shown(&place, &shown, &format!("empty selector is invalid for {kind}")));
+        return errors;
     }
-    let labels = template.metadata.as_ref().and_then(|m| m.labels.as_ref());
-    let selects = |s: Selector| !empty && s.matches(&labels);
-    if !Selector::of_object(Some(selector)).is_ok_and(selects) {
-        let path = path.child("template").child("metadata").child("labels");
-        let none = std::collections::BTreeMap::new();
-        let detail = "`selector` does not match template `labels`";
-        errors.push(FieldError::invalid(&path, labels.unwrap_or(&none), detail));
+    match Selector::of_object(Some(selector)) {
+        Err(_) => {
+            let shown = internal_form::compact("LabelSelector", selector);
+            errors.push(FieldError::invalid_shown(&place, &shown, "invalid label selector"));
+        }
+        Ok(rule) => {
+            let labels = template.metadata.as_ref().and_then(|m| m.labels.as_ref());
+            errors.extend(template_matches(given && rule.matches(&labels), labels, &path.child("template")));
+        }
     }
     errors
 }
 
-pub(crate) fn selector_is_fixed(new: Option<&LabelSelector>, old: Option<&LabelSelector>) -> Errors {
-    if new == old {
-        return Errors::new();
-    }
-    vec![FieldError::invalid(&Path::new("spec").child("selector"), new, "field is immutable")]
+pub(crate) fn template_matches(
+    matches: bool,
+    labels: Option<&BTreeMap<String, String>>,
+    path: &Path,
+) -> Option<FieldError> {
+    let detail = "`selector` does not match template `labels`";
+    (!matches).then(|| FieldError::invalid(&path.child("metadata").child("labels"), labels, detail))
 }
 
-/// Pods of these controllers always restart.
-pub(crate) fn always_restarts(template: &PodTemplateSpec, path: &Path) -> Errors {
+/// Pods of these controllers always restart. `kind` is how messages name the kind.
+pub(crate) fn always_restarts(template: &PodTemplateSpec, kind: &str, path: &Path) -> Errors {
     let spec = template.spec.as_ref();
     let path = path.child("spec");
     let mut errors = Errors::new();
@@ -90,8 +100,8 @@ pub(crate) fn always_restarts(template: &PodTemplateSpec, path: &Path) -> Errors
         errors.push(FieldError::not_supported(&path.child("restartPolicy"), policy, &["Always"]));
     }
     if spec.is_some_and(|s| s.active_deadline_seconds.is_some()) {
-        let detail = "activeDeadlineSeconds in ReplicaSet is not Supported";
-        errors.push(FieldError::forbidden(&path.child("activeDeadlineSeconds"), detail));
+        let detail = format!("activeDeadlineSeconds in {kind} is not Supported");
+        errors.push(FieldError::forbidden(&path.child("activeDeadlineSeconds"), &detail));
     }
     errors
 }
@@ -116,11 +126,21 @@ fn percent(text: &str) -> Option<i64> {
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-fn is_zero(value: Option<&IntOrString>) -> bool {
+/// What is no number counts as none.
+pub(crate) fn is_zero(value: Option<&IntOrString>) -> bool {
     match value {
         None => true,
         Some(IntOrString::Int(n)) => *n == 0,
-        Some(IntOrString::String(text)) => percent(text) == Some(0),
+        Some(IntOrString::String(text)) => percent(text).or_else(|| text.parse().ok()).unwrap_or(0) == 0,
+    }
+}
+
+pub(crate) fn at_most_all(value: Option<&IntOrString>, path: &Path) -> Option<FieldError> {
+    match value {
+        Some(IntOrString::String(text)) if percent(text).is_some_and(|p| p > 100) => {
+            Some(FieldError::invalid(path, text, "must not be greater than 100%"))
+        }
+        _ => None,
     }
 }
 
@@ -133,10 +153,6 @@ pub(crate) fn budget(unavailable: Option<&IntOrString>, surge: Option<&IntOrStri
         let detail = "may not be 0 when `maxSurge` is 0";
         errors.push(FieldError::invalid(&place, unavailable, detail));
     }
-    if let Some(IntOrString::String(text)) = unavailable
-        && percent(text).is_some_and(|p| p > 100)
-    {
-        errors.push(FieldError::invalid(&place, text, "must not be greater than 100%"));
-    }
+    errors.extend(at_most_all(unavailable, &place));
     errors
 }

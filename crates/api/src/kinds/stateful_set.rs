@@ -1,15 +1,18 @@
 //! StatefulSet: numbered Pods with a name and storage of their own.
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
-use serde_json::Value;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Generation, Kind, Scale, age, col, name, wide};
+use crate::internal_form;
+use crate::kind::{Generation, Kind, Scale, age, col, name};
 use crate::kinds::persistent_volume::default_claim;
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
-use crate::names::NameRule;
-use crate::table;
+use crate::kinds::workload::{self, Workload};
+use crate::names::{self, NameRule};
+use crate::object_meta::invalid_at;
 
 pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
     short: &["sts"],
@@ -21,20 +24,15 @@ pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
     default: Some(default),
     validate: Some(validate),
     validate_update: Some(|new, old, _| validate_update(new, old)),
-    warnings: Some(|d, _| rollout::template_warnings(d.spec.as_ref().and_then(|s| s.template.spec.as_ref()))),
+    warnings: Some(workload::warnings),
     columns: &[
         name(),
-        col("Ready", "Number of the pod with ready state", |s, _| {
-            let ready = s.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0);
-            Value::from(format!("{ready}/{}", spec(s).and_then(|s| s.replicas).unwrap_or(0)))
+        col("Ready", workload::READY_ABOUT, |s, _| {
+            workload::ready_of(s.status.as_ref().and_then(|s| s.ready_replicas), spec(s).and_then(|s| s.replicas))
         }),
         age(),
-        wide("Containers", table::CONTAINERS_ABOUT, |s, _| {
-            table::container_names(spec(s).and_then(|s| s.template.spec.as_ref()))
-        }),
-        wide("Images", table::IMAGES_ABOUT, |s, _| {
-            table::container_images(spec(s).and_then(|s| s.template.spec.as_ref()))
-        }),
+        workload::containers(),
+        workload::images(),
     ],
     ..Kind::BASE
 };
@@ -43,12 +41,22 @@ fn spec(set: &StatefulSet) -> Option<&StatefulSetSpec> {
     set.spec.as_ref()
 }
 
+impl Workload for StatefulSet {
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        spec(self).map(|s| &s.template)
+    }
+
+    fn selector(&self) -> Option<&LabelSelector> {
+        spec(self).map(|s| &s.selector)
+    }
+}
+
 fn default(set: &mut StatefulSet) {
     let spec = set.spec.get_or_insert_default();
     spec.pod_management_policy.get_or_insert_with(|| "OrderedReady".to_owned());
     let strategy = spec.update_strategy.get_or_insert_default();
-    if strategy.type_.as_deref().unwrap_or_default().is_empty() {
-        strategy.type_ = Some("RollingUpdate".to_owned());
+    if defaults::unset(&strategy.type_) {
+        defaults::fill(&mut strategy.type_, "RollingUpdate");
         // Only a strategy that was chosen for the client gets its parts filled in.
         strategy.rolling_update.get_or_insert_default();
     }
@@ -76,27 +84,74 @@ fn validate(set: &StatefulSet) -> Errors {
             errors.push(FieldError::invalid(&path.child("podManagementPolicy"), other, detail));
         }
     }
-    let strategy = spec.update_strategy.as_ref();
-    let kind = strategy.and_then(|s| s.type_.as_deref()).unwrap_or_default();
-    let place = path.child("updateStrategy");
-    match kind {
-        "" => errors.push(FieldError::required(&place, "")),
-        "OnDelete" if strategy.is_some_and(|s| s.rolling_update.is_some()) => {
-            let detail = "only allowed for updateStrategy 'RollingUpdate'";
-            errors.push(FieldError::invalid(&place.child("rollingUpdate"), "", detail));
+    errors.extend(validate_strategy(spec, &path.child("updateStrategy")));
+    let retention = spec.persistent_volume_claim_retention_policy.iter();
+    for (field, policy) in retention.flat_map(|r| [("whenDeleted", &r.when_deleted), ("whenScaled", &r.when_scaled)]) {
+        let policy = policy.as_deref().unwrap_or_default();
+        let known = &["Retain", "Delete"];
+        if !known.contains(&policy) {
+            let path = path.child("persistentVolumeClaimRetentionPolicy").child(field);
+            errors.push(FieldError::not_supported(&path, policy, known));
         }
-        "OnDelete" => {}
-        "RollingUpdate" => {
-            let partition = strategy.and_then(|s| s.rolling_update.as_ref()).and_then(|r| r.partition);
-            errors.extend(rollout::not_negative(&place.child("rollingUpdate").child("partition"), partition));
-        }
-        other => errors.push(FieldError::invalid(&place, other, "must be 'RollingUpdate' or 'OnDelete'")),
     }
-    errors.extend(rollout::not_negative(&path.child("replicas"), spec.replicas));
-    errors.extend(rollout::not_negative(&path.child("minReadySeconds"), spec.min_ready_seconds));
-    errors.extend(rollout::selector_selects(&spec.selector, &spec.template, &path));
-    errors.extend(pod::validate_template(&spec.template, &path.child("template")));
-    errors.extend(rollout::always_restarts(&spec.template, &path.child("template")));
+    errors.extend(rollout::not_negative(&path, "replicas", spec.replicas));
+    errors.extend(rollout::not_negative(&path, "minReadySeconds", spec.min_ready_seconds));
+    errors.extend(rollout::not_negative(&path, "ordinals.start", spec.ordinals.as_ref().and_then(|o| o.start)));
+    if let Some(name) = spec.service_name.as_deref().filter(|n| !n.is_empty()) {
+        errors.extend(invalid_at(&path, "serviceName", name, names::dns1123_label(name)));
+    }
+    errors.extend(rollout::selector_selects(&spec.selector, &spec.template, "statefulset", &path));
+    errors.extend(pod::validate_template(&with_claims(spec), &path.child("template")));
+    errors.extend(rollout::always_restarts(&spec.template, "StatefulSet", &path.child("template")));
+    errors
+}
+
+/// The template with the volumes that its Pods get from claims of their own.
+fn with_claims(spec: &StatefulSetSpec) -> PodTemplateSpec {
+    let mut template = spec.template.clone();
+    let names: Vec<&String> =
+        spec.volume_claim_templates.iter().flatten().filter_map(|c| c.metadata.name.as_ref()).collect();
+    if names.is_empty() {
+        return template;
+    }
+    let volumes = template.spec.get_or_insert_default().volumes.get_or_insert_default();
+    volumes.retain(|v| !names.contains(&&v.name));
+    volumes.extend(names.into_iter().map(|name| Volume {
+        name: name.clone(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name: name.clone(), read_only: None }),
+        ..Volume::default()
+    }));
+    template
+}
+
+fn validate_strategy(spec: &StatefulSetSpec, path: &Path) -> Errors {
+    let Some(strategy) = &spec.update_strategy else { return vec![FieldError::required(path, "")] };
+    let mut errors = Errors::new();
+    let place = path.child("rollingUpdate");
+    match (strategy.type_.as_deref().unwrap_or_default(), &strategy.rolling_update) {
+        ("", _) => errors.push(FieldError::required(path, "")),
+        ("OnDelete", Some(rolling)) => {
+            let shown = internal_form::compact("RollingUpdateStatefulSetStrategy", rolling);
+            let detail = "only allowed for updateStrategy 'RollingUpdate'";
+            errors.push(FieldError::invalid_shown(&place, &shown, detail));
+        }
+        ("RollingUpdate", Some(rolling)) => {
+            errors.extend(rollout::not_negative(&place, "partition", rolling.partition));
+            if let Some(most) = &rolling.max_unavailable {
+                let place = place.child("maxUnavailable");
+                errors.extend(rollout::count_or_percent(Some(most), &place));
+                if rollout::is_zero(Some(most)) {
+                    errors.push(FieldError::invalid(&place, most, "cannot be 0"));
+                }
+                errors.extend(rollout::at_most_all(Some(most), &place));
+            }
+        }
+        ("OnDelete" | "RollingUpdate", None) => {}
+        _ => {
+            let shown = internal_form::compact("StatefulSetUpdateStrategy", strategy);
+            errors.push(FieldError::invalid_shown(path, &shown, "must be 'RollingUpdate' or 'OnDelete'"));
+        }
+    }
     errors
 }
 

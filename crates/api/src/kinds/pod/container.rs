@@ -1,89 +1,189 @@
-//! Validation of one container: names, environment, ports, mounts, probes, resources.
+//! Validation of containers of all sorts: names, ports, mounts, devices, resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EnvVar, EnvVarSource, Lifecycle, LifecycleHandler, Probe, ResourceRequirements,
-    VolumeMount,
+    Container, ContainerPort, ContainerResizePolicy, EphemeralContainer, PodSpec, Volume, VolumeDevice, VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kinds::pod::volume::relative_path;
+use crate::kinds::pod::probe::{self, Which};
+use crate::kinds::pod::volume::{no_backsteps, relative_path};
+use crate::kinds::pod::{environment, resources, security};
 use crate::names;
-use crate::object_meta::{invalid, invalid_at};
-use crate::quantity::Quantity;
+use crate::object_meta::invalid_at;
 
-/// What a container may refer to.
+/// What containers may refer to, and what their Pod says about all of them.
 pub(crate) struct Around<'a> {
-    pub volumes: &'a BTreeSet<&'a str>,
-    pub host_network: bool,
+    /// The volumes that are valid themselves.
+    pub volumes: BTreeMap<&'a str, &'a Volume>,
+    /// The names of the Pod's resource claims.
+    pub claims: BTreeSet<&'a str>,
+    pub spec: &'a PodSpec,
 }
 
-pub(crate) fn validate(container: &Container, around: &Around<'_>, path: &Path) -> Errors {
+impl Around<'_> {
+    fn grace(&self) -> Option<i64> {
+        self.spec.termination_grace_period_seconds
+    }
+
+    fn os(&self) -> Option<&str> {
+        self.spec.os.as_ref().map(|os| os.name.as_str())
+    }
+}
+
+pub(crate) fn validate_main(list: &[Container], around: &Around<'_>, path: &Path) -> Errors {
+    if list.is_empty() {
+        return vec![FieldError::required(path, "")];
+    }
     let mut errors = Errors::new();
-    if container.name.is_empty() {
+    let mut seen = BTreeSet::new();
+    for (i, one) in list.iter().enumerate() {
+        let path = path.index(i);
+        errors.extend(validate(one, around, &path));
+        if !seen.insert(one.name.as_str()) {
+            errors.push(FieldError::duplicate(&path.child("name"), &one.name));
+        }
+        errors.extend(hooks_and_probes(one, around, &path));
+        errors.extend(restart_policy(one, &path));
+    }
+    errors.extend(host_ports(list, path));
+    errors
+}
+
+pub(crate) fn validate_init(list: &[Container], around: &Around<'_>, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let mut seen: BTreeSet<&str> = around.spec.containers.iter().map(|c| c.name.as_str()).collect();
+    for (i, one) in list.iter().enumerate() {
+        let place = path.index(i);
+        errors.extend(validate(one, around, &place));
+        let sidecar = crate::pod::is_sidecar(one);
+        let has_rules = one.restart_policy_rules.as_ref().is_some_and(|r| !r.is_empty());
+        if sidecar && has_rules {
+            let detail = "restartPolicyRules are not allowed for init containers with restart policy Always";
+            errors.push(FieldError::forbidden(&place.child("restartPolicyRules"), detail));
+        } else if one.restart_policy.is_some() && !sidecar {
+            errors.extend(restart_policy(one, &place));
+        }
+        if seen.contains(one.name.as_str()) {
+            errors.push(FieldError::duplicate(&place.child("name"), &one.name));
+        } else if !one.name.is_empty() {
+            seen.insert(&one.name);
+        }
+        errors.extend(host_ports(std::slice::from_ref(one), path));
+        if sidecar {
+            errors.extend(hooks_and_probes(one, around, &place));
+            continue;
+        }
+        for (field, given) in [
+            ("lifecycle", one.lifecycle.is_some()),
+            ("livenessProbe", one.liveness_probe.is_some()),
+            ("readinessProbe", one.readiness_probe.is_some()),
+            ("startupProbe", one.startup_probe.is_some()),
+        ] {
+            if given {
+                let detail = "may not be set for init containers without restartPolicy=Always";
+                errors.push(FieldError::forbidden(&place.child(field), detail));
+            }
+        }
+    }
+    errors
+}
+
+fn hooks_and_probes(one: &Container, around: &Around<'_>, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    if let Some(lifecycle) = &one.lifecycle {
+        errors.extend(probe::lifecycle(lifecycle, around.grace(), around.os(), &path.child("lifecycle")));
+    }
+    for (field, probe, which) in [
+        ("livenessProbe", &one.liveness_probe, Which::Liveness),
+        ("readinessProbe", &one.readiness_probe, Which::Readiness),
+        ("startupProbe", &one.startup_probe, Which::Startup),
+    ] {
+        errors.extend(probe.iter().flat_map(|p| probe::validate(p, which, &path.child(field))));
+    }
+    errors
+}
+
+/// When a container starts again on its own terms.
+fn restart_policy(one: &Container, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let rules = one.restart_policy_rules.as_deref().unwrap_or_default();
+    let known = &["Always", "Never", "OnFailure"];
+    match one.restart_policy.as_deref() {
+        None if rules.is_empty() => return errors,
+        None => {
+            let detail = "must specify restartPolicy when restart rules are used";
+            errors.push(FieldError::required(&path.child("restartPolicy"), detail));
+        }
+        Some(policy) if !known.contains(&policy) => {
+            errors.push(FieldError::not_supported(&path.child("restartPolicy"), policy, known));
+        }
+        Some(_) => {}
+    }
+    if rules.len() > 20 {
+        errors.push(FieldError::too_long(&path.child("restartPolicyRules"), 20));
+    }
+    for (i, rule) in rules.iter().enumerate() {
+        let path = path.child("restartPolicyRules").index(i);
+        if rule.action != "Restart" {
+            errors.push(FieldError::not_supported(&path.child("action"), &rule.action, &["Restart"]));
+        }
+        let place = path.child("exitCodes");
+        let Some(codes) = &rule.exit_codes else {
+            errors.push(FieldError::required(&place, "must be specified"));
+            continue;
+        };
+        if !matches!(codes.operator.as_str(), "In" | "NotIn") {
+            errors.push(FieldError::not_supported(&place.child("operator"), &codes.operator, &["In", "NotIn"]));
+        }
+        if codes.values.as_ref().is_some_and(|v| v.len() > 255) {
+            errors.push(FieldError::too_long(&place.child("values"), 255));
+        }
+    }
+    errors
+}
+
+/// What holds for every container, whatever it is for.
+fn validate(one: &Container, around: &Around<'_>, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    if one.name.is_empty() {
         errors.push(FieldError::required(&path.child("name"), ""));
     } else {
-        errors.extend(invalid_at(path, "name", &container.name, names::dns1123_label(&container.name)));
+        errors.extend(invalid_at(path, "name", &one.name, names::dns1123_label(&one.name)));
     }
-    errors.extend(image(container.image.as_deref().unwrap_or_default(), &path.child("image")));
-    errors.extend(policies(container, path));
-    errors.extend(ports(container.ports.as_deref().unwrap_or_default(), around.host_network, &path.child("ports")));
-    errors.extend(environment(container, path));
-    errors.extend(mounts(container.volume_mounts.as_deref().unwrap_or_default(), around, &path.child("volumeMounts")));
-    if let Some(resources) = &container.resources {
-        errors.extend(validate_resources(resources, &path.child("resources")));
+    if one.image.as_deref().unwrap_or_default().is_empty() {
+        errors.push(FieldError::required(&path.child("image"), ""));
     }
-    for (field, one, must_be_one) in [
-        ("livenessProbe", &container.liveness_probe, true),
-        ("readinessProbe", &container.readiness_probe, false),
-        ("startupProbe", &container.startup_probe, true),
-    ] {
-        errors.extend(one.iter().flat_map(|p| probe(p, must_be_one, &path.child(field))));
+    let policy = one.termination_message_policy.as_deref().unwrap_or_default();
+    errors.extend(one_of(policy, &["File", "FallbackToLogsOnError"], path, "terminationMessagePolicy"));
+    errors.extend(ports(one.ports.as_deref().unwrap_or_default(), &path.child("ports")));
+    errors.extend(environment::variables(one.env.as_deref().unwrap_or_default(), &path.child("env")));
+    errors.extend(environment::sources(one.env_from.as_deref().unwrap_or_default(), &path.child("envFrom")));
+    errors.extend(mounts(one, around, &path.child("volumeMounts")));
+    errors.extend(devices(one, around, &path.child("volumeDevices")));
+    let policy = one.image_pull_policy.as_deref().unwrap_or_default();
+    errors.extend(one_of(policy, &["Always", "IfNotPresent", "Never"], path, "imagePullPolicy"));
+    if let Some(needs) = &one.resources {
+        errors.extend(resources::of_container(needs, &around.claims, &path.child("resources")));
     }
-    errors.extend(container.lifecycle.iter().flat_map(|l| lifecycle(l, &path.child("lifecycle"))));
-    if let Some(security) = &container.security_context {
-        let path = path.child("securityContext");
-        if security.privileged == Some(true) && security.allow_privilege_escalation == Some(false) {
-            let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            errors.push(FieldError::invalid(&path, security, detail));
-        }
-        errors.extend(super::validate::ids(
-            &[("runAsUser", security.run_as_user), ("runAsGroup", security.run_as_group)],
-            &path,
-        ));
+    let policies = one.resize_policy.as_deref().unwrap_or_default();
+    errors.extend(resize_policies(policies, around, &path.child("resizePolicy")));
+    if let Some(context) = &one.security_context {
+        let own_users = around.spec.host_users == Some(false);
+        errors.extend(security::of_container(context, own_users, &path.child("securityContext")));
     }
     errors
 }
 
-pub(crate) fn image(image: &str, path: &Path) -> Errors {
-    if image.is_empty() {
-        vec![FieldError::required(path, "")]
-    } else if image.trim() != image {
-        vec![FieldError::invalid(path, image, "must not have leading or trailing whitespace")]
-    } else {
-        Errors::new()
-    }
+/// An image without spaces around it, which templates may have.
+pub(crate) fn trimmed_images(list: &[Container], path: &Path) -> Errors {
+    list.iter().enumerate().filter_map(|(i, c)| trimmed_image(c.image.as_deref(), &path.index(i))).collect()
 }
 
-fn policies(container: &Container, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    for (field, value, known) in [
-        (
-            "terminationMessagePolicy",
-            container.termination_message_policy.as_deref(),
-            &["FallbackToLogsOnError", "File"][..],
-        ),
-        ("imagePullPolicy", container.image_pull_policy.as_deref(), &["Always", "IfNotPresent", "Never"][..]),
-    ] {
-        errors.extend(one_of(value.unwrap_or_default(), known, path, field));
-    }
-    if let Some(policy) = container.restart_policy.as_deref() {
-        errors.extend(one_of(policy, &["Always", "Never", "OnFailure"], path, "restartPolicy"));
-    }
-    errors
+fn trimmed_image(image: Option<&str>, path: &Path) -> Option<FieldError> {
+    let image = image.filter(|image| image.trim() != *image)?;
+    Some(FieldError::invalid(&path.child("image"), image, "must not have leading or trailing whitespace"))
 }
 
 /// A word that must be given and known.
@@ -95,7 +195,7 @@ pub(crate) fn one_of(value: &str, known: &[&str], path: &Path, field: &str) -> O
     }
 }
 
-fn ports(list: &[ContainerPort], host_network: bool, path: &Path) -> Errors {
+fn ports(list: &[ContainerPort], path: &Path) -> Errors {
     let mut errors = Errors::new();
     let mut seen = BTreeSet::new();
     for (i, port) in list.iter().enumerate() {
@@ -115,14 +215,8 @@ fn ports(list: &[ContainerPort], host_network: bool, path: &Path) -> Errors {
             }
         }
         let host = port.host_port.unwrap_or(0);
-        if host != 0 {
-            for wrong in names::port_number(host) {
-                errors.push(FieldError::invalid(&path.child("hostPort"), host, &wrong));
-            }
-            if host_network && host != port.container_port {
-                let detail = "must match `containerPort` when `hostNetwork` is true";
-                errors.push(FieldError::invalid(&path.child("hostPort"), host, detail));
-            }
+        for wrong in names::port_number(host).iter().filter(|_| host != 0) {
+            errors.push(FieldError::invalid(&path.child("hostPort"), host, wrong));
         }
         let protocol = port.protocol.as_deref().unwrap_or_default();
         errors.extend(one_of(protocol, &["SCTP", "TCP", "UDP"], &path, "protocol"));
@@ -130,280 +224,235 @@ fn ports(list: &[ContainerPort], host_network: bool, path: &Path) -> Errors {
     errors
 }
 
-fn environment(container: &Container, path: &Path) -> Errors {
+/// No two ports of these containers take the same port of the host.
+fn host_ports(list: &[Container], path: &Path) -> Errors {
     let mut errors = Errors::new();
-    for (i, variable) in container.env.iter().flatten().enumerate() {
-        let path = path.child("env").index(i);
-        if variable.name.is_empty() {
-            errors.push(FieldError::required(&path.child("name"), ""));
-        } else {
-            errors.extend(invalid_at(&path, "name", &variable.name, names::env_name(&variable.name)));
-        }
-        if let Some(source) = &variable.value_from {
-            errors.extend(env_source(variable, source, &path.child("valueFrom")));
-        }
-    }
-    for (i, source) in container.env_from.iter().flatten().enumerate() {
-        let path = path.child("envFrom").index(i);
-        if let Some(prefix) = source.prefix.as_deref().filter(|p| !p.is_empty()) {
-            errors.extend(invalid_at(&path, "prefix", prefix, names::env_name(prefix)));
-        }
-        match (&source.config_map_ref, &source.secret_ref) {
-            (None, None) => {
-                let detail = "must specify one of: `configMapRef` or `secretRef`";
-                errors.push(FieldError::invalid(&path, "", detail));
+    let mut taken = BTreeSet::new();
+    for (i, container) in list.iter().enumerate() {
+        for (j, port) in container.ports.iter().flatten().enumerate() {
+            let key = (port.protocol.as_deref(), port.host_ip.as_deref(), port.host_port.unwrap_or(0));
+            if key.2 != 0 && !taken.insert(key) {
+                let shown = format!("{}/{}/{}", key.0.unwrap_or_default(), key.1.unwrap_or_default(), key.2);
+                let place = path.index(i).child("ports").index(j).child("hostPort");
+                errors.push(FieldError::duplicate(&place, shown));
             }
-            (Some(_), Some(_)) => {
-                let detail = "may not have more than one field specified at a time";
-                errors.push(FieldError::invalid(&path, "", detail));
-            }
-            (Some(map), None) if map.name.is_empty() => {
-                errors.push(FieldError::required(&path.child("configMapRef").child("name"), ""));
-            }
-            (None, Some(secret)) if secret.name.is_empty() => {
-                errors.push(FieldError::required(&path.child("secretRef").child("name"), ""));
-            }
-            _ => {}
         }
     }
     errors
 }
 
-/// The fields of its Pod that a variable can show.
-const ENV_FIELDS: &[&str] = &[
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-];
-
-fn env_source(variable: &EnvVar, source: &EnvVarSource, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    let given = [
-        source.field_ref.is_some(),
-        source.resource_field_ref.is_some(),
-        source.config_map_key_ref.is_some(),
-        source.secret_key_ref.is_some(),
-        source.file_key_ref.is_some(),
-    ];
-    match given.iter().filter(|g| **g).count() {
-        0 => {
-            let detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
-            errors.push(FieldError::invalid(path, "", detail));
-        }
-        1 => {}
-        _ => errors.push(FieldError::invalid(path, "", "may not have more than one field specified at a time")),
-    }
-    if variable.value.as_deref().is_some_and(|v| !v.is_empty()) {
-        errors.push(FieldError::invalid(path, "", "may not be specified when `value` is not empty"));
-    }
-    if let Some(field) = &source.field_ref {
-        let place = path.child("fieldRef").child("fieldPath");
-        let name = field.field_path.as_str();
-        let keyed = name.starts_with("metadata.labels['") || name.starts_with("metadata.annotations['");
-        if name.is_empty() {
-            errors.push(FieldError::required(&place, ""));
-        } else if !keyed && !ENV_FIELDS.contains(&name) {
-            errors.push(FieldError::not_supported(&place, name, ENV_FIELDS));
-        }
-    }
-    for (field, name, key) in [
-        (
-            "configMapKeyRef",
-            source.config_map_key_ref.as_ref().map(|r| &r.name),
-            source.config_map_key_ref.as_ref().map(|r| &r.key),
-        ),
-        (
-            "secretKeyRef",
-            source.secret_key_ref.as_ref().map(|r| &r.name),
-            source.secret_key_ref.as_ref().map(|r| &r.key),
-        ),
-    ] {
-        let path = path.child(field);
-        if name.is_some_and(String::is_empty) {
-            errors.push(FieldError::required(&path.child("name"), ""));
-        }
-        match key {
-            Some(key) if key.is_empty() => errors.push(FieldError::required(&path.child("key"), "")),
-            Some(key) => errors.extend(invalid_at(&path, "key", key, names::config_key(key))),
-            None => {}
-        }
-    }
-    errors
-}
-
-fn mounts(list: &[VolumeMount], around: &Around<'_>, path: &Path) -> Errors {
+fn mounts(one: &Container, around: &Around<'_>, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let mut seen = BTreeSet::new();
-    for (i, mount) in list.iter().enumerate() {
-        let path = path.index(i);
+    let devices = one.volume_devices.as_deref().unwrap_or_default();
+    for (i, mount) in one.volume_mounts.iter().flatten().enumerate() {
+        let place = path.index(i);
         if mount.name.is_empty() {
-            errors.push(FieldError::required(&path.child("name"), ""));
+            errors.push(FieldError::required(&place.child("name"), ""));
+        }
+        if !around.volumes.contains_key(mount.name.as_str()) {
+            errors.push(FieldError::not_found(&place.child("name"), &mount.name));
         }
         if mount.mount_path.is_empty() {
-            errors.push(FieldError::required(&path.child("mountPath"), ""));
-        }
-        if !mount.name.is_empty() && !around.volumes.contains(mount.name.as_str()) {
-            errors.push(FieldError::not_found(&path.child("name"), &mount.name));
+            errors.push(FieldError::required(&place.child("mountPath"), ""));
         }
         if !seen.insert(mount.mount_path.as_str()) {
-            errors.push(FieldError::invalid(&path.child("mountPath"), &mount.mount_path, "must be unique"));
+            errors.push(FieldError::invalid(&place.child("mountPath"), &mount.mount_path, "must be unique"));
         }
-        let sub = |text: &Option<String>| text.clone().filter(|t| !t.is_empty());
-        let (plain, expanded) = (sub(&mount.sub_path), sub(&mount.sub_path_expr));
+        if devices.iter().any(|d| d.name == mount.name) {
+            let detail = "must not already exist in volumeDevices";
+            errors.push(FieldError::invalid(&place.child("name"), &mount.name, detail));
+        }
+        if devices.iter().any(|d| d.device_path == mount.mount_path) {
+            let detail = "must not already exist as a path in volumeDevices";
+            errors.push(FieldError::invalid(&place.child("mountPath"), &mount.mount_path, detail));
+        }
+        let given = |text: &'_ Option<String>| text.clone().filter(|t| !t.is_empty());
+        let (plain, expanded) = (given(&mount.sub_path), given(&mount.sub_path_expr));
+        errors.extend(plain.iter().flat_map(|v| relative_path(v, &path.child("subPath"))));
         if let (Some(_), Some(expanded)) = (&plain, &expanded) {
             let detail = "subPathExpr and subPath are mutually exclusive";
-            errors.push(FieldError::invalid(&path.child("subPathExpr"), expanded, detail));
+            errors.push(FieldError::invalid(&place.child("subPathExpr"), expanded, detail));
         }
-        for (field, value) in [("subPath", plain), ("subPathExpr", expanded)] {
-            errors.extend(value.iter().flat_map(|v| relative_path(v, &path.child(field))));
+        errors.extend(expanded.iter().flat_map(|v| relative_path(v, &path.child("subPathExpr"))));
+        errors.extend(propagation(mount, one, &path.child("mountPropagation")));
+        errors.extend(recursive_read_only(mount, &path.child("recursiveReadOnly")));
+    }
+    errors
+}
+
+fn propagation(mount: &VolumeMount, container: &Container, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let Some(mode) = mount.mount_propagation.as_deref() else { return errors };
+    let known = &["Bidirectional", "HostToContainer", "None"];
+    if !known.contains(&mode) {
+        errors.push(FieldError::not_supported(path, mode, known));
+    }
+    let privileged = container.security_context.as_ref().and_then(|s| s.privileged) == Some(true);
+    if mode == "Bidirectional" && !privileged {
+        let detail = "Bidirectional mount propagation is available only to privileged containers";
+        errors.push(FieldError::forbidden(path, detail));
+    }
+    errors
+}
+
+fn recursive_read_only(mount: &VolumeMount, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    match mount.recursive_read_only.as_deref() {
+        None | Some("Disabled") => {}
+        Some("Enabled" | "IfPossible") => {
+            if mount.read_only != Some(true) {
+                errors.push(FieldError::forbidden(path, "may only be specified when readOnly is true"));
+            }
+            if mount.mount_propagation.as_deref().is_some_and(|p| p != "None") {
+                let detail = "may only be specified when mountPropagation is None or not specified";
+                errors.push(FieldError::forbidden(path, detail));
+            }
+        }
+        Some(other) => {
+            errors.push(FieldError::not_supported(path, other, &["Disabled", "Enabled", "IfPossible"]));
         }
     }
     errors
 }
 
-/// Requests and limits of a container or a whole Pod.
-pub(crate) fn validate_resources(resources: &ResourceRequirements, path: &Path) -> Errors {
+fn devices(one: &Container, around: &Around<'_>, path: &Path) -> Errors {
     let mut errors = Errors::new();
-    let parse = |text: &Text| text.0.parse::<Quantity>().ok();
-    let empty = BTreeMap::new();
-    let limits = resources.limits.as_ref().unwrap_or(&empty);
-    let requests = resources.requests.as_ref().unwrap_or(&empty);
-    for (side, amounts) in [("limits", limits), ("requests", requests)] {
-        for (name, text) in amounts {
-            let path = path.child(side).key(name);
-            errors.extend(resource_name(name, &path));
-            match parse(text) {
-                Some(amount) if amount.is_negative() => {
-                    errors.push(FieldError::invalid(&path, &text.0, "must be greater than or equal to 0"));
-                }
-                Some(amount) if !amount.is_integer() && must_be_whole(name) => {
-                    errors.push(FieldError::invalid(&path, &text.0, "must be an integer"));
-                }
+    let (mut seen_names, mut seen_paths) = (BTreeSet::new(), BTreeSet::new());
+    let mounts = one.volume_mounts.as_deref().unwrap_or_default();
+    for (i, VolumeDevice { name, device_path }) in one.volume_devices.iter().flatten().enumerate() {
+        let path = path.index(i);
+        let volume = around.volumes.get(name.as_str());
+        if name.is_empty() {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        }
+        if seen_names.contains(name) {
+            errors.push(FieldError::invalid(&path.child("name"), name, "must be unique"));
+        }
+        match volume {
+            Some(v) if v.persistent_volume_claim.is_none() && v.ephemeral.is_none() => {
+                let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+                errors.push(FieldError::invalid(&path.child("name"), name, detail));
+            }
+            Some(_) => {}
+            None => errors.push(FieldError::not_found(&path.child("name"), name)),
+        }
+        if device_path.is_empty() {
+            errors.push(FieldError::required(&path.child("devicePath"), ""));
+        }
+        if seen_paths.contains(device_path) {
+            errors.push(FieldError::invalid(&path.child("devicePath"), device_path, "must be unique"));
+        }
+        if !device_path.is_empty() && no_backsteps(device_path, &path).is_some() {
+            let detail = "can not contain backsteps ('..')";
+            errors.push(FieldError::invalid(&path.child("devicePath"), device_path, detail));
+        } else {
+            seen_paths.insert(device_path);
+        }
+        if mounts.iter().any(|m| m.name == *name) {
+            let detail = "must not already exist in volumeMounts";
+            errors.push(FieldError::invalid(&path.child("name"), name, detail));
+        }
+        if mounts.iter().any(|m| m.mount_path == *device_path) {
+            let detail = "must not already exist as a path in volumeMounts";
+            errors.push(FieldError::invalid(&path.child("devicePath"), device_path, detail));
+        }
+        if !name.is_empty() {
+            seen_names.insert(name);
+        }
+    }
+    errors
+}
+
+fn resize_policies(list: &[ContainerResizePolicy], around: &Around<'_>, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let mut seen = BTreeSet::new();
+    for (i, policy) in list.iter().enumerate() {
+        if !seen.insert(&policy.resource_name) {
+            errors.push(FieldError::duplicate(&path.index(i), &policy.resource_name));
+        }
+        for (word, known) in [
+            (&policy.resource_name, &["cpu", "memory"]),
+            (&policy.restart_policy, &["NotRequired", "RestartContainer"]),
+        ] {
+            match word.as_str() {
+                "" => errors.push(FieldError::required(path, "")),
+                word if !known.contains(&word) => errors.push(FieldError::not_supported(path, word, known)),
                 _ => {}
             }
         }
+        if around.spec.restart_policy.as_deref() == Some("Never") && policy.restart_policy != "NotRequired" {
+            let detail = "must be 'NotRequired' when `restartPolicy` is 'Never'";
+            errors.push(FieldError::invalid(path, &policy.restart_policy, detail));
+        }
     }
-    for (name, text) in requests {
-        if let (Some(request), Some(limit)) = (parse(text), limits.get(name).and_then(parse)) {
-            if request > limit {
-                let detail = format!("must be less than or equal to {name} limit of {limit}");
-                errors.push(FieldError::invalid(&path.child("requests"), &text.0, &detail));
-            } else if request != limit && !overcommits(name) {
-                let detail = format!("must be equal to {name} limit of {limit}");
-                errors.push(FieldError::invalid(&path.child("requests"), &text.0, &detail));
+    errors
+}
+
+/// Debugging containers: like the others, with fewer fields.
+pub(crate) fn validate_ephemeral(list: &[EphemeralContainer], around: &Around<'_>, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let spec = around.spec;
+    let others = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let others: BTreeSet<&str> = others.map(|c| c.name.as_str()).collect();
+    let mut seen = others.clone();
+    for (i, one) in list.iter().enumerate() {
+        let path = path.index(i);
+        errors.extend(validate(&as_container(one), around, &path));
+        errors.extend(trimmed_image(one.image.as_deref(), &path));
+        if !seen.insert(&one.name) {
+            errors.push(FieldError::duplicate(&path.child("name"), &one.name));
+        }
+        let target = one.target_container_name.as_deref().unwrap_or_default();
+        if !target.is_empty() && !others.contains(target) {
+            errors.push(FieldError::not_found(&path.child("targetContainerName"), target));
+        }
+        errors.extend(not_for_ephemeral(one, &path));
+    }
+    errors
+}
+
+/// The part of a debugging container that it has in common with the others.
+fn as_container(one: &EphemeralContainer) -> Container {
+    Container {
+        name: one.name.clone(),
+        image: one.image.clone(),
+        termination_message_policy: one.termination_message_policy.clone(),
+        ports: one.ports.clone(),
+        env: one.env.clone(),
+        env_from: one.env_from.clone(),
+        volume_mounts: one.volume_mounts.clone(),
+        volume_devices: one.volume_devices.clone(),
+        image_pull_policy: one.image_pull_policy.clone(),
+        resources: one.resources.clone(),
+        resize_policy: one.resize_policy.clone(),
+        security_context: one.security_context.clone(),
+        ..Container::default()
+    }
+}
+
+fn not_for_ephemeral(one: &EphemeralContainer, path: &Path) -> Errors {
+    let detail = "cannot be set for an Ephemeral Container";
+    let needs = one.resources.as_ref();
+    let given = [
+        ("ports", one.ports.as_ref().is_some_and(|l| !l.is_empty())),
+        ("resources", needs.is_some_and(|r| r.limits.is_some() || r.requests.is_some() || r.claims.is_some())),
+        ("resizePolicy", one.resize_policy.as_ref().is_some_and(|l| !l.is_empty())),
+        ("restartPolicy", one.restart_policy.is_some()),
+        ("restartPolicyRules", one.restart_policy_rules.as_ref().is_some_and(|l| !l.is_empty())),
+        ("livenessProbe", one.liveness_probe.is_some()),
+        ("readinessProbe", one.readiness_probe.is_some()),
+        ("startupProbe", one.startup_probe.is_some()),
+        ("lifecycle", one.lifecycle.is_some()),
+    ];
+    let given = given.into_iter().filter(|(_, given)| *given);
+    let mut errors: Errors = given.map(|(field, _)| FieldError::forbidden(&path.child(field), detail)).collect();
+    for (i, mount) in one.volume_mounts.iter().flatten().enumerate() {
+        for (field, value) in [("subPath", &mount.sub_path), ("subPathExpr", &mount.sub_path_expr)] {
+            if value.as_deref().is_some_and(|v| !v.is_empty()) {
+                errors.push(FieldError::forbidden(&path.child("volumeMounts").index(i).child(field), detail));
             }
-        } else if !overcommits(name) {
-            let detail = "Limit must be set for non overcommitable resources";
-            errors.push(FieldError::required(&path.child("limits").key(name), detail));
         }
     }
-    errors
-}
-
-fn standard(name: &str) -> bool {
-    matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-")
-}
-
-/// More of it can be promised than there is.
-fn overcommits(name: &str) -> bool {
-    !name.contains('/') && !name.starts_with("hugepages-")
-}
-
-fn must_be_whole(name: &str) -> bool {
-    name.contains('/')
-}
-
-fn resource_name(name: &str, path: &Path) -> Errors {
-    let wrong = names::qualified_name(name);
-    if !wrong.is_empty() {
-        return invalid(path, name, wrong).collect();
-    }
-    if name.contains('/') || standard(name) {
-        return Errors::new();
-    }
-    vec![FieldError::invalid(path, name, "must be a standard resource for containers")]
-}
-
-fn probe(probe: &Probe, must_be_one: bool, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    let given: Vec<&str> = [
-        ("exec", probe.exec.is_some()),
-        ("httpGet", probe.http_get.is_some()),
-        ("tcpSocket", probe.tcp_socket.is_some()),
-        ("grpc", probe.grpc.is_some()),
-    ]
-    .into_iter()
-    .filter_map(|(field, is)| is.then_some(field))
-    .collect();
-    errors.extend(one_handler(&given, path));
-    if probe.exec.as_ref().is_some_and(|e| e.command.as_ref().is_none_or(Vec::is_empty)) {
-        errors.push(FieldError::required(&path.child("exec").child("command"), ""));
-    }
-    if let Some(get) = &probe.http_get {
-        errors.extend(port(&get.port, &path.child("httpGet").child("port")));
-        let scheme = get.scheme.as_deref().unwrap_or_default();
-        errors.extend(one_of(scheme, &["HTTP", "HTTPS"], &path.child("httpGet"), "scheme"));
-        if get.path.as_deref().unwrap_or_default().is_empty() {
-            errors.push(FieldError::required(&path.child("httpGet").child("path"), ""));
-        }
-    }
-    if let Some(socket) = &probe.tcp_socket {
-        errors.extend(port(&socket.port, &path.child("tcpSocket").child("port")));
-    }
-    for (field, value) in [
-        ("initialDelaySeconds", probe.initial_delay_seconds),
-        ("timeoutSeconds", probe.timeout_seconds),
-        ("periodSeconds", probe.period_seconds),
-        ("successThreshold", probe.success_threshold),
-        ("failureThreshold", probe.failure_threshold),
-    ] {
-        errors.extend(crate::kinds::rollout::not_negative(&path.child(field), value));
-    }
-    if let Some(threshold) = probe.success_threshold.filter(|t| must_be_one && *t != 1) {
-        errors.push(FieldError::invalid(&path.child("successThreshold"), threshold, "must be 1"));
-    }
-    errors
-}
-
-fn one_handler(given: &[&str], path: &Path) -> Errors {
-    match given {
-        [] => vec![FieldError::required(path, "must specify a handler type")],
-        [_] => Errors::new(),
-        [_, more @ ..] => {
-            let detail = "may not specify more than 1 handler type";
-            more.iter().map(|field| FieldError::forbidden(&path.child(field), detail)).collect()
-        }
-    }
-}
-
-fn port(port: &IntOrString, path: &Path) -> Errors {
-    match port {
-        IntOrString::Int(n) => names::port_number(*n).iter().map(|w| FieldError::invalid(path, n, w)).collect(),
-        IntOrString::String(name) => invalid(path, name, names::port_name(name)).collect(),
-    }
-}
-
-fn lifecycle(lifecycle: &Lifecycle, path: &Path) -> Errors {
-    let check = |handler: &LifecycleHandler, path: &Path| {
-        let given: Vec<&str> = [
-            ("exec", handler.exec.is_some()),
-            ("httpGet", handler.http_get.is_some()),
-            ("tcpSocket", handler.tcp_socket.is_some()),
-            ("sleep", handler.sleep.is_some()),
-        ]
-        .into_iter()
-        .filter_map(|(field, is)| is.then_some(field))
-        .collect();
-        one_handler(&given, path)
-    };
-    let mut errors = Errors::new();
-    errors.extend(lifecycle.post_start.iter().flat_map(|h| check(h, &path.child("postStart"))));
-    errors.extend(lifecycle.pre_stop.iter().flat_map(|h| check(h, &path.child("preStop"))));
     errors
 }

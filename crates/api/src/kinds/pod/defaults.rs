@@ -10,11 +10,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::kinds::pod::volume;
 use crate::pod::{Resources, requests};
 
-fn unset(text: &Option<String>) -> bool {
+pub(crate) fn unset(text: &Option<String>) -> bool {
     text.as_deref().unwrap_or_default().is_empty()
 }
 
-fn fill(text: &mut Option<String>, value: &str) {
+pub(crate) fn fill(text: &mut Option<String>, value: &str) {
     if unset(text) {
         *text = Some(value.to_owned());
     }

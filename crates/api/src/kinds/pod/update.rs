@@ -1,89 +1,193 @@
 //! What may change in a Pod that exists: almost nothing.
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Affinity, Container, NodeAffinity, Pod, PodSpec, Toleration};
 
 use crate::field::{Errors, FieldError, Path};
+use crate::internal_form;
 use crate::kind::Target;
-use crate::kinds::pod::container;
+use crate::kinds::pod::placement;
+use crate::pod::{self, MIRROR_ANNOTATION};
 
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
                      `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
                      `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 pub(crate) fn validate_update(new: &Pod, old: &Pod, target: Target) -> Errors {
-    let (Some(new), Some(old)) = (&new.spec, &old.spec) else { return Errors::new() };
+    let (Some(new_spec), Some(old_spec)) = (&new.spec, &old.spec) else { return Errors::new() };
     match target {
         Target::Status => Errors::new(),
-        Target::Other("ephemeralcontainers") => ephemeral(new, old),
-        Target::Other("resize") => resize(new, old),
-        Target::Object | Target::Other(_) => object(new, old),
+        Target::Other("ephemeralcontainers") => ephemeral(new_spec, old_spec, pod::is_mirror(old)),
+        Target::Other("resize") => resize(new_spec, old),
+        Target::Object | Target::Other(_) => {
+            let mut errors: Errors = mirror_annotation(new, old).into_iter().collect();
+            errors.extend(object(new_spec, old_spec));
+            errors
+        }
+    }
+}
+
+/// Whether a Pod mirrors a static one is for life.
+fn mirror_annotation(new: &Pod, old: &Pod) -> Option<FieldError> {
+    let value = |pod: &Pod| pod.metadata.annotations.as_ref().and_then(|a| a.get(MIRROR_ANNOTATION).cloned());
+    let path = || Path::new("metadata").child("annotations").key(MIRROR_ANNOTATION);
+    match (value(new), value(old)) {
+        (new, old) if new == old => None,
+        (_, Some(_)) => Some(FieldError::forbidden(&path(), "may not remove or update mirror pod annotation")),
+        (_, None) => Some(FieldError::forbidden(&path(), "may not add mirror pod annotation")),
     }
 }
 
 fn object(new: &PodSpec, old: &PodSpec) -> Errors {
     let path = Path::new("spec");
     let mut errors = Errors::new();
-    let count = |s: &PodSpec| s.init_containers.as_ref().map_or(0, Vec::len);
-    let detail = "pod updates may not add or remove containers";
-    if new.containers.len() != old.containers.len() {
-        errors.push(FieldError::forbidden(&path.child("containers"), detail));
+    let init = |s: &PodSpec| s.init_containers.clone().unwrap_or_default();
+    for (field, now, before) in
+        [("containers", new.containers.clone(), old.containers.clone()), ("initContainers", init(new), init(old))]
+    {
+        let path = path.child(field);
+        if now.len() != before.len() {
+            errors.push(FieldError::forbidden(&path, "pod updates may not add or remove containers"));
+            return errors;
+        }
+        errors.extend(now.iter().enumerate().filter_map(|(i, c)| image(c, &path.index(i))));
     }
-    if count(new) != count(old) {
-        errors.push(FieldError::forbidden(&path.child("initContainers"), detail));
+    match deadline(new, old, &path.child("activeDeadlineSeconds")) {
+        Some(error) if new.active_deadline_seconds.is_some() => {
+            errors.push(error);
+            return errors;
+        }
+        other => errors.extend(other),
     }
-    if !errors.is_empty() {
-        return errors;
-    }
-    for (i, one) in new.containers.iter().enumerate() {
-        let place = path.child("containers").index(i).child("image");
-        errors.extend(container::image(one.image.as_deref().unwrap_or_default(), &place));
-    }
-    errors.extend(deadline(new, old, &path.child("activeDeadlineSeconds")));
-    errors.extend(only_added(new.tolerations.as_deref(), old.tolerations.as_deref(), &path.child("tolerations")));
+    errors.extend(only_added(new, old, &path.child("tolerations")));
     errors.extend(only_fewer_gates(new, old, &path.child("schedulingGates")));
-    if with_allowed_changes(new, old) != *new {
-        errors.push(FieldError::forbidden(&path, FIXED));
+    let munged = with_old_values(new, old, &path, &mut errors);
+    if !same(&munged, old) {
+        let diff = internal_form::diff("PodSpec", internal_form::pod_spec(old), internal_form::pod_spec(&munged));
+        errors.push(FieldError::forbidden(&path, &format!("{FIXED}\n{diff}")));
     }
     errors
 }
 
-/// The old spec with everything that may change taken from the new one.
-fn with_allowed_changes(new: &PodSpec, old: &PodSpec) -> PodSpec {
-    let mut allowed = old.clone();
-    for (old, new) in allowed.containers.iter_mut().zip(&new.containers) {
-        old.image.clone_from(&new.image);
+/// Whether two specs say the same: nothing and an empty list are the same.
+fn same(a: &PodSpec, b: &PodSpec) -> bool {
+    fn without_empty(value: &mut serde_json::Value) {
+        use serde_json::Value;
+        match value {
+            Value::Object(map) => {
+                map.values_mut().for_each(without_empty);
+                map.retain(|_, v| !v.is_null() && v.as_array().is_none_or(|l| !l.is_empty()));
+            }
+            Value::Array(list) => list.iter_mut().for_each(without_empty),
+            _ => {}
+        }
     }
-    let both = allowed.init_containers.iter_mut().flatten().zip(new.init_containers.iter().flatten());
-    for (old, new) in both {
-        old.image.clone_from(&new.image);
+    let plain = |spec: &PodSpec| {
+        let mut value = internal_form::pod_spec(spec);
+        without_empty(&mut value);
+        value
+    };
+    a == b || plain(a) == plain(b)
+}
+
+fn image(container: &Container, path: &Path) -> Option<FieldError> {
+    let image = container.image.as_deref().unwrap_or_default();
+    if image.is_empty() {
+        return Some(FieldError::required(&path.child("image"), ""));
     }
-    allowed.active_deadline_seconds = new.active_deadline_seconds;
-    allowed.tolerations.clone_from(&new.tolerations);
-    allowed.scheduling_gates.clone_from(&new.scheduling_gates);
+    let detail = "must not have leading or trailing whitespace";
+    (image.trim() != image).then(|| FieldError::invalid(&path.child("image"), image, detail))
+}
+
+/// The new spec with everything that may change taken from the old one: what is left is a forbidden change.
+fn with_old_values(new: &PodSpec, old: &PodSpec, path: &Path, errors: &mut Errors) -> PodSpec {
+    let mut munged = new.clone();
+    for (new, old) in munged.containers.iter_mut().zip(&old.containers) {
+        new.image.clone_from(&old.image);
+    }
+    let both = munged.init_containers.iter_mut().flatten().zip(old.init_containers.iter().flatten());
+    for (new, old) in both {
+        new.image.clone_from(&old.image);
+    }
+    munged.active_deadline_seconds = old.active_deadline_seconds;
+    munged.scheduling_gates.clone_from(&old.scheduling_gates);
+    munged.tolerations.clone_from(&old.tolerations);
     if old.termination_grace_period_seconds.is_some_and(|s| s < 0) && new.termination_grace_period_seconds == Some(1) {
-        allowed.termination_grace_period_seconds = Some(1);
+        munged.termination_grace_period_seconds = old.termination_grace_period_seconds;
     }
     // While gates hold a Pod back, where it may go can still be narrowed.
     if old.scheduling_gates.as_ref().is_some_and(|g| !g.is_empty()) {
-        let kept = old.node_selector.iter().flatten();
-        let narrowed =
-            |(key, value): (&String, &String)| new.node_selector.as_ref().and_then(|n| n.get(key)) == Some(value);
-        if kept.into_iter().all(narrowed) {
-            allowed.node_selector.clone_from(&new.node_selector);
-        }
-        let node_affinity = |s: &PodSpec| s.affinity.as_ref().and_then(|a| a.node_affinity.clone());
-        if node_affinity(old).is_none() {
-            allowed.affinity.clone_from(&new.affinity);
+        errors.extend(narrowed_selector(new, old, &path.child("nodeSelector")));
+        munged.node_selector.clone_from(&old.node_selector);
+        let node = |s: &PodSpec| s.affinity.as_ref().and_then(|a| a.node_affinity.clone());
+        let (now, before) = (node(new), node(old));
+        if now != before {
+            let path = path.child("affinity").child("nodeAffinity");
+            errors.extend(narrowed_affinity(now.as_ref(), before.as_ref(), &path));
+            munged.affinity = with_node_affinity(munged.affinity, before, old.affinity.is_some());
         }
     }
-    allowed
+    munged
+}
+
+fn with_node_affinity(affinity: Option<Affinity>, node: Option<NodeAffinity>, had_one: bool) -> Option<Affinity> {
+    match affinity {
+        None => node.map(|node| Affinity { node_affinity: Some(node), ..Affinity::default() }),
+        Some(a) if !had_one && a.pod_affinity.is_none() && a.pod_anti_affinity.is_none() => None,
+        Some(a) => Some(Affinity { node_affinity: node, ..a }),
+    }
+}
+
+fn narrowed_selector(new: &PodSpec, old: &PodSpec, path: &Path) -> Option<FieldError> {
+    let none = BTreeMap::new();
+    let (now, before) = (new.node_selector.as_ref().unwrap_or(&none), old.node_selector.as_ref().unwrap_or(&none));
+    let kept = before.iter().all(|(key, value)| now.get(key) == Some(value));
+    let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+    (!kept).then(|| FieldError::invalid(path, now, detail))
+}
+
+/// Requirements can be added to the terms that are there, and any where there are none. Preferences change freely.
+fn narrowed_affinity(new: Option<&NodeAffinity>, old: Option<&NodeAffinity>, path: &Path) -> Errors {
+    let terms = |a: Option<&NodeAffinity>| {
+        let required = a.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
+        required.map(|r| r.node_selector_terms.clone()).unwrap_or_default()
+    };
+    let (now, before) = (terms(new), terms(old));
+    let place = path.child("requiredDuringSchedulingIgnoredDuringExecution").child("nodeSelectorTerms");
+    if before.is_empty() {
+        return Errors::new();
+    }
+    if now.len() != before.len() {
+        let shown: Vec<String> = now.iter().map(|t| internal_form::compact("NodeSelectorTerm", t)).collect();
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        return vec![FieldError::invalid_shown(&place, &format!("[{}]", shown.join(",")), detail)];
+    }
+    let mut errors = Errors::new();
+    for (i, (now, before)) in now.iter().zip(&before).enumerate() {
+        let begins = |now: &Option<Vec<_>>, before: &Option<Vec<_>>| {
+            now.as_deref().unwrap_or_default().starts_with(before.as_deref().unwrap_or_default())
+        };
+        let empty = |list: &Option<Vec<_>>| list.as_ref().is_none_or(Vec::is_empty);
+        let unset = empty(&before.match_expressions) && empty(&before.match_fields);
+        let kept = begins(&now.match_expressions, &before.match_expressions)
+            && begins(&now.match_fields, &before.match_fields);
+        if unset && now != before || !kept {
+            let shown = internal_form::compact("NodeSelectorTerm", now);
+            let detail = "only additions are allowed (no mutations or deletions)";
+            errors.push(FieldError::invalid_shown(&place.index(i), &shown, detail));
+        }
+    }
+    errors
 }
 
 fn deadline(new: &PodSpec, old: &PodSpec, path: &Path) -> Option<FieldError> {
     match (new.active_deadline_seconds, old.active_deadline_seconds) {
+        (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
+            Some(FieldError::invalid(path, new, "must be between 0 and 2147483647, inclusive"))
+        }
         (Some(new), Some(old)) if new > old => {
-            let detail = format!("must be less than or equal to previous value '{old}'");
-            Some(FieldError::invalid(path, new, &detail))
+            Some(FieldError::invalid(path, new, "must be less than or equal to previous value"))
         }
         (None, Some(_)) => {
             Some(FieldError::invalid(path, None::<i64>, "must not update from a positive integer to nil value"))
@@ -93,24 +197,29 @@ fn deadline(new: &PodSpec, old: &PodSpec, path: &Path) -> Option<FieldError> {
 }
 
 /// Tolerations stay, up to how long they last; new ones may come.
-fn only_added(new: Option<&[Toleration]>, old: Option<&[Toleration]>, path: &Path) -> Option<FieldError> {
-    let new = new.unwrap_or_default();
+fn only_added(new: &PodSpec, old: &PodSpec, path: &Path) -> Errors {
+    let new = new.tolerations.as_deref().unwrap_or_default();
     let same = |a: &Toleration, b: &Toleration| {
         Toleration { toleration_seconds: None, ..a.clone() } == Toleration { toleration_seconds: None, ..b.clone() }
     };
-    let kept = old.unwrap_or_default().iter().all(|o| new.iter().any(|n| same(n, o)));
-    let detail = "existing toleration can not be modified except its tolerationSeconds";
-    (!kept).then(|| FieldError::forbidden(path, detail))
+    if !old.tolerations.iter().flatten().all(|o| new.iter().any(|n| same(n, o))) {
+        let detail = "existing toleration can not be modified except its tolerationSeconds";
+        return vec![FieldError::forbidden(path, detail)];
+    }
+    placement::tolerations(new, path)
 }
 
 fn only_fewer_gates(new: &PodSpec, old: &PodSpec, path: &Path) -> Errors {
     let held = |name: &str| old.scheduling_gates.iter().flatten().any(|g| g.name == name);
     let added = new.scheduling_gates.iter().flatten().enumerate().filter(|(_, g)| !held(&g.name));
     let error = |name: &str| format!("only deletion is allowed, but found new scheduling gate '{name}'");
-    added.map(|(i, g)| FieldError::forbidden(&path.index(i), &error(&g.name))).collect()
+    added.map(|(i, g)| FieldError::forbidden(&path.index(i).child("name"), &error(&g.name))).collect()
 }
 
-fn ephemeral(new: &PodSpec, old: &PodSpec) -> Errors {
+fn ephemeral(new: &PodSpec, old: &PodSpec, mirror: bool) -> Errors {
+    if mirror {
+        return vec![FieldError::forbidden(&Path::default(), "static pods do not support ephemeral containers")];
+    }
     let path = Path::new("spec").child("ephemeralContainers");
     let mut errors = Errors::new();
     for before in old.ephemeral_containers.iter().flatten() {
@@ -121,7 +230,8 @@ fn ephemeral(new: &PodSpec, old: &PodSpec) -> Errors {
                 errors.push(FieldError::forbidden(&path, &detail));
             }
             Some(now) if now != before => {
-                let detail = format!("existing ephemeral containers {name:?} may not be changed\n");
+                let diff = internal_form::diff("EphemeralContainer", before, now);
+                let detail = format!("existing ephemeral containers {name:?} may not be changed\n{diff}");
                 errors.push(FieldError::forbidden(&path, &detail));
             }
             Some(_) => {}
@@ -130,24 +240,35 @@ fn ephemeral(new: &PodSpec, old: &PodSpec) -> Errors {
     errors
 }
 
-fn resize(new: &PodSpec, old: &PodSpec) -> Errors {
+fn resize(new: &PodSpec, pod: &Pod) -> Errors {
+    let Some(old) = &pod.spec else { return Errors::new() };
+    let of_pod = |s: &PodSpec| s.resources.as_ref().is_some_and(|r| r.requests.is_some() || r.limits.is_some());
+    for (refused, detail) in [
+        (of_pod(old) || of_pod(new), "pods with pod-level resources cannot be resized"),
+        (pod::is_mirror(pod), "static pods cannot be resized"),
+        (old.os.as_ref().is_some_and(|os| os.name == "windows"), "windows pods cannot be resized"),
+    ] {
+        if refused {
+            return vec![FieldError::forbidden(&Path::default(), detail)];
+        }
+    }
     let mut allowed = old.clone();
     for (old, new) in allowed.containers.iter_mut().zip(&new.containers) {
         old.resources.clone_from(&new.resources);
         old.resize_policy.clone_from(&new.resize_policy);
     }
     let both = allowed.init_containers.iter_mut().flatten().zip(new.init_containers.iter().flatten());
-    for (old, new) in both.filter(|(old, _)| crate::pod::is_sidecar(old)) {
+    for (old, new) in both.filter(|(old, _)| pod::is_sidecar(old)) {
         old.resources.clone_from(&new.resources);
     }
     let path = Path::new("spec");
     let mut errors = Errors::new();
-    if allowed != *new {
-        errors.push(FieldError::forbidden(&path, "only cpu and memory resources are mutable"));
-    }
-    if crate::pod::qos_class(new) != crate::pod::qos_class(old) {
+    if pod::qos_class(new) != pod::qos(pod) {
         let detail = "Pod QOS Class may not change as a result of resizing";
-        errors.push(FieldError::invalid(&path, crate::pod::qos_class(new), detail));
+        errors.push(FieldError::invalid(&path, pod::qos_class(new), detail));
+    }
+    if !same(&allowed, new) {
+        errors.push(FieldError::forbidden(&path, "only cpu and memory resources are mutable"));
     }
     errors
 }
@@ -176,8 +297,16 @@ mod tests {
         check(pod("a", same.clone()), pod("b", same.clone()), "");
         check(
             pod("a", same.clone()),
-            pod("a", json!({"nodeName": "n"})),
-            "spec: Forbidden: pod updates may not change fields",
+            pod("b", json!({"nodeName": "n", "hostNetwork": true})),
+            concat!(
+                "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,",
+                "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing ",
+                "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n",
+                "@@ -42,9 +42,9 @@\n  \"NodeSelector\": null,\n  \"ServiceAccountName\": \"\",\n",
+                "  \"AutomountServiceAccountToken\": null,\n- \"NodeName\": \"\",\n+ \"NodeName\": \"n\",\n",
+                "  \"SecurityContext\": {\n-  \"HostNetwork\": false,\n+  \"HostNetwork\": true,\n",
+                "   \"HostPID\": false,\n   \"HostIPC\": false,\n   \"ShareProcessNamespace\": null,\n",
+            ),
         );
         check(pod("a", same.clone()), json!({"containers": []}), "may not add or remove containers");
         let toleration = |key: &str| json!({"tolerations": [{"key": key}]});
@@ -186,7 +315,7 @@ mod tests {
         check(
             pod("a", json!({"activeDeadlineSeconds": 5})),
             pod("a", json!({"activeDeadlineSeconds": 6})),
-            "previous value '5'",
+            "must be less than or equal to previous value",
         );
         let gated = json!({"schedulingGates": [{"name": "g"}]});
         check(pod("a", gated.clone()), pod("a", same.clone()), "");

@@ -1,295 +1,351 @@
-//! Validation of Pods and templates: what is not about one container.
+//! Validation of Pods and templates: what is not about one container, volume or place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, PodTemplateSpec, Toleration};
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSpec, PodTemplateSpec};
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kinds::pod::{container, volume};
-use crate::kinds::rollout::validate_selector;
+use crate::internal_form;
+use crate::kinds::pod::{container, placement, resources, security, volume};
 use crate::names;
-use crate::object_meta::{self, invalid, invalid_at};
-use crate::taint;
+use crate::object_meta::{self, BAD_IP, invalid, invalid_at};
+use crate::pod::{self, MIRROR_ANNOTATION};
+
+type Annotations = BTreeMap<String, String>;
 
 pub(crate) fn validate(pod: &Pod) -> Errors {
     let path = Path::new("spec");
-    match &pod.spec {
-        Some(spec) => validate_spec(spec, &path),
-        None => vec![FieldError::required(&path.child("containers"), "")],
+    let none = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&none);
+    let annotations = Path::new("metadata").child("annotations");
+    let mut errors = validate_annotations(pod.metadata.annotations.as_ref(), spec, &annotations);
+    errors.extend(validate_spec(spec, Some(pod), &path));
+    if spec.service_account_name.as_deref().unwrap_or_default().is_empty() {
+        errors.extend(tokens_without_account(spec, &path.child("volumes")));
     }
+    errors.extend(container::trimmed_images(&spec.containers, &path.child("containers")));
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    errors.extend(container::trimmed_images(init, &path.child("initContainers")));
+    errors
+}
+
+/// What only a new Pod may not have.
+pub(crate) fn validate_create(pod: &Pod) -> Errors {
+    let path = Path::new("spec");
+    let mut errors = Errors::new();
+    let Some(spec) = &pod.spec else { return errors };
+    if spec.ephemeral_containers.as_ref().is_some_and(|l| !l.is_empty()) {
+        errors.push(FieldError::forbidden(&path.child("ephemeralContainers"), "cannot be set on create"));
+    }
+    let gated = spec.scheduling_gates.as_ref().is_some_and(|g| !g.is_empty());
+    if gated && spec.node_name.as_deref().is_some_and(|n| !n.is_empty()) {
+        let detail = "cannot be set until all schedulingGates have been cleared";
+        errors.push(FieldError::forbidden(&path.child("nodeName"), detail));
+    }
+    errors
 }
 
 /// A template anywhere; its labels and annotations too.
 pub(crate) fn validate_template(template: &PodTemplateSpec, path: &Path) -> Errors {
     let place = path.child("spec");
-    let metadata = path.child("metadata");
     let meta = template.metadata.as_ref();
-    let mut errors = object_meta::labels(meta.and_then(|m| m.labels.as_ref()), &metadata.child("labels"));
-    errors.extend(object_meta::annotations(meta.and_then(|m| m.annotations.as_ref()), &metadata.child("annotations")));
-    match &template.spec {
-        Some(spec) => {
-            errors.extend(validate_spec(spec, &place));
-            if spec.ephemeral_containers.as_ref().is_some_and(|l| !l.is_empty()) {
-                let detail = "ephemeral containers not allowed in pod template";
-                errors.push(FieldError::forbidden(&place.child("ephemeralContainers"), detail));
-            }
-        }
-        None => errors.push(FieldError::required(&place.child("containers"), "")),
+    let none = PodSpec::default();
+    let spec = template.spec.as_ref().unwrap_or(&none);
+    let annotations = meta.and_then(|m| m.annotations.as_ref());
+    let mut errors = object_meta::labels(meta.and_then(|m| m.labels.as_ref()), &path.child("labels"));
+    errors.extend(object_meta::annotations(annotations, &path.child("annotations")));
+    errors.extend(validate_annotations(annotations, spec, &path.child("annotations")));
+    errors.extend(validate_spec(spec, None, &place));
+    if spec.ephemeral_containers.as_ref().is_some_and(|l| !l.is_empty()) {
+        let detail = "ephemeral containers not allowed in pod template";
+        errors.push(FieldError::forbidden(&place.child("ephemeralContainers"), detail));
     }
     errors
 }
 
-fn validate_spec(spec: &PodSpec, path: &Path) -> Errors {
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// Annotations that mean something to the server.
+fn validate_annotations(annotations: Option<&Annotations>, spec: &PodSpec, path: &Path) -> Errors {
     let mut errors = Errors::new();
-    let volumes = volume::validate(spec.volumes.as_ref(), &path.child("volumes"), &mut errors);
-    let around = container::Around { volumes: &volumes, host_network: spec.host_network == Some(true) };
-    errors.extend(validate_containers(spec, &around, path));
-    let word = |text: &Option<String>| text.clone().unwrap_or_default();
-    let restart = word(&spec.restart_policy);
-    errors.extend(container::one_of(&restart, &["Always", "Never", "OnFailure"], path, "restartPolicy"));
-    errors.extend(validate_dns(spec, path));
+    let Some(annotations) = annotations else { return errors };
+    if let Some(hash) = annotations.get(MIRROR_ANNOTATION)
+        && spec.node_name.as_deref().unwrap_or_default().is_empty()
+    {
+        let detail = "must set spec.nodeName if mirror pod annotation is set";
+        errors.push(FieldError::invalid(&path.key(MIRROR_ANNOTATION), hash, detail));
+    }
+    if let Some(cost) = annotations.get(DELETION_COST).filter(|cost| !is_cost(cost)) {
+        errors.push(FieldError::invalid(&path.key(DELETION_COST), cost, "must be a 32bit integer"));
+    }
+    errors
+}
+
+/// Neither a plus sign nor a leading zero.
+fn is_cost(text: &str) -> bool {
+    let plain = !text.starts_with('+') && (!text.starts_with('0') || text == "0");
+    plain && text.parse::<i32>().is_ok()
+}
+
+fn tokens_without_account(spec: &PodSpec, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    for (i, volume) in spec.volumes.iter().flatten().enumerate() {
+        let sources = volume.projected.iter().flat_map(|p| p.sources.iter().flatten());
+        for (j, _) in sources.enumerate().filter(|(_, s)| s.service_account_token.is_some()) {
+            let path = path.index(i).child("projected").child("sources").index(j).child("serviceAccountToken");
+            errors.push(FieldError::forbidden(&path, "must not be specified when serviceAccountName is not set"));
+        }
+    }
+    errors
+}
+
+/// The spec of a Pod or, without one, of a template.
+fn validate_spec(spec: &PodSpec, pod: Option<&Pod>, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    if spec.termination_grace_period_seconds.is_none() {
+        errors.push(FieldError::required(&path.child("terminationGracePeriodSeconds"), ""));
+    }
+    let name = pod.and_then(|p| p.metadata.name.as_deref()).unwrap_or_default();
+    let volumes = spec.volumes.as_deref().unwrap_or_default();
+    let volumes = volume::validate(volumes, name, &path.child("volumes"), &mut errors);
+    let claims = spec.resource_claims.as_deref().unwrap_or_default();
+    errors.extend(resource_claims(claims, pod, &path.child("resourceClaims")));
+    let claims = claims.iter().map(|c| c.name.as_str()).filter(|n| !n.is_empty()).collect();
+    let around = container::Around { volumes, claims, spec };
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    let ephemeral = spec.ephemeral_containers.as_deref().unwrap_or_default();
+    errors.extend(container::validate_main(&spec.containers, &around, &path.child("containers")));
+    errors.extend(container::validate_init(init, &around, &path.child("initContainers")));
+    errors.extend(container::validate_ephemeral(ephemeral, &around, &path.child("ephemeralContainers")));
+    errors.extend(resources::of_pod(spec, &around.claims, &path.child("resources")));
+    if spec.host_network == Some(true) {
+        errors.extend(ports_of_host(spec, pod.is_some(), &path.child("containers")));
+    }
+    let word = |text: &'_ Option<String>| text.clone().unwrap_or_default();
+    errors.extend(container::one_of(
+        &word(&spec.restart_policy),
+        &["Always", "OnFailure", "Never"],
+        path,
+        "restartPolicy",
+    ));
+    let policies = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+    errors.extend(container::one_of(&word(&spec.dns_policy), policies, path, "dnsPolicy"));
     errors.extend(object_meta::labels(spec.node_selector.as_ref(), &path.child("nodeSelector")));
-    for (field, name) in [
-        ("serviceAccountName", &spec.service_account_name),
-        ("nodeName", &spec.node_name),
-        ("priorityClassName", &spec.priority_class_name),
-        ("runtimeClassName", &spec.runtime_class_name),
-    ] {
-        if let Some(name) = name.as_deref().filter(|n| !n.is_empty()) {
-            errors.extend(invalid_at(path, field, name, names::dns1123_subdomain(name)));
-        }
+    if let Some(context) = &spec.security_context {
+        errors.extend(security::of_pod(context, spec, &path.child("securityContext")));
     }
-    for (field, name) in [("hostname", &spec.hostname), ("subdomain", &spec.subdomain)] {
-        if let Some(name) = name.as_deref().filter(|n| !n.is_empty()) {
-            errors.extend(invalid_at(path, field, name, names::dns1123_label(name)));
-        }
+    errors.extend(spec.affinity.iter().flat_map(|a| placement::affinity(a, &path.child("affinity"))));
+    errors.extend(dns_config(spec, &path.child("dnsConfig")));
+    for (i, gate) in spec.readiness_gates.iter().flatten().enumerate() {
+        let wrong = names::qualified_name(&gate.condition_type);
+        errors.extend(invalid_at(&path.child("readinessGates").index(i), "conditionType", &gate.condition_type, wrong));
     }
+    errors.extend(scheduling_gates(spec, &path.child("schedulingGates")));
+    let spread = spec.topology_spread_constraints.as_deref().unwrap_or_default();
+    errors.extend(placement::spread(spread, &path.child("topologySpreadConstraints")));
+    errors.extend(security::own_users(spec, path));
+    errors.extend(hostname_override(spec, path));
+    errors.extend(plain_fields(spec, path));
+    errors.extend(security::os(spec, path));
+    errors.extend(variable_files(spec, path));
+    errors
+}
+
+fn plain_fields(spec: &PodSpec, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let mut named = |field: &str, name: &Option<String>, rule: fn(&str) -> Vec<String>| {
+        if let Some(name) = name.as_deref().filter(|n| !n.is_empty()) {
+            errors.extend(invalid_at(path, field, name, rule(name)));
+        }
+    };
+    named("serviceAccountName", &spec.service_account_name, names::dns1123_subdomain);
+    named("nodeName", &spec.node_name, names::dns1123_subdomain);
     if let Some(seconds) = spec.active_deadline_seconds.filter(|s| !(1..=i64::from(i32::MAX)).contains(s)) {
         let detail = "must be between 1 and 2147483647, inclusive";
         errors.push(FieldError::invalid(&path.child("activeDeadlineSeconds"), seconds, detail));
     }
-    if let Some(security) = &spec.security_context {
-        let ids_of = [
-            ("runAsUser", security.run_as_user),
-            ("runAsGroup", security.run_as_group),
-            ("fsGroup", security.fs_group),
-        ];
-        errors.extend(ids(&ids_of, &path.child("securityContext")));
-    }
-    for (i, toleration) in spec.tolerations.iter().flatten().enumerate() {
-        errors.extend(validate_toleration(toleration, &path.child("tolerations").index(i)));
-    }
-    if let Some(resources) = &spec.resources {
-        errors.extend(container::validate_resources(resources, &path.child("resources")));
-    }
-    errors.extend(validate_placement(spec, path));
-    errors
-}
-
-/// User and group ids.
-pub(crate) fn ids(list: &[(&str, Option<i64>)], path: &Path) -> Errors {
-    let wrong = list.iter().filter_map(|(field, id)| id.map(|id| (field, id)));
-    let wrong = wrong.filter(|(_, id)| !(0..=i64::from(i32::MAX)).contains(id));
-    let detail = "must be between 0 and 2147483647, inclusive";
-    wrong.map(|(field, id)| FieldError::invalid(&path.child(field), id, detail)).collect()
-}
-
-fn validate_containers(spec: &PodSpec, around: &container::Around<'_>, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    let mut seen = BTreeSet::new();
-    if spec.containers.is_empty() {
-        errors.push(FieldError::required(&path.child("containers"), ""));
-    }
-    let mut host_ports = BTreeSet::new();
-    for (field, list) in [
-        ("containers", spec.containers.as_slice()),
-        ("initContainers", spec.init_containers.as_deref().unwrap_or_default()),
-    ] {
-        for (i, one) in list.iter().enumerate() {
-            let path = path.child(field).index(i);
-            errors.extend(container::validate(one, around, &path));
-            if !one.name.is_empty() && !seen.insert(one.name.as_str()) {
-                errors.push(FieldError::duplicate(&path.child("name"), &one.name));
-            }
-            for (i, port) in one.ports.iter().flatten().enumerate().filter(|_| field == "containers") {
-                let key = (port.protocol.as_deref(), port.host_ip.as_deref(), port.host_port.unwrap_or(0));
-                if key.2 != 0 && !host_ports.insert(key) {
-                    let shown = format!("{}/{}/{}", key.0.unwrap_or_default(), key.1.unwrap_or_default(), key.2);
-                    errors.push(FieldError::duplicate(&path.child("ports").index(i).child("hostPort"), shown));
-                }
-            }
-            if field == "initContainers" {
-                errors.extend(validate_init(one, &path));
-            }
+    let mut named = |field: &str, name: &Option<String>, rule: fn(&str) -> Vec<String>| {
+        if let Some(name) = name.as_deref().filter(|n| !n.is_empty()) {
+            errors.extend(invalid_at(path, field, name, rule(name)));
         }
-    }
-    for (i, one) in spec.ephemeral_containers.iter().flatten().enumerate() {
-        let path = path.child("ephemeralContainers").index(i);
-        if one.name.is_empty() {
-            errors.push(FieldError::required(&path.child("name"), ""));
-        } else {
-            errors.extend(invalid_at(&path, "name", &one.name, names::dns1123_label(&one.name)));
-        }
-        if !one.name.is_empty() && !seen.insert(one.name.as_str()) {
-            errors.push(FieldError::duplicate(&path.child("name"), &one.name));
-        }
-        errors.extend(container::image(one.image.as_deref().unwrap_or_default(), &path.child("image")));
-    }
-    errors
-}
-
-/// Only init containers that stay on have probes and hooks.
-fn validate_init(one: &k8s_openapi::api::core::v1::Container, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    let sidecar = crate::pod::is_sidecar(one);
-    let detail = "may not be set for init containers without restartPolicy=Always";
-    for (field, given) in [
-        ("lifecycle", one.lifecycle.is_some()),
-        ("livenessProbe", one.liveness_probe.is_some()),
-        ("readinessProbe", one.readiness_probe.is_some()),
-        ("startupProbe", one.startup_probe.is_some()),
-    ] {
-        if given && !sidecar {
-            errors.push(FieldError::forbidden(&path.child(field), detail));
-        }
-    }
-    errors
-}
-
-fn validate_dns(spec: &PodSpec, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    let policy = spec.dns_policy.as_deref().unwrap_or_default();
-    let known = &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
-    errors.extend(container::one_of(policy, known, path, "dnsPolicy"));
-    let config = spec.dns_config.as_ref();
-    let servers = config.and_then(|c| c.nameservers.as_deref()).unwrap_or_default();
-    let place = path.child("dnsConfig");
-    if policy == "None" && config.is_none() {
-        let detail = "must provide `dnsConfig` when `dnsPolicy` is None";
-        errors.push(FieldError::required(&place, detail));
-    } else if policy == "None" && servers.is_empty() {
-        let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
-        errors.push(FieldError::required(&place.child("nameservers"), detail));
-    }
-    if servers.len() > 3 {
-        let detail = "must not have more than 3 nameservers";
-        errors.push(FieldError::invalid(&place.child("nameservers"), servers, detail));
-    }
-    let bad = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-    for (i, server) in servers.iter().enumerate().filter(|(_, s)| s.parse::<IpAddr>().is_err()) {
-        errors.push(FieldError::invalid(&place.child("nameservers").index(i), server, bad));
-    }
+    };
+    named("hostname", &spec.hostname, names::dns1123_label);
+    named("subdomain", &spec.subdomain, names::dns1123_label);
+    errors.extend(placement::tolerations(spec.tolerations.as_deref().unwrap_or_default(), &path.child("tolerations")));
     for (i, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let path = path.child("hostAliases").index(i);
         if alias.ip.parse::<IpAddr>().is_err() {
-            errors.push(FieldError::invalid(&path.child("ip"), &alias.ip, bad));
+            errors.push(FieldError::invalid(&path.child("ip"), &alias.ip, BAD_IP));
         }
         for (i, name) in alias.hostnames.iter().flatten().enumerate() {
             errors.extend(invalid(&path.child("hostnames").index(i), name, names::dns1123_subdomain(name)));
         }
     }
+    if let Some(name) = spec.priority_class_name.as_deref().filter(|n| !n.is_empty()) {
+        errors.extend(invalid_at(path, "priorityClassName", name, names::dns1123_subdomain(name)));
+    }
+    if let Some(name) = &spec.runtime_class_name {
+        errors.extend(invalid_at(path, "runtimeClassName", name, names::dns1123_subdomain(name)));
+    }
+    if let Some(policy) = &spec.preemption_policy {
+        errors.extend(container::one_of(policy, &["PreemptLowerPriority", "Never"], path, "preemptionPolicy"));
+    }
+    errors.extend(spec.overhead.iter().flat_map(|amounts| resources::overhead(amounts, &path.child("overhead"))));
     errors
 }
 
-fn validate_toleration(toleration: &Toleration, path: &Path) -> Errors {
+/// On the host's network a port is the same inside and outside; a template may leave the outside to its Pods.
+fn ports_of_host(spec: &PodSpec, is_pod: bool, path: &Path) -> Errors {
     let mut errors = Errors::new();
-    let key = toleration.key.as_deref().unwrap_or_default();
-    let operator = toleration.operator.as_deref().unwrap_or_default();
-    let effect = toleration.effect.as_deref().unwrap_or_default();
-    let value = toleration.value.as_deref().unwrap_or_default();
-    if !key.is_empty() {
-        errors.extend(invalid_at(path, "key", key, names::qualified_name(key)));
-    } else if operator != "Exists" {
-        let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-        errors.push(FieldError::invalid(&path.child("operator"), operator, detail));
-    }
-    if toleration.toleration_seconds.is_some() && effect != taint::NO_EXECUTE {
-        let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-        errors.push(FieldError::invalid(&path.child("effect"), effect, detail));
-    }
-    match operator {
-        "" | "Equal" => errors.extend(invalid_at(path, "operator", value, names::label_value(value))),
-        "Exists" if !value.is_empty() => {
-            let detail = "value must be empty when `operator` is 'Exists'";
-            errors.push(FieldError::invalid(&path.child("operator"), toleration, detail));
-        }
-        "Exists" => {}
-        other => errors.push(FieldError::not_supported(&path.child("operator"), other, &["Equal", "Exists"])),
-    }
-    let effects = &[taint::NO_SCHEDULE, taint::PREFER_NO_SCHEDULE, taint::NO_EXECUTE];
-    if !effect.is_empty() && !effects.contains(&effect) {
-        errors.push(FieldError::not_supported(&path.child("effect"), effect, effects));
-    }
-    errors
-}
-
-fn validate_placement(spec: &PodSpec, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    for (i, spread) in spec.topology_spread_constraints.iter().flatten().enumerate() {
-        let path = path.child("topologySpreadConstraints").index(i);
-        if spread.max_skew <= 0 {
-            errors.push(FieldError::invalid(&path.child("maxSkew"), spread.max_skew, "must be greater than zero"));
-        }
-        if spread.topology_key.is_empty() {
-            errors.push(FieldError::required(&path.child("topologyKey"), "can not be empty"));
-        }
-        let known = &["DoNotSchedule", "ScheduleAnyway"];
-        if !known.contains(&spread.when_unsatisfiable.as_str()) {
-            let place = path.child("whenUnsatisfiable");
-            errors.push(FieldError::not_supported(&place, &spread.when_unsatisfiable, known));
-        }
-    }
-    let Some(affinity) = &spec.affinity else { return errors };
-    let path = path.child("affinity");
-    let node = affinity.node_affinity.as_ref();
-    if let Some(required) = node.and_then(|n| n.required_during_scheduling_ignored_during_execution.as_ref()) {
-        let path = path.child("nodeAffinity").child("requiredDuringSchedulingIgnoredDuringExecution");
-        let path = path.child("nodeSelectorTerms");
-        if required.node_selector_terms.is_empty() {
-            errors.push(FieldError::required(&path, "must have at least one node selector term"));
-        }
-    }
-    let pods = affinity.pod_affinity.as_ref().map(|a| {
-        (
-            "podAffinity",
-            &a.required_during_scheduling_ignored_during_execution,
-            &a.preferred_during_scheduling_ignored_during_execution,
-        )
-    });
-    let anti = affinity.pod_anti_affinity.as_ref().map(|a| {
-        (
-            "podAntiAffinity",
-            &a.required_during_scheduling_ignored_during_execution,
-            &a.preferred_during_scheduling_ignored_during_execution,
-        )
-    });
-    for (field, required, preferred) in [pods, anti].into_iter().flatten() {
-        let path = path.child(field);
-        let place = path.child("requiredDuringSchedulingIgnoredDuringExecution");
-        for (i, term) in required.iter().flatten().enumerate() {
-            errors.extend(affinity_term(term, &place.index(i)));
-        }
-        let place = path.child("preferredDuringSchedulingIgnoredDuringExecution");
-        for (i, weighted) in preferred.iter().flatten().enumerate() {
-            let place = place.index(i);
-            if !(1..=100).contains(&weighted.weight) {
-                errors.push(FieldError::invalid(&place.child("weight"), weighted.weight, "must be in the range 1-100"));
+    for (i, container) in spec.containers.iter().enumerate() {
+        for (j, port) in container.ports.iter().flatten().enumerate() {
+            let host = port.host_port.unwrap_or(0);
+            if (is_pod || host != 0) && host != port.container_port {
+                let path = path.index(i).child("ports").index(j).child("hostPort");
+                let detail = "must match `containerPort` when `hostNetwork` is true";
+                errors.push(FieldError::invalid(&path, host, detail));
             }
-            errors.extend(affinity_term(&weighted.pod_affinity_term, &place.child("podAffinityTerm")));
         }
     }
     errors
 }
 
-fn affinity_term(term: &PodAffinityTerm, path: &Path) -> Errors {
+fn resource_claims(list: &[PodResourceClaim], pod: Option<&Pod>, path: &Path) -> Errors {
     let mut errors = Errors::new();
-    errors.extend(term.label_selector.iter().flat_map(|s| validate_selector(s, &path.child("labelSelector"))));
-    let place = path.child("topologyKey");
-    if term.topology_key.is_empty() {
-        errors.push(FieldError::required(&place, "can not be empty"));
-    } else {
-        errors.extend(invalid(&place, &term.topology_key, names::qualified_name(&term.topology_key)));
+    let mut seen = BTreeSet::new();
+    for (i, claim) in list.iter().enumerate() {
+        if pod.is_some_and(pod::is_mirror) {
+            return vec![FieldError::forbidden(&Path::default(), "static pods do not support resource claims")];
+        }
+        let path = path.index(i);
+        if claim.name.is_empty() {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        } else if !seen.insert(&claim.name) {
+            errors.push(FieldError::duplicate(&path.child("name"), &claim.name));
+        } else {
+            errors.extend(invalid_at(&path, "name", &claim.name, names::dns1123_label(&claim.name)));
+        }
+        let (own, template) = (&claim.resource_claim_name, &claim.resource_claim_template_name);
+        let shown = || internal_form::compact("PodResourceClaim", claim);
+        if own.is_some() && template.is_some() {
+            let detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
+            errors.push(FieldError::invalid_shown(&path, &shown(), detail));
+        }
+        if own.is_none() && template.is_none() {
+            let detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
+            errors.push(FieldError::invalid_shown(&path, &shown(), detail));
+        }
+        for (field, name) in [("resourceClaimName", own), ("resourceClaimTemplateName", template)] {
+            if let Some(name) = name {
+                errors.extend(invalid_at(&path, field, name, names::dns1123_subdomain(name)));
+            }
+        }
+    }
+    errors
+}
+
+const SERVERS_MAX: usize = 3;
+const SEARCHES_MAX: usize = 32;
+const SEARCH_CHARACTERS_MAX: usize = 2048;
+
+fn dns_config(spec: &PodSpec, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let none = spec.dns_policy.as_deref() == Some("None");
+    let Some(config) = &spec.dns_config else {
+        if none {
+            errors.push(FieldError::required(path, "must provide `dnsConfig` when `dnsPolicy` is None"));
+        }
+        return errors;
+    };
+    let servers = config.nameservers.as_deref().unwrap_or_default();
+    let place = path.child("nameservers");
+    if none && servers.is_empty() {
+        let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+        return vec![FieldError::required(&place, detail)];
+    }
+    if servers.len() > SERVERS_MAX {
+        let detail = format!("must not have more than {SERVERS_MAX} nameservers");
+        errors.push(FieldError::invalid(&place, servers, &detail));
+    }
+    for (i, server) in servers.iter().enumerate().filter(|(_, s)| s.parse::<IpAddr>().is_err()) {
+        errors.push(FieldError::invalid(&place.index(i), server, BAD_IP));
+    }
+    let searches = config.searches.as_deref().unwrap_or_default();
+    let place = path.child("searches");
+    if searches.len() > SEARCHES_MAX {
+        let detail = format!("must not have more than {SEARCHES_MAX} search paths");
+        errors.push(FieldError::invalid(&place, searches, &detail));
+    }
+    if searches.join(" ").len() > SEARCH_CHARACTERS_MAX {
+        let detail =
+            format!("must not have more than {SEARCH_CHARACTERS_MAX} characters (including spaces) in the search list");
+        errors.push(FieldError::invalid(&place, searches, &detail));
+    }
+    for (i, search) in searches.iter().enumerate().filter(|(_, s)| *s != ".") {
+        let search = search.strip_suffix('.').unwrap_or(search);
+        errors.extend(invalid(&place.index(i), search, names::dns1123_subdomain_with_underscore(search)));
+    }
+    for (i, option) in config.options.iter().flatten().enumerate() {
+        if option.name.as_deref().unwrap_or_default().is_empty() {
+            errors.push(FieldError::required(&path.child("options").index(i), "must not be empty"));
+        }
+    }
+    errors
+}
+
+fn scheduling_gates(spec: &PodSpec, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let mut seen = BTreeSet::new();
+    for (i, gate) in spec.scheduling_gates.iter().flatten().enumerate() {
+        let path = path.index(i);
+        errors.extend(invalid(&path, &gate.name, names::qualified_name(&gate.name)));
+        if !seen.insert(&gate.name) {
+            errors.push(FieldError::duplicate(&path, &gate.name));
+        }
+    }
+    errors
+}
+
+/// The longest host name that Linux takes.
+const HOSTNAME_MAX: usize = 64;
+
+fn hostname_override(spec: &PodSpec, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let Some(name) = &spec.hostname_override else { return errors };
+    for (field, set) in [("setHostnameAsFQDN", spec.set_hostname_as_fqdn), ("hostNetwork", spec.host_network)] {
+        if set == Some(true) {
+            let detail = format!("may not be specified when {field} is true");
+            errors.push(FieldError::forbidden(&path.child("hostnameOverride"), &detail));
+        }
+    }
+    if name.len() > HOSTNAME_MAX {
+        errors.push(FieldError::too_long(&path.child("hostnameOverride"), HOSTNAME_MAX));
+    }
+    errors.extend(invalid_at(path, "hostnameOverride", name, names::dns1123_subdomain(name)));
+    errors
+}
+
+/// Files that variables come from are in volumes that containers share and nobody else writes.
+fn variable_files(spec: &PodSpec, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    for (field, list) in [("initContainers", init), ("containers", spec.containers.as_slice())] {
+        for (i, container) in list.iter().enumerate() {
+            for (j, variable) in container.env.iter().flatten().enumerate() {
+                let Some(file) = variable.value_from.as_ref().and_then(|v| v.file_key_ref.as_ref()) else { continue };
+                let path = path.child(field).index(i).child("env").index(j);
+                let path = path.child("valueFrom").child("fileKeyRef").child("volumeName");
+                match spec.volumes.iter().flatten().find(|v| v.name == file.volume_name) {
+                    None => errors.push(FieldError::not_found(&path, &file.volume_name)),
+                    Some(volume) if volume.empty_dir.is_none() => {
+                        let detail = "referenced volume must be of type emptyDir";
+                        errors.push(FieldError::invalid(&path, &file.volume_name, detail));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
     }
     errors
 }
@@ -342,8 +398,10 @@ mod tests {
         check(
             one(json!({"resources": {"limits": {"gpu": "1"}}})),
             &[
+                "spec.containers[0].resources.limits[gpu]: Invalid value: \"gpu\": must be a standard resource type or fully qualified",
                 "spec.containers[0].resources.limits[gpu]: Invalid value: \"gpu\": must be a standard resource for containers",
-                "spec.containers[0].resources.requests[gpu]: Invalid value",
+                "spec.containers[0].resources.requests[gpu]: Invalid value: \"gpu\": must be a standard resource type",
+                "spec.containers[0].resources.requests[gpu]: Invalid value: \"gpu\": must be a standard resource for",
             ],
         );
         check(

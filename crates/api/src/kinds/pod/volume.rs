@@ -1,11 +1,16 @@
-//! Volumes of a Pod: defaults and validation of each sort.
+//! Volumes of a Pod: defaults and validation of each sort of source.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume};
+use k8s_openapi::api::core::v1::{
+    DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, ProjectedVolumeSource, Volume, VolumeProjection,
+};
 
 use crate::field::{Errors, FieldError, Path};
+use crate::kinds::persistent_volume;
+use crate::kinds::pod::container::one_of;
 use crate::kinds::pod::defaults::pull_policy;
+use crate::kinds::pod::environment::{field_selector, resource_selector};
 use crate::names;
 use crate::object_meta::invalid_at;
 
@@ -48,171 +53,387 @@ fn default_file(file: &mut DownwardAPIVolumeFile) {
     }
 }
 
-/// The sorts of source that are set: every field of a volume but its name is one.
+/// The sorts of source that are set, in the order in which they are checked: every field of a volume but its name is one.
 fn sorts(volume: &Volume) -> Vec<&'static str> {
     let all = [
-        ("awsElasticBlockStore", volume.aws_elastic_block_store.is_some()),
-        ("azureDisk", volume.azure_disk.is_some()),
-        ("azureFile", volume.azure_file.is_some()),
-        ("cephfs", volume.cephfs.is_some()),
-        ("cinder", volume.cinder.is_some()),
-        ("configMap", volume.config_map.is_some()),
-        ("csi", volume.csi.is_some()),
-        ("downwardAPI", volume.downward_api.is_some()),
         ("emptyDir", volume.empty_dir.is_some()),
-        ("ephemeral", volume.ephemeral.is_some()),
+        ("hostPath", volume.host_path.is_some()),
+        ("gitRepo", volume.git_repo.is_some()),
+        ("gcePersistentDisk", volume.gce_persistent_disk.is_some()),
+        ("awsElasticBlockStore", volume.aws_elastic_block_store.is_some()),
+        ("secret", volume.secret.is_some()),
+        ("nfs", volume.nfs.is_some()),
+        ("iscsi", volume.iscsi.is_some()),
+        ("glusterfs", volume.glusterfs.is_some()),
+        ("flocker", volume.flocker.is_some()),
+        ("persistentVolumeClaim", volume.persistent_volume_claim.is_some()),
+        ("rbd", volume.rbd.is_some()),
+        ("cinder", volume.cinder.is_some()),
+        ("cephfs", volume.cephfs.is_some()),
+        ("quobyte", volume.quobyte.is_some()),
+        ("downwardAPI", volume.downward_api.is_some()),
         ("fc", volume.fc.is_some()),
         ("flexVolume", volume.flex_volume.is_some()),
-        ("flocker", volume.flocker.is_some()),
-        ("gcePersistentDisk", volume.gce_persistent_disk.is_some()),
-        ("gitRepo", volume.git_repo.is_some()),
-        ("glusterfs", volume.glusterfs.is_some()),
-        ("hostPath", volume.host_path.is_some()),
-        ("image", volume.image.is_some()),
-        ("iscsi", volume.iscsi.is_some()),
-        ("nfs", volume.nfs.is_some()),
-        ("persistentVolumeClaim", volume.persistent_volume_claim.is_some()),
+        ("configMap", volume.config_map.is_some()),
+        ("azureFile", volume.azure_file.is_some()),
+        ("vsphereVolume", volume.vsphere_volume.is_some()),
         ("photonPersistentDisk", volume.photon_persistent_disk.is_some()),
         ("portworxVolume", volume.portworx_volume.is_some()),
-        ("projected", volume.projected.is_some()),
-        ("quobyte", volume.quobyte.is_some()),
-        ("rbd", volume.rbd.is_some()),
-        ("scaleIO", volume.scale_io.is_some()),
-        ("secret", volume.secret.is_some()),
+        ("azureDisk", volume.azure_disk.is_some()),
         ("storageos", volume.storageos.is_some()),
-        ("vsphereVolume", volume.vsphere_volume.is_some()),
+        ("projected", volume.projected.is_some()),
+        ("scaleIO", volume.scale_io.is_some()),
+        ("csi", volume.csi.is_some()),
+        ("ephemeral", volume.ephemeral.is_some()),
+        ("image", volume.image.is_some()),
     ];
     all.into_iter().filter_map(|(field, given)| given.then_some(field)).collect()
 }
 
-/// Checks all volumes; returns their names for the mounts.
-pub(crate) fn validate<'a>(volumes: Option<&'a Vec<Volume>>, path: &Path, errors: &mut Errors) -> BTreeSet<&'a str> {
-    let mut seen = BTreeSet::new();
-    for (i, volume) in volumes.into_iter().flatten().enumerate() {
+/// Checks all volumes; returns those that are valid, which mounts may name. `pod` is the name of the Pod, where there is one.
+pub(crate) fn validate<'a>(
+    volumes: &'a [Volume],
+    pod: &str,
+    path: &Path,
+    errors: &mut Errors,
+) -> BTreeMap<&'a str, &'a Volume> {
+    let mut valid = BTreeMap::new();
+    for (i, volume) in volumes.iter().enumerate() {
         let path = path.index(i);
+        let mut wrong = validate_source(volume, pod, &path);
         if volume.name.is_empty() {
-            errors.push(FieldError::required(&path.child("name"), ""));
+            wrong.push(FieldError::required(&path.child("name"), ""));
         } else {
-            errors.extend(invalid_at(&path, "name", &volume.name, names::dns1123_label(&volume.name)));
+            wrong.extend(invalid_at(&path, "name", &volume.name, names::dns1123_label(&volume.name)));
         }
-        if !seen.insert(volume.name.as_str()) {
-            errors.push(FieldError::duplicate(&path.child("name"), &volume.name));
+        if valid.contains_key(volume.name.as_str()) {
+            wrong.push(FieldError::duplicate(&path.child("name"), &volume.name));
         }
-        errors.extend(validate_source(volume, &path));
+        if wrong.is_empty() {
+            valid.insert(volume.name.as_str(), volume);
+        }
+        errors.append(&mut wrong);
+        let claim = volume.persistent_volume_claim.as_ref().map(|c| c.claim_name.as_str()).unwrap_or_default();
+        let own = |v: &Volume| v.ephemeral.is_some() && claim == format!("{pod}-{}", v.name);
+        if !claim.is_empty() && !pod.is_empty() && volumes.iter().any(own) {
+            let detail = "must not reference a PVC that gets created for an ephemeral volume";
+            errors.push(FieldError::invalid(&path.child("persistentVolumeClaim").child("claimName"), claim, detail));
+        }
     }
-    seen
+    valid
 }
 
-fn validate_source(volume: &Volume, path: &Path) -> Errors {
+fn validate_source(volume: &Volume, pod: &str, path: &Path) -> Errors {
     let mut errors = Errors::new();
     match sorts(volume).as_slice() {
         [] => errors.push(FieldError::required(path, "must specify a volume type")),
-        [_] => {}
-        [_, more @ ..] => {
-            for sort in more {
-                errors.push(FieldError::forbidden(&path.child(sort), "may not specify more than 1 volume type"));
-            }
-        }
-    }
-    let mut need = |sort: &str, field: &str, value: Option<&String>| {
-        if value.is_none_or(String::is_empty) {
-            errors.push(FieldError::required(&path.child(sort).child(field), ""));
-        }
-    };
-    if let Some(secret) = &volume.secret {
-        need("secret", "secretName", secret.secret_name.as_ref());
-    }
-    if let Some(map) = &volume.config_map {
-        need("configMap", "name", Some(&map.name));
-    }
-    if let Some(host) = &volume.host_path {
-        need("hostPath", "path", Some(&host.path));
-    }
-    if let Some(claim) = &volume.persistent_volume_claim {
-        need("persistentVolumeClaim", "claimName", Some(&claim.claim_name));
-    }
-    if let Some(nfs) = &volume.nfs {
-        need("nfs", "server", Some(&nfs.server));
-        need("nfs", "path", Some(&nfs.path));
-    }
-    if let Some(host) = &volume.host_path {
-        let known =
-            ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
-        let kind = host.type_.as_deref().unwrap_or_default();
-        if !known.contains(&kind) {
-            errors.push(FieldError::not_supported(&path.child("hostPath").child("type"), kind, &known));
-        }
-        if host.path.split('/').any(|part| part == "..") {
-            let detail = "must not contain '..'";
-            errors.push(FieldError::invalid(&path.child("hostPath").child("path"), &host.path, detail));
-        }
-    }
-    if let Some(secret) = &volume.secret {
-        errors.extend(items(secret.items.as_deref(), secret.default_mode, &path.child("secret")));
-    }
-    if let Some(map) = &volume.config_map {
-        errors.extend(items(map.items.as_deref(), map.default_mode, &path.child("configMap")));
-    }
-    if let Some(projected) = &volume.projected {
-        let path = path.child("projected");
-        errors.extend(mode(projected.default_mode, &path.child("defaultMode")));
-        for (i, source) in projected.sources.iter().flatten().enumerate() {
-            let path = path.child("sources").index(i);
-            if let Some(token) = &source.service_account_token {
-                let place = path.child("serviceAccountToken");
-                if token.expiration_seconds.is_some_and(|s| s < 600) {
-                    let detail = "may not specify a duration less than 10 minutes";
-                    let field = place.child("expirationSeconds");
-                    errors.push(FieldError::invalid(&field, token.expiration_seconds, detail));
-                }
-                errors.extend(relative_path(&token.path, &place.child("path")));
-            }
-            if let Some(map) = &source.config_map {
-                errors.extend(items(map.items.as_deref(), None, &path.child("configMap")));
-            }
-            if let Some(secret) = &source.secret {
-                errors.extend(items(secret.items.as_deref(), None, &path.child("secret")));
-            }
+        [first, more @ ..] => {
+            errors.extend(of_sort(first, volume, pod, path));
+            let detail = "may not specify more than 1 volume type";
+            errors.extend(more.iter().map(|sort| FieldError::forbidden(&path.child(sort), detail)));
         }
     }
     errors
 }
 
-fn items(items: Option<&[KeyToPath]>, default_mode: Option<i32>, path: &Path) -> Errors {
-    let mut errors = mode(default_mode, &path.child("defaultMode"));
+/// Fields that must not be empty, by sort.
+fn needed(volume: &Volume) -> Vec<(&'static str, &'static str, bool)> {
+    let mut list = Vec::new();
+    let mut need = |sort, field, value: &str| list.push((sort, field, value.is_empty()));
+    if let Some(v) = &volume.git_repo {
+        need("gitRepo", "repository", &v.repository);
+    }
+    if let Some(v) = &volume.gce_persistent_disk {
+        need("persistentDisk", "pdName", &v.pd_name);
+    }
+    if let Some(v) = &volume.aws_elastic_block_store {
+        need("awsElasticBlockStore", "volumeID", &v.volume_id);
+    }
+    if let Some(v) = &volume.secret {
+        need("secret", "secretName", v.secret_name.as_deref().unwrap_or_default());
+    }
+    if let Some(v) = &volume.nfs {
+        need("nfs", "server", &v.server);
+        need("nfs", "path", &v.path);
+    }
+    if let Some(v) = &volume.iscsi {
+        need("iscsi", "targetPortal", &v.target_portal);
+        need("iscsi", "iqn", &v.iqn);
+    }
+    if let Some(v) = &volume.glusterfs {
+        need("glusterfs", "endpoints", &v.endpoints);
+        need("glusterfs", "path", &v.path);
+    }
+    if let Some(v) = &volume.persistent_volume_claim {
+        need("persistentVolumeClaim", "claimName", &v.claim_name);
+    }
+    if let Some(v) = &volume.cinder {
+        need("cinder", "volumeID", &v.volume_id);
+    }
+    if let Some(v) = &volume.flex_volume {
+        need("flexVolume", "driver", &v.driver);
+    }
+    if let Some(v) = &volume.config_map {
+        need("configMap", "name", &v.name);
+    }
+    if let Some(v) = &volume.azure_file {
+        need("azureFile", "secretName", &v.secret_name);
+        need("azureFile", "shareName", &v.share_name);
+    }
+    if let Some(v) = &volume.vsphere_volume {
+        need("vsphereVolume", "volumePath", &v.volume_path);
+    }
+    if let Some(v) = &volume.photon_persistent_disk {
+        need("photonPersistentDisk", "pdID", &v.pd_id);
+    }
+    if let Some(v) = &volume.portworx_volume {
+        need("portworxVolume", "volumeID", &v.volume_id);
+    }
+    if let Some(v) = &volume.csi {
+        need("csi", "driver", &v.driver);
+    }
+    list
+}
+
+fn of_sort(sort: &str, volume: &Volume, pod: &str, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    for (place, field, _) in needed(volume).into_iter().filter(|(place, _, empty)| {
+        *empty && (*place == sort || (*place == "persistentDisk" && sort == "gcePersistentDisk"))
+    }) {
+        errors.push(FieldError::required(&path.child(place).child(field), ""));
+    }
+    let path = &path.child(sort);
+    match sort {
+        "emptyDir" => {
+            let limit = volume.empty_dir.as_ref().and_then(|e| e.size_limit.as_ref());
+            if limit.is_some_and(|l| crate::quantity::parse(l).is_negative()) {
+                let detail = "SizeLimit field must be a valid resource quantity";
+                errors.push(FieldError::forbidden(&path.child("sizeLimit"), detail));
+            }
+        }
+        "hostPath" => errors.extend(volume.host_path.iter().flat_map(|host| host_path(host, path))),
+        "gitRepo" => {
+            let folder = volume.git_repo.as_ref().and_then(|g| g.directory.as_deref()).unwrap_or_default();
+            errors.extend(relative_path(folder, &path.child("directory")));
+        }
+        "nfs" => {
+            let folder = volume.nfs.as_ref().map(|n| n.path.as_str()).filter(|p| !p.starts_with('/'));
+            let detail = "must be an absolute path";
+            errors.extend(folder.map(|p| FieldError::invalid(&path.child("path"), p, detail)));
+        }
+        "secret" => {
+            if let Some(secret) = &volume.secret {
+                errors.extend(mode(secret.default_mode, path, "defaultMode"));
+                errors.extend(items(secret.items.as_deref(), path));
+            }
+        }
+        "configMap" => {
+            if let Some(map) = &volume.config_map {
+                errors.extend(mode(map.default_mode, path, "defaultMode"));
+                errors.extend(items(map.items.as_deref(), path));
+            }
+        }
+        "downwardAPI" => {
+            if let Some(files) = &volume.downward_api {
+                errors.extend(mode(files.default_mode, path, "defaultMode"));
+                errors.extend(files.items.iter().flatten().flat_map(|file| downward_file(file, path)));
+            }
+        }
+        "projected" => errors.extend(volume.projected.iter().flat_map(|p| projected(p, path))),
+        "ephemeral" => match volume.ephemeral.as_ref().and_then(|e| e.volume_claim_template.as_ref()) {
+            None => errors.push(FieldError::required(&path.child("volumeClaimTemplate"), "")),
+            Some(template) => {
+                let place = path.child("volumeClaimTemplate").child("spec");
+                errors.extend(persistent_volume::validate_claim_spec(&template.spec, &place));
+                let claim = format!("{pod}-{}", volume.name);
+                let wrong = if pod.is_empty() { Vec::new() } else { names::dns1123_subdomain(&claim) };
+                let wrong = wrong.iter().map(|w| format!("PVC name {claim:?}: {w}"));
+                errors.extend(wrong.map(|w| FieldError::invalid(&path.child("name"), &volume.name, &w)));
+            }
+        },
+        "image" => {
+            if let Some(image) = &volume.image {
+                if image.reference.as_deref().unwrap_or_default().is_empty() && !pod.is_empty() {
+                    errors.push(FieldError::required(&path.child("reference"), ""));
+                }
+                let policy = image.pull_policy.as_deref().unwrap_or_default();
+                errors.extend(one_of(policy, &["Always", "IfNotPresent", "Never"], path, "pullPolicy"));
+            }
+        }
+        _ => {}
+    }
+    errors
+}
+
+fn host_path(host: &HostPathVolumeSource, path: &Path) -> Errors {
+    if host.path.is_empty() {
+        return vec![FieldError::required(&path.child("path"), "")];
+    }
+    let mut errors: Errors = no_backsteps(&host.path, &path.child("path")).into_iter().collect();
+    let known = ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+    let kind = host.type_.as_deref().unwrap_or_default();
+    if !known.contains(&kind) {
+        errors.push(FieldError::not_supported(&path.child("type"), kind, &known));
+    }
+    errors
+}
+
+fn downward_file(file: &DownwardAPIVolumeFile, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    if file.path.is_empty() {
+        errors.push(FieldError::required(&path.child("path"), ""));
+    }
+    errors.extend(non_reserved_path(&file.path, &path.child("path")));
+    match (&file.field_ref, &file.resource_field_ref) {
+        (Some(field), resource) => {
+            let fields =
+                ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
+            errors.extend(field_selector(field, &fields, &path.child("fieldRef")));
+            if resource.is_some() {
+                let detail = "fieldRef and resourceFieldRef can not be specified simultaneously";
+                errors.push(FieldError::invalid(path, "resource", detail));
+            }
+        }
+        (None, Some(resource)) => errors.extend(resource_selector(resource, true, &path.child("resourceFieldRef"))),
+        (None, None) => {
+            errors.push(FieldError::required(path, "one of fieldRef and resourceFieldRef is required"));
+        }
+    }
+    errors.extend(mode(file.mode, path, "mode"));
+    errors
+}
+
+fn projected(volume: &ProjectedVolumeSource, path: &Path) -> Errors {
+    let mut errors: Errors = mode(volume.default_mode, path, "defaultMode").into_iter().collect();
+    let mut taken = BTreeSet::new();
+    for (i, source) in volume.sources.iter().flatten().enumerate() {
+        let place = path.child("sources").index(i);
+        errors.extend(projection(source, &place, path));
+        for (file, shown) in files(source) {
+            if !file.is_empty() && !taken.insert(file) {
+                errors.push(FieldError::invalid(path, shown, "conflicting duplicate paths"));
+            }
+        }
+        let given = [
+            source.secret.is_some(),
+            source.config_map.is_some(),
+            source.downward_api.is_some(),
+            source.service_account_token.is_some(),
+            source.cluster_trust_bundle.is_some(),
+            source.pod_certificate.is_some(),
+        ];
+        if given.iter().filter(|given| **given).count() > 1 {
+            errors.push(FieldError::forbidden(&place, "may not specify more than 1 volume type per source"));
+        }
+    }
+    errors
+}
+
+/// The files that a source makes and must not make twice, each with what a message names it by.
+fn files(source: &VolumeProjection) -> Vec<(&str, &str)> {
+    let mut list = Vec::new();
+    if let Some(secret) = &source.secret {
+        list.extend(secret.items.iter().flatten().map(|item| (item.path.as_str(), secret.name.as_str())));
+    }
+    if let Some(map) = &source.config_map {
+        list.extend(map.items.iter().flatten().map(|item| (item.path.as_str(), map.name.as_str())));
+    }
+    if let Some(files) = &source.downward_api {
+        list.extend(files.items.iter().flatten().map(|file| (file.path.as_str(), file.path.as_str())));
+    }
+    list.extend(source.cluster_trust_bundle.iter().map(|bundle| (bundle.path.as_str(), bundle.path.as_str())));
+    list
+}
+
+fn projection(source: &VolumeProjection, path: &Path, volume: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let named = [
+        ("secret", source.secret.as_ref().map(|s| (&s.name, &s.items))),
+        ("configMap", source.config_map.as_ref().map(|m| (&m.name, &m.items))),
+    ];
+    for (field, given) in named {
+        let Some((name, list)) = given else { continue };
+        let path = path.child(field);
+        if name.is_empty() {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        }
+        errors.extend(items(list.as_deref(), &path));
+    }
+    if let Some(files) = &source.downward_api {
+        let path = path.child("downwardAPI");
+        errors.extend(files.items.iter().flatten().flat_map(|file| downward_file(file, &path)));
+    }
+    if let Some(token) = &source.service_account_token {
+        let place = path.child("serviceAccountToken").child("expirationSeconds");
+        let seconds = token.expiration_seconds.unwrap_or(0);
+        if seconds < 600 {
+            let detail = "may not specify a duration less than 10 minutes";
+            errors.push(FieldError::invalid(&place, seconds, detail));
+        }
+        if seconds > 1 << 32 {
+            let detail = "may not specify a duration larger than 2^32 seconds";
+            errors.push(FieldError::invalid(&place, seconds, detail));
+        }
+        if token.path.is_empty() {
+            errors.push(FieldError::required(&volume.child("path"), ""));
+        } else {
+            errors.extend(non_reserved_path(&token.path, &volume.child("path")));
+        }
+    }
+    if let Some(bundle) = &source.cluster_trust_bundle {
+        let path = path.child("clusterTrustBundle");
+        if bundle.name.is_none() && bundle.signer_name.is_none() {
+            errors.push(FieldError::required(&path, "either name or signerName must be specified"));
+        }
+        if bundle.path.is_empty() {
+            errors.push(FieldError::required(&path.child("path"), ""));
+        }
+        errors.extend(non_reserved_path(&bundle.path, &path.child("path")));
+    }
+    errors
+}
+
+fn items(items: Option<&[KeyToPath]>, path: &Path) -> Errors {
+    let mut errors = Errors::new();
     for (i, item) in items.unwrap_or_default().iter().enumerate() {
         let path = path.child("items").index(i);
         if item.key.is_empty() {
             errors.push(FieldError::required(&path.child("key"), ""));
         }
-        errors.extend(relative_path(&item.path, &path.child("path")));
-        errors.extend(mode(item.mode, &path.child("mode")));
+        if item.path.is_empty() {
+            errors.push(FieldError::required(&path.child("path"), ""));
+        }
+        errors.extend(non_reserved_path(&item.path, &path.child("path")));
+        errors.extend(mode(item.mode, &path, "mode"));
     }
     errors
 }
 
-fn mode(mode: Option<i32>, path: &Path) -> Errors {
-    match mode.filter(|m| !(0..=0o777).contains(m)) {
-        Some(mode) => {
-            let detail = "must be a number between 0 and 0777 (octal), both inclusive";
-            vec![FieldError::invalid(path, mode, detail)]
-        }
-        None => Errors::new(),
-    }
+fn mode(mode: Option<i32>, path: &Path, field: &str) -> Option<FieldError> {
+    let mode = mode.filter(|m| !(0..=0o777).contains(m))?;
+    let detail = "must be a number between 0 and 0777 (octal), both inclusive";
+    Some(FieldError::invalid(&path.child(field), mode, detail))
+}
+
+/// A path that does not lead upwards.
+pub(crate) fn no_backsteps(text: &str, path: &Path) -> Option<FieldError> {
+    text.split('/').any(|part| part == "..").then(|| FieldError::invalid(path, text, "must not contain '..'"))
 }
 
 /// A path inside a volume that cannot leave it.
 pub(crate) fn relative_path(text: &str, path: &Path) -> Errors {
     let mut errors = Errors::new();
-    if text.is_empty() {
-        errors.push(FieldError::required(path, ""));
-    }
     if text.starts_with('/') {
         errors.push(FieldError::invalid(path, text, "must be a relative path"));
     }
-    if text.split('/').any(|part| part == "..") {
-        errors.push(FieldError::invalid(path, text, "must not contain '..'"));
-    } else if text.starts_with("..") {
+    errors.extend(no_backsteps(text, path));
+    errors
+}
+
+/// The same for a file that the kubelet writes: it keeps names that begin with two dots for itself.
+fn non_reserved_path(text: &str, path: &Path) -> Errors {
+    let mut errors = relative_path(text, path);
+    if text.starts_with("..") && !text.starts_with("../") {
         errors.push(FieldError::invalid(path, text, "must not start with '..'"));
     }
     errors

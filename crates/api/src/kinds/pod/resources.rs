@@ -1,0 +1,243 @@
+//! Validation of requests, limits and claims, of a container or a whole Pod.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceClaim, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+
+use crate::field::{Errors, FieldError, Path};
+use crate::names;
+use crate::object_meta::{invalid, invalid_at};
+use crate::pod;
+use crate::quantity::{Quantity, parse};
+
+type NameRule = fn(&str, &Path) -> Errors;
+type Amounts = BTreeMap<String, Text>;
+
+pub(crate) fn of_container(needs: &ResourceRequirements, claims: &BTreeSet<&str>, path: &Path) -> Errors {
+    validate(needs, container_resource, claims, path)
+}
+
+/// What a Pod itself takes on top of its containers.
+pub(crate) fn overhead(amounts: &Amounts, path: &Path) -> Errors {
+    let needs = ResourceRequirements { limits: Some(amounts.clone()), ..ResourceRequirements::default() };
+    of_container(&needs, &BTreeSet::new(), path)
+}
+
+/// Amounts for the whole Pod: none smaller than what its containers ask for, and no container's limit above the Pod's.
+pub(crate) fn of_pod(spec: &PodSpec, claims: &BTreeSet<&str>, path: &Path) -> Errors {
+    let Some(needs) = &spec.resources else { return Errors::new() };
+    if spec.os.as_ref().is_some_and(|os| os.name == "windows") {
+        return vec![FieldError::forbidden(path, "may not be set for a windows pod")];
+    }
+    let mut errors = Errors::new();
+    if needs.claims.is_some() {
+        let detail = "claims may not be set for Resources at pod-level";
+        errors.push(FieldError::forbidden(&path.child("claims"), detail));
+    }
+    errors.extend(validate(needs, pod_resource, claims, path));
+    let of_containers = PodSpec { overhead: None, resources: None, ..spec.clone() };
+    let asked = needs.requests.iter().flatten();
+    let sums = pod::requests(&of_containers);
+    for (name, text) in asked {
+        if let Some(sum) = sums.get(name).filter(|sum| **sum > parse(text)) {
+            let detail = format!("must be greater than or equal to aggregate container requests of {sum}");
+            errors.push(FieldError::invalid(&path.child("requests").key(name), parse(text).to_string(), &detail));
+        }
+    }
+    let sums = pod::limits(&of_containers);
+    for (name, text) in needs.limits.iter().flatten().filter(|(name, _)| is_huge(name)) {
+        if let Some(sum) = sums.get(name).filter(|sum| **sum > parse(text)) {
+            let detail = format!("must be greater than or equal to aggregate container limits of {sum}");
+            errors.push(FieldError::invalid(&path.child("limits").key(name), parse(text).to_string(), &detail));
+        }
+    }
+    for (i, container) in spec.containers.iter().enumerate() {
+        errors.extend(within(container, needs, &path.child("containers").index(i)));
+    }
+    errors
+}
+
+fn within(container: &Container, whole: &ResourceRequirements, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    for (name, text) in container.resources.iter().flat_map(|r| r.limits.iter().flatten()) {
+        let most = whole.limits.as_ref().and_then(|l| l.get(name)).map(parse);
+        if let Some(most) = most.filter(|most| parse(text) > *most) {
+            let detail = format!("must be less than or equal to pod limits of {most}");
+            errors.push(FieldError::invalid(&path.key(name).child("limits"), parse(text).to_string(), &detail));
+        }
+    }
+    errors
+}
+
+fn validate(needs: &ResourceRequirements, rule: NameRule, claims: &BTreeSet<&str>, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let empty = Amounts::new();
+    let limits = needs.limits.as_ref().unwrap_or(&empty);
+    let requests = needs.requests.as_ref().unwrap_or(&empty);
+    let limit_path = path.child("limits");
+    for (name, text) in limits {
+        errors.extend(amount(name, &parse(text), rule, &limit_path.key(name)));
+        errors.extend(whole_pages(name, &parse(text), &limit_path));
+    }
+    let request_path = path.child("requests");
+    for (name, text) in requests {
+        let request = parse(text);
+        errors.extend(amount(name, &request, rule, &request_path.key(name)));
+        match limits.get(name).map(parse) {
+            Some(limit) if request != limit && !overcommits(name) => {
+                let detail = format!("must be equal to {name} limit of {limit}");
+                errors.push(FieldError::invalid(&request_path, request.to_string(), &detail));
+            }
+            Some(limit) if request > limit => {
+                let detail = format!("must be less than or equal to {name} limit of {limit}");
+                errors.push(FieldError::invalid(&request_path, request.to_string(), &detail));
+            }
+            None if !overcommits(name) => {
+                let detail = "Limit must be set for non overcommitable resources";
+                errors.push(FieldError::required(&limit_path, detail));
+            }
+            _ => {}
+        }
+        errors.extend(whole_pages(name, &request, &request_path));
+    }
+    let mut names = limits.keys().chain(requests.keys());
+    if names.clone().any(|n| is_huge(n)) && !names.any(|n| matches!(n.as_str(), "cpu" | "memory")) {
+        errors.push(FieldError::forbidden(path, "HugePages require cpu or memory"));
+    }
+    errors.extend(claimed(needs.claims.as_deref().unwrap_or_default(), claims, &path.child("claims")));
+    errors
+}
+
+fn amount(name: &str, amount: &Quantity, rule: NameRule, path: &Path) -> Errors {
+    let mut errors = rule(name, path);
+    if amount.is_negative() {
+        errors.push(FieldError::invalid(path, amount.to_string(), "must be greater than or equal to 0"));
+    }
+    if is_extended(name) && !amount.is_integer() {
+        errors.push(FieldError::invalid(path, amount.to_string(), "must be an integer"));
+    }
+    errors
+}
+
+/// Huge pages come whole.
+fn whole_pages(name: &str, amount: &Quantity, path: &Path) -> Option<FieldError> {
+    let page: Quantity = name.strip_prefix("hugepages-")?.parse().ok()?;
+    let (amount_bytes, page_bytes) = (amount.value(), page.value());
+    if page_bytes > 0 && amount_bytes > 0 && amount_bytes % page_bytes == 0 {
+        return None;
+    }
+    let detail = format!("{amount} is not positive integer multiple of {name}");
+    Some(FieldError::invalid(&path.key(name), amount.to_string(), &detail))
+}
+
+fn is_huge(name: &str) -> bool {
+    name.starts_with("hugepages-")
+}
+
+/// Kubernetes' own: without a domain, or in its domain.
+fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+/// A device or the like that somebody else counts.
+fn is_extended(name: &str) -> bool {
+    !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
+}
+
+/// More of it can be promised than there is.
+fn overcommits(name: &str) -> bool {
+    is_native(name) && !is_huge(name)
+}
+
+/// Names that stand alone in requests, limits and quotas.
+const STANDARD: &[&str] = &[
+    "configmaps",
+    "cpu",
+    "ephemeral-storage",
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "memory",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+    "requests.storage",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+    "storage",
+];
+
+fn resource(name: &str, path: &Path) -> Errors {
+    let wrong = names::qualified_name(name);
+    if !wrong.is_empty() {
+        return invalid(path, name, wrong).collect();
+    }
+    if name.contains('/') || STANDARD.contains(&name) || is_huge(name) {
+        return Errors::new();
+    }
+    vec![FieldError::invalid(path, name, "must be a standard resource type or fully qualified")]
+}
+
+fn container_resource(name: &str, path: &Path) -> Errors {
+    if matches!(name, "cpu" | "memory" | "ephemeral-storage") {
+        return Errors::new();
+    }
+    let mut errors = resource(name, path);
+    if !name.contains('/') && !is_huge(name) {
+        errors.push(FieldError::invalid(path, name, "must be a standard resource for containers"));
+    } else if !is_native(name) && !is_extended(name) {
+        errors.push(FieldError::invalid(path, name, "doesn't follow extended resource name standard"));
+    }
+    errors
+}
+
+fn pod_resource(name: &str, path: &Path) -> Errors {
+    let mut errors = resource(name, path);
+    if errors.is_empty() && !matches!(name, "cpu" | "memory") && !is_huge(name) {
+        errors.push(FieldError::not_supported(path, name, &["cpu", "hugepages-", "memory"]));
+    }
+    errors
+}
+
+/// Claims that a container names; each whole or by request, once.
+fn claimed(list: &[ResourceClaim], known: &BTreeSet<&str>, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    for (i, claim) in list.iter().enumerate() {
+        let path = path.index(i);
+        let name = claim.name.as_str();
+        if name.is_empty() {
+            errors.push(FieldError::required(&path, ""));
+            continue;
+        }
+        if seen.contains(name) {
+            errors.push(FieldError::duplicate(&path, name));
+        } else {
+            let mut key = name.to_owned();
+            if let Some(request) = claim.request.as_deref().filter(|r| !r.is_empty()) {
+                errors.extend(invalid_at(&path, "request", request, names::dns1123_label(request)));
+                key = format!("{name}/{request}");
+            } else if seen.iter().any(|k| k.split_once('/').is_some_and(|(claim, _)| claim == name)) {
+                errors.push(FieldError::duplicate(&path, name));
+            }
+            if !seen.insert(key.clone()) {
+                errors.push(FieldError::duplicate(&path, key));
+            }
+        }
+        if !known.contains(name) {
+            let all: Vec<&str> = known.iter().copied().collect();
+            let rest = if all.is_empty() { " which is empty".to_owned() } else { format!(": {}", all.join(", ")) };
+            let missing = FieldError::not_found(&path, name);
+            let detail = format!("{}: must be one of the names in pod.spec.resourceClaims{rest}", missing.detail);
+            errors.push(FieldError { detail, ..missing });
+        }
+    }
+    errors
+}
