@@ -71,6 +71,8 @@ where
             scope: T::Scope::SCOPE,
             verbs: owned(self.verbs),
             status: self.status,
+            create_on_update: self.create_on_update,
+            unconditional_update: self.unconditional_update,
             scale: self.scale,
             subresources: self.subresources.to_vec(),
             schema: T::schema_name().into_owned(),

@@ -179,6 +179,10 @@ pub struct Kind<T: 'static> {
     pub status: bool,
     /// A new object may bring its status along.
     pub status_on_create: bool,
+    /// An update of an object that does not exist creates it.
+    pub create_on_update: bool,
+    /// An update need not say which version of the object it replaces.
+    pub unconditional_update: bool,
     pub scale: Option<Scale>,
     pub subresources: &'static [Subresource],
     /// `(group, version)` it is stored as, when that is not its own.
@@ -218,6 +222,8 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         verbs: ALL_VERBS,
         status: false,
         status_on_create: false,
+        create_on_update: false,
+        unconditional_update: true,
         scale: None,
         subresources: &[],
         storage: None,
@@ -293,6 +299,8 @@ pub struct Definition {
     pub scope: Scope,
     pub verbs: Vec<String>,
     pub status: bool,
+    pub create_on_update: bool,
+    pub unconditional_update: bool,
     pub scale: Option<Scale>,
     pub subresources: Vec<Subresource>,
     /// The name of its schema in the schema table: `io.k8s.api.core.v1.Pod`.

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use http::{Request, header, request::Parts};
 
 use crate::{
-    auth::{self, Attributes, Selected, User, Verdict},
+    auth::{self, Attributes, User},
     body::Body,
     request::Info,
     respond, route,
@@ -63,7 +63,7 @@ async fn limited(server: Server, parts: Parts, body: Body, info: Arc<Info>) -> R
             StatusError::too_many_requests("Too many requests, please try again later.", 1)
         })?)
     };
-    let timeout = shared.limits.request_timeout;
+    let timeout = shared.config.limits.request_timeout;
     match clock::timeout(timeout, authenticated(server, parts, body, info)).await {
         Ok(result) => result,
         Err(_) => Err(StatusError::timeout("Timeout: request did not complete within the allotted timeout")),
@@ -75,13 +75,13 @@ async fn authenticated(server: Server, parts: Parts, body: Body, info: Arc<Info>
     let given = parts.extensions.get::<Arc<User>>().cloned();
     let user = match given {
         Some(user) => user,
-        None => server.shared.authenticator.authenticate(&parts).await?.ok_or_else(StatusError::unauthorized)?,
+        None => server.config().authenticator.authenticate(&parts).await?.ok_or_else(StatusError::unauthorized)?,
     };
     waypoint::apiserver::authenticate(&user.name);
     let user = match auth::impersonation::requested(&parts.headers).map_err(StatusError::internal)? {
         None => user,
         Some((wanted, asked)) => {
-            asked.iter().try_for_each(|part| ask(&server, &part.attributes(&user)))?;
+            asked.iter().try_for_each(|part| server.ask(&part.attributes(&user)))?;
             Arc::new(wanted)
         }
     };
@@ -95,34 +95,10 @@ async fn authorized(
     info: Arc<Info>,
     user: Arc<User>,
 ) -> Result<Response, StatusError> {
-    ask(&server, &attributes(&user, &info))?;
+    server.ask(&Attributes::of(&user, &info))?;
     waypoint::apiserver::authorize(&info.path);
     // Nothing behind this point needs the caller's secret.
     parts.headers.remove(header::AUTHORIZATION);
     waypoint::apiserver::route(&info.path);
     route::route(Call { server, parts, body, info, user }).await
-}
-
-/// The question that a request asks for its user.
-fn attributes<'a>(user: &'a User, info: &'a Info) -> Attributes<'a> {
-    if !info.resource_request {
-        return Attributes::path(user, info.verb, &info.path);
-    }
-    let terms = || info.field_selector.split(',');
-    let node_name = terms().find_map(|t| t.strip_prefix("spec.nodeName=")).map(|v| v.strip_prefix('=').unwrap_or(v));
-    Attributes {
-        namespace: &info.namespace,
-        version: &info.version,
-        subresource: &info.subresource,
-        name: &info.name,
-        selected: Selected { node_name },
-        ..Attributes::resource(user, info.verb, &info.group, &info.resource)
-    }
-}
-
-fn ask(server: &Server, attributes: &Attributes<'_>) -> Result<(), StatusError> {
-    match server.shared.authorizer.authorize(attributes) {
-        Verdict::Allow(_) => Ok(()),
-        Verdict::Deny(why) | Verdict::NoOpinion(why) => Err(auth::forbidden(attributes, &why)),
-    }
 }

@@ -65,6 +65,23 @@ async fn an_object_is_created_read_changed_and_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_update_creates_where_the_kind_allows_it() {
+    let c = start().await;
+    let missing = c.say(&format!("PUT {MAPS}/x"), &map("x", "1")).await;
+    assert_eq!((missing.code, missing.message().as_str()), (404, r#"configmaps "x" not found"#));
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/a/leases";
+    let lease = r#"{"metadata":{"name":"l","resourceVersion":"7"},"spec":{"holderIdentity":"h"}}"#;
+    let made = c.say(&format!("PUT {LEASES}/l"), lease).await;
+    assert_eq!((made.code, made.at("/spec/holderIdentity")), (201, json!("h")), "{}", made.text);
+    let blind = c.say(&format!("PUT {LEASES}/l"), r#"{"metadata":{"name":"l"}}"#).await;
+    let expected = r#"leases.coordination.k8s.io "l" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"#;
+    assert_eq!((blind.code, blind.message().as_str()), (422, expected));
+    let other = r#"{"metadata":{"name":"m","uid":"u"}}"#;
+    let other = c.say(&format!("PUT {LEASES}/m"), other).await;
+    assert_eq!(other.code, 409, "{}", other.text);
+}
+
+#[tokio::test(start_paused = true)]
 async fn names_are_generated_and_dry_runs_leave_nothing() {
     let c = start().await;
     let made = c.say(&format!("POST {MAPS}"), r#"{"metadata":{"generateName":"x-"}}"#).await;

@@ -14,7 +14,7 @@ pub async fn route(call: Call) -> Result<Response, StatusError> {
 
 async fn resource(call: Call) -> Result<Response, StatusError> {
     let info = &call.info;
-    let special = call.server.shared.specials.get(&info.group, &info.resource, &info.subresource).cloned();
+    let special = call.server.config().specials.get(&info.group, &info.resource, &info.subresource).cloned();
     if let Some(special) = special {
         return special.call(call).await;
     }
@@ -40,7 +40,7 @@ fn page(call: Call) -> Result<Response, StatusError> {
             Ok(response)
         }
         _ => {
-            let found = shared.checks.answer(path, query);
+            let found = shared.config.checks.answer(path, query);
             if let Some(response) = found.or_else(|| discovery::answer(&call)).or_else(|| openapi::answer(&call)) {
                 return Ok(response);
             }

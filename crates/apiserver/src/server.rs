@@ -8,12 +8,13 @@ use std::{
     time::Duration,
 };
 
+use api::status::StatusError;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 
 use crate::{
     access::Authenticator,
-    auth::{Authorizer, User},
+    auth::{self, Attributes, Authorizer, User, Verdict},
     body::{Body, BoxError},
     chain,
     core::Core,
@@ -67,16 +68,9 @@ impl Default for Limits {
     }
 }
 
-/// What all requests share.
+/// What all requests share: the parts, and what the server itself counts and remembers.
 pub(crate) struct Shared {
-    pub core: Arc<Core>,
-    pub authenticator: Arc<dyn Authenticator>,
-    pub authorizer: Arc<dyn Authorizer>,
-    pub admission: Arc<dyn Admission>,
-    pub specials: Specials,
-    pub allocations: Allocations,
-    pub limits: Limits,
-    pub checks: Checks,
+    pub config: Config,
     pub metrics: Metrics,
     pub documents: Documents,
     pub reads: tokio::sync::Semaphore,
@@ -91,38 +85,42 @@ pub struct Server {
 
 impl Server {
     pub async fn new(config: Config) -> Server {
-        let limits = config.limits;
         let shared = Shared {
-            core: config.core,
-            authenticator: config.authenticator,
-            authorizer: config.authorizer,
-            admission: config.admission,
-            specials: config.specials,
-            allocations: config.allocations,
-            checks: config.checks,
             metrics: Metrics::default(),
             documents: Documents::default(),
-            reads: tokio::sync::Semaphore::new(limits.reads_in_flight),
-            writes: tokio::sync::Semaphore::new(limits.writes_in_flight),
-            limits,
+            reads: tokio::sync::Semaphore::new(config.limits.reads_in_flight),
+            writes: tokio::sync::Semaphore::new(config.limits.writes_in_flight),
+            config,
         };
         Server { shared: Arc::new(shared) }
     }
 
+    pub(crate) fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
     pub fn core(&self) -> &Arc<Core> {
-        &self.shared.core
+        &self.shared.config.core
     }
 
     pub fn authorizer(&self) -> &Arc<dyn Authorizer> {
-        &self.shared.authorizer
+        &self.shared.config.authorizer
+    }
+
+    /// Whether the authorizers allow this; the error is the answer to who asked.
+    pub(crate) fn ask(&self, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+        match self.authorizer().authorize(attributes) {
+            Verdict::Allow(_) => Ok(()),
+            Verdict::Deny(why) | Verdict::NoOpinion(why) => Err(auth::forbidden(attributes, &why)),
+        }
     }
 
     pub fn admission(&self) -> &Arc<dyn Admission> {
-        &self.shared.admission
+        &self.shared.config.admission
     }
 
     pub fn limits(&self) -> &Limits {
-        &self.shared.limits
+        &self.shared.config.limits
     }
 
     /// Serves on `address` until the handle is dropped. Port 0 takes a free one; the handle tells which.

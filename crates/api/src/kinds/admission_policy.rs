@@ -9,6 +9,7 @@ use crate::kind::{Generation, Kind, age, col, int, name};
 use crate::table;
 
 pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
+    unconditional_update: false,
     categories: &["api-extensions"],
     status: true,
     generation: Generation::CountsChangesOf("spec"),
@@ -35,6 +36,7 @@ pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
 };
 
 pub const BINDING: Kind<ValidatingAdmissionPolicyBinding> = Kind {
+    unconditional_update: false,
     categories: &["api-extensions"],
     generation: Generation::CountsChangesOf("spec"),
     default: Some(|binding| default_match(binding.spec.get_or_insert_default().match_resources.as_mut())),

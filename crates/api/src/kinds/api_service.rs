@@ -7,6 +7,7 @@ use crate::kind::{Kind, age, col, name};
 use crate::names::NameRule;
 
 pub const API_SERVICE: Kind<APIService> = Kind {
+    unconditional_update: false,
     categories: &["api-extensions"],
     status: true,
     storage_prefix: Some("apiregistration.k8s.io/apiservices"),

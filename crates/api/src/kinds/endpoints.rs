@@ -12,6 +12,7 @@ use crate::object_meta::invalid;
 use crate::table;
 
 pub const ENDPOINTS: Kind<Endpoints> = Kind {
+    create_on_update: true,
     short: &["ep"],
     storage_prefix: Some("services/endpoints"),
     default: Some(default),

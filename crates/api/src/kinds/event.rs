@@ -12,6 +12,7 @@ use crate::meta::{field_text, field_text_or};
 use crate::table;
 
 pub const EVENT: Kind<Event> = Kind {
+    create_on_update: true,
     short: &["ev"],
     validate: Some(validate),
     columns: COLUMNS,
@@ -32,6 +33,7 @@ pub const EVENT: Kind<Event> = Kind {
 };
 
 pub const NEW_EVENT: Kind<NewEvent> = Kind {
+    create_on_update: true,
     short: &["ev"],
     storage: Some(("", "v1")),
     validate: Some(validate_new),

@@ -7,6 +7,8 @@ use crate::kind::{Kind, age, col, name};
 use crate::table;
 
 pub const LEASE: Kind<Lease> = Kind {
+    unconditional_update: false,
+    create_on_update: true,
     validate: Some(validate),
     columns: &[
         name(),

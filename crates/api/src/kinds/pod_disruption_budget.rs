@@ -9,6 +9,7 @@ use crate::kind::{Generation, Kind, age, col, int, name};
 use crate::kinds::rollout;
 
 pub const POD_DISRUPTION_BUDGET: Kind<PodDisruptionBudget> = Kind {
+    unconditional_update: false,
     short: &["pdb"],
     status: true,
     generation: Generation::CountsChangesOf("spec"),

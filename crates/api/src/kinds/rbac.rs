@@ -11,6 +11,7 @@ use crate::object_meta::invalid;
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 pub const ROLE: Kind<Role> = Kind {
+    create_on_update: true,
     name: NameRule::PathSegment,
     validate: Some(|r| rules(r.rules.as_deref(), true)),
     columns: &[name(), created()],
@@ -18,6 +19,7 @@ pub const ROLE: Kind<Role> = Kind {
 };
 
 pub const CLUSTER_ROLE: Kind<ClusterRole> = Kind {
+    create_on_update: true,
     name: NameRule::PathSegment,
     validate: Some(validate_cluster_role),
     columns: &[name(), created()],
@@ -25,6 +27,7 @@ pub const CLUSTER_ROLE: Kind<ClusterRole> = Kind {
 };
 
 pub const ROLE_BINDING: Kind<RoleBinding> = Kind {
+    create_on_update: true,
     name: NameRule::PathSegment,
     default: Some(|b| default(&mut b.role_ref, b.subjects.as_mut())),
     validate: Some(|b| binding(&b.role_ref, b.subjects.as_deref(), &["ClusterRole", "Role"])),
@@ -41,6 +44,7 @@ pub const ROLE_BINDING: Kind<RoleBinding> = Kind {
 };
 
 pub const CLUSTER_ROLE_BINDING: Kind<ClusterRoleBinding> = Kind {
+    create_on_update: true,
     name: NameRule::PathSegment,
     default: Some(|b| default(&mut b.role_ref, b.subjects.as_mut())),
     validate: Some(|b| binding(&b.role_ref, b.subjects.as_deref(), &["ClusterRole"])),

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::kind::{Kind, age, col, name};
 
-pub const LIMIT_RANGE: Kind<LimitRange> = Kind { short: &["limits"], default: Some(default_limits), ..Kind::BASE };
+pub const LIMIT_RANGE: Kind<LimitRange> =
+    Kind { create_on_update: true, short: &["limits"], default: Some(default_limits), ..Kind::BASE };
 
 pub const RESOURCE_QUOTA: Kind<ResourceQuota> = Kind {
     short: &["quota"],

@@ -9,6 +9,7 @@ use crate::names;
 use crate::object_meta::invalid;
 
 pub const RUNTIME_CLASS: Kind<RuntimeClass> = Kind {
+    unconditional_update: false,
     validate: Some(|class| {
         let handler = &class.handler;
         invalid(&Path::new("handler"), handler, names::dns1123_label(handler)).collect()

@@ -21,6 +21,7 @@ const PROXY: Subresource = Subresource {
 };
 
 pub const SERVICE: Kind<Service> = Kind {
+    create_on_update: true,
     short: &["svc"],
     categories: &["all"],
     status: true,

@@ -7,5 +7,10 @@ use crate::kind::{Kind, Subresource, age, name};
 const TOKEN: Subresource =
     Subresource { name: "token", object: ("authentication.k8s.io", "v1", "TokenRequest"), verbs: &["create"] };
 
-pub const SERVICE_ACCOUNT: Kind<ServiceAccount> =
-    Kind { short: &["sa"], subresources: &[TOKEN], columns: &[name(), age()], ..Kind::BASE };
+pub const SERVICE_ACCOUNT: Kind<ServiceAccount> = Kind {
+    unconditional_update: false,
+    short: &["sa"],
+    subresources: &[TOKEN],
+    columns: &[name(), age()],
+    ..Kind::BASE
+};

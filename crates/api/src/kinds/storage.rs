@@ -10,6 +10,7 @@ use crate::kind::{Column, Kind, age, col, flag, int, name};
 use crate::table;
 
 pub const CSI_DRIVER: Kind<CSIDriver> = Kind {
+    unconditional_update: false,
     default: Some(default_driver),
     columns: &[
         name(),
@@ -53,6 +54,7 @@ fn default_driver(driver: &mut CSIDriver) {
 }
 
 pub const CSI_NODE: Kind<CSINode> = Kind {
+    unconditional_update: false,
     columns: &[
         name(),
         int("Drivers", "Drivers indicates the number of CSI drivers registered on the node", |n, _| {
@@ -64,6 +66,7 @@ pub const CSI_NODE: Kind<CSINode> = Kind {
 };
 
 pub const CSI_STORAGE_CAPACITY: Kind<CSIStorageCapacity> = Kind {
+    unconditional_update: false,
     columns: &[
         name(),
         col("StorageClassName", "The storage class that the room is for.", |c, _| {
@@ -141,6 +144,7 @@ fn class_name(class: &StorageClass) -> String {
 }
 
 pub const VOLUME_ATTACHMENT: Kind<VolumeAttachment> = Kind {
+    unconditional_update: false,
     status: true,
     columns: &[
         name(),

@@ -10,6 +10,7 @@ use crate::kind::{Generation, Kind, age, int, name};
 const COUNT: &str = "Webhooks indicates the number of webhooks registered in this configuration";
 
 pub const MUTATING: Kind<MutatingWebhookConfiguration> = Kind {
+    unconditional_update: false,
     categories: &["api-extensions"],
     generation: Generation::CountsChangesOf("webhooks"),
     default: Some(default_mutating),
@@ -18,6 +19,7 @@ pub const MUTATING: Kind<MutatingWebhookConfiguration> = Kind {
 };
 
 pub const VALIDATING: Kind<ValidatingWebhookConfiguration> = Kind {
+    unconditional_update: false,
     categories: &["api-extensions"],
     generation: Generation::CountsChangesOf("webhooks"),
     default: Some(default_validating),

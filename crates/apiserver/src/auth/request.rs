@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::status::StatusError;
 
 use super::User;
+use crate::request::Info;
 
 /// A request as authorization sees it. Of a resource request `path` is empty, of any other request everything except
 /// `verb` and `path` is.
@@ -51,6 +52,23 @@ impl<'a> Attributes<'a> {
             name: "",
             path,
             selected: Selected::default(),
+        }
+    }
+
+    /// The question that a request asks for its user.
+    pub fn of(user: &'a User, info: &'a Info) -> Self {
+        if !info.resource_request {
+            return Attributes::path(user, info.verb, &info.path);
+        }
+        let terms = || info.field_selector.split(',');
+        let node = terms().find_map(|t| t.strip_prefix("spec.nodeName=")).map(|v| v.strip_prefix('=').unwrap_or(v));
+        Attributes {
+            namespace: &info.namespace,
+            version: &info.version,
+            subresource: &info.subresource,
+            name: &info.name,
+            selected: Selected { node_name: node },
+            ..Attributes::resource(user, info.verb, &info.group, &info.resource)
         }
     }
 

@@ -8,6 +8,7 @@ mod list;
 mod patch;
 mod scale;
 mod update;
+mod upsert;
 mod watch;
 mod write;
 
@@ -147,7 +148,7 @@ impl Request {
     }
 
     pub async fn body(&mut self) -> Result<bytes::Bytes, StatusError> {
-        let limit = self.call.server.shared.limits.body_bytes;
+        let limit = self.call.server.limits().body_bytes;
         std::mem::replace(&mut self.call.body, crate::body::Body::empty()).collect(limit).await
     }
 

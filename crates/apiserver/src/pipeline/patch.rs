@@ -3,7 +3,6 @@
 use api::{
     Value,
     decode::Gvk,
-    meta,
     patch::{Kind, Patch},
     status::StatusError,
 };
@@ -11,9 +10,6 @@ use http::{StatusCode, header};
 
 use super::Request;
 use crate::{options::WriteOptions, special::Response};
-
-/// An apply that creates, while somebody else creates and deletes the same object, is tried so often.
-const ATTEMPTS: usize = 5;
 
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::patch(request.waypoint_name());
@@ -66,24 +62,6 @@ async fn apply(request: Request, body: &[u8], options: WriteOptions) -> Result<R
         request.check_names(&mut value)?;
         Ok((value, merged.warnings))
     };
-    for _ in 0..ATTEMPTS {
-        match request.change(&options, false, |old| merge(Some(old))).await {
-            Err(error) if error.code == 404 => {}
-            Err(error) => return Err(error),
-            Ok(written) => return request.respond_written(StatusCode::OK, written),
-        }
-        if !meta::uid(wanted.config()).is_empty() || !request.call.info.subresource.is_empty() {
-            return Err(StatusError::not_found(&definition.group, &definition.plural, &request.call.info.name));
-        }
-        let (mut value, warnings) = merge(None)?;
-        if let Some(metadata) = meta::metadata_mut(&mut value) {
-            metadata.remove("resourceVersion");
-        }
-        match request.create(value, warnings, &options, false).await {
-            Err(error) if error.reason == "AlreadyExists" => {}
-            Err(error) => return Err(error),
-            Ok(written) => return request.respond_written(StatusCode::CREATED, written),
-        }
-    }
-    Err(StatusError::modified(&definition.group, &definition.plural, &request.call.info.name))
+    let (code, written) = request.change_or_create(&options, false, merge).await?;
+    request.respond_written(code, written)
 }

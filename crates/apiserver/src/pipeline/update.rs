@@ -19,8 +19,13 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let mut wanted = decoded.value;
     request.check_names(&mut wanted)?;
     let warnings = decoded.warnings;
-    let written = request.change(&options, true, |_| Ok((wanted.clone(), warnings.clone()))).await?;
-    request.respond_written(StatusCode::OK, written)
+    let make = |_: Option<&Value>| Ok((wanted.clone(), warnings.clone()));
+    let (code, written) = if definition.create_on_update {
+        request.change_or_create(&options, true, make).await?
+    } else {
+        (StatusCode::OK, request.change(&options, true, |old| make(Some(old))).await?)
+    };
+    request.respond_written(code, written)
 }
 
 impl Request {

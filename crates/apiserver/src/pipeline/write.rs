@@ -2,6 +2,7 @@
 
 use api::{
     Value,
+    field::{FieldError, Path},
     kind::{Definition, Target},
     managed_fields::Writer,
     meta,
@@ -35,7 +36,7 @@ pub(super) struct Written {
 impl Request {
     pub(super) fn allocation(&self) -> Option<&dyn Allocation> {
         let of = |d: &Definition, key: &(&str, &str)| d.group == key.0 && d.plural == key.1;
-        let list = &self.call.server.shared.allocations;
+        let list = &self.call.server.config().allocations;
         list.iter().find(|(key, _)| of(&self.definition, key)).map(|(_, allocation)| &**allocation)
     }
 
@@ -161,7 +162,13 @@ impl Request {
         if !version.is_empty() && version != "0" && version != meta::resource_version(old) {
             return Err(StatusError::modified(&definition.group, &definition.plural, name));
         }
-        Ok(version.is_empty() || version == "0")
+        let unconditional = version.is_empty() || version == "0";
+        if unconditional && !definition.unconditional_update && self.call.info.verb == "update" {
+            let path = Path::new("metadata").child("resourceVersion");
+            let error = FieldError::invalid(&path, 0, "must be specified for an update");
+            return Err(StatusError::invalid(&definition.group, &definition.plural, name, &[error]));
+        }
+        Ok(unconditional)
     }
 
     async fn admit_update(

@@ -1,0 +1,50 @@
+//! Writes that create what is not there: server-side apply, and updates of kinds whose strategy allows it.
+
+use api::{Value, meta, status::StatusError};
+use http::StatusCode;
+
+use super::{Request, write::Written};
+use crate::{auth::Attributes, options::WriteOptions};
+
+/// Tried so often while somebody else creates and deletes the same object.
+const ATTEMPTS: usize = 5;
+
+impl Request {
+    /// Changes the object or, where there is none, creates it. `make` makes the object from the one that is stored, and
+    /// may run several times.
+    pub(super) async fn change_or_create(
+        &self,
+        options: &WriteOptions,
+        tracked: bool,
+        make: impl Fn(Option<&Value>) -> Result<(Value, Vec<String>), StatusError> + Send + Sync,
+    ) -> Result<(StatusCode, Written), StatusError> {
+        let (definition, name) = (&self.definition, &self.call.info.name);
+        for _ in 0..ATTEMPTS {
+            match self.change(options, tracked, |old| make(Some(old))).await {
+                Err(error) if error.code == 404 => {}
+                Err(error) => return Err(error),
+                Ok(written) => return Ok((StatusCode::OK, written)),
+            }
+            if !self.call.info.subresource.is_empty() {
+                return Err(StatusError::not_found(&definition.group, &definition.plural, name));
+            }
+            let (mut object, warnings) = make(None)?;
+            let uid = meta::uid(&object);
+            if !uid.is_empty() {
+                let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
+                return Err(StatusError::conflict(&definition.group, &definition.plural, name, &why));
+            }
+            // Who may change an object that is there may not therefore make it.
+            self.call.server.ask(&Attributes { verb: "create", ..Attributes::of(&self.call.user, &self.call.info) })?;
+            if let Some(metadata) = meta::metadata_mut(&mut object) {
+                metadata.remove("resourceVersion");
+            }
+            match self.create(object, warnings, options, tracked).await {
+                Err(error) if error.reason == "AlreadyExists" => {}
+                Err(error) => return Err(error),
+                Ok(written) => return Ok((StatusCode::CREATED, written)),
+            }
+        }
+        Err(StatusError::modified(&definition.group, &definition.plural, name))
+    }
+}
