@@ -46,15 +46,27 @@ pub enum DnsError {
     Domain(String),
 }
 
-/// Binds the sockets, then answers until cancelled. Returns early only with an error.
-pub async fn run(caches: Caches, config: Config) -> Result<(), DnsError> {
-    let zone = Arc::new(RwLock::new(Zone::new(&config.domain).ok_or_else(|| DnsError::Domain(config.domain.clone()))?));
-    let server = server::Server::bind(&config, zone.clone()).await?;
-    tokio::select! {
-        () = follow(caches, zone) => {}
-        () = server.serve() => {}
+/// Cluster DNS with its sockets, not answering yet.
+pub struct Dns {
+    zone: Arc<RwLock<Zone>>,
+    server: server::Server,
+}
+
+/// Takes the sockets, so that whatever is in the way is known before the node counts as ready.
+pub async fn bind(config: &Config) -> Result<Dns, DnsError> {
+    let zone = Zone::new(&config.domain).ok_or_else(|| DnsError::Domain(config.domain.clone()))?;
+    let zone = Arc::new(RwLock::new(zone));
+    Ok(Dns { server: server::Server::bind(config, zone.clone()).await?, zone })
+}
+
+impl Dns {
+    /// Answers until cancelled.
+    pub async fn run(self, caches: Caches) {
+        tokio::select! {
+            () = follow(caches, self.zone) => {}
+            () = self.server.serve() => {}
+        }
     }
-    Ok(())
 }
 
 /// Keeps the zone as the API has it.

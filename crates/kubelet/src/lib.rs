@@ -71,11 +71,16 @@ pub async fn run(config: Config, caches: Caches) -> Result<(), Error> {
     Ok(())
 }
 
+/// Removes the cgroups of Pods, as far as no process is in them.
+pub fn remove_cgroups(cgroup_root: &str) {
+    cgroup::Cgroups::new(std::path::Path::new("/sys/fs/cgroup"), cgroup_root).remove_all();
+}
+
 /// Undoes what is left of a kubelet that will not come back: mounts and files below its folder, and its cgroups. The
 /// engine has to be stopped before, or its containers keep both alive.
 pub fn remove_traces(root_dir: &std::path::Path, cgroup_root: &str) -> std::io::Result<()> {
     runtime::containerd::unmount_below(&[root_dir]);
-    cgroup::Cgroups::new(std::path::Path::new("/sys/fs/cgroup"), cgroup_root).remove_all();
+    remove_cgroups(cgroup_root);
     match std::fs::remove_dir_all(root_dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -142,11 +142,14 @@ pub struct Containerd {
 impl Containerd {
     /// Finds the containerd of these options, or starts it, and waits until CRI answers and the sandbox image is there.
     pub async fn start(options: Options) -> Result<Containerd, Error> {
-        let containerd = match running(&options) {
+        let mut containerd = match running(&options) {
             Some(pid) => Containerd { options, child: None, pid },
             None => spawn(options)?,
         };
-        let containerd = containerd.wait_until_ready().await?;
+        if let Err(error) = containerd.wait_until_ready().await {
+            containerd.give_up();
+            return Err(error);
+        }
         let cri = containerd.cri();
         if containerd.options.sandbox_image == images::PAUSE {
             images::ensure(&cri, cri.socket(), &images::pause()?, &containerd.options.root).await?;
@@ -167,12 +170,21 @@ impl Containerd {
         self.child.is_some()
     }
 
-    async fn wait_until_ready(mut self) -> Result<Containerd, Error> {
+    /// Ends what was started and is of no use; one that was found is left as it is.
+    fn give_up(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<(), Error> {
         let cri = self.cri();
         let deadline = clock::Instant::now() + Duration::from_secs(30);
         loop {
             let error = match cri.version().await {
-                Ok(_) => return Ok(self),
+                Ok(_) => return Ok(()),
                 Err(error) => error,
             };
             let log = self.options.log_file();
@@ -278,6 +290,26 @@ pub async fn stop(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether an earlier process started it and it still runs.
+pub fn is_running(options: &Options) -> bool {
+    running(options).is_some()
+}
+
+/// Ends a containerd that runs no Pods. One that does is left alone; says which it was.
+pub async fn stop_idle(options: &Options) -> bool {
+    let socket = options.socket().to_string_lossy().into_owned();
+    if processes().into_iter().any(|pid| is_shim(pid, &socket)) {
+        return false;
+    }
+    if let Some(pid) = running(options) {
+        let mut idle = Containerd { options: options.clone(), child: None, pid };
+        signal(pid, Signal::SIGTERM);
+        wait_for_end(&mut idle).await;
+        let _ = fs::remove_file(options.pid_file());
+    }
+    true
+}
+
 async fn remove_pods(cri: &Cri) {
     let sandboxes = cri.sandboxes(None).await.unwrap_or_default();
     let removals = sandboxes.iter().map(|sandbox| async {
@@ -348,7 +380,8 @@ fn parent(pid: i32) -> i32 {
     fields.split(' ').nth(1).and_then(|p| p.parse().ok()).unwrap_or(0)
 }
 
-/// Unmounts all that is mounted below the folders, the deepest first.
+/// Unmounts all that is mounted below the folders, the deepest first. A folder that is a mount itself stays: it is a disk
+/// that the user put there.
 pub fn unmount_below(folders: &[&Path]) {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     for point in mounts_below(&table, folders) {
@@ -362,7 +395,7 @@ pub fn unmount_below(folders: &[&Path]) {
 fn mounts_below(table: &str, folders: &[&Path]) -> Vec<PathBuf> {
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));
     let points = points.map(|p| PathBuf::from(p.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")));
-    let mut found: Vec<PathBuf> = points.filter(|p| folders.iter().any(|f| p.starts_with(f))).collect();
+    let mut found: Vec<PathBuf> = points.filter(|p| folders.iter().any(|f| p.starts_with(f) && p != f)).collect();
     found.reverse();
     found
 }
@@ -373,7 +406,7 @@ mod tests {
 
     #[test]
     fn mounts_are_undone_from_the_last_to_the_first_and_only_ours() {
-        let table = "1 0 0:1 / / rw - ext4 x rw\n2 1 0:2 / /d/a rw - tmpfs x rw\n3 2 0:3 / /d/a/b\\040c rw - tmpfs x rw\n\
+        let table = "9 0 0:9 / /d rw - ext4 x rw\n1 0 0:1 / / rw - ext4 x rw\n2 1 0:2 / /d/a rw - tmpfs x rw\n3 2 0:3 / /d/a/b\\040c rw - tmpfs x rw\n\
                      4 1 0:4 / /data rw - tmpfs x rw";
         let found = mounts_below(table, &[Path::new("/d")]);
         assert_eq!(found, [PathBuf::from("/d/a/b c"), PathBuf::from("/d/a")]);

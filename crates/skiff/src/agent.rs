@@ -15,7 +15,7 @@ use runtime::{Cri, Runtime, containerd, images};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
-    address, check, cluster_dns,
+    address, alone, check, cluster_dns, down,
     join::{self, Member},
     layout::Layout,
     log,
@@ -54,6 +54,8 @@ struct Parts {
 pub struct Running {
     #[allow(dead_code, reason = "dropping the set ends the tasks")]
     tasks: JoinSet<()>,
+    #[allow(dead_code, reason = "the machine has this one node as long as it is held")]
+    alone: alone::Claim,
     failures: mpsc::Receiver<anyhow::Error>,
 }
 
@@ -92,18 +94,28 @@ pub fn run(options: Agent) -> anyhow::Result<ExitCode> {
     let layout = Layout::new(&options.common.data_dir);
     layout.open()?;
     let _held = layout.hold()?;
+    let alone = alone::claim()?;
     check::require(&check::for_node(&options))?;
     server::runtime()?.block_on(async {
         let stop = server::stop_signal()?;
         let (name, address) = (node_name(&options.node)?, node_address(&options.node)?);
         tokio::pin!(stop);
-        let started = async {
-            let member = join::join(&options, &layout, &name, &address.to_string()).await?;
-            start_member(&options, &layout, member).await
+        let address = address.to_string();
+        let asked_to_end = || anyhow::anyhow!("asked to end before the node was ready");
+        let member = tokio::select! {
+            member = join::join(&options, &layout, &name, &address) => member?,
+            () = &mut stop => return Err(asked_to_end()),
         };
-        let node = tokio::select! {
-            started = started => started?,
-            () = &mut stop => return Ok(ExitCode::SUCCESS),
+        let started = tokio::select! {
+            started = start_member(&options, &layout, member, alone) => started,
+            () = &mut stop => Err(asked_to_end()),
+        };
+        let node = match started {
+            Ok(node) => node,
+            Err(error) => {
+                down::undo_start(&layout, &options.node).await;
+                return Err(error);
+            }
         };
         tracing::info!(node = name, "the node is ready");
         tokio::select! {
@@ -118,7 +130,12 @@ pub fn run(options: Agent) -> anyhow::Result<ExitCode> {
 }
 
 /// The node of a member. It begins with a certificate of its own making if it has none, until the cluster signs one.
-async fn start_member(options: &Agent, layout: &Layout, member: Member) -> anyhow::Result<Running> {
+async fn start_member(
+    options: &Agent,
+    layout: &Layout,
+    member: Member,
+    alone: alone::Claim,
+) -> anyhow::Result<Running> {
     let Member { client, holder, own } = member;
     let settings = Settings::for_agent(&client, options).await.context("cannot read the cluster's settings")?;
     let authority = match &options.client_ca_file {
@@ -144,7 +161,7 @@ async fn start_member(options: &Agent, layout: &Layout, member: Member) -> anyho
         parts: Parts { proxy: runs("proxy"), network: runs("network"), dns: runs("dns") },
         renewal: Some(Renewal { holder, client, serving, own }),
     };
-    start(&options.node, layout, cluster, &Progress::default()).await
+    start(&options.node, layout, cluster, alone, &Progress::default()).await
 }
 
 /// The node beside a control plane in the same process: calls go to it directly, each part with rights of its own.
@@ -152,6 +169,7 @@ pub async fn start_beside(
     control_plane: &server::Running,
     options: &Node,
     layout: &Layout,
+    alone: alone::Claim,
     progress: &Progress,
 ) -> anyhow::Result<Running> {
     let name = node_name(options)?;
@@ -169,16 +187,22 @@ pub async fn start_beside(
         parts: Parts { proxy: flags.runs("proxy"), network: flags.runs("network"), dns: flags.runs("dns") },
         renewal: None,
     };
-    start(options, layout, cluster, progress).await
+    start(options, layout, cluster, alone, progress).await
 }
 
 fn node_address(options: &Node) -> anyhow::Result<IpAddr> {
     options.node_ip.map_or_else(address::own_address, Ok)
 }
 
-async fn start(options: &Node, layout: &Layout, mut cluster: Cluster, progress: &Progress) -> anyhow::Result<Running> {
+async fn start(
+    options: &Node,
+    layout: &Layout,
+    mut cluster: Cluster,
+    alone: alone::Claim,
+    progress: &Progress,
+) -> anyhow::Result<Running> {
     let (name, address) = (node_name(options)?, node_address(options)?);
-    let (fail, failures) = mpsc::channel(8);
+    let (fail, mut failures) = mpsc::channel::<anyhow::Error>(8);
     let mut tasks = JoinSet::new();
     if let Some(renewal) = cluster.renewal.take() {
         tasks.spawn(renewal.run());
@@ -200,7 +224,7 @@ async fn start(options: &Node, layout: &Layout, mut cluster: Cluster, progress: 
             cluster_cidr: cluster.settings.cluster_cidr,
             mtu: 0,
         };
-        let (caches, fail) = (Caches::new(cluster.network_client), fail.clone());
+        let caches = Caches::new(cluster.network_client);
         tasks.spawn(async move {
             if let Err(error) = network::run(caches, config).await {
                 let _ = fail.send(error.into()).await;
@@ -219,15 +243,19 @@ async fn start(options: &Node, layout: &Layout, mut cluster: Cluster, progress: 
             resolv_conf: options.resolv_conf.clone(),
         };
         let caches = Caches::new(cluster.dns_client);
-        tasks.spawn(async move {
-            if let Err(error) = dns::run(caches, config).await {
-                let error = anyhow::Error::from(error).context("choose another port with --dns-port");
-                let _ = fail.send(error).await;
-            }
-        });
+        let advise = |e| anyhow::anyhow!("{e}; choose another port with --dns-port");
+        let server = dns::bind(&config).await.map_err(advise)?;
+        tasks.spawn(server.run(caches));
     }
-    progress.step("node registered and ready", ready(cluster.node_client, &name)).await?;
-    Ok(Running { tasks, failures })
+    // What fails before the node is ready would keep it from ever being.
+    let first = async {
+        tokio::select! {
+            ready = ready(cluster.node_client, &name) => ready,
+            Some(error) = failures.recv() => Err(error),
+        }
+    };
+    progress.step("node registered and ready", first).await?;
+    Ok(Running { tasks, alone, failures })
 }
 
 /// The engine finds the network plugins under their names in a folder of ours: links to this binary.
@@ -286,9 +314,6 @@ fn kubelet_config(
     let manifests = options.pod_manifest_path.clone().unwrap_or_else(|| layout.manifests());
     make(&manifests)?;
     let tls = pki::server_config(cluster.serving.clone(), Some(&cluster.authority), &["http/1.1"])?;
-    if options.max_pods == 0 {
-        bail!("--max-pods must be at least 1");
-    }
     Ok(kubelet::Config {
         node_name: name.to_owned(),
         node_ip: address,

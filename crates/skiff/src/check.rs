@@ -194,10 +194,17 @@ fn data_folder(folder: &Path) -> Finding {
     let Ok(stat) = nix::sys::statvfs::statvfs(existing) else {
         return bad(format!("cannot look at {}", existing.display()));
     };
+    use nix::{sys::statvfs::FsFlags, unistd};
+    if stat.flags().contains(FsFlags::ST_RDONLY) {
+        return bad(format!("{} can only be read; choose another with --data-dir", existing.display()));
+    }
+    if unistd::access(existing, unistd::AccessFlags::W_OK).is_err() {
+        return bad(format!("{} cannot be written by this user; choose another with --data-dir", existing.display()));
+    }
     let free = stat.blocks_available() * stat.fragment_size() / (1024 * 1024);
     let text = format!("{} ({free} MiB free)", folder.display());
     match free {
-        0..100 => bad(format!("{text}; at least 100 MiB are needed")),
+        0..100 => bad(format!("{text}; at least 100 MiB are needed, make room or choose another with --data-dir")),
         100..1024 => Finding::Poor(format!("{text}; images need more")),
         _ => good(text),
     }

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use client::{Caches, Client, slices::SERVICE_NAME_LABEL};
+use client::{Caches, Client, rest, slices::SERVICE_NAME_LABEL};
 use k8s_openapi::api::{core::v1::Node, discovery::v1::EndpointSlice};
 use kube::{
     Api,
@@ -29,20 +29,24 @@ pub const PORT_ANNOTATION: &str = "skiff.dev/dns-port";
 /// Who says so in the label of each slice.
 const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "skiff-dns");
 
+const FIRST_WAIT: clock::Duration = clock::Duration::from_millis(200);
+
 /// Keeps all of it as it must be, until cancelled.
 pub async fn run(client: Client, caches: Caches, address: Ipv4Addr) {
     let nodes = caches.of::<Node>();
     let mut changes = nodes.subscribe();
     nodes.synced().await;
-    let mut written = None;
+    let (mut written, mut wait) = (None, FIRST_WAIT);
     loop {
         let wanted = slices(&nodes.list());
         if written.as_ref() != Some(&wanted) {
             match write(&client, address, &wanted).await {
-                Ok(()) => written = Some(wanted),
+                Ok(()) => (written, wait) = (Some(wanted), FIRST_WAIT),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot write the cluster DNS Service yet");
-                    clock::sleep(clock::Duration::from_secs(1)).await;
+                    let message = rest::message(&error);
+                    tracing::warn!(message, "cannot write the cluster DNS Service, trying again");
+                    clock::sleep(wait).await;
+                    wait = (wait * 2).min(clock::Duration::from_secs(60));
                     continue;
                 }
             }

@@ -25,8 +25,26 @@ pub fn insert(args: &mut Vec<String>) -> anyhow::Result<()> {
     let known = known_flags(&args[1]);
     let typed: Vec<String> = args[2..].iter().filter_map(|a| a.strip_prefix("--")).map(flag_name).collect();
     let flags = flags(Path::new(path), &text, &typed, &known)?;
+    for flag in &flags {
+        check(path, &args[1], flag)?;
+    }
     args.splice(2..2, flags);
     Ok(())
+}
+
+/// Says which file a wrong value stands in; without it the user would look for it on the command line.
+fn check(path: &str, command: &str, flag: &str) -> anyhow::Result<()> {
+    use clap::{CommandFactory, error::ErrorKind};
+    match crate::options::Cli::command().try_get_matches_from(["skiff", command, flag]) {
+        // Flags that must be there are looked for when all are together.
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => Ok(()),
+        Err(error) => {
+            let text = error.to_string();
+            let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            bail!("{path}: {what}")
+        }
+    }
 }
 
 fn flag_name(argument: &str) -> String {
@@ -61,6 +79,7 @@ fn flags(path: &Path, text: &str, typed: &[String], known: &(Vec<String>, Vec<St
             continue;
         }
         match value {
+            Value::Object(_) => bail!("{place} sets {name:?} to a map; it takes one value or a list of values"),
             Value::Array(items) => flags.extend(items.iter().map(|item| format!("--{name}={}", plain(item)))),
             Value::Bool(true) => flags.push(format!("--{name}")),
             Value::Bool(false) if name == "anonymous-auth" => flags.push(format!("--{name}=false")),
@@ -79,7 +98,7 @@ fn plain(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn check(text: &str, typed: &[&str], expected: &str) {
+    fn expect(text: &str, typed: &[&str], expected: &str) {
         let known = known_flags("server");
         let typed: Vec<String> = typed.iter().map(|t| (*t).to_owned()).collect();
         let got = match flags(Path::new("config.yaml"), text, &typed, &known) {
@@ -91,16 +110,25 @@ mod tests {
 
     #[test]
     fn the_file_gives_flags_and_the_command_line_wins() {
-        check("secure-port: 7443\nanonymous-auth: false", &[], "--anonymous-auth=false --secure-port=7443");
-        check("secure-port: 7443", &["secure-port"], "");
-        check("disable: [dns, proxy]", &[], "--disable=dns --disable=proxy");
-        check("node-ip: 10.0.0.1", &[], "");
-        check("", &[], "");
-        check(
+        expect("secure-port: 7443\nanonymous-auth: false", &[], "--anonymous-auth=false --secure-port=7443");
+        expect("secure-port: 7443", &["secure-port"], "");
+        expect("disable: [dns, proxy]", &[], "--disable=dns --disable=proxy");
+        expect("node-ip: 10.0.0.1", &[], "");
+        expect("", &[], "");
+        expect(
             "secure_port: 1",
             &[],
             "config.yaml sets \"secure_port\", which is no flag; `skiff up --help` lists them",
         );
-        check("- a", &[], "config.yaml must hold a map of flags, such as `secure-port: 6443`");
+        expect("disable: {a: b}", &[], "config.yaml sets \"disable\" to a map; it takes one value or a list of values");
+        expect("- a", &[], "config.yaml must hold a map of flags, such as `secure-port: 6443`");
+    }
+
+    #[test]
+    fn a_wrong_value_names_its_file() {
+        let said = check("config.yaml", "server", "--secure-port=abc").unwrap_err().to_string();
+        assert!(said.starts_with("config.yaml: invalid value 'abc' for '--secure-port"), "{said}");
+        assert!(check("config.yaml", "server", "--foreground=yes").is_err());
+        assert!(check("config.yaml", "agent", "--kubelet-port=1").is_ok());
     }
 }

@@ -8,7 +8,12 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{agent, layout::Layout, options::Down, server};
+use crate::{
+    agent,
+    layout::Layout,
+    options::{self, Down},
+    server,
+};
 
 /// How long the cluster's process gets to end by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,10 +31,18 @@ pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
     layout.open()?;
     server::runtime()?.block_on(async {
         end_process(&layout).await?;
-        runtime::containerd::stop(&agent::engine_options(&layout)).await.context("cannot end the container engine")?;
-        proxy::apply::remove().await.context("cannot remove the Service rules")?;
-        network::remove().await.context("cannot remove the Pod network")?;
-        kubelet::remove_traces(&layout.kubelet(), "/").context("cannot remove what the kubelet left")?;
+        // One thing that cannot be removed keeps nothing else.
+        let engine = agent::engine_options(&layout);
+        let done = [
+            runtime::containerd::stop(&engine).await.context("cannot end the container engine"),
+            proxy::apply::remove().await.context("cannot remove the Service rules"),
+            network::remove().await.context("cannot remove the Pod network"),
+            kubelet::remove_traces(&layout.kubelet(), "/").context("cannot remove what the kubelet left"),
+        ];
+        let failed: Vec<String> = done.into_iter().filter_map(Result::err).map(|e| crate::sentence(&e)).collect();
+        if !failed.is_empty() {
+            bail!("{}; put that right and run `skiff down` again", failed.join("; "));
+        }
         anyhow::Ok(())
     })?;
     remove_files(&layout, options.keep_data)?;
@@ -38,6 +51,23 @@ pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
         false => println!("ended; nothing of it is left"),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes back what a node's start that failed did to the machine. Where Pods of an earlier start run (or may run, in an
+/// engine that is not ours), nothing is touched: they go on, as they would had nobody tried. Files stay, the next start
+/// finds them.
+pub async fn undo_start(layout: &Layout, node: &options::Node) {
+    let ours = node.container_runtime_endpoint.is_none();
+    if !ours || !runtime::containerd::stop_idle(&agent::engine_options(layout)).await {
+        return;
+    }
+    if let Err(error) = proxy::apply::remove().await {
+        tracing::warn!(%error, "cannot remove the Service rules");
+    }
+    if let Err(error) = network::remove().await {
+        tracing::warn!(%error, "cannot remove the Pod network");
+    }
+    kubelet::remove_cgroups("/");
 }
 
 /// Asks the process that holds the folder to end, then makes it.
@@ -59,17 +89,23 @@ async fn end_process(layout: &Layout) -> anyhow::Result<()> {
 
 fn remove_files(layout: &Layout, keep_data: bool) -> anyhow::Result<()> {
     runtime::containerd::unmount_below(&[&layout.root]);
-    let kept = [layout.store(), layout.pki(), layout.root.join("version")];
-    if !keep_data {
-        return fs::remove_dir_all(&layout.root).with_context(|| format!("cannot remove {}", layout.root.display()));
-    }
+    let kept = if keep_data { vec![layout.store(), layout.pki(), layout.version_file()] } else { Vec::new() };
     for entry in fs::read_dir(&layout.root)?.flatten() {
         let path = entry.path();
-        if kept.contains(&path) {
+        // What says that the folder is ours goes last: an interrupted removal can be taken up again.
+        if kept.contains(&path) || path == layout.version_file() {
             continue;
         }
-        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        let removed = if entry.file_type()?.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         removed.with_context(|| format!("cannot remove {}", path.display()))?;
     }
-    Ok(())
+    if keep_data {
+        return Ok(());
+    }
+    fs::remove_file(layout.version_file()).context("cannot remove the folder's version")?;
+    match fs::remove_dir(&layout.root) {
+        // A disk that is mounted there: its mount point is the user's.
+        Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => Ok(()),
+        removed => removed.with_context(|| format!("cannot remove {}", layout.root.display())),
+    }
 }

@@ -69,12 +69,18 @@ async fn list(data_dir: &Path) -> anyhow::Result<()> {
 }
 
 fn recipe(tag: &str, files: &[String], busybox: bool, entrypoint: Vec<String>) -> anyhow::Result<Recipe> {
+    if !is_reference(tag) {
+        bail!("--tag {tag:?} is not the name of an image; write one such as skiff.local/tools:1");
+    }
     let mut recipe =
         if busybox { images::busybox(tag)? } else { Recipe { reference: tag.to_owned(), ..Recipe::default() } };
     for pair in files {
         let Some((source, path)) = pair.split_once('=') else {
             bail!("--file {pair:?} must be SOURCE=/PATH/IN/IMAGE");
         };
+        if !path.starts_with('/') || path.ends_with('/') {
+            bail!("--file {pair:?} must be SOURCE=/PATH/IN/IMAGE, with the whole path of the file in the image");
+        }
         recipe.add_file(Path::new(source), path).with_context(|| format!("cannot read {source}"))?;
     }
     if !entrypoint.is_empty() {
@@ -85,4 +91,40 @@ fn recipe(tag: &str, files: &[String], busybox: bool, entrypoint: Vec<String>) -
         bail!("the image would be empty; give --file or --busybox");
     }
     Ok(recipe)
+}
+
+/// `name` or `host:port/path/name`, with a tag or without, after the rules of the distribution project.
+fn is_reference(text: &str) -> bool {
+    let (name, tag) = match text.rsplit_once(':') {
+        Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
+        _ => (text, None),
+    };
+    let tag_fits = |t: &str| {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        t.len() <= 128 && t.starts_with(word) && t.chars().all(|c| word(c) || c == '.' || c == '-')
+    };
+    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let part_fits =
+        |p: &str| p.starts_with(edge) && p.ends_with(edge) && p.chars().all(|c| edge(c) || "._-".contains(c));
+    let (host, path) = match name.split_once('/') {
+        Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => (Some(host), path),
+        _ => (None, name),
+    };
+    let host_fits = host.is_none_or(|h| h.chars().all(|c| c.is_ascii_alphanumeric() || ".-:".contains(c)));
+    tag.is_none_or(tag_fits) && host_fits && path.split('/').all(part_fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references() {
+        for good in ["a", "a:1", "skiff.local/busybox:1", "localhost:5000/a/b-c:v1.2", "a_b.c"] {
+            assert!(is_reference(good), "{good}");
+        }
+        for bad in ["", "BAD TAG", "a:", ":1", "a/", "/a", "A", "a:b c", "a//b", "x.y/A"] {
+            assert!(!is_reference(bad), "{bad}");
+        }
+    }
 }

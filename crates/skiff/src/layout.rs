@@ -84,14 +84,18 @@ impl Layout {
         self.root.join("skiff.pid")
     }
 
-    fn version_file(&self) -> PathBuf {
+    pub fn version_file(&self) -> PathBuf {
         self.root.join("version")
     }
 
     /// Makes the folder, or checks that it is one that this version understands.
     pub fn open(&self) -> anyhow::Result<()> {
         let root = self.root.display();
-        fs::create_dir_all(&self.root).with_context(|| format!("cannot make the data folder {root}"))?;
+        if self.root.exists() && !self.root.is_dir() {
+            bail!("{root} is not a folder; choose another --data-dir");
+        }
+        let made = fs::create_dir_all(&self.root);
+        made.with_context(|| format!("cannot make the data folder {root}; choose another with --data-dir"))?;
         let version = self.version_file();
         match fs::read_to_string(&version) {
             Ok(text) => match text.trim().parse::<u32>() {
@@ -110,8 +114,8 @@ impl Layout {
                 if !empty {
                     bail!("{root} is not empty and not a data folder of skiff; choose another --data-dir");
                 }
-                fs::write(&version, format!("{FORMAT}\n"))
-                    .with_context(|| format!("cannot write {}", version.display()))
+                let written = fs::write(&version, format!("{FORMAT}\n"));
+                written.with_context(|| format!("cannot write {}; choose another --data-dir", version.display()))
             }
             Err(e) => Err(e).with_context(|| format!("cannot read {}", version.display())),
         }

@@ -5,6 +5,7 @@
 mod address;
 mod agent;
 mod allocator;
+mod alone;
 mod check;
 mod cluster_dns;
 mod config_file;
@@ -22,6 +23,7 @@ mod server;
 mod store;
 mod token;
 mod up;
+mod value;
 mod welcome;
 
 use std::{path::Path, process::ExitCode};
@@ -30,8 +32,8 @@ use clap::Parser;
 
 use crate::options::{Cli, Command};
 
-/// What `skiff version` and the API's `/version` say.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What `skiff version` and `skiff --version` say after the name.
+const LONG_VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"), " (Kubernetes v1.35.0)");
 
 fn main() -> ExitCode {
     let mut args: Vec<String> = std::env::args().collect();
@@ -54,8 +56,21 @@ fn main() -> ExitCode {
 
 /// Says what went wrong, with every cause, on one line.
 fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("skiff: {error:#}");
+    eprintln!("skiff: {}", sentence(error));
     ExitCode::FAILURE
+}
+
+/// An error and its causes in one line. A cause that was said already is not said again.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said.lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -69,8 +84,20 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Token(command) => token::run(command),
         Command::Store(command) => store::run(command),
         Command::Version => {
-            println!("skiff v{VERSION} (Kubernetes {})", options::KUBERNETES_VERSION);
+            println!("skiff {LONG_VERSION}");
             Ok(ExitCode::SUCCESS)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_twice() {
+        let error = anyhow::anyhow!("no such file").context("cannot read x: no such file").context("cannot start");
+        assert_eq!(sentence(&error), "cannot start: cannot read x: no such file");
+        assert_eq!(sentence(&anyhow::anyhow!("one\n  two")), "one two");
     }
 }

@@ -1,15 +1,16 @@
 //! The flags. Where upstream has a flag for the same thing, it has the same name.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use ipnet::Ipv4Net;
 
-pub const KUBERNETES_VERSION: &str = "v1.35.0";
+use crate::value;
+
 pub const DATA_DIR: &str = "/var/lib/skiff";
 
 #[derive(Parser)]
-#[command(name = "skiff", about = "Kubernetes in one binary", disable_help_subcommand = true, max_term_width = 110)]
+#[command(name = "skiff", about = "Kubernetes in one binary", version = crate::LONG_VERSION, disable_help_subcommand = true, max_term_width = 110)]
 #[command(
     after_help = "Every flag of up, server and agent can stand in /etc/skiff/config.yaml too, without the dashes."
 )]
@@ -110,19 +111,19 @@ pub struct Agent {
     #[arg(long, value_name = "sha256:HEX", requires = "server")]
     pub discovery_token_ca_cert_hash: Option<String>,
     /// The authority that signed the API server's certificate; asked of the server, and checked, when not given
-    #[arg(long, value_name = "FILE", requires = "server")]
+    #[arg(long, value_name = "FILE", requires = "server", value_parser = value::readable)]
     pub certificate_authority: Option<PathBuf>,
     /// The authority that signs the API server's client certificate towards the kubelet, when it is another
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub client_ca_file: Option<PathBuf>,
     /// The cluster DNS address that Pods are told; as the cluster says when not given
     #[arg(long)]
     pub cluster_dns: Option<IpAddr>,
     /// Addresses of all Pods; as the cluster says when not given
-    #[arg(long)]
+    #[arg(long, value_parser = value::pod_range)]
     pub cluster_cidr: Option<Ipv4Net>,
     /// The cluster's DNS domain; as the cluster says when not given
-    #[arg(long)]
+    #[arg(long, value_parser = value::domain)]
     pub cluster_domain: Option<String>,
     /// Parts to leave out
     #[arg(long, value_delimiter = ',', value_parser = ["dns", "proxy", "network"])]
@@ -136,7 +137,7 @@ pub struct Agent {
 #[derive(Args, Clone, Debug)]
 pub struct ControlPlane {
     /// The API server's port
-    #[arg(long, default_value_t = 6443)]
+    #[arg(long, default_value = "6443", value_parser = value::port)]
     pub secure_port: u16,
     /// The address that the API server listens on
     #[arg(long, default_value = "0.0.0.0")]
@@ -145,10 +146,10 @@ pub struct ControlPlane {
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
     /// Further names and addresses for the API server's certificate
-    #[arg(long = "tls-san", value_delimiter = ',')]
+    #[arg(long = "tls-san", value_delimiter = ',', value_parser = value::host)]
     pub tls_san: Vec<String>,
     /// A file of static tokens: `token,user,uid,"group1,group2"`
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub token_auth_file: Option<PathBuf>,
     /// Let requests without credentials in as system:anonymous (what they may do is up to RBAC)
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
@@ -157,28 +158,28 @@ pub struct ControlPlane {
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     pub etcd_servers: Vec<String>,
     /// The authority that signed the etcd servers' certificates
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub etcd_cafile: Option<PathBuf>,
     /// The certificate to show to etcd
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = value::readable, requires = "etcd_keyfile")]
     pub etcd_certfile: Option<PathBuf>,
     /// Its key
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = value::readable, requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
     /// Addresses of Services
-    #[arg(long, default_value = "10.96.0.0/12")]
+    #[arg(long, default_value = "10.96.0.0/12", value_parser = value::service_range)]
     pub service_cluster_ip_range: Ipv4Net,
     /// Ports that NodePort Services get
-    #[arg(long, default_value = "30000-32767")]
-    pub service_node_port_range: String,
+    #[arg(long, default_value = "30000-32767", value_parser = value::port_range)]
+    pub service_node_port_range: RangeInclusive<u16>,
     /// Addresses of Pods; each node gets a /24 of them
-    #[arg(long, default_value = "10.244.0.0/16")]
+    #[arg(long, default_value = "10.244.0.0/16", value_parser = value::pod_range)]
     pub cluster_cidr: Ipv4Net,
     /// The cluster's DNS domain
-    #[arg(long, default_value = "cluster.local")]
+    #[arg(long, default_value = "cluster.local", value_parser = value::domain)]
     pub cluster_domain: String,
     /// Controllers to run: `*` for all, `-name` leaves one out
-    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_parser = value::controller)]
     pub controllers: Vec<String>,
     /// Parts to leave out
     #[arg(long, value_delimiter = ',', value_parser = ["scheduler", "controllers", "dns", "proxy", "network"])]
@@ -200,6 +201,17 @@ impl ControlPlane {
         !self.disable.iter().any(|d| d == part)
     }
 
+    /// What no single flag can say is wrong.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let (services, pods) = (self.service_cluster_ip_range, self.cluster_cidr);
+        if services.contains(&pods) || pods.contains(&services) {
+            anyhow::bail!(
+                "--service-cluster-ip-range {services} and --cluster-cidr {pods} overlap; choose ranges apart"
+            );
+        }
+        Ok(())
+    }
+
     /// The cluster DNS Service's address: the tenth of the service range, as kubeadm has it.
     pub fn cluster_dns(&self) -> std::net::Ipv4Addr {
         service_address(self.service_cluster_ip_range, 10)
@@ -214,7 +226,7 @@ pub fn service_address(range: Ipv4Net, n: u32) -> std::net::Ipv4Addr {
 #[derive(Args, Clone, Debug)]
 pub struct Node {
     /// The node's name; this machine's host name when not given
-    #[arg(long = "node-name", alias = "hostname-override")]
+    #[arg(long = "node-name", alias = "hostname-override", value_parser = value::node_name)]
     pub node_name: Option<String>,
     /// The node's address; the one of the default route when not given
     #[arg(long)]
@@ -223,19 +235,19 @@ pub struct Node {
     #[arg(long, value_name = "SOCKET")]
     pub container_runtime_endpoint: Option<String>,
     /// The kubelet's port
-    #[arg(long, default_value_t = 10250)]
+    #[arg(long, default_value = "10250", value_parser = value::port)]
     pub kubelet_port: u16,
     /// Static Pods are read from this folder; `manifests` in the data folder when not given
     #[arg(long)]
     pub pod_manifest_path: Option<PathBuf>,
     /// Where cluster DNS listens on the node's address
-    #[arg(long, default_value_t = 10053)]
+    #[arg(long, default_value = "10053", value_parser = value::port)]
     pub dns_port: u16,
     /// The file that names the resolvers for names outside the cluster
-    #[arg(long, default_value = "/etc/resolv.conf")]
+    #[arg(long, default_value = "/etc/resolv.conf", value_parser = value::readable)]
     pub resolv_conf: PathBuf,
     /// How many Pods the node takes
-    #[arg(long, default_value_t = 110)]
+    #[arg(long, default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_pods: u32,
 }
 
@@ -244,10 +256,10 @@ pub struct Check {
     #[arg(long, default_value = DATA_DIR)]
     pub data_dir: PathBuf,
     /// The API server's port
-    #[arg(long, default_value_t = 6443)]
+    #[arg(long, default_value = "6443", value_parser = value::port)]
     pub secure_port: u16,
     /// The kubelet's port
-    #[arg(long, default_value_t = 10250)]
+    #[arg(long, default_value = "10250", value_parser = value::port)]
     pub kubelet_port: u16,
     /// A container engine that is there already
     #[arg(long, value_name = "SOCKET")]

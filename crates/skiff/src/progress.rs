@@ -53,7 +53,7 @@ impl Progress {
     }
 
     pub fn failed(&self, why: &anyhow::Error) {
-        self.send(&Message::Failed { why: format!("{why:#}") });
+        self.send(&Message::Failed { why: crate::sentence(why) });
     }
 
     fn send(&self, message: &Message) {

@@ -2,13 +2,12 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    ops::RangeInclusive,
     path::Path,
     process::ExitCode,
     sync::Arc,
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use apiserver::{Listening, Options, User, assemble::ServiceAccounts, bootstrap::Cluster, connect::Connector};
 use client::{Caches, Client};
 use pki::{ClientCertificates, Names, Pki};
@@ -45,6 +44,7 @@ pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
 /// `skiff server`.
 pub fn run(options: options::Server) -> anyhow::Result<ExitCode> {
     log::install(&options.common)?;
+    options.control_plane.check()?;
     let layout = Layout::new(&options.common.data_dir);
     layout.open()?;
     let _held = layout.hold()?;
@@ -110,10 +110,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let tls = pki::server_config(serving.clone(), Some(pki.authority.certificate()), &["h2", "http/1.1"])?;
     let server = progress.step("API server assembled", assembled(options, &pki, store, address)).await?;
     let bind = SocketAddr::new(options.bind_address, options.secure_port);
-    let listening = server
-        .listen(bind, Arc::new(tls))
-        .await
-        .with_context(|| format!("the API server cannot listen on {bind}; choose another port with --secure-port"))?;
+    let listening = server.listen(bind, Arc::new(tls)).await.with_context(|| cannot_listen(bind))?;
     write_admin(layout, &pki, options.secure_port)?;
     let mut tasks = JoinSet::new();
     tasks.spawn(renew(pki.clone(), names, serving, layout.clone(), options.secure_port));
@@ -161,11 +158,7 @@ async fn open_store(options: &ControlPlane, layout: &Layout) -> anyhow::Result<A
         return Ok(Arc::new(opened.await??));
     }
     let read = |path: &Option<std::path::PathBuf>| path.as_deref().map(read_file).transpose();
-    let identity = match (read(&options.etcd_certfile)?, read(&options.etcd_keyfile)?) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (None, None) => None,
-        _ => bail!("--etcd-certfile and --etcd-keyfile belong together; give both"),
-    };
+    let identity = read(&options.etcd_certfile)?.zip(read(&options.etcd_keyfile)?);
     let settings = store::etcd::Options {
         endpoints: options.etcd_servers.clone(),
         ca: read(&options.etcd_cafile)?,
@@ -183,12 +176,12 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn node_ports(text: &str) -> anyhow::Result<RangeInclusive<u16>> {
-    let parsed = text.split_once('-').and_then(|(a, b)| Some(a.parse().ok()?..=b.parse().ok()?));
-    match parsed {
-        Some(range) if !range.is_empty() && *range.start() > 0 => Ok(range),
-        _ => bail!("--service-node-port-range {text:?} is not a range such as 30000-32767"),
-    }
+fn cannot_listen(bind: SocketAddr) -> String {
+    let advice = match std::net::TcpListener::bind(SocketAddr::new(bind.ip(), 0)) {
+        Ok(_) => "choose another port with --secure-port",
+        Err(_) => "this machine does not have that address, choose another with --bind-address",
+    };
+    format!("the API server cannot listen on {bind}; {advice}")
 }
 
 async fn assembled(
@@ -227,7 +220,7 @@ async fn assembled(
         token_file,
         anonymous: options.anonymous_auth,
         always_allow: false,
-        node_ports: node_ports(&options.service_node_port_range)?,
+        node_ports: options.service_node_port_range.clone(),
         connector: Some(connector),
         disabled_admission: Vec::new(),
         limits: apiserver::server::Limits::default(),

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use store::embedded::maintenance::{self, Status, Use};
 
 use crate::{
@@ -23,6 +24,8 @@ pub fn run(command: Store) -> anyhow::Result<ExitCode> {
             println!("revision {revision}, {bytes} bytes, written to {}", file.display());
         }
         Store::Restore { file, place } => {
+            // Before the folder is made: a mistyped name must leave nothing.
+            std::fs::File::open(&file).with_context(|| format!("cannot read {}", file.display()))?;
             let layout = Layout::new(&place.data_dir);
             layout.open()?;
             // Watchers that saw revisions after the snapshot must not see them again with other contents.

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 
 use crate::{
-    agent, check,
+    agent, alone, check, down,
     layout::Layout,
     log,
     options::Up,
@@ -29,6 +29,7 @@ pub fn run(options: Up) -> anyhow::Result<ExitCode> {
     if !nix::unistd::geteuid().is_root() {
         bail!("`skiff up` makes network interfaces, cgroups and mounts and so needs root; run it with sudo");
     }
+    options.control_plane.check()?;
     let layout = Layout::new(&options.common.data_dir);
     layout.open()?;
     if let Some(pid) = still_holding(&layout) {
@@ -110,7 +111,7 @@ fn stay(options: Up) -> anyhow::Result<ExitCode> {
     let progress = Progress::to(pipe);
     let outcome = cluster(options, progress.clone());
     if let Err(error) = &outcome {
-        tracing::error!("{error:#}");
+        tracing::error!("{}", crate::sentence(error));
         progress.failed(error);
     }
     outcome
@@ -121,10 +122,23 @@ fn cluster(options: Up, progress: Progress) -> anyhow::Result<ExitCode> {
     let layout = Layout::new(&options.common.data_dir);
     layout.open()?;
     let _held = layout.hold()?;
+    let alone = alone::claim()?;
     server::runtime()?.block_on(async {
         let stop = server::stop_signal()?;
+        tokio::pin!(stop);
         let control_plane = server::start(&options.control_plane, &layout, &progress).await?;
-        let node = agent::start_beside(&control_plane, &options.node, &layout, &progress).await?;
+        let node = tokio::select! {
+            node = agent::start_beside(&control_plane, &options.node, &layout, alone, &progress) => node,
+            () = &mut stop => Err(anyhow::anyhow!("asked to end before the cluster was ready")),
+        };
+        let node = match node {
+            Ok(node) => node,
+            Err(error) => {
+                control_plane.stop().await;
+                down::undo_start(&layout, &options.node).await;
+                return Err(error);
+            }
+        };
         progress.ready();
         tracing::info!("the cluster is ready");
         tokio::select! {
