@@ -125,6 +125,12 @@ pub fn reason(error: &kube::Error) -> &str {
     }
 }
 
+/// Whether the server refused because the namespace is being deleted: trying again cannot help.
+pub fn is_namespace_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.details.iter().flat_map(|d| &d.causes).any(|cause| cause.reason == "NamespaceTerminating")
+}
+
 /// The server's message, or the error's own words.
 pub fn message(error: &kube::Error) -> String {
     match error {

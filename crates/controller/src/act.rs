@@ -132,6 +132,7 @@ impl Actor<'_> {
                 Ok(self.wait_for(write, &written))
             }
             Err(error) if write.tolerated.contains(&rest::reason(&error)) => Ok(None),
+            Err(error) if rest::is_namespace_terminating(&error) => Ok(None),
             Err(error) => {
                 let message = rest::message(&error);
                 tracing::debug!(%write, message, "a write failed");

@@ -1,6 +1,10 @@
 //! Which changes of which kinds lead to which keys.
 
-use std::{any::TypeId, collections::HashMap, sync::Arc};
+use std::{
+    any::TypeId,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use client::{Cache, Caches, Change, Key, Kind};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -47,7 +51,7 @@ pub struct Watches<O> {
     queue: Arc<Queue>,
     pub(crate) progresses: Progresses,
     pub(crate) tasks: JoinSet<()>,
-    synced: HashMap<TypeId, Arc<dyn Progress>>,
+    synced: BTreeMap<TypeId, Arc<dyn Progress>>,
 }
 
 impl<O: Kind> Watches<O> {
@@ -59,7 +63,7 @@ impl<O: Kind> Watches<O> {
             queue,
             progresses: HashMap::new(),
             tasks: JoinSet::new(),
-            synced: HashMap::new(),
+            synced: BTreeMap::new(),
         };
         watches.changed::<O>(move |change, _| concerns(change).then(|| change.key.clone()).into_iter().collect());
         watches

@@ -91,13 +91,18 @@ pub fn services_of_change(change: &Change<Pod>, caches: &Caches) -> Vec<Key> {
     {
         return Vec::new();
     }
-    let services = caches.of::<Service>().list_in(&change.key.namespace);
+    let states: Vec<&Pod> = change.old.iter().chain(&change.new).map(Arc::as_ref).collect();
+    services_of(&change.key.namespace, &states, caches)
+}
+
+/// The Services that select one of these Pods of a namespace.
+pub fn services_of(namespace: &str, pods: &[&Pod], caches: &Caches) -> Vec<Key> {
+    let services = caches.of::<Service>().list_in(namespace);
     let selected = |service: &Service| {
         let labels = service.spec.as_ref().and_then(|s| s.selector.as_ref());
         labels.is_some_and(|labels| {
             let selector = Selector::of_labels(labels);
-            let states = change.old.iter().chain(&change.new);
-            states.filter_map(|p| p.metadata.labels.as_ref()).any(|l| selector.matches(l))
+            pods.iter().filter_map(|p| p.metadata.labels.as_ref()).any(|l| selector.matches(l))
         })
     };
     services.iter().filter(|s| has_selector(s) && selected(s)).map(|s| Key::of(&**s)).collect()

@@ -101,21 +101,16 @@ impl Controller for LegacyEndpoints {
 /// The addresses by their ports, sorted; whether some had to be left out.
 fn subsets(service: &Service, pods: &[Arc<Pod>]) -> (Vec<EndpointSubset>, bool) {
     let ipv6 = service.spec.as_ref().and_then(|s| s.ip_families.as_ref()?.first()).is_some_and(|f| f == "IPv6");
+    let has_ports = service.spec.as_ref().and_then(|s| s.ports.as_ref()).is_some_and(|p| !p.is_empty());
+    let publish = endpoint::publishes_not_ready(service);
     let mut by_ports: BTreeMap<Vec<(String, i32, String)>, EndpointSubset> = BTreeMap::new();
-    let mut room = CAPACITY;
-    let mut truncated = false;
     for pod in pods {
         let Some(ip) = endpoint::addresses(pod).into_iter().find(|a| a.contains(':') == ipv6) else { continue };
-        let publish = endpoint::publishes_not_ready(service);
-        if pod.metadata.deletion_timestamp.is_some() && !publish {
+        let ports = ports(service, pod);
+        // Only a headless Service has no ports; a Pod that has none of the named ones is no endpoint.
+        if (pod.metadata.deletion_timestamp.is_some() && !publish) || (has_ports && ports.is_empty()) {
             continue;
         }
-        if room == 0 {
-            truncated = true;
-            break;
-        }
-        room -= 1;
-        let ports = ports(service, pod);
         let id = ports
             .iter()
             .map(|p| (p.name.clone().unwrap_or_default(), p.port, p.protocol.clone().unwrap_or_default()))
@@ -132,7 +127,32 @@ fn subsets(service: &Service, pods: &[Arc<Pod>]) -> (Vec<EndpointSubset>, bool) 
             list.sort_by(|a, b| a.ip.cmp(&b.ip));
         }
     }
+    let truncated = truncate(&mut subsets);
     (subsets, truncated)
+}
+
+/// Leaves out what does not fit: not ready addresses first, from each subset in proportion. Whether anything was.
+fn truncate(subsets: &mut [EndpointSubset]) -> bool {
+    let len = |list: &Option<Vec<EndpointAddress>>| list.as_ref().map_or(0, Vec::len);
+    let ready: usize = subsets.iter().map(|s| len(&s.addresses)).sum();
+    let not_ready: usize = subsets.iter().map(|s| len(&s.not_ready_addresses)).sum();
+    if ready + not_ready <= CAPACITY {
+        return false;
+    }
+    let only_ready = ready > CAPACITY;
+    let (room, total) = if only_ready { (CAPACITY, ready) } else { (CAPACITY - ready, not_ready) };
+    let mut left = room;
+    for subset in subsets {
+        if only_ready {
+            subset.not_ready_addresses = None;
+        }
+        let list = if only_ready { &mut subset.addresses } else { &mut subset.not_ready_addresses };
+        let share = (len(list) * room).div_ceil(total).min(left);
+        left -= share;
+        list.iter_mut().for_each(|list| list.truncate(share));
+        list.take_if(|list| list.is_empty());
+    }
+    true
 }
 
 fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
@@ -200,5 +220,38 @@ mod tests {
         );
         let held = Some(Arc::new(serde_json::from_value(body).unwrap()));
         assert!(LegacyEndpoints.plan(&service, &World { held, ..world }, Timestamp::UNIX_EPOCH).is_empty());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_in_proportion() {
+        let list = |n: usize| (n > 0).then(|| vec![EndpointAddress::default(); n]);
+        let check = |held: &[(usize, usize)], expected: &[(usize, usize)]| {
+            let subset = |(ready, not_ready): &(usize, usize)| EndpointSubset {
+                addresses: list(*ready),
+                not_ready_addresses: list(*not_ready),
+                ports: None,
+            };
+            let mut subsets: Vec<_> = held.iter().map(subset).collect();
+            assert_eq!(truncate(&mut subsets), held != expected);
+            assert_eq!(subsets, expected.iter().map(subset).collect::<Vec<_>>());
+        };
+        check(&[(600, 400)], &[(600, 400)]);
+        check(&[(600, 600)], &[(600, 400)]);
+        check(&[(300, 200), (300, 400)], &[(300, 134), (300, 266)]);
+        check(&[(1200, 5), (300, 5)], &[(800, 0), (200, 0)]);
+        check(&[(1000, 1)], &[(1000, 0)]);
+    }
+
+    #[test]
+    fn a_pod_without_the_named_port_is_no_endpoint() {
+        let check = |spec: serde_json::Value, expected: usize| {
+            let service = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
+            let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": []}, "status": {"podIP": "10.0.0.1"}});
+            let (subsets, _) = subsets(&service, &[Arc::new(serde_json::from_value(pod).unwrap())]);
+            assert_eq!(subsets.len(), expected);
+        };
+        check(json!({"ports": [{"port": 80, "targetPort": "http"}]}), 0);
+        check(json!({"ports": [{"port": 80, "targetPort": 80}]}), 1);
+        check(json!({"clusterIP": "None"}), 1);
     }
 }

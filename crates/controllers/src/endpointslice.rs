@@ -14,12 +14,15 @@ use controller::{Controller, Look, Plan, Watches, Write, owner_reference};
 use k8s_openapi::{
     api::{
         core::v1::{Node, Pod, Service},
-        discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice},
+        discovery::v1::{Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::endpoint::{self, HEADLESS_LABEL, TRIGGER_TIME};
+use crate::{
+    endpoint::{self, HEADLESS_LABEL, TRIGGER_TIME},
+    on_node,
+};
 
 pub struct EndpointSlices;
 
@@ -30,8 +33,8 @@ const MAX: usize = 100;
 
 pub struct World {
     pods: Vec<Arc<Pod>>,
-    /// The zone of each node that has one.
-    zones: BTreeMap<String, String>,
+    /// The nodes of the Pods that exist, with the zone of each that has one.
+    nodes: BTreeMap<String, Option<String>>,
     /// The slices that this controller manages for the Service.
     slices: Vec<Arc<EndpointSlice>>,
 }
@@ -46,8 +49,19 @@ impl Controller for EndpointSlices {
 
     fn watches(&self, watches: &mut Watches<Service>) {
         index_by_service(&watches.caches().of());
+        on_node::index(&watches.caches().of());
         watches
-            .reads::<Node>()
+            .changed::<Node>(|change, caches| {
+                let place = |node: &Option<Arc<Node>>| node.as_ref().map(|n| zone(n));
+                if place(&change.old) == place(&change.new) {
+                    return Vec::new();
+                }
+                let pods = on_node::pods(caches, &change.key.name);
+                let keys = pods.iter().flat_map(|p| {
+                    endpoint::services_of(p.metadata.namespace.as_deref().unwrap_or(""), &[&**p], caches)
+                });
+                keys.collect()
+            })
             .changed::<Pod>(endpoint::services_of_change)
             .mapped::<EndpointSlice>(|slice, _| service_of(slice).filter(|_| is_ours(slice)).into_iter().collect());
     }
@@ -55,16 +69,11 @@ impl Controller for EndpointSlices {
     fn observe(&self, service: &Service, look: &Look) -> World {
         let pods = endpoint::pods_of(service, look.caches);
         let nodes = look.caches.of::<Node>();
-        let mut zones = BTreeMap::new();
-        for name in pods.iter().filter_map(|p| p.spec.as_ref()?.node_name.as_ref()) {
-            let node = nodes.get(&Key::new("", name));
-            if let Some(zone) = node.and_then(|n| n.metadata.labels.as_ref()?.get(ZONE).cloned()) {
-                zones.insert(name.clone(), zone);
-            }
-        }
+        let named = pods.iter().map(|p| on_node::node_of(p).to_owned());
+        let nodes = named.filter_map(|name| Some((name.clone(), zone(&*nodes.get(&Key::new("", name))?)))).collect();
         let mut slices = look.caches.of::<EndpointSlice>().by_index(BY_SERVICE, &Key::of(service).to_string());
         slices.retain(|s| is_ours(s) && s.metadata.deletion_timestamp.is_none());
-        World { pods, zones, slices }
+        World { pods, nodes, slices }
     }
 
     fn plan(&self, service: &Service, world: &World, _now: Timestamp) -> Plan {
@@ -96,6 +105,10 @@ impl Controller for EndpointSlices {
     }
 }
 
+fn zone(node: &Node) -> Option<String> {
+    node.metadata.labels.as_ref()?.get(ZONE).cloned()
+}
+
 fn is_ours(slice: &EndpointSlice) -> bool {
     slice.metadata.labels.as_ref().and_then(|l| l.get(MANAGED_BY.0)).is_some_and(|by| by == MANAGED_BY.1)
 }
@@ -125,6 +138,11 @@ fn wanted(service: &Service, world: &World) -> Vec<(Group, Vec<Endpoint>)> {
         for pod in &world.pods {
             let v6 = family == "IPv6";
             let Some(address) = endpoint::addresses(pod).into_iter().find(|a| a.contains(':') == v6) else { continue };
+            // Nothing answers on a node that is gone; its Pods will follow it.
+            let node = on_node::node_of(pod);
+            if !(node.is_empty() || world.nodes.contains_key(node) || endpoint::publishes_not_ready(service)) {
+                continue;
+            }
             let group = (family, ports(service, pod));
             let endpoint = one(service, pod, address, world);
             match groups.iter_mut().find(|(g, _)| *g == group) {
@@ -167,20 +185,36 @@ fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
 fn one(service: &Service, pod: &Pod, address: &str, world: &World) -> Endpoint {
     let serving = pod::is_ready(pod);
     let terminating = pod.metadata.deletion_timestamp.is_some();
-    let node = pod.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|n| !n.is_empty());
+    let node = Some(on_node::node_of(pod).to_owned()).filter(|n| !n.is_empty());
+    let zone = node.as_ref().and_then(|n| world.nodes.get(n)?.clone());
+    let ready = endpoint::publishes_not_ready(service) || (serving && !terminating);
     Endpoint {
         addresses: vec![address.to_owned()],
+        hints: hints(service, node.as_ref(), zone.as_ref()).filter(|_| ready),
         conditions: Some(EndpointConditions {
-            ready: Some(endpoint::publishes_not_ready(service) || (serving && !terminating)),
+            ready: Some(ready),
             serving: Some(serving),
             terminating: Some(terminating),
         }),
-        zone: node.as_ref().and_then(|n| world.zones.get(n).cloned()),
+        zone,
         node_name: node,
         hostname: endpoint::hostname(service, pod),
         target_ref: Some(endpoint::reference(pod)),
         ..Default::default()
     }
+}
+
+/// For whom the endpoint is, when the Service wants its traffic to stay near.
+fn hints(service: &Service, node: Option<&String>, zone: Option<&String>) -> Option<EndpointHints> {
+    let distribution = service.spec.as_ref()?.traffic_distribution.as_deref()?;
+    let for_zones = zone.map(|name| vec![ForZone { name: name.clone() }]);
+    let for_nodes = node.map(|name| vec![ForNode { name: name.clone() }]);
+    let hints = match distribution {
+        "PreferClose" | "PreferSameZone" => EndpointHints { for_zones, for_nodes: None },
+        "PreferSameNode" => EndpointHints { for_zones, for_nodes },
+        _ => return None,
+    };
+    (hints.for_zones.is_some() || hints.for_nodes.is_some()).then_some(hints)
 }
 
 /// Which Pod an endpoint stands for, in which family: what stays the same while the rest of it changes.
@@ -301,8 +335,8 @@ mod tests {
     }
 
     fn plan(service: &Service, pods: Vec<Arc<Pod>>, slices: Vec<EndpointSlice>) -> Plan {
-        let zones = BTreeMap::from([("n1".to_owned(), "z".to_owned())]);
-        let world = World { pods, zones, slices: slices.into_iter().map(Arc::new).collect() };
+        let nodes = BTreeMap::from([("n1".to_owned(), Some("z".to_owned()))]);
+        let world = World { pods, nodes, slices: slices.into_iter().map(Arc::new).collect() };
         EndpointSlices.plan(service, &world, Timestamp::UNIX_EPOCH)
     }
 
@@ -336,6 +370,32 @@ mod tests {
         let slice = &written(&plan(&service, vec![pod(1, false, false)], Vec::new()))[0];
         assert_eq!(slice.endpoints[0].conditions.as_ref().unwrap().ready, Some(true));
         assert!(slice.metadata.labels.as_ref().unwrap().contains_key(HEADLESS_LABEL));
+    }
+
+    #[test]
+    fn traffic_that_is_to_stay_near_gets_hints() {
+        let check = |distribution: &str, ready: bool, expected: Value| {
+            let service = service(json!({"trafficDistribution": distribution}));
+            let slice = &written(&plan(&service, vec![pod(1, ready, false)], Vec::new()))[0];
+            assert_eq!(serde_json::to_value(&slice.endpoints[0].hints).unwrap(), expected, "{distribution}");
+        };
+        let zone = json!({"forZones": [{"name": "z"}]});
+        check("PreferClose", true, zone.clone());
+        check("PreferSameZone", true, zone);
+        check("PreferSameNode", true, json!({"forZones": [{"name": "z"}], "forNodes": [{"name": "n1"}]}));
+        check("PreferClose", false, Value::Null);
+    }
+
+    #[test]
+    fn pods_of_missing_nodes_are_left_out_unless_all_are_published() {
+        let lost = || {
+            let mut pod = (*pod(1, true, false)).clone();
+            pod.spec.as_mut().unwrap().node_name = Some("gone".into());
+            vec![Arc::new(pod)]
+        };
+        let count = |extra: Value| written(&plan(&service(extra), lost(), Vec::new()))[0].endpoints.len();
+        assert_eq!(count(json!({})), 0);
+        assert_eq!(count(json!({"publishNotReadyAddresses": true})), 1);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 mod graph;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,12 +15,15 @@ use std::{
 };
 
 use client::{
-    Client, Key, Sink,
+    Client, EventKind, EventRecorder, Key, Sink,
     reflector::{MetadataOnly, reflect},
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use controller::{Done, Queue, Reconcile, Setup, drive};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::{
+    api::core::v1::ObjectReference,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
 use kube::{
     Api,
     api::{DynamicObject, PartialObjectMeta},
@@ -39,6 +42,7 @@ const ORPHANED: &str = "orphan";
 
 struct Collector {
     client: Client,
+    recorder: EventRecorder,
     graph: Mutex<Graph>,
     queue: Arc<Queue>,
     /// What the server offers, to find the resource of an owner's kind.
@@ -48,8 +52,8 @@ struct Collector {
     /// A list came in, or the set of kinds changed.
     changed: Notify,
     kinds_changed: Notify,
-    /// Owners that the server said do not exist; UIDs are never used again.
-    absent: Mutex<HashSet<String>>,
+    /// Owners that the server said do not exist, by UID and the namespace of who names them; UIDs are never used again.
+    absent: Mutex<HashSet<Key>>,
 }
 
 /// How many absent owners are remembered; all are forgotten together when there are more.
@@ -58,6 +62,7 @@ const ABSENT: usize = 4096;
 pub async fn run(setup: Setup) {
     let collector = Arc::new(Collector {
         client: setup.client,
+        recorder: setup.recorder,
         graph: Mutex::default(),
         queue: Arc::new(Queue::default()),
         offered: Mutex::default(),
@@ -72,7 +77,7 @@ pub async fn run(setup: Setup) {
 /// One watch per kind; the set of kinds follows discovery, which is asked again when CustomResourceDefinitions change.
 async fn watch_all(collector: Arc<Collector>) {
     let mut tasks = JoinSet::new();
-    let mut watched: HashMap<Resource, (tokio::task::AbortHandle, Arc<AtomicBool>)> = HashMap::new();
+    let mut watched: BTreeMap<Resource, (tokio::task::AbortHandle, Arc<AtomicBool>)> = BTreeMap::new();
     let mut retry = Duration::from_secs(1);
     loop {
         let complete = match discover(&collector.client).await {
@@ -290,7 +295,7 @@ impl Collector {
         }
         let mut owners = Vec::new();
         for owner in meta.owner_references.iter().flatten() {
-            owners.push((owner.uid.clone(), self.state_of(owner, &object.namespace).await?));
+            owners.push((owner.uid.clone(), self.state_of(owner, uid, &object).await?));
         }
         let has_dependents = self.graph.lock().has_dependents(uid);
         match judge(&meta, &owners, has_dependents) {
@@ -309,11 +314,19 @@ impl Collector {
         }
     }
 
-    async fn state_of(&self, owner: &OwnerReference, namespace: &str) -> Result<OwnerState, kube::Error> {
-        if let Some(known) = self.known(&owner.uid) {
-            return Ok(if known.foreground { OwnerState::Waiting } else { OwnerState::There });
+    async fn state_of(&self, owner: &OwnerReference, uid: &str, object: &Object) -> Result<OwnerState, kube::Error> {
+        let namespace = &*object.namespace;
+        match self.known(&owner.uid) {
+            Some(known) if known.is_meant_by(owner, namespace) => {
+                return Ok(if known.foreground { OwnerState::Waiting } else { OwnerState::There });
+            }
+            Some(known) if !known.namespace.is_empty() && *known.namespace != *namespace => {
+                self.tell_wrong_namespace(owner, uid, object);
+            }
+            _ => {}
         }
-        if self.absent.lock().contains(&owner.uid) {
+        let absent = Key::new(namespace, &owner.uid);
+        if self.absent.lock().contains(&absent) {
             return Ok(OwnerState::Gone);
         }
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
@@ -339,14 +352,33 @@ impl Collector {
                 Ok(if object.foreground { OwnerState::Waiting } else { OwnerState::There })
             }
             None => {
-                let mut absent = self.absent.lock();
-                if absent.len() >= ABSENT {
-                    absent.clear();
+                let mut all = self.absent.lock();
+                if all.len() >= ABSENT {
+                    all.clear();
                 }
-                absent.insert(owner.uid.clone());
+                all.insert(absent);
                 Ok(OwnerState::Gone)
             }
         }
+    }
+
+    /// An owner in another namespace is none, which surprises those who name it.
+    fn tell_wrong_namespace(&self, owner: &OwnerReference, uid: &str, object: &Object) {
+        let about = ObjectReference {
+            api_version: Some(object.resource.api_version()),
+            kind: Some(object.resource.kind.clone()),
+            namespace: Some(object.namespace.to_string()),
+            name: Some(object.name.to_string()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        };
+        let OwnerReference { api_version, kind, name, uid, .. } = owner;
+        let namespace = &object.namespace;
+        let message = format!(
+            "ownerRef [{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {uid}] does not exist in \
+             namespace \"{namespace}\""
+        );
+        self.recorder.event(&about, EventKind::Warning, "OwnerRefInvalidNamespace", &message);
     }
 
     /// A foreground deletion ends when no dependent blocks it any more.

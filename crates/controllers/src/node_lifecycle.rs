@@ -26,8 +26,15 @@ const GRACE: Duration = Duration::from_secs(50);
 const STARTUP_GRACE: Duration = Duration::from_secs(60);
 /// The namespace of the Leases by which kubelets say that they live.
 const LEASES: &str = "kube-node-lease";
-/// At most one node per this time is given a taint that evicts its Pods.
+/// At most one node of a zone per this time is given a taint that evicts its Pods.
 const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
+/// The same when much of a large zone is broken.
+const SLOW_EVICTION_INTERVAL: Duration = Duration::from_secs(100);
+/// A zone with more nodes is large.
+const LARGE_ZONE: usize = 50;
+
+/// Region and zone.
+type Zone = (String, String);
 
 /// When each node was last heard of, by our own clock: nodes' clocks may be wrong.
 type Heard = Arc<Mutex<HashMap<String, Instant>>>;
@@ -35,7 +42,8 @@ type Heard = Arc<Mutex<HashMap<String, Instant>>>;
 #[derive(Default)]
 pub struct NodeLifecycle {
     heard: Heard,
-    last_eviction: Mutex<Option<Instant>>,
+    /// When a node of each zone was last given a taint that evicts.
+    last_eviction: Mutex<HashMap<Zone, Instant>>,
     registered: Mutex<HashSet<String>>,
 }
 
@@ -54,8 +62,24 @@ enum Evict {
     Yes,
     /// Not a single node is ready: more likely we are cut off than all of them broken.
     No,
-    /// Another node was tainted just now.
-    Later(Duration),
+    /// Another node was tainted just now, or (without a time) much of a small zone is broken: rather the network is.
+    Later(Option<Duration>),
+}
+
+fn zone_of(node: &Node) -> Zone {
+    let label = |key: &str| node.metadata.labels.as_ref().and_then(|l| l.get(key).cloned()).unwrap_or_default();
+    (label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
+}
+
+/// How fast nodes of a zone may be emptied, by how many of its nodes are ready; `None` stops it.
+fn eviction_interval(ready: usize, not_ready: usize) -> Option<Duration> {
+    let all = ready + not_ready;
+    // A zone that is broken as a whole is emptied into the others.
+    let partly_broken = ready > 0 && not_ready > 2 && not_ready * 100 >= all * 55;
+    match partly_broken {
+        false => Some(EVICTION_INTERVAL),
+        true => (all > LARGE_ZONE).then_some(SLOW_EVICTION_INTERVAL),
+    }
 }
 
 impl Controller for NodeLifecycle {
@@ -135,7 +159,7 @@ impl Controller for NodeLifecycle {
             new.spec.get_or_insert_default().taints = (!taints.is_empty()).then_some(taints);
             plan.step(Write::update(&new));
         }
-        if let Evict::Later(wait) = world.evict {
+        if let Evict::Later(Some(wait)) = world.evict {
             plan.again_after(wait);
         }
         if !world.ready_pods.is_empty() {
@@ -168,21 +192,26 @@ impl NodeLifecycle {
             return Evict::No;
         }
         let nodes = look.caches.of::<Node>().list();
-        if !nodes.iter().any(|n| node_conditions::ready(n) == Some("True")) {
+        let is_ready = |node: &&Arc<Node>| node_conditions::ready(node) == Some("True");
+        if !nodes.iter().any(|n| is_ready(&n)) {
             return Evict::No;
         }
         let taints = node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
         let tainted = taints.iter().any(|t| {
             t.effect == "NoExecute" && matches!(&*t.key, node_conditions::NOT_READY | node_conditions::UNREACHABLE)
         });
+        if tainted {
+            return Evict::Yes;
+        }
+        let zone = zone_of(node);
+        let (ready, not_ready): (Vec<_>, Vec<_>) = nodes.iter().filter(|n| zone_of(n) == zone).partition(is_ready);
+        let Some(interval) = eviction_interval(ready.len(), not_ready.len()) else { return Evict::Later(None) };
         let mut last = self.last_eviction.lock();
-        let since = last.map_or(EVICTION_INTERVAL, |at| now.duration_since(at));
-        if !tainted && since < EVICTION_INTERVAL {
-            return Evict::Later(EVICTION_INTERVAL - since);
+        let since = last.get(&zone).map_or(interval, |at| now.duration_since(*at));
+        if since < interval {
+            return Evict::Later(Some(interval - since));
         }
-        if !tainted {
-            *last = Some(now);
-        }
+        last.insert(zone, now);
         Evict::Yes
     }
 }
@@ -223,6 +252,21 @@ mod tests {
         };
         assert_eq!(silent(Evict::Yes), (2, 2, Some(Duration::from_secs(49))));
         assert_eq!(silent(Evict::No).0, 1);
-        assert_eq!(silent(Evict::Later(Duration::from_secs(3))), (1, 2, Some(Duration::from_secs(3))));
+        assert_eq!(silent(Evict::Later(Some(Duration::from_secs(3)))), (1, 2, Some(Duration::from_secs(3))));
+    }
+
+    #[test]
+    fn zones_are_emptied_as_fast_as_their_state_allows() {
+        let check = |ready: usize, not_ready: usize, seconds: Option<u64>| {
+            assert_eq!(eviction_interval(ready, not_ready), seconds.map(Duration::from_secs), "{ready}/{not_ready}");
+        };
+        check(3, 1, Some(10));
+        check(0, 4, Some(10));
+        // Two of three may be two broken machines.
+        check(1, 2, Some(10));
+        check(2, 3, None);
+        check(3, 3, Some(10));
+        check(20, 31, Some(100));
+        check(20, 30, None);
     }
 }

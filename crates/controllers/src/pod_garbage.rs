@@ -13,7 +13,10 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::on_node::{self, node_of};
+use crate::{
+    node_conditions,
+    on_node::{self, node_of},
+};
 
 pub struct PodGarbage {
     /// How many ended Pods are kept; 0 keeps all.
@@ -70,7 +73,7 @@ impl Controller for PodGarbage {
         on_node::index(&pods);
         pods.add_index(ENDED, |pod| pod::is_terminal(pod).then(String::new).into_iter().collect());
         watches.changed::<Node>(|change, caches| {
-            let out = |node: &Option<Arc<Node>>| node.as_ref().is_some_and(|n| is_out_of_service(n));
+            let out = |node: &Option<Arc<Node>>| node.as_ref().is_some_and(|n| is_given_up(n));
             let counts = change.new.is_none() || out(&change.new) != out(&change.old);
             if counts { on_node::keys(caches, &change.key.name) } else { Vec::new() }
         });
@@ -82,13 +85,15 @@ impl Controller for PodGarbage {
             let mut ended = look.caches.of::<Pod>().by_index(ENDED, "");
             let surplus = ended.len().saturating_sub(self.keep);
             if surplus > 0 {
-                ended.sort_by_key(|p| (p.metadata.creation_timestamp.as_ref().map(|t| t.0), Key::of(&**p)));
+                ended.sort_by_key(|p| {
+                    (!is_evicted(p), p.metadata.creation_timestamp.as_ref().map(|t| t.0), Key::of(&**p))
+                });
             }
             ended.iter().take(surplus).any(|p| p.metadata.uid == pod.metadata.uid)
         };
         World {
             node_missing: self.missing_for(node_of(pod), node.is_some(), clock::now_seconds()),
-            node_out_of_service: node.is_some_and(|n| is_out_of_service(&n)),
+            node_out_of_service: node.is_some_and(|n| is_given_up(&n)),
             surplus,
         }
     }
@@ -115,10 +120,16 @@ impl Controller for PodGarbage {
     }
 }
 
-/// An administrator says that the node will not come back by itself.
-fn is_out_of_service(node: &Node) -> bool {
+/// An administrator says of a node that is not ready that it will not come back by itself.
+fn is_given_up(node: &Node) -> bool {
     let taints = node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
-    taints.iter().any(|t| t.key == "node.kubernetes.io/out-of-service")
+    node_conditions::ready(node) != Some("True") && taints.iter().any(|t| t.key == "node.kubernetes.io/out-of-service")
+}
+
+/// Pods that were evicted tell least, so they go before others that ended.
+fn is_evicted(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    pod::phase(pod) == "Failed" && status.and_then(|s| s.reason.as_deref()) == Some("Evicted")
 }
 
 /// Deletes at once; a Pod that had not ended is marked as failed first, so that nobody takes it for a success.
@@ -173,5 +184,17 @@ mod tests {
         check("ended surplus bound node", "deleteods");
         check("bound node out deleting", both);
         check("bound node deleting", "");
+    }
+
+    #[test]
+    fn a_node_is_given_up_only_while_it_is_not_ready() {
+        let check = |ready: &str, taint: &str, expected: bool| {
+            let node = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}});
+            assert_eq!(is_given_up(&serde_json::from_value(node).unwrap()), expected, "{ready} {taint}");
+        };
+        check("Unknown", "node.kubernetes.io/out-of-service", true);
+        check("True", "node.kubernetes.io/out-of-service", false);
+        check("Unknown", "node.kubernetes.io/unreachable", false);
     }
 }

@@ -21,9 +21,11 @@ pub struct TaintEviction {
 }
 
 pub struct World {
-    /// The node's NoExecute taints.
-    taints: Vec<Taint>,
+    tolerance: Tolerance,
+    /// Since when, when it is for a while.
     since: Option<Timestamp>,
+    /// The Pod was to go some time, and may stay now.
+    reprieved: bool,
 }
 
 fn no_execute(node: &Node) -> Vec<Taint> {
@@ -58,22 +60,27 @@ impl Controller for TaintEviction {
     fn observe(&self, pod: &Pod, look: &Look) -> World {
         let node = look.caches.of::<Node>().get(&Key::new("", node_of(pod)));
         let taints = node.map(|n| no_execute(&n)).unwrap_or_default();
-        let mut since = self.since.lock();
-        if taints.is_empty() {
-            since.remove(&Key::of(pod));
-            return World { taints, since: None };
+        let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
+        let tolerance = tolerated_for(&taints, tolerations);
+        let (mut all, key) = (self.since.lock(), Key::of(pod));
+        match tolerance {
+            Tolerance::Forever => World { tolerance, since: None, reprieved: all.remove(&key).is_some() },
+            Tolerance::Seconds(_) => {
+                let since = Some(*all.entry(key).or_insert_with(clock::now_seconds));
+                World { tolerance, since, reprieved: false }
+            }
         }
-        let first_seen = *since.entry(Key::of(pod)).or_insert_with(clock::now_seconds);
-        World { since: Some(first_seen), taints }
     }
 
     fn plan(&self, pod: &Pod, world: &World, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        if world.taints.is_empty() || pod.metadata.deletion_timestamp.is_some() {
+        if pod.metadata.deletion_timestamp.is_some() {
             return plan;
         }
-        let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
-        match tolerated_for(&world.taints, tolerations) {
+        match world.tolerance {
+            Tolerance::Forever if world.reprieved => {
+                plan.tell(Note::normal("TaintManagerEviction", format!("Cancelling deletion of Pod {}", Key::of(pod))));
+            }
             Tolerance::Forever => {}
             Tolerance::Seconds(seconds) => {
                 let passed = world.since.map_or(0, |since| now.as_second() - since.as_second());
@@ -93,22 +100,19 @@ impl Controller for TaintEviction {
     }
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Tolerance {
     Forever,
     Seconds(i64),
 }
 
 /// How long a Pod may stay with these taints: not at all if one is not tolerated, else as long as the shortest of the
-/// tolerations that apply.
+/// tolerations that apply, which is the first one for each taint.
 fn tolerated_for(taints: &[Taint], tolerations: &[Toleration]) -> Tolerance {
     let mut shortest = Tolerance::Forever;
     for taint in taints {
-        let mut matching = tolerations.iter().filter(|t| tolerates(t, taint)).peekable();
-        if matching.peek().is_none() {
-            return Tolerance::Seconds(0);
-        }
-        for seconds in matching.filter_map(|t| t.toleration_seconds) {
+        let Some(first) = tolerations.iter().find(|t| tolerates(t, taint)) else { return Tolerance::Seconds(0) };
+        if let Some(seconds) = first.toleration_seconds {
             shortest = match shortest {
                 Tolerance::Seconds(other) if other <= seconds => Tolerance::Seconds(other),
                 _ => Tolerance::Seconds(seconds.max(0)),
@@ -120,8 +124,7 @@ fn tolerated_for(taints: &[Taint], tolerations: &[Toleration]) -> Tolerance {
 
 fn evict(plan: &mut Plan, pod: &Pod, now: Timestamp) {
     let meta = &pod.metadata;
-    let name = format!("{}/{}", meta.namespace.as_deref().unwrap_or(""), meta.name.as_deref().unwrap_or(""));
-    plan.tell(Note::normal("TaintManagerEviction", format!("Marking for deletion Pod {name}")));
+    plan.tell(Note::normal("TaintManagerEviction", format!("Marking for deletion Pod {}", Key::of(pod))));
     let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
         "message": "Taint manager: deleting due to NoExecute taint", "observedGeneration": meta.generation,
         "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
@@ -133,6 +136,7 @@ fn evict(plan: &mut Plan, pod: &Pod, now: Timestamp) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use controller::Step;
 
     #[test]
     fn the_shortest_toleration_counts() {
@@ -151,23 +155,28 @@ mod tests {
         check(&[toleration("a", None), toleration("b", None)], Tolerance::Forever);
         check(&[toleration("a", Some(300)), toleration("b", Some(30))], Tolerance::Seconds(30));
         check(&[toleration("a", Some(-1)), toleration("b", None)], Tolerance::Seconds(0));
+        let first = [toleration("a", None), toleration("b", Some(60)), toleration("a", Some(5)), toleration("b", None)];
+        check(&first, Tolerance::Seconds(60));
     }
 
     #[test]
     fn a_pod_is_evicted_when_its_time_is_up() {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "d", "uid": "u"},
-            "spec": {"containers": [], "nodeName": "n",
-                "tolerations": [{"operator": "Exists", "tolerationSeconds": 300}]},
+            "spec": {"containers": [], "nodeName": "n"},
         }))
         .unwrap();
         let at = |second: i64| {
-            let taint = Taint { key: "a".into(), effect: NO_EXECUTE.into(), ..Default::default() };
-            let world = World { taints: vec![taint], since: Some(Timestamp::UNIX_EPOCH) };
+            let tolerance = Tolerance::Seconds(300);
+            let world = World { tolerance, since: Some(Timestamp::UNIX_EPOCH), reprieved: false };
             let plan = TaintEviction::default().plan(&pod, &world, Timestamp::from_second(second).unwrap());
             (plan.to_string(), plan.requeue_after)
         };
         assert_eq!(at(100), (String::new(), Some(Duration::from_secs(200))));
         assert_eq!(at(300), ("patch pods/status p, delete pods p".to_owned(), None));
+        let stays = World { tolerance: Tolerance::Forever, since: None, reprieved: true };
+        let plan = TaintEviction::default().plan(&pod, &stays, Timestamp::UNIX_EPOCH);
+        let Some(Step::Tell(note)) = plan.steps.first() else { panic!("{plan}") };
+        assert_eq!(note.message, "Cancelling deletion of Pod d/p");
     }
 }

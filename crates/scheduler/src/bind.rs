@@ -12,7 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::Client;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use crate::queue::Waiting;
 
@@ -21,6 +21,14 @@ use crate::queue::Waiting;
 pub enum Outcome {
     Done,
     NotBound { key: Key, uid: String },
+}
+
+/// The node that a waiting Pod is to say room is made on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Nomination {
+    Node(Arc<str>),
+    None,
+    AsBefore,
 }
 
 /// Binds a Pod to a node.
@@ -70,18 +78,22 @@ pub async fn report(
     recorder: EventRecorder,
     pod: Arc<Pod>,
     message: String,
-    nominated: Option<Arc<str>>,
+    nomination: Nomination,
 ) -> Outcome {
     recorder.event(&events::reference(&*pod), EventKind::Warning, "FailedScheduling", &message);
-    let condition = condition(&pod, &message);
-    if condition.is_some() || nominated.is_some() {
-        let mut status = Map::new();
-        if let Some(condition) = condition {
-            status.insert("conditions".to_owned(), json!([condition]));
+    let mut status = Map::new();
+    if let Some(condition) = condition(&pod, &message) {
+        status.insert("conditions".to_owned(), json!([condition]));
+    }
+    let held = pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref());
+    match &nomination {
+        Nomination::Node(node) if held != Some(node) => {
+            _ = status.insert("nominatedNodeName".to_owned(), json!(**node))
         }
-        if let Some(node) = nominated {
-            status.insert("nominatedNodeName".to_owned(), json!(&*node));
-        }
+        Nomination::None if held.is_some() => _ = status.insert("nominatedNodeName".to_owned(), Value::Null),
+        _ => {}
+    }
+    if !status.is_empty() {
         let patch = Verb::StrategicPatch(json!({"metadata": {"uid": pod.metadata.uid}, "status": status}));
         let key = Key::of(&*pod);
         let written = rest::write(&client, &Resource::of::<Pod>(), &key.namespace, &key.name, "status", &patch).await;

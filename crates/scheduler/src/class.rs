@@ -190,7 +190,7 @@ pub fn compile(pod: &Pod, names: &mut ResourceNames, topologies: &mut Topologies
         let preferred = nodes.preferred_during_scheduling_ignored_during_execution.iter().flatten();
         class.preferred_nodes = preferred.map(|p| (i64::from(p.weight), p.preference.clone())).collect();
     }
-    let mut term = |t: &PodAffinityTerm| self::term(t, &namespace, topologies);
+    let mut term = |t: &PodAffinityTerm| self::term(t, &namespace, &labels, topologies);
     if let Some(pods) = affinity.and_then(|a| a.pod_affinity.as_ref()) {
         class.affinity =
             pods.required_during_scheduling_ignored_during_execution.iter().flatten().map(&mut term).collect();
@@ -226,7 +226,19 @@ fn only_nodes(selector: &NodeSelector) -> Option<BTreeSet<String>> {
     Some(names)
 }
 
-fn term(term: &PodAffinityTerm, own_namespace: &str, topologies: &mut Topologies) -> Term {
+/// Adds that `keys` are as these labels have them (or, with `NotIn`, are not).
+fn as_labelled(selector: &mut Selector, keys: Option<&Vec<String>>, operator: Operator, labels: &Labels) {
+    for key in keys.into_iter().flatten() {
+        if let Some(value) = labels.get(key) {
+            selector.requirements.push(Requirement::new(key, operator, &[value]));
+        }
+    }
+}
+
+fn term(term: &PodAffinityTerm, own_namespace: &str, labels: &Labels, topologies: &mut Topologies) -> Term {
+    let mut selector = self::selector(term.label_selector.as_ref());
+    as_labelled(&mut selector, term.match_label_keys.as_ref(), Operator::In, labels);
+    as_labelled(&mut selector, term.mismatch_label_keys.as_ref(), Operator::NotIn, labels);
     let mut namespaces: BTreeSet<String> = term.namespaces.iter().flatten().cloned().collect();
     if namespaces.is_empty() && term.namespace_selector.is_none() {
         namespaces.insert(own_namespace.to_owned());
@@ -234,19 +246,14 @@ fn term(term: &PodAffinityTerm, own_namespace: &str, topologies: &mut Topologies
     Term {
         key: topologies.key(&term.topology_key),
         namespaces,
-        namespace_selector: selector(term.namespace_selector.as_ref()),
-        selector: selector(term.label_selector.as_ref()),
+        namespace_selector: self::selector(term.namespace_selector.as_ref()),
+        selector,
     }
 }
 
 fn spread(constraint: &TopologySpreadConstraint, labels: &Labels, topologies: &mut Topologies) -> Spread {
     let mut selector = selector(constraint.label_selector.as_ref());
-    // A key of `matchLabelKeys` stands for "as this Pod has it".
-    for key in constraint.match_label_keys.iter().flatten() {
-        if let Some(value) = labels.get(key) {
-            selector.requirements.push(Requirement::new(key, Operator::In, &[value]));
-        }
-    }
+    as_labelled(&mut selector, constraint.match_label_keys.as_ref(), Operator::In, labels);
     Spread {
         key: topologies.key(&constraint.topology_key),
         max_skew: i64::from(constraint.max_skew),

@@ -7,9 +7,13 @@ use std::{
 
 use client::Key;
 use clock::Instant;
-use k8s_openapi::api::core::v1::{self, Namespace};
+use k8s_openapi::api::{
+    core::v1::{self, Namespace},
+    policy::v1::PodDisruptionBudget,
+};
 
 use crate::{
+    budget::Budgets,
     class::ClassId,
     failure::{Failure, Preemption},
     node::NodeId,
@@ -61,6 +65,7 @@ pub struct Engine {
     binding: HashMap<Key, Waiting>,
     /// Waiting Pods that had room made for them on a node, which Pods of lower priority must leave to them.
     pub(crate) nominated: BTreeMap<Key, Nominated>,
+    pub(crate) budgets: Budgets,
     /// Where the next search over the nodes starts.
     start: usize,
     feasible: Vec<NodeId>,
@@ -98,6 +103,15 @@ impl Engine {
 
     pub fn remove_namespace(&mut self, name: &str) {
         self.picture.set_namespace(name, None);
+    }
+
+    /// Budgets decide between victims only, so no Pod is tried again for them.
+    pub fn set_budget(&mut self, budget: &PodDisruptionBudget) {
+        self.budgets.set(budget);
+    }
+
+    pub fn remove_budget(&mut self, key: &Key) {
+        self.budgets.remove(key);
     }
 
     pub fn set_pod(&mut self, pod: &v1::Pod, now: Instant) {
@@ -171,8 +185,18 @@ impl Engine {
             return;
         }
         self.forget_waiting(&waiting.key);
+        self.restore_nomination(&waiting, pod);
         waypoint::scheduler::queue(&waiting.key.name);
         self.queue.add(waiting, now);
+    }
+
+    /// Room that was made for the Pod, by this process or one before it, stays its own.
+    fn restore_nomination(&mut self, waiting: &Waiting, pod: &v1::Pod) {
+        let name = pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref()).unwrap_or("");
+        if let Some(node) = self.picture.node_id(name) {
+            let (class, priority) = (waiting.class, waiting.priority);
+            self.nominated.insert(waiting.key.clone(), Nominated { node, class, priority });
+        }
     }
 
     fn forget_waiting(&mut self, key: &Key) {
@@ -210,6 +234,10 @@ impl Engine {
     /// Keys of all nodes that have a Node object.
     pub fn node_keys(&self) -> Vec<Key> {
         self.picture.nodes().filter(|(_, n)| n.known).map(|(_, n)| Key::new("", &*n.name)).collect()
+    }
+
+    pub fn budget_keys(&self) -> Vec<Key> {
+        self.budgets.keys().cloned().collect()
     }
 
     pub fn namespace_keys(&self) -> Vec<Key> {
@@ -295,6 +323,12 @@ impl Engine {
         let search = Search { context: &context, plugins: &plugins, wanted, reserved: &reserved };
         self.feasible.clear();
         waypoint::scheduler::filter(&pod.key.name);
+        // The node where room was made needs no comparison with others.
+        if let Some(nominated) = self.nominated.get(&pod.key).filter(|n| picture.node(n.node).known)
+            && search.takes(nominated.node, &mut memo.fixed)
+        {
+            return Ok(nominated.node);
+        }
         let (looked_at, failure) = search.run(self.start, &mut memo.fixed, &mut self.feasible);
         self.start = (self.start + looked_at) % picture.order().len().max(1);
         if self.feasible.is_empty() {

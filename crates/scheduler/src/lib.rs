@@ -4,6 +4,7 @@
 //! decisions to the API. The plugins are values in one ordered list, [`plugin::PLUGINS`].
 
 mod bind;
+pub mod budget;
 pub mod class;
 pub mod engine;
 pub mod failure;

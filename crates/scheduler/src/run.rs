@@ -2,21 +2,24 @@
 //!
 //! One task owns the engine. Writes go out many at a time and only report back when they fail, so that deciding never
 //! waits for the server.
-//! Reads: Node, Pod, Namespace. Writes: Pod/binding, Pod/status, Pod (delete), Event.
+//! Reads: Node, Pod, Namespace, PodDisruptionBudget. Writes: Pod/binding, Pod/status, Pod (delete), Event.
 //! Upstream counterpart: pkg/scheduler (ScheduleOne, eventhandlers).
 
 use std::{collections::BTreeSet, future::pending, sync::Arc};
 
 use client::{Cache, Caches, EventRecorder, Key, Kind};
 use clock::Instant;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Node, Pod},
+    policy::v1::PodDisruptionBudget,
+};
 use tokio::{
     sync::broadcast::{Receiver, error::RecvError, error::TryRecvError},
     task::JoinSet,
 };
 
 use crate::{
-    bind::{self, Outcome},
+    bind::{self, Nomination, Outcome},
     engine::{Decision, Engine, Settings},
     failure::Preemption,
 };
@@ -76,6 +79,7 @@ struct Feeds {
     nodes: Feed<Node>,
     pods: Feed<Pod>,
     namespaces: Feed<Namespace>,
+    budgets: Feed<PodDisruptionBudget>,
 }
 
 fn apply_node(engine: &mut Engine, key: &Key, node: Option<&Node>) {
@@ -99,13 +103,27 @@ fn apply_namespace(engine: &mut Engine, key: &Key, namespace: Option<&Namespace>
     }
 }
 
+fn apply_budget(engine: &mut Engine, key: &Key, budget: Option<&PodDisruptionBudget>) {
+    match budget {
+        Some(budget) => engine.set_budget(budget),
+        None => engine.remove_budget(key),
+    }
+}
+
 impl Feeds {
     /// Subscribes before it reads, so that nothing falls between.
     async fn start(caches: &Caches, engine: &mut Engine) -> Self {
-        let feeds = Feeds { nodes: Feed::new(caches), pods: Feed::new(caches), namespaces: Feed::new(caches) };
+        let feeds = Feeds {
+            nodes: Feed::new(caches),
+            pods: Feed::new(caches),
+            namespaces: Feed::new(caches),
+            budgets: Feed::new(caches),
+        };
         feeds.nodes.cache.synced().await;
         feeds.pods.cache.synced().await;
         feeds.namespaces.cache.synced().await;
+        feeds.budgets.cache.synced().await;
+        feeds.budgets.replay(engine, Engine::budget_keys, apply_budget);
         feeds.namespaces.replay(engine, Engine::namespace_keys, apply_namespace);
         feeds.nodes.replay(engine, Engine::node_keys, apply_node);
         feeds.pods.replay(engine, Engine::pod_keys, apply_pod);
@@ -113,6 +131,7 @@ impl Feeds {
     }
 
     fn drain(&mut self, engine: &mut Engine) {
+        self.budgets.drain(engine, Engine::budget_keys, apply_budget);
         self.namespaces.drain(engine, Engine::namespace_keys, apply_namespace);
         self.nodes.drain(engine, Engine::node_keys, apply_node);
         self.pods.drain(engine, Engine::pod_keys, apply_pod);
@@ -133,6 +152,10 @@ impl Feeds {
             namespace = self.namespaces.next() => match namespace {
                 Some(change) => apply_namespace(engine, &change.key, change.new.as_deref()),
                 None => self.namespaces.replay(engine, Engine::namespace_keys, apply_namespace),
+            },
+            budget = self.budgets.next() => match budget {
+                Some(change) => apply_budget(engine, &change.key, change.new.as_deref()),
+                None => self.budgets.replay(engine, Engine::budget_keys, apply_budget),
             },
         }
     }
@@ -184,12 +207,15 @@ fn start_write(
         Decision::Unschedulable { pod, failure, preemption } => {
             let Some(object) = pods.get(&pod.key) else { return };
             let message = failure.message(&preemption);
-            let mut nominated = None;
-            if let Preemption::Victims(node, victims) = preemption {
-                let victims = victims.iter().filter_map(|key| pods.get(key)).collect();
-                writes.spawn(bind::evict(client.clone(), recorder.clone(), pod, node.clone(), victims));
-                nominated = Some(node);
-            }
+            let nominated = match preemption {
+                Preemption::Victims(node, victims) => {
+                    let victims = victims.iter().filter_map(|key| pods.get(key)).collect();
+                    writes.spawn(bind::evict(client.clone(), recorder.clone(), pod, node.clone(), victims));
+                    Nomination::Node(node)
+                }
+                Preemption::Fruitless => Nomination::None,
+                Preemption::NotEligible(_) => Nomination::AsBefore,
+            };
             writes.spawn(bind::report(client, recorder.clone(), object, message, nominated));
         }
     }

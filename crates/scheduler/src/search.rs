@@ -51,6 +51,13 @@ impl Search<'_> {
         (looked_at, failure)
     }
 
+    /// Whether this node takes the Pod.
+    pub fn takes(&self, id: NodeId, fixed: &mut [Option<(u32, Option<u8>)>]) -> bool {
+        let mut feasible = Vec::new();
+        self.look(id, fixed, &mut feasible, &mut Failure::default());
+        !feasible.is_empty()
+    }
+
     fn look(
         &self,
         id: NodeId,

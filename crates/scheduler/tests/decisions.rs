@@ -244,6 +244,61 @@ fn preemption_takes_the_least_important() {
 }
 
 #[test]
+fn preemption_spares_what_budgets_guard() {
+    let guarded = |name: &str| {
+        serde_json::from_value(json!({"metadata": {"name": name, "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": name}}}, "status": {"disruptionsAllowed": 0,
+            "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}}))
+        .unwrap()
+    };
+    let choose = |pods: &[Pod], budgets: &[&str]| {
+        let mut engine = engine(&["a cpu=2", "b cpu=2"], pods);
+        budgets.iter().for_each(|name| engine.set_budget(&guarded(name)));
+        engine.set_pod(&pod("p cpu=1 priority=9"), Instant::now());
+        next(&mut engine)
+    };
+    let across = [pod("q on=a cpu=2 priority=1 label=app:x"), pod("r on=b cpu=2 priority=5")];
+    assert_eq!(choose(&across, &[]), "q must leave a");
+    assert_eq!(choose(&across, &["x"]), "r must leave b", "even at the cost of a more important Pod");
+    assert_eq!(choose(&across[..1], &["x"]), "b");
+    let beside =
+        [pod("q on=a cpu=1 priority=1 label=app:x"), pod("r on=a cpu=1 priority=5"), pod("s on=b cpu=2 priority=9")];
+    assert_eq!(choose(&beside, &[]), "q must leave a");
+    assert_eq!(choose(&beside, &["x"]), "r must leave a");
+}
+
+#[test]
+fn a_new_scheduler_knows_for_whom_room_was_made() {
+    let mut preemptor = pod("p cpu=1 priority=5");
+    preemptor.status = Some(serde_json::from_value(json!({"nominatedNodeName": "b"})).unwrap());
+    let mut engine = engine(&["a cpu=500m", "b cpu=1"], &[preemptor, pod("other cpu=1")]);
+    let gone = client::Key::new("default", "p");
+    // The first one, though both would fit; the other does not get what was made free.
+    let mut gated = pod("p cpu=1 priority=5");
+    gated.spec.as_mut().unwrap().scheduling_gates = Some(serde_json::from_value(json!([{"name": "g"}])).unwrap());
+    gated.status = Some(serde_json::from_value(json!({"nominatedNodeName": "b"})).unwrap());
+    engine.set_pod(&gated, Instant::now());
+    assert_eq!(next(&mut engine), "0/2 nodes are available: 2 Insufficient cpu.");
+    engine.remove_pod(&gone, Instant::now());
+    engine.set_pod(&pod("third cpu=1"), Instant::now());
+    assert_eq!(next(&mut engine), "b");
+}
+
+#[test]
+fn label_keys_of_affinity_stand_for_the_pods_own_values() {
+    let with = |keys: &str| {
+        let mut term = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}});
+        term[keys] = json!(["version"]);
+        let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]});
+        pod_with("p label=app:x label=version:2", json!({"affinity": {"podAntiAffinity": required}}))
+    };
+    let nodes = ["a label=zone:x", "b label=zone:y"];
+    let placed = [pod("q on=a label=app:x label=version:1"), pod("r on=b label=app:x label=version:2")];
+    check(&nodes, &placed, with("matchLabelKeys"), "a");
+    check(&nodes, &placed, with("mismatchLabelKeys"), "b");
+}
+
+#[test]
 fn room_that_was_made_is_kept_for_the_preemptor() {
     let (mut engine, now) = (engine(&["a cpu=1"], &[pod("q on=a cpu=1"), pod("p cpu=1 priority=5")]), Instant::now());
     assert_eq!(next(&mut engine), "q must leave a");

@@ -152,7 +152,7 @@ impl Rollout<'_> {
             status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
             return;
         }
-        if let Some(message) = &world.create_failed {
+        if let Some(message) = world.create_failed.as_ref().filter(|_| self.deadline().is_some()) {
             let message = format!("Failed to create new replica set \"{}\": {message}", set_name(self.old));
             self.set_condition("Progressing", "False", "ReplicaSetCreateError", message);
         }
@@ -162,7 +162,8 @@ impl Rollout<'_> {
             spec.replicas = Some(size);
         }
         let name = set.metadata.name.clone().unwrap_or_default();
-        let mut write = Write::create(&set);
+        let failed = format!("Failed to create new replica set \"{name}\": {{error}}");
+        let mut write = Write::create(&set).on_failure(Note::warning("ReplicaSetCreateError", failed));
         if size > 0 {
             let message = format!("Scaled up replica set {name} from 0 to {size}");
             write = write.on_success(Note::normal("ScalingReplicaSet", message));

@@ -43,6 +43,13 @@ impl Object {
         }
     }
 
+    /// Whether this is the owner that an object of `namespace` names: a UID alone says nothing when the rest differs.
+    pub fn is_meant_by(&self, reference: &OwnerReference, namespace: &str) -> bool {
+        (self.namespace.is_empty() || *self.namespace == *namespace)
+            && *self.name == *reference.name
+            && self.resource.kind == reference.kind
+    }
+
     pub fn blocks(&self, owner: &str) -> bool {
         self.owners.iter().any(|o| o.uid == owner && o.block_owner_deletion == Some(true))
     }
@@ -78,6 +85,14 @@ impl Graph {
         uids.filter_map(|uid| Some((uid.clone(), self.objects.get(uid)?.clone()))).collect()
     }
 
+    /// Whether an owner that the object names is not known, or waits for the object.
+    fn is_in_doubt(&self, object: &Object) -> bool {
+        let stays = |o: &OwnerReference| {
+            self.get(&o.uid).is_some_and(|owner| !owner.foreground && owner.is_meant_by(o, &object.namespace))
+        };
+        !object.owners.iter().all(stays)
+    }
+
     pub fn has_dependents(&self, owner: &str) -> bool {
         self.dependents.get(owner).is_some_and(|set| !set.is_empty())
     }
@@ -110,8 +125,7 @@ impl Graph {
             looks.push(Look::Delete(uid.clone()));
             looks.extend(self.dependents.get(&uid).into_iter().flatten().cloned().map(Look::Delete));
         }
-        let doubtful = object.owners.iter().any(|o| self.get(&o.uid).is_none_or(|owner| owner.foreground));
-        if doubtful && old.as_ref().is_none_or(|old| old.owners != object.owners) {
+        if self.is_in_doubt(&object) && old.as_ref().is_none_or(|old| old.owners != object.owners) {
             looks.push(Look::Delete(uid));
         }
         looks.sort();
@@ -152,8 +166,7 @@ impl Graph {
     pub fn doubtful(&self) -> Vec<Look> {
         let mut looks = Vec::new();
         for (uid, object) in &self.objects {
-            let unknown = |o: &OwnerReference| self.get(&o.uid).is_none_or(|owner| owner.foreground);
-            if object.foreground || object.owners.iter().any(unknown) {
+            if object.foreground || self.is_in_doubt(object) {
                 looks.push(Look::Delete(uid.clone()));
             }
             if object.orphan {
@@ -203,6 +216,14 @@ mod tests {
         assert_eq!(graph.apply("pod", object("pod", &["set"], None)), delete(&["pod"]), "its owner is unknown");
         assert_eq!(graph.apply("set", object("set", &[], None)), []);
         assert_eq!(graph.apply("pod2", object("pod2", &["set"], None)), [], "its owner is there");
+        let stranger = Object { namespace: "other".into(), ..object("pod3", &["set"], None) };
+        assert_eq!(graph.apply("pod3", stranger.clone()), [], "owners of the whole cluster are there for all");
+        let at_home = Object { namespace: "home".into(), ..object("set", &[], None) };
+        graph.apply("set", at_home);
+        graph.remove("pod3");
+        assert_eq!(graph.apply("pod3", stranger), delete(&["pod3"]), "its owner is in another namespace");
+        graph.remove("pod3");
+        graph.apply("set", object("set", &[], None));
         // Foreground: the owner and everything under it.
         let waiting = object("set", &[], Some(FOREGROUND));
         assert_eq!(graph.apply("set", waiting), delete(&["pod", "pod2", "set"]));
