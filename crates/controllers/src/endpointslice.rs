@@ -10,7 +10,7 @@ use client::{
     slices::{BY_SERVICE, SERVICE_NAME_LABEL, index_by_service, service_of},
 };
 use clock::Timestamp;
-use controller::{Controller, Look, Plan, Watches, Write, owner_reference};
+use controller::{Controller, Look, Plan, Watches, owner_reference};
 use k8s_openapi::{
     api::{
         core::v1::{Node, Pod, Service},
@@ -22,14 +22,13 @@ use k8s_openapi::{
 use crate::{
     endpoint::{self, HEADLESS_LABEL, TRIGGER_TIME},
     on_node,
+    slice_packing::{Group, Parent},
 };
 
 pub struct EndpointSlices;
 
 const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io");
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// How many endpoints one slice holds.
-const MAX: usize = 100;
 
 pub struct World {
     pods: Vec<Arc<Pod>>,
@@ -38,9 +37,6 @@ pub struct World {
     /// The slices that this controller manages for the Service.
     slices: Vec<Arc<EndpointSlice>>,
 }
-
-/// What endpoints must share to share a slice: the address family and the ports.
-type Group = (&'static str, Vec<EndpointPort>);
 
 impl Controller for EndpointSlices {
     const NAME: &'static str = "endpointslice-controller";
@@ -82,25 +78,20 @@ impl Controller for EndpointSlices {
             // A Service that lost its selector keeps its slices for whoever manages them now.
             return plan;
         }
-        let mut groups = wanted(service, world);
-        let labels = labels(service);
-        let mut gone = Vec::new();
-        let mut open: BTreeMap<usize, Vec<Arc<EndpointSlice>>> = BTreeMap::new();
-        for slice in &world.slices {
-            let group = groups.iter().position(|(g, _)| fits(slice, g));
-            match group {
-                Some(group) => open.entry(group).or_default().push(slice.clone()),
-                None => gone.push(slice.clone()),
-            }
-        }
-        let trigger = endpoint::trigger_time(service, &world.pods);
-        for (index, (group, endpoints)) in groups.iter_mut().enumerate() {
-            let held = open.remove(&index).unwrap_or_default();
-            pack(service, group, std::mem::take(endpoints), held, &labels, trigger.as_deref(), &mut plan);
-        }
-        for slice in gone {
-            plan.step(Write::delete(&*slice));
-        }
+        let parent = Parent {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("{}-", service.metadata.name.as_deref().unwrap_or(""))),
+                namespace: service.metadata.namespace.clone(),
+                labels: Some(labels(service)),
+                annotations: endpoint::trigger_time(service, &world.pods)
+                    .map(|at| [(TRIGGER_TIME.to_owned(), at)].into()),
+                owner_references: Some(vec![owner_reference(service)]),
+                ..Default::default()
+            },
+            annotations_decide: false,
+            empty_slice: true,
+        };
+        parent.arrange(wanted(service, world), &world.slices, &mut plan);
         plan
     }
 }
@@ -111,10 +102,6 @@ fn zone(node: &Node) -> Option<String> {
 
 fn is_ours(slice: &EndpointSlice) -> bool {
     slice.metadata.labels.as_ref().and_then(|l| l.get(MANAGED_BY.0)).is_some_and(|by| by == MANAGED_BY.1)
-}
-
-fn fits(slice: &EndpointSlice, group: &Group) -> bool {
-    slice.address_type == group.0 && slice.ports.as_deref().unwrap_or_default() == group.1
 }
 
 /// The Service's labels, with the ones that say whose slice it is.
@@ -215,97 +202,6 @@ fn hints(service: &Service, node: Option<&String>, zone: Option<&String>) -> Opt
         _ => return None,
     };
     (hints.for_zones.is_some() || hints.for_nodes.is_some()).then_some(hints)
-}
-
-/// Which Pod an endpoint stands for, in which family: what stays the same while the rest of it changes.
-fn identity(endpoint: &Endpoint) -> (Option<&str>, &str) {
-    let uid = endpoint.target_ref.as_ref().and_then(|r| r.uid.as_deref());
-    (uid, endpoint.addresses.first().map_or("", String::as_str))
-}
-
-/// Puts the endpoints into slices with as few writes as it takes: each stays in the slice where it is; new ones fill
-/// slices that are written anyway, then free room elsewhere, then new slices.
-fn pack(
-    service: &Service,
-    group: &Group,
-    endpoints: Vec<Endpoint>,
-    held: Vec<Arc<EndpointSlice>>,
-    labels: &BTreeMap<String, String>,
-    trigger: Option<&str>,
-    plan: &mut Plan,
-) {
-    let mut wanted: BTreeMap<(Option<String>, String), Endpoint> = endpoints
-        .into_iter()
-        .map(|e| {
-            let (uid, address) = identity(&e);
-            ((uid.map(str::to_owned), address.to_owned()), e)
-        })
-        .collect();
-    let mut kept: Vec<(Arc<EndpointSlice>, Vec<Endpoint>)> = Vec::new();
-    for slice in held {
-        let mut stay = Vec::new();
-        for old in &slice.endpoints {
-            let (uid, address) = identity(old);
-            stay.extend(wanted.remove(&(uid.map(str::to_owned), address.to_owned())));
-        }
-        kept.push((slice, stay));
-    }
-    let changed = |slice: &EndpointSlice, stay: &[Endpoint]| {
-        slice.endpoints != stay || slice.metadata.labels.as_ref() != Some(labels)
-    };
-    let mut fresh = wanted.into_values().collect::<Vec<_>>().into_iter().peekable();
-    for written_anyway in [true, false] {
-        for (slice, stay) in kept.iter_mut().filter(|(slice, stay)| changed(slice, stay) == written_anyway) {
-            // Without new ones, an unchanged slice stays unchanged.
-            while stay.len() < MAX
-                && fresh.peek().is_some()
-                && (written_anyway || !slice.endpoints.is_empty() || stay.is_empty())
-            {
-                stay.extend(fresh.next());
-            }
-        }
-    }
-    let total: usize = kept.iter().map(|(_, stay)| stay.len()).sum::<usize>() + fresh.len();
-    let mut placeholder = total == 0;
-    for (slice, stay) in kept {
-        if stay.is_empty() && !std::mem::take(&mut placeholder) {
-            plan.step(Write::delete(&*slice));
-        } else if changed(&slice, &stay) {
-            let mut new = (*slice).clone();
-            new.endpoints = stay;
-            new.metadata.labels = Some(labels.clone());
-            annotate(&mut new.metadata, trigger);
-            plan.step(Write::update(&new));
-        }
-    }
-    while fresh.peek().is_some() || std::mem::take(&mut placeholder) {
-        let endpoints = fresh.by_ref().take(MAX).collect();
-        plan.step(Write::create(&new_slice(service, group, endpoints, labels, trigger)));
-    }
-}
-
-fn annotate(metadata: &mut ObjectMeta, trigger: Option<&str>) {
-    if let Some(trigger) = trigger {
-        metadata.annotations.get_or_insert_default().insert(TRIGGER_TIME.to_owned(), trigger.to_owned());
-    }
-}
-
-fn new_slice(
-    service: &Service,
-    group: &Group,
-    endpoints: Vec<Endpoint>,
-    labels: &BTreeMap<String, String>,
-    trigger: Option<&str>,
-) -> EndpointSlice {
-    let mut metadata = ObjectMeta {
-        generate_name: Some(format!("{}-", service.metadata.name.as_deref().unwrap_or(""))),
-        namespace: service.metadata.namespace.clone(),
-        labels: Some(labels.clone()),
-        owner_references: Some(vec![owner_reference(service)]),
-        ..Default::default()
-    };
-    annotate(&mut metadata, trigger);
-    EndpointSlice { address_type: group.0.to_owned(), ports: Some(group.1.clone()), endpoints, metadata }
 }
 
 #[cfg(test)]

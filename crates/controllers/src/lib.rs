@@ -7,6 +7,7 @@ mod discovery;
 mod endpoint;
 pub mod endpoints;
 pub mod endpointslice;
+pub mod endpointslice_mirroring;
 pub mod garbage;
 pub mod namespace;
 mod node_conditions;
@@ -20,6 +21,7 @@ pub mod replicaset;
 pub mod root_ca;
 mod run;
 pub mod serviceaccount;
+mod slice_packing;
 pub mod taint_eviction;
 pub mod token_cleaner;
 
