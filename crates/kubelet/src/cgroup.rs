@@ -85,6 +85,12 @@ impl Cgroups {
         }
     }
 
+    /// How many threads run in a cgroup and below it.
+    pub fn processes(&self, path: &str) -> i64 {
+        let count = fs::read_to_string(self.folder("pids", path).join("pids.current")).unwrap_or_default();
+        count.trim().parse().unwrap_or(0)
+    }
+
     /// The Pods (by uid) that have a cgroup.
     pub fn pods(&self) -> Vec<String> {
         let kubepods = self.folder("memory", &format!("{}/kubepods", self.root.trim_end_matches('/')));

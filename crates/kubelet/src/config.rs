@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 use client::Client;
 use runtime::Runtime;
 
+use crate::pressure::Threshold;
+
 /// How the kubelet's own HTTPS server is reached and whom it trusts.
 pub struct Serving {
     pub port: u16,
@@ -31,6 +33,8 @@ pub struct Config {
     /// The cgroup below which `kubepods` is made; `/` unless several kubelets share a machine.
     pub cgroup_root: String,
     pub max_pods: u32,
+    /// What must stay free; where it does not, Pods are evicted.
+    pub eviction_hard: Vec<Threshold>,
     pub node_labels: BTreeMap<String, String>,
     pub node_annotations: BTreeMap<String, String>,
     /// No server when absent.

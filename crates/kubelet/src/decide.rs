@@ -23,6 +23,8 @@ pub struct Memory {
     pub settled: bool,
     /// Why the Pod is refused or ended by the node itself: reason and message.
     pub failed: Option<(String, String)>,
+    /// It was evicted because the node is short of something: it goes at once.
+    pub evicted: bool,
     /// It was not let in: nothing of it was ever here.
     pub refused: bool,
     /// How long a container pauses after its end, by name.

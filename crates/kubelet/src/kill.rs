@@ -44,12 +44,14 @@ pub async fn one(node: &Node, wanted: &Wanted, running: &Running, ran: &Ran, why
     }
 }
 
-/// Ends all that lives. A deletion with a shorter grace period that comes meanwhile takes over.
-pub async fn all(node: &Arc<Node>, changes: &mut watch::Receiver<Wanted>, running: &Running) {
+/// Ends all that lives, within `most` seconds if that is less than the Pod's own. A deletion with a shorter grace period
+/// that comes meanwhile takes over.
+pub async fn all(node: &Arc<Node>, changes: &mut watch::Receiver<Wanted>, running: &Running, most: Option<i64>) {
     loop {
         let wanted = changes.borrow_and_update().clone();
         waypoint::kubelet::terminating(&wanted.full_name());
-        let grace = Duration::from_secs(wanted.grace_seconds().unsigned_abs());
+        let seconds = most.map_or(wanted.grace_seconds(), |most| most.min(wanted.grace_seconds()));
+        let grace = Duration::from_secs(seconds.unsigned_abs());
         let shorter = async {
             while changes.changed().await.is_ok() {
                 if changes.borrow().grace_seconds() < wanted.grace_seconds() {

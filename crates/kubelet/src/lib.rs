@@ -14,6 +14,7 @@ mod dispatch;
 pub mod downward;
 mod engine_events;
 mod env;
+mod evict;
 #[cfg(test)]
 mod fixture;
 mod hook;
@@ -26,6 +27,7 @@ mod mirror;
 mod mounts;
 mod node;
 mod orphans;
+pub mod pressure;
 mod probe;
 mod register;
 mod render;
@@ -35,6 +37,7 @@ mod running;
 mod server;
 mod status;
 mod trust;
+mod unused_images;
 pub mod volumes;
 mod wanted;
 mod worker;
@@ -66,6 +69,7 @@ pub async fn run(config: Config, caches: Caches) -> Result<(), Error> {
         () = server::serve(node.clone(), caches.client().clone(), listener) => {}
         () = register::run(node.clone()) => {}
         () = dispatch::run(node.clone(), caches) => {}
+        () = evict::run(node.clone()) => {}
         () = logs::rotate(node) => {}
     }
     Ok(())

@@ -38,8 +38,31 @@ impl Machine {
     }
 }
 
-/// The size and the free bytes of the file system that holds `path`.
-pub fn disk(path: &std::path::Path) -> Option<(u64, u64)> {
+/// A file system, in bytes and inodes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Disk {
+    pub size: u64,
+    pub free: u64,
+    pub inodes: u64,
+    pub free_inodes: u64,
+}
+
+/// The file system that holds `path`.
+pub fn disk(path: &std::path::Path) -> Option<Disk> {
     let stat = nix::sys::statvfs::statvfs(path).ok()?;
-    Some((stat.blocks() * stat.fragment_size(), stat.blocks_available() * stat.fragment_size()))
+    Some(Disk {
+        size: stat.blocks() * stat.fragment_size(),
+        free: stat.blocks_available() * stat.fragment_size(),
+        inodes: stat.files(),
+        free_inodes: stat.files_available(),
+    })
+}
+
+/// How many threads there are, and how many there may be.
+pub fn processes() -> Option<(i64, i64)> {
+    let limit = |name: &str| line(&format!("/proc/sys/kernel/{name}")).parse::<i64>().ok();
+    let most = limit("pid_max")?.min(limit("threads-max")?);
+    // The fourth word is `running/all`.
+    let all = line("/proc/loadavg").split(' ').nth(3)?.split('/').nth(1)?.parse().ok()?;
+    Some((all, most))
 }

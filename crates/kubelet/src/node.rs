@@ -18,7 +18,9 @@ use crate::{
     config::Config,
     downward::Facts,
     machine::Machine,
+    pressure::Pressures,
     register,
+    unused_images::Seen,
     volumes::ApiSources,
     wanted::Wanted,
 };
@@ -37,6 +39,13 @@ pub struct Node {
     pub pods: Mutex<BTreeMap<String, Wanted>>,
     /// What the workers have found, by uid: as reported, or about to be.
     pub statuses: Mutex<BTreeMap<String, PodStatus>>,
+    /// Which pressures the node is under.
+    pub pressures: Mutex<Pressures>,
+    /// The node's status has to be looked at again.
+    pub changed: Notify,
+    /// Pods that have to go, by uid, with the message that says why.
+    pub evictions: Mutex<BTreeMap<String, String>>,
+    pub images: Mutex<Seen>,
     /// What wakes a Pod's worker, by uid.
     pub looks: Mutex<BTreeMap<String, Arc<Notify>>>,
 }
@@ -53,6 +62,10 @@ impl Node {
             sources: ApiSources::new(config.client.clone()),
             pods: Mutex::default(),
             statuses: Mutex::default(),
+            pressures: Mutex::default(),
+            changed: Notify::new(),
+            evictions: Mutex::default(),
+            images: Mutex::default(),
             looks: Mutex::default(),
             config,
         })
@@ -72,12 +85,13 @@ impl Node {
         fresh: Option<&NodeObject>,
         refused: &BTreeSet<String>,
     ) -> Result<(), Refusal> {
+        self.pressures.lock().admit(&wanted.pod, wanted.is_static)?;
         let held = self.itself.get(&Key::new("", &self.config.node_name));
         let object = fresh.or(held.as_deref());
         let labels = object.and_then(|n| n.metadata.labels.clone()).unwrap_or_else(|| register::labels(self));
         let taints = object.and_then(|n| n.spec.as_ref()?.taints.clone()).unwrap_or_default();
-        let capacity = register::capacity(self);
-        let allocatable = capacity.iter().map(|(name, amount)| (name.clone(), api::quantity::parse(amount)));
+        let offered = register::allocatable(self);
+        let allocatable = offered.iter().map(|(name, amount)| (name.clone(), api::quantity::parse(amount)));
         let pods = self.pods.lock();
         let takes = |w: &&Wanted| {
             !(w.removed || api::pod::is_terminal(&w.pod) || refused.contains(w.uid()) || w.uid() == wanted.uid())
@@ -115,6 +129,17 @@ impl Node {
             let kind = if *warning { EventKind::Warning } else { EventKind::Normal };
             self.pod_event(wanted, Some(&wait.container), kind, reason, message);
         }
+    }
+
+    /// An event about the node itself, which upstream names by its name in place of a uid.
+    pub fn event(&self, kind: EventKind, reason: &str, message: &str) {
+        let object = ObjectReference {
+            kind: Some("Node".to_owned()),
+            name: Some(self.config.node_name.clone()),
+            uid: Some(self.config.node_name.clone()),
+            ..Default::default()
+        };
+        self.events.event(&object, kind, reason, message);
     }
 
     /// An event about a Pod, or about one of its containers.

@@ -23,7 +23,11 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{machine, node::Node};
+use crate::{
+    evict, machine,
+    node::Node,
+    pressure::{self, Signal},
+};
 
 const CHECK: Duration = Duration::from_secs(10);
 const REPORT_SECONDS: i64 = 300;
@@ -92,9 +96,28 @@ async fn ask_engine(node: &Node) -> Engine {
     Engine { version, trouble, images: images.collect() }
 }
 
-/// What the node has for Pods, all of which it gives them.
-pub fn capacity(node: &Node) -> BTreeMap<String, Quantity> {
-    let disk = machine::disk(&node.config.root_dir).map_or(0, |(size, _)| size);
+/// What of it Pods get: all but what must stay free.
+pub fn allocatable(node: &Node) -> BTreeMap<String, Quantity> {
+    let mut list = capacity(node);
+    let disk = number(machine::disk(&node.config.root_dir).unwrap_or_default().size);
+    let kept = |signal, most| node.config.eviction_hard.iter().find(|t| t.signal == signal).map(|t| t.amount(most));
+    if let Some(kept) = kept(Signal::MemoryAvailable, node.machine.memory) {
+        let left = (node.machine.memory - kept).max(0) / 1024;
+        list.insert("memory".to_owned(), Quantity(format!("{left}Ki")));
+    }
+    if let Some(kept) = kept(Signal::NodefsAvailable, disk) {
+        list.insert("ephemeral-storage".to_owned(), Quantity((disk - kept).max(0).to_string()));
+    }
+    list
+}
+
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// What the node has.
+fn capacity(node: &Node) -> BTreeMap<String, Quantity> {
+    let disk = machine::disk(&node.config.root_dir).unwrap_or_default().size;
     [
         ("cpu", node.machine.cpus.to_string()),
         ("memory", format!("{}Ki", node.machine.memory / 1024)),
@@ -109,17 +132,18 @@ pub fn capacity(node: &Node) -> BTreeMap<String, Quantity> {
 }
 
 fn conditions(node: &Node, engine: &Engine, before: &[NodeCondition], now: Timestamp) -> Vec<NodeCondition> {
-    let memory_short = machine::meminfo("MemAvailable") < 100 << 20;
-    // Upstream's default: less than a tenth of the disk is free.
-    let disk_short = machine::disk(&node.config.root_dir).is_some_and(|(size, free)| free < size / 10);
+    let (memory_short, disk_short, pid_short) = {
+        let pressures = node.pressures.lock();
+        (pressures.holds(pressure::MEMORY), pressures.holds(pressure::DISK), pressures.holds(pressure::PID))
+    };
     let ready = engine.trouble.is_empty();
     let ready_message = if ready { "kubelet is posting ready status".to_owned() } else { engine.trouble.join(", ") };
-    let pressure = |short: bool, what: &'static str, bad: &'static str, good: &'static str, yes: &str, no: &str| {
+    let state = |short: bool, what: &'static str, bad: &'static str, good: &'static str, yes: &str, no: &str| {
         let (reason, message) = if short { (bad, yes) } else { (good, no) };
         (what, short, reason, message.to_owned())
     };
     let list = [
-        pressure(
+        state(
             memory_short,
             "MemoryPressure",
             "KubeletHasInsufficientMemory",
@@ -127,7 +151,7 @@ fn conditions(node: &Node, engine: &Engine, before: &[NodeCondition], now: Times
             "kubelet has insufficient memory available",
             "kubelet has sufficient memory available",
         ),
-        pressure(
+        state(
             disk_short,
             "DiskPressure",
             "KubeletHasDiskPressure",
@@ -135,8 +159,8 @@ fn conditions(node: &Node, engine: &Engine, before: &[NodeCondition], now: Times
             "kubelet has disk pressure",
             "kubelet has no disk pressure",
         ),
-        pressure(
-            false,
+        state(
+            pid_short,
             "PIDPressure",
             "KubeletHasInsufficientPID",
             "KubeletHasSufficientPID",
@@ -166,7 +190,7 @@ async fn status(node: &Node, before: &NodeStatus) -> NodeStatus {
     let address = |kind: &str, address: String| NodeAddress { type_: kind.to_owned(), address };
     NodeStatus {
         capacity: Some(capacity(node)),
-        allocatable: Some(capacity(node)),
+        allocatable: Some(allocatable(node)),
         addresses: Some(vec![
             address("InternalIP", node.config.node_ip.to_string()),
             address("Hostname", node.config.node_name.clone()),
@@ -241,6 +265,7 @@ fn without_heartbeats(status: &NodeStatus) -> NodeStatus {
 /// Registers the node and keeps its status and lease for ever.
 pub async fn run(node: Arc<Node>) {
     let api: Api<NodeObject> = Api::all(node.config.client.clone());
+    evict::first_look(&node).await;
     let mut reported = register(&node, &api).await;
     let leases = tokio::spawn(keep_lease(node.clone(), api.clone()));
     let _abort_with_us = AbortOnDrop(leases);
@@ -258,7 +283,10 @@ pub async fn run(node: Arc<Node>) {
         }
         // Until the node is ready for the first time, someone is waiting for it.
         let ready = reported.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
-        clock::sleep(if ready { CHECK } else { Duration::from_millis(500) }).await;
+        tokio::select! {
+            () = clock::sleep(if ready { CHECK } else { Duration::from_millis(500) }) => {}
+            () = node.changed.notified() => {}
+        }
     }
 }
 

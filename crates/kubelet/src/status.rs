@@ -264,6 +264,18 @@ fn conditions(
         ("ContainersReady", containers),
         ("PodScheduled", Ok(())),
     ];
+    let evicted = memory.failed.as_ref().filter(|_| memory.evicted).map(|(_, message)| {
+        let before = place.before.conditions.iter().flatten().find(|c| c.type_ == "DisruptionTarget");
+        PodCondition {
+            type_: "DisruptionTarget".to_owned(),
+            status: "True".to_owned(),
+            reason: Some("TerminationByKubelet".to_owned()),
+            message: Some(message.clone()),
+            last_transition_time: before.and_then(|c| c.last_transition_time.clone()).or(Some(Time(place.now))),
+            observed_generation: wanted.pod.metadata.generation,
+            ..Default::default()
+        }
+    });
     let make = |(kind, state): (&str, Result<(), (&str, String)>)| {
         // A Pod that has completed was initialized, although a reason is given.
         let truth = state.is_ok() || kind == "Initialized" && phase == "Succeeded";
@@ -280,7 +292,7 @@ fn conditions(
             ..Default::default()
         }
     };
-    list.into_iter().map(make).collect()
+    list.into_iter().map(make).chain(evicted).collect()
 }
 
 #[cfg(test)]
@@ -457,6 +469,17 @@ mod tests {
         });
         assert_eq!(late.phase.as_deref(), Some("Failed"));
         assert_eq!(late.container_statuses.unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_evicted_pod_says_who_disrupted_it() {
+        let evicted = of(&wanted("Always"), "i:0 s:137 m:137 n:137", |m| {
+            m.evicted = true;
+            m.failed = Some(("Evicted".into(), "The node was low on resource: memory. ".into()));
+        });
+        assert_eq!((evicted.phase.as_deref(), evicted.reason.as_deref()), (Some("Failed"), Some("Evicted")));
+        let last = conditions_of(&evicted).pop().unwrap();
+        assert_eq!(last, "DisruptionTarget=True TerminationByKubelet The node was low on resource: memory.");
     }
 
     #[test]

@@ -112,6 +112,7 @@ impl Worker {
                 }
             };
             self.learn(&wanted, &running);
+            self.hear_eviction(&wanted);
             waypoint::kubelet::plan_pod(&name);
             let decision = decide::decide(&wanted, &running, &self.memory, clock::now());
             if !self.memory.settled {
@@ -160,6 +161,16 @@ impl Worker {
             self.follow_sources(wanted);
             // What they show may have changed meanwhile, and the tokens in them are not known here.
             self.refresh.notify_one();
+        }
+    }
+
+    /// The node is short of something, and this Pod has to go.
+    fn hear_eviction(&mut self, wanted: &Wanted) {
+        let Some(message) = self.node.evictions.lock().remove(wanted.uid()) else { return };
+        if self.memory.failed.is_none() && !self.memory.done {
+            self.node.pod_event(wanted, None, EventKind::Warning, "Evicted", &message);
+            self.memory.evicted = true;
+            self.memory.failed = Some(("Evicted".to_owned(), message));
         }
     }
 
@@ -279,7 +290,9 @@ impl Worker {
         for step in decision.steps {
             match step {
                 Step::KillAll => {
-                    kill::all(&self.node, &mut self.wanted, running).await;
+                    // Upstream's grace for Pods that are evicted at a hard threshold.
+                    let most = self.memory.evicted.then_some(1);
+                    kill::all(&self.node, &mut self.wanted, running, most).await;
                 }
                 Step::Settle => {
                     self.settle(wanted).await;

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use client::{Caches, Client, Key};
 use k8s_openapi::api::core::v1::Node as ApiNode;
 use runtime::{Cri, Runtime, containerd, images};
@@ -327,6 +327,8 @@ fn kubelet_config(
         manifest_dir: Some(manifests),
         cgroup_root: "/".to_owned(),
         max_pods: options.max_pods,
+        eviction_hard: kubelet::pressure::parse(&options.eviction_hard)
+            .map_err(|why| anyhow!("--eviction-hard is not usable: {why}"))?,
         node_labels: BTreeMap::new(),
         node_annotations: cluster
             .parts

@@ -249,6 +249,9 @@ pub struct Node {
     /// How many Pods the node takes
     #[arg(long, default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_pods: u32,
+    /// What must stay free on the node, as `signal<amount` or `signal<percentage`; below it Pods are evicted
+    #[arg(long, default_value = kubelet::pressure::DEFAULT, value_name = "THRESHOLDS")]
+    pub eviction_hard: String,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -87,7 +87,8 @@ pub async fn summary(node: &Node) -> Answer {
         }
     }
     let free = machine::meminfo("MemAvailable");
-    let (size, left) = machine::disk(&node.config.root_dir).unwrap_or_default();
+    let disk = machine::disk(&node.config.root_dir).unwrap_or_default();
+    let (size, left) = (disk.size, disk.free);
     document(&json!({
         "node": {
             "nodeName": node.config.node_name, "startTime": now,
