@@ -1,15 +1,14 @@
 //! The whole server from its settings: authentication, authorization, admission and allocation over one core, the
 //! objects that every cluster has, and the table of special subresources.
 
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
 
-use api::{Value, kind::Definition, meta, status::StatusError};
-use futures::future::BoxFuture;
+use api::{Value, kind::Definition, status::StatusError};
 use store::Store;
 
 use crate::{
     Config, Core, Server,
-    admission::{Plugins, Reader, World},
+    admission::{Plugins, World},
     allocation::ServiceAllocation,
     auth::{
         AlwaysAllow, Authorizer, Union,
@@ -24,9 +23,11 @@ use crate::{
         node::NodeAuthorizer,
         rbac::{self, Rbac},
     },
-    bootstrap::{self, Cluster, Objects},
+    bootstrap::{self, Cluster},
     connect::{self, Connector},
     health::Checks,
+    inside::Inside,
+    issuer::IssuerDocuments,
     mirror::Follower,
     server::Limits,
     special::Specials,
@@ -50,6 +51,8 @@ pub struct Options {
     pub node_ports: RangeInclusive<u16>,
     pub connector: Option<Connector>,
     pub disabled_admission: Vec<String>,
+    /// How the rest of the control plane is, by name: what `componentstatuses` shows beside the store.
+    pub components: Checks,
     pub limits: Limits,
 }
 
@@ -79,11 +82,8 @@ const NODE_KINDS: &[(&str, &str)] = &[("", "pods"), ("", "persistentvolumes"), (
 /// Builds the server and makes the objects that every cluster has. When this returns, it can answer.
 pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let core = Core::new(options.store.clone()).await?;
-    let objects = Arc::new(Inside(core.clone()));
-    bootstrap::ensure(&*objects, &options.cluster).await?;
-    for (group, plural) in MIRRORED {
-        core.mirror(&core.definition(group, plural)?).await?;
-    }
+    bootstrap::ensure(&Inside::new(core.clone()), &options.cluster).await?;
+    let objects = Arc::new(Inside::with_mirrors(core.clone(), MIRRORED).await?);
     let rbac = Arc::new(Rbac::default());
     for plural in RBAC_KINDS {
         core.follow(&core.definition(rbac::GROUP, plural)?, Arc::new(FollowsRoles(rbac.clone()))).await?;
@@ -114,7 +114,14 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         signer: signer.map_err(AssembleError::Setting)?,
         audiences: vec![options.service_accounts.issuer.clone()],
     };
-    let parts = specials::Parts { authentication: authenticator.clone(), tokens: Some(Arc::new(issuer)) };
+    let address = SocketAddr::new(options.cluster.advertise_address, options.cluster.secure_port);
+    let accounts = &options.service_accounts;
+    let documents = IssuerDocuments::new(&accounts.issuer, address, std::slice::from_ref(&accounts.key.public));
+    let parts = specials::Parts {
+        authentication: authenticator.clone(),
+        tokens: Some(Arc::new(issuer)),
+        components: options.components,
+    };
     specials::add(&mut specials, &parts);
     Ok(Server::new(Config {
         core,
@@ -125,6 +132,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         allocations: vec![(("", "services"), Arc::new(allocation))],
         limits: options.limits,
         checks: Checks::default(),
+        issuer: Some(documents),
     })
     .await)
 }
@@ -145,87 +153,6 @@ fn authentication(
     let mut authentication = Authentication::new(vec![accounts.issuer.clone()]);
     authentication.tokens = tokens;
     Ok(authentication)
-}
-
-/// The objects as the server's own parts see them.
-struct Inside(Arc<Core>);
-
-impl Lookup for Inside {
-    fn get<'a>(
-        &'a self,
-        group: &'a str,
-        plural: &'a str,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, StatusError>> {
-        Box::pin(async move {
-            let definition = self.0.definition(group, plural)?;
-            if MIRRORED.contains(&(group, plural)) {
-                // A copy may lag; what it does not have (yet) is looked up below.
-                let mirror = self.0.mirror(&definition).await?;
-                if let Some(object) = mirror.get(namespace, name) {
-                    return Ok(Some(object));
-                }
-            }
-            match self.0.get(&definition, namespace, name).await {
-                Ok(object) => Ok(Some(Arc::new(object))),
-                Err(error) if error.code == 404 => Ok(None),
-                Err(error) => Err(error),
-            }
-        })
-    }
-}
-
-impl Reader for Inside {
-    fn list<'a>(
-        &'a self,
-        group: &'a str,
-        plural: &'a str,
-        namespace: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Arc<Value>>, StatusError>> {
-        Box::pin(async move {
-            let definition = self.0.definition(group, plural)?;
-            if namespace.is_empty() && MIRRORED.contains(&(group, plural)) {
-                // Lists of admission tell what is usual, and may lag as upstream's caches may.
-                return Ok(self.0.mirror(&definition).await?.all());
-            }
-            Ok(self.0.list(&definition, namespace).await?.into_iter().map(Arc::new).collect())
-        })
-    }
-}
-
-impl Objects for Inside {
-    fn create<'a>(
-        &'a self,
-        group: &'a str,
-        plural: &'a str,
-        object: Value,
-    ) -> BoxFuture<'a, Result<Arc<Value>, StatusError>> {
-        Box::pin(async move {
-            let definition = self.0.definition(group, plural)?;
-            self.0.create(&definition, object).await.map(Arc::new)
-        })
-    }
-
-    fn update<'a>(
-        &'a self,
-        group: &'a str,
-        plural: &'a str,
-        object: Value,
-    ) -> BoxFuture<'a, Result<Arc<Value>, StatusError>> {
-        Box::pin(async move {
-            let definition = self.0.definition(group, plural)?;
-            let (namespace, name) = (meta::namespace(&object).to_owned(), meta::name(&object).to_owned());
-            let change = |present: &mut Value| {
-                if meta::resource_version(present) != meta::resource_version(&object) {
-                    return Err(StatusError::modified(group, plural, &name));
-                }
-                *present = object.clone();
-                Ok(true)
-            };
-            self.0.update(&definition, &namespace, &name, api::kind::Target::Object, change).await.map(Arc::new)
-        })
-    }
 }
 
 struct FollowsRoles(Arc<Rbac>);

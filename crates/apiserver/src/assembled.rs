@@ -28,6 +28,9 @@ impl Talk {
             node_ports: 30000..=32767,
             connector: None,
             disabled_admission: Vec::new(),
+            components: crate::health::Checks::default()
+                .with("scheduler", crate::health::Counts::Everywhere, || Ok(()))
+                .with("controller-manager", crate::health::Counts::Everywhere, || Err("it has ended".to_owned())),
             limits: Limits::default(),
         };
         Talk(assemble(options).await.unwrap())
@@ -153,6 +156,45 @@ async fn a_pod_is_admitted_bound_and_evicted_and_its_node_reads_for_it() {
     talk.ok("+root", &evict, eviction).await;
     let going = talk.ok("+root", &format!("GET {PODS}/web"), json!(null)).await;
     assert!(going["metadata"]["deletionTimestamp"].is_string(), "a running Pod ends with grace");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_can_be_checked_elsewhere() {
+    let talk = Talk::start().await;
+    const CONFIGURATION: &str = "GET /.well-known/openid-configuration";
+    assert_eq!(talk.say("", CONFIGURATION, json!(null)).await.0, 403);
+    let configuration = talk.ok("+root", CONFIGURATION, json!(null)).await;
+    assert_eq!(configuration["issuer"], "https://us");
+    assert_eq!(configuration["id_token_signing_alg_values_supported"], json!(["ES256"]));
+    assert!(configuration["jwks_uri"].as_str().unwrap().ends_with("/openid/v1/jwks"));
+    let account =
+        talk.ok("+root", "POST /api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "a"}}));
+    account.await;
+    let path = "POST /api/v1/namespaces/default/serviceaccounts/a/token";
+    let token = talk.ok("+root", path, json!({"spec": {}})).await["status"]["token"].as_str().unwrap().to_owned();
+    let keys = talk.ok(&token, "GET /openid/v1/jwks", json!(null)).await;
+    assert_eq!((&keys["keys"][0]["kty"], &keys["keys"][0]["use"]), (&json!("EC"), &json!("sig")));
+    let header = jsonwebtoken::decode_header(&token).unwrap();
+    assert_eq!(header.kid.as_deref(), keys["keys"][0]["kid"].as_str());
+}
+
+#[tokio::test(start_paused = true)]
+async fn components_show_how_they_are() {
+    let talk = Talk::start().await;
+    const COMPONENTS: &str = "GET /api/v1/componentstatuses";
+    let list = talk.ok("+root", COMPONENTS, json!(null)).await;
+    let names: Vec<&str> =
+        list["items"].as_array().unwrap().iter().map(|i| i["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["scheduler", "controller-manager", "etcd-0"]);
+    let healthy = json!([{"type": "Healthy", "status": "True", "message": "ok"}]);
+    let ended = json!([{"type": "Healthy", "status": "False", "error": "it has ended"}]);
+    assert_eq!((&list["items"][2]["conditions"], &list["items"][1]["conditions"]), (&healthy, &ended));
+    let one = talk.ok("+root", &format!("{COMPONENTS}/scheduler"), json!(null)).await;
+    assert_eq!((&one["kind"], &one["conditions"]), (&json!("ComponentStatus"), &healthy));
+    let named = talk.ok("+root", &format!("{COMPONENTS}?fieldSelector=metadata.name%3Detcd-0"), json!(null)).await;
+    assert_eq!(named["items"].as_array().unwrap().len(), 1);
+    assert_eq!(talk.say("+root", &format!("{COMPONENTS}/x"), json!(null)).await.0, 404);
+    assert_eq!(talk.say("+root", "POST /api/v1/componentstatuses", json!({})).await.0, 405);
 }
 
 #[tokio::test(start_paused = true)]

@@ -78,6 +78,7 @@ impl Conversation {
             allocations: Vec::new(),
             limits: Limits::default(),
             checks: Checks::default(),
+            issuer: None,
         };
         Conversation { server: Server::new(config).await }
     }

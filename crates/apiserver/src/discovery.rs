@@ -254,7 +254,8 @@ pub fn paths(core: &Core) -> Value {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
     }
-    let rest = ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
+    let rest =
+        ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"];
     paths.extend(rest.map(ToOwned::to_owned));
     paths.sort_unstable();
     json!({"paths": paths})

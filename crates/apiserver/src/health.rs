@@ -35,6 +35,11 @@ impl Checks {
         self
     }
 
+    /// All checks by name, each with what is wrong.
+    pub fn results(&self) -> impl Iterator<Item = (&str, Result<(), String>)> {
+        self.checks.iter().map(|(name, _, check)| (name.as_str(), check()))
+    }
+
     /// Answers `/healthz`, `/livez`, `/readyz` and the paths of single checks under them.
     pub fn answer(&self, path: &str, query: &str) -> Option<Response> {
         let mut parts = path.trim_matches('/').splitn(2, '/');

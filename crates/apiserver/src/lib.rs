@@ -17,9 +17,13 @@ mod chain;
 pub mod connect;
 pub mod core;
 mod discovery;
+#[cfg(test)]
+mod fake;
 pub mod feed;
 mod filter;
 pub mod health;
+mod inside;
+pub mod issuer;
 pub mod kinds;
 mod listen;
 mod metrics;

@@ -40,7 +40,8 @@ fn page(call: Call) -> Result<Response, StatusError> {
             Ok(response)
         }
         _ => {
-            let found = shared.config.checks.answer(path, query);
+            let issuer = || shared.config.issuer.as_ref()?.answer(path);
+            let found = shared.config.checks.answer(path, query).or_else(issuer);
             if let Some(response) = found.or_else(|| discovery::answer(&call)).or_else(|| openapi::answer(&call)) {
                 return Ok(response);
             }

@@ -19,6 +19,7 @@ use crate::{
     chain,
     core::Core,
     health::Checks,
+    issuer::IssuerDocuments,
     listen,
     metrics::Metrics,
     openapi::Documents,
@@ -41,6 +42,8 @@ pub struct Config {
     pub limits: Limits,
     /// Named checks beside the server's own, for `/readyz` and `/livez`.
     pub checks: Checks,
+    /// Tells others how to check the tokens that this server signs.
+    pub issuer: Option<IssuerDocuments>,
 }
 
 /// Where the server says stop.

@@ -158,6 +158,27 @@ pub fn value(definition: &Definition, view: View, value: Value) -> Value {
     }
 }
 
+/// A list of values that are not stored.
+pub fn list(definition: &Definition, view: View, items: Vec<Value>) -> Value {
+    let version = format!("meta.k8s.io/{}", view.meta_version);
+    match view.form {
+        Form::Object => json!({
+            "kind": definition.list_kind, "apiVersion": definition.api_version(), "metadata": {}, "items": items,
+        }),
+        Form::Metadata => {
+            let items: Vec<Value> = items.into_iter().map(|item| value(definition, view, item)).collect();
+            json!({"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": {}, "items": items})
+        }
+        Form::Table(include) => {
+            let rows: Vec<Value> = items.into_iter().map(|item| row(definition, view, include, item)).collect();
+            json!({
+                "kind": "Table", "apiVersion": version, "metadata": {},
+                "columnDefinitions": columns(definition), "rows": rows,
+            })
+        }
+    }
+}
+
 fn row(definition: &Definition, view: View, include: Include, mut value: Value) -> Value {
     let cells = definition.behaviour.row(&value, clock::now());
     let mut row = json!({"cells": cells});

@@ -63,6 +63,7 @@ async fn server() -> Client {
         allocations: Vec::new(),
         limits: Limits::default(),
         checks: Checks::default(),
+        issuer: None,
     })
     .await;
     let user = User::new("system:test", [GROUP_MASTERS]).authenticated();

@@ -36,6 +36,7 @@ pub async fn start(store: Arc<dyn Store>) -> Server {
         node_ports: 30000..=32767,
         connector: None,
         disabled_admission: Vec::new(),
+        components: apiserver::health::Checks::default(),
         limits: Limits::default(),
     };
     assemble(options).await.expect("a server over an empty store starts")

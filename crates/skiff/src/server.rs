@@ -4,11 +4,20 @@ use std::{
     net::{IpAddr, SocketAddr},
     path::Path,
     process::ExitCode,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use anyhow::Context;
-use apiserver::{Listening, Options, User, assemble::ServiceAccounts, bootstrap::Cluster, connect::Connector};
+use apiserver::{
+    Listening, Options, User,
+    assemble::ServiceAccounts,
+    bootstrap::Cluster,
+    connect::Connector,
+    health::{Checks, Counts},
+};
 use client::{Caches, Client};
 use pki::{ClientCertificates, Names, Pki};
 use store::{Store, embedded::Embedded, etcd::Etcd};
@@ -91,6 +100,29 @@ fn controller_client(server: &apiserver::Server, account: &str) -> Client {
     client_as(server, &user, &["system:serviceaccounts", "system:serviceaccounts:kube-system"])
 }
 
+/// Whether a part of the control plane is at work in this process.
+#[derive(Clone, Default)]
+struct Alive(Arc<AtomicBool>);
+
+impl Alive {
+    fn check(&self) -> Result<(), String> {
+        if self.0.load(Ordering::Relaxed) { Ok(()) } else { Err("it does not run in this process".to_owned()) }
+    }
+
+    /// Does the work; however that ends, the part is alive no longer.
+    async fn during<T>(self, work: impl Future<Output = T>) -> T {
+        struct Ends(Alive);
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                self.0.0.store(false, Ordering::Relaxed);
+            }
+        }
+        self.0.store(true, Ordering::Relaxed);
+        let _ends = Ends(self);
+        work.await
+    }
+}
+
 /// Starts everything, in the order in which it depends on each other.
 pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress) -> anyhow::Result<Running> {
     let address = match options.advertise_address {
@@ -108,7 +140,10 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     };
     let serving = pki::Serving::new(&pki.server(&names)?)?;
     let tls = pki::server_config(serving.clone(), Some(pki.authority.certificate()), &["h2", "http/1.1"])?;
-    let server = progress.step("API server assembled", assembled(options, &pki, store, address)).await?;
+    let (scheduling, controlling) = (Alive::default(), Alive::default());
+    let components = [("scheduler", &scheduling), ("controller-manager", &controlling)];
+    let server = assembled(options, &pki, store, address, components.map(|(name, part)| (name, part.clone())));
+    let server = progress.step("API server assembled", server).await?;
     let bind = SocketAddr::new(options.bind_address, options.secure_port);
     let listening = server.listen(bind, Arc::new(tls)).await.with_context(|| cannot_listen(bind))?;
     write_admin(layout, &pki, options.secure_port)?;
@@ -116,11 +151,12 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     tasks.spawn(renew(pki.clone(), names, serving, layout.clone(), options.secure_port));
     let caches = Caches::new(client_as(&server, "system:kube-controller-manager", &[]));
     if options.runs("controllers") {
-        tasks.spawn(controllers(server.clone(), caches.clone(), options.clone(), pki.clone()));
+        let work = controllers(server.clone(), caches.clone(), options.clone(), pki.clone());
+        tasks.spawn(controlling.during(work));
     }
     if options.runs("scheduler") {
         let scheduler = Caches::new(client_as(&server, "system:kube-scheduler", &[]));
-        tasks.spawn(scheduler::run(scheduler, scheduler::Settings::default()));
+        tasks.spawn(scheduling.during(scheduler::run(scheduler, scheduler::Settings::default())));
     }
     // What skiff itself keeps in the cluster is nobody's to forbid.
     let own = || client_as(&server, "system:skiff", &["system:masters"]);
@@ -189,6 +225,7 @@ async fn assembled(
     pki: &Pki,
     store: Arc<dyn Store>,
     address: IpAddr,
+    components: [(&str, Alive); 2],
 ) -> anyhow::Result<apiserver::Server> {
     let token_file = match &options.token_auth_file {
         Some(path) => Some((path.display().to_string(), String::from_utf8_lossy(&read_file(path)?).into_owned())),
@@ -223,6 +260,9 @@ async fn assembled(
         node_ports: options.service_node_port_range.clone(),
         connector: Some(connector),
         disabled_admission: Vec::new(),
+        components: components
+            .into_iter()
+            .fold(Checks::default(), |all, (name, part)| all.with(name, Counts::Everywhere, move || part.check())),
         limits: apiserver::server::Limits::default(),
     });
     Ok(server.await?)

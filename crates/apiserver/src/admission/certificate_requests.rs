@@ -90,10 +90,11 @@ fn asks_for_masters(request: &str) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::fake::{Objects, Write};
+    use super::super::fake::Write;
     use super::*;
     use crate::auth::User;
     use crate::auth::rbac::Rbac;
+    use crate::fake::Objects;
 
     #[tokio::test]
     async fn a_request_says_who_asked_and_only_approvers_approve() {

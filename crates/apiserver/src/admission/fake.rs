@@ -8,39 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::auth::{AlwaysAllow, User};
-
-#[derive(Default)]
-pub struct Objects(pub Vec<(&'static str, Value)>);
-
-impl Lookup for Objects {
-    fn get<'a>(
-        &'a self,
-        _: &'a str,
-        plural: &'a str,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, StatusError>> {
-        let fits = |(p, o): &&(&str, Value)| {
-            *p == plural && api::meta::namespace(o) == namespace && api::meta::name(o) == name
-        };
-        let found = self.0.iter().find(fits).map(|(_, o)| Arc::new(o.clone()));
-        Box::pin(std::future::ready(Ok(found)))
-    }
-}
-
-impl Reader for Objects {
-    fn list<'a>(
-        &'a self,
-        _: &'a str,
-        plural: &'a str,
-        namespace: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Arc<Value>>, StatusError>> {
-        let fits =
-            |(p, o): &&(&str, Value)| *p == plural && (namespace.is_empty() || api::meta::namespace(o) == namespace);
-        let all = self.0.iter().filter(fits).map(|(_, o)| Arc::new(o.clone())).collect();
-        Box::pin(std::future::ready(Ok(all)))
-    }
-}
+use crate::fake::Objects;
 
 /// Any definition under another name: plugins look at names alone.
 pub fn definition(group: &str, plural: &str) -> Definition {
@@ -49,7 +17,7 @@ pub fn definition(group: &str, plural: &str) -> Definition {
 }
 
 pub fn world(objects: Vec<(&'static str, Value)>) -> World {
-    World { objects: Arc::new(Objects(objects)), rbac: Arc::default(), authorizer: Arc::new(AlwaysAllow) }
+    World { objects: Arc::new(Objects::of(objects)), rbac: Arc::default(), authorizer: Arc::new(AlwaysAllow) }
 }
 
 /// One write to test.

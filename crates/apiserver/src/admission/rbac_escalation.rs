@@ -84,10 +84,11 @@ mod tests {
 
     use serde_json::json;
 
-    use super::super::fake::{Objects, Write};
+    use super::super::fake::Write;
     use super::*;
     use crate::auth::User;
     use crate::auth::rbac::Rbac;
+    use crate::fake::Objects;
 
     fn world() -> World {
         let rbac = Arc::new(Rbac::default());

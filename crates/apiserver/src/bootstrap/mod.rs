@@ -157,32 +157,26 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::fake::{self, key};
 
     #[derive(Default)]
     struct Fake {
-        objects: Mutex<BTreeMap<String, Arc<Value>>>,
+        objects: fake::Objects,
         writes: Mutex<Vec<String>>,
-    }
-
-    fn key(plural: &str, object: &Value) -> String {
-        format!("{plural}/{}/{}", meta::namespace(object), meta::name(object))
     }
 
     impl Lookup for Fake {
         fn get<'a>(
             &'a self,
-            _: &'a str,
+            group: &'a str,
             plural: &'a str,
             namespace: &'a str,
             name: &'a str,
         ) -> BoxFuture<'a, Result<Option<Arc<Value>>, StatusError>> {
-            let found = self.objects.lock().get(&format!("{plural}/{namespace}/{name}")).cloned();
-            Box::pin(std::future::ready(Ok(found)))
+            self.objects.get(group, plural, namespace, name)
         }
     }
 
@@ -195,7 +189,7 @@ mod tests {
         ) -> BoxFuture<'a, Result<Arc<Value>, StatusError>> {
             let (key, object) = (key(plural, &object), Arc::new(object));
             self.writes.lock().push(key.clone());
-            assert!(self.objects.lock().insert(key.clone(), object.clone()).is_none(), "{key} twice");
+            assert!(self.objects.0.lock().insert(key.clone(), object.clone()).is_none(), "{key} twice");
             Box::pin(std::future::ready(Ok(object)))
         }
 
@@ -207,7 +201,7 @@ mod tests {
         ) -> BoxFuture<'a, Result<Arc<Value>, StatusError>> {
             let (key, object) = (key(plural, &object), Arc::new(object));
             self.writes.lock().push(key.clone());
-            self.objects.lock().insert(key, object.clone());
+            self.objects.0.lock().insert(key, object.clone());
             Box::pin(std::future::ready(Ok(object)))
         }
     }
@@ -218,14 +212,14 @@ mod tests {
         let cluster = Cluster::example();
         ensure(&store, &cluster).await.unwrap();
         for name in ["namespaces//kube-system", "services/default/kubernetes", "clusterroles//admin"] {
-            assert!(store.objects.lock().contains_key(name), "{name}");
+            assert!(store.objects.0.lock().contains_key(name), "{name}");
         }
         store.writes.lock().clear();
         ensure(&store, &cluster).await.unwrap();
         assert_eq!(*store.writes.lock(), [""; 0]);
 
         let change = |key: &str, f: &dyn Fn(&mut Value)| {
-            let mut objects = store.objects.lock();
+            let mut objects = store.objects.0.lock();
             let mut object = objects[key].as_ref().clone();
             f(&mut object);
             objects.insert(key.to_owned(), Arc::new(object));
@@ -239,7 +233,7 @@ mod tests {
             o["subjects"] = json!([{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}]);
         });
         change("endpoints/default/kubernetes", &|o| o["subsets"] = json!([]));
-        store.objects.lock().remove("priorityclasses//system-node-critical");
+        store.objects.0.lock().remove("priorityclasses//system-node-critical");
         ensure(&store, &cluster).await.unwrap();
         let mut writes = store.writes.lock().clone();
         writes.sort();
@@ -250,7 +244,7 @@ mod tests {
             "priorityclasses//system-node-critical",
         ];
         assert_eq!(writes, expected);
-        let objects = store.objects.lock();
+        let objects = store.objects.0.lock();
         assert_eq!(objects["clusterrolebindings//cluster-admin"]["subjects"].as_array().unwrap().len(), 2);
         assert_eq!(objects["clusterroles//system:kube-dns"]["rules"][0]["resources"], json!(["endpoints"]));
     }

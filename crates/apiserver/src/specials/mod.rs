@@ -1,6 +1,7 @@
 //! The special resources and subresources that the control plane itself answers: bindings, evictions, tokens and reviews.
 
 pub mod binding;
+pub mod component;
 pub mod eviction;
 pub mod review;
 pub mod token;
@@ -19,6 +20,7 @@ use serde_json::json;
 
 use crate::auth::authn::Authentication;
 use crate::body::Body;
+use crate::health::Checks;
 use crate::options::WriteOptions;
 use crate::respond;
 use crate::review::{Operation, Review};
@@ -30,6 +32,8 @@ pub struct Parts {
     pub authentication: Arc<Authentication>,
     /// Without it no service account gets a token.
     pub tokens: Option<Arc<token::Issuer>>,
+    /// How the rest of the control plane is.
+    pub components: Checks,
 }
 
 /// Adds all of them to the table.
@@ -40,6 +44,9 @@ pub fn add(specials: &mut Specials, parts: &Parts) {
     if let Some(issuer) = parts.tokens.clone() {
         specials.add(("", "serviceaccounts", "token"), post(move |call| token::create(call, issuer.clone())));
     }
+    let components = parts.components.clone();
+    let read = move |call| component::read(call, components.clone());
+    specials.add(("", "componentstatuses", ""), Arc::new(Only(Method::GET, read)));
     let authentication = parts.authentication.clone();
     let authn = "authentication.k8s.io";
     specials.add((authn, "tokenreviews", ""), post(move |call| review::token(call, authentication.clone())));
@@ -51,28 +58,28 @@ pub fn add(specials: &mut Specials, parts: &Parts) {
     specials.add((authz, "selfsubjectrulesreviews", ""), post(review::self_rules));
 }
 
-/// A special that only takes POST.
-struct Post<F>(F);
+/// A special that only takes one method.
+struct Only<F>(Method, F);
 
 fn post<F, R>(handler: F) -> Arc<dyn Special>
 where
     F: Fn(Call) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Response, StatusError>> + Send + 'static,
 {
-    Arc::new(Post(handler))
+    Arc::new(Only(Method::POST, handler))
 }
 
-impl<F, R> Special for Post<F>
+impl<F, R> Special for Only<F>
 where
     F: Fn(Call) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Response, StatusError>> + Send + 'static,
 {
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Response, StatusError>> {
-        if call.parts.method != Method::POST {
+        if call.parts.method != self.0 {
             let message = "the server does not allow this method on the requested resource";
             return Box::pin(std::future::ready(Err(StatusError::new(405, "MethodNotAllowed", message))));
         }
-        Box::pin((self.0)(call))
+        Box::pin((self.1)(call))
     }
 }
 

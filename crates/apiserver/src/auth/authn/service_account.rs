@@ -260,29 +260,10 @@ impl Tokens for ServiceAccountTokens {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
-    use api::status::StatusError;
-    use parking_lot::Mutex;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-
-    #[derive(Default)]
-    struct Fake(Mutex<HashMap<String, Arc<Value>>>);
-
-    impl Lookup for Fake {
-        fn get<'a>(
-            &'a self,
-            _: &'a str,
-            plural: &'a str,
-            namespace: &'a str,
-            name: &'a str,
-        ) -> BoxFuture<'a, Result<Option<Arc<Value>>, StatusError>> {
-            let found = self.0.lock().get(&format!("{plural}/{namespace}/{name}")).cloned();
-            Box::pin(std::future::ready(Ok(found)))
-        }
-    }
+    use crate::fake::Objects;
 
     fn claims(now: i64) -> Claims {
         let reference = |name: &str| Reference { name: name.into(), uid: format!("{name}-uid") };
@@ -308,7 +289,7 @@ mod tests {
     #[tokio::test]
     async fn a_token_is_good_while_all_it_names_exists() {
         let key = pki::SigningKey::create().unwrap();
-        let objects = Arc::new(Fake::default());
+        let objects = Arc::new(Objects::default());
         let put = |key: &str, uid: &str| {
             objects.0.lock().insert(key.to_owned(), Arc::new(json!({"metadata": {"uid": uid}})));
         };
