@@ -76,10 +76,14 @@ impl DiskFile for LogFile {
         let out = self.buffer.room(padded + ROOM);
         out[..held].copy_from_slice(&self.tail);
         out[held..used].copy_from_slice(bytes);
-        out[used..].fill(0);
+        out[used..padded].fill(0);
         let needed = begin + padded as u64;
+        let grows = needed > self.allocated;
+        if grows {
+            out[padded..].fill(0);
+        }
         // On a nearly full disk there may be room for the bytes alone.
-        if needed > self.allocated && self.file.write_all_at(out, begin).is_ok() {
+        if grows && self.file.write_all_at(out, begin).is_ok() {
             self.allocated = needed + ROOM as u64;
         } else {
             self.file.write_all_at(&out[..padded], begin)?;

@@ -176,26 +176,27 @@ impl Writer {
     }
 
     fn apply(&mut self, passed: Vec<Passed>, compact: Option<Revision>, answers: Answers) {
-        if !passed.is_empty() {
-            let mut events = Vec::with_capacity(passed.len());
-            let mut deadlines = Vec::new();
-            let revision = {
-                let mut index = self.shared.index.write();
-                for change in passed {
-                    deadlines.push((change.key.clone(), change.revision, change.expires_ms));
-                    events.push(index.apply(change.key, change.revision, change.entry));
-                }
-                index.revision()
-            };
+        let mut events = Vec::with_capacity(passed.len());
+        let mut deadlines = Vec::with_capacity(passed.len());
+        let revision = {
+            let mut index = self.shared.index.write();
+            for change in passed {
+                deadlines.push((change.key.clone(), change.revision, change.expires_ms));
+                events.push(index.apply(change.key, change.revision, change.entry));
+            }
+            index.revision()
+        };
+        // Whoever waits is told first: all reads see the change from here on, and watches follow.
+        for (reply, outcome) in answers.commits {
+            // The caller may have gone; the commit stands all the same.
+            let _ = reply.send(outcome);
+        }
+        if !events.is_empty() {
             self.shared.expiry.note(&deadlines);
             self.shared.hub.publish(&events, revision, self.shared.options.watch_queue_events);
             self.shared.index.write().bound_history(self.shared.options.history_bytes);
         }
         let compacted = compact.map(|revision| self.shared.index.write().compact(revision));
-        for (reply, outcome) in answers.commits {
-            // The caller may have gone; the commit stands all the same.
-            let _ = reply.send(outcome);
-        }
         for (reply, requested) in answers.compacts {
             let newest = self.shared.index.read().revision();
             let future = requested > newest && compacted.is_some();
