@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Container;
 
 use crate::{
     backoff::Backoff,
-    decide::{Memory, Step},
+    decide::{Doom, Memory, Step},
     env, hook, image, kill, logs, mounts,
     node::Node,
     render::{self, ContainerSetting, SandboxSetting},
@@ -34,13 +34,10 @@ pub async fn step(node: &Node, wanted: &Wanted, running: &Running, memory: &mut 
             }
             None => true,
         },
-        Step::Kill { id, name, why } => {
-            let ran = running.containers.iter().find(|r| r.id == *id);
-            let container = wanted.container(name);
-            let own = container.and_then(|c| c.liveness_probe.as_ref()?.termination_grace_period_seconds);
-            let seconds = own.or(wanted.spec().termination_grace_period_seconds).unwrap_or(30).max(1);
-            if let Some(ran) = ran {
-                kill::one(node, wanted, running, ran, why, Duration::from_secs(seconds.unsigned_abs())).await;
+        Step::Kill { id, doom, .. } => {
+            let seconds = doom.grace_seconds.or(wanted.spec().termination_grace_period_seconds).unwrap_or(30).max(1);
+            if let Some(ran) = running.containers.iter().find(|r| r.id == *id) {
+                kill::one(node, wanted, running, ran, &doom.why, Duration::from_secs(seconds.unsigned_abs())).await;
             }
             false
         }
@@ -245,7 +242,8 @@ async fn post_start(
     if let Err(error) = hook::run(node, handler, container, id, ip.map_or("", String::as_str)).await {
         let text = format!("PostStartHook failed: {error}");
         node.pod_event(wanted, Some(&container.name), EventKind::Warning, "FailedPostStartHook", &text);
-        memory.condemned.insert(id.to_owned(), "FailedPostStartHook".to_owned());
+        let doom = Doom { why: "FailedPostStartHook".to_owned(), grace_seconds: None };
+        memory.condemned.insert(id.to_owned(), doom);
     }
 }
 

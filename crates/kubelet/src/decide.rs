@@ -12,6 +12,15 @@ use crate::{
     wanted::{Wanted, hash},
 };
 
+/// Why a container is to be ended and started anew.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Doom {
+    /// The message of the event.
+    pub why: String,
+    /// The probe's own grace, which counts instead of the Pod's.
+    pub grace_seconds: Option<i64>,
+}
+
 /// What the worker has learnt about its Pod and the engine does not tell.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
@@ -35,8 +44,8 @@ pub struct Memory {
     pub waiting: BTreeMap<String, (String, String)>,
     /// Nothing is tried before.
     pub retry_at: BTreeMap<String, Timestamp>,
-    /// Containers (by id) that a probe has condemned, with the message of the event.
-    pub condemned: BTreeMap<String, String>,
+    /// Containers (by id) that a probe or a hook has condemned.
+    pub condemned: BTreeMap<String, Doom>,
     /// Containers (by id) whose startup probe has passed, and whose readiness probe passes.
     pub started: BTreeSet<String>,
     pub ready: BTreeSet<String>,
@@ -61,7 +70,7 @@ pub enum Step {
     Kill {
         id: String,
         name: String,
-        why: String,
+        doom: Doom,
     },
     /// Ends all that lives, within the Pod's grace period.
     KillAll,
@@ -242,13 +251,14 @@ impl Planner<'_> {
     }
 
     fn condemned(&mut self, ran: &Ran) -> bool {
-        let Some(why) = self.memory.condemned.get(&ran.id) else { return false };
-        self.kill(ran, why);
+        let Some(doom) = self.memory.condemned.get(&ran.id) else { return false };
+        self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), doom: doom.clone() });
         true
     }
 
     fn kill(&mut self, ran: &Ran, why: &str) {
-        self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why: why.to_owned() });
+        let doom = Doom { why: why.to_owned(), grace_seconds: None };
+        self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), doom });
     }
 
     fn start(&mut self, container: &Container, before: Option<&Ran>) {
@@ -351,7 +361,7 @@ mod tests {
         let mut memory = Memory { started: ["s1".to_owned()].into(), ..Default::default() };
         memory.backoff.insert("m".to_owned(), Backoff::next(None, now(), now()));
         check("Always", "i:0 s:up m:1", &memory, " wait 10");
-        memory.condemned.insert("m2".to_owned(), "failed".to_owned());
+        memory.condemned.insert("m2".to_owned(), Doom::default());
         check("Always", "i:0 s:up m:up", &memory, "kill m");
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 
-use crate::{node::Node, probe};
+use crate::{ask, node::Node};
 
 pub async fn run(
     node: &Node,
@@ -22,7 +22,7 @@ pub async fn run(
             return Err(format!("command '{shown}' exited with {}: {text}", answer.exit_code));
         }
     } else if let Some(get) = &hook.http_get {
-        probe::http_get(get, container, ip).await?;
+        ask::http_get(get, container, ip).await?;
     } else if let Some(sleep) = &hook.sleep {
         clock::sleep(Duration::from_secs(sleep.seconds.max(0).unsigned_abs())).await;
     }

@@ -14,8 +14,22 @@ use crate::{
     wanted::Wanted,
 };
 
-/// Ends one container. The hook's time counts against the grace period, of which the signal gets two seconds at least.
+/// Ends one container.
 pub async fn one(node: &Node, wanted: &Wanted, running: &Running, ran: &Ran, why: &str, grace: Duration) {
+    in_turn(node, wanted, running, ran, why, grace, std::future::ready(())).await;
+}
+
+/// The hook runs at once, the signal waits for its turn. Their time counts against the grace period, of which the signal
+/// gets two seconds at least.
+async fn in_turn(
+    node: &Node,
+    wanted: &Wanted,
+    running: &Running,
+    ran: &Ran,
+    why: &str,
+    grace: Duration,
+    turn: impl Future<Output = ()>,
+) {
     waypoint::kubelet::kill_pod(&wanted.full_name());
     let container = wanted.container(&ran.name);
     let message = if why.is_empty() { format!("Stopping container {}", ran.name) } else { why.to_owned() };
@@ -35,6 +49,8 @@ pub async fn one(node: &Node, wanted: &Wanted, running: &Running, ran: &Ran, why
             node.pod_event(wanted, Some(&ran.name), EventKind::Warning, "FailedPreStopHook", &text);
         }
     }
+    // Out of time, the order does not matter any more.
+    let _ = clock::timeout(grace.saturating_sub(begun.elapsed()), turn).await;
     let left = grace.saturating_sub(begun.elapsed()).max(Duration::from_secs(2).min(grace));
     if let Err(error) = node.config.runtime.stop_container(&ran.id, left).await
         && !error.is_not_found()
@@ -68,16 +84,53 @@ pub async fn all(node: &Arc<Node>, changes: &mut watch::Receiver<Wanted>, runnin
 }
 
 async fn within(node: &Node, wanted: &Wanted, running: &Running, grace: Duration) {
-    let end = clock::Instant::now() + grace;
-    let sidecar = |ran: &Ran| wanted.init_containers().iter().any(|c| c.name == ran.name && is_sidecar(c));
-    let (sidecars, mains): (Vec<&Ran>, Vec<&Ran>) = running.alive().partition(|r| sidecar(r));
-    futures::future::join_all(mains.iter().map(|ran| one(node, wanted, running, ran, "", grace))).await;
-    // The last started goes first; each gets what is left of the Pod's time.
-    let order = |ran: &&Ran| wanted.init_containers().iter().position(|c| c.name == ran.name);
-    let mut sidecars = sidecars;
-    sidecars.sort_by_key(|ran| std::cmp::Reverse(order(ran)));
-    for ran in sidecars {
-        let left = end.saturating_duration_since(clock::Instant::now()).max(Duration::from_secs(1));
-        one(node, wanted, running, ran, "", left).await;
+    let alive: Vec<&Ran> = running.alive().collect();
+    let names: Vec<&str> = alive.iter().map(|ran| ran.name.as_str()).collect();
+    let (ended, _) = watch::channel(vec![false; alive.len()]);
+    let ends = alive.iter().zip(predecessors(wanted, &names)).enumerate().map(|(index, (ran, before))| {
+        let mut others = ended.subscribe();
+        let ended = &ended;
+        async move {
+            let turn = async move {
+                // The sender outlives this wait.
+                let _ = others.wait_for(|ended| before.iter().all(|i| ended[*i])).await;
+            };
+            in_turn(node, wanted, running, ran, "", grace, turn).await;
+            ended.send_modify(|ended| ended[index] = true);
+        }
+    });
+    futures::future::join_all(ends).await;
+}
+
+/// Which of these containers must have ended before each of them is told to: none for the main ones; all main ones and the
+/// sidecars that were started later for a sidecar.
+fn predecessors(wanted: &Wanted, names: &[&str]) -> Vec<Vec<usize>> {
+    let place = |name: &str| wanted.init_containers().iter().position(|c| c.name == name && is_sidecar(c));
+    let of = |name: &&str| {
+        let own = place(name);
+        let before = |other: &str| own.is_some_and(|own| place(other).is_none_or(|other| other > own));
+        (0..names.len()).filter(|i| before(names[*i])).collect()
+    };
+    names.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::pod;
+
+    #[test]
+    fn sidecars_end_after_the_main_containers_the_last_one_first() {
+        let wanted = pod(
+            r#"{"initContainers": [{"name": "i"}, {"name": "s1", "restartPolicy": "Always"}, {"name": "s2", "restartPolicy": "Always"}],
+                "containers": [{"name": "m"}, {"name": "n"}]}"#,
+        );
+        for (names, expected) in [
+            (vec!["m", "n", "s1", "s2"], vec![vec![], vec![], vec![0, 1, 3], vec![0, 1]]),
+            (vec!["s2", "s1"], vec![vec![], vec![0]]),
+            (vec!["i", "s1"], vec![vec![], vec![0]]),
+        ] {
+            assert_eq!(predecessors(&wanted, &names), expected, "{names:?}");
+        }
     }
 }

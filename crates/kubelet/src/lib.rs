@@ -6,6 +6,7 @@
 
 mod act;
 mod admit;
+mod ask;
 mod backoff;
 pub mod cgroup;
 mod config;

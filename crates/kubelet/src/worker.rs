@@ -71,6 +71,13 @@ pub fn spawn(node: Arc<Node>, wanted: Wanted, refusal: Option<Refusal>) -> (Hand
         memory.failed = Some((refusal.reason, format!("Pod was rejected: {}", refusal.message)));
     }
     node.statuses.lock().insert(wanted.uid().to_owned(), reported.clone());
+    // What was found out before a restart of the kubelet still holds.
+    for (id, is_ready) in found_out(&reported) {
+        if is_ready {
+            memory.ready.insert(id.clone());
+        }
+        memory.started.insert(id);
+    }
     let (wanted_tx, wanted_rx) = watch::channel(wanted);
     let (mirror_tx, mirror_rx) = watch::channel(None);
     let look = Arc::new(Notify::new());
@@ -97,6 +104,14 @@ fn counted(reported: &PodStatus) -> BTreeMap<String, i32> {
     ran.map(|s| (s.name.clone(), s.restart_count)).collect()
 }
 
+/// The containers (by id) that were reported as started, and whether as ready.
+fn found_out(reported: &PodStatus) -> Vec<(String, bool)> {
+    let all = reported.init_container_statuses.iter().chain(&reported.container_statuses).flatten();
+    let started = all.filter(|s| s.started == Some(true) && s.state.as_ref().is_some_and(|s| s.running.is_some()));
+    let bare = |id: &str| id.rsplit('/').next().unwrap_or_default().to_owned();
+    started.filter_map(|s| Some((bare(s.container_id.as_deref()?), s.ready))).collect()
+}
+
 impl Worker {
     async fn run(mut self) {
         loop {
@@ -118,7 +133,7 @@ impl Worker {
             if !self.memory.settled {
                 let alive: Vec<Ran> = if wanted.is_ending() { Vec::new() } else { running.alive().cloned().collect() };
                 let ips = running.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
-                self.probes.follow(&self.node, &wanted, &ips, &alive, &self.news.0);
+                self.probes.follow(&self.node, &wanted, (&ips, &alive), &self.memory.started, &self.news.0);
             }
             self.note_waits(&wanted, &running);
             let written = self.report(&wanted, &running).await;

@@ -23,6 +23,7 @@ struct State {
     containers: BTreeMap<String, (String, ContainerStatus)>,
     images: BTreeSet<String>,
     failing: BTreeMap<String, String>,
+    exec: ExecSyncResponse,
 }
 
 /// See the module. Cloning shares the state.
@@ -51,6 +52,11 @@ impl Fake {
     /// From now on the call named `verb name` (as recorded) fails with `message`.
     pub fn fail(&self, call: &str, message: &str) {
         self.state.lock().failing.insert(call.to_owned(), message.to_owned());
+    }
+
+    /// From now on every command ends like this.
+    pub fn answer_exec(&self, answer: ExecSyncResponse) {
+        self.state.lock().exec = answer;
     }
 
     /// The container of that name ends.
@@ -285,7 +291,7 @@ impl Runtime for Fake {
 
     async fn exec_sync(&self, id: &str, command: Vec<String>, _: Duration) -> Result<ExecSyncResponse> {
         self.record(format!("exec {} {}", self.named(id), command.join(" ")))?;
-        Ok(ExecSyncResponse::default())
+        Ok(self.state.lock().exec.clone())
     }
 
     async fn exec(&self, _: ExecRequest) -> Result<String> {

@@ -18,16 +18,38 @@ struct Response {
     status: i32,
 }
 
-/// Whether the service says that it serves.
-pub async fn check(host: &str, port: i32, service: &str) -> Result<bool, String> {
+/// Why a service is not taken for healthy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unhealthy {
+    #[error("cannot be connected to: {0}")]
+    Unreachable(String),
+    #[error("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {0}")]
+    Unimplemented(String),
+    #[error("error: health rpc probe failed: {0}")]
+    Failed(String),
+    #[error("service unhealthy (responded with \"{0}\")")]
+    NotServing(&'static str),
+}
+
+/// Asks the service whether it serves.
+pub async fn check(host: &str, port: i32, service: &str) -> Result<(), Unhealthy> {
+    let unreachable = |e: tonic::transport::Error| Unhealthy::Unreachable(e.to_string());
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let endpoint = Endpoint::from_shared(format!("http://{host}:{port}")).map_err(|e| e.to_string())?;
-    let channel = endpoint.connect().await.map_err(|e| e.to_string())?;
+    let endpoint = Endpoint::from_shared(format!("http://{host}:{port}")).map_err(unreachable)?;
+    let channel = endpoint.connect().await.map_err(unreachable)?;
     let mut client = tonic::client::Grpc::new(channel);
-    client.ready().await.map_err(|e| e.to_string())?;
+    client.ready().await.map_err(unreachable)?;
     let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
     let codec: ProstCodec<Request, Response> = ProstCodec::default();
     let request = tonic::Request::new(Request { service: service.to_owned() });
-    let answer = client.unary(request, path, codec).await.map_err(|e| e.message().to_owned())?;
-    Ok(answer.into_inner().status == 1)
+    let answer = client.unary(request, path, codec).await.map_err(|status| match status.code() {
+        tonic::Code::Unimplemented => Unhealthy::Unimplemented(status.message().to_owned()),
+        code => Unhealthy::Failed(format!("rpc error: code = {code:?} desc = {}", status.message())),
+    })?;
+    match answer.into_inner().status {
+        1 => Ok(()),
+        2 => Err(Unhealthy::NotServing("NOT_SERVING")),
+        3 => Err(Unhealthy::NotServing("SERVICE_UNKNOWN")),
+        _ => Err(Unhealthy::NotServing("UNKNOWN")),
+    }
 }
