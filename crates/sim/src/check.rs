@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use clock::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, ReplicaSet},
@@ -25,8 +26,49 @@ pub struct Model {
     /// Nodes die or answers are lost: how many Pods serve is no controller's promise then.
     pub service_may_drop: bool,
     pub violations: Vec<String>,
+    /// What each key holds: who its object is, and the revision of its last change.
+    stored: BTreeMap<String, (Identity, u64)>,
+    /// The revisions of all changes of Pods, in order.
+    pub pod_changes: Vec<u64>,
+    /// The last change that was no heartbeat.
+    pub last_work: Option<(String, clock::Instant)>,
+    /// Power is cut on purpose: the store may end its watches.
+    pub power_cut: bool,
+    /// The store ended its watches.
+    pub store_ended: bool,
     /// A fingerprint of all changes so far: equal seeds give equal fingerprints.
     pub fingerprint: u64,
+}
+
+/// What stays the same during an object's life, or only grows.
+#[derive(Debug, Clone, PartialEq, Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Identity {
+    uid: String,
+    creation_timestamp: Option<Timestamp>,
+    deletion_timestamp: Option<Timestamp>,
+    generation: i64,
+}
+
+impl Identity {
+    /// What an update may not do, or nothing.
+    fn broken_by(&self, new: &Identity) -> Option<&'static str> {
+        let broken = [
+            (
+                self.uid != new.uid || self.creation_timestamp != new.creation_timestamp,
+                "an update made another object of it",
+            ),
+            (self.deletion_timestamp.is_some() && new.deletion_timestamp.is_none(), "its deletion was taken back"),
+            (new.generation < self.generation, "its generation went back"),
+        ];
+        broken.into_iter().find(|(broken, _)| *broken).map(|(_, what)| what)
+    }
+}
+
+/// What is written however quiet the cluster is: leases, and events whose time is over.
+fn is_heartbeat(event: &Event) -> bool {
+    let key = event.key.trim_start_matches("/registry/");
+    key.starts_with("leases/") || (key.starts_with("events/") && event.entry.is_none())
 }
 
 fn decode<T: DeserializeOwned>(event: &Event) -> Option<T> {
@@ -64,14 +106,21 @@ fn bounds(deployment: &Deployment) -> Option<(i32, i32, i32)> {
 impl Model {
     /// One change, in the order of the store.
     pub fn apply(&mut self, event: &Event) {
-        if event.revision <= self.revision {
+        if event.revision != self.revision + 1 && self.revision != 0 {
             self.violate(event, format!("revision {} after {}", event.revision, self.revision));
         }
         self.revision = event.revision;
         self.note(event);
+        self.identity(event);
+        if !is_heartbeat(event) {
+            self.last_work = Some((event.key.to_string(), clock::Instant::now()));
+        }
         let key = event.key.strip_prefix("/registry/").unwrap_or(&event.key).to_owned();
         match key.split('/').next().unwrap_or("") {
-            "pods" => self.pod(event, key, decode(event)),
+            "pods" => {
+                self.pod_changes.push(event.revision);
+                self.pod(event, key, decode(event));
+            }
             // Upstream's name for them in the store.
             "minions" => {
                 if let Some(name) = key.rsplit('/').next() {
@@ -88,6 +137,42 @@ impl Model {
         let value = event.entry.as_ref().map_or(&b""[..], |e| &e.value);
         let so_far = self.fingerprint.to_le_bytes();
         self.fingerprint = api::hash::fnv_64(so_far.iter().chain(event.key.as_bytes()).chain(value));
+    }
+
+    fn identity(&mut self, event: &Event) {
+        #[derive(serde::Deserialize)]
+        struct Object {
+            metadata: Identity,
+        }
+        let old = self.stored.remove(&*event.key).map(|(identity, _)| identity);
+        let Some(entry) = &event.entry else { return };
+        let Some(new) = decode::<Object>(event).map(|o| o.metadata) else { return };
+        if entry.created == event.revision {
+            if old.is_some() {
+                self.violate(event, "made while another one has its name");
+            }
+        } else if let Some(what) = old.and_then(|old| old.broken_by(&new)) {
+            self.violate(event, what);
+        }
+        self.stored.insert(event.key.to_string(), (new, event.revision));
+    }
+
+    /// Compares a store that was opened again with all that was acknowledged: keys with the revision of their last
+    /// change, as of the store's `revision`. One write may have become durable without an answer.
+    pub fn survived(&mut self, keys: &BTreeMap<String, u64>, revision: u64) {
+        let unanswered = revision > self.revision;
+        if revision < self.revision || revision > self.revision + 1 {
+            self.violations.push(format!("revision {revision} after a power cut at {}", self.revision));
+        }
+        for (key, (_, modified)) in &self.stored {
+            let intact = match keys.get(key) {
+                Some(found) => found == modified || *found > self.revision,
+                None => unanswered,
+            };
+            if !intact {
+                self.violations.push(format!("a power cut lost {key} of revision {modified}"));
+            }
+        }
     }
 
     fn violate(&mut self, event: &Event, what: impl Into<String>) {
@@ -264,12 +349,12 @@ mod tests {
         let mut model = Model::default();
         for (i, (key, value)) in changes.iter().enumerate() {
             let (key, revision): (Arc<str>, u64) = (format!("/registry/{key}").into(), i as u64 + 1);
-            let entry = (!value.is_null()).then(|| Entry {
-                key: key.clone(),
-                value: value.to_string().into(),
-                created: revision,
-                modified: revision,
-            });
+            let first =
+                changes[..i].iter().rposition(|(k, v)| *k == changes[i].0 && v.is_null()).map_or(0, |gone| gone + 1);
+            let created = (first..).find(|n| changes[*n].0 == changes[i].0).map_or(revision, |n| n as u64 + 1);
+            let value_bytes = value.to_string().into();
+            let entry =
+                (!value.is_null()).then(|| Entry { key: key.clone(), value: value_bytes, created, modified: revision });
             model.apply(&Event { key, revision, entry, previous: None });
         }
         model.violations
@@ -282,7 +367,7 @@ mod tests {
     fn pod(node: &str, cpu: &str, ready: bool) -> Value {
         let owner = json!([{"apiVersion": "v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]);
         let ready = if ready { "True" } else { "False" };
-        json!({"metadata": {"uid": "u", "ownerReferences": owner}, "spec": {"nodeName": node, "containers": [
+        json!({"metadata": {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "ownerReferences": owner}, "spec": {"nodeName": node, "containers": [
             {"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
             "status": {"conditions": [{"type": "Ready", "status": ready}]}})
     }
@@ -292,6 +377,56 @@ mod tests {
         assert!(violations(&[("pods/d/a", pod("n", "1", true)), ("pods/d/a", pod("n", "1", true))]).is_empty());
         let found = violations(&[("pods/d/a", pod("n", "1", true)), ("pods/d/a", pod("m", "1", true))]);
         assert!(found[0].contains("bound to n, then to"), "{found:?}");
+    }
+
+    #[test]
+    fn revisions_have_no_gaps() {
+        let mut model = Model::default();
+        for revision in [5, 6, 8, 8] {
+            model.apply(&Event { key: "/registry/pods/d/a".into(), revision, entry: None, previous: None });
+        }
+        assert_eq!(model.violations.len(), 2, "{:?}", model.violations);
+        assert!(model.violations[0].contains("revision 8 after 6"), "{:?}", model.violations);
+    }
+
+    #[test]
+    fn an_object_stays_itself() {
+        let object = |uid: &str, generation: i64, deleting: bool| {
+            let gone = deleting.then_some("2026-01-01T00:00:00Z");
+            json!({"metadata": {"uid": uid, "generation": generation, "deletionTimestamp": gone}})
+        };
+        let check = |before: Value, after: Value, expected: &str| {
+            let found = violations(&[("configmaps/d/a", before), ("configmaps/d/a", after)]).join("");
+            assert!(if expected.is_empty() { found.is_empty() } else { found.contains(expected) }, "{found}");
+        };
+        check(object("u", 1, false), object("u", 2, true), "");
+        check(object("u", 1, false), object("v", 1, false), "another object");
+        check(object("u", 2, false), object("u", 1, false), "generation went back");
+        check(object("u", 1, true), object("u", 1, false), "deletion was taken back");
+        let again = [("configmaps/d/a", object("u", 1, false)), ("configmaps/d/a", Value::Null)];
+        assert!(violations(&[&again[..], &[("configmaps/d/a", object("v", 1, false))]].concat()).is_empty());
+    }
+
+    #[test]
+    fn a_power_cut_may_not_lose_what_was_acknowledged() {
+        let check = |keys: &[(&str, u64)], revision: u64, expected: usize| {
+            let mut model = Model::default();
+            for (revision, name) in [(1, "a"), (2, "b")] {
+                let key: Arc<str> = format!("/registry/configmaps/d/{name}").into();
+                let value = json!({"metadata": {"uid": name}}).to_string().into();
+                let entry = Some(Entry { key: key.clone(), value, created: revision, modified: revision });
+                model.apply(&Event { key, revision, entry, previous: None });
+            }
+            let keys = keys.iter().map(|(name, at)| (format!("/registry/configmaps/d/{name}"), *at)).collect();
+            model.survived(&keys, revision);
+            assert_eq!(model.violations.len(), expected, "{:?}", model.violations);
+        };
+        check(&[("a", 1), ("b", 2)], 2, 0);
+        check(&[("a", 1), ("b", 3)], 3, 0);
+        check(&[("a", 1)], 3, 0);
+        check(&[("a", 1)], 2, 1);
+        check(&[("a", 1), ("b", 1)], 2, 1);
+        check(&[("a", 1)], 1, 2);
     }
 
     #[test]

@@ -2,20 +2,24 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use apiserver::{Server, User, auth};
+use apiserver::{User, auth};
 use client::{Caches, Client, Key};
 use clock::{Duration, Instant, Timestamp};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
-use store::{Store, Watch, embedded::Embedded};
+use store::{
+    Range, Store, Watch,
+    embedded::{Embedded, Options, disk::Memory},
+};
 use tokio::task::JoinHandle;
 
 use crate::{
     check::Model,
-    fault::{Faults, Faulty, Weather},
+    fault::{Faults, Faulty, Line, Weather},
     hollow::{self, Profile},
     random,
+    witness::Witness,
 };
 
 /// A part that can be killed and started again.
@@ -29,13 +33,16 @@ pub enum Component {
 /// See the module.
 pub struct Cluster {
     seed: u64,
-    server: Server,
+    line: Line,
+    disk: Memory,
     pub weather: Weather,
     pub model: Arc<Mutex<Model>>,
     running: BTreeMap<Component, JoinHandle<()>>,
     checker: JoinHandle<()>,
     /// Caches that live in the weather all the time.
-    witness: Caches,
+    caches: Caches,
+    witness: Witness,
+    watching: JoinHandle<()>,
 }
 
 /// The seeds to run: those given, or the one in `SIM_SEED`.
@@ -75,15 +82,15 @@ fn failure(seed: u64, what: &str) -> String {
 impl Cluster {
     /// The server and all components, on `nodes` nodes, in good weather.
     pub async fn start(seed: u64, nodes: usize) -> Self {
-        let store: Arc<dyn Store> = Arc::new(Embedded::memory());
+        let (disk, line, weather) = (Memory::default(), Line::default(), Weather::new(Faults::NONE));
         let model: Arc<Mutex<Model>> = Arc::default();
-        let changes = store.watch("/registry/", None).await.expect("a new store can be watched");
-        let checker = tokio::spawn(follow(changes, model.clone()));
-        let server = crate::server::start(store).await;
-        let weather = Weather::new(Faults::NONE);
-        let witness = Caches::new(client(&server, Some(&weather)));
-        let _ = witness.of::<Pod>();
-        let mut cluster = Cluster { seed, server, weather, model, running: BTreeMap::new(), checker, witness };
+        let checker = serve(&disk, &line, &model).await;
+        let caches = Caches::new(client(&line, Some((&weather, None))));
+        let _ = caches.of::<Pod>();
+        let witness = Witness::default();
+        let watching = tokio::spawn(witness.clone().watch(client(&line, Some((&weather, None)))));
+        let running = BTreeMap::new();
+        let mut cluster = Cluster { seed, line, disk, weather, model, running, checker, caches, witness, watching };
         cluster.run(Component::Controllers);
         cluster.run(Component::Scheduler);
         (0..nodes).for_each(|number| cluster.run(Component::Node(number)));
@@ -92,13 +99,42 @@ impl Cluster {
 
     /// A client that no fault touches.
     pub fn client(&self) -> Client {
-        client(&self.server, None)
+        client(&self.line, None)
+    }
+
+    /// Cuts the power of the machine with the API server and the store in the middle of a write, and starts both again.
+    pub async fn cut_power(&mut self) {
+        self.model.lock().power_cut = true;
+        self.disk.die_at_sync();
+        // Somebody writes within a heartbeat.
+        self.until("the store is dead", Duration::from_secs(60), |m| m.store_ended).await;
+        self.line.cut();
+        clock::sleep(Duration::from_millis(clock::random_range(0..5000))).await;
+        self.disk.lose_power(|unsynced| clock::random_range(0..unsynced as u64 + 1) as usize);
+        self.checker.abort();
+        self.checker = serve(&self.disk, &self.line, &self.model).await;
+        let mut model = self.model.lock();
+        (model.power_cut, model.store_ended) = (false, false);
+    }
+
+    /// Waits until nothing but heartbeats is written any more, and that this stays so.
+    pub async fn stays_quiet(&self, time: Duration, limit: Duration) {
+        let quiet = move |m: &Model| m.last_work.as_ref().is_none_or(|(_, at)| at.elapsed() >= time);
+        let end = Instant::now() + limit;
+        while !quiet(&self.model.lock()) {
+            if Instant::now() >= end {
+                let last = self.model.lock().last_work.as_ref().map(|(key, _)| key.clone());
+                self.fail(&format!("the cluster does not come to rest; the last thing written is {last:?}"));
+            }
+            clock::sleep(Duration::from_secs(1)).await;
+        }
+        self.check("at rest");
     }
 
     /// Starts a component. One that runs already is killed first.
     pub fn run(&mut self, component: Component) {
         self.kill(component);
-        let client = client(&self.server, Some(&self.weather));
+        let client = client(&self.line, Some((&self.weather, Some(component))));
         let task = match component {
             Component::Controllers => tokio::spawn(async move {
                 let caches = Caches::new(client.clone());
@@ -120,16 +156,23 @@ impl Cluster {
 
     /// Fails if a checker has objected.
     pub fn check(&self, when: &str) {
-        let violations = self.model.lock().violations.join("; ");
-        if !violations.is_empty() {
-            self.fail(&format!("{when}: {violations}"));
+        let objections = self.objections(&self.model.lock());
+        if !objections.is_empty() {
+            self.fail(&format!("{when}: {objections}"));
         }
+    }
+
+    /// What the checkers say against what happened so far.
+    fn objections(&self, model: &Model) -> String {
+        let witness = self.witness.objection(&model.pod_changes);
+        let all = model.violations.iter().cloned().chain(self.weather.trespasses()).chain(witness);
+        all.collect::<Vec<_>>().join("; ")
     }
 
     /// Waits until nothing is under way, then compares what a fresh cache and one that lived through everything hold with
     /// the store.
     pub async fn quiesce(&self) {
-        for cache in [&self.witness, &Caches::new(self.client())] {
+        for cache in [&self.caches, &Caches::new(self.client())] {
             let pods = cache.of::<Pod>();
             pods.synced().await;
             let same = || {
@@ -146,6 +189,11 @@ impl Cluster {
                 clock::sleep(Duration::from_millis(100)).await;
             }
         }
+        self.check("when nothing is under way");
+        let (changes, lists) = self.witness.figures();
+        if lists > 1 + changes / 100 {
+            self.fail(&format!("a watch listed {lists} times for {changes} changes"));
+        }
         let orphans = self.model.lock().orphans();
         if !orphans.is_empty() {
             self.fail(&format!("orphans: {}", orphans.join(", ")));
@@ -159,13 +207,14 @@ impl Cluster {
             {
                 let model = self.model.lock();
                 if !model.violations.is_empty() {
-                    self.fail(&format!("before {what}: {}", model.violations.join("; ")));
+                    self.fail(&format!("before {what}: {}", self.objections(&model)));
                 }
                 if done(&model) {
                     return;
                 }
                 if Instant::now() >= end {
-                    self.fail(&format!("not {what} after {limit:?}: {}", model.summary()));
+                    let objections = self.objections(&model);
+                    self.fail(&format!("not {what} after {limit:?}: {}; {objections}", model.summary()));
                 }
             }
             clock::sleep(Duration::from_millis(100)).await;
@@ -178,12 +227,31 @@ impl Cluster {
     }
 }
 
-/// A client that may do everything, in the weather or not.
-fn client(server: &Server, weather: Option<&Weather>) -> Client {
+/// Opens the store and starts an API server on it; answers with the task that shows the model every change.
+async fn serve(disk: &Memory, line: &Line, model: &Arc<Mutex<Model>>) -> JoinHandle<()> {
+    let options = Options { inline: true, abort_when_broken: false, ..Options::default() };
+    let store = Embedded::open_on(Arc::new(disk.clone()), options).unwrap_or_else(|error| panic!("the store: {error}"));
+    let store: Arc<dyn Store> = Arc::new(store);
+    let page = store.range(Range::prefix("/registry/")).await.expect("the store can be read");
+    let after = {
+        let mut model = model.lock();
+        if model.revision > 0 {
+            model.survived(&page.entries.iter().map(|e| (e.key.to_string(), e.modified)).collect(), page.revision);
+        }
+        (model.revision > 0).then_some(model.revision.min(page.revision))
+    };
+    let changes = store.watch("/registry/", after).await.expect("the store can be watched");
+    let checker = tokio::spawn(follow(changes, model.clone()));
     let user = User::new("system:simulation", [auth::user::GROUP_MASTERS]).authenticated();
-    let service = server.in_process().as_user(user);
+    line.connect(crate::server::start(store).await.in_process().as_user(user));
+    checker
+}
+
+/// A client that may do everything, in the weather (as some component) or not.
+fn client(line: &Line, weather: Option<(&Weather, Option<Component>)>) -> Client {
+    let service = line.clone();
     match weather {
-        Some(weather) => client::in_process(Faulty { service, weather: weather.clone() }),
+        Some((weather, sender)) => client::in_process(Faulty { service, weather: weather.clone(), sender }),
         None => client::in_process(service),
     }
 }
@@ -191,6 +259,7 @@ fn client(server: &Server, weather: Option<&Weather>) -> Client {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.checker.abort();
+        self.watching.abort();
         self.running.values().for_each(JoinHandle::abort);
     }
 }
@@ -201,6 +270,7 @@ async fn follow(mut changes: Watch, model: Arc<Mutex<Model>>) {
         let mut model = model.lock();
         match batch {
             Ok(batch) => batch.events.iter().for_each(|event| model.apply(event)),
+            Err(_) if model.power_cut => model.store_ended = true,
             Err(error) => model.violations.push(format!("the store ended the checkers' watch: {error}")),
         }
     }

@@ -9,6 +9,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use apiserver::server::InProcess;
 use bytes::Bytes;
 use clock::Duration;
 use futures::StreamExt;
@@ -17,6 +18,8 @@ use http_body_util::{BodyStream, StreamBody, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use parking_lot::Mutex;
 use tower::{BoxError, Service};
+
+use crate::{cluster::Component, duty};
 
 /// How bad it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,19 +46,66 @@ impl Faults {
 
 /// The faults of now, shared by all connections; a test changes them as it goes.
 #[derive(Clone)]
-pub struct Weather(Arc<Mutex<Faults>>);
+pub struct Weather {
+    faults: Arc<Mutex<Faults>>,
+    /// Requests that were not their sender's to make.
+    trespasses: Arc<Mutex<Vec<String>>>,
+}
 
 impl Weather {
     pub fn new(faults: Faults) -> Self {
-        Weather(Arc::new(Mutex::new(faults)))
+        Weather { faults: Arc::new(Mutex::new(faults)), trespasses: Arc::default() }
     }
 
     pub fn set(&self, faults: Faults) {
-        *self.0.lock() = faults;
+        *self.faults.lock() = faults;
     }
 
     pub fn now(&self) -> Faults {
-        self.0.lock().clone()
+        self.faults.lock().clone()
+    }
+
+    pub fn trespasses(&self) -> Vec<String> {
+        self.trespasses.lock().clone()
+    }
+
+    fn watch_over(&self, sender: Option<Component>, request: &Request<Body>) {
+        let (method, path) = (request.method(), request.uri().path());
+        if let Some(sender) = sender.filter(|sender| !duty::may_send(*sender, method, path)) {
+            self.trespasses.lock().push(format!("{sender:?} sent {method} {path}"));
+        }
+    }
+}
+
+/// The way to the server, as long as there is one: a server that is down refuses connections.
+#[derive(Clone, Default)]
+pub struct Line(Arc<Mutex<Option<InProcess>>>);
+
+impl Line {
+    pub fn connect(&self, server: InProcess) {
+        *self.0.lock() = Some(server);
+    }
+
+    pub fn cut(&self) {
+        *self.0.lock() = None;
+    }
+}
+
+impl Service<Request<Body>> for Line {
+    type Response = Response<apiserver::body::Body>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let server = self.0.lock().clone();
+        Box::pin(async move {
+            let mut server = server.ok_or_else(|| broken("the server of the simulation is down"))?;
+            server.call(request).await.map_err(Into::into)
+        })
     }
 }
 
@@ -76,6 +126,8 @@ fn broken(what: &'static str) -> BoxError {
 pub struct Faulty<S> {
     pub service: S,
     pub weather: Weather,
+    /// Whose requests these are.
+    pub sender: Option<Component>,
 }
 
 /// What comes back: the server's bytes, possibly cut off.
@@ -99,6 +151,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (mut service, faults) = (self.service.clone(), self.weather.now());
+        self.weather.watch_over(self.sender, &request);
         Box::pin(async move {
             clock::sleep(Duration::from_millis(random(&faults.delay_ms))).await;
             if happens(faults.refused) {
@@ -142,7 +195,7 @@ mod tests {
         let service = tower::service_fn(|_: Request<Body>| async {
             Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from_static(b"ok"))))
         });
-        let mut faulty = Faulty { service, weather: Weather::new(faults) };
+        let mut faulty = Faulty { service, weather: Weather::new(faults), sender: None };
         let mut arrived = 0;
         for _ in 0..100 {
             arrived += usize::from(faulty.call(Request::new(Body::empty())).await.is_ok());
@@ -166,7 +219,7 @@ mod tests {
             Ok::<_, std::convert::Infallible>(Response::new(UnsyncBoxBody::new(StreamBody::new(quiet))))
         });
         let faults = Faults { watch_ms: 1000..1001, ..Faults::NONE };
-        let mut faulty = Faulty { service, weather: Weather::new(faults) };
+        let mut faulty = Faulty { service, weather: Weather::new(faults), sender: None };
         let request = Request::builder().uri("/api/v1/pods?watch=true").body(Body::empty()).unwrap();
         let body = faulty.call(request).await.unwrap().into_body();
         assert!(body.collect().await.is_err());

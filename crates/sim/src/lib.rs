@@ -4,6 +4,10 @@
 //! All faults, delays and choices are drawn from the seed through `clock`, and time passes only when everybody waits, so
 //! an hour of cluster life takes seconds and a failure comes back with its seed: `SIM_SEED=7 cargo test -p sim`.
 //!
+//! What is checked: every change of the store (`check`: revisions without gaps, objects that stay themselves, Pods bound
+//! once to nodes that hold them, rollouts within their bounds, nothing acknowledged lost in a power cut), every request
+//! (`duty`: who writes what), what a watch tells (`witness`), and that a cluster left alone comes to rest.
+//!
 //! The same build repeats a seed to the last byte of the store, the order of the standard library's hash maps included.
 //! Three things would break that, and so must not decide anything here: `tokio::select!` without `biased` and the order
 //! in which `tokio::sync::watch` wakes several waiters, which are random beyond our reach ([`clock::Progress`] wakes in
@@ -11,10 +15,12 @@
 
 pub mod check;
 pub mod cluster;
+pub mod duty;
 pub mod fault;
 pub mod hollow;
 mod random;
 mod server;
+mod witness;
 
 pub use cluster::{Cluster, Component};
 pub use fault::{Faults, Weather};

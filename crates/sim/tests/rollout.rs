@@ -72,7 +72,42 @@ async fn storm(seed: u64) -> Cluster {
     cluster.until("the second rollout is done in the storm", minutes(20), |m| m.rolled_out()).await;
     cluster.weather.set(Faults::NONE);
     cluster.quiesce().await;
+    cluster.stays_quiet(minutes(10), minutes(40)).await;
     cluster
+}
+
+/// The machine with the API server and the store loses power in the middle of rollouts.
+async fn power_cuts(cluster: &mut Cluster) {
+    cluster.weather.set(Faults::STORM);
+    for round in 0..5 {
+        write(cluster, "web", new_image(&format!("web:cut-{round}"))).await;
+        clock::sleep(Duration::from_millis(clock::random_range(0..8000))).await;
+        cluster.cut_power().await;
+        cluster.check("after a power cut");
+    }
+    cluster.until("the last rollout is done", minutes(20), |m| m.rolled_out()).await;
+    cluster.weather.set(Faults::NONE);
+    cluster.quiesce().await;
+}
+
+/// More Pods than fit: the nodes take what they can hold, whoever restarts meanwhile, and the rest as soon as there is
+/// room.
+async fn crowd(seed: u64) {
+    const FIT: i32 = 5 * 8;
+    let mut cluster = Cluster::start(seed, 5).await;
+    write(&cluster, "", Verb::Create(deployment())).await;
+    cluster.weather.set(Faults::STORM);
+    for _ in 0..5 {
+        clock::sleep(Duration::from_millis(clock::random_range(500..4000))).await;
+        cluster.run(Component::Scheduler);
+        cluster.check("while the scheduler restarts");
+    }
+    cluster.cut_power().await;
+    cluster.until("as many serve as fit", minutes(5), |m| m.serving("web:1") == FIT).await;
+    write(&cluster, "web", Verb::MergePatch(json!({"spec": {"replicas": FIT - 5}}))).await;
+    cluster.until("all that are wanted serve", minutes(10), |m| m.rolled_out()).await;
+    cluster.weather.set(Faults::NONE);
+    cluster.quiesce().await;
 }
 
 /// Nodes die while answers are lost; their Pods are replaced elsewhere, and cleaned up when the nodes return.
@@ -104,11 +139,19 @@ fn a_deployment_survives_storms_and_dead_nodes() {
     for seed in seeds(1..=2) {
         simulate(seed, async |seed| {
             let mut cluster = storm(seed).await;
+            power_cuts(&mut cluster).await;
             dead_nodes(&mut cluster).await;
             delete(&cluster).await;
             let model = cluster.model.lock();
             println!("seed {seed}: {} changes, fingerprint {:016x}", model.revision, model.fingerprint);
         });
+    }
+}
+
+#[test]
+fn full_nodes_take_no_more() {
+    for seed in seeds(1..=3) {
+        simulate(seed, crowd);
     }
 }
 

@@ -183,6 +183,11 @@ struct MemoryState {
     /// Bytes that fit in all files together.
     capacity: Option<usize>,
     sync_fails: bool,
+    dies_at_sync: bool,
+    /// How often power was lost. A file that was opened before is dead.
+    power_cuts: u32,
+    /// Power is lost and did not come back yet.
+    dead: bool,
     locked: bool,
 }
 
@@ -203,6 +208,11 @@ impl Memory {
         self.state.lock().sync_fails = fail;
     }
 
+    /// The next `sync` does not come back: power is lost in its middle, until [`Memory::lose_power`].
+    pub fn die_at_sync(&self) {
+        self.state.lock().dies_at_sync = true;
+    }
+
     /// Bytes in all files.
     pub fn used(&self) -> usize {
         self.state.lock().files.values().map(|f| f.lock().bytes.len()).sum()
@@ -214,6 +224,8 @@ impl Memory {
         let mut state = self.state.lock();
         state.files = state.durable.clone();
         state.locked = false;
+        (state.dead, state.dies_at_sync) = (false, false);
+        state.power_cuts += 1;
         for file in state.files.values() {
             let mut file = file.lock();
             let unsynced = file.bytes.len().saturating_sub(file.synced);
@@ -242,11 +254,11 @@ impl Disk for Memory {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let content = Arc::new(Mutex::new(Content::default()));
         self.state.lock().files.insert(name.to_owned(), content.clone());
-        Ok(Box::new(MemoryFile { disk: self.clone(), content }))
+        Ok(Box::new(MemoryFile::new(self, content)))
     }
 
     fn append(&self, name: &str, len: u64) -> io::Result<Box<dyn DiskFile>> {
-        let mut file = MemoryFile { disk: self.clone(), content: self.file(name)? };
+        let mut file = MemoryFile::new(self, self.file(name)?);
         file.truncate(len)?;
         Ok(Box::new(file))
     }
@@ -297,6 +309,19 @@ impl Drop for MemoryLock {
 struct MemoryFile {
     disk: Memory,
     content: Arc<Mutex<Content>>,
+    power_cuts: u32,
+}
+
+impl MemoryFile {
+    fn new(disk: &Memory, content: Arc<Mutex<Content>>) -> Self {
+        MemoryFile { disk: disk.clone(), content, power_cuts: disk.state.lock().power_cuts }
+    }
+
+    fn alive(&self) -> io::Result<()> {
+        let state = self.disk.state.lock();
+        let alive = !state.dead && state.power_cuts == self.power_cuts;
+        if alive { Ok(()) } else { Err(io::Error::other("power was lost")) }
+    }
 }
 
 impl DiskFile for MemoryFile {
@@ -305,6 +330,7 @@ impl DiskFile for MemoryFile {
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.alive()?;
         let used = self.disk.used();
         let room = self.disk.state.lock().capacity.map_or(usize::MAX, |c| c.saturating_sub(used));
         let fits = bytes.len().min(room);
@@ -313,13 +339,19 @@ impl DiskFile for MemoryFile {
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.alive()?;
         self.content.lock().bytes.truncate(usize::try_from(len).unwrap_or(usize::MAX));
         Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        if self.disk.state.lock().sync_fails {
-            return Err(io::Error::other("injected"));
+        self.alive()?;
+        {
+            let mut state = self.disk.state.lock();
+            state.dead |= state.dies_at_sync;
+            if state.sync_fails || state.dead {
+                return Err(io::Error::other("injected"));
+            }
         }
         let mut content = self.content.lock();
         content.synced = content.bytes.len();

@@ -1,0 +1,80 @@
+//! Who may write what: each status has one writer, and no component does the work of another.
+
+use http::Method;
+
+use crate::{cluster::Component, hollow::Profile};
+
+/// The parts of a path behind the group and version: namespace, resource, name, subresource; empty where there is none.
+fn parts(path: &str) -> [&str; 4] {
+    let mut words = path.split('/').skip(1);
+    let mut next = || words.next().unwrap_or("");
+    if next() == "apis" {
+        next();
+    }
+    next();
+    let (mut namespace, mut resource) = ("", next());
+    if resource == "namespaces" {
+        let name = next();
+        match next() {
+            "" => return ["", "namespaces", name, ""],
+            inner @ ("status" | "finalize") => return ["", "namespaces", name, inner],
+            inner => (namespace, resource) = (name, inner),
+        }
+    }
+    [namespace, resource, next(), next()]
+}
+
+/// Whether a component may send this request.
+pub fn may_send(component: Component, method: &Method, path: &str) -> bool {
+    if method == Method::GET {
+        return true;
+    }
+    let [namespace, resource, name, subresource] = parts(path);
+    match (component, resource, subresource) {
+        (_, "events", "") => true,
+        (Component::Node(number), _, _) => {
+            let own = name.is_empty() || name == Profile::new(number).name;
+            match (resource, subresource) {
+                ("nodes", "" | "status") => own,
+                ("leases", "") => own && namespace == "kube-node-lease",
+                ("pods", "status") => true,
+                ("pods", "") => method == Method::DELETE,
+                _ => false,
+            }
+        }
+        (Component::Scheduler, "pods", "binding" | "status") => true,
+        (Component::Scheduler, "pods", "") => method == Method::DELETE,
+        (Component::Scheduler, _, _) => false,
+        (Component::Controllers, "pods", "binding") | (Component::Controllers, "leases", _) => false,
+        (Component::Controllers, _, _) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_keeps_to_his_own() {
+        let check = |component: Component, request: &str, expected: bool| {
+            let (method, path) = request.split_once(' ').unwrap();
+            assert_eq!(may_send(component, &method.parse().unwrap(), path), expected, "{component:?} {request}");
+        };
+        let (node, lease) = ("/api/v1/nodes/node-01", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases");
+        let pod = "/api/v1/namespaces/d/pods/p";
+        check(Component::Node(1), &format!("PATCH {node}/status"), true);
+        check(Component::Node(2), &format!("PATCH {node}/status"), false);
+        check(Component::Node(1), &format!("POST {lease}"), true);
+        check(Component::Node(2), &format!("PATCH {lease}/node-01"), false);
+        check(Component::Node(1), &format!("PATCH {pod}/status"), true);
+        check(Component::Node(1), &format!("POST {pod}/binding"), false);
+        check(Component::Node(1), "PUT /apis/apps/v1/namespaces/d/replicasets/r/status", false);
+        check(Component::Scheduler, &format!("POST {pod}/binding"), true);
+        check(Component::Scheduler, &format!("PATCH {node}/status"), false);
+        check(Component::Scheduler, &format!("GET {node}"), true);
+        check(Component::Controllers, &format!("POST {pod}/binding"), false);
+        check(Component::Controllers, "PUT /apis/apps/v1/namespaces/d/replicasets/r/status", true);
+        check(Component::Controllers, "PUT /api/v1/namespaces/d/finalize", true);
+        check(Component::Controllers, &format!("PATCH {lease}/node-01"), false);
+    }
+}

@@ -1,0 +1,91 @@
+//! A witness of a watch: it notes the revision of every change of a Pod that the API tells it, through all weather.
+
+use std::sync::Arc;
+
+use client::{
+    Client, Sink,
+    reflector::{Whole, reflect},
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use parking_lot::Mutex;
+
+/// What came after one list: its revision, and the revisions of the changes since.
+#[derive(Debug, Default, Clone)]
+struct Stretch {
+    listed: u64,
+    changes: Vec<u64>,
+}
+
+/// See the module. Clones note into the same record.
+#[derive(Clone, Default)]
+pub struct Witness(Arc<Mutex<Vec<Stretch>>>);
+
+impl Sink<Pod> for Witness {
+    fn replace(&self, _: Vec<Pod>, revision: u64) {
+        self.0.lock().push(Stretch { listed: revision, changes: Vec::new() });
+    }
+
+    fn apply(&self, _: Pod, revision: u64) {
+        self.note(revision);
+    }
+
+    fn delete(&self, _: Pod, revision: u64) {
+        self.note(revision);
+    }
+
+    fn advance(&self, _: u64) {}
+}
+
+impl Witness {
+    /// Watches until the future is dropped.
+    pub async fn watch(self, client: Client) {
+        reflect(Whole(Api::<Pod>::all(client)), "", &self, "pods").await;
+    }
+
+    fn note(&self, revision: u64) {
+        let mut all = self.0.lock();
+        if all.is_empty() {
+            all.push(Stretch::default());
+        }
+        all.last_mut().expect("just made sure").changes.push(revision);
+    }
+
+    /// The first difference between what was told and what happened (the revisions of all changes, in order).
+    pub fn objection(&self, happened: &[u64]) -> Option<String> {
+        self.0.lock().iter().find_map(|stretch| {
+            let since = happened.iter().filter(|revision| **revision > stretch.listed);
+            let mut pairs = since.zip(&stretch.changes);
+            let (missing, told) = pairs.find(|(happened, told)| happened != told)?;
+            Some(format!("a watch told of revision {told} where {missing} should have come"))
+        })
+    }
+
+    /// How many changes were told, and how often everything was listed.
+    pub fn figures(&self) -> (usize, usize) {
+        let all = self.0.lock();
+        (all.iter().map(|s| s.changes.len()).sum(), all.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_a_repetition_and_a_wrong_order_are_seen() {
+        let check = |told: &[u64], fine: bool| {
+            let witness = Witness::default();
+            witness.replace(Vec::new(), 3);
+            told.iter().for_each(|revision| witness.note(*revision));
+            let objection = witness.objection(&[2, 3, 5, 6, 9]);
+            assert_eq!(objection.is_none(), fine, "{told:?}: {objection:?}");
+        };
+        check(&[], true);
+        check(&[5, 6], true);
+        check(&[5, 9], false);
+        check(&[5, 5], false);
+        check(&[6, 5], false);
+        check(&[3, 5], false);
+    }
+}
