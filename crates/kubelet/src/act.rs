@@ -13,7 +13,7 @@ use crate::{
     node::Node,
     render::{self, ContainerSetting, SandboxSetting},
     resources,
-    running::{Ran, Running, State},
+    running::{Ran, Running, Sandbox, State},
     volumes::{self, Sources},
     wanted::Wanted,
 };
@@ -93,7 +93,8 @@ async fn prepare(node: &Node, wanted: &Wanted, memory: &mut Memory) -> bool {
         wanted.containers().try_for_each(|c| fs::create_dir_all(logs.join(&c.name)))
     };
     let cgroup = node.cgroups.path(api::pod::qos(&wanted.pod), wanted.uid());
-    let made = folders().and_then(|()| node.cgroups.create(&cgroup, resources::of_pod(wanted.spec())));
+    let limits = resources::of_pod(wanted.spec());
+    let made = folders().and_then(|()| node.weigh()).and_then(|()| node.cgroups.create(&cgroup, limits));
     if let Err(error) = made {
         let text = format!("error making pod data directories or cgroups: {error}");
         node.pod_event(wanted, None, EventKind::Warning, "FailedCreatePodContainer", &text);
@@ -175,7 +176,7 @@ async fn start(
         let backoff = Backoff::next(memory.backoff.get(name).copied(), ended, clock::now());
         memory.backoff.insert(name.clone(), backoff);
     }
-    match create(node, wanted, container, restarts, &sandbox.id, &sandbox.ips, config, image).await {
+    match create(node, wanted, container, restarts, running, &sandbox, config, image).await {
         Ok(id) => {
             memory.waiting.remove(name);
             memory.retry_at.remove(name);
@@ -201,8 +202,8 @@ async fn create(
     wanted: &Wanted,
     container: &Container,
     restarts: i32,
-    sandbox: &str,
-    ips: &[String],
+    running: &Running,
+    sandbox: &Sandbox,
     config: PodSandboxConfig,
     image: image::Held,
 ) -> Result<String, Failure> {
@@ -210,24 +211,35 @@ async fn create(
     let refused = |reason: &'static str| {
         move |error: runtime::Error| Failure { reason, message: error.to_string(), event: "Failed" }
     };
-    let ips = if wanted.host_network() { vec![node.config.node_ip.to_string()] } else { ips.to_vec() };
+    let ips = if wanted.host_network() { vec![node.config.node_ip.to_string()] } else { sandbox.ips.clone() };
     write_hosts(node, wanted, &ips).map_err(|e| wrong(format!("cannot write the hosts file: {e}")))?;
+    let logs = node.config.pod_log_dir(wanted.namespace(), wanted.name(), wanted.uid()).join(&container.name);
+    fs::create_dir_all(&logs).map_err(|e| wrong(format!("cannot make {}: {e}", logs.display())))?;
     let user = image.user_of(wanted, container).map_err(wrong)?;
     let env = environment(node, wanted, container, &ips).await.map_err(wrong)?;
     let mounts = mounts::mounts(node, wanted, container, &env, restarts).map_err(wrong)?;
     let resources = resources::of_container(wanted.spec(), container, node.machine.memory);
-    let setting = ContainerSetting { restarts, image: image.id, env, mounts, resources };
+    let target = target(wanted, container, running).map_err(wrong)?;
+    let seccomp_dir = node.config.root_dir.join("seccomp");
+    let setting = ContainerSetting { restarts, image: image.id, env, mounts, resources, target, seccomp_dir };
     let mut rendered = render::container(wanted, container, setting);
     if let Some(security) = rendered.linux.as_mut().and_then(|l| l.security_context.as_mut()) {
         user.put(security);
     }
     let runtime = &node.config.runtime;
-    let id = runtime.create_container(sandbox, rendered, config).await.map_err(refused("CreateContainerError"))?;
+    let id = runtime.create_container(&sandbox.id, rendered, config).await.map_err(refused("CreateContainerError"))?;
     let name = Some(container.name.as_str());
     node.pod_event(wanted, name, EventKind::Normal, "Created", "Container created");
     runtime.start_container(&id).await.map_err(refused("RunContainerError"))?;
     node.pod_event(wanted, name, EventKind::Normal, "Started", "Container started");
     Ok(id)
+}
+
+/// The id of the container that a debugging container looks into.
+fn target(wanted: &Wanted, container: &Container, running: &Running) -> Result<Option<String>, String> {
+    let Some(name) = wanted.target(&container.name) else { return Ok(None) };
+    let found = running.alive().find(|r| r.name == name);
+    found.map(|r| Some(r.id.clone())).ok_or_else(|| format!("unable to find target container \"{name}\""))
 }
 
 async fn post_start(

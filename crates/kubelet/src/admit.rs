@@ -78,6 +78,12 @@ fn system(pod: &Pod, spec: &PodSpec) -> Result<(), Refusal> {
         let message = "Failed to admit pod as the OS field doesn't match node OS";
         return Err(Refusal::new("PodOSNotSupported", message));
     }
+    // The engines that are there today do not offer it.
+    let policy = spec.security_context.as_ref().and_then(|c| c.supplemental_groups_policy.as_deref());
+    if policy == Some("Strict") {
+        let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
+        return Err(Refusal::new("SupplementalGroupsPolicyNotSupported", message));
+    }
     Ok(())
 }
 

@@ -33,14 +33,19 @@ impl Cgroups {
         Cgroups { mount: mount.to_owned(), version, root: format!("/{}", root.trim_matches('/')) }
     }
 
-    /// The cgroup of a Pod, as CRI takes it.
-    pub fn path(&self, qos: &str, uid: &str) -> String {
+    /// The cgroup of all Pods of a class, as far as they have one of their own; else of all Pods.
+    pub fn class(&self, qos: &str) -> String {
         let root = self.root.trim_end_matches('/');
         match qos {
-            pod::GUARANTEED => format!("{root}/kubepods/pod{uid}"),
-            pod::BEST_EFFORT => format!("{root}/kubepods/besteffort/pod{uid}"),
-            _ => format!("{root}/kubepods/burstable/pod{uid}"),
+            pod::BEST_EFFORT => format!("{root}/kubepods/besteffort"),
+            pod::BURSTABLE => format!("{root}/kubepods/burstable"),
+            _ => format!("{root}/kubepods"),
         }
+    }
+
+    /// The cgroup of a Pod, as CRI takes it.
+    pub fn path(&self, qos: &str, uid: &str) -> String {
+        format!("{}/pod{uid}", self.class(qos))
     }
 
     pub fn create(&self, path: &str, limits: PodLimits) -> io::Result<()> {

@@ -99,6 +99,9 @@ pub struct Decision {
 
 /// Whether a container that ended is to run again.
 pub fn restarts(wanted: &Wanted, container: &Container, exit_code: i32) -> bool {
+    if wanted.ephemeral_containers().iter().any(|c| c.name == container.name) {
+        return false;
+    }
     is_sidecar(container)
         || match wanted.restart_policy() {
             "Never" => false,
@@ -162,11 +165,11 @@ fn end(wanted: &Wanted, running: &Running) -> Decision {
     Decision { steps, wake_at: None }
 }
 
-/// What is over and no longer asked for. Of each container the newest that ended stays: its log and its end are still read.
+/// What is over (or was made and never started) and no longer asked for. Of each container the newest stays: its log and its end are still read.
 /// Of the sandboxes the newest stays, and those that hold a container.
 fn garbage(running: &Running) -> Vec<Step> {
     let mut kept = BTreeSet::new();
-    let ended = running.containers.iter().filter(|c| c.state == State::Exited);
+    let ended = running.containers.iter().filter(|c| c.state != State::Running);
     let surplus: Vec<&Ran> = ended.filter(|c| !kept.insert(&c.name)).collect();
     let used = |id: &str| running.containers.iter().any(|c| c.sandbox == id);
     let empty = running.sandboxes.iter().skip(1).filter(|s| !s.ready && !used(&s.id));
@@ -189,6 +192,12 @@ impl Planner<'_> {
             self.kill(stray, "Pod sandbox changed, it will be killed and re-created.");
         }
         self.out.steps.extend(garbage(self.running));
+        // They help to see why the others do not start. None is ever started twice.
+        for container in self.wanted.ephemeral_containers() {
+            if self.running.latest(&container.name).is_none() && !self.memory.restarts.contains_key(&container.name) {
+                self.start(container, None);
+            }
+        }
         if self.initialize() {
             for container in &self.wanted.spec().containers {
                 self.main(container);
@@ -386,6 +395,27 @@ mod tests {
         let memory = Memory { restarts: [("i".to_owned(), 4)].into(), ..Default::default() };
         check("Always", "", &memory, "start i 5");
         check("Always", "i:1", &memory, "start i 1");
+    }
+
+    #[test]
+    fn a_debugging_container_starts_beside_the_others_and_only_once() {
+        let check = |text: &str, memory: &Memory, expected: &str| {
+            let wanted = pod_of(serde_json::json!({"spec": {
+                "restartPolicy": "Always",
+                "initContainers": [{ "name": "i", "image": "x" }],
+                "containers": [{ "name": "m", "image": "y" }],
+                "ephemeralContainers": [{ "name": "e", "image": "z" }],
+            }}));
+            assert_eq!(in_words(&decide(&wanted, &running(&wanted, text), memory, now())), expected, "{text}");
+        };
+        let none = Memory::default();
+        check("i:up", &none, "start e 0");
+        check("i:0 m:up", &none, "start e 0");
+        check("i:0 m:up e:up", &none, "");
+        check("i:0 m:up e:1", &none, "");
+        check("i:0 m:0 e:up", &none, "start m 1");
+        let ran_before = Memory { restarts: [("e".to_owned(), 0)].into(), ..Default::default() };
+        check("i:0 m:up", &ran_before, "");
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Dispatcher {
             self.api_mirrors.insert(name.clone(), pod);
             return self.check_mirror(&name);
         }
-        self.want(Wanted { pod, is_static: false, removed: false }).await;
+        self.want(Wanted::new(pod, false)).await;
     }
 
     fn api_gone(&mut self, pod: &Pod) {
@@ -219,7 +219,7 @@ impl Dispatcher {
         // A Pod of the same name and uid may have come back from its file meanwhile.
         let is_it = |p: &&Arc<Pod>| p.metadata.uid.as_deref() == Some(&uid);
         if let Some(pod) = self.statics.values().find(is_it).cloned() {
-            self.want(Wanted { pod, is_static: true, removed: false }).await;
+            self.want(Wanted::new(pod, true)).await;
         } else if let Some(pod) = self.cache.list().iter().find(is_it).cloned()
             && pod.metadata.deletion_timestamp.is_none()
         {
@@ -241,7 +241,7 @@ impl Dispatcher {
             self.remove(&uid);
         }
         for pod in fresh.values() {
-            self.want(Wanted { pod: pod.clone(), is_static: true, removed: false }).await;
+            self.want(Wanted::new(pod.clone(), true)).await;
         }
         let mirrored: Vec<String> = self.api_mirrors.keys().cloned().collect();
         for name in before.into_keys().chain(fresh.into_keys()).chain(mirrored).collect::<BTreeSet<_>>() {

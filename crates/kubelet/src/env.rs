@@ -162,4 +162,106 @@ mod tests {
             assert_eq!(expand(text, &known), expected, "{text}");
         }
     }
+
+    #[test]
+    fn variables_come_from_everywhere_in_order() {
+        let wanted = crate::fixture::pod_of(
+            serde_json::json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{
+                "name": "c",
+                "resources": {"limits": {"memory": "64Mi"}},
+                "envFrom": [{"configMapRef": {"name": "m"}}, {"prefix": "S_", "secretRef": {"name": "s"}},
+                    {"configMapRef": {"name": "none", "optional": true}}],
+                "env": [
+                    {"name": "PLAIN", "value": "1"},
+                    {"name": "JOINED", "value": "$(PLAIN)-$(a)-$(LATER)-$(SVC)"},
+                    {"name": "LATER", "value": "2"},
+                    {"name": "a", "value": "over"},
+                    {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}},
+                    {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                    {"name": "MEM", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
+                    {"name": "KEY", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "a"}}},
+                    {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                    {"name": "NO", "valueFrom": {"secretKeyRef": {"name": "s", "key": "x", "optional": true}}},
+                ],
+            }]}}),
+        );
+        let data = |key: &str, value: &str| Data::from([(key.to_owned(), value.as_bytes().to_vec())]);
+        let given = Given {
+            config_maps: [("m".to_owned(), data("a", "A"))].into(),
+            secrets: [("s".to_owned(), data("k", "K"))].into(),
+            services: [("SVC".to_owned(), "s".to_owned())].into(),
+            facts: Facts { pod_ips: vec!["10.0.0.9".into()], ..Default::default() },
+        };
+        let got = render(&wanted.pod, &wanted.spec().containers[0], &given).unwrap();
+        let text: Vec<String> = got.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let expected = [
+            "SVC=s",
+            "S_k=K",
+            "PLAIN=1",
+            "JOINED=1-A-$(LATER)-s",
+            "LATER=2",
+            "a=over",
+            "NAME=web",
+            "IP=10.0.0.9",
+            "MEM=64",
+            "KEY=A",
+            "SECRET=K",
+        ];
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for (container, expected) in [
+            (serde_json::json!({"envFrom": [{"configMapRef": {"name": "m"}}]}), "configmap \"m\" not found"),
+            (serde_json::json!({"envFrom": [{"secretRef": {"name": "m"}}]}), "secret \"m\" not found"),
+            (
+                serde_json::json!({"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "m", "key": "k"}}}]}),
+                "secret \"m\" not found",
+            ),
+            (
+                serde_json::json!({"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "here", "key": "k"}}}]}),
+                "couldn't find key k in ConfigMap d/here",
+            ),
+        ] {
+            let mut container = container;
+            container["name"] = "c".into();
+            let wanted = crate::fixture::pod_of(serde_json::json!({"spec": {"containers": [container]}}));
+            let given = Given { config_maps: [("here".to_owned(), Data::new())].into(), ..Default::default() };
+            assert_eq!(render(&wanted.pod, &wanted.spec().containers[0], &given).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn services_of_the_namespace_are_named_as_docker_links_were() {
+        let service = |namespace: &str, name: &str, ip: &str| {
+            let object = serde_json::json!({
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {"clusterIP": ip, "ports": [{"name": "http-web", "port": 80, "protocol": "TCP"}]},
+            });
+            std::sync::Arc::new(serde_json::from_value::<Service>(object).unwrap())
+        };
+        let all = [
+            service("default", "kubernetes", "10.96.0.1"),
+            service("d", "my-db", "10.96.0.5"),
+            service("d", "headless", "None"),
+            service("other", "away", "10.96.0.6"),
+        ];
+        let got = services("d", true, &all);
+        for (name, expected) in [
+            ("MY_DB_SERVICE_HOST", "10.96.0.5"),
+            ("MY_DB_SERVICE_PORT", "80"),
+            ("MY_DB_SERVICE_PORT_HTTP_WEB", "80"),
+            ("MY_DB_PORT", "tcp://10.96.0.5:80"),
+            ("MY_DB_PORT_80_TCP", "tcp://10.96.0.5:80"),
+            ("MY_DB_PORT_80_TCP_PROTO", "tcp"),
+            ("MY_DB_PORT_80_TCP_PORT", "80"),
+            ("MY_DB_PORT_80_TCP_ADDR", "10.96.0.5"),
+            ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
+        ] {
+            assert_eq!(got.get(name).map(String::as_str), Some(expected), "{name}");
+        }
+        assert_eq!(got.len(), 16);
+        assert_eq!(services("d", false, &all).len(), 8, "without links only the API server");
+    }
 }

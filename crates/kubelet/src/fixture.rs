@@ -33,7 +33,7 @@ pub fn pod_of(mut object: Value) -> Wanted {
             object["metadata"][name] = json!(value);
         }
     }
-    Wanted { pod: Arc::new(serde_json::from_value(object).unwrap()), is_static: false, removed: false }
+    Wanted::new(Arc::new(serde_json::from_value(object).unwrap()), false)
 }
 
 /// `name:up` or `name:exit code`, the oldest first, in a sandbox that is ready; `nothing` is no sandbox either. Ids are the

@@ -6,7 +6,7 @@ use std::{
 };
 
 use client::{Cache, Caches, EventKind, EventRecorder, Key, events::reference, rest};
-use k8s_openapi::api::core::v1::{Node as NodeObject, ObjectReference, Pod, PodStatus, Secret, Service};
+use k8s_openapi::api::core::v1::{Container, Node as NodeObject, ObjectReference, Pod, PodStatus, Secret, Service};
 use kube::Api;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -19,7 +19,7 @@ use crate::{
     downward::Facts,
     machine::Machine,
     pressure::Pressures,
-    register,
+    register, resources,
     unused_images::Seen,
     volumes::ApiSources,
     wanted::Wanted,
@@ -107,6 +107,17 @@ impl Node {
         admit::admit(&wanted.pod, wanted.is_static, &offer)
     }
 
+    /// Gives the processes of each class of Pods the weight that their requests add up to.
+    pub fn weigh(&self) -> std::io::Result<()> {
+        let weights = {
+            let (pods, statuses) = (self.pods.lock(), self.statuses.lock());
+            let phase = |w: &Wanted| statuses.get(w.uid()).and_then(|s| s.phase.clone());
+            let active = pods.values().filter(|w| !matches!(phase(w).as_deref(), Some("Succeeded" | "Failed")));
+            resources::weights(active.map(|w| &*w.pod), self.machine.cpus)
+        };
+        weights.into_iter().try_for_each(|(class, limits)| self.cgroups.create(&self.cgroups.class(class), limits))
+    }
+
     pub async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, String> {
         let api: Api<Secret> = Api::namespaced(self.config.client.clone(), namespace);
         api.get_opt(name).await.map_err(|e| rest::message(&e))
@@ -144,9 +155,15 @@ impl Node {
 
     /// An event about a Pod, or about one of its containers.
     pub fn pod_event(&self, wanted: &Wanted, container: Option<&str>, kind: EventKind, reason: &str, message: &str) {
-        let init = |name: &str| wanted.init_containers().iter().any(|c| c.name == name);
+        let is_one = |list: &[Container], name: &str| list.iter().any(|c| c.name == name);
         let field = |name: &str| {
-            let list = if init(name) { "initContainers" } else { "containers" };
+            let list = if is_one(wanted.init_containers(), name) {
+                "initContainers"
+            } else if is_one(wanted.ephemeral_containers(), name) {
+                "ephemeralContainers"
+            } else {
+                "containers"
+            };
             format!("spec.{list}{{{name}}}")
         };
         let object = ObjectReference { field_path: container.map(field), ..reference(&*wanted.pod) };

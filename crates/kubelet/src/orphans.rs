@@ -51,7 +51,9 @@ pub async fn still_running(node: &Node, known: impl Fn(&str) -> bool) -> Vec<Wan
         let mut pod = Pod { spec: Some(PodSpec::default()), ..Default::default() };
         (pod.metadata.name, pod.metadata.namespace) = (Some(label(POD_NAME)?), Some(label(POD_NAMESPACE)?));
         pod.metadata.uid = Some(uid);
-        Some(Wanted { pod: Arc::new(pod), is_static: true, removed: true })
+        let mut wanted = Wanted::new(Arc::new(pod), true);
+        wanted.removed = true;
+        Some(wanted)
     };
     sandboxes.into_iter().filter_map(pod).collect()
 }

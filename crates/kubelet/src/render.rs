@@ -1,14 +1,17 @@
 //! Sandbox and container configurations for CRI, from a Pod. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::{Path, PathBuf},
+};
 
 use k8s_cri::v1::{
     Capability, ContainerConfig, ContainerMetadata, DnsConfig, ImageSpec, Int64Value, KeyValue, LinuxContainerConfig,
     LinuxContainerResources, LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount,
-    NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol, SecurityProfile,
-    security_profile::ProfileType,
+    NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol, SeLinuxOption,
+    SecurityProfile, security_profile::ProfileType,
 };
-use k8s_openapi::api::core::v1::{Container, SeccompProfile};
+use k8s_openapi::api::core::v1::{AppArmorProfile, Container, SELinuxOptions, SeccompProfile};
 
 use crate::{
     env::expand,
@@ -123,7 +126,7 @@ fn namespaces(wanted: &Wanted) -> NamespaceOption {
     }
 }
 
-fn seccomp(profile: Option<&SeccompProfile>) -> SecurityProfile {
+fn seccomp(profile: Option<&SeccompProfile>, folder: &Path) -> SecurityProfile {
     let kind = match profile.map(|p| p.type_.as_str()) {
         Some("RuntimeDefault") => ProfileType::RuntimeDefault,
         Some("Localhost") => ProfileType::Localhost,
@@ -132,8 +135,24 @@ fn seccomp(profile: Option<&SeccompProfile>) -> SecurityProfile {
     let local = profile.and_then(|p| p.localhost_profile.as_ref());
     SecurityProfile {
         profile_type: kind as i32,
-        localhost_ref: local.map(|p| format!("/var/lib/kubelet/seccomp/{p}")).unwrap_or_default(),
+        localhost_ref: local.map(|p| folder.join(p).display().to_string()).unwrap_or_default(),
     }
+}
+
+fn apparmor(profile: &AppArmorProfile) -> SecurityProfile {
+    let kind = match profile.type_.as_str() {
+        "RuntimeDefault" => ProfileType::RuntimeDefault,
+        "Localhost" => ProfileType::Localhost,
+        _ => ProfileType::Unconfined,
+    };
+    let localhost_ref = profile.localhost_profile.clone().unwrap_or_default();
+    SecurityProfile { profile_type: kind as i32, localhost_ref }
+}
+
+fn selinux(options: &SELinuxOptions) -> SeLinuxOption {
+    let text = |v: &Option<String>| v.clone().unwrap_or_default();
+    let (user, role, level) = (text(&options.user), text(&options.role), text(&options.level));
+    SeLinuxOption { user, role, level, r#type: text(&options.type_) }
 }
 
 fn number(value: Option<i64>) -> Option<Int64Value> {
@@ -226,6 +245,10 @@ pub struct ContainerSetting {
     pub env: Vec<(String, String)>,
     pub mounts: Vec<Mount>,
     pub resources: LinuxContainerResources,
+    /// The container (by id) whose processes it sees.
+    pub target: Option<String>,
+    /// Where the seccomp profiles of this node are.
+    pub seccomp_dir: PathBuf,
 }
 
 /// Where a container's log lies below the Pod's log folder.
@@ -262,13 +285,22 @@ pub fn container(wanted: &Wanted, container: &Container, setting: ContainerSetti
         tty: container.tty.unwrap_or(false),
         linux: Some(LinuxContainerConfig {
             resources: Some(setting.resources),
-            security_context: Some(security(wanted, container)),
+            security_context: Some(security(wanted, container, setting.target, &setting.seccomp_dir)),
         }),
         ..Default::default()
     }
 }
 
-fn security(wanted: &Wanted, container: &Container) -> LinuxContainerSecurityContext {
+fn security(
+    wanted: &Wanted,
+    container: &Container,
+    target: Option<String>,
+    seccomp_dir: &Path,
+) -> LinuxContainerSecurityContext {
+    let mut namespaces = namespaces(wanted);
+    if let Some(target) = target {
+        (namespaces.pid, namespaces.target_id) = (NamespaceMode::Target as i32, target);
+    }
     let pod = wanted.spec().security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let capabilities = own.capabilities.unwrap_or_default();
@@ -296,7 +328,7 @@ fn security(wanted: &Wanted, container: &Container) -> LinuxContainerSecurityCon
             ..Default::default()
         }),
         privileged: own.privileged.unwrap_or(false),
-        namespace_options: Some(namespaces(wanted)),
+        namespace_options: Some(namespaces),
         run_as_user: number(own.run_as_user.or(pod.run_as_user)),
         run_as_group: number(own.run_as_group.or(pod.run_as_group)),
         readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
@@ -304,7 +336,184 @@ fn security(wanted: &Wanted, container: &Container) -> LinuxContainerSecurityCon
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(&masked),
         readonly_paths: paths(&readonly),
-        seccomp: Some(seccomp(own.seccomp_profile.as_ref().or(pod.seccomp_profile.as_ref()))),
+        seccomp: Some(seccomp(own.seccomp_profile.as_ref().or(pod.seccomp_profile.as_ref()), seccomp_dir)),
+        apparmor: own.app_armor_profile.as_ref().or(pod.app_armor_profile.as_ref()).map(apparmor),
+        selinux_options: own.se_linux_options.as_ref().or(pod.se_linux_options.as_ref()).map(selinux),
         ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{pod, pod_of};
+    use serde_json::json;
+
+    fn rendered(spec: &str) -> ContainerConfig {
+        let wanted = pod(spec);
+        let setting = ContainerSetting {
+            restarts: 3,
+            image: "sha256:1".into(),
+            env: vec![("A".into(), "x".into()), ("B".into(), "y".into())],
+            mounts: Vec::new(),
+            resources: LinuxContainerResources::default(),
+            target: None,
+            seccomp_dir: "/k/seccomp".into(),
+        };
+        container(&wanted, &wanted.spec().containers[0], setting)
+    }
+
+    #[test]
+    fn commands_are_expanded_and_the_rest_is_passed_on() {
+        let got = rendered(
+            r#"{"terminationGracePeriodSeconds": 7, "containers": [{"name": "c", "image": "i", "workingDir": "/w", "stdin": true,
+                "tty": true, "command": ["$(A)", "$$(A)"], "args": ["--b=$(B)", "$(C)"]}]}"#,
+        );
+        assert_eq!((got.command, got.args), (vec!["x".into(), "$(A)".into()], vec!["--b=y".into(), "$(C)".into()]));
+        assert_eq!((got.working_dir.as_str(), got.stdin, got.stdin_once, got.tty), ("/w", true, false, true));
+        assert_eq!(got.log_path, "c/3.log");
+        assert_eq!((got.metadata.unwrap().attempt, got.image.unwrap().image), (3, "sha256:1".to_owned()));
+        for (name, expected) in [(RESTART_COUNT, "3"), (GRACE, "7"), (MESSAGE_POLICY, "File")] {
+            assert_eq!(got.annotations[name], expected, "{name}");
+        }
+        assert_eq!((got.labels[POD_UID].as_str(), got.labels[CONTAINER_NAME].as_str()), ("u", "c"));
+        assert_eq!(got.envs.len(), 2);
+    }
+
+    fn security_of(pod: &str, container: &str) -> LinuxContainerSecurityContext {
+        let spec =
+            format!(r#"{{"securityContext": {pod}, "containers": [{{"name": "c", "securityContext": {container}}}]}}"#);
+        rendered(&spec).linux.unwrap().security_context.unwrap()
+    }
+
+    #[test]
+    fn the_container_overrules_its_pod() {
+        let user = |s: &LinuxContainerSecurityContext| {
+            (s.run_as_user.as_ref().map(|v| v.value), s.run_as_group.as_ref().map(|v| v.value))
+        };
+        let pod = r#"{"runAsUser": 5, "runAsGroup": 6, "fsGroup": 7, "supplementalGroups": [8, 9]}"#;
+        let got = security_of(pod, "{}");
+        assert_eq!((user(&got), got.supplemental_groups), ((Some(5), Some(6)), vec![7, 8, 9]));
+        assert_eq!(user(&security_of(pod, r#"{"runAsUser": 0}"#)), (Some(0), Some(6)));
+        assert_eq!(user(&security_of("{}", "{}")), (None, None));
+        let profile = |pod: &str, container: &str| {
+            let seccomp = security_of(pod, container).seccomp.unwrap();
+            (seccomp.profile_type(), seccomp.localhost_ref)
+        };
+        let default = r#"{"seccompProfile": {"type": "RuntimeDefault"}}"#;
+        let local = r#"{"seccompProfile": {"type": "Localhost", "localhostProfile": "a/b.json"}}"#;
+        assert_eq!(profile("{}", "{}"), (ProfileType::Unconfined, String::new()));
+        assert_eq!(profile(default, "{}"), (ProfileType::RuntimeDefault, String::new()));
+        assert_eq!(profile(default, local), (ProfileType::Localhost, "/k/seccomp/a/b.json".to_owned()));
+        let armor = security_of(r#"{"appArmorProfile": {"type": "RuntimeDefault"}}"#, "{}").apparmor.unwrap();
+        assert_eq!(armor.profile_type(), ProfileType::RuntimeDefault);
+        let label = security_of("{}", r#"{"seLinuxOptions": {"level": "s0:c1"}}"#).selinux_options.unwrap();
+        assert_eq!(label.level, "s0:c1");
+    }
+
+    #[test]
+    fn what_a_container_may_do() {
+        let got = security_of(
+            "{}",
+            r#"{"capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]}, "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false}"#,
+        );
+        let capabilities = got.capabilities.unwrap();
+        assert_eq!(capabilities.add_capabilities, ["NET_ADMIN"]);
+        assert_eq!(capabilities.drop_capabilities, ["ALL"]);
+        assert_eq!((got.readonly_rootfs, got.no_new_privs, got.privileged), (true, true, false));
+        assert!(got.masked_paths.contains(&"/proc/kcore".to_owned()));
+        let open = security_of("{}", r#"{"privileged": true}"#);
+        assert_eq!(
+            (open.privileged, open.no_new_privs, open.masked_paths.len(), open.readonly_paths.len()),
+            (true, false, 0, 0)
+        );
+    }
+
+    #[test]
+    fn namespaces_are_the_pods_or_the_nodes_or_anothers() {
+        use NamespaceMode::{Container, Node, Pod, Target};
+        let own = |spec: &str| {
+            let options = namespaces(&pod(spec));
+            (options.network(), options.ipc(), options.pid())
+        };
+        assert_eq!(own(r#"{"containers": []}"#), (Pod, Pod, Container));
+        assert_eq!(
+            own(r#"{"containers": [], "hostNetwork": true, "hostIPC": true, "hostPID": true}"#),
+            (Node, Node, Node)
+        );
+        assert_eq!(own(r#"{"containers": [], "shareProcessNamespace": true}"#), (Pod, Pod, Pod));
+        let wanted = pod(r#"{"containers": [{"name": "c"}]}"#);
+        let looking = security(&wanted, &wanted.spec().containers[0], Some("id".into()), Path::new("/"));
+        let options = looking.namespace_options.unwrap();
+        assert_eq!((options.pid(), options.target_id.as_str()), (Target, "id"));
+    }
+
+    #[test]
+    fn a_sandbox_has_names_ports_and_what_its_containers_need() {
+        let setting = |domain: &str| SandboxSetting {
+            attempt: 2,
+            cgroup: "/kubepods/podu".into(),
+            log_dir: "/logs".into(),
+            dns: Dns::default(),
+            cluster_domain: domain.into(),
+        };
+        let wanted = pod_of(json!({"metadata": {"labels": {"app": "a"}, "annotations": {"n": "v"}}, "spec": {
+            "subdomain": "sub", "setHostnameAsFQDN": true, "securityContext": {"sysctls": [{"name": "s", "value": "1"}]},
+            "containers": [{"name": "c", "securityContext": {"privileged": true}, "ports": [
+                {"containerPort": 80}, {"containerPort": 53, "hostPort": 5353, "protocol": "UDP", "hostIP": "10.0.0.1"}]}]}}));
+        let got = sandbox(&wanted, &setting("cluster.local"));
+        assert_eq!(got.hostname, "p.sub.d.svc.cluster.local");
+        assert_eq!(
+            (got.labels["app"].as_str(), got.labels[POD_NAME].as_str(), got.annotations["n"].as_str()),
+            ("a", "p", "v")
+        );
+        assert_eq!(got.port_mappings.len(), 1);
+        let port = &got.port_mappings[0];
+        assert_eq!(
+            (port.protocol(), port.container_port, port.host_port, port.host_ip.as_str()),
+            (Protocol::Udp, 53, 5353, "10.0.0.1")
+        );
+        let linux = got.linux.unwrap();
+        assert_eq!((linux.cgroup_parent.as_str(), linux.sysctls["s"].as_str()), ("/kubepods/podu", "1"));
+        assert!(linux.security_context.unwrap().privileged);
+        let host = sandbox(
+            &pod(
+                r#"{"hostNetwork": true, "containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}"#,
+            ),
+            &setting(""),
+        );
+        assert_eq!((host.hostname.as_str(), host.port_mappings.len()), ("", 0));
+    }
+
+    #[test]
+    fn resolvers_follow_the_policy() {
+        let host =
+            Dns { servers: vec!["9.9.9.9".into()], searches: vec!["corp".into()], options: vec!["rotate".into()] };
+        let check = |spec: &str, expected: (&[&str], &[&str], &[&str])| {
+            let wanted = pod(spec);
+            let got = dns(&wanted, &["10.96.0.10".to_owned()], "c.l", &host);
+            let list = |l: &[&str]| l.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+            assert_eq!(
+                (got.servers, got.searches, got.options),
+                (list(expected.0), list(expected.1), list(expected.2)),
+                "{spec}"
+            );
+        };
+        let cluster: (&[&str], &[&str], &[&str]) =
+            (&["10.96.0.10"], &["d.svc.c.l", "svc.c.l", "c.l", "corp"], &["ndots:5"]);
+        let of_host: (&[&str], &[&str], &[&str]) = (&["9.9.9.9"], &["corp"], &["rotate"]);
+        check(r#"{"containers": []}"#, cluster);
+        check(r#"{"containers": [], "hostNetwork": true}"#, of_host);
+        check(r#"{"containers": [], "hostNetwork": true, "dnsPolicy": "ClusterFirstWithHostNet"}"#, cluster);
+        check(r#"{"containers": [], "dnsPolicy": "Default"}"#, of_host);
+        let own = r#""dnsConfig": {"nameservers": ["1.1.1.1"], "searches": ["x"], "options": [{"name": "ndots", "value": "2"}, {"name": "debug"}]}"#;
+        check(
+            &format!(r#"{{"containers": [], "dnsPolicy": "None", {own}}}"#),
+            (&["1.1.1.1"], &["x"], &["ndots:2", "debug"]),
+        );
+        check(
+            &format!(r#"{{"containers": [], {own}}}"#),
+            (&["10.96.0.10", "1.1.1.1"], &["d.svc.c.l", "svc.c.l", "c.l", "corp", "x"], &["ndots:2", "debug"]),
+        );
     }
 }

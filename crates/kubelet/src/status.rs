@@ -179,7 +179,9 @@ pub fn status(wanted: &Wanted, running: &Running, memory: &Memory, place: &Place
     if ips.is_empty() {
         ips = place.before.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
     }
-    let ephemeral = place.before.ephemeral_container_statuses.clone();
+    let mut ephemeral = of(wanted.ephemeral_containers(), &place.before.ephemeral_container_statuses);
+    // Nobody waits for them.
+    ephemeral.iter_mut().for_each(|status| (status.ready, status.started) = (false, None));
     let start = place.before.start_time.clone().unwrap_or(Time(place.now));
     let conditions = conditions(wanted, running, memory, phase, &inits, &mains, place);
     PodStatus {
@@ -195,7 +197,7 @@ pub fn status(wanted: &Wanted, running: &Running, memory: &Memory, place: &Place
         observed_generation: wanted.pod.metadata.generation,
         init_container_statuses: Some(inits).filter(|l| !l.is_empty() && !memory.refused),
         container_statuses: Some(mains).filter(|_| !memory.refused),
-        ephemeral_container_statuses: ephemeral,
+        ephemeral_container_statuses: Some(ephemeral).filter(|l| !l.is_empty() && !memory.refused),
         conditions: Some(conditions),
         ..Default::default()
     }
@@ -480,6 +482,19 @@ mod tests {
         assert_eq!((evicted.phase.as_deref(), evicted.reason.as_deref()), (Some("Failed"), Some("Evicted")));
         let last = conditions_of(&evicted).pop().unwrap();
         assert_eq!(last, "DisruptionTarget=True TerminationByKubelet The node was low on resource: memory.");
+    }
+
+    #[test]
+    fn a_debugging_container_has_a_status_and_keeps_nothing_from_being_ready() {
+        let wanted = pod(
+            r#"{"containers": [{"name": "m"}], "ephemeralContainers": [{"name": "e", "targetContainerName": "m"}]}"#,
+        );
+        let got = of(&wanted, "m:up e:1", |_| ());
+        assert_eq!(got.phase.as_deref(), Some("Running"));
+        assert_eq!(conditions_of(&got)[1], "Ready=True");
+        let status = &got.ephemeral_container_statuses.unwrap()[0];
+        assert_eq!(status.state.as_ref().unwrap().terminated.as_ref().unwrap().exit_code, 1);
+        assert_eq!((status.ready, status.started), (false, None));
     }
 
     #[test]

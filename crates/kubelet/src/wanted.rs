@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
 use sha2::{Digest, Sha256};
 
 // Labels and annotations that upstream's kubelet sets; tools read them, and a restart finds its Pods by them.
@@ -24,9 +24,37 @@ pub struct Wanted {
     pub is_static: bool,
     /// The source no longer has it.
     pub removed: bool,
+    /// The containers that were added to look into the running Pod, in the form of the others.
+    ephemeral: Arc<[Container]>,
+}
+
+/// Which container a debugging container looks into, by name.
+fn target<'a>(spec: &'a PodSpec, name: &str) -> Option<&'a str> {
+    let found = spec.ephemeral_containers.iter().flatten().find(|c| c.name == name);
+    found?.target_container_name.as_deref().filter(|target| !target.is_empty())
+}
+
+/// The fields that both sorts have are the same, by name and type.
+fn ephemeral(spec: &PodSpec) -> Arc<[Container]> {
+    let same = |c: &EphemeralContainer| serde_json::to_value(c).and_then(serde_json::from_value).ok();
+    spec.ephemeral_containers.iter().flatten().filter_map(same).collect()
 }
 
 impl Wanted {
+    pub fn new(pod: Arc<Pod>, is_static: bool) -> Self {
+        let ephemeral = pod.spec.as_ref().map(ephemeral).unwrap_or_default();
+        Wanted { pod, is_static, removed: false, ephemeral }
+    }
+
+    pub fn ephemeral_containers(&self) -> &[Container] {
+        &self.ephemeral
+    }
+
+    /// The container whose processes a debugging container sees.
+    pub fn target(&self, name: &str) -> Option<&str> {
+        target(self.spec(), name)
+    }
+
     pub fn spec(&self) -> &PodSpec {
         // A Pod without a spec never passes the API server or the manifest reader.
         self.pod.spec.as_ref().expect("every Pod has a spec")
@@ -66,8 +94,9 @@ impl Wanted {
         self.spec().init_containers.as_deref().unwrap_or_default()
     }
 
+    /// Those that the Pod was made with, and those that were added since.
     pub fn containers(&self) -> impl Iterator<Item = &Container> {
-        self.init_containers().iter().chain(&self.spec().containers)
+        self.init_containers().iter().chain(&self.spec().containers).chain(&*self.ephemeral)
     }
 
     pub fn container(&self, name: &str) -> Option<&Container> {

@@ -99,7 +99,9 @@ pub fn spawn(node: Arc<Node>, wanted: Wanted, refusal: Option<Refusal>) -> (Hand
 
 /// The restarts of containers that have run, as reported.
 fn counted(reported: &PodStatus) -> BTreeMap<String, i32> {
-    let all = reported.init_container_statuses.iter().chain(&reported.container_statuses).flatten();
+    let lists =
+        [&reported.init_container_statuses, &reported.container_statuses, &reported.ephemeral_container_statuses];
+    let all = lists.into_iter().flatten().flatten();
     let ran = all.filter(|s| s.container_id.is_some() || s.restart_count > 0);
     ran.map(|s| (s.name.clone(), s.restart_count)).collect()
 }
@@ -366,6 +368,9 @@ impl Worker {
         }
         self.node.cgroups.remove(&self.node.cgroups.path(api::pod::qos(&wanted.pod), wanted.uid()));
         self.memory.settled = true;
+        if let Err(error) = self.node.weigh() {
+            tracing::debug!(%error, "the classes of Pods keep their weights");
+        }
     }
 }
 
