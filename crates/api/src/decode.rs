@@ -57,6 +57,14 @@ impl Gvk<'_> {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
+    /// The package of upstream's internal types, by which messages name what a body is converted to.
+    fn internal_package(&self) -> &str {
+        match self.group.split('.').next() {
+            None | Some("" | "events") => "core",
+            Some(first) => first,
+        }
+    }
+
     /// A decoding problem as the client sees it.
     pub fn cannot_handle(&self, why: &str) -> StatusError {
         let Gvk { version, kind, .. } = self;
@@ -141,16 +149,30 @@ fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], media_type: &str, context: &mut C
     } else {
         return Err(StatusError::unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: application/json, \
-             application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
+             application/yaml, application/vnd.kubernetes.protobuf",
         ));
     };
     read.map_err(|problem| match problem {
         Problem::Syntax(why) => StatusError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {why}",
-            gvk.kind
+            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {} ({})",
+            gvk.kind,
+            if why.starts_with("EOF while parsing") { "unexpected end of JSON input" } else { &why },
+            summary(bytes)
         )),
         Problem::Type(why) => gvk.cannot_handle(&why),
     })
+}
+
+/// The beginning of a body that is no object, for the client: text if it looks like JSON, hexadecimal otherwise.
+fn summary(bytes: &[u8]) -> String {
+    const MOST: usize = 30;
+    let start = &bytes[..bytes.len().min(MOST)];
+    let more = if bytes.len() > MOST { " ..." } else { "" };
+    match bytes.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
+        Some(_) => format!("{}{more}", start.iter().map(|b| format!("{b:02x}")).collect::<String>()),
+    }
 }
 
 /// Why bytes could not be read.
@@ -187,7 +209,8 @@ fn check_type_meta(mut value: Value, gvk: Gvk<'_>) -> Result<Value, StatusError>
             let Gvk { version, kind, .. } = gvk;
             return Err(StatusError::bad_request(format!(
                 "{found} in version {version:?} cannot be handled as a {kind}: converting ({version}.{found}) to \
-                 ({version}.{kind}): unknown conversion"
+                 ({}.{kind}): unknown conversion",
+                gvk.internal_package()
             )));
         }
         Some(_) => {}
@@ -353,7 +376,7 @@ mod tests {
         );
         check(
             r#"{"apiVersion": "apps/v1", "kind": "DaemonSet"}"#,
-            "DaemonSet in version \"v1\" cannot be handled as a Deployment: converting (v1.DaemonSet) to (v1.Deployment): \
+            "DaemonSet in version \"v1\" cannot be handled as a Deployment: converting (v1.DaemonSet) to (apps.Deployment): \
              unknown conversion",
         );
     }

@@ -143,7 +143,14 @@ impl Parser {
                 },
                 Token::Sign(",") => list.push(String::new()),
                 Token::Sign(")") => return Ok(list),
-                other => return Err(format!("found '{}', expected: ',', ')' or identifier", other.text())),
+                other => {
+                    let wanted = match list.as_slice() {
+                        [first] if first.is_empty() => "',', ')' or identifier",
+                        [.., last] if last.is_empty() => "',', or identifier",
+                        _ => "',' or ')'",
+                    };
+                    return Err(format!("found '{}', expected: {wanted}", other.text()));
+                }
             }
         }
     }

@@ -43,7 +43,7 @@ impl StatusError {
 
     /// No such path or resource type.
     pub fn no_route() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource")
+        Self::new(404, "NotFound", "the server could not find the requested resource").about(StatusDetails::default())
     }
 
     pub fn already_exists(group: &str, plural: &str, name: &str) -> Self {
@@ -63,7 +63,12 @@ impl StatusError {
     }
 
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let mut list: Vec<String> = Vec::new();
+        for text in errors.iter().map(ToString::to_string) {
+            if !list.contains(&text) {
+                list.push(text);
+            }
+        }
         let what = match list.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -109,7 +114,7 @@ impl StatusError {
     }
 
     pub fn too_large(message: impl Into<String>) -> Self {
-        Self::new(413, "RequestEntityTooLarge", message)
+        Self::new(413, "RequestEntityTooLarge", format!("Request entity too large: {}", message.into()))
     }
 
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: i32) -> Self {

@@ -56,6 +56,7 @@ impl Body {
             let chunk = chunk.map_err(|e| StatusError::bad_request(format!("unable to read the request body: {e}")))?;
             let Ok(data) = chunk.into_data() else { continue };
             if data.len() + rest.len() + first.as_ref().map_or(0, Bytes::len) > limit {
+                self.pass_over(limit).await;
                 return Err(too_large());
             }
             match (&first, rest.is_empty()) {
@@ -69,6 +70,18 @@ impl Body {
             }
         }
         Ok(first.unwrap_or_else(|| rest.freeze()))
+    }
+}
+
+impl Body {
+    /// Reads on a while without keeping anything: a client that is still sending would not see the answer.
+    async fn pass_over(&mut self, most: usize) {
+        let mut passed = 0;
+        while passed < most
+            && let Some(Ok(chunk)) = std::future::poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await
+        {
+            passed += chunk.data_ref().map_or(0, Bytes::len);
+        }
     }
 }
 

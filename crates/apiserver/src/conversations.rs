@@ -65,6 +65,53 @@ async fn an_object_is_created_read_changed_and_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn wrong_input_is_answered_in_upstreams_words() {
+    let c = start().await;
+    let made = c.say(&format!("POST {MAPS}"), &map("x", "1")).await;
+    let uid = made.at("/metadata/uid").as_str().unwrap().to_owned();
+    let recreated = format!(
+        r#"Operation cannot be fulfilled on ConfigMap "x": the UID in the precondition (u) does not match the UID in record ({uid}). The object might have been deleted and then recreated"#
+    );
+    for (head, body, code, message) in [
+        (
+            format!("POST {MAPS}"),
+            "",
+            400,
+            "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)",
+        ),
+        (
+            format!("POST {MAPS}"),
+            r#"{"kind":"Pod","apiVersion":"v1"}"#,
+            400,
+            r#"Pod in version "v1" cannot be handled as a ConfigMap: converting (v1.Pod) to (core.ConfigMap): unknown conversion"#,
+        ),
+        (
+            format!("POST {MAPS}?dryRun=Some"),
+            "{}",
+            422,
+            r#"CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["Some"]: supported values: "All""#,
+        ),
+        (format!("GET {MAPS}?limit=many"), "", 400, r#"strconv.ParseInt: parsing "many": invalid syntax"#),
+        (
+            format!("GET {MAPS}?labelSelector=a%20in%20(b"),
+            "",
+            400,
+            "unable to parse requirement: found '', expected: ',' or ')'",
+        ),
+        (
+            format!("DELETE {MAPS}/x?propagationPolicy=Some"),
+            "",
+            422,
+            r#"DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: "Some": supported values: "Foreground", "Background", "Orphan", "nil""#,
+        ),
+        (format!("DELETE {MAPS}/x"), r#"{"preconditions":{"uid":"u"}}"#, 409, &recreated),
+    ] {
+        let answer = c.say(&head, body).await;
+        assert_eq!((answer.code, answer.message().as_str()), (code, message), "{head}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_update_creates_where_the_kind_allows_it() {
     let c = start().await;
     let missing = c.say(&format!("PUT {MAPS}/x"), &map("x", "1")).await;
@@ -362,7 +409,10 @@ async fn discovery_and_pages() {
     assert!(c.say("GET /metrics", "").await.text.contains("apiserver_request_total{verb=\"GET\""));
     assert_eq!(c.say("GET /openapi/v3/api/v1", "").await.at("/openapi"), "3.0.0");
     let nowhere = c.say("GET /nowhere", "").await;
-    assert_eq!((nowhere.code, nowhere.message().as_str()), (404, "the server could not find the requested resource"));
+    assert_eq!((nowhere.code, nowhere.text.as_str()), (404, "404 page not found\n"));
+    let unknown = c.say("GET /api/v1/foos", "").await;
+    assert_eq!((unknown.code, unknown.message().as_str()), (404, "the server could not find the requested resource"));
+    assert_eq!(unknown.at("/details"), json!({}));
     assert_eq!(c.say("PUT /api/v1/namespaces/a/configmaps", "{}").await.code, 405);
     assert_eq!(c.say("POST /api/v1/configmaps", &map("x", "1")).await.code, 405, "it would be in no namespace");
     assert_eq!(c.say("DELETE /api/v1/configmaps", "").await.code, 405);

@@ -242,6 +242,11 @@ fn discovered_version(core: &Core, group: &str, version: &str) -> Value {
     json!({"version": version, "resources": list, "freshness": "Current"})
 }
 
+/// Whether anything is served in this version of a group.
+pub fn serves(core: &Core, group: &str, version: &str) -> bool {
+    !of_version(core, group, version).is_empty()
+}
+
 /// The paths that `/` lists.
 pub fn paths(core: &Core) -> Value {
     let mut paths = vec![

@@ -21,8 +21,7 @@ pub struct Filter {
 
 impl Filter {
     pub fn parse(definition: &Definition, labels: &str, fields: &str) -> Result<Filter, StatusError> {
-        let parsed = Selector::parse(labels)
-            .map_err(|e| StatusError::bad_request(format!("unable to parse requirement: {e}")))?;
+        let parsed = Selector::parse(labels).map_err(|e| StatusError::bad_request(e.to_string()))?;
         let selected = FieldSelector::parse(fields).map_err(|e| StatusError::bad_request(e.to_string()))?;
         for requirement in &selected.0 {
             definition.check_field_label(&requirement.field).map_err(StatusError::bad_request)?;

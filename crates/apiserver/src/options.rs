@@ -62,7 +62,9 @@ fn dry_run(value: &str, kind: &str) -> Result<bool, StatusError> {
     match value {
         "All" => Ok(true),
         "" => Ok(false),
-        other => Err(invalid_option(kind, format!("dryRun: Unsupported value: {other:?}: supported values: \"All\""))),
+        other => {
+            Err(invalid_option(kind, format!("dryRun: Unsupported value: [{other:?}]: supported values: \"All\"")))
+        }
     }
 }
 
@@ -128,8 +130,10 @@ impl DeleteOptions {
         if policy.is_some() && orphan.is_some() {
             return Err(invalid_option(
                 "DeleteOptions",
-                "propagationPolicy: Invalid value: orphanDependents and deletionPropagation cannot be both set"
-                    .to_owned(),
+                format!(
+                    "propagationPolicy: Invalid value: {}: orphanDependents and deletionPropagation cannot be both set",
+                    api::field::show(policy)
+                ),
             ));
         }
         options.propagation = match (policy, orphan) {
@@ -140,7 +144,7 @@ impl DeleteOptions {
                 return Err(invalid_option(
                     "DeleteOptions",
                     format!(
-                        "propagationPolicy: Unsupported value: {other:?}: supported values: \"Background\", \"Foreground\", \"Orphan\""
+                        "propagationPolicy: Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
                     ),
                 ));
             }
@@ -184,7 +188,7 @@ impl ListOptions {
             match key.as_str() {
                 "labelSelector" => options.labels = value,
                 "fieldSelector" => options.fields = value,
-                "limit" => options.limit = number(&key, &value)?,
+                "limit" => options.limit = number(&value)?,
                 "continue" => options.continue_token = value,
                 "resourceVersion" if value.is_empty() => {}
                 "resourceVersion" => {
@@ -210,7 +214,7 @@ impl ListOptions {
                         }
                     }
                 }
-                "timeoutSeconds" => options.timeout_seconds = Some(number::<u64>(&key, &value)?).filter(|t| *t > 0),
+                "timeoutSeconds" => options.timeout_seconds = Some(number::<u64>(&value)?).filter(|t| *t > 0),
                 "allowWatchBookmarks" => options.bookmarks = is_true(&value),
                 "sendInitialEvents" => options.send_initial_events = Some(is_true(&value)),
                 "includeObject" => options.include_object = value,
@@ -221,11 +225,9 @@ impl ListOptions {
     }
 }
 
-fn number<T: FromStr + Default>(key: &str, value: &str) -> Result<T, StatusError> {
+fn number<T: FromStr + Default>(value: &str) -> Result<T, StatusError> {
     if value.is_empty() {
         return Ok(T::default());
     }
-    value
-        .parse()
-        .map_err(|_| StatusError::bad_request(format!("{key}: strconv.ParseInt: parsing {value:?}: invalid syntax")))
+    value.parse().map_err(|_| StatusError::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax")))
 }

@@ -19,7 +19,10 @@ async fn resource(call: Call) -> Result<Response, StatusError> {
         return special.call(call).await;
     }
     let definition = call.server.core().kinds.find(&info.group, &info.version, &info.resource);
-    let definition = definition.ok_or_else(StatusError::no_route)?;
+    let Some(definition) = definition else {
+        let known = discovery::serves(call.server.core(), &info.group, &info.version);
+        return if known { Err(StatusError::no_route()) } else { Ok(nothing_here()) };
+    };
     pipeline::run(call, definition).await
 }
 
@@ -48,9 +51,18 @@ fn page(call: Call) -> Result<Response, StatusError> {
             if path == "/" {
                 return Ok(respond::value(StatusCode::OK, &discovery::paths(call.server.core())));
             }
-            Err(StatusError::no_route())
+            Ok(nothing_here())
         }
     }
+}
+
+/// No part of the API: a page for people, as upstream has it.
+fn nothing_here() -> Response {
+    let mut response = Response::new("404 page not found\n".into());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
 }
 
 /// `/version`: the Kubernetes version that is served; what follows the plus sign is ours.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Kind, age, col, name};
 use crate::names;
-use crate::object_meta::invalid;
+use crate::object_meta::{BAD_IP, invalid};
 use crate::table;
 
 pub const ENDPOINTS: Kind<Endpoints> = Kind {
@@ -98,18 +98,30 @@ fn validate_address(address: &EndpointAddress, path: &Path) -> Errors {
     errors
 }
 
-/// An address that traffic can be sent to: not the machine itself, not a group.
+/// An address that traffic can be sent to: not the machine itself, not its own link.
 pub(crate) fn address_errors(text: &str, path: &Path) -> Errors {
+    let unspecified = format!("may not be unspecified ({text})");
     let detail = match text.parse::<IpAddr>() {
-        Err(_) => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-        Ok(ip) if ip.is_unspecified() => "may not be unspecified (0.0.0.0 or ::)",
+        Err(_) => BAD_IP,
+        Ok(ip) if ip.is_unspecified() => &unspecified,
         Ok(ip) if ip.is_loopback() => "may not be in the loopback range (127.0.0.0/8, ::1/128)",
-        Ok(ip) if ip.is_multicast() => "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
-        Ok(IpAddr::V4(ip)) if ip.is_link_local() => "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
-        Ok(IpAddr::V6(ip)) if ip.is_unicast_link_local() => {
-            "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
-        }
+        Ok(ip) if is_link_local(ip) => "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
+        Ok(ip) if is_link_local_group(ip) => "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
         Ok(_) => return Errors::new(),
     };
     vec![FieldError::invalid(path, text, detail)]
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+fn is_link_local_group(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.octets()[..3] == [224, 0, 0],
+        IpAddr::V6(ip) => ip.segments()[0] & 0xff0f == 0xff02,
+    }
 }

@@ -6,10 +6,12 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
+use crate::internal_form;
 use crate::kind::{Kind, Subresource, Target, age, col, label, name, wide};
+use crate::kinds::pod::placement;
 use crate::meta::field_text_or;
 use crate::names;
-use crate::object_meta::invalid;
+use crate::object_meta::invalid_at;
 use crate::table;
 
 const PROXY: Subresource = Subresource {
@@ -94,19 +96,23 @@ fn validate(node: &Node) -> Errors {
     let spec = Path::new("spec");
     let mut errors = Errors::new();
     let mut seen = BTreeSet::new();
+    // Upstream says `metadata` where the taints are in the spec.
+    let taints = Path::new("metadata").child("taints");
     for (i, taint) in node.spec.iter().flat_map(|s| s.taints.iter().flatten()).enumerate() {
-        let path = spec.child("taints").index(i);
-        errors.extend(invalid(&path.child("key"), &taint.key, names::qualified_name(&taint.key)));
+        let path = taints.index(i);
+        errors.extend(invalid_at(&path, "key", &taint.key, names::qualified_name(&taint.key)));
         let value = taint.value.as_deref().unwrap_or_default();
-        errors.extend(invalid(&path.child("value"), value, names::label_value(value)));
-        let effects = [crate::taint::NO_SCHEDULE, crate::taint::PREFER_NO_SCHEDULE, crate::taint::NO_EXECUTE];
+        let wrong = names::label_value(value);
+        if !wrong.is_empty() {
+            errors.push(FieldError::invalid(&path.child("value"), value, &wrong.join(";")));
+        }
         if taint.effect.is_empty() {
             errors.push(FieldError::required(&path.child("effect"), ""));
-        } else if !effects.contains(&taint.effect.as_str()) {
-            errors.push(FieldError::not_supported(&path.child("effect"), &taint.effect, &effects));
+        } else {
+            errors.extend(placement::taint_effect(&taint.effect, &path));
         }
         if !seen.insert((&taint.key, &taint.effect)) {
-            let duplicate = FieldError::duplicate(&path, taint);
+            let duplicate = FieldError::duplicate_shown(&path, &internal_form::compact("Taint", taint));
             errors.push(FieldError {
                 detail: format!("{}: taints must be unique by key and effect pair", duplicate.detail),
                 ..duplicate

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
 use serde_json::{Value, json};
 
 use crate::field::{Errors, FieldError, Path};
+use crate::internal_form;
 use crate::kind::{Kind, age, col, name, wide};
 use crate::table;
 
@@ -160,20 +161,64 @@ fn storage(spec: &PersistentVolumeClaimSpec) -> Option<&k8s_openapi::apimachiner
 /// A bound claim can ask for more room; everything else is fixed but the volume, which is chosen once.
 fn validate_claim_update(new: &PersistentVolumeClaim, old: &PersistentVolumeClaim) -> Errors {
     let (Some(after), Some(before)) = (claim(new), claim(old)) else { return Errors::new() };
-    let mut allowed = before.clone();
+    let mut errors = Errors::new();
+    let mut munged = after.clone();
     if before.volume_name.as_deref().unwrap_or_default().is_empty() {
-        allowed.volume_name.clone_from(&after.volume_name);
-    } else {
-        allowed.resources.clone_from(&after.resources);
+        munged.volume_name.clone_from(&before.volume_name);
     }
-    allowed.volume_attributes_class_name.clone_from(&after.volume_attributes_class_name);
     if before.storage_class_name.is_none() {
-        allowed.storage_class_name.clone_from(&after.storage_class_name);
+        munged.storage_class_name = None;
     }
-    if allowed == *after {
-        return Errors::new();
+    if new.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound") {
+        let requests = munged.resources.as_mut().and_then(|r| r.requests.as_mut());
+        if let (Some(requests), Some(size)) = (requests, storage(before)) {
+            requests.insert("storage".to_owned(), size.clone());
+        }
+        munged.volume_attributes_class_name.clone_from(&before.volume_attributes_class_name);
     }
-    let detail =
-        "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-    vec![FieldError::forbidden(&Path::new("spec"), detail)]
+    if munged != *before {
+        let diff = internal_form::diff("PersistentVolumeClaimSpec", before, &munged);
+        let detail = format!(
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{diff}"
+        );
+        errors.push(FieldError::forbidden(&Path::new("spec"), &detail));
+    }
+    let size = |spec| storage(spec).map(crate::quantity::parse).unwrap_or_default();
+    let there = old.status.as_ref().and_then(|s| s.capacity.as_ref()).and_then(|c| c.get("storage"));
+    let there = there.map(crate::quantity::parse).unwrap_or_default();
+    if size(after) < size(before) && size(after) <= there {
+        let path = Path::new("spec").child("resources").child("requests").child("storage");
+        errors.push(FieldError::forbidden(&path, "field can not be less than status.capacity"));
+    }
+    if after.volume_mode != before.volume_mode {
+        errors.push(FieldError::invalid(&Path::new("volumeMode"), &after.volume_mode, "field is immutable"));
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_hardly_change() {
+        let claim = |class: &str, size: &str, phase: &str| -> PersistentVolumeClaim {
+            let spec =
+                json!({"storageClassName": class, "volumeName": "v", "resources": {"requests": {"storage": size}}});
+            serde_json::from_value(json!({"spec": spec, "status": {"phase": phase, "capacity": {"storage": "2Gi"}}}))
+                .unwrap()
+        };
+        let check = |new: PersistentVolumeClaim, expected: &str| {
+            let errors = validate_claim_update(&new, &claim("a", "2Gi", "Bound"));
+            let text = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            assert!(if expected.is_empty() { text.is_empty() } else { text.contains(expected) }, "{text}");
+        };
+        check(claim("a", "3Gi", "Bound"), "");
+        check(
+            claim("a", "1Gi", "Bound"),
+            "spec.resources.requests.storage: Forbidden: field can not be less than status",
+        );
+        check(claim("a", "3Gi", "Pending"), "for bound claims\n@@ ");
+        check(claim("b", "2Gi", "Bound"), "- \"StorageClassName\": \"a\",\n+ \"StorageClassName\": \"b\",");
+    }
 }

@@ -4,9 +4,10 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Ro
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
+use crate::internal_form;
 use crate::kind::{Kind, age, col, created, name, wide};
 use crate::names::{self, NameRule};
-use crate::object_meta::invalid;
+use crate::object_meta::invalid_at;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -30,7 +31,7 @@ pub const ROLE_BINDING: Kind<RoleBinding> = Kind {
     create_on_update: true,
     name: NameRule::PathSegment,
     default: Some(|b| default(&mut b.role_ref, b.subjects.as_mut())),
-    validate: Some(|b| binding(&b.role_ref, b.subjects.as_deref(), &["ClusterRole", "Role"])),
+    validate: Some(|b| binding(&b.role_ref, b.subjects.as_deref(), true)),
     validate_update: Some(|new, old, _| same_role(&new.role_ref, &old.role_ref)),
     columns: &[
         name(),
@@ -47,7 +48,7 @@ pub const CLUSTER_ROLE_BINDING: Kind<ClusterRoleBinding> = Kind {
     create_on_update: true,
     name: NameRule::PathSegment,
     default: Some(|b| default(&mut b.role_ref, b.subjects.as_mut())),
-    validate: Some(|b| binding(&b.role_ref, b.subjects.as_deref(), &["ClusterRole"])),
+    validate: Some(|b| binding(&b.role_ref, b.subjects.as_deref(), false)),
     validate_update: Some(|new, old, _| same_role(&new.role_ref, &old.role_ref)),
     columns: &[
         name(),
@@ -133,46 +134,52 @@ fn rules(list: Option<&[PolicyRule]>, namespaced: bool) -> Errors {
     errors
 }
 
-fn binding(role: &RoleRef, list: Option<&[Subject]>, kinds: &[&str]) -> Errors {
+/// A binding in a namespace or, if not `namespaced`, in the cluster.
+fn binding(role: &RoleRef, list: Option<&[Subject]>, namespaced: bool) -> Errors {
     let path = Path::new("roleRef");
     let mut errors = Errors::new();
     if role.api_group != GROUP {
         errors.push(FieldError::not_supported(&path.child("apiGroup"), &role.api_group, &[GROUP]));
     }
+    let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
     if !kinds.contains(&role.kind.as_str()) {
         errors.push(FieldError::not_supported(&path.child("kind"), &role.kind, kinds));
     }
     if role.name.is_empty() {
         errors.push(FieldError::required(&path.child("name"), ""));
     } else {
-        errors.extend(invalid(&path.child("name"), &role.name, names::path_segment(&role.name, false)));
+        errors.extend(invalid_at(&path, "name", &role.name, names::path_segment(&role.name, false)));
     }
-    for (i, subject) in list.unwrap_or_default().iter().enumerate() {
-        let path = Path::new("subjects").index(i);
-        if subject.name.is_empty() {
-            errors.push(FieldError::required(&path.child("name"), ""));
-        }
-        let group = subject.api_group.as_deref().unwrap_or_default();
-        let (supported, account) = match subject.kind.as_str() {
-            "ServiceAccount" => ("", true),
-            "User" | "Group" => (GROUP, false),
-            other => {
-                let kinds = &["Group", "ServiceAccount", "User"];
-                errors.push(FieldError::not_supported(&path.child("kind"), other, kinds));
-                continue;
-            }
-        };
-        if group != supported {
-            errors.push(FieldError::not_supported(&path.child("apiGroup"), group, &[supported]));
-        }
-        if account {
-            if !subject.name.is_empty() {
-                let wrong = names::dns1123_subdomain(&subject.name);
-                errors.extend(invalid(&path.child("name"), &subject.name, wrong));
-            }
-            if subject.namespace.as_deref().unwrap_or_default().is_empty() {
+    for (i, one) in list.unwrap_or_default().iter().enumerate() {
+        errors.extend(subject(one, namespaced, &Path::new("subjects").index(i)));
+    }
+    errors
+}
+
+fn subject(subject: &Subject, namespaced: bool, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let name = subject.name.as_str();
+    if name.is_empty() {
+        errors.push(FieldError::required(&path.child("name"), ""));
+    }
+    let group = subject.api_group.as_deref().unwrap_or_default();
+    let in_group = |supported: &str| {
+        let wrong = || FieldError::not_supported(&path.child("apiGroup"), group, &[supported]);
+        (group != supported).then(wrong)
+    };
+    match subject.kind.as_str() {
+        "ServiceAccount" => {
+            let wrong = if name.is_empty() { Vec::new() } else { names::dns1123_subdomain(name) };
+            errors.extend(invalid_at(path, "name", name, wrong));
+            errors.extend(in_group(""));
+            if !namespaced && subject.namespace.as_deref().unwrap_or_default().is_empty() {
                 errors.push(FieldError::required(&path.child("namespace"), ""));
             }
+        }
+        "User" | "Group" => errors.extend(in_group(GROUP)),
+        other => {
+            let kinds = &["ServiceAccount", "User", "Group"];
+            errors.push(FieldError::not_supported(&path.child("kind"), other, kinds));
         }
     }
     errors
@@ -182,5 +189,47 @@ fn same_role(new: &RoleRef, old: &RoleRef) -> Errors {
     if new == old {
         return Errors::new();
     }
-    vec![FieldError::invalid(&Path::new("roleRef"), new, "cannot change roleRef")]
+    let shown = internal_form::compact("RoleRef", new);
+    vec![FieldError::invalid_shown(&Path::new("roleRef"), &shown, "cannot change roleRef")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn bindings() {
+        let check = |namespaced: bool, role: Value, subjects: Value, expected: &[&str]| {
+            let role: RoleRef = serde_json::from_value(role).unwrap();
+            let subjects: Vec<Subject> = serde_json::from_value(subjects).unwrap();
+            let errors: Vec<String> =
+                binding(&role, Some(&subjects), namespaced).iter().map(ToString::to_string).collect();
+            assert_eq!(errors, expected);
+        };
+        let role = json!({"apiGroup": GROUP, "kind": "Role", "name": "r"});
+        let account = json!([{"kind": "ServiceAccount", "name": "a"}]);
+        check(true, role.clone(), account.clone(), &[]);
+        check(
+            false,
+            role,
+            account,
+            &[
+                "roleRef.kind: Unsupported value: \"Role\": supported values: \"ClusterRole\"",
+                "subjects[0].namespace: Required value",
+            ],
+        );
+        check(
+            true,
+            json!({"apiGroup": "", "kind": "X", "name": ""}),
+            json!([{"kind": "Robot", "name": ""}]),
+            &[
+                "roleRef.apiGroup: Unsupported value: \"\": supported values: \"rbac.authorization.k8s.io\"",
+                "roleRef.kind: Unsupported value: \"X\": supported values: \"Role\", \"ClusterRole\"",
+                "roleRef.name: Required value",
+                "subjects[0].name: Required value",
+                "subjects[0].kind: Unsupported value: \"Robot\": supported values: \"ServiceAccount\", \"User\", \"Group\"",
+            ],
+        );
+    }
 }

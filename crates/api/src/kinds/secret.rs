@@ -85,7 +85,9 @@ fn validate(secret: &Secret) -> Errors {
         "kubernetes.io/basic-auth" if value("username").is_none() && value("password").is_none() => {
             need(&["username", "password"]);
         }
-        "kubernetes.io/ssh-auth" => need(&["ssh-privatekey"]),
+        "kubernetes.io/ssh-auth" if value("ssh-privatekey").is_none_or(|v| v.0.is_empty()) => {
+            errors.push(FieldError::required(&path.key("ssh-privatekey"), ""));
+        }
         "kubernetes.io/tls" => need(&["tls.crt", "tls.key"]),
         _ => {}
     }

@@ -119,14 +119,18 @@ impl Request {
 
     fn check_delete(&self, old: &Value, options: &DeleteOptions) -> Result<(), StatusError> {
         let (definition, name) = (&self.definition, meta::name(old));
-        let refuse = |why: String| Err(StatusError::conflict(&definition.group, &definition.plural, name, &why));
+        let refuse = |why: String| Err(StatusError::conflict(&definition.group, &definition.kind, name, &why));
         let (uid, version) = (meta::uid(old), meta::resource_version(old));
         if let Some(wanted) = options.uid.as_deref().filter(|w| *w != uid) {
-            return refuse(format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"));
+            return refuse(format!(
+                "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been \
+                 deleted and then recreated"
+            ));
         }
         if let Some(wanted) = options.resource_version.as_deref().filter(|w| *w != version) {
             return refuse(format!(
-                "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {version}"
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). \
+                 The object might have been modified"
             ));
         }
         Ok(())

@@ -62,13 +62,12 @@ fn encode_token(revision: Revision, start: &str) -> String {
 
 fn decode_token(text: &str) -> Result<Token, StatusError> {
     let engine = base64::engine::general_purpose::URL_SAFE_NO_PAD;
-    let broken = || StatusError::bad_request("continue key is not valid: illegal base64 data");
-    let bytes = engine.decode(text.trim_end_matches('=')).map_err(|_| broken())?;
-    let token: Token = serde_json::from_slice(&bytes).map_err(|_| broken())?;
+    let broken =
+        |why: String| StatusError::bad_request(format!("invalid continue token: continue key is not valid{why}"));
+    let bytes = engine.decode(text.trim_end_matches('=')).map_err(|e| broken(format!(": {e}")))?;
+    let token: Token = serde_json::from_slice(&bytes).map_err(|e| broken(format!(": {e}")))?;
     if token.v != "meta.k8s.io/v1" {
-        return Err(StatusError::bad_request(
-            "continue key is not valid: server does not recognize this encoded version",
-        ));
+        return Err(broken(format!(": server does not recognize this encoded version {}", token.v)));
     }
     Ok(token)
 }

@@ -38,8 +38,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
 pub(super) fn unsupported() -> StatusError {
     StatusError::unsupported_media_type(
         "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, \
-         application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml, \
-         application/apply-patch+cbor",
+         application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml",
     )
 }
 

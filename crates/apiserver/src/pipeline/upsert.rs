@@ -31,8 +31,7 @@ impl Request {
             let (mut object, warnings) = make(None)?;
             let uid = meta::uid(&object);
             if !uid.is_empty() {
-                let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
-                return Err(StatusError::conflict(&definition.group, &definition.plural, name, &why));
+                return Err(self.other_uid(uid, ""));
             }
             // Who may change an object that is there may not therefore make it.
             self.call.server.ask(&Attributes { verb: "create", ..Attributes::of(&self.call.user, &self.call.info) })?;

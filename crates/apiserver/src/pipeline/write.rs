@@ -152,8 +152,7 @@ impl Request {
         let (definition, name) = (&self.definition, &self.call.info.name);
         let (uid, old_uid) = (meta::uid(new), meta::uid(old));
         if !uid.is_empty() && uid != old_uid {
-            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}");
-            return Err(StatusError::conflict(&definition.group, &definition.plural, name, &why));
+            return Err(self.other_uid(uid, old_uid));
         }
         let version = meta::resource_version(new);
         if self.call.info.verb == "patch" && version == meta::resource_version(old) {
@@ -169,6 +168,17 @@ impl Request {
             return Err(StatusError::invalid(&definition.group, &definition.plural, name, &[error]));
         }
         Ok(unconditional)
+    }
+
+    /// The object under this name is not the one that the client means.
+    pub(super) fn other_uid(&self, wanted: &str, found: &str) -> StatusError {
+        let (definition, name) = (&self.definition, &self.call.info.name);
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID \
+             in precondition: {wanted}, UID in object meta: {found}",
+            object::key(definition, &self.call.info.namespace, name)
+        );
+        StatusError::conflict(&definition.group, &definition.plural, name, &why)
     }
 
     async fn admit_update(
