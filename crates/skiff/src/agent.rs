@@ -254,7 +254,11 @@ async fn start(
             Some(error) = failures.recv() => Err(error),
         }
     };
-    progress.step("node registered and ready", first).await?;
+    for pressure in progress.step("node registered and ready", first).await? {
+        progress.note(&format!(
+            "the node is under {pressure}: Pods are not scheduled on it until there is room again, or less is asked for with --eviction-hard"
+        ));
+    }
     Ok(Running { tasks, alone, failures })
 }
 
@@ -350,19 +354,23 @@ fn make(folder: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Waits until the API shows this node as ready.
-async fn ready(client: Client, name: &str) -> anyhow::Result<()> {
+async fn ready(client: Client, name: &str) -> anyhow::Result<Vec<String>> {
     let caches = Caches::new(client);
     let nodes = caches.selected::<ApiNode>(&format!("metadata.name={name}"));
     let mut changes = nodes.subscribe();
     let is_ready = || {
         let node = nodes.get(&Key::new("", name))?;
         let conditions = node.status.as_ref()?.conditions.as_ref()?;
-        conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True").then_some(())
+        let mut holding = conditions.iter().filter(|c| c.status == "True");
+        holding.clone().find(|c| c.type_ == "Ready")?;
+        Some(holding.by_ref().map(|c| c.type_.clone()).filter(|t| t.ends_with("Pressure")).collect())
     };
     nodes.synced().await;
-    while is_ready().is_none() {
+    loop {
+        if let Some(pressures) = is_ready() {
+            return Ok(pressures);
+        }
         // Lost changes only mean another look.
         let _ = changes.recv().await;
     }
-    Ok(())
 }

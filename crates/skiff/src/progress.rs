@@ -17,9 +17,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub enum Message {
-    Step { what: String, millis: u64 },
+    Step {
+        what: String,
+        millis: u64,
+    },
+    /// Something that the user should know.
+    Note {
+        what: String,
+    },
     Ready,
-    Failed { why: String },
+    Failed {
+        why: String,
+    },
 }
 
 /// The writing end. Cloning shares it; without a pipe the steps go to the log only.
@@ -44,6 +53,11 @@ impl Progress {
     pub fn done(&self, what: &str, took: Duration) {
         tracing::info!(millis = took.as_millis() as u64, "{what}");
         self.send(&Message::Step { what: what.to_owned(), millis: took.as_millis() as u64 });
+    }
+
+    pub fn note(&self, what: &str) {
+        tracing::warn!("{what}");
+        self.send(&Message::Note { what: what.to_owned() });
     }
 
     /// The cluster is ready: nobody reads any more.

@@ -78,6 +78,7 @@ fn start(options: &Up, layout: &Layout) -> anyhow::Result<ExitCode> {
     loop {
         match rx.recv_timeout(deadline.saturating_duration_since(std::time::Instant::now())) {
             Ok(Message::Step { what, millis }) => println!("  {what:<44} {:>9}", progress::duration(millis)),
+            Ok(Message::Note { what }) => println!("  note: {what}"),
             Ok(Message::Ready) => {
                 println!("ready in {}", progress::duration(begun.elapsed().as_millis() as u64));
                 println!("export KUBECONFIG={}", layout.admin_kubeconfig().display());
