@@ -11,6 +11,7 @@ use http::{Request, header, request::Parts};
 use crate::{
     auth::{self, Attributes, User},
     body::Body,
+    pretty,
     request::Info,
     respond, route,
     server::Server,
@@ -25,6 +26,7 @@ pub async fn handle(server: Server, request: Request<Body>) -> Response {
     waypoint::apiserver::request(&info.path);
     let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();
     let counted = info.clone();
+    let for_people = pretty::wanted(&info, parts.uri.query().unwrap_or(""), &parts.headers);
     let guarded = AssertUnwindSafe(limited(server.clone(), parts, body, info)).catch_unwind().await;
     let mut response = match guarded {
         Ok(Ok(response)) => response,
@@ -39,6 +41,9 @@ pub async fn handle(server: Server, request: Request<Body>) -> Response {
             ))
         }
     };
+    if for_people {
+        response = pretty::indented(response);
+    }
     respond::common_headers(response.headers_mut());
     let response = respond::compress(response, accept_encoding.as_ref());
     server.shared.metrics.finished(&counted, response.status().as_u16(), started.elapsed());

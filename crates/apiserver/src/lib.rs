@@ -32,6 +32,7 @@ pub mod object;
 mod openapi;
 pub mod options;
 mod pipeline;
+mod pretty;
 pub mod request;
 pub mod respond;
 pub mod review;

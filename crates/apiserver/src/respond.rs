@@ -28,16 +28,28 @@ pub fn value(code: StatusCode, value: &api::Value) -> Response {
 
 /// An error as a response: a `Status`.
 pub fn error(error: &StatusError) -> Response {
-    let mut status = serde_json::to_value(error.to_status()).unwrap_or_default();
-    if let Some(map) = status.as_object_mut() {
-        map.entry("metadata").or_insert_with(|| serde_json::json!({}));
-    }
-    let mut response = value(StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &status);
+    let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json(code, status_text(error));
     let retry = error.details.as_ref().and_then(|d| d.retry_after_seconds).filter(|s| *s > 0);
     if let Some(seconds) = retry {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
+}
+
+/// A `Status` with its fields in the order in which people know them.
+fn status_text(error: &StatusError) -> String {
+    let shown = |value: serde_json::Result<api::Value>| value.unwrap_or_default().to_string();
+    let message = shown(serde_json::to_value(&error.message));
+    let details = match error.details.as_deref() {
+        Some(details) => format!(",\"details\":{}", shown(serde_json::to_value(details))),
+        None => String::new(),
+    };
+    let (reason, code) = (error.reason, error.code);
+    format!(
+        "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",\"message\":{message},\
+         \"reason\":\"{reason}\"{details},\"code\":{code}}}\n"
+    )
 }
 
 /// Adds a `Warning: 299 - "text"` header for each text.

@@ -4,7 +4,7 @@ use api::status::StatusError;
 use http::{HeaderValue, Method, StatusCode, header};
 
 use crate::{
-    discovery, openapi, pipeline, respond,
+    discovery, openapi, pipeline, pretty, respond,
     special::{Call, Response},
 };
 
@@ -34,7 +34,7 @@ fn page(call: Call) -> Result<Response, StatusError> {
     let path = call.info.path.as_str();
     let query = call.parts.uri.query().unwrap_or("");
     match path.trim_end_matches('/') {
-        "/version" => Ok(respond::value(StatusCode::OK, &version())),
+        "/version" => Ok(respond::json(StatusCode::OK, pretty::text(&version().to_string()))),
         "/metrics" => {
             let feed = &call.server.core().feed;
             let mut response = Response::new(shared.metrics.render(&feed.metrics).into());
@@ -49,7 +49,10 @@ fn page(call: Call) -> Result<Response, StatusError> {
                 return Ok(response);
             }
             if path == "/" {
-                return Ok(respond::value(StatusCode::OK, &discovery::paths(call.server.core())));
+                return Ok(respond::json(
+                    StatusCode::OK,
+                    pretty::text(&discovery::paths(call.server.core()).to_string()),
+                ));
             }
             Ok(nothing_here())
         }
