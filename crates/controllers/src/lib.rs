@@ -20,6 +20,7 @@ mod pod_template;
 pub mod replicaset;
 pub mod root_ca;
 mod run;
+pub mod service_account_token;
 pub mod serviceaccount;
 mod slice_packing;
 pub mod taint_eviction;

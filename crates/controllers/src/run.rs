@@ -19,6 +19,7 @@ use crate::{
     pod_garbage::PodGarbage,
     replicaset::ReplicaSets,
     root_ca::RootCa,
+    service_account_token::{ServiceAccountTokens, TokenSigner},
     serviceaccount::ServiceAccounts,
     taint_eviction::TaintEviction,
     token_cleaner::TokenCleaner,
@@ -35,6 +36,8 @@ pub struct Options {
     pub root_ca: String,
     /// Signs certificate requests; without it they are left to others.
     pub authority: Option<Arc<pki::Authority>>,
+    /// Signs the tokens that live in Secrets; without it there are none.
+    pub token_signer: Option<TokenSigner>,
     /// How many ended Pods are kept before the oldest are deleted; 0 keeps all.
     pub terminated_pods: usize,
 }
@@ -46,6 +49,7 @@ impl Default for Options {
             cluster_cidrs: vec!["10.244.0.0/16".parse().expect("a constant")],
             root_ca: String::new(),
             authority: None,
+            token_signer: None,
             terminated_pods: 12500,
         }
     }
@@ -78,10 +82,18 @@ fn start<C: Controller>(controller: C, setup: Setup) -> Task {
     Box::pin(controller::run(controller, setup))
 }
 
+/// It acts as the controller manager itself, as upstream: no role of its own lets a controller read Secrets.
+fn start_tokens(setup: Setup, options: &Options) -> Task {
+    let Some(signer) = options.token_signer.clone() else { return Box::pin(std::future::pending()) };
+    let client = setup.caches.client().clone();
+    start(ServiceAccountTokens { signer, root_ca: options.root_ca.clone() }, Setup { client, ..setup })
+}
+
 /// All controllers, in the order in which they start.
 const ALL: &[Entry] = &[
     Entry { name: namespace::NAME, account: "namespace-controller", start: |s, _| Box::pin(namespace::run(s)) },
     entry::<ServiceAccounts>("service-account-controller", |s, _| start(ServiceAccounts, s)),
+    entry::<ServiceAccountTokens>("service-account-controller", start_tokens),
     entry::<RootCa>("root-ca-cert-publisher", |s, o| start(RootCa { certificate: o.root_ca.clone() }, s)),
     Entry { name: approve::NAME, account: certificates::ACCOUNT, start: |s, _| Box::pin(approve::run(s)) },
     entry::<ServingApprover>(certificates::ACCOUNT, |s, _| start(ServingApprover, s)),

@@ -14,11 +14,13 @@ use anyhow::Context;
 use apiserver::{
     Listening, Options, User,
     assemble::ServiceAccounts,
+    auth::authn::service_account::{Reference, Signer},
     bootstrap::Cluster,
     connect::Connector,
     health::{Checks, Counts},
 };
 use client::{Caches, Client};
+use controllers::service_account_token::TokenSigner;
 use pki::{ClientCertificates, Names, Pki};
 use store::{Store, embedded::Embedded, etcd::Etcd};
 use tokio::task::JoinSet;
@@ -171,12 +173,23 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     Ok(Running { server, pki, options: options.clone(), listening, tasks })
 }
 
+/// Signs with the key of service accounts; a key that cannot be used was told of when the API server took it.
+fn token_signer(pki: &Pki) -> Option<TokenSigner> {
+    let key = pki::SigningKey::load(&pki.service_account.private).ok()?;
+    let signer = Signer::new("", &key).ok()?;
+    Some(TokenSigner(Arc::new(move |subject| {
+        let account = Reference { name: subject.account.to_owned(), uid: subject.uid.to_owned() };
+        signer.sign_for_secret(subject.namespace, subject.secret, &account)
+    })))
+}
+
 async fn controllers(server: apiserver::Server, caches: Caches, options: ControlPlane, pki: Arc<Pki>) {
     let settings = controllers::Options {
         enabled: options.controllers.clone(),
         cluster_cidrs: vec![options.cluster_cidr.into()],
         root_ca: pki.authority.certificate().to_owned(),
         authority: Some(pki.authority.clone()),
+        token_signer: token_signer(&pki),
         ..controllers::Options::default()
     };
     let mut running = controllers::run(&caches, |account| controller_client(&server, account), &settings);

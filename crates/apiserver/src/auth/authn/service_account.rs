@@ -95,6 +95,19 @@ impl Signer {
         Ok(Signer { issuer: issuer.to_owned(), key, header })
     }
 
+    /// A token without an end, for the Secret that it lies in: it is good as long as Secret and account are there.
+    pub fn sign_for_secret(&self, namespace: &str, secret: &str, account: &Reference) -> Result<String, String> {
+        let claims = LegacyClaims {
+            iss: LEGACY_ISSUER.to_owned(),
+            namespace: namespace.to_owned(),
+            secret: secret.to_owned(),
+            name: account.name.clone(),
+            uid: account.uid.clone(),
+            sub: format!("system:serviceaccount:{namespace}:{}", account.name),
+        };
+        jsonwebtoken::encode(&self.header, &claims, &self.key).map_err(|e| e.to_string())
+    }
+
     pub fn sign(&self, claims: &Claims) -> Result<String, String> {
         jsonwebtoken::encode(&self.header, claims, &self.key).map_err(|e| e.to_string())
     }
@@ -319,6 +332,14 @@ mod tests {
         assert!(check(claims(now)).await.unwrap_err().contains("does not match"));
         objects.0.lock().remove("pods/ns/web");
         assert_eq!(check(claims(now)).await.unwrap_err(), "pod has been deleted");
+
+        // One that lies in a Secret needs no end and no audience, only the Secret.
+        let account = Reference { name: "bot".into(), uid: "bot-uid".into() };
+        let lasting = signer.sign_for_secret("ns", "bot-token", &account).unwrap();
+        assert!(tokens.check(&lasting, &["api".to_owned()]).await.is_err());
+        put("secrets/ns/bot-token", "s");
+        let identity = tokens.check(&lasting, &["api".to_owned()]).await.unwrap().unwrap();
+        assert_eq!(identity.user.name, "system:serviceaccount:ns:bot");
 
         // The same claims under another key.
         let stranger = Signer::new("https://us", &pki::SigningKey::create().unwrap()).unwrap();
