@@ -104,12 +104,20 @@ async fn prepare(node: &Node, wanted: &Wanted, memory: &mut Memory) -> bool {
     let folder = volumes::PodFolder::new(&node.config.root_dir, wanted.uid());
     if let Err(error) = volumes::mount(&wanted.pod, &folder, &node.facts(Vec::new()), &node.sources).await {
         node.pod_event(wanted, None, EventKind::Warning, "FailedMount", &error.to_string());
-        let at = clock::now().checked_add(Duration::from_millis(1000)).unwrap_or_else(|_| clock::now());
+        let at = clock::now().checked_add(mount_wait(memory.failed_mounts)).unwrap_or_else(|_| clock::now());
         memory.retry_at.insert(String::new(), at);
+        memory.failed_mounts += 1;
         return false;
     }
+    memory.failed_mounts = 0;
     memory.prepared = true;
     true
+}
+
+/// Upstream's pauses between tries to mount: from half a second, doubled, to two minutes. A change of what is missing ends
+/// them early.
+fn mount_wait(failures: u32) -> Duration {
+    Duration::from_millis(500).saturating_mul(1 << failures.min(16)).min(Duration::from_secs(122))
 }
 
 fn sandbox_config(node: &Node, wanted: &Wanted, attempt: u32) -> PodSandboxConfig {
@@ -128,6 +136,10 @@ fn sandbox_config(node: &Node, wanted: &Wanted, attempt: u32) -> PodSandboxConfi
 }
 
 async fn make_sandbox(node: &Node, wanted: &Wanted, memory: &mut Memory, attempt: u32) -> bool {
+    if attempt > 0 {
+        let text = "Pod sandbox changed, it will be killed and re-created.";
+        node.pod_event(wanted, None, EventKind::Normal, "SandboxChanged", text);
+    }
     // A class that no engine of ours knows is refused by the engine itself.
     let handler = wanted.spec().runtime_class_name.clone().unwrap_or_default();
     match node.config.runtime.run_sandbox(sandbox_config(node, wanted, attempt), &handler).await {
@@ -209,7 +221,7 @@ async fn create(
 ) -> Result<String, Failure> {
     let wrong = |message: String| Failure { reason: "CreateContainerConfigError", message, event: "Failed" };
     let refused = |reason: &'static str| {
-        move |error: runtime::Error| Failure { reason, message: error.to_string(), event: "Failed" }
+        move |error: runtime::Error| Failure { reason, message: error.words().to_owned(), event: "Failed" }
     };
     let ips = if wanted.host_network() { vec![node.config.node_ip.to_string()] } else { sandbox.ips.clone() };
     write_hosts(node, wanted, &ips).map_err(|e| wrong(format!("cannot write the hosts file: {e}")))?;
@@ -316,4 +328,15 @@ pub fn termination_message(node: &Node, wanted: &Wanted, container: &Container, 
         return tail.chars().rev().take(2048).collect::<Vec<_>>().into_iter().rev().collect();
     }
     String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_tried_ever_more_seldom() {
+        let waits = [0, 1, 2, 7, 8, 30].map(|failures| mount_wait(failures).as_millis());
+        assert_eq!(waits, [500, 1000, 2000, 64_000, 122_000, 122_000]);
+    }
 }

@@ -24,6 +24,8 @@ pub struct Doom {
 /// What the worker has learnt about its Pod and the engine does not tell.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
+    /// How often mounting the volumes has failed in a row.
+    pub failed_mounts: u32,
     /// Volumes, cgroups and folders are there.
     pub prepared: bool,
     /// The API says that all work was done before this kubelet saw the Pod.

@@ -41,7 +41,10 @@ impl User {
 
 impl Held {
     fn of(image: Image) -> Self {
-        Held { id: image.id, user: image.uid.map(|u| u.value), user_name: image.username }
+        // An image that names nobody runs as root.
+        let nobody = image.uid.is_none() && image.username.is_empty();
+        let user = image.uid.map(|u| u.value).or(nobody.then_some(0));
+        Held { id: image.id, user, user_name: image.username }
     }
 
     /// The image's own user, refused if the Pod must not run as root and this is or may be root.
@@ -315,6 +318,43 @@ mod tests {
         ] {
             let container = Container { image_pull_policy: policy.map(str::to_owned), ..Default::default() };
             assert_eq!(choose(&container, image, held), expected, "{policy:?} {image} {held}");
+        }
+    }
+
+    #[test]
+    fn whoever_must_not_be_root_is_not() {
+        let container = Container { name: "c".into(), ..Default::default() };
+        let of_pod = "(pod: \"p\", container: c)";
+        for (context, uid, name, expected) in [
+            ("{}", None, "", Ok((Some(0), ""))),
+            ("{}", Some(7), "", Ok((Some(7), ""))),
+            ("{}", None, "web", Ok((None, "web"))),
+            (r#"{"runAsNonRoot": true}"#, Some(7), "", Ok((Some(7), ""))),
+            (r#"{"runAsNonRoot": true}"#, None, "", Err("container has runAsNonRoot and image will run as root")),
+            (r#"{"runAsNonRoot": true}"#, Some(0), "", Err("container has runAsNonRoot and image will run as root")),
+            (
+                r#"{"runAsNonRoot": true}"#,
+                None,
+                "web",
+                Err("container has runAsNonRoot and image has non-numeric user (web), cannot verify user is non-root"),
+            ),
+            (r#"{"runAsNonRoot": true, "runAsUser": 5}"#, None, "", Ok((Some(0), ""))),
+            (
+                r#"{"runAsNonRoot": true, "runAsUser": 0}"#,
+                Some(7),
+                "",
+                Err("container's runAsUser breaks non-root policy"),
+            ),
+        ] {
+            let wanted = crate::fixture::pod(&format!(r#"{{"securityContext": {context}, "containers": []}}"#));
+            let uid = uid.map(|value| Int64Value { value });
+            let held = Held::of(Image { uid, username: name.into(), ..Default::default() });
+            let got = held.user_of(&wanted, &container).map(|user| (user.id, user.name));
+            let expected = match expected {
+                Ok((id, name)) => Ok((id, name.to_owned())),
+                Err(text) => Err(format!("{text} {of_pod}")),
+            };
+            assert_eq!(got, expected, "{context} {name}");
         }
     }
 

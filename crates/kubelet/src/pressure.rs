@@ -259,7 +259,8 @@ mod tests {
         let measures = measures
             .iter()
             .map(|(s, available, capacity)| (*s, Measured { available: *available, capacity: *capacity }));
-        shortages(&parse(DEFAULT).unwrap(), &measures.collect())
+        let thresholds = "imagefs.available<15%,nodefs.available<10%,memory.available<100Mi";
+        shortages(&parse(thresholds).unwrap(), &measures.collect())
     }
 
     #[test]

@@ -14,9 +14,6 @@ const HIGH: i64 = 85;
 const LOW: i64 = 80;
 /// An image is left alone for so long after it came.
 const MIN_AGE: Duration = Duration::from_secs(120);
-/// Images of ours are in no registry: gone, they would not come back.
-const OWN: &str = "skiff.local/";
-
 /// When each image came and was last seen in use, by id.
 #[derive(Debug, Default)]
 pub struct Seen(BTreeMap<String, (Timestamp, Option<Timestamp>)>);
@@ -56,7 +53,8 @@ fn choose<'a>(
     min_age: Duration,
     now: Timestamp,
 ) -> Vec<&'a Image> {
-    let own = |image: &Image| image.repo_tags.iter().any(|tag| tag.starts_with(OWN));
+    // What came from a file has a name and no digest of a registry: gone, it would not come back.
+    let own = |image: &Image| !image.repo_tags.is_empty() && image.repo_digests.is_empty();
     let old = |first: Timestamp| first.checked_add(min_age).is_ok_and(|grown| grown <= now);
     let mut unused: Vec<(Option<Timestamp>, Timestamp, &Image)> = images
         .iter()
@@ -124,17 +122,23 @@ mod tests {
 
     #[test]
     fn the_longest_unused_go_first_and_no_more_than_needed() {
-        let image =
-            |id: &str, tag: &str| Image { id: id.into(), repo_tags: vec![tag.into()], size: 10, ..Default::default() };
+        let image = |id: &str, tag: &str| Image {
+            id: id.into(),
+            repo_tags: vec![tag.into()],
+            repo_digests: vec![format!("{id}@sha256:0")],
+            size: 10,
+            ..Default::default()
+        };
         let mut images = vec![
             image("never", "a:1"),
             image("recent", "b:1"),
             image("old", "c:1"),
             image("used", "d:1"),
             image("named", "e:1"),
-            image("own", "skiff.local/x:1"),
+            image("imported", "x:1"),
             image("pinned", "f:1"),
         ];
+        images[5].repo_digests.clear();
         images[6].pinned = true;
         let mut seen = Seen::default();
         let set = |names: &[&str]| -> BTreeSet<String> { names.iter().map(|n| (*n).to_owned()).collect() };

@@ -48,6 +48,8 @@ pub struct Worker {
     news: (mpsc::Sender<News>, mpsc::Receiver<News>),
     followers: JoinSet<()>,
     refresh: Arc<Notify>,
+    /// The sources of its volumes are watched.
+    follows: bool,
     /// When volumes that could not be refreshed are tried again.
     refresh_at: Option<Timestamp>,
 }
@@ -92,6 +94,7 @@ pub fn spawn(node: Arc<Node>, wanted: Wanted, refusal: Option<Refusal>) -> (Hand
         news: mpsc::channel(16),
         followers: JoinSet::new(),
         refresh: Arc::new(Notify::new()),
+        follows: false,
         refresh_at: None,
     };
     (Handle { wanted: wanted_tx, look, mirror: mirror_tx }, tokio::spawn(worker.run()))
@@ -263,7 +266,14 @@ impl Worker {
             _ = self.mirror.changed() => self.reported = PodStatus { start_time: self.reported.start_time.clone(), ..Default::default() },
             () = self.look.notified() => waypoint::kubelet::pod_synced(&wanted.full_name()),
             Some(news) = self.news.1.recv() => self.hear(news),
-            () = self.refresh.notified() => self.refresh_volumes(wanted).await,
+            () = self.refresh.notified() => {
+                if self.memory.prepared {
+                    self.refresh_volumes(wanted).await;
+                } else {
+                    // What was missing may be there now.
+                    self.memory.retry_at.remove("");
+                }
+            }
             () = clock::sleep(renewal.unwrap_or_default()), if renewal.is_some() => self.refresh_volumes(wanted).await,
             () = clock::sleep(until.unwrap_or_default()), if until.is_some() => {}
         }
@@ -290,6 +300,9 @@ impl Worker {
 
     /// One watch per ConfigMap and Secret that a volume shows.
     fn follow_sources(&mut self, wanted: &Wanted) {
+        if std::mem::replace(&mut self.follows, true) {
+            return;
+        }
         let (maps, secrets) = mounts::followed(wanted);
         let client = &self.node.config.client;
         for name in maps {
@@ -342,14 +355,13 @@ impl Worker {
                         }
                         std::future::pending::<()>().await;
                     };
-                    let prepared = self.memory.prepared;
+                    if other == Step::Prepare {
+                        self.follow_sources(wanted);
+                    }
                     let done = tokio::select! {
                         done = act::step(&self.node, wanted, running, &mut self.memory, &other) => done,
                         () = ending => false,
                     };
-                    if self.memory.prepared && !prepared {
-                        self.follow_sources(wanted);
-                    }
                     if !done {
                         return false;
                     }

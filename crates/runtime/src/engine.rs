@@ -29,6 +29,15 @@ impl Error {
         matches!(self, Error::Refused { code: tonic::Code::NotFound, .. })
     }
 
+    /// What went wrong, without the transport's words around it.
+    pub fn words(&self) -> &str {
+        match self {
+            Error::Refused { message, .. } => message.split_once(" desc = ").map_or(message, |(_, words)| words),
+            Error::Unreachable { message, .. } => message,
+            Error::Incomplete { call, .. } => call,
+        }
+    }
+
     pub fn is_deadline(&self) -> bool {
         matches!(self, Error::Refused { code: tonic::Code::DeadlineExceeded, .. })
     }
