@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::StreamExt;
-use k8s_cri::v1::{Container, ContainerState};
+use k8s_cri::v1::{Container, ContainerState, PodSandboxState};
 
 use crate::{node::Node, wanted::POD_UID};
 
@@ -69,10 +69,11 @@ pub async fn follow(node: Arc<Node>) {
                 match state_of(&last, &id) {
                     Some(state) if state == ContainerState::ContainerExited as i32 => break,
                     // A sandbox, or a container that is gone: only its worker can tell what that means.
-                    None => {
+                    None if is_over(&node, &id).await => {
                         node.looks.lock().values().for_each(|look| look.notify_one());
                         break;
                     }
+                    None => {}
                     Some(_) if changed && wait > 250 => break,
                     Some(_) => {}
                 }
@@ -82,4 +83,10 @@ pub async fn follow(node: Arc<Node>) {
         clock::sleep(Duration::from_millis(500)).await;
         node.looks.lock().values().for_each(|look| look.notify_one());
     }
+}
+
+/// The engine shows the end of the sandbox, or knows nothing of that name any more.
+async fn is_over(node: &Node, id: &str) -> bool {
+    let status = node.config.runtime.sandbox_status(id).await;
+    !status.is_ok_and(|s| s.state() == PodSandboxState::SandboxReady)
 }

@@ -5,7 +5,7 @@ use clock::Timestamp;
 use k8s_openapi::{
     api::core::v1::{
         Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-        ContainerStatus, HostIP, PodCondition, PodIP, PodStatus,
+        ContainerStatus, HostIP, PodCondition, PodIP, PodStatus, VolumeMount, VolumeMountStatus,
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -118,8 +118,23 @@ fn of_container(
         state: Some(state),
         ready,
         started: Some(started),
+        allocated_resources: container.resources.as_ref().and_then(|r| r.requests.clone()),
+        resources: Some(container.resources.clone().unwrap_or_default()),
+        volume_mounts: mounts(container),
         ..Default::default()
     }
+}
+
+/// Where a container sees its volumes. What is mounted inside a read-only one is not read-only itself.
+fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let one = |mount: &VolumeMount| VolumeMountStatus {
+        name: mount.name.clone(),
+        mount_path: mount.mount_path.clone(),
+        read_only: mount.read_only.filter(|yes| *yes),
+        recursive_read_only: mount.read_only.filter(|yes| *yes).map(|_| "Disabled".to_owned()),
+        ..Default::default()
+    };
+    container.volume_mounts.as_ref().filter(|l| !l.is_empty()).map(|list| list.iter().map(one).collect())
 }
 
 fn phase(wanted: &Wanted, inits: &[ContainerStatus], mains: &[ContainerStatus], memory: &Memory) -> &'static str {
@@ -181,7 +196,9 @@ pub fn status(wanted: &Wanted, running: &Running, memory: &Memory, place: &Place
     }
     let mut ephemeral = of(wanted.ephemeral_containers(), &place.before.ephemeral_container_statuses);
     // Nobody waits for them.
-    ephemeral.iter_mut().for_each(|status| (status.ready, status.started) = (false, None));
+    for status in &mut ephemeral {
+        (status.ready, status.started, status.resources) = (false, None, None);
+    }
     let start = place.before.start_time.clone().unwrap_or(Time(place.now));
     let conditions = conditions(wanted, running, memory, phase, &inits, &mains, place);
     PodStatus {
@@ -433,6 +450,20 @@ mod tests {
         assert_eq!(state(&again, "m"), json!(["running", "Error 1", 1, true, true]));
         let probed = of(&wanted, "i:0 s:up m:up", |m| m.ready.clear());
         assert_eq!(state(&probed, "m"), json!(["running", "", 0, false, true]));
+    }
+
+    #[test]
+    fn a_container_shows_what_it_has() {
+        let wanted = pod(
+            r#"{"containers": [{"name": "m", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+                "volumeMounts": [{"name": "v", "mountPath": "/v"}, {"name": "r", "mountPath": "/r", "readOnly": true}]}]}"#,
+        );
+        let status = of(&wanted, "m:up", |_| ()).container_statuses.unwrap().remove(0);
+        let shown = serde_json::to_value(status).unwrap();
+        assert_eq!(shown["allocatedResources"], json!({"cpu": "1"}));
+        assert_eq!(shown["resources"], json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}));
+        let read_only = json!({"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "Disabled"});
+        assert_eq!(shown["volumeMounts"], json!([{"name": "v", "mountPath": "/v"}, read_only]));
     }
 
     #[test]
