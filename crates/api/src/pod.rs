@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::quantity::{Quantity, parse};
 
@@ -152,6 +153,19 @@ pub(crate) fn qos_of<R: Borrow<ResourceRequirements>>(
 
 pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
+}
+
+/// The condition of a Pod that is about to be taken away, which says by whom and why.
+pub fn disruption_target(pod: &Pod, reason: &str, message: &str, now: Timestamp) -> PodCondition {
+    PodCondition {
+        type_: "DisruptionTarget".to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        observed_generation: pod.metadata.generation,
+        last_transition_time: Some(Time(now)),
+        ..PodCondition::default()
+    }
 }
 
 pub fn is_ready(pod: &Pod) -> bool {

@@ -5,12 +5,14 @@
 //! of that write.
 
 mod act;
+mod ownership;
 mod plan;
 mod queue;
 mod runner;
 mod watches;
 
+pub use ownership::{adopt, controller_of, owner_reference, release};
 pub use plan::{Failure, Note, Plan, Step, Write};
 pub use queue::{Done, Queue, Reconcile, drive};
 pub use runner::{Controller, Look, Setup, run};
-pub use watches::{Watches, controller_of, owner_reference};
+pub use watches::Watches;

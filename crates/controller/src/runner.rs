@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 
 use crate::{
     act::{Acted, Actor, Progresses},
+    ownership::controller_of,
     plan::{Failure, Plan},
     queue::{Done, Queue, Reconcile, drive},
-    watches::{BY_CONTROLLER, Watches, add_all, controller_of, orphans_in},
+    watches::{BY_CONTROLLER, Watches, add_all, orphans_in},
 };
 
 /// A controller: for each object of one kind, what to read and what to do.

@@ -7,11 +7,11 @@ use std::{
 };
 
 use client::{Cache, Caches, Change, Key, Kind};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::{sync::broadcast::error::RecvError, task::JoinSet};
 
 use crate::{
     act::{Progress, Progresses},
+    ownership::controller_of,
     queue::Queue,
 };
 
@@ -25,23 +25,6 @@ pub(crate) fn orphans_in(namespace: &str) -> String {
 fn controller_index<K: Kind>(object: &K) -> Vec<String> {
     let namespace = object.meta().namespace.as_deref().unwrap_or("");
     vec![controller_of(object).map_or_else(|| orphans_in(namespace), |owner| owner.uid.clone())]
-}
-
-/// The owner reference of the object that manages this one.
-pub fn controller_of<K: Kind>(object: &K) -> Option<&OwnerReference> {
-    object.meta().owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
-}
-
-/// The reference by which `owner` controls what it creates.
-pub fn owner_reference<K: Kind>(owner: &K) -> OwnerReference {
-    OwnerReference {
-        api_version: K::api_version(&()).into_owned(),
-        kind: K::kind(&()).into_owned(),
-        name: owner.meta().name.clone().unwrap_or_default(),
-        uid: owner.meta().uid.clone().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
 }
 
 /// Declares what a controller of objects `O` looks at.

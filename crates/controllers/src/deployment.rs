@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use api::{pod, selector::Selector};
 use client::Key;
 use clock::Timestamp;
-use controller::{Controller, Look, Note, Plan, Watches, Write, controller_of, owner_reference};
+use controller::{Controller, Look, Note, Plan, Watches, Write, adopt, controller_of, release};
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentCondition, DeploymentSpec, ReplicaSet},
@@ -22,7 +22,6 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use serde_json::json;
 
 pub struct Deployments;
 
@@ -117,14 +116,10 @@ impl<'a> Rollout<'a> {
             match (controller_of(set).is_some(), selects(deployment, set)) {
                 (true, true) => sets.push(set.clone()),
                 (true, false) if !deleting => {
-                    let gone = json!({"$patch": "delete", "uid": deployment.metadata.uid});
-                    let patch = json!({"metadata": {"ownerReferences": [gone], "uid": set.metadata.uid}});
-                    plan.step(Write::strategic_patch(set, "", patch).tolerate(&["NotFound", "Invalid"]));
+                    plan.step(release(deployment, set));
                 }
                 (false, true) if !deleting && set.metadata.deletion_timestamp.is_none() => {
-                    let owners = [owner_reference(deployment)];
-                    let patch = json!({"metadata": {"ownerReferences": owners, "uid": set.metadata.uid}});
-                    plan.step(Write::strategic_patch(set, "", patch).tolerate(&["NotFound"]));
+                    plan.step(adopt(deployment, set));
                     sets.push(set.clone());
                 }
                 _ => {}

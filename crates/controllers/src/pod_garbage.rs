@@ -137,12 +137,7 @@ fn end(plan: &mut Plan, pod: &Pod, disruption: Option<(&str, &str)>, now: Timest
     if !pod::is_terminal(pod) {
         let mut status: BTreeMap<&str, serde_json::Value> = BTreeMap::from([("phase", "Failed".into())]);
         if let Some((reason, message)) = disruption {
-            status.insert(
-                "conditions",
-                json!([{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,
-                    "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-                    "observedGeneration": pod.metadata.generation}]),
-            );
+            status.insert("conditions", json!([pod::disruption_target(pod, reason, message, now)]));
         }
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
         plan.step(Write::strategic_patch(pod, "status", patch).tolerate(&["NotFound"]));

@@ -4,7 +4,9 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use api::pod;
 use clock::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+
+use crate::on_node::node_of;
 
 /// Lets users say which Pods of a set are cheap to lose.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -18,19 +20,23 @@ pub fn first_to_go<'a>(pods: &[&'a Pod], on_node: &BTreeMap<String, usize>, now:
 
 fn compare(a: &Pod, b: &Pod, on_node: &BTreeMap<String, usize>, now: Timestamp) -> Ordering {
     let by_number = |of: &dyn Fn(&Pod) -> i64| of(a).cmp(&of(b));
-    by_number(&|p| i64::from(!node(p).is_empty()))
+    by_number(&|p| i64::from(!node_of(p).is_empty()))
         .then_with(|| by_number(&phase_rank))
         .then_with(|| by_number(&|p| i64::from(pod::is_ready(p))))
         .then_with(|| by_number(&deletion_cost))
-        .then_with(|| by_number(&|p| -(on_node.get(node(p)).copied().unwrap_or(0) as i64)))
-        .then_with(|| by_number(&|p| age_class(ready_since(p), now)))
-        .then_with(|| by_number(&|p| -most_restarts(p)))
-        .then_with(|| by_number(&|p| age_class(p.metadata.creation_timestamp.as_ref().map(|t| t.0), now)))
+        .then_with(|| by_number(&|p| -(on_node.get(node_of(p)).copied().unwrap_or(0) as i64)))
+        .then_with(|| by_age(a, b, ready_since, now))
+        .then_with(|| most_restarts(b).cmp(&most_restarts(a)))
+        .then_with(|| by_age(a, b, |p| p.metadata.creation_timestamp.as_ref().map(|t| t.0), now))
         .then_with(|| a.metadata.uid.cmp(&b.metadata.uid))
 }
 
-fn node(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or("")
+/// The younger first; of those that are about as old, any.
+fn by_age(a: &Pod, b: &Pod, since: fn(&Pod) -> Option<Timestamp>, now: Timestamp) -> Ordering {
+    if since(a) == since(b) {
+        return Ordering::Equal;
+    }
+    age_class(since(a), now).cmp(&age_class(since(b), now)).then_with(|| a.metadata.uid.cmp(&b.metadata.uid))
 }
 
 fn phase_rank(pod: &Pod) -> i64 {
@@ -58,9 +64,18 @@ fn age_class(since: Option<Timestamp>, now: Timestamp) -> i64 {
     if seconds <= 0 { -1 } else { seconds.ilog2().into() }
 }
 
-fn most_restarts(pod: &Pod) -> i64 {
-    let statuses = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
-    statuses.map(|c| i64::from(c.restart_count)).max().unwrap_or(0)
+/// The most restarts of any container, and of any sidecar.
+fn most_restarts(pod: &Pod) -> (i32, i32) {
+    let most =
+        |statuses: &mut dyn Iterator<Item = &ContainerStatus>| statuses.map(|c| c.restart_count).max().unwrap_or(0);
+    let status = pod.status.as_ref();
+    let sidecars = pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()).filter(|c| pod::is_sidecar(c));
+    let names: Vec<&str> = sidecars.map(|c| c.name.as_str()).collect();
+    let init = status.and_then(|s| s.init_container_statuses.as_ref()).into_iter().flatten();
+    (
+        most(&mut status.and_then(|s| s.container_statuses.as_ref()).into_iter().flatten()),
+        most(&mut init.filter(|c| names.contains(&c.name.as_str()))),
+    )
 }
 
 #[cfg(test)]
@@ -95,5 +110,28 @@ mod tests {
             .map(|p| p.metadata.name.clone().unwrap())
             .collect();
         assert_eq!(order, ["cheap", "crowded", "young", "restarted", "plain"]);
+    }
+
+    #[test]
+    fn of_about_the_same_age_any_may_go_and_sidecars_count_last() {
+        let make = |name: &str, ready: &str, restarts: (i32, i32)| -> Pod {
+            let status = |name: &str, restarts: i32| json!([{"name": name, "image": "", "imageID": "", "ready": true, "restartCount": restarts}]);
+            serde_json::from_value(json!({
+                "metadata": {"name": name, "uid": name},
+                "spec": {"containers": [], "initContainers": [{"name": "s", "restartPolicy": "Always"}], "nodeName": "n"},
+                "status": {"phase": "Running",
+                    "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": ready}],
+                    "containerStatuses": status("c", restarts.0), "initContainerStatuses": status("s", restarts.1)},
+            }))
+            .unwrap()
+        };
+        let (one, other) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:05Z");
+        let first = |a: Pod, b: Pod| {
+            let now = "2026-01-02T00:00:00Z".parse().unwrap();
+            first_to_go(&[&a, &b], &BTreeMap::new(), now)[0].metadata.name.clone().unwrap()
+        };
+        assert_eq!(first(make("b", one, (9, 0)), make("a", other, (0, 0))), "a", "restarts do not matter then");
+        assert_eq!(first(make("b", one, (9, 0)), make("a", one, (0, 9))), "b");
+        assert_eq!(first(make("b", one, (1, 2)), make("a", one, (1, 1))), "b");
     }
 }

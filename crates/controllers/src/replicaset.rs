@@ -6,7 +6,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::{pod, selector::Selector};
 use clock::Timestamp;
-use controller::{Controller, Failure, Look, Note, Plan, Step, Watches, Write, controller_of, owner_reference};
+use controller::{
+    Controller, Failure, Look, Note, Plan, Step, Watches, Write, adopt, controller_of, owner_reference, release,
+};
 use k8s_openapi::{
     api::{
         apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus},
@@ -14,7 +16,6 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use serde_json::json;
 
 use crate::{pod_rank, pod_template};
 
@@ -122,17 +123,6 @@ fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Dur
     Some(Duration::from_secs(left.max(0) as u64 + 1))
 }
 
-fn adopt(set: &ReplicaSet, pod: &Pod) -> Write {
-    let patch = json!({"metadata": {"ownerReferences": [owner_reference(set)], "uid": pod.metadata.uid}});
-    Write::strategic_patch(pod, "", patch).tolerate(&["NotFound"])
-}
-
-fn release(set: &ReplicaSet, pod: &Pod) -> Write {
-    let gone = json!({"$patch": "delete", "uid": set.metadata.uid});
-    let patch = json!({"metadata": {"ownerReferences": [gone], "uid": pod.metadata.uid}});
-    Write::strategic_patch(pod, "", patch).tolerate(&["NotFound", "Invalid"])
-}
-
 fn manage(set: &ReplicaSet, active: &[&Pod], wanted: usize, world: &World, now: Timestamp) -> Option<Step> {
     if active.len() < wanted {
         let missing = (wanted - active.len()).min(BURST);
@@ -211,7 +201,7 @@ fn conditions(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     fn set(replicas: i32) -> ReplicaSet {
         serde_json::from_value(json!({

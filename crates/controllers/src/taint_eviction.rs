@@ -4,7 +4,10 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use api::taint::{NO_EXECUTE, tolerates};
+use api::{
+    pod,
+    taint::{NO_EXECUTE, tolerates},
+};
 use client::{Change, Key};
 use clock::Timestamp;
 use controller::{Controller, Look, Note, Plan, Watches, Write};
@@ -125,9 +128,8 @@ fn tolerated_for(taints: &[Taint], tolerations: &[Toleration]) -> Tolerance {
 fn evict(plan: &mut Plan, pod: &Pod, now: Timestamp) {
     let meta = &pod.metadata;
     plan.tell(Note::normal("TaintManagerEviction", format!("Marking for deletion Pod {}", Key::of(pod))));
-    let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
-        "message": "Taint manager: deleting due to NoExecute taint", "observedGeneration": meta.generation,
-        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
+    let message = "Taint manager: deleting due to NoExecute taint";
+    let condition = pod::disruption_target(pod, "DeletionByTaintManager", message, now);
     let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}});
     plan.step(Write::strategic_patch(pod, "status", patch).tolerate(&["NotFound"]));
     plan.step(Write::delete(pod));

@@ -116,11 +116,9 @@ pub async fn evict(
     let resource = Resource::of::<Pod>();
     for victim in victims {
         let (key, uid) = (Key::of(&*victim), victim.metadata.uid.clone());
-        let condition = json!({
-            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
-            "message": "default-scheduler: preempting to accommodate a higher priority pod",
-            "lastTransitionTime": clock::now_seconds(),
-        });
+        let message = "default-scheduler: preempting to accommodate a higher priority pod";
+        let now = clock::now_seconds();
+        let condition = api::pod::disruption_target(&victim, "PreemptionByScheduler", message, now);
         let patch = Verb::StrategicPatch(json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}}));
         let delete = Verb::Delete(DeleteOptions { uid, ..DeleteOptions::default() });
         let mut done = Ok(());

@@ -1,7 +1,7 @@
 //! The plan of a Deployment, as tables.
 
 use super::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn deployment(strategy: Value, replicas: i32, image: &str) -> Deployment {
     serde_json::from_value(json!({
