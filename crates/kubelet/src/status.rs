@@ -132,7 +132,6 @@ fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
         mount_path: mount.mount_path.clone(),
         read_only: mount.read_only.filter(|yes| *yes),
         recursive_read_only: mount.read_only.filter(|yes| *yes).map(|_| "Disabled".to_owned()),
-        ..Default::default()
     };
     container.volume_mounts.as_ref().filter(|l| !l.is_empty()).map(|list| list.iter().map(one).collect())
 }
