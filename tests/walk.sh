@@ -41,7 +41,7 @@ has "Successfully assigned" k describe "$pod"
 
 step "the Service answers from all three Pods, by address and by name"
 address=$(k get service hello -o jsonpath='{.spec.clusterIP}')
-for _ in $(seq 12); do curl -s --max-time 5 "http://$address"; done | sort -u >"$WORK/answers"
+for _ in $(seq 40); do curl -s --max-time 5 "http://$address"; done | sort -u >"$WORK/answers"
 [ "$(wc -l <"$WORK/answers")" = 3 ] || { cat "$WORK/answers" >&2; fail "all three Pods answer"; }
 has "hello from" k run asker --image=skiff.local/busybox:1 --restart=Never --rm -i --quiet -- wget -qO- http://hello
 has "hello from" k run asker2 --image=skiff.local/busybox:1 --restart=Never --rm -i --quiet -- wget -qO- http://hello.default.svc.cluster.local

@@ -18,11 +18,9 @@ use std::{
 
 use client::{
     Caches, Key,
-    slices::{BY_SERVICE, index_by_service, service_of},
+    slices::{Changed, Services},
 };
-use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use parking_lot::RwLock;
-use tokio::sync::broadcast::error::RecvError;
 
 use crate::zone::Zone;
 
@@ -71,39 +69,19 @@ impl Dns {
 
 /// Keeps the zone as the API has it.
 async fn follow(caches: Caches, zone: Arc<RwLock<Zone>>) {
-    let services = caches.of::<Service>();
-    let slices = caches.of::<EndpointSlice>();
-    index_by_service(&slices);
-    let (mut service_changes, mut slice_changes) = (services.subscribe(), slices.subscribe());
+    let mut services = Services::follow(&caches);
     services.synced().await;
-    slices.synced().await;
-    let update = |keys: BTreeSet<Key>| {
-        for key in keys {
-            let records = match services.get(&key) {
-                Some(service) => records::of(&service, &slices.by_index(BY_SERVICE, &key.to_string())),
-                None => Vec::new(),
-            };
-            zone.write().set(&key, records);
-        }
-    };
-    let everything = || {
-        let mut keys: BTreeSet<Key> = services.list().iter().map(|s| Key::of(s.as_ref())).collect();
-        keys.extend(zone.read().owners());
-        keys
-    };
-    update(everything());
+    let mut changed = Changed::Any;
     loop {
-        let changed = tokio::select! {
-            c = service_changes.recv() => c.map(|c| BTreeSet::from([c.key])),
-            c = slice_changes.recv() => {
-                c.map(|c| [c.old, c.new].into_iter().flatten().filter_map(|s| service_of(&s)).collect())
-            }
+        let keys: BTreeSet<Key> = match changed {
+            Changed::These(keys) => keys,
+            Changed::Any => services.keys().into_iter().chain(zone.read().owners()).collect(),
         };
-        match changed {
-            Ok(keys) => update(keys),
-            Err(RecvError::Lagged(_)) => update(everything()),
-            Err(RecvError::Closed) => return,
+        for key in keys {
+            let records = services.get(&key).map(|(service, slices)| records::of(&service, &slices));
+            zone.write().set(&key, records.unwrap_or_default());
         }
+        changed = services.changed().await;
     }
 }
 

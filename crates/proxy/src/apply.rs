@@ -1,4 +1,6 @@
-//! What the proxy does to the kernel.
+//! What the proxy does to the kernel: transactions of rules, and connections that are forgotten.
+
+pub mod conntrack;
 
 pub use nft::{ApplyError, transaction};
 

@@ -1,129 +1,128 @@
 //! kube-proxy: makes Service addresses reachable on this node by rewriting packets in the kernel with nftables.
 //!
-//! [`picture`] renders what one Service needs (pure), [`script`] turns the difference of two pictures into one nft
-//! transaction (pure), [`apply`] gives it to the kernel. A change of one Service costs the work for one Service.
-//! Reads: Service, EndpointSlice. Writes: the kernel's table `ip skiff-proxy`.
+//! [`endpoints`] chooses a port's endpoints, [`picture`] renders what one Service needs, [`table`] puts all Services
+//! together and finds what changed, [`script`] writes it as one nft transaction (all pure), [`apply`] gives it to the
+//! kernel. A change of one Service costs the work for one Service. [`health`] answers load balancers.
+//! Reads: Service, EndpointSlice, this Node (its zone). Writes: the kernel's table `ip skiff-proxy`, connection tracking.
 //! Upstream counterpart: pkg/proxy/nftables.
 
 pub mod apply;
+pub mod endpoints;
+pub mod health;
 pub mod picture;
 pub mod script;
+pub mod table;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use client::{
-    Cache, Caches, Change, Key,
-    slices::{BY_SERVICE, index_by_service, service_of},
+    Cache, Caches, Key,
+    slices::{Changed, Services},
 };
-use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
-use tokio::sync::broadcast::{Receiver, error::RecvError};
+use ipnet::Ipv4Net;
+use k8s_openapi::api::core::v1::Node as NodeObject;
 
-use crate::picture::{Node, Picture};
+use crate::{
+    health::HealthChecks,
+    picture::{Node, Picture},
+    table::{Claim, Table},
+};
 
 /// What the proxy needs to know.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub node_name: String,
+    pub node_ip: Option<Ipv4Addr>,
+    /// Addresses of all Pods.
+    pub cluster_cidr: Option<Ipv4Net>,
 }
 
 /// Runs until cancelled: brings the table to what the API says now, then follows every change.
 pub async fn run(caches: Caches, config: Config) {
-    let services = caches.of::<Service>();
-    let slices = caches.of::<EndpointSlice>();
-    index_by_service(&slices);
+    let nodes = caches.selected::<NodeObject>(&format!("metadata.name={}", config.node_name));
+    let mut node_changes = nodes.subscribe();
     let mut proxy = Proxy {
-        service_changes: services.subscribe(),
-        slice_changes: slices.subscribe(),
-        services,
-        slices,
-        node: Node { name: config.node_name },
-        applied: BTreeMap::new(),
+        services: Services::follow(&caches),
+        node: Node { name: config.node_name, zone: String::new(), ip: config.node_ip, pods: config.cluster_cidr },
+        table: Table::default(),
+        health: HealthChecks::default(),
     };
     proxy.services.synced().await;
-    proxy.slices.synced().await;
+    nodes.synced().await;
+    proxy.node.zone = zone(&nodes, &proxy.node.name);
+    proxy.render(Changed::Any);
     proxy.rebuild().await;
     loop {
-        let keys = proxy.next_changes().await;
-        proxy.sync(keys).await;
+        tokio::select! {
+            changed = proxy.services.changed() => proxy.sync(changed).await,
+            // Lost changes only mean another look.
+            _ = node_changes.recv() => {
+                let zone = zone(&nodes, &proxy.node.name);
+                if zone != proxy.node.zone {
+                    proxy.node.zone = zone;
+                    proxy.sync(Changed::Any).await;
+                }
+            }
+        }
     }
+}
+
+/// Where the node is; empty when nobody says.
+fn zone(nodes: &Cache<NodeObject>, name: &str) -> String {
+    let node: Option<Arc<NodeObject>> = nodes.get(&Key::new("", name));
+    let labels = node.as_ref().and_then(|n| n.metadata.labels.as_ref());
+    labels.and_then(|l| l.get("topology.kubernetes.io/zone")).cloned().unwrap_or_default()
 }
 
 struct Proxy {
-    services: Arc<Cache<Service>>,
-    slices: Arc<Cache<EndpointSlice>>,
-    service_changes: Receiver<Change<Service>>,
-    slice_changes: Receiver<Change<EndpointSlice>>,
+    services: Services,
     node: Node,
-    /// What the kernel holds, by Service.
-    applied: BTreeMap<Key, Picture>,
-}
-
-/// The keys that a received change concerns; `None` when changes were lost and everything must be looked at.
-type Changed = Option<BTreeSet<Key>>;
-
-fn changed<K>(received: Result<Change<K>, RecvError>, keys_of: impl Fn(&Change<K>) -> BTreeSet<Key>) -> Changed {
-    received.ok().map(|change| keys_of(&change))
-}
-
-fn keys_of_service(change: &Change<Service>) -> BTreeSet<Key> {
-    BTreeSet::from([change.key.clone()])
-}
-
-fn keys_of_slice(change: &Change<EndpointSlice>) -> BTreeSet<Key> {
-    [&change.old, &change.new].into_iter().flatten().filter_map(|s| service_of(s)).collect()
+    /// What the kernel holds, but for what changed since the last transaction.
+    table: Table,
+    health: HealthChecks,
 }
 
 impl Proxy {
-    /// Waits for a change, then takes all that are already there with it, so that a burst is one transaction.
-    async fn next_changes(&mut self) -> Changed {
-        let mut keys = tokio::select! {
-            c = self.service_changes.recv() => changed(c, keys_of_service),
-            c = self.slice_changes.recv() => changed(c, keys_of_slice),
-        }?;
-        while let Ok(change) = self.service_changes.try_recv() {
-            keys.extend(keys_of_service(&change));
+    fn render(&mut self, changed: Changed) {
+        let keys: BTreeSet<Key> = match changed {
+            Changed::These(keys) => keys,
+            Changed::Any => self.services.keys().into_iter().chain(self.table.keys()).collect(),
+        };
+        for key in keys {
+            let picture = match self.services.get(&key) {
+                Some((service, slices)) => picture::render(&service, &slices, &self.node),
+                None => Picture::default(),
+            };
+            self.health.set(&key, picture.health);
+            if self.table.set(&key, picture) == Claim::Contested {
+                tracing::warn!(service = %key, "an address and port of this Service is another Service's already");
+            }
         }
-        while let Ok(change) = self.slice_changes.try_recv() {
-            keys.extend(keys_of_slice(&change));
-        }
-        Some(keys)
-    }
-
-    fn render(&self, key: &Key) -> Picture {
-        let Some(service) = self.services.get(key) else { return Picture::default() };
-        picture::render(&service, &self.slices.by_index(BY_SERVICE, &key.to_string()), &self.node)
     }
 
     async fn sync(&mut self, changed: Changed) {
-        let Some(keys) = changed else { return self.rebuild().await };
         waypoint::proxy::sync("services");
-        let mut script = script::Script::default();
-        let fresh: Vec<(Key, Picture)> = keys.into_iter().map(|key| (key.clone(), self.render(&key))).collect();
-        let empty = Picture::default();
-        for (key, new) in &fresh {
-            script.difference(self.applied.get(key).unwrap_or(&empty), new);
+        self.render(changed);
+        let script = self.table.changes();
+        if !script.is_empty()
+            && let Err(error) = apply::transaction(&script.text()).await
+        {
+            tracing::warn!(%error, "the kernel refused a change of Service rules, rebuilding all of them");
+            self.rebuild().await;
         }
-        if script.is_empty() {
+        self.forget().await;
+    }
+
+    /// Forgets UDP flows to endpoints that are gone: after the rules, so that no new flow can take the old way.
+    async fn forget(&mut self) {
+        let doors = self.table.changed_flows();
+        if doors.is_empty() {
             return;
         }
-        match apply::transaction(&script.text()).await {
-            Ok(()) => {
-                for (key, new) in fresh {
-                    if new == empty {
-                        self.applied.remove(&key)
-                    } else {
-                        self.applied.insert(key, new)
-                    };
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the kernel refused a change of Service rules, rebuilding all of them");
-                self.rebuild().await;
-            }
+        match apply::conntrack::forget(&doors).await {
+            Ok(0) => {}
+            Ok(count) => tracing::debug!(count, "UDP flows to endpoints that are gone were forgotten"),
+            Err(error) => tracing::warn!(%error, "cannot forget UDP flows to endpoints that are gone"),
         }
     }
 
@@ -131,20 +130,9 @@ impl Proxy {
     async fn rebuild(&mut self) {
         let mut wait = Duration::from_secs(1);
         loop {
-            let mut script = script::Script::default();
-            let mut taken = BTreeSet::new();
-            self.applied.clear();
-            for key in self.services.list().iter().map(|s| Key::of(s.as_ref())) {
-                // Two Services may claim one external address; the first by name keeps it, the other is left out.
-                let (picture, refused) = self.render(&key).without_claimed(&mut taken);
-                if refused {
-                    tracing::warn!(service = %key, "an address and port of this Service is taken by another Service");
-                }
-                script.difference(&Picture::default(), &picture);
-                self.applied.insert(key, picture);
-            }
-            match apply::transaction(&format!("{}{}", script::fresh_table(), script.text())).await {
-                Ok(()) => return,
+            let everything = self.table.everything().text();
+            match apply::transaction(&format!("{}{everything}", script::fresh_table(self.node.pods))).await {
+                Ok(()) => return self.forget().await,
                 Err(error) => tracing::error!(%error, "cannot write the Service rules, trying again"),
             }
             clock::sleep(wait).await;

@@ -1,7 +1,10 @@
-//! The complete picture of what one Service needs in the kernel: chains, map elements and sets. Pure.
+//! The complete picture of what one Service needs in the kernel: map elements, chains and sets. Pure.
 //!
-//! A Service port with endpoints is one chain with one rule, which picks the endpoints in turn; with session affinity it
-//! is a chain per endpoint that remembers its clients. Without endpoints, connections are refused rather than lost.
+//! Most ports need elements only: one that leads the address to the chain for its number of endpoints, which all Services
+//! share, and one for each endpoint. So ten thousand Services are ten thousand elements, not ten thousand chains. Ports
+//! with session affinity or an external policy `Local` have chains of their own. Without endpoints, connections are
+//! refused rather than lost.
+//! Upstream counterpart: pkg/proxy/nftables/proxier.go.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,24 +12,39 @@ use std::{
     sync::Arc,
 };
 
+use ipnet::Ipv4Net;
 use k8s_openapi::api::{
     core::v1::{Service, ServicePort, ServiceSpec},
-    discovery::v1::{Endpoint, EndpointSlice},
+    discovery::v1::EndpointSlice,
 };
 
-/// This node, as far as traffic policies ask.
-#[derive(Debug, Clone, Default)]
+use crate::{
+    endpoints::{self, Target, Targets},
+    script::{MARK_CHAIN, SHARED, external_chain, shared_chain},
+};
+
+/// This node, as far as the rules depend on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Node {
     pub name: String,
+    /// Empty when it has none.
+    pub zone: String,
+    pub ip: Option<Ipv4Addr>,
+    /// Addresses of all Pods; traffic from elsewhere is not the cluster's own.
+    pub pods: Option<Ipv4Net>,
 }
 
 /// The maps and sets of the table that Services put elements into.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Map {
     ServiceIps,
     NodePorts,
+    Endpoints,
+    NodePortEndpoints,
     RefusedIps,
     RefusedNodePorts,
+    Firewall,
+    ClusterIps,
     Hairpins,
 }
 
@@ -35,88 +53,81 @@ impl Map {
         match self {
             Map::ServiceIps => "service-ips",
             Map::NodePorts => "service-nodeports",
+            Map::Endpoints => "endpoints",
+            Map::NodePortEndpoints => "nodeport-endpoints",
             Map::RefusedIps => "refused-ips",
             Map::RefusedNodePorts => "refused-nodeports",
+            Map::Firewall => "firewall",
+            Map::ClusterIps => "cluster-ips",
             Map::Hairpins => "hairpins",
         }
     }
 }
 
-/// A set that remembers the clients of one endpoint.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Set {
-    pub name: String,
-    pub timeout_seconds: i32,
+/// One thing in the kernel. Several Services may need the same one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Item {
+    /// Its value is its rules, a line each.
+    Chain(String),
+    /// Its value is its declaration.
+    Set(String),
+    /// Map and key; in plain sets the value is empty.
+    Element(Map, String),
+}
+
+/// Where a UDP flow was sent to, for finding it in connection tracking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Door {
+    Address(Ipv4Addr, u16),
+    NodePort(u16),
+}
+
+/// The port that a load balancer asks, and what it hears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HealthCheck {
+    pub port: u16,
+    pub local_endpoints: usize,
 }
 
 /// What one Service needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Picture {
-    /// Rules by chain.
-    pub chains: BTreeMap<String, Vec<String>>,
-    /// Element value by map and key; plain sets have empty values.
-    pub elements: BTreeMap<(Map, String), String>,
-    pub sets: BTreeSet<Set>,
+    pub items: BTreeMap<Item, String>,
+    /// The targets that UDP flows through each door may have.
+    pub flows: BTreeMap<Door, BTreeSet<Target>>,
+    pub health: Option<HealthCheck>,
 }
 
-impl Picture {
-    /// The picture without the elements that `taken` holds already; says whether some were left out.
-    pub fn without_claimed(&self, taken: &mut BTreeSet<(Map, String)>) -> (Picture, bool) {
-        let mut mine = self.clone();
-        mine.elements.retain(|id, _| taken.insert(id.clone()) || id.0 == Map::Hairpins);
-        let refused = mine.elements.len() < self.elements.len();
-        (mine, refused)
-    }
-}
-
-/// Where traffic can go to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Target {
-    ip: Ipv4Addr,
-    port: i32,
-    local: bool,
-}
+/// The labels with which a Service says that it is not this proxy's.
+const NOT_OURS: [&str; 2] = ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"];
 
 /// Renders one Service from its slices. Headless and ExternalName Services need nothing in the kernel.
 pub fn render(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -> Picture {
     let mut picture = Picture::default();
     let Some(spec) = &service.spec else { return picture };
+    let labelled = service.metadata.labels.iter().flat_map(|l| l.keys()).any(|k| NOT_OURS.contains(&k.as_str()));
     let cluster_ips = ipv4(spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip));
-    if cluster_ips.is_empty() || spec.type_.as_deref() == Some("ExternalName") {
+    if labelled || cluster_ips.is_empty() || spec.type_.as_deref() == Some("ExternalName") {
         return picture;
     }
+    for ip in &cluster_ips {
+        picture.items.insert(Item::Element(Map::ClusterIps, ip.to_string()), String::new());
+    }
     for port in spec.ports.iter().flatten() {
-        let targets = targets(port, slices, node);
-        PortPicture { service, spec, port, picture: &mut picture }.render(&cluster_ips, &targets);
+        let targets = endpoints::targets(port, slices, node);
+        if let Some(ways) = PortPicture::new(service, spec, port, node, &targets, &mut picture) {
+            ways.render(&cluster_ips);
+        }
+    }
+    let check = spec.health_check_node_port.and_then(|p| u16::try_from(p).ok()).filter(|p| *p > 0);
+    if spec.external_traffic_policy.as_deref() == Some("Local") {
+        picture.health = check.map(|port| HealthCheck { port, local_endpoints: endpoints::local_ready(slices, node) });
     }
     picture
 }
 
 fn ipv4<'a>(addresses: impl Iterator<Item = &'a String>) -> BTreeSet<Ipv4Addr> {
     addresses.filter_map(|a| a.parse().ok()).collect()
-}
-
-/// The endpoints that take traffic for a port: the ready ones or, when none is, those that still serve while they end.
-fn targets(port: &ServicePort, slices: &[Arc<EndpointSlice>], node: &Node) -> Vec<Target> {
-    let find = |usable: fn(&Endpoint) -> bool| {
-        let mut found = BTreeSet::new();
-        for slice in slices.iter().filter(|s| s.address_type == "IPv4") {
-            let wanted = port.name.as_deref().unwrap_or("");
-            let matching = slice.ports.iter().flatten().find(|p| p.name.as_deref().unwrap_or("") == wanted);
-            let Some(number) = matching.and_then(|p| p.port) else { continue };
-            for endpoint in slice.endpoints.iter().filter(|e| usable(e)) {
-                let local = endpoint.node_name.as_deref() == Some(&node.name);
-                let addresses = endpoint.addresses.iter().filter_map(|a| a.parse().ok());
-                found.extend(addresses.map(|ip| Target { ip, port: number, local }));
-            }
-        }
-        found.into_iter().collect::<Vec<_>>()
-    };
-    let ready = find(|e| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true));
-    if !ready.is_empty() {
-        return ready;
-    }
-    find(|e| e.conditions.as_ref().is_some_and(|c| c.serving.unwrap_or(false) && c.terminating.unwrap_or(false)))
 }
 
 /// A short stable hash for names (FNV-1a), so that long Service names fit into the kernel's limit.
@@ -127,234 +138,250 @@ fn hash(text: &str) -> String {
 struct PortPicture<'a> {
     service: &'a Service,
     spec: &'a ServiceSpec,
-    port: &'a ServicePort,
+    protocol: String,
+    port: u16,
+    node_port: Option<u16>,
+    /// `namespace/name/protocol/port`, readable in `nft list ruleset`.
+    id: String,
+    node: &'a Node,
+    targets: &'a Targets,
     picture: &'a mut Picture,
 }
 
-impl PortPicture<'_> {
-    fn protocol(&self) -> String {
-        self.port.protocol.as_deref().unwrap_or("TCP").to_ascii_lowercase()
+impl<'a> PortPicture<'a> {
+    fn new(
+        service: &'a Service,
+        spec: &'a ServiceSpec,
+        port: &'a ServicePort,
+        node: &'a Node,
+        targets: &'a Targets,
+        picture: &'a mut Picture,
+    ) -> Option<Self> {
+        let protocol = port.protocol.as_deref().unwrap_or("TCP").to_ascii_lowercase();
+        let name = port.name.clone().unwrap_or_else(|| port.port.to_string());
+        let meta = &service.metadata;
+        let (namespace, service_name) = (meta.namespace.as_deref()?, meta.name.as_deref()?);
+        Some(PortPicture {
+            id: format!("{namespace}/{service_name}/{protocol}/{name}"),
+            port: u16::try_from(port.port).ok()?,
+            node_port: port.node_port.and_then(|p| u16::try_from(p).ok()).filter(|p| *p > 0),
+            service,
+            spec,
+            protocol,
+            node,
+            targets,
+            picture,
+        })
     }
 
-    /// `namespace/name/protocol/port`, readable in `nft list ruleset`.
-    fn id(&self) -> String {
-        let meta = &self.service.metadata;
-        let port = self.port.name.clone().unwrap_or_else(|| self.port.port.to_string());
-        let namespace = meta.namespace.as_deref().unwrap_or("");
-        format!("{namespace}/{}/{}/{port}", meta.name.as_deref().unwrap_or(""), self.protocol())
+    fn render(mut self, cluster_ips: &BTreeSet<Ipv4Addr>) {
+        for target in &self.targets.here {
+            let pair = format!("{} . {}", target.ip, target.ip);
+            self.picture.items.insert(Item::Element(Map::Hairpins, pair), String::new());
+        }
+        let targets = self.targets;
+        let internal_local = self.spec.internal_traffic_policy.as_deref() == Some("Local");
+        for ip in cluster_ips {
+            let inside = if internal_local { &targets.local } else { &targets.cluster };
+            let purpose = if internal_local { "local" } else { "service" };
+            self.plain(Door::Address(*ip, self.port), purpose, inside, false);
+        }
+        let external_local = self.spec.external_traffic_policy.as_deref() == Some("Local");
+        let outside = self.external_ips().into_iter().map(|ip| Door::Address(ip, self.port));
+        for door in outside.chain(self.node_port.map(Door::NodePort)).collect::<Vec<_>>() {
+            if external_local {
+                self.keeping_the_source(door);
+            } else {
+                self.plain(door, "service", &targets.cluster, true);
+            }
+        }
+        self.firewall();
     }
 
-    fn chain_name(&self, purpose: &str, extra: &str) -> String {
-        let id = self.id();
+    /// Addresses of load balancers that deliver packets as they are; a proxying one sends to the node's port itself.
+    fn balancer_ips(&self) -> BTreeSet<Ipv4Addr> {
+        let ingress = self.service.status.iter().filter_map(|s| s.load_balancer.as_ref());
+        let delivered =
+            ingress.flat_map(|b| b.ingress.iter().flatten()).filter(|i| i.ip_mode.as_deref() != Some("Proxy"));
+        ipv4(delivered.filter_map(|i| i.ip.as_ref()))
+    }
+
+    fn external_ips(&self) -> BTreeSet<Ipv4Addr> {
+        ipv4(self.spec.external_ips.iter().flatten()).into_iter().chain(self.balancer_ips()).collect()
+    }
+
+    /// Leads a door to targets. `masquerade`: the source becomes the node, so that answers come back through it.
+    fn plain(&mut self, door: Door, purpose: &str, targets: &[Target], masquerade: bool) {
+        self.flow(door, targets);
+        let Some(mut chain) = self.chain(door, purpose, targets) else { return self.refuse(door) };
+        if masquerade {
+            let inner = chain;
+            chain = external_chain(&inner);
+            if self.picture.items.contains_key(&Item::Chain(inner.clone())) {
+                self.add_chain(&chain, &[format!("jump {MARK_CHAIN}"), format!("goto {inner}")]);
+            }
+        }
+        self.lead(door, &chain);
+    }
+
+    /// The external policy `Local`: traffic from outside stays on this node and keeps its source. What comes from the
+    /// cluster itself takes the cluster's way, as if it had gone out to a load balancer and come back.
+    fn keeping_the_source(&mut self, door: Door) {
+        let Targets { cluster, local, .. } = self.targets;
+        self.flow(door, cluster);
+        self.flow(door, local);
+        let anywhere = self.chain(door, "service", cluster);
+        let here = self.chain(door, "local", local);
+        let mut rules = Vec::new();
+        if let Some(anywhere) = &anywhere {
+            if let Some(pods) = self.node.pods {
+                rules.push(format!("ip saddr {pods} goto {anywhere}"));
+            }
+            rules.push(format!("fib saddr type local jump {MARK_CHAIN}"));
+            rules.push(format!("fib saddr type local goto {anywhere}"));
+        }
+        match &here {
+            Some(here) => rules.push(format!("goto {here}")),
+            None => self.refuse(door),
+        }
+        if !rules.is_empty() {
+            let sort = if matches!(door, Door::NodePort(_)) { "/nodeport" } else { "" };
+            let chain = self.own_chain("external", sort);
+            self.add_chain(&chain, &rules);
+            self.lead(door, &chain);
+        }
+    }
+
+    fn key(&self, door: Door) -> String {
+        match door {
+            Door::Address(ip, port) => format!("{ip} . {} . {port}", self.protocol),
+            Door::NodePort(port) => format!("{} . {port}", self.protocol),
+        }
+    }
+
+    fn lead(&mut self, door: Door, chain: &str) {
+        let map = if matches!(door, Door::NodePort(_)) { Map::NodePorts } else { Map::ServiceIps };
+        let key = self.key(door);
+        self.picture.items.insert(Item::Element(map, key), format!("goto {chain}"));
+    }
+
+    /// Refuses when there is no endpoint at all, discards when there is none on this node.
+    fn refuse(&mut self, door: Door) {
+        let map = if matches!(door, Door::NodePort(_)) { Map::RefusedNodePorts } else { Map::RefusedIps };
+        let verdict = if self.targets.any { "goto discard" } else { "goto refuse" };
+        let key = self.key(door);
+        self.picture.items.insert(Item::Element(map, key), verdict.to_owned());
+    }
+
+    fn flow(&mut self, door: Door, targets: &[Target]) {
+        if self.protocol == "udp" {
+            self.picture.flows.entry(door).or_default().extend(targets);
+        }
+    }
+
+    /// The chain that sends a connection through this door to one of the targets; `None` when there are none.
+    fn chain(&mut self, door: Door, purpose: &str, targets: &[Target]) -> Option<String> {
+        if targets.is_empty() {
+            return None;
+        }
+        if self.spec.session_affinity.as_deref() == Some("ClientIP") {
+            return Some(self.sticky(purpose, targets));
+        }
+        if targets.len() > SHARED || self.needs_own_chains(door) {
+            let name = self.own_chain(purpose, "");
+            let rule = self.in_turn(targets);
+            self.add_chain(&name, &[rule]);
+            return Some(name);
+        }
+        let nodeport = matches!(door, Door::NodePort(_));
+        let map = if nodeport { Map::NodePortEndpoints } else { Map::Endpoints };
+        let key = self.key(door);
+        for (i, target) in targets.iter().enumerate() {
+            let value = format!("{} . {}", target.ip, target.port);
+            self.picture.items.insert(Item::Element(map, format!("{key} . {i}")), value);
+        }
+        Some(shared_chain(nodeport, targets.len()))
+    }
+
+    /// With two sorts of targets behind one door, the door does not say which is meant.
+    fn needs_own_chains(&self, door: Door) -> bool {
+        let cluster_ip = matches!(door, Door::Address(ip, _) if !self.external_ips().contains(&ip));
+        self.spec.external_traffic_policy.as_deref() == Some("Local") && !cluster_ip
+    }
+
+    fn own_chain(&self, purpose: &str, extra: &str) -> String {
+        let id = &self.id;
         let name = format!("{purpose}-{}-{id}{extra}", hash(&format!("{id}{extra}")));
         name.chars().take(120).collect()
     }
 
-    fn render(mut self, cluster_ips: &BTreeSet<Ipv4Addr>, targets: &[Target]) {
-        let local: Vec<Target> = targets.iter().copied().filter(|t| t.local).collect();
-        let internal_local = self.spec.internal_traffic_policy.as_deref() == Some("Local");
-        let external_local = self.spec.external_traffic_policy.as_deref() == Some("Local");
-        for target in targets {
-            let pair = format!("{} . {}", target.ip, target.ip);
-            self.picture.elements.insert((Map::Hairpins, pair), String::new());
-        }
-        let all = self.chain("service", targets);
-        let only_local = if internal_local || external_local { self.chain("local", &local) } else { None };
-
-        let inside = if internal_local { &only_local } else { &all };
-        for ip in cluster_ips {
-            self.reach(Map::ServiceIps, &format!("{ip} . "), self.port.port, inside, targets.is_empty());
-        }
-        let outside = if external_local { only_local } else { self.external(&all) };
-        for ip in self.external_ips() {
-            self.reach(Map::ServiceIps, &format!("{ip} . "), self.port.port, &outside, targets.is_empty());
-        }
-        if let Some(node_port) = self.port.node_port.filter(|p| *p > 0) {
-            self.reach(Map::NodePorts, "", node_port, &outside, targets.is_empty());
-        }
-    }
-
-    fn external_ips(&self) -> BTreeSet<Ipv4Addr> {
-        let ingress = self.service.status.iter().filter_map(|s| s.load_balancer.as_ref());
-        let balancer = ingress.flat_map(|b| b.ingress.iter().flatten()).filter_map(|i| i.ip.as_ref());
-        ipv4(self.spec.external_ips.iter().flatten().chain(balancer))
-    }
-
-    /// Leads an address and port to a chain; without one, refuses (no endpoint at all) or discards (none on this node).
-    fn reach(&mut self, map: Map, address: &str, port: i32, chain: &Option<String>, nowhere: bool) {
-        let key = format!("{address}{} . {port}", self.protocol());
-        let refused = if map == Map::NodePorts { Map::RefusedNodePorts } else { Map::RefusedIps };
-        let (map, verdict) = match chain {
-            Some(chain) => (map, format!("goto {chain}")),
-            None if nowhere => (refused, "goto refuse".to_owned()),
-            None => (refused, "goto discard".to_owned()),
-        };
-        self.picture.elements.insert((map, key), verdict);
-    }
-
-    /// The chain that traffic from outside the cluster takes: its source becomes the node, so that answers come back.
-    fn external(&mut self, all: &Option<String>) -> Option<String> {
-        let all = all.as_ref()?;
-        if self.external_ips().is_empty() && self.port.node_port.unwrap_or(0) == 0 {
-            return Some(all.clone());
-        }
-        let name = self.chain_name("external", "");
-        let rules = vec!["jump mark-for-masquerade".to_owned(), format!("goto {all}")];
-        self.picture.chains.insert(name.clone(), rules);
-        Some(name)
-    }
-
-    /// The chain that sends a connection to one of the targets; `None` when there are none.
-    fn chain(&mut self, purpose: &str, targets: &[Target]) -> Option<String> {
-        if targets.is_empty() {
-            return None;
-        }
-        let name = self.chain_name(purpose, "");
-        let rules = if self.spec.session_affinity.as_deref() == Some("ClientIP") {
-            self.sticky(targets)
-        } else {
-            vec![self.in_turn(targets)]
-        };
-        self.picture.chains.insert(name.clone(), rules);
-        Some(name)
+    fn add_chain(&mut self, name: &str, rules: &[String]) {
+        self.picture.items.insert(Item::Chain(name.to_owned()), rules.join("\n"));
     }
 
     fn in_turn(&self, targets: &[Target]) -> String {
-        let protocol = self.protocol();
+        let protocol = &self.protocol;
         match targets {
             [one] => format!("meta l4proto {protocol} dnat to {}:{}", one.ip, one.port),
             many => {
                 let list: Vec<String> =
                     many.iter().enumerate().map(|(i, t)| format!("{i} : {} . {}", t.ip, t.port)).collect();
-                let list = list.join(", ");
-                format!("meta l4proto {protocol} dnat ip addr . port to numgen inc mod {} map {{ {list} }}", many.len())
+                let (count, list) = (many.len(), list.join(", "));
+                format!("meta l4proto {protocol} dnat ip addr . port to numgen random mod {count} map {{ {list} }}")
             }
         }
     }
 
-    fn sticky(&mut self, targets: &[Target]) -> Vec<String> {
+    /// Each endpoint remembers its clients; new ones go to any.
+    fn sticky(&mut self, purpose: &str, targets: &[Target]) -> String {
         let config = self.spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref());
-        let timeout_seconds = config.and_then(|c| c.timeout_seconds).unwrap_or(10_800);
-        let mut known = Vec::new();
+        let seconds = config.and_then(|c| c.timeout_seconds).unwrap_or(10_800);
+        let name = self.own_chain(purpose, "");
+        let mut rules = Vec::new();
         let mut choices = Vec::new();
         for (i, target) in targets.iter().enumerate() {
             let extra = format!("/{}/{}", target.ip, target.port);
-            let set = self.chain_name("clients", &extra);
-            let chain = self.chain_name("endpoint", &extra);
-            let rules = vec![format!("update @{set} {{ ip saddr }}"), self.in_turn(&[*target])];
-            self.picture.chains.insert(chain.clone(), rules);
-            known.push(format!("ip saddr @{set} goto {chain}"));
+            // A set's timeout cannot be changed, so it is part of its name.
+            let set = self.own_chain("clients", &format!("{extra}/{seconds}"));
+            let chain = self.own_chain("endpoint", &format!("{extra}/{seconds}"));
+            let to_endpoint = [format!("update @{set} {{ ip saddr }}"), self.in_turn(&[*target])];
+            self.add_chain(&chain, &to_endpoint);
+            rules.push(format!("ip saddr @{set} goto {chain}"));
             choices.push(format!("{i} : goto {chain}"));
-            self.picture.sets.insert(Set { name: set, timeout_seconds });
+            let declaration = format!("type ipv4_addr; flags dynamic,timeout; timeout {seconds}s;");
+            self.picture.items.insert(Item::Set(set), declaration);
         }
-        known.push(format!("numgen random mod {} vmap {{ {} }}", choices.len(), choices.join(", ")));
-        known
+        rules.push(format!("numgen random mod {} vmap {{ {} }}", choices.len(), choices.join(", ")));
+        self.add_chain(&name, &rules);
+        name
+    }
+
+    /// Drops what comes to a load balancer's address from where it may not.
+    fn firewall(&mut self) {
+        let ranges: Vec<Ipv4Net> =
+            self.spec.load_balancer_source_ranges.iter().flatten().filter_map(|r| r.trim().parse().ok()).collect();
+        let balancers = self.balancer_ips();
+        if self.spec.load_balancer_source_ranges.iter().flatten().next().is_none() || balancers.is_empty() {
+            return;
+        }
+        let mut allowed: Vec<String> = ranges.iter().map(|r| r.trunc().to_string()).collect();
+        // Where the balancer's address is one of this node's, its own requests carry it as their source.
+        if self.node.ip.is_some_and(|own| ranges.iter().any(|r| r.contains(&own))) {
+            allowed.extend(balancers.iter().map(Ipv4Addr::to_string));
+        }
+        let rule = match allowed.as_slice() {
+            [] => "drop".to_owned(),
+            allowed => format!("ip saddr != {{ {} }} drop", allowed.join(", ")),
+        };
+        let chain = self.own_chain("firewall", "");
+        self.add_chain(&chain, &[rule]);
+        for ip in balancers {
+            let key = self.key(Door::Address(ip, self.port));
+            self.picture.items.insert(Item::Element(Map::Firewall, key), format!("goto {chain}"));
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::script::Script;
-
-    fn service(json: &str) -> Service {
-        serde_json::from_str(&format!(r#"{{"metadata":{{"namespace":"default","name":"web"}},"spec":{json}}}"#))
-            .unwrap()
-    }
-
-    fn slice(endpoints: &str) -> Vec<Arc<EndpointSlice>> {
-        let json = format!(
-            r#"{{"addressType":"IPv4","metadata":{{"name":"web-1"}},"ports":[{{"name":"http","port":8080}}],"endpoints":[{endpoints}]}}"#
-        );
-        vec![Arc::new(serde_json::from_str(&json).unwrap())]
-    }
-
-    fn ready(ip: &str, node: &str) -> String {
-        format!(r#"{{"addresses":["{ip}"],"nodeName":"{node}","conditions":{{"ready":true}}}}"#)
-    }
-
-    fn picture(spec: &str, endpoints: &[String]) -> Picture {
-        render(&service(spec), &slice(&endpoints.join(",")), &Node { name: "n1".into() })
-    }
-
-    const PORT: &str =
-        r#""clusterIPs":["10.96.0.7"],"clusterIP":"10.96.0.7","ports":[{"name":"http","port":80,"nodePort":30080}]"#;
-
-    fn element(p: &Picture, map: Map, key: &str) -> Option<String> {
-        p.elements.get(&(map, key.to_owned())).cloned()
-    }
-
-    #[test]
-    fn endpoints_are_taken_in_turn() {
-        let p = picture(&format!("{{{PORT}}}"), &[ready("10.244.0.2", "n1"), ready("10.244.0.3", "n2")]);
-        let verdict = element(&p, Map::ServiceIps, "10.96.0.7 . tcp . 80").unwrap();
-        let chain = verdict.strip_prefix("goto ").unwrap();
-        assert_eq!(
-            p.chains[chain],
-            [
-                "meta l4proto tcp dnat ip addr . port to numgen inc mod 2 map { 0 : 10.244.0.2 . 8080, 1 : 10.244.0.3 . 8080 }"
-            ]
-        );
-        let outside = element(&p, Map::NodePorts, "tcp . 30080").unwrap();
-        assert_eq!(p.chains[outside.strip_prefix("goto ").unwrap()][0], "jump mark-for-masquerade");
-    }
-
-    #[test]
-    fn without_endpoints_connections_are_refused() {
-        let p = picture(&format!("{{{PORT}}}"), &[]);
-        assert_eq!(element(&p, Map::RefusedIps, "10.96.0.7 . tcp . 80").as_deref(), Some("goto refuse"));
-        assert_eq!(element(&p, Map::RefusedNodePorts, "tcp . 30080").as_deref(), Some("goto refuse"));
-        assert!(p.chains.is_empty());
-    }
-
-    #[test]
-    fn a_local_policy_keeps_to_this_node() {
-        let spec = format!(r#"{{{PORT},"externalTrafficPolicy":"Local"}}"#);
-        let p = picture(&spec, &[ready("10.244.1.3", "n2")]);
-        assert_eq!(element(&p, Map::RefusedNodePorts, "tcp . 30080").as_deref(), Some("goto discard"));
-        let p = picture(&spec, &[ready("10.244.1.3", "n2"), ready("10.244.0.9", "n1")]);
-        let chain = element(&p, Map::NodePorts, "tcp . 30080").unwrap();
-        assert_eq!(p.chains[chain.strip_prefix("goto ").unwrap()], ["meta l4proto tcp dnat to 10.244.0.9:8080"]);
-    }
-
-    #[test]
-    fn ending_endpoints_serve_when_no_other_does() {
-        let ending = r#"{"addresses":["10.244.0.4"],"conditions":{"ready":false,"serving":true,"terminating":true}}"#;
-        let p = picture(&format!("{{{PORT}}}"), &[ending.to_owned()]);
-        assert!(element(&p, Map::ServiceIps, "10.96.0.7 . tcp . 80").is_some());
-        let p = picture(&format!("{{{PORT}}}"), &[ending.to_owned(), ready("10.244.0.2", "n1")]);
-        assert!(!format!("{:?}", p.chains).contains("10.244.0.4"));
-    }
-
-    #[test]
-    fn affinity_remembers_clients_per_endpoint() {
-        let spec = format!(
-            r#"{{{PORT},"sessionAffinity":"ClientIP","sessionAffinityConfig":{{"clientIP":{{"timeoutSeconds":5}}}}}}"#
-        );
-        let p = picture(&spec, &[ready("10.244.0.2", "n1"), ready("10.244.0.3", "n2")]);
-        assert_eq!(p.sets.len(), 2);
-        assert!(p.sets.iter().all(|s| s.timeout_seconds == 5));
-    }
-
-    #[test]
-    fn headless_services_need_nothing() {
-        assert_eq!(
-            picture(r#"{"clusterIP":"None","ports":[{"name":"http","port":80}]}"#, &[ready("10.1.1.1", "n1")]),
-            Picture::default()
-        );
-    }
-
-    #[test]
-    fn a_difference_touches_only_what_changed() {
-        let one = picture(&format!("{{{PORT}}}"), &[ready("10.244.0.2", "n1")]);
-        let two = picture(&format!("{{{PORT}}}"), &[ready("10.244.0.2", "n1"), ready("10.244.0.3", "n2")]);
-        let mut script = Script::default();
-        script.difference(&one, &two);
-        let text = script.text();
-        assert!(text.contains("flush chain") && text.contains("numgen inc mod 2"), "{text}");
-        assert!(!text.contains("service-ips"), "the address still leads to the same chain: {text}");
-        let mut same = Script::default();
-        same.difference(&two, &two);
-        assert!(same.is_empty());
-    }
-}
+#[path = "picture_tests.rs"]
+mod tests;

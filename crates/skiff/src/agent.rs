@@ -232,7 +232,11 @@ async fn start(
         });
     }
     if cluster.parts.proxy {
-        let config = proxy::Config { node_name: name.clone() };
+        let config = proxy::Config {
+            node_name: name.clone(),
+            node_ip: if let IpAddr::V4(ip) = address { Some(ip) } else { None },
+            cluster_cidr: Some(cluster.settings.cluster_cidr),
+        };
         tasks.spawn(proxy::run(Caches::new(cluster.proxy_client), config));
     }
     if cluster.parts.dns {

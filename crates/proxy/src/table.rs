@@ -1,0 +1,196 @@
+//! What all Services together need in the kernel, and what has to change there. Pure.
+//!
+//! Several Services may need the same item: chains for a number of endpoints, the hairpin of an endpoint that two select,
+//! an external address that two claim. It is there as long as one of them needs it, with the value of the first by name.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use client::Key;
+
+use crate::{
+    endpoints::Target,
+    picture::{Door, Item, Picture},
+    script::Script,
+};
+
+/// The wanted state, and what was touched since the last script.
+#[derive(Debug, Default)]
+pub struct Table {
+    pictures: BTreeMap<Key, Picture>,
+    owners: HashMap<Item, BTreeSet<Key>>,
+    /// The values that touched items had.
+    before: BTreeMap<Item, Option<String>>,
+    /// Doors whose targets changed, with those that they may lead to now.
+    flows: BTreeMap<Door, BTreeSet<Target>>,
+}
+
+/// What was found out about a Service while it was put in.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Claim {
+    Free,
+    /// Another Service has one of its addresses already.
+    Contested,
+}
+
+impl Table {
+    pub fn keys(&self) -> BTreeSet<Key> {
+        self.pictures.keys().cloned().collect()
+    }
+
+    fn value(&self, item: &Item) -> Option<&String> {
+        let owner = self.owners.get(item)?.first()?;
+        self.pictures.get(owner)?.items.get(item)
+    }
+
+    /// Replaces what a Service needs; an empty picture removes it.
+    pub fn set(&mut self, key: &Key, new: Picture) -> Claim {
+        let old = self.pictures.remove(key).unwrap_or_default();
+        let touched: Vec<Item> = old
+            .items
+            .keys()
+            .chain(new.items.keys())
+            .filter(|item| old.items.get(*item) != new.items.get(*item))
+            .cloned()
+            .collect();
+        self.remember_flows(&old, &new);
+        // The values of before, while the old picture still counts.
+        self.pictures.insert(key.clone(), old);
+        for item in &touched {
+            if !self.before.contains_key(item) {
+                let value = self.value(item).cloned();
+                self.before.insert(item.clone(), value);
+            }
+        }
+        for item in touched {
+            if new.items.contains_key(&item) {
+                self.owners.entry(item).or_default().insert(key.clone());
+            } else if let Some(owners) = self.owners.get_mut(&item) {
+                owners.remove(key);
+                if owners.is_empty() {
+                    self.owners.remove(&item);
+                }
+            }
+        }
+        if new == Picture::default() {
+            self.pictures.remove(key);
+            return Claim::Free;
+        }
+        self.pictures.insert(key.clone(), new);
+        let contested = self.pictures[key].items.iter().any(|(item, value)| self.value(item) != Some(value));
+        if contested { Claim::Contested } else { Claim::Free }
+    }
+
+    fn remember_flows(&mut self, old: &Picture, new: &Picture) {
+        for door in old.flows.keys().chain(new.flows.keys()) {
+            if old.flows.get(door) != new.flows.get(door) {
+                self.flows.insert(*door, new.flows.get(door).cloned().unwrap_or_default());
+            }
+        }
+    }
+
+    /// What has to change since the last call, as one transaction.
+    pub fn changes(&mut self) -> Script {
+        let mut script = Script::default();
+        for (item, before) in std::mem::take(&mut self.before) {
+            script.change(&item, before.as_deref(), self.value(&item).map(String::as_str));
+        }
+        script
+    }
+
+    /// Everything, for a table that is empty.
+    pub fn everything(&mut self) -> Script {
+        self.before.clear();
+        let mut script = Script::default();
+        let items: BTreeSet<&Item> = self.owners.keys().collect();
+        for item in items {
+            script.change(item, None, self.value(item).map(String::as_str));
+        }
+        script
+    }
+
+    /// The doors of UDP flows whose targets changed since the last call, with those that are right now.
+    pub fn changed_flows(&mut self) -> BTreeMap<Door, BTreeSet<Target>> {
+        std::mem::take(&mut self.flows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::Map;
+
+    fn picture(items: &[(&str, &str)]) -> Picture {
+        let item = |name: &str| match name.split_once(':') {
+            Some(("chain", name)) => Item::Chain(name.to_owned()),
+            Some(("set", name)) => Item::Set(name.to_owned()),
+            _ => Item::Element(Map::ServiceIps, name.to_owned()),
+        };
+        Picture { items: items.iter().map(|(n, v)| (item(n), (*v).to_owned())).collect(), ..Picture::default() }
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new("d", name)
+    }
+
+    #[test]
+    fn an_item_stays_while_one_service_needs_it() {
+        let mut table = Table::default();
+        table.set(&key("a"), picture(&[("chain:pick-1", "rule"), ("x", "goto pick-1")]));
+        assert!(table.changes().text().contains("add chain"));
+        table.set(&key("b"), picture(&[("chain:pick-1", "rule"), ("y", "goto pick-1")]));
+        let text = table.changes().text();
+        assert!(text.contains("{ y : goto pick-1 }") && !text.contains("chain"), "{text}");
+        table.set(&key("a"), Picture::default());
+        let text = table.changes().text();
+        assert!(text.contains("delete element") && !text.contains("chain"), "{text}");
+        table.set(&key("b"), Picture::default());
+        assert!(table.changes().text().contains("delete chain"));
+        assert!(table.owners.is_empty() && table.pictures.is_empty());
+    }
+
+    #[test]
+    fn the_first_by_name_has_an_address_that_two_claim() {
+        let mut table = Table::default();
+        assert_eq!(table.set(&key("b"), picture(&[("x", "goto b")])), Claim::Free);
+        table.changes();
+        assert_eq!(table.set(&key("c"), picture(&[("x", "goto c")])), Claim::Contested);
+        assert!(table.changes().is_empty());
+        assert_eq!(table.set(&key("a"), picture(&[("x", "goto a")])), Claim::Free);
+        let text = table.changes().text();
+        assert!(text.contains("delete element") && text.contains("{ x : goto a }"), "{text}");
+        table.set(&key("a"), Picture::default());
+        table.set(&key("b"), Picture::default());
+        assert!(table.changes().text().contains("{ x : goto c }"));
+        assert!(table.everything().text().contains("{ x : goto c }"));
+    }
+
+    #[test]
+    fn a_burst_costs_the_difference_of_its_ends() {
+        let mut table = Table::default();
+        table.set(&key("a"), picture(&[("x", "goto a")]));
+        table.set(&key("a"), Picture::default());
+        assert!(table.changes().is_empty());
+        table.set(&key("a"), picture(&[("x", "goto a")]));
+        table.changes();
+        table.set(&key("a"), picture(&[("x", "goto other")]));
+        table.set(&key("a"), picture(&[("x", "goto a")]));
+        assert!(table.changes().is_empty());
+    }
+
+    #[test]
+    fn doors_of_udp_flows_are_told_when_their_targets_change() {
+        let target = Target { ip: "10.0.0.1".parse().unwrap(), port: 53 };
+        let door = Door::Address("10.96.0.10".parse().unwrap(), 53);
+        let with = |targets: &[Target]| Picture {
+            flows: [(door, targets.iter().copied().collect())].into(),
+            ..picture(&[("x", "goto a")])
+        };
+        let mut table = Table::default();
+        table.set(&key("a"), with(&[target]));
+        assert_eq!(table.changed_flows(), [(door, [target].into())].into());
+        table.set(&key("a"), with(&[target]));
+        assert!(table.changed_flows().is_empty());
+        table.set(&key("a"), Picture::default());
+        assert_eq!(table.changed_flows(), [(door, BTreeSet::new())].into());
+    }
+}
