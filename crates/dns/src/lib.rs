@@ -1,11 +1,12 @@
 //! Cluster DNS: names of Services and Pods after the Kubernetes DNS specification (1.1.0), everything else forwarded.
 //!
-//! [`records`] says which records a Service has (pure), [`zone`] holds them all and answers (pure), [`server`] listens,
-//! [`forward`] asks the node's own resolvers. Only this node and the cluster's Pods are answered.
+//! [`records`] says which records a Service has (pure), [`zone`] holds them all and answers (pure), [`reply`] makes packets
+//! of it (pure), [`server`] listens, [`forward`] asks the node's own resolvers. Only this node and the cluster's Pods are answered.
 //! Reads: Service, EndpointSlice. Upstream counterpart: CoreDNS with the kubernetes, forward and cache plugins.
 
 pub mod forward;
 pub mod records;
+pub mod reply;
 pub mod server;
 pub mod zone;
 
@@ -34,6 +35,8 @@ pub struct Config {
     pub clients: Vec<ipnet::IpNet>,
     /// The file that names the resolvers for all other names.
     pub resolv_conf: PathBuf,
+    /// The address by which Pods know cluster DNS: a resolver with it would be ourselves.
+    pub own_addresses: Vec<IpAddr>,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -245,6 +245,7 @@ async fn start(
             domain: cluster.settings.cluster_domain.clone(),
             clients: vec![cluster.settings.cluster_cidr.into()],
             resolv_conf: options.resolv_conf.clone(),
+            own_addresses: vec![cluster.settings.cluster_dns],
         };
         let caches = Caches::new(cluster.dns_client);
         let advise = |e| anyhow::anyhow!("{e}; choose another port with --dns-port");
