@@ -122,13 +122,20 @@ impl<O: Kind> Watches<O> {
         keys: impl Fn(&Change<C>, &Caches) -> Vec<Key> + Send + Sync + 'static,
     ) -> &mut Self {
         let mut changes = cache.subscribe();
-        self.read_from(cache);
+        self.read_from(cache.clone());
         let (caches, queue, primary) = (self.caches.clone(), self.queue.clone(), self.primary.clone());
         self.tasks.spawn(async move {
             loop {
                 match changes.recv().await {
                     Ok(change) => keys(&change, &caches).into_iter().for_each(|key| queue.add(key)),
-                    Err(RecvError::Lagged(_)) => add_all(&primary, &queue),
+                    // What is there may belong to a key whose object is gone: it has to be found anew as well.
+                    Err(RecvError::Lagged(_)) => {
+                        add_all(&primary, &queue);
+                        for object in cache.list() {
+                            let change = Change { key: Key::of(&*object), old: None, new: Some(object) };
+                            keys(&change, &caches).into_iter().for_each(|key| queue.add(key));
+                        }
+                    }
                     Err(RecvError::Closed) => return,
                 }
             }
@@ -145,5 +152,35 @@ impl<O: Kind> Watches<O> {
 pub(crate) fn add_all<O: Kind>(primary: &Cache<O>, queue: &Queue) {
     for object in primary.list() {
         queue.add(Key::of(&*object));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::Sink;
+    use k8s_openapi::api::core::v1::{Endpoints, Service};
+
+    /// More changes than a subscriber may lag behind, of objects whose Services do not exist (any more).
+    #[tokio::test]
+    async fn no_key_is_lost_with_its_events() {
+        const CHANGES: u64 = 3000;
+        let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+        });
+        let caches = Caches::new(client::in_process(silent));
+        let queue = Arc::new(Queue::default());
+        let mut watches = Watches::<Service>::new(caches.clone(), queue.clone(), |_| true);
+        watches.changed::<Endpoints>(|change, _| vec![change.key.clone()]);
+        let cache = caches.of::<Endpoints>();
+        for number in 1..=CHANGES {
+            let mut endpoints = Endpoints::default();
+            endpoints.metadata.name = Some(format!("e{number}"));
+            cache.apply(endpoints, number);
+        }
+        for _ in 0..CHANGES {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(queue.len(), CHANGES as usize);
     }
 }
