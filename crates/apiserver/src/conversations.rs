@@ -93,6 +93,18 @@ async fn wrong_input_is_answered_in_upstreams_words() {
         ),
         (format!("GET {MAPS}?limit=many"), "", 400, r#"strconv.ParseInt: parsing "many": invalid syntax"#),
         (
+            format!("GET {MAPS}?resourceVersionMatch=Exact&sendInitialEvents=true"),
+            "",
+            422,
+            r#"ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list]"#,
+        ),
+        (
+            format!("GET {MAPS}?watch=1&sendInitialEvents=true"),
+            "",
+            422,
+            r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"#,
+        ),
+        (
             format!("GET {MAPS}?labelSelector=a%20in%20(b"),
             "",
             400,

@@ -2,7 +2,12 @@
 
 use std::str::FromStr;
 
-use api::{Value, decode::Validation, status::StatusError};
+use api::{
+    Value,
+    decode::Validation,
+    field::{FieldError, Path},
+    status::StatusError,
+};
 use serde_json::json;
 use store::Revision;
 
@@ -182,7 +187,54 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    pub fn parse(query: &str) -> Result<Self, StatusError> {
+    /// Of a list.
+    pub fn of_list(query: &str) -> Result<Self, StatusError> {
+        let options = Self::parse(query)?;
+        let place = Path::new("resourceVersionMatch");
+        let forbidden = |detail: &str| FieldError::forbidden(&place, detail);
+        let mut errors = Vec::new();
+        if options.version_match.is_some() && options.resource_version.is_none() {
+            errors.push(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
+        }
+        if options.version_match.is_some() && !options.continue_token.is_empty() {
+            errors.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if options.version_match == Some(Match::Exact) && options.resource_version == Some(0) {
+            errors.push(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+        }
+        if options.send_initial_events.is_some() {
+            let place = Path::new("sendInitialEvents");
+            errors.push(FieldError::forbidden(&place, "sendInitialEvents is forbidden for list"));
+        }
+        options.if_valid(&errors)
+    }
+
+    /// Of a watch.
+    pub fn of_watch(query: &str) -> Result<Self, StatusError> {
+        let options = Self::parse(query)?;
+        let place = Path::new("resourceVersionMatch");
+        let forbidden = |detail: &str| FieldError::forbidden(&place, detail);
+        let mut errors = Vec::new();
+        if options.send_initial_events.is_some() && options.version_match != Some(Match::NotOlderThan) {
+            errors.push(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+        }
+        if options.version_match.is_some() && options.send_initial_events.is_none() {
+            errors.push(forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+        }
+        if options.version_match == Some(Match::Exact) {
+            errors.push(FieldError::not_supported(&place, "Exact", &["NotOlderThan"]));
+        }
+        if options.version_match.is_some() && !options.continue_token.is_empty() {
+            errors.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+        }
+        options.if_valid(&errors)
+    }
+
+    fn if_valid(self, errors: &[FieldError]) -> Result<Self, StatusError> {
+        if errors.is_empty() { Ok(self) } else { Err(StatusError::invalid("meta.k8s.io", "ListOptions", "", errors)) }
+    }
+
+    fn parse(query: &str) -> Result<Self, StatusError> {
         let mut options = ListOptions::default();
         for (key, value) in query_pairs(query) {
             match key.as_str() {

@@ -23,7 +23,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let body = request.body().await?;
     let yaml = request.header(header::CONTENT_TYPE).contains("yaml");
     let options = DeleteOptions::parse(request.query(), &body, yaml)?;
-    let list = ListOptions::parse(request.query())?;
+    let list = ListOptions::of_list(request.query())?;
     let found = request.find(&list).await?;
     let shared = &request;
     let options = &options;

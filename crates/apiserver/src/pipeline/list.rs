@@ -32,7 +32,7 @@ const SCAN: usize = 1000;
 
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::list(request.waypoint_name());
-    let options = ListOptions::parse(request.query())?;
+    let options = ListOptions::of_list(request.query())?;
     let view = View::negotiate(&request.call.parts.headers, &options.include_object)?;
     let found = request.find(&options).await?;
     let gzip = request.header(header::ACCEPT_ENCODING).split(',').any(|e| e.trim() == "gzip");
@@ -108,20 +108,8 @@ impl Request {
 
     /// The revision to read at: `None` is the newest.
     async fn revision(&self, options: &ListOptions) -> Result<Option<Revision>, StatusError> {
-        let Some(wanted) = options.resource_version else {
-            if options.version_match.is_some() && options.continue_token.is_empty() {
-                return Err(invalid(
-                    "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-                ));
-            }
-            return Ok(None);
-        };
+        let Some(wanted) = options.resource_version else { return Ok(None) };
         let exact = match options.version_match {
-            Some(Match::Exact) if wanted == 0 => {
-                return Err(invalid(
-                    "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-                ));
-            }
             Some(kind) => kind == Match::Exact,
             // A page without a match asks for exactly that revision.
             None => options.limit > 0 && wanted > 0,
@@ -194,10 +182,6 @@ impl Request {
             other => store_error(other),
         })
     }
-}
-
-fn invalid(detail: &str) -> StatusError {
-    StatusError::new(422, "Invalid", format!("ListOptions.meta.k8s.io \"\" is invalid: {detail}"))
 }
 
 /// The answer with these objects.

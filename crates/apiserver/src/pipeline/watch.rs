@@ -31,7 +31,7 @@ const FRAME: usize = 16 * 1024;
 
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::watch(request.waypoint_name());
-    let options = ListOptions::parse(request.query())?;
+    let options = ListOptions::of_watch(request.query())?;
     let view = View::negotiate(&request.call.parts.headers, &options.include_object)?;
     let wanted = request.wanted(&options, view)?;
     let lines = match request.begin(&options, wanted).await {

@@ -19,7 +19,7 @@ const DEPRECATED: &str = "v1 ComponentStatus is deprecated in v1.19+";
 /// `componentstatuses` and `componentstatuses/NAME`
 pub async fn read(call: Call, components: Checks) -> Result<Response, StatusError> {
     let definition = call.server.core().definition("", "componentstatuses")?;
-    let options = ListOptions::parse(call.parts.uri.query().unwrap_or(""))?;
+    let options = ListOptions::of_list(call.parts.uri.query().unwrap_or(""))?;
     let view = View::negotiate(&call.parts.headers, &options.include_object)?;
     let store = call.server.core().store.revision().await.map(|_| ()).map_err(|error| error.to_string());
     let all = components.results().chain([("etcd-0", store)]).map(|(name, result)| status(name, result));

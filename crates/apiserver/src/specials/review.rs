@@ -81,13 +81,13 @@ pub async fn self_access(mut call: Call) -> Result<Response, StatusError> {
 }
 
 fn answer_for_other(call: &Call, review: Value, kind: &str) -> Result<Response, StatusError> {
-    let mut errors = Vec::new();
+    let mut nobody = Vec::new();
     let user = user_of(&review);
     if user.name.is_empty() && user.groups.is_empty() {
         let path = Path::new("spec").child("user");
-        errors.push(FieldError::invalid(&path, "", "at least one of user or group must be specified"));
+        nobody.push(FieldError::invalid(&path, "", "at least one of user or group must be specified"));
     }
-    answer(call, review, kind, &user, errors)
+    answer(call, review, kind, &user, nobody)
 }
 
 fn user_of(review: &Value) -> User {
@@ -107,9 +107,10 @@ fn answer(
     mut review: Value,
     kind: &str,
     user: &User,
-    mut errors: Vec<FieldError>,
+    about_user: Vec<FieldError>,
 ) -> Result<Response, StatusError> {
     let spec = Path::new("spec");
+    let mut errors = Vec::new();
     let part = |field: &str| review.get("spec").and_then(|s| s.get(field)).filter(|v| v.is_object());
     let (resource, path) = (part("resourceAttributes"), part("nonResourceAttributes"));
     match (resource, path) {
@@ -125,6 +126,7 @@ fn answer(
         )),
         _ => {}
     }
+    errors.extend(about_user);
     if !errors.is_empty() {
         return Err(StatusError::invalid(AUTHORIZATION, kind, "", &errors));
     }
