@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Column, FieldLabel, Kind, col, label, name, wide};
 use crate::meta::{field_text, field_text_or};
+use crate::names;
+use crate::object_meta::invalid;
 use crate::table;
 
 pub const EVENT: Kind<Event> = Kind {
@@ -37,6 +39,8 @@ pub const NEW_EVENT: Kind<NewEvent> = Kind {
     short: &["ev"],
     storage: Some(("", "v1")),
     validate: Some(validate_new),
+    validate_create: Some(validate_new_create),
+    validate_update: Some(|new, old, _| validate_new_update(new, old)),
     columns: NEW_COLUMNS,
     field_labels: NEW_LABELS,
     to_storage: Some(to_core),
@@ -92,10 +96,7 @@ const NEW_COLUMNS: &[Column<NewEvent>] = &[
 ];
 
 fn cell(event: &NewEvent, column: usize, now: Timestamp) -> Value {
-    let mut object = serde_json::to_value(event).unwrap_or_default();
-    to_core(&mut object);
-    let core: Event = serde_json::from_value(object).unwrap_or_default();
-    (COLUMNS[column].cell)(&core, now)
+    (COLUMNS[column].cell)(&as_core(event), now)
 }
 
 fn time(time: Option<&Time>) -> Option<Timestamp> {
@@ -178,46 +179,132 @@ fn from_core(object: &mut Value) {
     rename(object, "events.k8s.io/v1", RENAMED.iter().map(|(new, core)| (*core, *new)));
 }
 
-/// Events of cluster-scoped objects live in `default` (or in `kube-system`).
-fn namespace_error(event: &str, involved: &str, path: &Path) -> Option<FieldError> {
-    let fits = if involved.is_empty() { matches!(event, "" | "default" | "kube-system") } else { event == involved };
-    (!fits).then(|| FieldError::invalid(path, involved, "does not match event.namespace"))
+const TEXT_MAX: usize = 128;
+const NOTE_MAX: usize = 1024;
+
+/// What holds for an event in both groups. `controller` is what the group calls the field of who reports.
+fn validate_common(event: &Event, controller: &str) -> Errors {
+    let mut errors = Errors::new();
+    let own = event.metadata.namespace.as_deref().unwrap_or_default();
+    let involved = event.involved_object.namespace.as_deref().unwrap_or_default();
+    // Events of cluster-scoped objects live in `default`; those of the newer form also in `kube-system`.
+    let newer = event.event_time.is_some();
+    let fits = match (involved.is_empty(), newer) {
+        (true, false) => matches!(own, "" | "default"),
+        (true, true) => matches!(own, "default" | "kube-system"),
+        (false, false) => own == involved,
+        (false, true) => true,
+    };
+    if !fits {
+        let path = Path::new("involvedObject").child("namespace");
+        errors.push(FieldError::invalid(&path, involved, "does not match event.namespace"));
+    }
+    if newer {
+        let reporter = event.reporting_component.as_deref().unwrap_or_default();
+        if reporter.is_empty() {
+            errors.push(FieldError::required(&Path::new(controller), ""));
+        }
+        errors.extend(invalid(&Path::new(controller), reporter, names::qualified_name(reporter)));
+        for (field, text) in
+            [("reportingInstance", &event.reporting_instance), ("action", &event.action), ("reason", &event.reason)]
+        {
+            let text = text.as_deref().unwrap_or_default();
+            if text.is_empty() {
+                errors.push(FieldError::required(&Path::new(field), ""));
+            }
+            errors.extend(too_many_characters(text, field, TEXT_MAX));
+        }
+        errors.extend(too_many_characters(event.message.as_deref().unwrap_or_default(), "message", NOTE_MAX));
+    }
+    errors.extend(invalid(&Path::new("namespace"), own, names::dns1123_subdomain(own)));
+    errors
+}
+
+fn too_many_characters(text: &str, field: &str, most: usize) -> Option<FieldError> {
+    let detail = format!("can have at most {most} characters");
+    (text.len() > most).then(|| FieldError::invalid(&Path::new(field), "", &detail))
 }
 
 fn validate(event: &Event) -> Errors {
-    let path = Path::new("involvedObject").child("namespace");
-    let place = event.metadata.namespace.as_deref().unwrap_or_default();
-    let involved = event.involved_object.namespace.as_deref().unwrap_or_default();
-    namespace_error(place, involved, &path).into_iter().collect()
+    validate_common(event, "reportingComponent")
+}
+
+/// The event as the core group has it.
+fn as_core(event: &NewEvent) -> Event {
+    let mut object = serde_json::to_value(event).unwrap_or_default();
+    to_core(&mut object);
+    serde_json::from_value(object).unwrap_or_default()
 }
 
 fn validate_new(event: &NewEvent) -> Errors {
-    let mut errors = Errors::new();
-    let regarding = event.regarding.as_ref().and_then(|r| r.namespace.as_deref()).unwrap_or_default();
-    let place = event.metadata.namespace.as_deref().unwrap_or_default();
-    errors.extend(namespace_error(place, regarding, &Path::new("involvedObject").child("namespace")));
-    let text = |t: &Option<String>| t.clone().unwrap_or_default();
-    if event.event_time.is_none() {
+    let core = as_core(event);
+    validate_common(&core, "reportingController")
+}
+
+/// The newer group takes only events of the newer form.
+fn validate_new_create(event: &NewEvent) -> Errors {
+    let core = as_core(event);
+    let mut errors = validate_series(&core);
+    if core.event_time.is_none() {
         errors.push(FieldError::required(&Path::new("eventTime"), ""));
     }
-    for (field, value, max) in [
-        ("reportingController", text(&event.reporting_controller), 253),
-        ("reportingInstance", text(&event.reporting_instance), 128),
-        ("action", text(&event.action), 128),
-        ("reason", text(&event.reason), 128),
+    let kind = core.type_.as_deref().unwrap_or_default();
+    if !matches!(kind, "Normal" | "Warning") {
+        errors.push(FieldError::invalid(&Path::new("type"), "", &format!("has invalid value: {kind}")));
+    }
+    let source = core.source.as_ref();
+    let named = |text: &Option<String>| text.as_deref().is_some_and(|t| !t.is_empty());
+    for (field, set) in [
+        ("firstTimestamp", core.first_timestamp.is_some()),
+        ("lastTimestamp", core.last_timestamp.is_some()),
+        ("count", core.count.is_some_and(|count| count != 0)),
+        ("source", source.is_some_and(|s| named(&s.component) || named(&s.host))),
     ] {
-        let path = Path::new(field);
-        if value.is_empty() {
-            errors.push(FieldError::required(&path, ""));
-        } else if value.len() > max {
-            errors.push(FieldError::invalid(&path, "", &format!("can have at most {max} characters")));
+        if set {
+            errors.push(FieldError::invalid(&Path::new(field), "", "needs to be unset"));
         }
     }
-    if !matches!(event.type_.as_deref(), Some("Normal" | "Warning")) {
-        errors.push(FieldError::invalid(&Path::new("type"), "", "has invalid value"));
+    errors
+}
+
+fn validate_series(event: &Event) -> Errors {
+    let mut errors = Errors::new();
+    let Some(series) = &event.series else { return errors };
+    if series.count.unwrap_or(0) < 2 {
+        errors.push(FieldError::invalid(&Path::new("series.count"), "", "should be at least 2"));
     }
-    if text(&event.note).len() > 1024 {
-        errors.push(FieldError::invalid(&Path::new("message"), "", "can have at most 1024 characters"));
+    if series.last_observed_time.is_none() {
+        errors.push(FieldError::required(&Path::new("series.lastObservedTime"), ""));
+    }
+    errors
+}
+
+/// Of an event of the newer group only its series goes on.
+fn validate_new_update(new: &NewEvent, old: &NewEvent) -> Errors {
+    let (new, old) = (as_core(new), as_core(old));
+    let mut errors = if new.series == old.series { Errors::new() } else { validate_series(&new) };
+    let value = |event: &Event, field: &str| {
+        serde_json::to_value(event).ok().and_then(|mut e| e.get_mut(field).map(Value::take)).unwrap_or_default()
+    };
+    for (field, name) in [
+        ("involvedObject", "involvedObject"),
+        ("reason", "reason"),
+        ("message", "message"),
+        ("source", "source"),
+        ("firstTimestamp", "firstTimestamp"),
+        ("lastTimestamp", "lastTimestamp"),
+        ("count", "count"),
+        ("type", "type"),
+        ("eventTime", "eventTime"),
+        ("action", "action"),
+        ("related", "related"),
+        ("reportingComponent", "reportingController"),
+        ("reportingInstance", "reportingInstance"),
+    ] {
+        let now = value(&new, field);
+        if now != value(&old, field) {
+            errors.push(FieldError::invalid(&Path::new(name), now, "field is immutable"));
+        }
     }
     errors
 }
@@ -238,5 +325,38 @@ mod tests {
         assert_eq!(object["apiVersion"], "v1");
         from_core(&mut object);
         assert_eq!(object, new);
+    }
+
+    #[test]
+    fn what_an_event_must_say() {
+        let texts = |errors: Errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let core = |value: Value| texts(validate(&serde_json::from_value(value).unwrap()));
+        let older = json!({"metadata": {"namespace": "a"}, "involvedObject": {"namespace": "b"}});
+        assert_eq!(core(older), ["involvedObject.namespace: Invalid value: \"b\": does not match event.namespace"]);
+        let newer = json!({"metadata": {"namespace": "a"}, "involvedObject": {"namespace": "a"}, "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingComponent": "c", "reportingInstance": "i", "action": "a"});
+        assert_eq!(core(newer), ["reason: Required value"]);
+        let event = |reason: &str, series: Value| -> NewEvent {
+            serde_json::from_value(json!({"metadata": {"namespace": "a"}, "regarding": {"namespace": "a"}, "reason": reason,
+                "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "c", "reportingInstance": "i", "action": "a",
+                "type": "Normal", "series": series}))
+            .unwrap()
+        };
+        let good = event("r", Value::Null);
+        assert_eq!(texts(validate_new(&good)), [""; 0]);
+        assert_eq!(texts(validate_new_create(&good)), [""; 0]);
+        let bare: NewEvent = serde_json::from_value(json!({"type": "Odd", "deprecatedCount": 1})).unwrap();
+        let expected = [
+            "eventTime: Required value",
+            "type: Invalid value: \"\": has invalid value: Odd",
+            "count: Invalid value: \"\": needs to be unset",
+        ];
+        assert_eq!(texts(validate_new_create(&bare)), expected);
+        let once = json!({"count": 1, "lastObservedTime": "2026-01-01T00:00:00.000000Z"});
+        let expected = [
+            "series.count: Invalid value: \"\": should be at least 2",
+            "reason: Invalid value: \"s\": field is immutable",
+        ];
+        assert_eq!(texts(validate_new_update(&event("s", once), &good)), expected);
     }
 }
