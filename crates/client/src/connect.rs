@@ -6,11 +6,9 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response};
 use kube::{
     Client, Config,
@@ -49,7 +47,8 @@ pub fn from_config(mut config: Config) -> Result<Client, kube::Error> {
 /// next. Only reads are tried again at once: a write that failed on the way may have been carried out.
 pub fn server_list(servers: Vec<Client>) -> Client {
     assert!(!servers.is_empty(), "a cluster has at least one API server");
-    in_process(ServerList { servers: servers.into(), current: Arc::default() })
+    let list = ServerList { servers: servers.into(), current: Arc::default() };
+    in_process(tower::service_fn(move |request| list.clone().send(request)))
 }
 
 #[derive(Clone)]
@@ -87,49 +86,24 @@ fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     Some(copy)
 }
 
-impl Service<Request<Body>> for ServerList {
-    type Response = Response<Body>;
-    type Error = kube::Error;
-    type Future = BoxFuture<'static, Result<Response<Body>, kube::Error>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        self.clone().send(request).boxed()
-    }
-}
-
 /// A client whose way to the server can be changed while it is in use, as when its certificate is renewed.
 pub fn replaceable(client: Client) -> (Client, Replaceable) {
-    let current = Replaceable(Arc::new(RwLock::new(client)));
-    (in_process(current.clone()), current)
+    let current = Arc::new(RwLock::new(client));
+    let way = Replaceable(current.clone());
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let client = current.read().clone();
+        async move { client.send(request).await }
+    });
+    (in_process(service), way)
 }
 
 /// The way that a replaceable client goes now.
-#[derive(Clone)]
 pub struct Replaceable(Arc<RwLock<Client>>);
 
 impl Replaceable {
     /// New requests go through `client`; those under way end as they began.
     pub fn replace(&self, client: Client) {
         *self.0.write() = client;
-    }
-}
-
-impl Service<Request<Body>> for Replaceable {
-    type Response = Response<Body>;
-    type Error = kube::Error;
-    type Future = BoxFuture<'static, Result<Response<Body>, kube::Error>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let client = self.0.read().clone();
-        async move { client.send(request).await }.boxed()
     }
 }
 

@@ -13,7 +13,8 @@ use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use nix::sched::{CloneFlags, setns};
 use proxy::{
     apply,
-    picture::{self, Node, Picture},
+    health::HealthChecks,
+    picture::{self, HealthCheck, Node, Picture},
     script,
     table::Table,
 };
@@ -178,6 +179,15 @@ async fn call(to: (&str, u16)) -> String {
     }
 }
 
+/// The answer to a plain HTTP request.
+async fn get(address: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
 async fn callers(to: (&str, u16), count: usize) -> Vec<String> {
     let mut answers = Vec::new();
     for _ in 0..count {
@@ -246,6 +256,24 @@ fn connections_go_where_the_rules_say() {
         assert_eq!(call(service).await, A, "which is not the Service's");
         rules.set(from("192.168.0.0/16")).await;
         assert_eq!(call(("5.6.7.8", 80)).await, A);
+
+        let mut checks = HealthChecks::default();
+        let key = Key::new("default", "web");
+        for (local_endpoints, expected) in [(2, "HTTP/1.1 200 OK"), (0, "HTTP/1.1 503 Service Unavailable")] {
+            checks.set(&key, Some(HealthCheck { port: 31000, local_endpoints }));
+            let answer = loop {
+                // The listener needs a moment; it must not need two.
+                match get("192.168.7.1:31000").await {
+                    Ok(answer) => break answer,
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            };
+            assert!(answer.starts_with(expected), "{answer}");
+            assert!(answer.contains(&format!("\"localEndpoints\":{local_endpoints}")), "{answer}");
+        }
+        checks.set(&key, None);
+        tokio::task::yield_now().await;
+        assert!(get("192.168.7.1:31000").await.is_err(), "a Service without a check is not listened for");
 
         let local = json!({"externalTrafficPolicy": "Local"});
         rules.set(render(&[B], local.clone(), json!({}))).await;
