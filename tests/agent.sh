@@ -5,7 +5,7 @@
 EXAMPLE=$(dirname "$0")/../examples/hello.yaml
 NODE=$DATA-node
 FOLDERS+=("$NODE")
-AGENT=(agent --data-dir "$NODE" --kubelet-port 20250 --dns-port 20053 --eviction-hard "")
+AGENT=(agent --data-dir "$NODE" --kubelet-port 20250 --dns-port 20053 --eviction-hard=)
 URL=https://127.0.0.1:$PORT
 
 node_is() { # node_is STATUS

@@ -8,7 +8,7 @@ PORT=${PORT:-16443}
 FOLDERS=("$DATA")
 STARTED=()
 # Without thresholds: how full the machine's disk is says nothing about the product.
-UP=(up --data-dir "$DATA" --secure-port "$PORT" --kubelet-port 20250 --dns-port 20053 --eviction-hard "")
+UP=(up --data-dir "$DATA" --secure-port "$PORT" --kubelet-port 20250 --dns-port 20053 --eviction-hard=)
 export KUBECONFIG=$DATA/admin.kubeconfig
 WORK=$(mktemp -d)
 
