@@ -1,22 +1,8 @@
 //! The numbers of a rollout: how many Pods there may be, must be, are.
 
-use k8s_openapi::{
-    api::apps::v1::{DeploymentSpec, ReplicaSet},
-    apimachinery::pkg::util::intstr::IntOrString,
-};
+use k8s_openapi::api::apps::v1::{DeploymentSpec, ReplicaSet};
 
-/// A number, or a percentage of `total`. What cannot be read counts as none.
-fn scaled(value: Option<&IntOrString>, total: i32, round_up: bool) -> i32 {
-    match value {
-        None => 0,
-        Some(IntOrString::Int(n)) => *n,
-        Some(IntOrString::String(text)) => {
-            let percent: i64 = text.strip_suffix('%').and_then(|n| n.parse().ok()).unwrap_or(0);
-            let hundredths = percent * i64::from(total);
-            (if round_up { (hundredths + 99) / 100 } else { hundredths / 100 }) as i32
-        }
-    }
-}
+use crate::portion::scaled;
 
 pub fn wanted(spec: &DeploymentSpec) -> i32 {
     spec.replicas.unwrap_or(1)
