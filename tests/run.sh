@@ -35,6 +35,7 @@ else
     echo "SKIPPED: a newer kubectl could not be fetched"
 fi
 [ -n "$old$new" ] && run "features" env KUBECTL="${new:-$old}" ./features.sh
+[ -n "$old$new" ] && run "node" env KUBECTL="${new:-$old}" ./node.sh
 [ -n "$old$new" ] && run "agent" env KUBECTL="${new:-$old}" ./agent.sh
 [ -n "$old$new" ] && run "restarts" env KUBECTL="${new:-$old}" ./restarts.sh
 echo "$passed passed, $failed failed"

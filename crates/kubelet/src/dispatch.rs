@@ -216,6 +216,7 @@ impl Dispatcher {
         self.node.looks.lock().remove(&uid);
         self.node.pods.lock().remove(&uid);
         self.node.statuses.lock().remove(&uid);
+        self.node.evictions.lock().remove(&uid);
         // A Pod of the same name and uid may have come back from its file meanwhile.
         let is_it = |p: &&Arc<Pod>| p.metadata.uid.as_deref() == Some(&uid);
         if let Some(pod) = self.statics.values().find(is_it).cloned() {

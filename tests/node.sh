@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# What a node does by itself: whom it lets in, what waits and what is tried again, containers to debug with, a sandbox that dies,
+# manifests that break, and Pods that have to go when the node runs short.
+. "$(dirname "$0")/cluster.sh"
+
+IMAGE=skiff.local/busybox:1
+FOREVER='trap exit TERM; while :; do sleep 0.2; done'
+
+# pod NAME SPEC: a Pod with this part of its spec besides a container `c` (whose own fields come third).
+pod() {
+    k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: $1}
+spec: {terminationGracePeriodSeconds: 1, $2 containers: [{name: c, image: "$IMAGE", command: [sh, -c, "$FOREVER"]${3:-}}]}
+YAML
+}
+
+"$SKIFF" "${UP[@]}" >/dev/null
+node=$(k get nodes -o jsonpath='{.items[0].metadata.name}')
+
+step "a Pod that has no place on its node is refused for good"
+pod big "nodeName: $node," ', resources: {requests: {cpu: "100"}}'
+pod elsewhere "nodeName: $node, nodeSelector: {zone: mars},"
+until_true 20 has "OutOfcpu Pod was rejected: Node didn't have enough resource: cpu, requested: 100000, used: 0, capacity: " \
+    k get pod big -o jsonpath='{.status.reason} {.status.message}'
+until_true 20 has "NodeAffinity Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector" \
+    k get pod elsewhere -o jsonpath='{.status.reason} {.status.message}'
+
+step "an image that cannot be pulled, and one that must not be"
+k run nopull --image=localhost:1/none:1 >/dev/null
+k run never --image=localhost:1/none:1 --image-pull-policy=Never >/dev/null
+until_true 30 has "ImagePullBackOff" k get pod nopull
+has 'Back-off pulling image "localhost:1/none:1": ErrImagePull: ' k get pod nopull -o jsonpath='{..waiting.message}'
+refused "trying and failing to pull image" k logs nopull
+until_true 20 has "ErrImageNeverPull" k get pod never
+
+step "a Secret that is missing is waited for"
+pod late "volumes: [{name: v, secret: {secretName: late}}]," ', volumeMounts: [{name: v, mountPath: /v}]'
+until_true 20 has 'secret "late" not found' k describe pod late
+k create secret generic late --from-literal=a=b >/dev/null
+k wait --for=condition=Ready pod/late --timeout=20s >/dev/null
+[ "$(k exec late -- cat /v/a)" = b ] || fail "the Secret is in its volume"
+
+step "a container to debug with sees its target"
+pod target ""
+k wait --for=condition=Ready pod/target --timeout=20s >/dev/null
+k debug target --image=$IMAGE --target=c -c look --profile=general -- sh -c 'ps; sleep 1' >/dev/null 2>&1
+until_true 20 has "$FOREVER" k logs target -c look
+until_true 20 has Completed k get pod target -o jsonpath='{.status.ephemeralContainerStatuses[0].state.terminated.reason}'
+
+step "a sandbox that dies is made anew, with its containers"
+uid=$(k get pod target -o jsonpath='{.metadata.uid}')
+for proc in /proc/[0-9]*; do
+    if grep -q "pod$uid" "$proc/cgroup" 2>/dev/null && grep -q '^/pause' "$proc/cmdline" 2>/dev/null; then
+        kill -9 "${proc#/proc/}"
+    fi
+done
+until_true 30 has "Pod sandbox changed, it will be killed and re-created." k describe pod target
+until_true 30 has "1" k get pod target -o jsonpath='{.status.containerStatuses[0].restartCount}'
+k wait --for=condition=Ready pod/target --timeout=20s >/dev/null
+
+step "a manifest that breaks keeps its Pod and is read again when it is mended"
+manifest() { printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: fixed}\nspec: {terminationGracePeriodSeconds: 1, containers: [{name: %s, image: "%s", command: [sleep, "1000"]}]}\n' "$1" $IMAGE; }
+manifest first >"$DATA/manifests/fixed.yaml"
+until_true 20 has Running k get pod "fixed-$node"
+echo 'spec: [' >"$DATA/manifests/fixed.yaml"
+until_true 10 has "a static Pod's manifest is not usable" cat "$DATA/skiff.log"
+has Running k get pod "fixed-$node"
+manifest second >"$DATA/manifests/fixed.yaml"
+until_true 20 has second k get pod "fixed-$node" -o jsonpath='{.spec.containers[0].name}'
+rm "$DATA/manifests/fixed.yaml"
+until_true 20 refused "not found" k get pod "fixed-$node"
+
+step "a node that runs short lets nobody in and sends Pods away"
+pod modest "" ', resources: {requests: {cpu: 1m}}'
+k wait --for=condition=Ready pod/modest --timeout=20s >/dev/null
+k delete pod big elsewhere nopull never late target --timeout=30s >/dev/null
+kill -9 "$(cat "$DATA/skiff.pid")"
+"$SKIFF" "${UP[@]::${#UP[@]}-1}" "memory.available<100Ti" >/dev/null
+has True k get node "$node" -o jsonpath='{.status.conditions[?(@.type=="MemoryPressure")].status}'
+until_true 40 has "Evicted The node was low on resource: memory." k get pod modest -o jsonpath='{.status.reason} {.status.message}'
+has TerminationByKubelet k get pod modest -o jsonpath='{.status.conditions[?(@.type=="DisruptionTarget")].reason}'
+pod late "nodeName: $node,"
+until_true 20 has "Pod was rejected: The node had condition: [MemoryPressure]." k get pod late -o jsonpath='{.status.message}'
+
+"$SKIFF" down --data-dir "$DATA" >/dev/null
+left=$(traces)
+[ -z "$left" ] || fail "skiff down left: $left"
