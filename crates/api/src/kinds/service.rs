@@ -143,14 +143,58 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
         }
     }
     list_cluster_ip(spec, old.get("spec"));
-    if new_kind == "ExternalName" && old_kind != "ExternalName" {
-        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-            spec.remove(field);
-        }
+    if let Some(old) = old.get("spec").and_then(Value::as_object) {
+        drop_of_old_type(spec, old);
     }
     let has_node_ports = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
     if has_node_ports(&new_kind) && has_node_ports(&old_kind) {
         keep_node_ports(spec.get_mut("ports"), old.get("spec").and_then(|s| s.get("ports")));
+    }
+}
+
+/// A field of a service of one type goes when the service becomes one of another type, unless the client set it anew.
+fn drop_of_old_type(new: &mut Map<String, Value>, old: &Map<String, Value>) {
+    let kind = |s: &Map<String, Value>| s.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (now, before) = (kind(new), kind(old));
+    let balanced = |kind: &str| kind == "LoadBalancer";
+    let outside = |s: &Map<String, Value>, kind: &str| {
+        matches!(kind, "LoadBalancer" | "NodePort")
+            || kind == "ClusterIP" && s.get("externalIPs").and_then(Value::as_array).is_some_and(|l| !l.is_empty())
+    };
+    let has_ports = |s: &Map<String, Value>, kind: &str| {
+        kind == "NodePort" || balanced(kind) && s.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false))
+    };
+    let checked = |s: &Map<String, Value>, kind: &str| {
+        balanced(kind) && s.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local")
+    };
+    let alias = |kind: &str| kind == "ExternalName";
+    let mut gone: Vec<&str> = Vec::new();
+    if alias(&now) && !alias(&before) {
+        gone.extend(["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"]);
+    }
+    if checked(old, &before) && !checked(new, &now) {
+        gone.push("healthCheckNodePort");
+    }
+    if balanced(&before) && !balanced(&now) {
+        gone.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+    }
+    if outside(old, &before) && !outside(new, &now) {
+        gone.push("externalTrafficPolicy");
+    }
+    if has_ports(old, &before) && !has_ports(new, &now) {
+        let numbers = |s: &Map<String, Value>| -> BTreeSet<i64> {
+            let ports = s.get("ports").and_then(Value::as_array).into_iter().flatten();
+            ports.filter_map(|p| p["nodePort"].as_i64()).filter(|n| *n != 0).collect()
+        };
+        if numbers(new) == numbers(old) {
+            let ports = new.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+            ports.filter_map(Value::as_object_mut).for_each(|port| drop(port.remove("nodePort")));
+        }
+    }
+    for field in gone {
+        if new.get(field) == old.get(field) {
+            new.remove(field);
+        }
     }
 }
 
@@ -578,6 +622,42 @@ mod tests {
                 "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
             ],
         );
+    }
+
+    #[test]
+    fn another_type_sheds_what_belonged_to_the_old_one() {
+        let balancer = json!({"spec": {"type": "LoadBalancer", "clusterIP": "1.1.1.1", "clusterIPs": ["1.1.1.1"],
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "externalTrafficPolicy": "Local",
+            "internalTrafficPolicy": "Cluster", "healthCheckNodePort": 30001, "allocateLoadBalancerNodePorts": true,
+            "sessionAffinity": "None", "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80, "nodePort": 30000}]}});
+        let change = |patch: Value| {
+            let mut new = balancer.clone();
+            let spec = new["spec"].as_object_mut().unwrap();
+            spec.extend(patch.as_object().unwrap().clone());
+            prepare_update(&mut new, &balancer, Target::Object);
+            let service: Service = serde_json::from_value(new.clone()).unwrap();
+            let mut errors = validate(&service);
+            errors.extend(validate_update(
+                &service,
+                &serde_json::from_value(balancer.clone()).unwrap(),
+                Target::Object,
+            ));
+            (new["spec"].clone(), errors.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let (spec, errors) = change(json!({"type": "ClusterIP"}));
+        assert_eq!(errors, [""; 0]);
+        assert_eq!((&spec["ports"][0].get("nodePort"), &spec["clusterIP"]), (&None, &json!("1.1.1.1")));
+        for field in ["externalTrafficPolicy", "healthCheckNodePort", "allocateLoadBalancerNodePorts"] {
+            assert_eq!(spec.get(field), None, "{field}");
+        }
+        let (spec, errors) = change(json!({"type": "ExternalName", "externalName": "a.b"}));
+        assert_eq!((errors, spec.get("clusterIPs")), (Vec::new(), None));
+        let (spec, errors) = change(json!({"type": "NodePort"}));
+        assert_eq!((errors, &spec["ports"][0]["nodePort"]), (Vec::new(), &json!(30000)));
+        assert_eq!(spec["externalTrafficPolicy"], "Local");
+        let (_, errors) =
+            change(json!({"type": "ExternalName", "externalName": "a.b", "clusterIP": "None", "clusterIPs": ["None"]}));
+        assert_eq!(errors, ["spec.clusterIPs: Forbidden: may not be set for ExternalName services"]);
     }
 
     #[test]
