@@ -1,0 +1,425 @@
+//! Validation of Services.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use serde_json::json;
+
+use super::{kind, spec};
+use crate::field::{Errors, FieldError, Path};
+use crate::internal_form;
+use crate::kind::Target;
+use crate::kinds::endpoints::address_errors;
+use crate::kinds::pod::container::one_of;
+use crate::kinds::pod::probe;
+use crate::names;
+use crate::object_meta::{self, BAD_IP, invalid_at};
+
+const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+
+pub(super) fn validate(service: &Service) -> Errors {
+    let path = Path::new("spec");
+    let none = ServiceSpec::default();
+    let spec = spec(service).unwrap_or(&none);
+    let list = spec.ports.as_deref().unwrap_or_default();
+    let mut errors = Errors::new();
+    if list.is_empty() && !is_headless(spec) && kind(service) != "ExternalName" {
+        errors.push(FieldError::required(&path.child("ports"), ""));
+    }
+    errors.extend(for_type(spec, kind(service), &path));
+    errors.extend(validate_ports(list, &path.child("ports")));
+    errors.extend(object_meta::labels(spec.selector.as_ref(), &path.child("selector")));
+    errors.extend(affinity(spec, &path));
+    errors.extend(cluster_ips(spec, kind(service), &path));
+    for (i, ip) in spec.external_ips.iter().flatten().enumerate() {
+        errors.extend(address_errors(ip, &path.child("externalIPs").index(i)));
+    }
+    match kind(service) {
+        "" => errors.push(FieldError::required(&path.child("type"), "")),
+        kind if !TYPES.contains(&kind) => errors.push(FieldError::not_supported(&path.child("type"), kind, TYPES)),
+        _ => {}
+    }
+    errors.extend(taken_twice(list, kind(service), &path.child("ports")));
+    errors.extend(load_balancer(spec, kind(service), &path));
+    errors.extend(traffic(spec, kind(service), &path));
+    errors
+}
+
+fn is_headless(spec: &ServiceSpec) -> bool {
+    spec.cluster_ips.as_deref().is_some_and(|ips| ips == ["None"])
+}
+
+/// The port at which kubelets listen, which no load balancer may open.
+const KUBELET_PORT: i32 = 10_250;
+
+fn for_type(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    if kind == "LoadBalancer" {
+        let ports = spec.ports.iter().flatten().enumerate();
+        for (i, port) in ports.filter(|(_, p)| p.port == KUBELET_PORT) {
+            let detail = format!("may not expose port {KUBELET_PORT} externally since it is used by kubelet");
+            errors.push(FieldError::invalid(&path.child("ports").index(i), port.port, &detail));
+        }
+    }
+    if matches!(kind, "LoadBalancer" | "NodePort") && is_headless(spec) {
+        let detail = format!("may not be set to 'None' for {kind} services");
+        errors.push(FieldError::invalid(&path.child("clusterIPs").index(0), "None", &detail));
+    }
+    if kind == "ExternalName" {
+        for (field, given) in [
+            ("clusterIPs", spec.cluster_ips.as_ref().is_some_and(|l| !l.is_empty())),
+            ("ipFamilies", spec.ip_families.as_ref().is_some_and(|l| !l.is_empty())),
+            ("ipFamilyPolicy", spec.ip_family_policy.is_some()),
+        ] {
+            if given {
+                errors.push(FieldError::forbidden(&path.child(field), "may not be set for ExternalName services"));
+            }
+        }
+        let external = spec.external_name.as_deref().unwrap_or_default();
+        match external.strip_suffix('.').unwrap_or(external) {
+            "" => errors.push(FieldError::required(&path.child("externalName"), "")),
+            name => errors.extend(invalid_at(path, "externalName", name, names::dns1123_subdomain(name))),
+        }
+    }
+    errors
+}
+
+fn validate_ports(list: &[ServicePort], path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let mut seen = BTreeSet::new();
+    for (i, port) in list.iter().enumerate() {
+        let path = path.index(i);
+        let name = port.name.as_deref().unwrap_or_default();
+        if name.is_empty() && list.len() > 1 {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        } else if !name.is_empty() {
+            errors.extend(invalid_at(&path, "name", name, names::dns1123_label(name)));
+            if !seen.insert(name) {
+                errors.push(FieldError::duplicate(&path.child("name"), name));
+            }
+        }
+        for wrong in names::port_number(port.port) {
+            errors.push(FieldError::invalid(&path.child("port"), port.port, &wrong));
+        }
+        let protocol = port.protocol.as_deref().unwrap_or_default();
+        errors.extend(one_of(protocol, &["SCTP", "TCP", "UDP"], &path, "protocol"));
+        errors.extend(port.target_port.iter().flat_map(|target| probe::port(target, &path.child("targetPort"))));
+        if let Some(protocol) = &port.app_protocol {
+            errors.extend(invalid_at(&path, "appProtocol", protocol, names::qualified_name(protocol)));
+        }
+    }
+    errors
+}
+
+/// Ports and node ports that two entries want.
+fn taken_twice(list: &[ServicePort], kind: &str, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let node_port = |p: &ServicePort| p.node_port.unwrap_or(0);
+    if kind == "ClusterIP" {
+        for (i, _) in list.iter().enumerate().filter(|(_, p)| node_port(p) != 0) {
+            let detail = "may not be used when `type` is 'ClusterIP'";
+            errors.push(FieldError::forbidden(&path.index(i).child("nodePort"), detail));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for (i, port) in list.iter().enumerate().filter(|(_, p)| node_port(p) != 0) {
+        if !seen.insert((&port.protocol, node_port(port))) {
+            errors.push(FieldError::duplicate(&path.index(i).child("nodePort"), node_port(port)));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for (i, port) in list.iter().enumerate() {
+        if !seen.insert((&port.protocol, port.port)) {
+            let key = json!({"protocol": port.protocol, "port": port.port});
+            errors.push(FieldError::duplicate_shown(&path.index(i), &internal_form::compact("ServicePort", key)));
+        }
+    }
+    errors
+}
+
+/// The longest session affinity: a day.
+const AFFINITY_MAX: i32 = 86_400;
+
+fn affinity(spec: &ServiceSpec, path: &Path) -> Errors {
+    let kind = spec.session_affinity.as_deref().unwrap_or_default();
+    let mut errors: Errors = one_of(kind, &["ClientIP", "None"], path, "sessionAffinity").into_iter().collect();
+    let place = path.child("sessionAffinityConfig");
+    let needed = "when session affinity type is ClientIP";
+    match (kind, &spec.session_affinity_config) {
+        ("ClientIP", None) => errors.push(FieldError::required(&place, needed)),
+        ("ClientIP", Some(config)) => match config.client_ip.as_ref().map(|c| c.timeout_seconds) {
+            None => errors.push(FieldError::required(&place.child("clientIP"), needed)),
+            Some(None) => {
+                errors.push(FieldError::required(&place.child("clientIP").child("timeoutSeconds"), needed));
+            }
+            Some(Some(seconds)) if !(1..=AFFINITY_MAX).contains(&seconds) => {
+                let detail = format!("must be greater than 0 and less than {AFFINITY_MAX}");
+                let place = place.child("clientIP").child("timeoutSeconds");
+                errors.push(FieldError::invalid(&place, seconds, &detail));
+            }
+            Some(Some(_)) => {}
+        },
+        ("None", Some(_)) => {
+            errors.push(FieldError::forbidden(&place, "must not be set when session affinity is None"));
+        }
+        _ => {}
+    }
+    errors
+}
+
+fn cluster_ips(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    if kind == "ExternalName" {
+        return errors;
+    }
+    let place = path.child("clusterIPs");
+    let all = spec.cluster_ips.as_deref().unwrap_or_default();
+    match (spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty()), all.first()) {
+        (Some(_), None) => errors.push(FieldError::required(&place, "")),
+        (Some(ip), Some(first)) if ip != first => {
+            errors.push(FieldError::invalid(&place, all, "first value must match `clusterIP`"));
+        }
+        (None, Some(_)) => {
+            errors.push(FieldError::invalid(&place, all, "must be empty when `clusterIP` is not specified"));
+        }
+        _ => {}
+    }
+    let mut seen = BTreeSet::new();
+    for (i, family) in spec.ip_families.iter().flatten().enumerate() {
+        let path = path.child("ipFamilies").index(i);
+        if !matches!(family.as_str(), "IPv4" | "IPv6") {
+            errors.push(FieldError::not_supported(&path, family, &["IPv4", "IPv6"]));
+        }
+        if !seen.insert(family) {
+            errors.push(FieldError::duplicate(&path, family));
+        }
+    }
+    let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
+    if let Some(policy) = spec.ip_family_policy.as_deref().filter(|p| !policies.contains(p)) {
+        errors.push(FieldError::not_supported(&path.child("ipFamilyPolicy"), policy, policies));
+    }
+    let valid = errors.len();
+    for (i, ip) in all.iter().enumerate() {
+        if i == 0 && ip == "None" {
+            if all.len() > 1 {
+                errors.push(FieldError::invalid(&place, all, "'None' must be the first and only value"));
+            }
+        } else if ip.parse::<IpAddr>().is_err() {
+            errors.push(FieldError::invalid(&place.index(i), ip, BAD_IP));
+        }
+    }
+    let parsed: Vec<IpAddr> = all.iter().filter_map(|ip| ip.parse().ok()).collect();
+    if all.len() > 2 {
+        errors.push(FieldError::invalid(&place, all, "may only hold up to 2 values"));
+    }
+    if errors.len() > valid {
+        return errors;
+    }
+    if let [first, second] = parsed.as_slice()
+        && first.is_ipv4() == second.is_ipv4()
+    {
+        errors.push(FieldError::invalid(&place, all, "may specify no more than one IP for each IP family"));
+    }
+    for (i, (ip, family)) in parsed.iter().zip(spec.ip_families.iter().flatten()).enumerate() {
+        if (family == "IPv4" && ip.is_ipv6()) || (family == "IPv6" && ip.is_ipv4()) {
+            let detail = format!("expected an {family} value as indicated by `ipFamilies[{i}]`");
+            errors.push(FieldError::invalid(&place.index(i), &all[i], &detail));
+        }
+    }
+    errors
+}
+
+fn load_balancer(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let only = "may only be used when `type` is 'LoadBalancer'";
+    let is_one = kind == "LoadBalancer";
+    let ranges = spec.load_balancer_source_ranges.as_deref().unwrap_or_default();
+    let place = path.child("LoadBalancerSourceRanges");
+    if !ranges.is_empty() && !is_one {
+        errors.push(FieldError::forbidden(&place, only));
+    }
+    for (i, range) in ranges.iter().map(|r| r.trim()).enumerate() {
+        if range.parse::<ipnet::IpNet>().is_err() {
+            let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+            errors.push(FieldError::invalid(&place.index(i), range, detail));
+        }
+    }
+    if spec.allocate_load_balancer_node_ports.is_some() && !is_one {
+        errors.push(FieldError::forbidden(&path.child("allocateLoadBalancerNodePorts"), only));
+    }
+    match &spec.load_balancer_class {
+        Some(_) if !is_one => errors.push(FieldError::forbidden(&path.child("loadBalancerClass"), only)),
+        Some(class) => errors.extend(invalid_at(path, "loadBalancerClass", class, names::qualified_name(class))),
+        None => {}
+    }
+    errors
+}
+
+fn traffic(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let policies = &["Cluster", "Local"];
+    let outside = matches!(kind, "LoadBalancer" | "NodePort")
+        || kind == "ClusterIP" && spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());
+    let policy = spec.external_traffic_policy.as_deref().unwrap_or_default();
+    if outside {
+        errors.extend(one_of(policy, policies, path, "externalTrafficPolicy"));
+    } else if !policy.is_empty() {
+        let detail = "may only be set for externally-accessible services";
+        errors.push(FieldError::invalid(&path.child("externalTrafficPolicy"), policy, detail));
+    }
+    let checked = kind == "LoadBalancer" && policy == "Local";
+    if let Some(port) = spec.health_check_node_port.filter(|port| *port != 0 && !checked) {
+        let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+        errors.push(FieldError::invalid(&path.child("healthCheckNodePort"), port, detail));
+    }
+    match spec.internal_traffic_policy.as_deref() {
+        None if matches!(kind, "NodePort" | "LoadBalancer" | "ClusterIP") => {
+            errors.push(FieldError::required(&path.child("internalTrafficPolicy"), ""));
+        }
+        Some(policy) if !policies.contains(&policy) => {
+            errors.push(FieldError::not_supported(&path.child("internalTrafficPolicy"), policy, policies));
+        }
+        _ => {}
+    }
+    let known = &["PreferClose", "PreferSameZone", "PreferSameNode"];
+    if let Some(wish) = spec.traffic_distribution.as_deref().filter(|wish| !known.contains(wish)) {
+        errors.push(FieldError::not_supported(&path.child("trafficDistribution"), wish, known));
+    }
+    errors
+}
+
+/// Cluster IPs are for life, unless the service stops or starts being an alias; a second one may come and go.
+pub(super) fn validate_update(new: &Service, old: &Service, target: Target) -> Errors {
+    let alias = |s: &Service| kind(s) == "ExternalName";
+    let mut errors = Errors::new();
+    let (Some(after), Some(before)) = (spec(new), spec(old)) else { return errors };
+    if target == Target::Status || alias(new) || alias(old) {
+        return errors;
+    }
+    let path = Path::new("spec");
+    if !(is_headless(after) && is_headless(before)) {
+        errors.extend(kept(&after.cluster_ips, &before.cluster_ips, after, "clusterIP", &path));
+    }
+    if !is_headless(after) && !is_headless(before) {
+        errors.extend(kept(&after.ip_families, &before.ip_families, after, "ipFamily", &path));
+    }
+    let balanced = |s: &Service| kind(s) == "LoadBalancer";
+    if balanced(new) && balanced(old) && after.load_balancer_class != before.load_balancer_class {
+        let path = path.child("loadBalancerClass");
+        errors.push(FieldError::invalid(&path, &after.load_balancer_class, "may not change once set"));
+    }
+    errors
+}
+
+type List = Option<Vec<String>>;
+
+/// The first of two values stays; the second may be given up by a service that says so.
+fn kept(new: &List, old: &List, spec: &ServiceSpec, what: &str, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let (now, before) = (new.as_deref().unwrap_or_default(), old.as_deref().unwrap_or_default());
+    let field = if what == "clusterIP" { "clusterIPs" } else { "ipFamilies" };
+    let mut wrong = |i: usize, detail: &str| {
+        errors.push(FieldError::invalid(&path.child(field).index(i), now, detail));
+    };
+    let changed = "may not change once set";
+    if now.len() == before.len() {
+        let different = now.iter().zip(before).enumerate().filter(|(_, (a, b))| a != b);
+        different.for_each(|(i, _)| wrong(if what == "clusterIP" { i } else { 0 }, changed));
+        return errors;
+    }
+    match (now.first(), before.first()) {
+        (None, Some(_)) => wrong(0, &format!("primary {what} can not be unset")),
+        (Some(a), Some(b)) if a != b => wrong(0, changed),
+        _ => {}
+    }
+    if now.len() == 1 && before.len() > 1 && spec.ip_family_policy.as_deref() != Some("SingleStack") {
+        let detail = format!("must be set to 'SingleStack' when releasing the secondary {what}");
+        errors.push(FieldError::invalid(&path.child("ipFamilyPolicy"), &spec.ip_family_policy, &detail));
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::default;
+    use super::*;
+    use serde_json::Value;
+
+    #[track_caller]
+    fn check(given: Value, expected: &[&str]) {
+        let mut service: Service = serde_json::from_value(json!({"spec": given})).unwrap();
+        default(&mut service);
+        let errors: Vec<String> = validate(&service).iter().map(ToString::to_string).collect();
+        assert_eq!(errors, expected);
+    }
+
+    #[test]
+    fn specs() {
+        check(json!({"ports": [{"port": 80}]}), &[]);
+        check(json!({}), &["spec.ports: Required value"]);
+        check(
+            json!({"type": "Foo", "ports": [{"name": "a", "port": 80}, {"name": "a", "port": 80, "protocol": "X"}]}),
+            &[
+                "spec.ports[1].name: Duplicate value: \"a\"",
+                "spec.ports[1].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
+                "spec.type: Unsupported value: \"Foo\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \
+                 \"NodePort\"",
+            ],
+        );
+        check(
+            json!({"ports": [{"name": "a", "port": 80, "nodePort": 30000}, {"name": "b", "port": 80}]}),
+            &[
+                "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
+                "spec.ports[1]: Duplicate value: {\"Name\":\"\",\"Protocol\":\"TCP\",\"AppProtocol\":null,\"Port\":80,\
+                 \"TargetPort\":0,\"NodePort\":0}",
+            ],
+        );
+        check(
+            json!({"type": "ExternalName", "externalName": "A", "clusterIPs": ["1.1.1.1"]}),
+            &[
+                "spec.clusterIPs: Forbidden: may not be set for ExternalName services",
+                "spec.externalName: Invalid value: \"A\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+                 characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
+                 validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+            ],
+        );
+        check(
+            json!({"clusterIP": "1.1.1.1", "clusterIPs": ["1.1.1.2"], "ports": [{"port": 80}], "externalIPs": ["127.0.0.1"],
+                "externalTrafficPolicy": "Local", "sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 90000}}}),
+            &[
+                "spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value: 90000: must be greater than 0 and less than 86400",
+                "spec.clusterIPs: Invalid value: [\"1.1.1.2\"]: first value must match `clusterIP`",
+                "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+            ],
+        );
+    }
+
+    #[test]
+    fn addresses_are_for_life() {
+        let service = |spec: Value| serde_json::from_value::<Service>(json!({"spec": spec})).unwrap();
+        let with = |ips: &[&str]| service(json!({"type": "ClusterIP", "clusterIP": ips.first(), "clusterIPs": ips}));
+        let check = |new: &Service, old: &Service, expected: &str| {
+            let errors: Vec<String> =
+                validate_update(new, old, Target::Object).iter().map(ToString::to_string).collect();
+            assert_eq!(errors.join("; "), expected);
+        };
+        check(&with(&["1.1.1.1"]), &with(&["1.1.1.1"]), "");
+        check(
+            &with(&["1.1.1.2"]),
+            &with(&["1.1.1.1"]),
+            "spec.clusterIPs[0]: Invalid value: [\"1.1.1.2\"]: may not change once set",
+        );
+        check(
+            &with(&[]),
+            &with(&["1.1.1.1"]),
+            "spec.clusterIPs[0]: Invalid value: []: primary clusterIP can not be unset",
+        );
+        check(
+            &with(&["1.1.1.1"]),
+            &with(&["1.1.1.1", "fd00::1"]),
+            "spec.ipFamilyPolicy: Invalid value: null: must be set to 'SingleStack' when releasing the secondary clusterIP",
+        );
+    }
+}
