@@ -24,6 +24,7 @@ replaced() { # replaced PROGRAM TEXT: from now on $BROKEN finds this instead of 
 }
 BROKEN=(env "PATH=$WORK/bin:$PATH")
 busy() { # busy KIND PORT: something else has the port, until $LAST is killed
+    rm -f "$WORK/port"
     started "$WORK/port" python3 -c '
 import socket, sys, time
 s = socket.socket(type=getattr(socket, sys.argv[1]))
@@ -171,9 +172,8 @@ log=$(ls "$DATA"/store/log-* | sed -n 1p)
 cp "$log" "$WORK/log"
 printf XXXXXXXX | dd of="$log" bs=1 seek=20000 conv=notrunc 2>/dev/null
 cp "$log" "$WORK/damaged"
-for command in "up ${UP[*]:1}" "store verify --data-dir $DATA" "store status --data-dir $DATA"; do
-    refused "is damaged at byte" "$SKIFF" $command
-done
+refused "is damaged at byte" "$SKIFF" "${UP[@]}"
+for command in verify status; do refused "is damaged at byte" "$SKIFF" store $command --data-dir "$DATA"; done
 cmp "$log" "$WORK/damaged" || fail "a damaged file was changed"
 cp "$WORK/log" "$log"
 "$SKIFF" "${UP[@]}" >/dev/null

@@ -213,7 +213,11 @@ async fn start(
     let (caches, failed) = (Caches::new(cluster.node_client.clone()), fail.clone());
     tasks.spawn(async move {
         if let Err(error) = kubelet::run(config, caches).await {
-            let _ = failed.send(error.into()).await;
+            let advice = match &error {
+                kubelet::Error::Listen { .. } => "; choose another port with --kubelet-port",
+                kubelet::Error::Folder { .. } => "",
+            };
+            let _ = failed.send(anyhow::anyhow!("{error}{advice}")).await;
         }
     });
     if cluster.parts.network {
