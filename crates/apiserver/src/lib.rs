@@ -21,6 +21,7 @@ mod discovery;
 mod fake;
 pub mod feed;
 mod filter;
+mod gather;
 pub mod health;
 mod inside;
 pub mod issuer;

@@ -1,6 +1,6 @@
 //! The TLS listener: HTTP/2 and HTTP/1.1 by ALPN, client certificates handed on to the authenticator.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::poll_fn, io, net::SocketAddr, pin::Pin, sync::Arc, task::Context, time::Duration};
 
 use http::Request;
 use hyper::{body::Incoming, service::service_fn};
@@ -9,22 +9,25 @@ use hyper_util::{
     server::conn::auto,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite, BufWriter},
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Server, access::Peer, body::Body};
+use crate::{
+    Server,
+    access::Peer,
+    body::Body,
+    gather::{Gathered, Turns},
+};
 
 /// A connection that has not finished its TLS handshake by then is dropped.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long open requests may take to end once the listener stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAMS_PER_CONNECTION: u32 = 1000;
-/// Frames that are ready together go out together, up to this: in few TLS records and one system call.
-const WRITE_BUFFER: usize = 64 * 1024;
 
 /// A listener at work. Dropping it closes the listener; [`Listening::stop`] also waits for open requests.
 pub struct Listening {
@@ -97,17 +100,17 @@ async fn serve(socket: TcpStream, address: SocketAddr, server: Server, tls: TlsA
     };
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let peer = Peer { address, certificates: certificates.iter().map(|c| c.clone().into_owned()).collect() };
-    // HTTP/2 flushes whenever it has nothing more to write. Upgraded connections are HTTP/1.1, and whoever writes to
-    // those expects his bytes to leave at once.
+    let turns = Turns::default();
+    // Upgraded connections are HTTP/1.1, and whoever writes to those expects his bytes to leave at once.
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        converse(BufWriter::with_capacity(WRITE_BUFFER, stream), peer, server, stop).await;
+        converse(Gathered::new(stream, turns.clone()), turns, peer, server, stop).await;
     } else {
-        converse(stream, peer, server, stop).await;
+        converse(stream, turns, peer, server, stop).await;
     }
 }
 
 /// Answers the requests of one connection until it ends, or until those that are open are done once the listener stops.
-async fn converse<S>(stream: S, peer: Peer, server: Server, stop: CancellationToken)
+async fn converse<S>(stream: S, turns: Turns, peer: Peer, server: Server, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -131,11 +134,15 @@ where
         .keep_alive_timeout(Duration::from_secs(15));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
+    let poll = |connection: Pin<&mut _>, cx: &mut Context<'_>| {
+        turns.next();
+        Future::poll(connection, cx)
+    };
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = poll_fn(|cx| poll(connection.as_mut(), cx)) => ended,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            poll_fn(|cx| poll(connection.as_mut(), cx)).await
         }
     };
     if let Err(error) = ended {
