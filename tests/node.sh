@@ -78,7 +78,7 @@ k wait --for=condition=Ready pod/modest --timeout=20s >/dev/null
 k delete pod big elsewhere nopull never late target --timeout=30s >/dev/null
 kill -9 "$(cat "$DATA/skiff.pid")"
 "$SKIFF" "${UP[@]/%--eviction-hard=/--eviction-hard=memory.available<100Ti}" >/dev/null
-has True k get node "$node" -o jsonpath='{.status.conditions[?(@.type=="MemoryPressure")].status}'
+until_true 40 has True k get node "$node" -o jsonpath='{.status.conditions[?(@.type=="MemoryPressure")].status}'
 until_true 40 has "Evicted The node was low on resource: memory." k get pod modest -o jsonpath='{.status.reason} {.status.message}'
 has TerminationByKubelet k get pod modest -o jsonpath='{.status.conditions[?(@.type=="DisruptionTarget")].reason}'
 pod late "nodeName: $node,"
