@@ -8,6 +8,8 @@ need() { # need PROGRAM PACKAGE
 
 packages=
 need protoc protobuf-compiler
+# The standard .proto files that build scripts import; Debian has them apart from the program.
+[ -e /usr/include/google/protobuf/descriptor.proto ] || packages="$packages libprotobuf-dev"
 need cc gcc
 need containerd containerd
 need runc runc
