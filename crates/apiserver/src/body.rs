@@ -11,6 +11,8 @@ use futures::{Stream, StreamExt, stream::BoxStream};
 use http_body::{Body as _, Frame, SizeHint};
 use parking_lot::Mutex;
 
+use crate::large;
+
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Bytes of a request or a response.
@@ -47,7 +49,7 @@ impl Body {
         }))
     }
 
-    /// Reads the whole body, at most `limit` bytes.
+    /// Reads the whole body, at most `limit` bytes. A request with a large one goes on when its turn comes.
     pub async fn collect(mut self, limit: usize) -> Result<Bytes, StatusError> {
         let too_large = || StatusError::too_large(format!("limit is {limit}"));
         let mut first: Option<Bytes> = None;
@@ -69,7 +71,9 @@ impl Body {
                 }
             }
         }
-        Ok(first.unwrap_or_else(|| rest.freeze()))
+        let whole = first.unwrap_or_else(|| rest.freeze());
+        large::enter(whole.len()).await?;
+        Ok(whole)
     }
 }
 

@@ -11,7 +11,7 @@ use http::{Request, header, request::Parts};
 use crate::{
     auth::{self, Attributes, User},
     body::Body,
-    pretty,
+    large, pretty,
     request::Info,
     respond, route,
     server::Server,
@@ -69,7 +69,8 @@ async fn limited(server: Server, parts: Parts, body: Body, info: Arc<Info>) -> R
         })?)
     };
     let timeout = shared.config.limits.request_timeout;
-    match clock::timeout(timeout, authenticated(server, parts, body, info)).await {
+    let gate = (!internal).then(|| shared.large.clone());
+    match clock::timeout(timeout, large::guarded(gate, authenticated(server, parts, body, info))).await {
         Ok(result) => result,
         Err(_) => Err(StatusError::timeout("Timeout: request did not complete within the allotted timeout")),
     }

@@ -26,6 +26,7 @@ pub mod health;
 mod inside;
 pub mod issuer;
 pub mod kinds;
+mod large;
 mod listen;
 mod metrics;
 pub mod mirror;

@@ -20,6 +20,7 @@ use crate::{
     core::Core,
     health::Checks,
     issuer::IssuerDocuments,
+    large::Gate,
     listen,
     metrics::Metrics,
     openapi::Documents,
@@ -78,6 +79,7 @@ pub(crate) struct Shared {
     pub documents: Documents,
     pub reads: tokio::sync::Semaphore,
     pub writes: tokio::sync::Semaphore,
+    pub large: Arc<Gate>,
 }
 
 /// A running API server. Clones are the same server.
@@ -93,6 +95,7 @@ impl Server {
             documents: Documents::default(),
             reads: tokio::sync::Semaphore::new(config.limits.reads_in_flight),
             writes: tokio::sync::Semaphore::new(config.limits.writes_in_flight),
+            large: Arc::default(),
             config,
         };
         Server { shared: Arc::new(shared) }

@@ -13,7 +13,7 @@ use store::Entry;
 use super::Request;
 use crate::{
     core::Replaced,
-    object,
+    large, object,
     options::WriteOptions,
     review::{Allocation, Operation, Reservation, Review},
 };
@@ -113,6 +113,7 @@ impl Request {
         let (definition, name) = (&*self.definition, self.call.info.name.as_str());
         let mut entry = core.entry(definition, &self.call.info.namespace, name).await?;
         for _ in 0..ATTEMPTS {
+            large::enter(entry.value.len()).await?;
             let old = object::of_entry(definition, &entry);
             let (mut new, mut warnings) = change(&old)?;
             let unconditional = self.check_preconditions(&new, &old)?;
