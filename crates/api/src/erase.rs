@@ -118,10 +118,7 @@ where
             (Err(error), _) | (_, Err(error)) => vec![error],
         };
         if let Some(check) = self.kind.validate_status {
-            match (decode(new), decode(old)) {
-                (Ok(new), Ok(old)) => errors.extend(check(&new, &old)),
-                (Err(error), _) | (_, Err(error)) => errors.push(error),
-            }
+            errors.extend(check(new, old));
         }
         errors
     }

@@ -197,8 +197,8 @@ pub struct Kind<T: 'static> {
     pub validate_create: Option<fn(&T) -> Errors>,
     /// What a change may not do; the new object alone is checked by `validate`. Not asked about writes of the status.
     pub validate_update: Option<fn(new: &T, old: &T, target: Target) -> Errors>,
-    /// Checks a write of the status subresource.
-    pub validate_status: Option<fn(new: &T, old: &T) -> Errors>,
+    /// Checks a write of the status subresource. Not in its type: kubelets write status all the time.
+    pub validate_status: Option<fn(new: &Value, old: &Value) -> Errors>,
     /// What the kind's strategy does to a new object after the general steps.
     pub prepare_create: Option<fn(&mut Value)>,
     /// The same for a change. For a subresource of the kind's own it decides too what the request may write.

@@ -8,6 +8,7 @@ pub mod field;
 pub mod field_set;
 pub mod hash;
 pub mod host_port;
+pub mod ip;
 pub mod kind;
 pub mod kinds;
 pub mod managed_fields;

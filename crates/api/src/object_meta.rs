@@ -11,9 +11,6 @@ use crate::names::{self, NameRule};
 /// All annotations of an object together: keys and values, in bytes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// What a text is told that is no IP address.
-pub(crate) const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-
 fn text(field: Option<&String>) -> &str {
     field.map(String::as_str).unwrap_or_default()
 }

@@ -155,10 +155,10 @@ fn add(subset: &EndpointSubset, groups: &mut Vec<(Group, Vec<Endpoint>)>, skippe
     let all = ready.chain(subset.not_ready_addresses.iter().flatten().map(|a| (a, false)));
     let mut mirrored = 0;
     for (address, ready) in all {
-        let family = match address.ip.parse() {
-            Ok(IpAddr::V4(_)) => "IPv4",
-            Ok(IpAddr::V6(_)) => "IPv6",
-            Err(_) => {
+        let family = match api::ip::parse(&address.ip) {
+            Some(IpAddr::V4(_)) => "IPv4",
+            Some(IpAddr::V6(_)) => "IPv6",
+            None => {
                 skipped.invalid += 1;
                 continue;
             }

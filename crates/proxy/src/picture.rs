@@ -127,7 +127,7 @@ pub fn render(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -> 
 }
 
 fn ipv4<'a>(addresses: impl Iterator<Item = &'a String>) -> BTreeSet<Ipv4Addr> {
-    addresses.filter_map(|a| a.parse().ok()).collect()
+    addresses.filter_map(|a| api::ip::parse_v4(a)).collect()
 }
 
 /// A short stable hash for names (FNV-1a), so that long Service names fit into the kernel's limit.

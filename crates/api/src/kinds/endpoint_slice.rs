@@ -4,8 +4,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
+use crate::ip;
 use crate::kind::{Generation, Kind, Target, age, col, name};
-use crate::kinds::endpoints::address_errors;
 use crate::names;
 use crate::object_meta::invalid;
 use crate::table;
@@ -23,6 +23,7 @@ pub const ENDPOINT_SLICE: Kind<EndpointSlice> = Kind {
     default: Some(default),
     validate: Some(validate),
     validate_update: Some(validate_update),
+    warnings: Some(warnings),
     columns: &[
         name(),
         col("AddressType", "The address family: IPv4, IPv6 or FQDN.", |s, _| Value::from(s.address_type.as_str())),
@@ -79,13 +80,13 @@ fn validate(slice: &EndpointSlice) -> Errors {
         for (i, address) in endpoint.addresses.iter().enumerate() {
             let path = path.index(i);
             match slice.address_type.as_str() {
-                "IPv4" if address.parse::<std::net::Ipv4Addr>().is_err() => {
+                "IPv4" if ip::parse(address).is_none_or(|ip| ip.is_ipv6()) => {
                     errors.push(FieldError::invalid(&path, address, "must be an IPv4 address"));
                 }
-                "IPv6" if address.parse::<std::net::Ipv6Addr>().is_err() => {
+                "IPv6" if ip::parse(address).is_none_or(|ip| ip.is_ipv4()) => {
                     errors.push(FieldError::invalid(&path, address, "must be an IPv6 address"));
                 }
-                "IPv4" | "IPv6" => errors.extend(address_errors(address, &path)),
+                "IPv4" | "IPv6" => errors.extend(ip::endpoint_errors(address, &path)),
                 "FQDN" => errors.extend(invalid(&path, address, names::dns1123_subdomain(address))),
                 _ => {}
             }
@@ -113,6 +114,16 @@ fn validate(slice: &EndpointSlice) -> Errors {
         }
     }
     errors
+}
+
+fn warnings(slice: &EndpointSlice, _old: Option<&EndpointSlice>) -> Vec<String> {
+    let path = Path::new("endpoints");
+    let mut list = Vec::new();
+    for (i, endpoint) in slice.endpoints.iter().enumerate().filter(|_| slice.address_type != "FQDN") {
+        let place = |j| path.index(i).child("addresses").index(j);
+        list.extend(endpoint.addresses.iter().enumerate().filter_map(|(j, address)| ip::warning(address, &place(j))));
+    }
+    list
 }
 
 fn validate_update(new: &EndpointSlice, old: &EndpointSlice, _: Target) -> Errors {

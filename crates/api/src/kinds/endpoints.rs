@@ -1,14 +1,13 @@
 //! Endpoints: the addresses behind a Service, all in one object (the older form of EndpointSlice).
 
-use std::net::IpAddr;
-
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints};
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
+use crate::ip;
 use crate::kind::{Kind, age, col, name};
 use crate::names;
-use crate::object_meta::{BAD_IP, invalid};
+use crate::object_meta::invalid;
 use crate::table;
 
 pub const ENDPOINTS: Kind<Endpoints> = Kind {
@@ -17,9 +16,7 @@ pub const ENDPOINTS: Kind<Endpoints> = Kind {
     storage_prefix: Some("services/endpoints"),
     default: Some(default),
     validate: Some(validate),
-    warnings: Some(|_, _| {
-        vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()]
-    }),
+    warnings: Some(warnings),
     columns: &[name(), col("Endpoints", "Ready addresses with their ports.", |e, _| Value::from(addresses(e))), age()],
     ..Kind::BASE
 };
@@ -33,6 +30,19 @@ fn default(endpoints: &mut Endpoints) {
     }
 }
 
+fn warnings(endpoints: &Endpoints, _old: Option<&Endpoints>) -> Vec<String> {
+    let mut list = vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()];
+    for (i, subset) in endpoints.subsets.iter().flatten().enumerate() {
+        let path = Path::new("subsets").index(i);
+        for (field, all) in [("addresses", &subset.addresses), ("notReadyAddresses", &subset.not_ready_addresses)] {
+            let place = |i| path.child(field).index(i).child("ip");
+            let all = all.iter().flatten().enumerate();
+            list.extend(all.filter_map(|(i, address)| ip::warning(&address.ip, &place(i))));
+        }
+    }
+    list
+}
+
 fn addresses(endpoints: &Endpoints) -> String {
     let mut list = Vec::new();
     for subset in endpoints.subsets.iter().flatten() {
@@ -42,8 +52,8 @@ fn addresses(endpoints: &Endpoints) -> String {
             list.extend(ips.iter().map(|ip| (*ip).to_owned()));
         }
         for port in ports {
-            list.extend(ips.iter().map(|ip| match ip.parse() {
-                Ok(IpAddr::V6(v6)) => format!("[{v6}]:{}", port.port),
+            list.extend(ips.iter().map(|ip| match ip::parse(ip) {
+                Some(std::net::IpAddr::V6(v6)) => format!("[{v6}]:{}", port.port),
                 _ => format!("{ip}:{}", port.port),
             }));
         }
@@ -87,7 +97,7 @@ fn validate(endpoints: &Endpoints) -> Errors {
 }
 
 fn validate_address(address: &EndpointAddress, path: &Path) -> Errors {
-    let mut errors = address_errors(&address.ip, &path.child("ip"));
+    let mut errors = ip::endpoint_errors(&address.ip, &path.child("ip"));
     if let Some(host) = address.hostname.as_deref().filter(|h| !h.is_empty()) {
         errors.extend(invalid(&path.child("hostname"), host, names::dns1123_label(host)));
     }
@@ -98,30 +108,85 @@ fn validate_address(address: &EndpointAddress, path: &Path) -> Errors {
     errors
 }
 
-/// An address that traffic can be sent to: not the machine itself, not its own link.
-pub(crate) fn address_errors(text: &str, path: &Path) -> Errors {
-    let unspecified = format!("may not be unspecified ({text})");
-    let detail = match text.parse::<IpAddr>() {
-        Err(_) => BAD_IP,
-        Ok(ip) if ip.is_unspecified() => &unspecified,
-        Ok(ip) if ip.is_loopback() => "may not be in the loopback range (127.0.0.0/8, ::1/128)",
-        Ok(ip) if is_link_local(ip) => "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
-        Ok(ip) if is_link_local_group(ip) => "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
-        Ok(_) => return Errors::new(),
-    };
-    vec![FieldError::invalid(path, text, detail)]
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
 
-fn is_link_local(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    use super::*;
+    use crate::kind::Target;
+    use crate::registry;
+
+    /// Every field that names where traffic goes reads the address behind its form.
+    #[test]
+    fn no_form_hides_the_machine_or_its_link() {
+        let registry = registry::builtin();
+        let refused = |group: &str, plural: &str, object: Value| {
+            let errors = registry.find(group, "v1", plural).expect("served").behaviour.validate(&object);
+            let about =
+                |detail: &str| detail.contains("may not be in the l") || detail.contains("may not be unspecified");
+            errors.iter().filter(|e| about(&e.detail)).count()
+        };
+        let meta = json!({"name": "a", "namespace": "b"});
+        for address in ["169.254.169.254", "127.0.0.1", "0.0.0.0", "224.0.0.1"] {
+            let padded = format!("0{address}");
+            let mapped = format!("::ffff:{address}");
+            for form in [address, &padded, &mapped] {
+                let endpoints = json!({"metadata": meta, "subsets": [{"addresses": [{"ip": form}], "notReadyAddresses": [{"ip": form}]}]});
+                assert_eq!(refused("", "endpoints", endpoints), 2, "{form}");
+                let slice = json!({"metadata": meta, "addressType": "IPv4", "endpoints": [{"addresses": [form]}]});
+                assert_eq!(refused("discovery.k8s.io", "endpointslices", slice), 1, "{form}");
+                let service = json!({"metadata": meta, "spec": {"type": "ClusterIP", "externalIPs": [form], "ports": [{"port": 1}]}});
+                assert_eq!(refused("", "services", service), 1, "{form}");
+            }
+            let slice = json!({"metadata": meta, "addressType": "IPv6", "endpoints": [{"addresses": [mapped]}]});
+            let errors =
+                registry.find("discovery.k8s.io", "v1", "endpointslices").expect("served").behaviour.validate(&slice);
+            assert_eq!(errors[0].detail, format!("Invalid value: {mapped:?}: must be an IPv6 address"));
+        }
     }
-}
 
-fn is_link_local_group(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.octets()[..3] == [224, 0, 0],
-        IpAddr::V6(ip) => ip.segments()[0] & 0xff0f == 0xff02,
+    #[test]
+    fn a_readable_form_of_a_good_address_is_only_warned_of() {
+        let registry = registry::builtin();
+        let endpoints =
+            json!({"metadata": {"name": "a", "namespace": "b"}, "subsets": [{"addresses": [{"ip": "010.1.2.3"}]}]});
+        let warnings =
+            registry.find("", "v1", "endpoints").expect("served").behaviour.check(&endpoints).expect("valid");
+        let expected = "subsets[0].addresses[0].ip: non-standard IP address \"010.1.2.3\" will be considered invalid in a \
+                        future Kubernetes release: use \"10.1.2.3\"";
+        assert_eq!(warnings[1], expected);
+    }
+
+    #[test]
+    fn reported_addresses_are_addresses() {
+        let registry = registry::builtin();
+        let check = |plural: &str, status: Value, expected: &[&str]| {
+            let object =
+                json!({"metadata": {"name": "a", "namespace": "b"}, "spec": {"containers": []}, "status": status});
+            let behaviour = &registry.find("", "v1", plural).expect("served").behaviour;
+            let errors = behaviour.check_update(&object, &object, Target::Status).err().unwrap_or_default();
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{status}");
+        };
+        check("pods", json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}), &[]);
+        let bad = "Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+        check("pods", json!({"podIPs": [{"ip": "x"}]}), &[&format!("status.podIPs[0]: {bad}")]);
+        check(
+            "pods",
+            json!({"podIP": "x", "hostIP": "x"}),
+            &[&format!("status.podIP: {bad}"), &format!("status.hostIP: {bad}")],
+        );
+        let twice = json!({"hostIPs": [{"ip": "10.0.0.1"}, {"ip": "::ffff:10.0.0.2"}]});
+        let detail = "may specify no more than one IP for each IP family";
+        check(
+            "pods",
+            twice,
+            &[&format!("status.hostIPs: Invalid value: [\"10.0.0.1\",\"::ffff:10.0.0.2\"]: {detail}")],
+        );
+        let ingress =
+            |ip: &str, hostname: &str| json!({"loadBalancer": {"ingress": [{"ip": ip, "hostname": hostname}]}});
+        check("services", ingress("10.0.0.1", ""), &[]);
+        check("services", ingress("x", ""), &[&format!("status.loadBalancer.ingress[0].ip: {bad}")]);
+        let named = "Invalid value: \"10.0.0.1\": must be a DNS name, not an IP address";
+        check("services", ingress("", "10.0.0.1"), &[&format!("status.loadBalancer.ingress[0].hostname: {named}")]);
     }
 }

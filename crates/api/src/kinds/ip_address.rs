@@ -19,7 +19,7 @@ fn validate(address: &IPAddress) -> crate::field::Errors {
     let name = address.metadata.name.as_deref().unwrap_or_default();
     let path = crate::field::Path::new("metadata").child("name");
     let detail = match name.parse::<std::net::IpAddr>() {
-        Err(_) => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned(),
+        Err(_) => crate::ip::BAD_IP.to_owned(),
         Ok(ip) if ip.to_string() != name => format!("must be in canonical form (\"{ip}\")"),
         Ok(_) => return Vec::new(),
     };

@@ -83,9 +83,9 @@ fn validate(namespace: &Namespace) -> Errors {
     errors
 }
 
-fn validate_status(new: &Namespace) -> Errors {
-    let phase = new.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
-    let wanted = if new.metadata.deletion_timestamp.is_some() { "Terminating" } else { "Active" };
+fn validate_status(new: &Value) -> Errors {
+    let phase = field_text(new, &["status", "phase"]);
+    let wanted = if crate::meta::deletion_timestamp(new).is_some() { "Terminating" } else { "Active" };
     if phase == wanted {
         return Errors::new();
     }
@@ -94,5 +94,5 @@ fn validate_status(new: &Namespace) -> Errors {
         "Active" => "may only be 'Active' if `deletionTimestamp` is empty",
         _ => "may only be 'Terminating' if `deletionTimestamp` is not empty",
     };
-    vec![FieldError::invalid(&path, phase, detail)]
+    vec![FieldError::invalid(&path, &phase, detail)]
 }

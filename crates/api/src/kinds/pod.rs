@@ -51,6 +51,7 @@ pub const POD: Kind<Pod> = Kind {
     validate: Some(validate::validate),
     validate_create: Some(validate::validate_create),
     validate_update: Some(update::validate_update),
+    validate_status: Some(|new, _| validate::validate_status(new)),
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
     warnings: Some(warnings),

@@ -30,8 +30,10 @@ pub const SERVICE: Kind<Service> = Kind {
     default: Some(default),
     validate: Some(validate::validate),
     validate_update: Some(validate::validate_update),
+    validate_status: Some(|new, _| validate::validate_status(new)),
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
+    warnings: Some(validate::warnings),
     columns: &[
         name(),
         col("Type", "How the service is exposed.", |s, _| Value::from(kind(s))),

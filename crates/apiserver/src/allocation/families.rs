@@ -56,7 +56,7 @@ fn strings<'a>(service: &'a Value, field: &str) -> impl Iterator<Item = &'a str>
 
 /// The addresses in `clusterIPs`.
 pub fn addresses(service: &Value) -> Vec<IpAddr> {
-    strings(service, "clusterIPs").filter_map(|a| a.parse().ok()).collect()
+    strings(service, "clusterIPs").filter_map(api::ip::parse).collect()
 }
 
 /// `ipFamilies`.

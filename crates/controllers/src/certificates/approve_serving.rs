@@ -17,7 +17,7 @@ pub struct ServingApprover;
 pub type Claims = BTreeMap<IpAddr, Vec<String>>;
 
 fn addresses(node: &Node) -> impl Iterator<Item = IpAddr> {
-    node.status.iter().flat_map(|s| s.addresses.iter().flatten()).filter_map(|a| a.address.parse().ok())
+    node.status.iter().flat_map(|s| s.addresses.iter().flatten()).filter_map(|a| api::ip::parse(&a.address))
 }
 
 fn is_pending(csr: &CertificateSigningRequest) -> bool {
@@ -32,7 +32,10 @@ fn is_own(csr: &CertificateSigningRequest, claims: &Claims) -> bool {
     csr.spec.username.as_deref() == Some(&wish.common_name)
         && check_kubelet_serving(&wish, usages).is_ok()
         && wish.dns_names.iter().all(|name| name == node)
-        && wish.addresses.iter().all(|ip| !ip.is_loopback() && claims.get(ip).is_some_and(|who| who == &[node]))
+        && wish
+            .addresses
+            .iter()
+            .all(|ip| api::ip::special(*ip).is_none() && claims.get(ip).is_some_and(|who| who == &[node]))
 }
 
 impl Controller for ServingApprover {

@@ -1,18 +1,44 @@
 //! Validation of Pods and templates: what is not about one container, volume or place.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSpec, PodTemplateSpec};
+use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
 use crate::internal_form;
+use crate::ip;
 use crate::kinds::pod::{container, placement, resources, security, volume};
 use crate::names;
-use crate::object_meta::{self, BAD_IP, invalid, invalid_at};
+use crate::object_meta::{self, invalid, invalid_at};
 use crate::pod::{self, MIRROR_ANNOTATION};
 
 type Annotations = BTreeMap<String, String>;
+
+/// The addresses that a kubelet reports: Services, DNS and the proxy subresource lead to them.
+pub(crate) fn validate_status(pod: &Value) -> Errors {
+    let path = Path::new("status");
+    let Some(status) = pod.get("status") else { return Errors::new() };
+    let mut errors = Errors::new();
+    for (one, all) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
+        let list = status.get(all).and_then(Value::as_array).into_iter().flatten();
+        errors.extend(addresses(list.filter_map(|item| item.get("ip")?.as_str()).collect(), &path.child(all)));
+        if let Some(ip) = status.get(one).and_then(Value::as_str).filter(|ip| !ip.is_empty()) {
+            errors.extend(ip::errors(ip, &path.child(one)));
+        }
+    }
+    errors
+}
+
+/// At most one address of each family.
+fn addresses(list: Vec<&str>, path: &Path) -> Errors {
+    let mut errors: Errors = list.iter().enumerate().flat_map(|(i, ip)| ip::errors(ip, &path.index(i))).collect();
+    let families: BTreeSet<bool> = list.iter().filter_map(|ip| ip::parse(ip)).map(|ip| ip.is_ipv6()).collect();
+    if errors.is_empty() && families.len() < list.len() {
+        errors.push(FieldError::invalid(path, list, "may specify no more than one IP for each IP family"));
+    }
+    errors
+}
 
 pub(crate) fn validate(pod: &Pod) -> Errors {
     let path = Path::new("spec");
@@ -175,9 +201,7 @@ fn plain_fields(spec: &PodSpec, path: &Path) -> Errors {
     errors.extend(placement::tolerations(spec.tolerations.as_deref().unwrap_or_default(), &path.child("tolerations")));
     for (i, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let path = path.child("hostAliases").index(i);
-        if alias.ip.parse::<IpAddr>().is_err() {
-            errors.push(FieldError::invalid(&path.child("ip"), &alias.ip, BAD_IP));
-        }
+        errors.extend(ip::errors(&alias.ip, &path.child("ip")));
         for (i, name) in alias.hostnames.iter().flatten().enumerate() {
             errors.extend(invalid(&path.child("hostnames").index(i), name, names::dns1123_subdomain(name)));
         }
@@ -268,8 +292,8 @@ fn dns_config(spec: &PodSpec, path: &Path) -> Errors {
         let detail = format!("must not have more than {SERVERS_MAX} nameservers");
         errors.push(FieldError::invalid(&place, servers, &detail));
     }
-    for (i, server) in servers.iter().enumerate().filter(|(_, s)| s.parse::<IpAddr>().is_err()) {
-        errors.push(FieldError::invalid(&place.index(i), server, BAD_IP));
+    for (i, server) in servers.iter().enumerate() {
+        errors.extend(ip::errors(server, &place.index(i)));
     }
     let searches = config.searches.as_deref().unwrap_or_default();
     let place = path.child("searches");

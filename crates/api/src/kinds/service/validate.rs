@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{kind, spec};
 use crate::field::{Errors, FieldError, Path};
 use crate::internal_form;
+use crate::ip;
 use crate::kind::Target;
-use crate::kinds::endpoints::address_errors;
 use crate::kinds::pod::container::one_of;
 use crate::kinds::pod::probe;
 use crate::names;
-use crate::object_meta::{self, BAD_IP, invalid_at};
+use crate::object_meta::{self, invalid_at};
 
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
@@ -33,7 +33,7 @@ pub(super) fn validate(service: &Service) -> Errors {
     errors.extend(affinity(spec, &path));
     errors.extend(cluster_ips(spec, kind(service), &path));
     for (i, ip) in spec.external_ips.iter().flatten().enumerate() {
-        errors.extend(address_errors(ip, &path.child("externalIPs").index(i)));
+        errors.extend(ip::endpoint_errors(ip, &path.child("externalIPs").index(i)));
     }
     match kind(service) {
         "" => errors.push(FieldError::required(&path.child("type"), "")),
@@ -205,11 +205,11 @@ fn cluster_ips(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
             if all.len() > 1 {
                 errors.push(FieldError::invalid(&place, all, "'None' must be the first and only value"));
             }
-        } else if ip.parse::<IpAddr>().is_err() {
-            errors.push(FieldError::invalid(&place.index(i), ip, BAD_IP));
+        } else {
+            errors.extend(ip::errors(ip, &place.index(i)));
         }
     }
-    let parsed: Vec<IpAddr> = all.iter().filter_map(|ip| ip.parse().ok()).collect();
+    let parsed: Vec<IpAddr> = all.iter().filter_map(|ip| ip::parse(ip)).collect();
     if all.len() > 2 {
         errors.push(FieldError::invalid(&place, all, "may only hold up to 2 values"));
     }
@@ -312,6 +312,60 @@ pub(super) fn validate_update(new: &Service, old: &Service, target: Target) -> E
     errors
 }
 
+/// Where a load balancer listens. Which addresses those may be is up to whoever may write the status.
+pub(super) fn validate_status(new: &Value) -> Errors {
+    let mut errors = Errors::new();
+    let path = Path::new("status").child("loadBalancer").child("ingress");
+    let list = new.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
+    for (i, ingress) in list.into_iter().flatten().enumerate() {
+        let path = path.index(i);
+        let text = |field: &str| ingress.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+        if let Some(ip) = text("ip") {
+            errors.extend(ip::errors(ip, &path.child("ip")));
+        }
+        if let Some(host) = text("hostname") {
+            errors.extend(invalid_at(&path, "hostname", host, names::dns1123_subdomain(host)));
+            if ip::parse(host).is_some() {
+                let detail = "must be a DNS name, not an IP address";
+                errors.push(FieldError::invalid(&path.child("hostname"), host, detail));
+            }
+        }
+    }
+    errors
+}
+
+/// What has no effect for a service of this type, and addresses that others may read differently.
+pub(super) fn warnings(service: &Service, _old: Option<&Service>) -> Vec<String> {
+    let Some(spec) = spec(service) else { return Vec::new() };
+    let path = Path::new("spec");
+    let set = |field: &Option<String>| field.as_deref().is_some_and(|text| !text.is_empty());
+    let external = spec.external_ips.as_deref().unwrap_or_default();
+    let mut list = Vec::new();
+    if is_headless(spec) && kind(service) == "ClusterIP" {
+        if set(&spec.load_balancer_ip) {
+            list.push("spec.loadBalancerIP is ignored for headless services".to_owned());
+        }
+        if !external.is_empty() {
+            list.push("spec.externalIPs is ignored for headless services".to_owned());
+        }
+        if spec.session_affinity.as_deref() != Some("None") {
+            list.push("spec.SessionAffinity is ignored for headless services".to_owned());
+        }
+    }
+    for (field, all) in [("clusterIPs", spec.cluster_ips.as_deref().unwrap_or_default()), ("externalIPs", external)] {
+        let place = |i| path.child(field).index(i);
+        list.extend(all.iter().enumerate().filter_map(|(i, ip)| ip::warning(ip, &place(i))));
+    }
+    list.extend(spec.load_balancer_ip.iter().filter_map(|ip| ip::warning(ip, &path.child("loadBalancerIP"))));
+    if kind(service) == "ExternalName" && !external.is_empty() {
+        list.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned());
+    }
+    if kind(service) != "ExternalName" && set(&spec.external_name) {
+        list.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
+    }
+    list
+}
+
 type List = Option<Vec<String>>;
 
 /// The first of two values stays; the second may be given up by a service that says so.
@@ -344,7 +398,6 @@ fn kept(new: &List, old: &List, spec: &ServiceSpec, what: &str, path: &Path) -> 
 mod tests {
     use super::super::default;
     use super::*;
-    use serde_json::Value;
 
     #[track_caller]
     fn check(given: Value, expected: &[&str]) {
