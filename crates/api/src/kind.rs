@@ -27,6 +27,17 @@ pub struct Scale {
     pub selector: &'static str,
 }
 
+/// Who answers the requests for a subresource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The API server itself.
+    Own,
+    /// A node or a Pod, over a connection that stays open as long as both sides like.
+    Connect,
+    /// The same, with any method and any path below the subresource.
+    Proxy,
+}
+
 /// One subresource other than `status` and `scale` (those follow from the kind's fields).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subresource {
@@ -34,6 +45,7 @@ pub struct Subresource {
     /// Group, version and kind of what it reads or writes: `("policy", "v1", "Eviction")`.
     pub object: (&'static str, &'static str, &'static str),
     pub verbs: &'static [&'static str],
+    pub way: Way,
 }
 
 /// One column of a Table. Build it with [`name`], [`age`], [`col`], [`wide`], [`int`] or [`flag`].
@@ -324,6 +336,16 @@ impl Definition {
 
     pub fn namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
+    }
+
+    /// The verbs that a subresource takes and who answers them; `None` when the kind does not have it.
+    pub fn subresource(&self, name: &str) -> Option<(&'static str, &'static [&'static str], Way)> {
+        const USUAL: &[&str] = &["get", "patch", "update"];
+        match name {
+            "status" if self.status => Some(("status", USUAL, Way::Own)),
+            "scale" if self.scale.is_some() => Some(("scale", USUAL, Way::Own)),
+            other => self.subresources.iter().find(|s| s.name == other).map(|s| (s.name, s.verbs, s.way)),
+        }
     }
 
     /// Whether a field selector may name this label; the error is the message for the client.

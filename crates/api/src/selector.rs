@@ -251,6 +251,11 @@ fn split_unescaped(text: &str) -> Vec<&str> {
     list
 }
 
+/// A value as it is written in a field selector.
+pub fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=")
+}
+
 fn unescape(raw: &str) -> Result<String, SelectorError> {
     let mut out = String::with_capacity(raw.len());
     let mut chars = raw.chars();

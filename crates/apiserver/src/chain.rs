@@ -22,11 +22,12 @@ use crate::{
 pub async fn handle(server: Server, request: Request<Body>) -> Response {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    let info = Arc::new(Info::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or("")));
+    let query = parts.uri.query().unwrap_or("");
+    let info = Arc::new(Info::resolve(&parts.method, parts.uri.path(), query, &server.core().kinds.table()));
     waypoint::apiserver::request(&info.path);
     let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();
     let counted = info.clone();
-    let for_people = pretty::wanted(&info, parts.uri.query().unwrap_or(""), &parts.headers);
+    let for_people = pretty::wanted(&info, query, &parts.headers);
     let guarded = AssertUnwindSafe(limited(server.clone(), parts, body, info)).catch_unwind().await;
     let mut response = match guarded {
         Ok(Ok(response)) => response,
@@ -94,17 +95,27 @@ async fn authenticated(server: Server, parts: Parts, body: Body, info: Arc<Info>
     authorized(server, parts, body, info, user).await
 }
 
+/// Refuses what nothing serves, asks whether the user may do the rest, and hands it to what serves it. Handlers get the
+/// resolved request, not the method or the path, and none of the caller's credentials.
 async fn authorized(
     server: Server,
-    mut parts: Parts,
+    parts: Parts,
     body: Body,
     info: Arc<Info>,
     user: Arc<User>,
 ) -> Result<Response, StatusError> {
+    if let Some(refusal) = &info.refusal {
+        return route::refuse(refusal);
+    }
     server.ask(&Attributes::of(&user, &info))?;
     waypoint::apiserver::authorize(&info.path);
-    // Nothing behind this point needs the caller's secret.
-    parts.headers.remove(header::AUTHORIZATION);
+    let query = parts.uri.query().unwrap_or("").to_owned();
+    let Parts { mut headers, uri, extensions, .. } = parts;
+    auth::credentials::strip(&mut headers);
+    // HTTP/2 names the host in the URI.
+    if let Some(host) = uri.authority().and_then(|host| host.as_str().parse().ok()) {
+        headers.entry(header::HOST).or_insert(host);
+    }
     waypoint::apiserver::route(&info.path);
-    route::route(Call { server, parts, body, info, user }).await
+    route::route(Call { server, info, user, query, headers, extensions, body }).await
 }

@@ -34,7 +34,7 @@ pub struct Core {
 impl Core {
     /// Opens the feed on a store, with the built-in kinds.
     pub async fn new(store: Arc<dyn Store>) -> store::Result<Arc<Core>> {
-        let kinds = Arc::new(Kinds::new(api::registry::builtin().all().to_vec()));
+        let kinds = Arc::new(Kinds::builtin());
         let feed = Feed::start(store.clone(), kinds.clone()).await?;
         Ok(Arc::new(Core { store, kinds, feed }))
     }

@@ -38,7 +38,7 @@ fn groups(core: &Core) -> Vec<(String, Vec<String>)> {
 pub fn answer(call: &Call) -> Option<Response> {
     let core = call.server.core();
     let parts: Vec<&str> = call.info.path.trim_matches('/').split('/').collect();
-    let accept = call.parts.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
+    let accept = call.header(header::ACCEPT);
     let aggregated = || aggregated_version(accept);
     let document = match parts.as_slice() {
         ["api"] => match aggregated() {
@@ -67,8 +67,7 @@ pub fn answer(call: &Call) -> Option<Response> {
 }
 
 fn host(call: &Call) -> String {
-    let from_header = call.parts.headers.get(header::HOST).and_then(|v| v.to_str().ok()).map(ToOwned::to_owned);
-    from_header.or_else(|| call.parts.uri.authority().map(ToString::to_string)).unwrap_or_default()
+    call.header(header::HOST).to_owned()
 }
 
 fn group(name: &str, versions: &[String], alone: bool) -> Value {
@@ -198,7 +197,7 @@ fn aggregate(call: &Call, version: &'static str, core_group: bool) -> Response {
     .to_string();
     let hash: String = Sha512::digest(document.as_bytes()).iter().map(|b| format!("{b:02X}")).collect();
     let etag = format!("\"{hash}\"");
-    let known = call.parts.headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
+    let known = call.headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
     let mut response = respond::json(StatusCode::OK, document);
     if known {
         response = Response::new(crate::body::Body::empty());
@@ -240,11 +239,6 @@ fn discovered_version(core: &Core, group: &str, version: &str) -> Value {
     };
     let list: Vec<Value> = of_version(core, group, version).iter().map(resource).collect();
     json!({"version": version, "resources": list, "freshness": "Current"})
-}
-
-/// Whether anything is served in this version of a group.
-pub fn serves(core: &Core, group: &str, version: &str) -> bool {
-    !of_version(core, group, version).is_empty()
 }
 
 /// The paths that `/` lists.

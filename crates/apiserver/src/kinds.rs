@@ -1,6 +1,9 @@
 //! What is served: the built-in kinds and, at run time, custom ones. Looked up by path, by kind and by storage key.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use api::kind::Definition;
 use parking_lot::RwLock;
@@ -16,6 +19,8 @@ pub struct Table {
     pub all: Vec<Arc<Definition>>,
     by_plural: HashMap<String, HashMap<String, Vec<Arc<Definition>>>>,
     by_prefix: HashMap<String, Arc<Definition>>,
+    /// The versions of each group.
+    versions: HashMap<String, HashSet<String>>,
 }
 
 impl Table {
@@ -24,6 +29,7 @@ impl Table {
         for definition in &all {
             let groups = table.by_plural.entry(definition.plural.clone()).or_default();
             groups.entry(definition.group.clone()).or_default().push(definition.clone());
+            table.versions.entry(definition.group.clone()).or_default().insert(definition.version.clone());
             let stored = definition.storage == (definition.group.clone(), definition.version.clone());
             if stored {
                 table.by_prefix.insert(definition.storage_prefix.clone(), definition.clone());
@@ -31,6 +37,11 @@ impl Table {
         }
         table.all = all;
         table
+    }
+
+    /// Whether anything is served in this version of a group.
+    pub fn serves(&self, group: &str, version: &str) -> bool {
+        self.versions.get(group).is_some_and(|versions| versions.contains(version))
     }
 
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Definition>> {
@@ -52,6 +63,10 @@ impl Table {
 impl Kinds {
     pub fn new(all: Vec<Arc<Definition>>) -> Self {
         Kinds { table: RwLock::new(Arc::new(Table::new(all))) }
+    }
+
+    pub fn builtin() -> Self {
+        Self::new(api::registry::builtin().all().to_vec())
     }
 
     pub fn table(&self) -> Arc<Table> {

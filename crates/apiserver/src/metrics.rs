@@ -52,7 +52,7 @@ pub struct Metrics {
 fn fingerprint(info: &crate::request::Info, code: u16) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
-    (info.verb, &info.group, &info.version, &info.resource, &info.subresource, code).hash(&mut hasher);
+    (info.verb, info.group(), info.version(), info.resource(), info.subresource, code).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -63,10 +63,10 @@ impl Metrics {
         let matches = |s: &Series| {
             s.verb == info.verb
                 && s.code == code
-                && s.resource == info.resource
+                && s.resource == info.resource()
                 && s.subresource == info.subresource
-                && s.group == info.group
-                && s.version == info.version
+                && s.group == info.group()
+                && s.version == info.version()
         };
         let known = self
             .requests
@@ -76,10 +76,10 @@ impl Metrics {
         let counter = known.unwrap_or_else(|| {
             let series = Series {
                 verb: info.verb,
-                group: info.group.clone(),
-                version: info.version.clone(),
-                resource: info.resource.clone(),
-                subresource: info.subresource.clone(),
+                group: info.group().to_owned(),
+                version: info.version().to_owned(),
+                resource: info.resource().to_owned(),
+                subresource: info.subresource.to_owned(),
                 code,
             };
             let counter = Arc::new(Counter::default());

@@ -56,7 +56,7 @@ pub fn answer(call: &Call) -> Option<Response> {
     let documents = &call.server.shared.documents;
     let table = call.server.core().kinds.table();
     let all = &table.all;
-    let accept = call.parts.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
+    let accept = call.header(header::ACCEPT);
     let ((bytes, etag), media) = match path {
         "openapi/v2" if accept.contains(api::openapi::V2_PROTOBUF_ACCEPTED) => {
             let make = || Some(api::openapi::v2_protobuf(&api::openapi::v2(all)));
@@ -75,7 +75,7 @@ pub fn answer(call: &Call) -> Option<Response> {
             (documents.get(&table, other, make)?, "application/json")
         }
     };
-    let known = call.parts.headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
+    let known = call.headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
     let mut response = if known { Response::new(Body::empty()) } else { respond::json(StatusCode::OK, bytes) };
     if known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -87,7 +87,7 @@ pub fn answer(call: &Call) -> Option<Response> {
     }
     headers.append(header::VARY, HeaderValue::from_static("Accept"));
     // A document asked for by its hash never changes.
-    if call.parts.uri.query().is_some_and(|q| q.contains("hash=")) {
+    if call.query.contains("hash=") {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
     }
     Some(response)

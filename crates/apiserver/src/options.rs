@@ -169,11 +169,9 @@ pub enum Match {
     NotOlderThan,
 }
 
-/// `ListOptions`, for lists, watches and deletecollection.
+/// `ListOptions`, for lists, watches and deletecollection; the selectors are the resolved request's.
 #[derive(Debug, Clone, Default)]
 pub struct ListOptions {
-    pub labels: String,
-    pub fields: String,
     pub limit: usize,
     pub continue_token: String,
     /// `None` when it is not given; `Some(0)` is "any".
@@ -238,8 +236,6 @@ impl ListOptions {
         let mut options = ListOptions::default();
         for (key, value) in query_pairs(query) {
             match key.as_str() {
-                "labelSelector" => options.labels = value,
-                "fieldSelector" => options.fields = value,
                 "limit" => options.limit = number(&value)?,
                 "continue" => options.continue_token = value,
                 "resourceVersion" if value.is_empty() => {}

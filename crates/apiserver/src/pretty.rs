@@ -1,6 +1,6 @@
 //! Answers for people: indented for those who ask with `pretty`, and for curl, wget and browsers.
 
-use api::url::query_pairs;
+use api::{kind::Way, url::query_pairs};
 use futures::StreamExt;
 use http::{HeaderMap, header};
 
@@ -13,13 +13,10 @@ use crate::{
 /// What reads for people unless it says otherwise.
 const AGENTS: &[&str] = &["curl", "Wget", "Mozilla/5.0"];
 
-/// Subresources whose answers are others' own.
-const FOREIGN: &[&str] = &["attach", "exec", "log", "portforward", "proxy"];
-
 /// Whether the answer to this request is to be indented: objects and discovery are, streams of changes are not.
 pub fn wanted(info: &Info, query: &str, headers: &HeaderMap) -> bool {
     let of_api = info.path == "/api" || info.path.starts_with("/api/") || info.path.starts_with("/apis");
-    if !of_api || info.verb == "watch" || FOREIGN.contains(&info.subresource.as_str()) {
+    if !of_api || info.verb == "watch" || info.way() != Way::Own {
         return false;
     }
     let asked = || query_pairs(query).find(|(key, value)| key == "pretty" && !value.is_empty());
@@ -137,7 +134,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::USER_AGENT, agent.parse().unwrap());
-            let info = Info::parse(&Method::GET, path, query);
+            let info = Info::resolve(&Method::GET, path, query, &crate::kinds::Kinds::builtin().table());
             assert_eq!(wanted(&info, query, &headers), expected, "{path}?{query} {agent}");
         }
     }

@@ -1,39 +1,36 @@
 //! From a request to what serves it: a special handler, a verb of the pipeline, or a page about the server itself.
 
 use api::status::StatusError;
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 
 use crate::{
-    discovery, openapi, pipeline, pretty, respond,
+    discovery, openapi, pipeline, pretty,
+    request::Refusal,
+    respond,
     special::{Call, Response},
 };
 
 pub async fn route(call: Call) -> Result<Response, StatusError> {
-    if call.info.resource_request { resource(call).await } else { page(call) }
+    let Some(definition) = call.info.definition.clone() else { return page(call) };
+    let special = call.server.config().specials.get(&definition.group, &definition.plural, call.info.subresource);
+    match special.cloned() {
+        Some(special) => special.call(call).await,
+        None => pipeline::run(call, definition).await,
+    }
 }
 
-async fn resource(call: Call) -> Result<Response, StatusError> {
-    let info = &call.info;
-    let special = call.server.config().specials.get(&info.group, &info.resource, &info.subresource).cloned();
-    if let Some(special) = special {
-        return special.call(call).await;
-    }
-    let definition = call.server.core().kinds.find(&info.group, &info.version, &info.resource);
-    let Some(definition) = definition else {
-        let known = discovery::serves(call.server.core(), &info.group, &info.version);
-        return if known { Err(StatusError::no_route()) } else { Ok(nothing_here()) };
-    };
-    pipeline::run(call, definition).await
+/// The answer to a request that nothing serves.
+pub fn refuse(refusal: &Refusal) -> Result<Response, StatusError> {
+    refusal.error().map_or_else(|| Ok(nothing_here()), Err)
 }
 
 fn page(call: Call) -> Result<Response, StatusError> {
     let shared = &call.server.shared;
-    if !matches!(call.parts.method, Method::GET | Method::HEAD) {
+    if !matches!(call.info.verb, "get" | "head") {
         return Err(StatusError::no_route());
     }
     let path = call.info.path.as_str();
-    let query = call.parts.uri.query().unwrap_or("");
-    match path.trim_end_matches('/') {
+    match path {
         "/version" => Ok(respond::json(StatusCode::OK, pretty::text(&version().to_string()))),
         "/metrics" => {
             let feed = &call.server.core().feed;
@@ -44,7 +41,7 @@ fn page(call: Call) -> Result<Response, StatusError> {
         }
         _ => {
             let issuer = || shared.config.issuer.as_ref()?.answer(path);
-            let found = shared.config.checks.answer(path, query).or_else(issuer);
+            let found = shared.config.checks.answer(path, &call.query).or_else(issuer);
             if let Some(response) = found.or_else(|| discovery::answer(&call)).or_else(|| openapi::answer(&call)) {
                 return Ok(response);
             }

@@ -5,18 +5,30 @@ use std::{collections::HashMap, sync::Arc};
 
 use api::status::StatusError;
 use futures::future::BoxFuture;
+use http::{Extensions, HeaderMap, HeaderName};
 
 use crate::{auth::User, body::Body, request::Info, server::Server};
 
 pub type Response = http::Response<Body>;
 
-/// A request that reached its handler: authenticated and authorized.
+/// A request that reached its handler: resolved, authenticated and authorized, without the caller's credentials.
 pub struct Call {
     pub server: Server,
-    pub parts: http::request::Parts,
-    pub body: Body,
     pub info: Arc<Info>,
     pub user: Arc<User>,
+    /// Raw.
+    pub query: String,
+    pub headers: HeaderMap,
+    /// The connection's upgrade, for those who join it with another.
+    pub extensions: Extensions,
+    pub body: Body,
+}
+
+impl Call {
+    /// A header that programs set: text, or empty.
+    pub fn header(&self, name: HeaderName) -> &str {
+        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("")
+    }
 }
 
 /// Serves all verbs of one resource or subresource.

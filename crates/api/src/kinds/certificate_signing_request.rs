@@ -4,7 +4,7 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Kind, Subresource, Target, age, col, label, name};
+use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name};
 use crate::meta::field_text;
 use crate::names::NameRule;
 use crate::table;
@@ -13,6 +13,7 @@ const APPROVAL: Subresource = Subresource {
     name: "approval",
     object: ("certificates.k8s.io", "v1", "CertificateSigningRequest"),
     verbs: &["get", "patch", "update"],
+    way: Way::Own,
 };
 
 pub const CERTIFICATE_SIGNING_REQUEST: Kind<CertificateSigningRequest> = Kind {

@@ -4,16 +4,19 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 
 use crate::field::{Errors, FieldError, Path};
-use crate::kind::{Kind, Subresource, Target, age, col, label, name};
+use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name};
 use crate::meta::field_text;
 use crate::names::{self, NameRule};
 use crate::table;
+
+const FINALIZE: Subresource =
+    Subresource { name: "finalize", object: ("", "v1", "Namespace"), verbs: &["update"], way: Way::Own };
 
 pub const NAMESPACE: Kind<Namespace> = Kind {
     short: &["ns"],
     verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
     status: true,
-    subresources: &[Subresource { name: "finalize", object: ("", "v1", "Namespace"), verbs: &["update"] }],
+    subresources: &[FINALIZE],
     name: NameRule::Label,
     default: Some(default),
     validate: Some(validate),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
 use crate::internal_form;
-use crate::kind::{Kind, Subresource, Target, age, col, label, name, wide};
+use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name, wide};
 use crate::kinds::pod::placement;
 use crate::meta::field_text_or;
 use crate::names;
@@ -18,6 +18,7 @@ const PROXY: Subresource = Subresource {
     name: "proxy",
     object: ("", "v1", "NodeProxyOptions"),
     verbs: &["create", "delete", "get", "patch", "update"],
+    way: Way::Proxy,
 };
 
 pub const NODE: Kind<Node> = Kind {

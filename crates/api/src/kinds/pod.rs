@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::field::Path;
-use crate::kind::{Generation, Kind, Subresource, Target, label};
+use crate::kind::{Generation, Kind, Subresource, Target, Way, label};
 use crate::meta::{field_text, field_text_or};
 use crate::pod;
 
@@ -28,7 +28,11 @@ const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
 const PART: &[&str] = &["get", "patch", "update"];
 
 const fn sub(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
-    Subresource { name, object: ("", "v1", kind), verbs }
+    Subresource { name, object: ("", "v1", kind), verbs, way: Way::Own }
+}
+
+const fn connect(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
+    Subresource { way: Way::Connect, ..sub(name, kind, verbs) }
 }
 
 pub const POD: Kind<Pod> = Kind {
@@ -36,14 +40,14 @@ pub const POD: Kind<Pod> = Kind {
     categories: &["all"],
     status: true,
     subresources: &[
-        sub("attach", "PodAttachOptions", CONNECT),
+        connect("attach", "PodAttachOptions", CONNECT),
         sub("binding", "Binding", &["create"]),
         sub("ephemeralcontainers", "Pod", PART),
-        Subresource { name: "eviction", object: ("policy", "v1", "Eviction"), verbs: &["create"] },
-        sub("exec", "PodExecOptions", CONNECT),
-        sub("log", "Pod", &["get"]),
-        sub("portforward", "PodPortForwardOptions", CONNECT),
-        sub("proxy", "PodProxyOptions", PROXY),
+        Subresource { object: ("policy", "v1", "Eviction"), ..sub("eviction", "Eviction", &["create"]) },
+        connect("exec", "PodExecOptions", CONNECT),
+        connect("log", "Pod", &["get"]),
+        connect("portforward", "PodPortForwardOptions", CONNECT),
+        Subresource { way: Way::Proxy, ..sub("proxy", "PodProxyOptions", PROXY) },
         sub("resize", "Pod", PART),
     ],
     generation: Generation::CountsChangesOf("spec"),

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Map, Value, json};
 
-use crate::kind::{Kind, Subresource, Target, age, col, label, name, wide};
+use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name, wide};
 use crate::meta::field_text;
 use crate::names::NameRule;
 use crate::table;
@@ -17,6 +17,7 @@ const PROXY: Subresource = Subresource {
     name: "proxy",
     object: ("", "v1", "ServiceProxyOptions"),
     verbs: &["create", "delete", "get", "patch", "update"],
+    way: Way::Proxy,
 };
 
 pub const SERVICE: Kind<Service> = Kind {

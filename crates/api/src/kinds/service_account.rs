@@ -2,10 +2,14 @@
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 
-use crate::kind::{Kind, Subresource, age, name};
+use crate::kind::{Kind, Subresource, Way, age, name};
 
-const TOKEN: Subresource =
-    Subresource { name: "token", object: ("authentication.k8s.io", "v1", "TokenRequest"), verbs: &["create"] };
+const TOKEN: Subresource = Subresource {
+    name: "token",
+    object: ("authentication.k8s.io", "v1", "TokenRequest"),
+    verbs: &["create"],
+    way: Way::Own,
+};
 
 pub const SERVICE_ACCOUNT: Kind<ServiceAccount> = Kind {
     unconditional_update: false,

@@ -3,6 +3,7 @@
 //! Authentication answers the first question with a [`User`], an [`Authorizer`] the second with a [`Verdict`].
 
 pub mod authn;
+pub mod credentials;
 pub mod impersonation;
 pub mod node;
 pub mod rbac;

@@ -57,18 +57,16 @@ impl<'a> Attributes<'a> {
 
     /// The question that a request asks for its user.
     pub fn of(user: &'a User, info: &'a Info) -> Self {
-        if !info.resource_request {
+        if !info.is_resource() {
             return Attributes::path(user, info.verb, &info.path);
         }
-        let terms = || info.field_selector.split(',');
-        let node = terms().find_map(|t| t.strip_prefix("spec.nodeName=")).map(|v| v.strip_prefix('=').unwrap_or(v));
         Attributes {
             namespace: &info.namespace,
-            version: &info.version,
-            subresource: &info.subresource,
+            version: info.version(),
+            subresource: info.subresource,
             name: &info.name,
-            selected: Selected { node_name: node },
-            ..Attributes::resource(user, info.verb, &info.group, &info.resource)
+            selected: Selected { node_name: info.fields.exact("spec.nodeName") },
+            ..Attributes::resource(user, info.verb, info.group(), info.resource())
         }
     }
 

@@ -12,14 +12,14 @@ use std::{sync::Arc, time::Duration};
 
 use api::{Value, status::StatusError};
 use futures::future::BoxFuture;
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderValue, Request, StatusCode, header};
 use stream::{
     upgrade,
     websocket::{self, Streams},
 };
 
 use crate::{
-    auth::{self, Attributes, Verdict},
+    auth::Attributes,
     body::Body,
     server::Server,
     special::{Call, Response, Special, Specials},
@@ -99,9 +99,8 @@ async fn node_of(server: &Server, pod: &Value) -> Result<Value, StatusError> {
 }
 
 async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusError> {
-    allow(&call, &[Method::GET])?;
     let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
-    let wanted = pod::log_path(&pod, call.parts.uri.query().unwrap_or(""))?;
+    let wanted = pod::log_path(&pod, &call.query)?;
     if pod::node_name(&pod).is_empty() {
         // Nothing was logged yet.
         return Ok(text(Body::empty()));
@@ -109,7 +108,7 @@ async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusEr
     let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
     call.body = Body::empty();
     // The text is passed on piece by piece, as it is written.
-    call.parts.headers.remove(header::ACCEPT_ENCODING);
+    call.headers.remove(header::ACCEPT_ENCODING);
     let name = call.info.name.clone();
     let answer = connector.send(&endpoint, request(call, &wanted, &endpoint.authority())?).await?;
     let code = answer.status();
@@ -138,9 +137,9 @@ fn text(body: Body) -> Response {
 async fn stream_to(connector: &Connector, call: Call, path: &'static str) -> Result<Response, StatusError> {
     check_streaming(&call)?;
     let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
-    let (wanted, streams) = pod::stream_path(path, &pod, call.parts.uri.query().unwrap_or(""))?;
+    let (wanted, streams) = pod::stream_path(path, &pod, &call.query)?;
     let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
-    if let Some(protocol) = websocket::offered(&call.parts.headers, &websocket::REMOTE_COMMAND) {
+    if let Some(protocol) = websocket::offered(&call.headers, &websocket::REMOTE_COMMAND) {
         return translated(connector, call, protocol, &endpoint, &wanted, Translation::Command(streams)).await;
     }
     connector.pass(&endpoint, request(call, &wanted, &endpoint.authority())?).await
@@ -149,9 +148,9 @@ async fn stream_to(connector: &Connector, call: Call, path: &'static str) -> Res
 async fn port_forward(connector: &Connector, call: Call) -> Result<Response, StatusError> {
     check_streaming(&call)?;
     let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
-    let wanted = pod::port_forward_path(&pod, call.parts.uri.query().unwrap_or(""))?;
+    let wanted = pod::port_forward_path(&pod, &call.query)?;
     let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
-    if let Some(protocol) = websocket::offered(&call.parts.headers, &[websocket::PORT_FORWARD]) {
+    if let Some(protocol) = websocket::offered(&call.headers, &[websocket::PORT_FORWARD]) {
         return translated(connector, call, protocol, &endpoint, &wanted, Translation::Tunnel).await;
     }
     connector.pass(&endpoint, request(call, &wanted, &endpoint.authority())?).await
@@ -186,8 +185,9 @@ async fn translated(
     translation: Translation,
 ) -> Result<Response, StatusError> {
     let missing = || StatusError::bad_request("the WebSocket request has no Sec-WebSocket-Key");
-    let accepted = websocket::accept(&call.parts.headers, protocol).ok_or_else(missing)?;
-    let mut client = Request::from_parts(call.parts, call.body);
+    let accepted = websocket::accept(&call.headers, protocol).ok_or_else(missing)?;
+    let mut client = Request::new(());
+    *client.extensions_mut() = call.extensions;
     let mut spdy = Request::post(path)
         .header(header::HOST, endpoint.authority())
         .header(header::CONNECTION, "Upgrade")
@@ -209,9 +209,8 @@ async fn translated(
 
 /// The checks that all streaming requests share.
 fn check_streaming(call: &Call) -> Result<(), StatusError> {
-    allow(call, &[Method::GET, Method::POST])?;
     may_create(call)?;
-    if upgrade::is_upgrade(&call.parts.headers) {
+    if upgrade::is_upgrade(&call.headers) {
         return Ok(());
     }
     Err(StatusError::bad_request("Upgrade request required"))
@@ -219,42 +218,20 @@ fn check_streaming(call: &Call) -> Result<(), StatusError> {
 
 /// A WebSocket begins with a GET, which a role may allow to readers; opening a stream takes the right to create.
 fn may_create(call: &Call) -> Result<(), StatusError> {
-    if call.parts.method == Method::POST {
-        return Ok(());
-    }
-    let info = &call.info;
-    let attributes = Attributes {
-        namespace: &info.namespace,
-        version: &info.version,
-        subresource: &info.subresource,
-        name: &info.name,
-        ..Attributes::resource(&call.user, "create", &info.group, &info.resource)
-    };
-    match call.server.authorizer().authorize(&attributes) {
-        Verdict::Allow(_) => Ok(()),
-        Verdict::Deny(why) | Verdict::NoOpinion(why) => Err(auth::forbidden(&attributes, &why)),
-    }
+    call.server.ask(&Attributes { verb: "create", ..Attributes::of(&call.user, &call.info) })
 }
 
-fn allow(call: &Call, methods: &[Method]) -> Result<(), StatusError> {
-    if methods.contains(&call.parts.method) {
-        return Ok(());
-    }
-    Err(StatusError::method_not_supported(&call.info.resource, call.info.verb))
-}
-
-/// The client's request, readdressed. Its credentials are gone already; whom it impersonates is nobody else's business.
+/// The client's request, readdressed. Nothing in it tells who the client is.
 fn request(call: Call, path: &str, authority: &str) -> Result<Request<Body>, StatusError> {
-    let mut parts = call.parts;
-    parts.uri = path.parse().map_err(|_| StatusError::bad_request(format!("invalid path {path:?}")))?;
-    let host = HeaderValue::from_str(authority).map_err(StatusError::internal)?;
-    parts.headers.insert(header::HOST, host);
-    let impersonation: Vec<_> =
-        parts.headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
-    for name in impersonation {
-        parts.headers.remove(name);
-    }
-    Ok(Request::from_parts(parts, call.body))
+    let passed =
+        call.info.passed.as_ref().ok_or_else(|| StatusError::internal("the request is not to be passed on"))?;
+    let mut request = Request::new(call.body);
+    *request.method_mut() = passed.method.clone();
+    *request.uri_mut() = path.parse().map_err(|_| StatusError::bad_request(format!("invalid path {path:?}")))?;
+    *request.headers_mut() = call.headers;
+    *request.extensions_mut() = call.extensions;
+    request.headers_mut().insert(header::HOST, HeaderValue::from_str(authority).map_err(StatusError::internal)?);
+    Ok(request)
 }
 
 /// An error that upstream gives as a bare message.

@@ -32,21 +32,17 @@ fn split<'a>(text: &'a str, what: &str) -> Result<Named<'a>, StatusError> {
 
 /// What follows `/proxy` in the raw path, or the answer that sends the client to the folder `/`.
 fn rest(call: &Call) -> Result<String, Box<Response>> {
-    let path = call.parts.uri.path();
-    // /api/v1/nodes/x/proxy or /api/v1/namespaces/x/pods/y/proxy
-    let segments = if call.info.namespace.is_empty() { 5 } else { 7 };
-    let end = path.match_indices('/').map(|(at, _)| at).chain([path.len()]).nth(segments).unwrap_or(path.len());
-    let query = call.parts.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
-    let rest = &path[end..];
-    if rest.is_empty() && !upgrade::is_upgrade(&call.parts.headers) {
+    let Some(passed) = &call.info.passed else { return Ok("/".to_owned()) };
+    let query = if call.query.is_empty() { String::new() } else { format!("?{}", call.query) };
+    if passed.rest.is_empty() && !upgrade::is_upgrade(&call.headers) {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
-        if let Ok(target) = HeaderValue::from_str(&format!("{path}/{query}")) {
+        if let Ok(target) = HeaderValue::from_str(&format!("{}/{query}", passed.base)) {
             response.headers_mut().insert(header::LOCATION, target);
         }
         return Err(Box::new(response));
     }
-    Ok(format!("{}{query}", if rest.is_empty() { "/" } else { rest }))
+    Ok(format!("{}{query}", if passed.rest.is_empty() { "/" } else { &passed.rest }))
 }
 
 /// Requests may reach pods and nodes, not the API server's own machine or its neighbours on the link.

@@ -33,7 +33,7 @@ const SCAN: usize = 1000;
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::list(request.waypoint_name());
     let options = ListOptions::of_list(request.query())?;
-    let view = View::negotiate(&request.call.parts.headers, &options.include_object)?;
+    let view = View::negotiate(&request.call.headers, &options.include_object)?;
     let found = request.find(&options).await?;
     let gzip = request.header(header::ACCEPT_ENCODING).split(',').any(|e| e.trim() == "gzip");
     Ok(respond_list(request.definition.clone(), view, found, gzip))
@@ -76,7 +76,7 @@ impl Request {
     /// Reads what the options select.
     pub(super) async fn find(&self, options: &ListOptions) -> Result<Found, StatusError> {
         let definition = &*self.definition;
-        let filter = Filter::parse(definition, &options.labels, &options.fields)?;
+        let filter = Filter::parse(definition, &self.call.info.label_selector, &self.call.info.field_selector)?;
         let mut range = Range::prefix(&self.prefix(&filter));
         let prefix = range.start.clone();
         if let Some(name) = filter.name()

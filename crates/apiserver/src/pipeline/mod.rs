@@ -31,20 +31,8 @@ use crate::{
 
 /// Serves a request for a resource that is not special.
 pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, StatusError> {
-    let info = &call.info;
-    if definition.namespaced() && info.namespace.is_empty() && info.names_object() && !info.name.is_empty() {
-        return Err(StatusError::no_route());
-    }
-    // A namespace's own path names it twice; nothing else without a namespace lives in one.
-    if !definition.namespaced() && !info.namespace.is_empty() && info.namespace != info.name {
-        return Err(StatusError::no_route());
-    }
-    let Some(target) = target(&definition, &info.subresource) else { return Err(StatusError::no_route()) };
+    let Some(target) = target(&definition, call.info.subresource) else { return Err(StatusError::no_route()) };
     let request = Request { call, definition, target };
-    request.check_path()?;
-    if !request.serves() {
-        return Err(request.not_supported());
-    }
     if matches!(target, Target::Other("scale")) {
         return scale::run(request).await;
     }
@@ -57,7 +45,7 @@ pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, St
         "get" => get::run(request).await,
         "list" => list::run(request).await,
         "watch" => watch::run(request).await,
-        _ => Err(request.not_supported()),
+        other => Err(StatusError::internal(format!("no handler for the verb {other:?}"))),
     }
 }
 
@@ -65,8 +53,8 @@ pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, St
 fn target(definition: &Definition, subresource: &str) -> Option<Target> {
     match subresource {
         "" => Some(Target::Object),
-        "status" => definition.status.then_some(Target::Status),
-        "scale" => definition.scale.is_some().then_some(Target::Other("scale")),
+        "status" => Some(Target::Status),
+        "scale" => Some(Target::Other("scale")),
         other => {
             // Subresources that write a part of the object itself.
             let own = |s: &&api::kind::Subresource| {
@@ -85,57 +73,17 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Names become parts of storage keys: none may reach into another's.
-    fn check_path(&self) -> Result<(), StatusError> {
-        let info = &self.call.info;
-        for (what, value) in [("Namespace", &info.namespace), ("Name", &info.name)] {
-            if value.contains('/') || value == "." || value == ".." {
-                let why = format!("{what} parameter invalid: {value:?}: may not contain '/' or be '.' or '..'");
-                return Err(StatusError::bad_request(why));
-            }
-        }
-        Ok(())
-    }
-
-    fn serves(&self) -> bool {
-        let info = &self.call.info;
-        let verb = info.verb;
-        let nameless = matches!(verb, "update" | "patch") && info.name.is_empty();
-        // All namespaces together can only be read.
-        let everywhere = self.definition.namespaced() && info.namespace.is_empty() && !matches!(verb, "list" | "watch");
-        if nameless || everywhere {
-            return false;
-        }
-        match self.target {
-            Target::Object => self.definition.verbs.iter().any(|v| v == verb),
-            Target::Status | Target::Other("scale") => matches!(verb, "get" | "update" | "patch"),
-            Target::Other(name) => {
-                self.definition.subresources.iter().any(|s| s.name == name && s.verbs.contains(&verb))
-            }
-        }
-    }
-
-    fn not_supported(&self) -> StatusError {
-        let mut error = StatusError::new(
-            405,
-            "MethodNotAllowed",
-            "the server does not allow this method on the requested resource",
-        );
-        error.details = Some(Box::default());
-        error
-    }
-
     pub fn ty(&self) -> &'static Type {
         static UNTYPED: Type = Type::Any;
         api::schema::of(&self.definition.schema).unwrap_or(&UNTYPED)
     }
 
     pub fn query(&self) -> &str {
-        self.call.parts.uri.query().unwrap_or("")
+        &self.call.query
     }
 
     pub fn header(&self, name: header::HeaderName) -> &str {
-        self.call.parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("")
+        self.call.header(name)
     }
 
     /// `namespace/name`, as waypoints name what passes.
@@ -144,7 +92,7 @@ impl Request {
     }
 
     pub fn view(&self) -> Result<View, StatusError> {
-        View::negotiate(&self.call.parts.headers, "")
+        View::negotiate(&self.call.headers, "")
     }
 
     pub async fn body(&mut self) -> Result<bytes::Bytes, StatusError> {

@@ -32,7 +32,7 @@ const FRAME: usize = 16 * 1024;
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::watch(request.waypoint_name());
     let options = ListOptions::of_watch(request.query())?;
-    let view = View::negotiate(&request.call.parts.headers, &options.include_object)?;
+    let view = View::negotiate(&request.call.headers, &options.include_object)?;
     let wanted = request.wanted(&options, view)?;
     let lines = match request.begin(&options, wanted).await {
         Ok(lines) => lines,
@@ -57,15 +57,15 @@ fn error_line(error: &StatusError) -> String {
 
 impl Request {
     fn wanted(&self, options: &ListOptions, view: View) -> Result<Wanted, StatusError> {
-        let filter = Filter::parse(&self.definition, &options.labels, &options.fields)?;
         let info = &self.call.info;
+        let filter = Filter::parse(&self.definition, &info.label_selector, &info.field_selector)?;
         let namespace = match info.namespace.as_str() {
             "" => filter.namespace().unwrap_or("").to_owned(),
             _ if !self.definition.namespaced() => String::new(),
             given => given.to_owned(),
         };
-        let name = filter.name().unwrap_or(&info.name).to_owned();
-        let selectors = format!("{}|{}", options.labels, options.fields);
+        let name = filter.name().unwrap_or("").to_owned();
+        let selectors = format!("{}|{}", info.label_selector, info.field_selector);
         Ok(Wanted {
             definition: self.definition.clone(),
             view,

@@ -56,7 +56,7 @@ impl Request {
         Review {
             definition: &self.definition,
             operation,
-            subresource: &self.call.info.subresource,
+            subresource: self.call.info.subresource,
             namespace: &self.call.info.namespace,
             name,
             user: &self.call.user,
@@ -79,7 +79,7 @@ impl Request {
         let writer = Writer {
             manager: &options.manager,
             api_version: &api_version,
-            subresource: &self.call.info.subresource,
+            subresource: self.call.info.subresource,
             now: clock::now_seconds(),
             ignored,
         };

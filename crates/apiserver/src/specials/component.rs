@@ -19,12 +19,12 @@ const DEPRECATED: &str = "v1 ComponentStatus is deprecated in v1.19+";
 /// `componentstatuses` and `componentstatuses/NAME`
 pub async fn read(call: Call, components: Checks) -> Result<Response, StatusError> {
     let definition = call.server.core().definition("", "componentstatuses")?;
-    let options = ListOptions::of_list(call.parts.uri.query().unwrap_or(""))?;
-    let view = View::negotiate(&call.parts.headers, &options.include_object)?;
+    let options = ListOptions::of_list(&call.query)?;
+    let view = View::negotiate(&call.headers, &options.include_object)?;
     let store = call.server.core().store.revision().await.map(|_| ()).map_err(|error| error.to_string());
     let all = components.results().chain([("etcd-0", store)]).map(|(name, result)| status(name, result));
     let answer = if call.info.verb == "list" {
-        let filter = Filter::parse(&definition, &options.labels, &options.fields)?;
+        let filter = Filter::parse(&definition, &call.info.label_selector, &call.info.field_selector)?;
         view::list(&definition, view, all.filter(|one| filter.matches(&definition, one)).collect())
     } else {
         let found = all.into_iter().find(|one| meta::name(one) == call.info.name);

@@ -15,7 +15,7 @@ use api::schema::Type;
 use api::status::StatusError;
 use api::{Value, meta};
 use futures::future::BoxFuture;
-use http::{Method, StatusCode, header};
+use http::{StatusCode, header};
 use serde_json::json;
 
 use crate::auth::authn::Authentication;
@@ -38,58 +38,52 @@ pub struct Parts {
 
 /// Adds all of them to the table.
 pub fn add(specials: &mut Specials, parts: &Parts) {
-    specials.add(("", "pods", "binding"), post(binding::pod));
-    specials.add(("", "bindings", ""), post(binding::collection));
-    specials.add(("", "pods", "eviction"), post(eviction::evict));
+    specials.add(("", "pods", "binding"), handler(binding::pod));
+    specials.add(("", "bindings", ""), handler(binding::collection));
+    specials.add(("", "pods", "eviction"), handler(eviction::evict));
     if let Some(issuer) = parts.tokens.clone() {
-        specials.add(("", "serviceaccounts", "token"), post(move |call| token::create(call, issuer.clone())));
+        specials.add(("", "serviceaccounts", "token"), handler(move |call| token::create(call, issuer.clone())));
     }
     let components = parts.components.clone();
     let read = move |call| component::read(call, components.clone());
-    specials.add(("", "componentstatuses", ""), Arc::new(Only(Method::GET, read)));
+    specials.add(("", "componentstatuses", ""), handler(read));
     let authentication = parts.authentication.clone();
     let authn = "authentication.k8s.io";
-    specials.add((authn, "tokenreviews", ""), post(move |call| review::token(call, authentication.clone())));
-    specials.add((authn, "selfsubjectreviews", ""), post(review::self_subject));
+    specials.add((authn, "tokenreviews", ""), handler(move |call| review::token(call, authentication.clone())));
+    specials.add((authn, "selfsubjectreviews", ""), handler(review::self_subject));
     let authz = "authorization.k8s.io";
-    specials.add((authz, "subjectaccessreviews", ""), post(review::access));
-    specials.add((authz, "localsubjectaccessreviews", ""), post(review::local_access));
-    specials.add((authz, "selfsubjectaccessreviews", ""), post(review::self_access));
-    specials.add((authz, "selfsubjectrulesreviews", ""), post(review::self_rules));
+    specials.add((authz, "subjectaccessreviews", ""), handler(review::access));
+    specials.add((authz, "localsubjectaccessreviews", ""), handler(review::local_access));
+    specials.add((authz, "selfsubjectaccessreviews", ""), handler(review::self_access));
+    specials.add((authz, "selfsubjectrulesreviews", ""), handler(review::self_rules));
 }
 
-/// A special that only takes one method.
-struct Only<F>(Method, F);
+/// A special that is one function: its kind's declaration has one verb.
+struct Handler<F>(F);
 
-fn post<F, R>(handler: F) -> Arc<dyn Special>
+fn handler<F, R>(handler: F) -> Arc<dyn Special>
 where
     F: Fn(Call) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Response, StatusError>> + Send + 'static,
 {
-    Arc::new(Only(Method::POST, handler))
+    Arc::new(Handler(handler))
 }
 
-impl<F, R> Special for Only<F>
+impl<F, R> Special for Handler<F>
 where
     F: Fn(Call) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Response, StatusError>> + Send + 'static,
 {
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Response, StatusError>> {
-        if call.parts.method != self.0 {
-            let message = "the server does not allow this method on the requested resource";
-            return Box::pin(std::future::ready(Err(StatusError::new(405, "MethodNotAllowed", message))));
-        }
-        Box::pin((self.1)(call))
+        Box::pin((self.0)(call))
     }
 }
 
 /// Reads the body as a built-in kind, with its defaults, and the options of the write.
 async fn body(call: &mut Call, group: &str, version: &str, kind: &str) -> Result<(Value, WriteOptions), StatusError> {
     static UNTYPED: Type = Type::Any;
-    let text = |name: header::HeaderName| call.parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("");
-    let query = call.parts.uri.query().unwrap_or("");
-    let options = WriteOptions::parse(query, "CreateOptions", text(header::USER_AGENT))?;
-    let media_type = text(header::CONTENT_TYPE).to_owned();
+    let options = WriteOptions::parse(&call.query, "CreateOptions", call.header(header::USER_AGENT))?;
+    let media_type = call.header(header::CONTENT_TYPE).to_owned();
     let limit = call.server.limits().body_bytes;
     let bytes = std::mem::replace(&mut call.body, Body::empty()).collect(limit).await?;
     let definition = api::registry::builtin().by_kind(group, version, kind);
@@ -113,7 +107,7 @@ async fn admitted(
     let mut review = Review {
         definition,
         operation: Operation::Create,
-        subresource: &call.info.subresource,
+        subresource: call.info.subresource,
         namespace: &call.info.namespace,
         name,
         user: &call.user,

@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 use api::status::StatusError;
 
-use super::User;
+use super::{User, credentials::WEBSOCKET_TOKEN};
 use crate::access::{Authenticator, Peer};
 
 /// Reads objects for authentication: always the newest state, without a check of who asks.
@@ -174,9 +174,6 @@ impl Authenticator for Authentication {
         })
     }
 }
-
-/// The prefix of the WebSocket subprotocol with which browsers send a token.
-const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The token of `Authorization: Bearer …`, or of a WebSocket handshake.
 fn bearer_token(headers: &HeaderMap) -> Option<String> {
