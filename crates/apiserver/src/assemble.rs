@@ -8,7 +8,7 @@ use store::Store;
 
 use crate::{
     Config, Core, Server,
-    admission::{Plugins, World},
+    admission::{Configuration, Plugins, World},
     allocation::ServiceAllocation,
     auth::{
         AlwaysAllow, Authorizer, Union,
@@ -51,6 +51,8 @@ pub struct Options {
     pub node_ports: RangeInclusive<u16>,
     pub connector: Option<Connector>,
     pub disabled_admission: Vec<String>,
+    /// What the admission plugins are told.
+    pub admission: Configuration,
     /// How the rest of the control plane is, by name: what `componentstatuses` shows beside the store.
     pub components: Checks,
     pub limits: Limits,
@@ -94,7 +96,12 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     }
     let authorizer: Arc<dyn Authorizer> =
         if options.always_allow { Arc::new(AlwaysAllow) } else { Arc::new(Union(vec![node, rbac.clone()])) };
-    let world = World { objects: objects.clone(), rbac: rbac.clone(), authorizer: authorizer.clone() };
+    let world = World {
+        objects: objects.clone(),
+        rbac: rbac.clone(),
+        authorizer: authorizer.clone(),
+        configuration: options.admission,
+    };
     let disabled: Vec<&str> = options.disabled_admission.iter().map(String::as_str).collect();
     let admission = Arc::new(Plugins::new(world, &disabled).map_err(AssembleError::Setting)?);
     let services = core.list(&*core.definition("", "services")?, "").await?;

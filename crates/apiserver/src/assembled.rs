@@ -28,6 +28,7 @@ impl Talk {
             node_ports: 30000..=32767,
             connector: None,
             disabled_admission: Vec::new(),
+            admission: crate::admission::Configuration::default(),
             components: crate::health::Checks::default()
                 .with("scheduler", crate::health::Counts::Everywhere, || Ok(()))
                 .with("controller-manager", crate::health::Counts::Everywhere, || Err("it has ended".to_owned())),

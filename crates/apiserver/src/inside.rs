@@ -4,8 +4,14 @@ use std::sync::Arc;
 
 use api::{Value, meta, status::StatusError};
 use futures::future::BoxFuture;
+use store::Range;
 
-use crate::{Core, admission::Reader, auth::authn::Lookup, bootstrap::Objects, mirror::Mirror};
+use crate::{
+    Core, admission::Reader, auth::authn::Lookup, bootstrap::Objects, core::store_error, mirror::Mirror, object,
+};
+
+/// After so many decoded objects others get their turn on this thread.
+const AT_ONCE: usize = 64;
 
 /// Reads and writes straight through the core.
 pub struct Inside {
@@ -71,7 +77,14 @@ impl Reader for Inside {
                 return Ok(mirror.all());
             }
             let definition = self.core.definition(group, plural)?;
-            Ok(self.core.list(&definition, namespace).await?.into_iter().map(Arc::new).collect())
+            let range = Range::prefix(&object::key(&definition, namespace, ""));
+            let page = self.core.store.range(range).await.map_err(store_error)?;
+            let mut objects = Vec::with_capacity(page.entries.len());
+            for entries in page.entries.chunks(AT_ONCE) {
+                objects.extend(entries.iter().map(|e| Arc::new(object::of_entry(&definition, e))));
+                tokio::task::yield_now().await;
+            }
+            Ok(objects)
         })
     }
 }

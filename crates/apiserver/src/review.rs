@@ -43,6 +43,8 @@ pub struct Review<'a> {
     pub options: Value,
     /// Sent to the client as `Warning` headers.
     pub warnings: Vec<String>,
+    /// What plugins have to say to an audit log.
+    pub annotations: Vec<(String, String)>,
 }
 
 /// Admission: first everything that changes the object, later everything that only refuses.

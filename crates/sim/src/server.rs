@@ -36,6 +36,7 @@ pub async fn start(store: Arc<dyn Store>) -> Server {
         node_ports: 30000..=32767,
         connector: None,
         disabled_admission: Vec::new(),
+        admission: apiserver::admission::Configuration::default(),
         components: apiserver::health::Checks::default(),
         limits: Limits::default(),
     };

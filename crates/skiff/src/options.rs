@@ -151,6 +151,9 @@ pub struct ControlPlane {
     /// A file of static tokens: `token,user,uid,"group1,group2"`
     #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub token_auth_file: Option<PathBuf>,
+    /// Settings of admission plugins: an AdmissionConfiguration
+    #[arg(long, value_name = "FILE", value_parser = value::readable)]
+    pub admission_control_config_file: Option<PathBuf>,
     /// Let requests without credentials in as system:anonymous (what they may do is up to RBAC)
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub anonymous_auth: bool,
@@ -210,6 +213,14 @@ impl ControlPlane {
             );
         }
         Ok(())
+    }
+
+    /// What the admission plugins are told.
+    pub fn admission(&self) -> anyhow::Result<apiserver::admission::Configuration> {
+        let Some(file) = &self.admission_control_config_file else { return Ok(Default::default()) };
+        let read = |path: &std::path::Path| std::fs::read_to_string(path);
+        let loaded = apiserver::admission::Configuration::load(file, read);
+        loaded.map_err(|why| anyhow::anyhow!("--admission-control-config-file: {why}"))
     }
 
     /// The cluster DNS Service's address: the tenth of the service range, as kubeadm has it.

@@ -273,6 +273,7 @@ async fn assembled(
         node_ports: options.service_node_port_range.clone(),
         connector: Some(connector),
         disabled_admission: Vec::new(),
+        admission: options.admission()?,
         components: components
             .into_iter()
             .fold(Checks::default(), |all, (name, part)| all.with(name, Counts::Everywhere, move || part.check())),

@@ -104,7 +104,12 @@ mod tests {
         let binding =
             json!({"roleRef": {"kind": "ClusterRole", "name": "a"}, "subjects": [{"kind": "User", "name": "boss"}]});
         rbac.changed("clusterrolebindings", "", "a", Some(&binding));
-        let world = World { objects: Arc::new(Objects::default()), authorizer: rbac.clone(), rbac };
+        let world = World {
+            objects: Arc::new(Objects::default()),
+            authorizer: rbac.clone(),
+            rbac,
+            configuration: Default::default(),
+        };
         let csr = || json!({"metadata": {"name": "c"}, "spec": {"signerName": "example.com/x", "username": "root", "groups": ["system:masters"]}});
         let write = |user: &str, operation, sub: &'static str| Write {
             operation,

@@ -17,7 +17,19 @@ pub fn definition(group: &str, plural: &str) -> Definition {
 }
 
 pub fn world(objects: Vec<(&'static str, Value)>) -> World {
-    World { objects: Arc::new(Objects::of(objects)), rbac: Arc::default(), authorizer: Arc::new(AlwaysAllow) }
+    World {
+        objects: Arc::new(Objects::of(objects)),
+        rbac: Arc::default(),
+        authorizer: Arc::new(AlwaysAllow),
+        configuration: Configuration::default(),
+    }
+}
+
+/// What came of a write that was let through.
+pub struct Told {
+    pub object: Value,
+    pub warnings: Vec<String>,
+    pub annotations: Vec<(String, String)>,
 }
 
 /// One write to test.
@@ -37,6 +49,11 @@ impl Write {
 
     /// Runs one plugin: the object afterwards, or the refusal.
     pub async fn through(self, world: &World, plugin: &Plugin) -> Result<Value, String> {
+        self.told(world, plugin).await.map(|told| told.object)
+    }
+
+    /// The same, with what is told besides.
+    pub async fn told(self, world: &World, plugin: &Plugin) -> Result<Told, String> {
         static EMPTY: OnceLock<Value> = OnceLock::new();
         let definition = definition(self.kind.0, self.kind.1);
         let subject = self.object.as_ref().or(self.old.as_ref()).unwrap_or(EMPTY.get_or_init(|| json!({}))).clone();
@@ -52,12 +69,14 @@ impl Write {
             old: self.old.as_ref(),
             options: json!({}),
             warnings: Vec::new(),
+            annotations: Vec::new(),
         };
         for step in [plugin.admit, plugin.validate].into_iter().flatten() {
             if (plugin.concerns)(&review) {
                 step(world, &mut review).await.map_err(|e| e.message)?;
             }
         }
-        Ok(review.object.unwrap_or_default())
+        let (warnings, annotations) = (review.warnings, review.annotations);
+        Ok(Told { object: review.object.unwrap_or_default(), warnings, annotations })
     }
 }

@@ -4,10 +4,12 @@
 //! that the many writes that don't cost nothing; only plugins that must read are slow.
 
 pub mod certificate_requests;
+pub mod configuration;
 pub mod default_storage_class;
 pub mod default_toleration_seconds;
 pub mod namespace_lifecycle;
 pub mod node_restriction;
+pub mod pod_security;
 pub mod priority;
 pub mod rbac_escalation;
 pub mod runtime_class;
@@ -25,6 +27,8 @@ use crate::auth::authn::Lookup;
 use crate::auth::rbac::Rbac;
 use crate::review::{Admission, Operation, Review};
 
+pub use configuration::Configuration;
+
 /// Reads for admission.
 pub trait Reader: Lookup {
     /// All objects of a kind, in one namespace or (with an empty one) in all.
@@ -41,6 +45,7 @@ pub struct World {
     pub objects: Arc<dyn Reader>,
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
+    pub configuration: Configuration,
 }
 
 pub type Outcome<'a> = BoxFuture<'a, Result<(), StatusError>>;
@@ -64,6 +69,7 @@ pub const PLUGINS: &[&Plugin] = &[
     &service_account::PLUGIN,
     &node_restriction::PLUGIN,
     &taint_nodes_by_condition::PLUGIN,
+    &pod_security::PLUGIN,
     &priority::PLUGIN,
     &default_toleration_seconds::PLUGIN,
     &default_storage_class::PLUGIN,

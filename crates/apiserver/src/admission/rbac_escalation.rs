@@ -110,7 +110,12 @@ mod tests {
         };
         rbac.changed("clusterrolebindings", "", "a", Some(&bind("jane", "small")));
         rbac.changed("clusterrolebindings", "", "b", Some(&bind("bob", "binds")));
-        World { objects: Arc::new(Objects::default()), authorizer: rbac.clone(), rbac }
+        World {
+            objects: Arc::new(Objects::default()),
+            authorizer: rbac.clone(),
+            rbac,
+            configuration: Default::default(),
+        }
     }
 
     async fn try_it(user: &str, plural: &'static str, object: Value) -> Result<Value, String> {

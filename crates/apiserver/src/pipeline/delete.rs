@@ -156,6 +156,7 @@ impl Request {
             old: Some(old),
             options: write.object("DeleteOptions"),
             warnings: Vec::new(),
+            annotations: Vec::new(),
         };
         let admission = self.call.server.admission();
         admission.admit(&mut review).await?;

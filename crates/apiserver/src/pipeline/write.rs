@@ -65,6 +65,7 @@ impl Request {
             old,
             options: options.object(kind),
             warnings: Vec::new(),
+            annotations: Vec::new(),
         }
     }
 

@@ -116,6 +116,7 @@ async fn admitted(
         old: None,
         options: options.object("CreateOptions"),
         warnings: Vec::new(),
+        annotations: Vec::new(),
     };
     call.server.admission().admit(&mut review).await?;
     call.server.admission().validate(&mut review).await?;

@@ -1,0 +1,264 @@
+//! The settings of the admission plugins: upstream's `AdmissionConfiguration` file, read once at start.
+//!
+//! A setting that is not understood is an error that names the file and the field: a setting that nobody follows would
+//! protect nobody.
+
+use std::path::Path;
+
+use api::{Value, field::quote};
+use serde_json::Map;
+
+use super::{PLUGINS, pod_security};
+
+/// What the plugins are told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Configuration {
+    pub pod_security: pod_security::Configuration,
+}
+
+const VERSIONS: &[&str] = &["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
+
+impl Configuration {
+    /// Reads the file, and the ones that it names, through `read`.
+    pub fn load(file: &Path, read: impl Fn(&Path) -> std::io::Result<String>) -> Result<Self, String> {
+        let of_file = |why: String| format!("{}: {why}", file.display());
+        let value = parse(&read(file).map_err(|e| of_file(e.to_string()))?).map_err(of_file)?;
+        let section = Section::of("", &value).map_err(of_file)?;
+        let entries = entries(&section).map_err(of_file)?;
+        let mut configuration = Configuration::default();
+        for entry in entries {
+            match entry {
+                Entry::Inside(place, value) => configuration.set(&place, value).map_err(of_file)?,
+                Entry::File(path) => {
+                    let path = file.parent().unwrap_or(Path::new("")).join(path);
+                    let of_path = |why: String| format!("{}: {why}", path.display());
+                    let value = parse(&read(&path).map_err(|e| of_path(e.to_string()))?).map_err(of_path)?;
+                    configuration.set("", &value).map_err(of_path)?;
+                }
+            }
+        }
+        Ok(configuration)
+    }
+
+    /// Only one plugin has settings.
+    fn set(&mut self, place: &str, value: &Value) -> Result<(), String> {
+        self.pod_security = pod_security::Configuration::parse(&Section::of(place, value)?)?;
+        Ok(())
+    }
+}
+
+/// Where the settings of a plugin are.
+enum Entry<'a> {
+    Inside(String, &'a Value),
+    File(&'a str),
+}
+
+fn entries<'a>(section: &Section<'a>) -> Result<Vec<Entry<'a>>, String> {
+    section.is("AdmissionConfiguration", VERSIONS)?;
+    section.has_only(&["apiVersion", "kind", "plugins"])?;
+    let mut seen = Vec::new();
+    let mut entries = Vec::new();
+    for plugin in section.sections("plugins")? {
+        plugin.has_only(&["name", "path", "configuration"])?;
+        let name = plugin.text("name")?.unwrap_or("");
+        if name != pod_security::PLUGIN.name {
+            let why = match PLUGINS.iter().any(|p| p.name == name) {
+                true => "takes no configuration",
+                false => "is no admission plugin of this server",
+            };
+            return Err(plugin.wrong("name", &format!("{} {why}", quote(name))));
+        }
+        if seen.contains(&name) {
+            return Err(plugin.wrong("name", &format!("{} is configured twice", quote(name))));
+        }
+        seen.push(name);
+        let inside = plugin.get("configuration");
+        match (inside, plugin.text("path")?.filter(|path| !path.is_empty())) {
+            (Some(_), Some(_)) => {
+                return Err(plugin.wrong("path", "the plugin has a configuration too; give one of both"));
+            }
+            (Some(value), None) => entries.push(Entry::Inside(plugin.place("configuration"), value)),
+            (None, Some(path)) => entries.push(Entry::File(path)),
+            (None, None) => {}
+        }
+    }
+    Ok(entries)
+}
+
+fn parse(text: &str) -> Result<Value, String> {
+    serde_saphyr::from_str(text).map_err(|e| format!("it is not valid YAML: {e}"))
+}
+
+/// A map in a configuration file and the place where it stands. All errors begin with the place of the field.
+pub struct Section<'a> {
+    place: String,
+    /// `None` where an optional map is absent.
+    map: Option<&'a Map<String, Value>>,
+}
+
+impl<'a> Section<'a> {
+    fn of(place: &str, value: &'a Value) -> Result<Self, String> {
+        match value.as_object() {
+            Some(map) => Ok(Section { place: place.to_owned(), map: Some(map) }),
+            None if place.is_empty() => Err("it must hold a map".to_owned()),
+            None => Err(format!("{place}: it must be a map")),
+        }
+    }
+
+    fn get(&self, field: &str) -> Option<&'a Value> {
+        self.map.and_then(|map| map.get(field)).filter(|value| !value.is_null())
+    }
+
+    pub fn place(&self, field: &str) -> String {
+        if self.place.is_empty() { field.to_owned() } else { format!("{}.{field}", self.place) }
+    }
+
+    pub fn wrong(&self, field: &str, why: &str) -> String {
+        format!("{}: {why}", self.place(field))
+    }
+
+    /// Refuses a document of another sort.
+    pub fn is(&self, kind: &str, versions: &[&str]) -> Result<(), String> {
+        let (given, version) = (self.text("kind")?.unwrap_or(""), self.text("apiVersion")?.unwrap_or(""));
+        if given != kind {
+            return Err(self.wrong("kind", &format!("it must be {kind}, not {}", quote(given))));
+        }
+        if !versions.contains(&version) {
+            let why = format!("it must be {}, not {}", versions.join(" or "), quote(version));
+            return Err(self.wrong("apiVersion", &why));
+        }
+        Ok(())
+    }
+
+    pub fn has_only(&self, known: &[&str]) -> Result<(), String> {
+        match self.map.into_iter().flat_map(Map::keys).find(|key| !known.contains(&key.as_str())) {
+            Some(key) => Err(self.wrong(key, &format!("there is no such field; there are {}", known.join(", ")))),
+            None => Ok(()),
+        }
+    }
+
+    pub fn text(&self, field: &str) -> Result<Option<&'a str>, String> {
+        match self.get(field) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(self.wrong(field, "it must be text")),
+        }
+    }
+
+    /// The map in a field; an empty one when it is absent.
+    pub fn section(&self, field: &str) -> Result<Section<'a>, String> {
+        match self.get(field) {
+            None => Ok(Section { place: self.place(field), map: None }),
+            Some(value) => Section::of(&self.place(field), value),
+        }
+    }
+
+    fn list(&self, field: &str) -> Result<&'a [Value], String> {
+        match self.get(field) {
+            None => Ok(&[]),
+            Some(Value::Array(list)) => Ok(list),
+            Some(_) => Err(self.wrong(field, "it must be a list")),
+        }
+    }
+
+    fn sections(&self, field: &str) -> Result<Vec<Section<'a>>, String> {
+        let list = self.list(field)?.iter().enumerate();
+        list.map(|(at, value)| Section::of(&self.place(&format!("{field}[{at}]")), value)).collect()
+    }
+
+    /// A list of texts without repetitions, each as `check` wants it; `check` says what is wrong with one.
+    pub fn texts(&self, field: &str, check: impl Fn(&str) -> Vec<String>) -> Result<Vec<String>, String> {
+        let mut texts: Vec<String> = Vec::new();
+        for (at, value) in self.list(field)?.iter().enumerate() {
+            let wrong = |why: String| self.wrong(&format!("{field}[{at}]"), &why);
+            let text = value.as_str().ok_or_else(|| wrong("it must be text".to_owned()))?;
+            let errors = check(text);
+            if !errors.is_empty() {
+                return Err(wrong(format!("Invalid value: {}: {}", quote(text), errors.join(", "))));
+            }
+            if texts.iter().any(|known| known == text) {
+                return Err(wrong(format!("Duplicate value: {}", quote(text))));
+            }
+            texts.push(text.to_owned());
+        }
+        Ok(texts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(files: &[(&str, &str)]) -> Result<Configuration, String> {
+        let read = |path: &Path| {
+            let found = files.iter().find(|(name, _)| Path::new(name) == path);
+            found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| std::io::Error::other("there is no such file"))
+        };
+        Configuration::load(Path::new("/etc/skiff/admission.yaml"), read)
+    }
+
+    const HEAD: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
+    const INSIDE: &str = "plugins:\n- name: PodSecurity\n  configuration:\n    \
+                          apiVersion: pod-security.admission.config.k8s.io/v1\n    kind: PodSecurityConfiguration\n";
+
+    /// `text` stands behind the head of the file.
+    fn refused(text: &str, expected: &str) {
+        let error = load(&[("/etc/skiff/admission.yaml", &format!("{HEAD}{text}"))]).unwrap_err();
+        assert_eq!(error.strip_prefix("/etc/skiff/admission.yaml: "), Some(expected), "{error}");
+    }
+
+    #[test]
+    fn settings_stand_in_the_file_or_beside_it() {
+        let text = format!("{HEAD}{INSIDE}    defaults: {{enforce: baseline}}\n");
+        let inside = load(&[("/etc/skiff/admission.yaml", &text)]).unwrap();
+        assert_eq!(inside.pod_security.defaults.enforce.to_string(), "baseline:latest");
+        let text = format!("{HEAD}plugins:\n- name: PodSecurity\n  path: podsec/settings.yaml\n");
+        let other = "apiVersion: pod-security.admission.config.k8s.io/v1beta1\nkind: PodSecurityConfiguration\n\
+                     defaults: {enforce: baseline}\n";
+        let files = [("/etc/skiff/admission.yaml", text.as_str()), ("/etc/skiff/podsec/settings.yaml", other)];
+        assert_eq!(load(&files).unwrap(), inside);
+        let wrong = [files[0], ("/etc/skiff/podsec/settings.yaml", "kind: x")];
+        let expected = "/etc/skiff/podsec/settings.yaml: kind: it must be PodSecurityConfiguration, not \"x\"";
+        assert_eq!(load(&wrong).unwrap_err(), expected);
+        assert_eq!(load(&files[..1]).unwrap_err(), "/etc/skiff/podsec/settings.yaml: there is no such file");
+        assert_eq!(load(&[("/etc/skiff/admission.yaml", HEAD)]).unwrap(), Configuration::default());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        let of_file = |text: &str| load(&[("/etc/skiff/admission.yaml", text)]).unwrap_err();
+        assert_eq!(of_file("[]"), "/etc/skiff/admission.yaml: it must hold a map");
+        assert!(of_file("a: [").starts_with("/etc/skiff/admission.yaml: it is not valid YAML: "));
+        let version = "/etc/skiff/admission.yaml: apiVersion: it must be apiserver.config.k8s.io/v1 or \
+                       apiserver.k8s.io/v1alpha1, not \"v1\"";
+        assert_eq!(of_file("{kind: AdmissionConfiguration, apiVersion: v1}"), version);
+        refused("plugin: []", "plugin: there is no such field; there are apiVersion, kind, plugins");
+        refused("plugins: {}", "plugins: it must be a list");
+        refused("plugins: [{name: 1}]", "plugins[0].name: it must be text");
+        refused("plugins: [{name: Priority}]", "plugins[0].name: \"Priority\" takes no configuration");
+        let unknown = "plugins[0].name: \"EventRateLimit\" is no admission plugin of this server";
+        refused("plugins: [{name: EventRateLimit}]", unknown);
+        let twice = "plugins[1].name: \"PodSecurity\" is configured twice";
+        refused("plugins: [{name: PodSecurity}, {name: PodSecurity}]", twice);
+        let both = "plugins[0].path: the plugin has a configuration too; give one of both";
+        refused("plugins: [{name: PodSecurity, path: x, configuration: {}}]", both);
+        let place = "plugins[0].configuration";
+        let check = |text: &str, expected: &str| refused(&format!("{INSIDE}{text}"), &format!("{place}.{expected}"));
+        let level = "Invalid value: \"Baseline\": must be one of privileged, baseline, restricted";
+        check("    defaults: {warn: Baseline}", &format!("defaults.warn: {level}"));
+        let version = "Invalid value: \"1.35\": must be \"latest\" or \"v1.x\"";
+        check("    defaults: {enforce-version: '1.35'}", &format!("defaults.enforce-version: {version}"));
+        check("    defaults: {enforce-version: 1.35}", "defaults.enforce-version: it must be text");
+        let fields = "enforce, enforce-version, audit, audit-version, warn, warn-version";
+        let unknown = format!("defaults.enforceVersion: there is no such field; there are {fields}");
+        check("    defaults: {enforceVersion: latest}", &unknown);
+        let empty = "exemptions.usernames[1]: Invalid value: \"\": username must not be empty";
+        check("    exemptions: {usernames: [a, '']}", empty);
+        check("    exemptions: {usernames: [a, a]}", "exemptions.usernames[1]: Duplicate value: \"a\"");
+        check("    exemptions: {namespaces: x}", "exemptions.namespaces: it must be a list");
+        let error =
+            load(&[("/etc/skiff/admission.yaml", &format!("{HEAD}{INSIDE}    exemptions: {{namespaces: [A_b]}}"))]);
+        let start = "/etc/skiff/admission.yaml: plugins[0].configuration.exemptions.namespaces[0]: Invalid value: \"A_b\": a lower";
+        assert!(error.unwrap_err().starts_with(start));
+    }
+}

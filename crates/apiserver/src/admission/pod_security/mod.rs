@@ -1,0 +1,204 @@
+//! PodSecurity: Pods keep to the standard that the labels of their namespace name, and workloads whose Pods would not
+//! are told so.
+//!
+//! The Pods themselves are held to the enforced standard, their workloads only warned: so a workload is stored, and its
+//! controller reads the refusal. Upstream counterpart: k8s.io/pod-security-admission.
+
+mod baseline;
+#[cfg(test)]
+mod cases;
+mod checks;
+mod configuration;
+mod level;
+mod namespace;
+mod restricted;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+use api::{Value, meta, status::StatusError};
+
+pub use self::configuration::{Configuration, Exemptions};
+pub use self::level::{Level, Policy, Standard, Version};
+use self::{
+    checks::{details, violations},
+    workload::Workload,
+};
+use super::{Operation, Plugin, Review, World, forbid, items, text};
+
+pub const PLUGIN: Plugin = Plugin {
+    name: "PodSecurity",
+    concerns: |review| Concern::of(review).is_some(),
+    admit: None,
+    validate: Some(|world, review| Box::pin(validate(world, review))),
+};
+
+/// Writes of these subresources of Pods cannot change what a Pod may do. Any other one is looked at, also one that
+/// nobody has thought of yet.
+const HARMLESS: &[&str] = &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+
+/// The kinds that make Pods, and where they have the template.
+const TEMPLATES: &[(&str, &str, &str)] = &[
+    ("", "replicationcontrollers", "/spec/template"),
+    ("", "podtemplates", "/template"),
+    ("apps", "replicasets", "/spec/template"),
+    ("apps", "deployments", "/spec/template"),
+    ("apps", "statefulsets", "/spec/template"),
+    ("apps", "daemonsets", "/spec/template"),
+    ("batch", "jobs", "/spec/template"),
+    ("batch", "cronjobs", "/spec/jobTemplate/spec/template"),
+];
+
+/// What a write is to this plugin.
+enum Concern {
+    Namespace,
+    Pod,
+    /// A workload, with the place of its template.
+    Template(&'static str),
+}
+
+impl Concern {
+    fn of(review: &Review<'_>) -> Option<Concern> {
+        if !matches!(review.operation, Operation::Create | Operation::Update) {
+            return None;
+        }
+        let (group, plural) = (review.definition.group.as_str(), review.definition.plural.as_str());
+        match (group, plural, review.subresource) {
+            ("", "pods", subresource) => (!HARMLESS.contains(&subresource)).then_some(Concern::Pod),
+            ("", "namespaces", "") => Some(Concern::Namespace),
+            (_, _, "") => {
+                let found = TEMPLATES.iter().find(|(g, p, _)| (*g, *p) == (group, plural));
+                found.map(|(_, _, place)| Concern::Template(place))
+            }
+            _ => None,
+        }
+    }
+}
+
+async fn validate(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
+    let Some(concern) = Concern::of(review) else { return Ok(()) };
+    let settings = &world.configuration.pod_security;
+    if matches!(concern, Concern::Namespace) {
+        return namespace::validate(world, review).await;
+    }
+    if settings.exempt.namespaces.iter().any(|name| name == review.namespace) {
+        annotate(review, "exempt", "namespace");
+        return Ok(());
+    }
+    if settings.exempt.users.contains(&review.user.name) {
+        annotate(review, "exempt", "user");
+        return Ok(());
+    }
+    let namespace = world.objects.get("", "namespaces", "", review.namespace).await?;
+    match (concern, namespace) {
+        (Concern::Pod, None) => {
+            let why = format!("failed to lookup namespace {:?}", review.namespace);
+            Err(StatusError::internal(why))
+        }
+        (Concern::Pod, Some(namespace)) => pod(settings, &namespace, review),
+        (Concern::Template(place), Some(namespace)) => {
+            template(settings, &namespace, place, review);
+            Ok(())
+        }
+        // Without a namespace the workload's Pods are refused.
+        (Concern::Template(_) | Concern::Namespace, _) => Ok(()),
+    }
+}
+
+fn pod(settings: &Configuration, namespace: &Value, review: &mut Review<'_>) -> Result<(), StatusError> {
+    let (policy, errors) = Policy::of(meta::labels(namespace), &settings.defaults);
+    if errors.is_empty() && policy.is_privileged() {
+        annotate(review, "enforce-policy", Standard::PRIVILEGED);
+        return Ok(());
+    }
+    let Some(pod) = &review.object else { return Ok(()) };
+    if review.old.is_some_and(|old| !may_matter(pod, old)) {
+        return Ok(());
+    }
+    let workload = Workload::read(pod).map_err(|_| StatusError::bad_request("failed to decode pod"))?;
+    if is_exempt(settings, &workload, review) {
+        return Ok(());
+    }
+    annotate_errors(review, &errors);
+    annotate(review, "enforce-policy", policy.enforce);
+    let found = violations(policy.enforce, &workload);
+    audit(policy, &workload, review);
+    if !found.is_empty() {
+        let why = format!("violates PodSecurity \"{}\": {}", policy.enforce, details(&found));
+        return Err(forbid(review, why));
+    }
+    warn(policy, &workload, review);
+    Ok(())
+}
+
+/// A workload is never refused.
+fn template(settings: &Configuration, namespace: &Value, place: &str, review: &mut Review<'_>) {
+    let (policy, errors) = Policy::of(meta::labels(namespace), &settings.defaults);
+    if errors.is_empty() && policy.warn.level == Level::Privileged && policy.audit.level == Level::Privileged {
+        return;
+    }
+    let template = review.object.as_ref().and_then(|object| meta::at(object, place));
+    let Some(template) = template.filter(|template| !template.is_null()) else { return };
+    let workload = match Workload::read(template) {
+        Ok(workload) => workload,
+        Err(error) => return annotate(review, "error", format!("failed to extract pod template: {error}")),
+    };
+    if !is_exempt(settings, &workload, review) {
+        annotate_errors(review, &errors);
+        audit(policy, &workload, review);
+        warn(policy, &workload, review);
+    }
+}
+
+fn is_exempt(settings: &Configuration, workload: &Workload, review: &mut Review<'_>) -> bool {
+    let class = workload.spec.runtime_class_name.as_ref();
+    let exempt = class.is_some_and(|name| settings.exempt.runtime_classes.contains(name));
+    if exempt {
+        annotate(review, "exempt", "runtimeClass");
+    }
+    exempt
+}
+
+fn audit(policy: Policy, workload: &Workload, review: &mut Review<'_>) {
+    let found = violations(policy.audit, workload);
+    if !found.is_empty() {
+        let what = format!("would violate PodSecurity \"{}\": {}", policy.audit, details(&found));
+        annotate(review, "audit-violations", what);
+    }
+}
+
+fn warn(policy: Policy, workload: &Workload, review: &mut Review<'_>) {
+    let found = violations(policy.warn, workload);
+    if !found.is_empty() {
+        let what = format!("would violate PodSecurity \"{}\": {}", policy.warn, details(&found));
+        review.warnings.push(what);
+    }
+}
+
+fn annotate(review: &mut Review<'_>, key: &str, value: impl std::fmt::Display) {
+    review.annotations.push((format!("pod-security.kubernetes.io/{key}"), value.to_string()));
+}
+
+fn annotate_errors(review: &mut Review<'_>, errors: &[api::field::FieldError]) {
+    let all = match errors {
+        [] => return,
+        [one] => one.to_string(),
+        many => format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    annotate(review, "error", format!("Failed to parse policy: {all}"));
+}
+
+/// Whether an update of a Pod changes something that a check could look at: of what can be changed at all these are the
+/// images, and further containers. Everything else of an old Pod is left in peace when its namespace grows stricter.
+fn may_matter(new: &Value, old: &Value) -> bool {
+    let changed = |list: &str| {
+        let images = |pod| items(pod, list).map(|container| text(container, "/image"));
+        !images(new).eq(images(old))
+    };
+    let debuggers = "/spec/ephemeralContainers";
+    let known = |container: &Value| {
+        let same = |other: &Value| text(other, "/name") == text(container, "/name");
+        items(old, debuggers).find(|other| same(other)).is_some_and(|o| text(o, "/image") == text(container, "/image"))
+    };
+    changed("/spec/containers") || changed("/spec/initContainers") || !items(new, debuggers).all(known)
+}
