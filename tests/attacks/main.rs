@@ -7,4 +7,5 @@
 mod caller;
 mod server;
 
+mod passing;
 mod requests;

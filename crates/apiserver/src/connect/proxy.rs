@@ -45,15 +45,10 @@ fn rest(call: &Call) -> Result<String, Box<Response>> {
     Ok(format!("{}{query}", if passed.rest.is_empty() { "/" } else { &passed.rest }))
 }
 
-/// Requests may reach pods and nodes, not the API server's own machine or its neighbours on the link.
-fn allowed(address: &str) -> Result<(), StatusError> {
-    let refused = || StatusError::bad_request("address not allowed");
-    let ip: IpAddr = address.parse().map_err(|_| refused())?;
-    let link_local = match ip {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback()),
-    };
-    if ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || link_local { Err(refused()) } else { Ok(()) }
+/// The address to dial. Requests may reach pods and nodes, not the API server's own machine or its neighbours on the
+/// link, whatever the object says and in whatever form it says so.
+fn allowed(address: &str) -> Result<IpAddr, StatusError> {
+    api::ip::reachable(address).ok_or_else(|| StatusError::bad_request("address not allowed"))
 }
 
 fn port_number(port: &str) -> Result<u16, StatusError> {
@@ -64,9 +59,10 @@ async fn pass(call: Call, scheme: &str, host: &str, port: u16, path: &str) -> Re
     if scheme == "https" {
         return Err(StatusError::new(501, "", "proxying to https backends is not supported"));
     }
-    let authority = kubelet::Endpoint { host: host.to_owned(), port }.authority();
+    let address = allowed(host)?;
+    let authority = kubelet::Endpoint { host: address.to_string(), port }.authority();
     let request = request(call, path, &authority)?;
-    let io = kubelet::dial_plain(host, port).await?;
+    let io = kubelet::dial_plain(&address.to_string(), port).await?;
     Ok(upgrade::forward(request, io).await.map_err(|e| kubelet::unanswered(&e))?.map(Body::Network))
 }
 
@@ -79,7 +75,6 @@ pub(super) async fn pod(call: Call) -> Result<Response, StatusError> {
     let named = split(&id, "pod")?;
     let pod = object(&call.server, "pods", &call.info.namespace, named.name).await?;
     let address = pod.pointer("/status/podIP").and_then(Value::as_str).unwrap_or("").to_owned();
-    allowed(&address)?;
     let port = if named.port.is_empty() { first_port(&pod).unwrap_or(80) } else { port_number(named.port)? };
     pass(call, named.scheme, &address, port, &path).await
 }
@@ -102,7 +97,6 @@ pub(super) async fn node(connector: &Connector, call: Call) -> Result<Response, 
     if named.port.is_empty() || named.port == endpoint.port.to_string() {
         return connector.pass(&endpoint, request(call, &path, &endpoint.authority())?).await;
     }
-    allowed(&endpoint.host)?;
     pass(call, named.scheme, &endpoint.host, port_number(named.port)?, &path).await
 }
 
@@ -122,7 +116,6 @@ pub(super) async fn service(call: Call) -> Result<Response, StatusError> {
     }
     let chosen = clock::random_range(0..backends.len() as u64) as usize;
     let (address, port) = &backends[chosen];
-    allowed(address)?;
     pass(call, named.scheme, address, *port, &path).await
 }
 
@@ -196,9 +189,22 @@ mod tests {
 
     #[test]
     fn addresses() {
-        for refused in ["", "127.0.0.1", "::1", "169.254.1.1", "fe80::1", "0.0.0.0", "224.0.0.1"] {
+        for refused in [
+            "",
+            "127.0.0.1",
+            "::1",
+            "169.254.1.1",
+            "fe80::1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "::ffff:169.254.169.254",
+            "::ffff:127.0.0.1",
+            "0177.0.0.1.2",
+            "localhost",
+            "2130706433",
+        ] {
             assert_eq!(allowed(refused).unwrap_err().message, "address not allowed", "{refused}");
         }
-        allowed("10.1.2.3").unwrap();
+        assert_eq!(allowed("10.1.2.3").unwrap().to_string(), "10.1.2.3");
     }
 }
