@@ -13,6 +13,7 @@ pub mod kind;
 pub mod kinds;
 pub mod managed_fields;
 pub mod meta;
+pub mod metrics_text;
 pub mod names;
 pub mod node_affinity;
 pub mod object_meta;

@@ -1,20 +1,15 @@
 //! What the listener tells authenticators, and what they answer. Authorizers are in `auth`.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use api::status::StatusError;
 use futures::future::BoxFuture;
-use rustls_pki_types::CertificateDer;
+
+/// What the listener knows about the connection; an extension of every request that came over the network. The listener
+/// has not verified the certificates: an authenticator does.
+pub use listener::Peer;
 
 use crate::auth::User;
-
-/// What the listener knows about the connection; an extension of every request that came over the network.
-#[derive(Debug, Clone)]
-pub struct Peer {
-    pub address: SocketAddr,
-    /// The client's certificates, its own first. The listener has not verified them: an authenticator does.
-    pub certificates: Arc<[CertificateDer<'static>]>,
-}
 
 /// Finds out who asks.
 pub trait Authenticator: Send + Sync {

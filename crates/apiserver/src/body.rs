@@ -15,6 +15,25 @@ use crate::large;
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// The sizes of the pieces of a streamed answer. It begins small and grows as the client takes it: one that takes nothing
+/// costs little, one that takes all is served in few steps.
+#[derive(Default)]
+pub struct Pieces {
+    made: u32,
+}
+
+impl Pieces {
+    const FIRST: usize = 16 * 1024;
+    const DOUBLINGS: u32 = 4;
+
+    /// About the size of the next piece.
+    pub fn next_size(&mut self) -> usize {
+        let size = Self::FIRST << self.made;
+        self.made = (self.made + 1).min(Self::DOUBLINGS);
+        size
+    }
+}
+
 /// Bytes of a request or a response.
 pub enum Body {
     Whole(Option<Bytes>),
@@ -50,7 +69,18 @@ impl Body {
     }
 
     /// Reads the whole body, at most `limit` bytes. A request with a large one goes on when its turn comes.
-    pub async fn collect(mut self, limit: usize) -> Result<Bytes, StatusError> {
+    pub async fn collect(self, limit: usize) -> Result<Bytes, StatusError> {
+        let whole = self.read(limit, |_| Ok(())).await?;
+        large::enter(whole.len()).await?;
+        Ok(whole)
+    }
+
+    /// Reads the whole body, at most `limit` bytes; `more` is asked about each piece before it is kept.
+    pub async fn read(
+        mut self,
+        limit: usize,
+        mut more: impl FnMut(usize) -> Result<(), StatusError>,
+    ) -> Result<Bytes, StatusError> {
         let too_large = || StatusError::too_large(format!("limit is {limit}"));
         let mut first: Option<Bytes> = None;
         let mut rest = BytesMut::new();
@@ -61,6 +91,7 @@ impl Body {
                 self.pass_over(limit).await;
                 return Err(too_large());
             }
+            more(data.len())?;
             match (&first, rest.is_empty()) {
                 (None, true) => first = Some(data),
                 _ => {
@@ -71,9 +102,7 @@ impl Body {
                 }
             }
         }
-        let whole = first.unwrap_or_else(|| rest.freeze());
-        large::enter(whole.len()).await?;
-        Ok(whole)
+        Ok(first.unwrap_or_else(|| rest.freeze()))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The way of every request, from top to bottom: panic guard, what it is about, deadline and limits, who asks, as whom,
-//! whether he may, and the handler.
+//! The way of every request, from top to bottom: panic guard, what it is about, its deadline, who asks, as whom,
+//! whether he may, a place (with the body read before), and the handler.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -11,7 +11,9 @@ use http::{Request, header, request::Parts};
 use crate::{
     auth::{self, Attributes, User},
     body::Body,
-    large, pretty,
+    large,
+    metrics::Labels,
+    places, pretty,
     request::Info,
     respond, route,
     server::Server,
@@ -47,28 +49,18 @@ pub async fn handle(server: Server, request: Request<Body>) -> Response {
     }
     respond::common_headers(response.headers_mut());
     let response = respond::compress(response, accept_encoding.as_ref());
-    server.shared.metrics.finished(&counted, response.status().as_u16(), started.elapsed());
+    server.shared.metrics.finished(&Labels::of(&counted, response.status()), started.elapsed());
     response
 }
 
-/// Applies the limits: how many at once, and how long.
+/// Applies the deadline.
 async fn limited(server: Server, parts: Parts, body: Body, info: Arc<Info>) -> Result<Response, StatusError> {
     if info.long_running() {
         return authenticated(server, parts, body, info).await;
     }
-    let reading = matches!(info.verb, "get" | "list" | "head");
     let shared = server.shared.clone();
-    let places = if reading { &shared.reads } else { &shared.writes };
     // Callers inside this process bound themselves, and must not starve behind clients.
     let internal = parts.extensions.get::<Arc<User>>().is_some();
-    let _place = if internal {
-        None
-    } else {
-        Some(places.try_acquire().map_err(|_| {
-            shared.metrics.rejected.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            StatusError::too_many_requests("Too many requests, please try again later.", 1)
-        })?)
-    };
     let timeout = shared.config.limits.request_timeout;
     let gate = (!internal).then(|| shared.large.clone());
     match clock::timeout(timeout, large::guarded(gate, authenticated(server, parts, body, info))).await {
@@ -78,11 +70,11 @@ async fn limited(server: Server, parts: Parts, body: Body, info: Arc<Info>) -> R
 }
 
 /// Finds out who asks and, if he asks to be somebody else, whether he may.
-async fn authenticated(server: Server, parts: Parts, body: Body, info: Arc<Info>) -> Result<Response, StatusError> {
+async fn authenticated(server: Server, mut parts: Parts, body: Body, info: Arc<Info>) -> Result<Response, StatusError> {
     let given = parts.extensions.get::<Arc<User>>().cloned();
     let user = match given {
         Some(user) => user,
-        None => server.config().authenticator.authenticate(&parts).await?.ok_or_else(StatusError::unauthorized)?,
+        None => places::authenticate(&server, &mut parts).await?,
     };
     waypoint::apiserver::authenticate(&user.name);
     let user = match auth::impersonation::requested(&parts.headers).map_err(StatusError::internal)? {
@@ -109,6 +101,7 @@ async fn authorized(
     }
     server.ask(&Attributes::of(&user, &info))?;
     waypoint::apiserver::authorize(&info.path);
+    let body = places::admit(&server, &parts, body, &info).await?;
     let query = parts.uri.query().unwrap_or("").to_owned();
     let Parts { mut headers, uri, extensions, .. } = parts;
     auth::credentials::strip(&mut headers);

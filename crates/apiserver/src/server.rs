@@ -24,6 +24,7 @@ use crate::{
     listen,
     metrics::Metrics,
     openapi::Documents,
+    places::Levels,
     review::{Admission, Allocation},
     special::Specials,
 };
@@ -50,9 +51,6 @@ pub struct Config {
 /// Where the server says stop.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Reading and writing requests in flight; one more gets 429. Long-running ones are not counted.
-    pub reads_in_flight: usize,
-    pub writes_in_flight: usize,
     /// The time a request may take that is not long-running.
     pub request_timeout: Duration,
     /// A watch without a `timeoutSeconds` ends after this to twice this time.
@@ -63,8 +61,6 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            reads_in_flight: 400,
-            writes_in_flight: 200,
             request_timeout: Duration::from_secs(60),
             watch_timeout: Duration::from_secs(1800),
             body_bytes: 3 * 1024 * 1024,
@@ -77,8 +73,7 @@ pub(crate) struct Shared {
     pub config: Config,
     pub metrics: Metrics,
     pub documents: Documents,
-    pub reads: tokio::sync::Semaphore,
-    pub writes: tokio::sync::Semaphore,
+    pub places: Levels,
     pub large: Arc<Gate>,
 }
 
@@ -93,8 +88,7 @@ impl Server {
         let shared = Shared {
             metrics: Metrics::default(),
             documents: Documents::default(),
-            reads: tokio::sync::Semaphore::new(config.limits.reads_in_flight),
-            writes: tokio::sync::Semaphore::new(config.limits.writes_in_flight),
+            places: Levels::default(),
             large: Arc::default(),
             config,
         };

@@ -5,12 +5,14 @@
 //! the seed, so that a whole cluster in one thread repeats exactly.
 
 mod progress;
+mod seldom;
 
 use std::cell::RefCell;
 
 pub use jiff::Timestamp;
 pub use progress::Progress;
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
+pub use seldom::Seldom;
 pub use tokio::time::{Duration, Instant, interval, sleep, sleep_until, timeout};
 
 struct Simulated {

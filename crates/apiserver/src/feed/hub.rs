@@ -8,7 +8,7 @@ use std::{
 
 use api::kind::Definition;
 use bytes::Bytes;
-use clock::Instant;
+use clock::{Instant, Seldom};
 use store::{Event, Revision};
 use tokio::sync::mpsc;
 
@@ -62,11 +62,11 @@ impl Group {
             if let Err(error) = member.queue.try_send(buffer.clone()) {
                 if matches!(error, mpsc::error::TrySendError::Full(_)) {
                     metrics.watchers_cut.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(
-                        kind = self.wanted.definition.kind,
-                        namespace = self.wanted.namespace,
-                        "a watcher did not keep up and was cut off"
-                    );
+                    static SELDOM: Seldom = Seldom::new();
+                    if let Some(more) = SELDOM.turn() {
+                        let (kind, namespace) = (&self.wanted.definition.kind, &self.wanted.namespace);
+                        tracing::warn!(kind, namespace, more, "a watcher did not keep up and was cut off");
+                    }
                 }
                 cut.push(member.id);
             }

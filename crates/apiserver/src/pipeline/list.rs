@@ -14,7 +14,7 @@ use store::{Entry, Page, Range, Revision, StoreError};
 
 use super::Request;
 use crate::{
-    body::Body,
+    body::{Body, Pieces},
     core::{store_error, too_large_version},
     filter::Filter,
     object,
@@ -26,7 +26,6 @@ use crate::{
 
 /// Answers up to this size are sent in one piece with their length.
 const WHOLE: usize = 64 * 1024;
-const CHUNK: usize = 256 * 1024;
 /// So many entries are read at once when a selector leaves out most of them.
 const SCAN: usize = 1000;
 
@@ -202,6 +201,7 @@ pub(super) fn respond_list(definition: Arc<Definition>, view: View, found: Found
         head: Some(head),
         first: true,
         trailer: Some(trailer),
+        pieces: Pieces::default(),
     };
     if size <= WHOLE {
         let mut whole = Vec::with_capacity(size + 256);
@@ -231,6 +231,7 @@ struct Chunks {
     head: Option<String>,
     first: bool,
     trailer: Option<&'static str>,
+    pieces: Pieces,
 }
 
 impl Chunks {
@@ -263,8 +264,9 @@ impl Iterator for Chunks {
 
     fn next(&mut self) -> Option<Bytes> {
         self.trailer?;
-        let mut out = Vec::with_capacity(CHUNK + 8 * 1024);
-        self.fill(&mut out, CHUNK);
+        let size = self.pieces.next_size();
+        let mut out = Vec::with_capacity(size + 8 * 1024);
+        self.fill(&mut out, size);
         Some(out.into())
     }
 }

@@ -1,31 +1,31 @@
 //! watch: changes as they happen, from a revision on, or from now with the present objects first.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, time::Duration, vec};
 
 use api::status::StatusError;
 use bytes::Bytes;
 use clock::Instant;
 use futures::StreamExt;
 use http::header;
+use listener::Place;
 use serde_json::json;
-use store::{Event, Range, Revision, StoreError};
+use store::{Entry, Event, Range, Revision, StoreError};
 
 use super::Request;
 use crate::{
-    body::{Body, BoxError},
+    body::{Body, BoxError, Pieces},
     core::{Core, store_error, too_large_version},
     feed::{Subscription, Wanted},
     filter::Filter,
     object,
     options::ListOptions,
+    places::{self, Beginning},
     respond,
     server::Server,
     special::Response,
     view::{self, View},
 };
 
-/// Initial events are sent in pieces of about this size.
-const CHUNK: usize = 256 * 1024;
 /// Events that wait for a watcher are joined up to about this size: as much as an HTTP/2 frame usually holds.
 const FRAME: usize = 16 * 1024;
 
@@ -92,10 +92,13 @@ impl Request {
             return Err(too_large_version(reach, core.feed.revision()));
         }
         let (subscription, joined) = core.feed.subscribe(wanted.clone());
-        let mut before = VecDeque::new();
+        let asked = &self.call.extensions;
+        let mut start = None;
         if initial {
-            let end = options.send_initial_events == Some(true) && wanted.bookmarks;
-            present(core, &wanted, joined.revision, end, &mut before).await?;
+            let place = places::begin(server, asked, Beginning::Present)?;
+            let end = (options.send_initial_events == Some(true) && wanted.bookmarks).then_some(joined.revision);
+            let entries = present(core, &wanted, joined.revision).await?.into_iter();
+            start = Some(Start::new(Before::Present { entries, end }, place));
         } else if let Some(from) = from {
             // Without an event of this kind since, there is nothing to read.
             let (newest, prefix) = match joined.latest {
@@ -103,7 +106,10 @@ impl Request {
                 Err(started) => (started, "/registry/".to_owned()),
             };
             if from < newest {
-                missed(core, &wanted, from, joined.revision, &prefix, &mut before).await?;
+                let place = places::begin(server, asked, Beginning::Past)?;
+                let history = core.store.watch(&prefix, Some(from)).await.map_err(expired)?;
+                let past = Before::Past { history, events: Vec::new().into_iter(), reached: from, to: joined.revision };
+                start = Some(Start::new(past, place));
             }
         }
         let limit = server.limits().watch_timeout;
@@ -112,18 +118,13 @@ impl Request {
             None => limit + Duration::from_millis(clock::random_range(0..limit.as_millis().max(1) as u64)),
         };
         let deadline = Instant::now() + timeout;
-        Ok(Lines { before, subscription: Some(subscription), deadline, wanted, _open: Open::new(server.clone()) })
+        let (rest, _open) = (VecDeque::new(), Open::new(server.clone()));
+        Ok(Lines { start, rest, subscription: Some(subscription), deadline, wanted, _open })
     }
 }
 
-/// The objects there are at `revision`, as ADDED events.
-async fn present(
-    core: &Core,
-    wanted: &Wanted,
-    revision: Revision,
-    end: bool,
-    before: &mut VecDeque<Bytes>,
-) -> Result<(), StatusError> {
+/// The objects there are at `revision`, with those that the selectors leave out.
+async fn present(core: &Core, wanted: &Wanted, revision: Revision) -> Result<Vec<Entry>, StatusError> {
     let definition = &wanted.definition;
     let mut range = Range::prefix(&object::key(definition, &wanted.namespace, ""));
     if !wanted.name.is_empty() && (!definition.namespaced() || !wanted.namespace.is_empty()) {
@@ -131,58 +132,87 @@ async fn present(
         range.end = format!("{}\0", range.start);
     }
     range.revision = Some(revision);
-    let page = core.store.range(range).await.map_err(store_error)?;
-    let mut chunk = Vec::new();
-    for entry in page.entries {
-        let name_fits = wanted.name.is_empty() || object::names(definition, &entry.key).1 == wanted.name;
-        if name_fits && wanted.filter.matches_bytes(definition, &entry.value) {
-            chunk.extend_from_slice(&view::event(definition, wanted.view, "ADDED", &entry.value, entry.modified));
-            if chunk.len() > CHUNK {
-                before.push_back(std::mem::take(&mut chunk).into());
-            }
-        }
-    }
-    if end {
-        chunk.extend_from_slice(&view::bookmark(definition, wanted.view, revision, true));
-    }
-    if !chunk.is_empty() {
-        before.push_back(chunk.into());
-    }
-    Ok(())
+    Ok(core.store.range(range).await.map_err(store_error)?.entries)
 }
 
-/// The events after `from` up to `to`, from the store's history.
-async fn missed(
-    core: &Core,
-    wanted: &Wanted,
-    from: Revision,
-    to: Revision,
-    prefix: &str,
-    before: &mut VecDeque<Bytes>,
-) -> Result<(), StatusError> {
-    let expired = |error| match error {
+fn expired(error: StoreError) -> StatusError {
+    match error {
         StoreError::Compacted { requested, oldest } => {
             StatusError::expired(format!("too old resource version: {requested} ({oldest})"))
         }
         other => store_error(other),
-    };
-    let mut history = core.store.watch(prefix, Some(from)).await.map_err(expired)?;
-    let mut chunk = Vec::new();
-    let mut reached = from;
-    while reached < to {
-        let Some(batch) = history.next().await else { break };
-        let batch = batch.map_err(expired)?;
-        for event in batch.events.iter().filter(|e| e.revision <= to) {
-            if let Some(line) = line(wanted, event) {
-                chunk.extend_from_slice(&line);
+    }
+}
+
+/// What comes before the feed's events. It becomes text piece by piece as the client takes it.
+enum Before {
+    /// The objects there are, as ADDED events, and the bookmark that ends them if it was asked for.
+    Present { entries: vec::IntoIter<Entry>, end: Option<Revision> },
+    /// The events behind `reached`, up to `to`, from the store's history.
+    Past { history: store::Watch, events: vec::IntoIter<Event>, reached: Revision, to: Revision },
+}
+
+impl Before {
+    /// Appends text until there is at least `size`; what stays below is the end.
+    async fn fill(&mut self, out: &mut Vec<u8>, size: usize, wanted: &Wanted) -> Result<(), StatusError> {
+        let definition = &wanted.definition;
+        while out.len() < size {
+            match self {
+                Before::Present { entries, end } => match entries.next() {
+                    Some(entry) => {
+                        let fits = wanted.name.is_empty() || object::names(definition, &entry.key).1 == wanted.name;
+                        if fits && wanted.filter.matches_bytes(definition, &entry.value) {
+                            let line = view::event(definition, wanted.view, "ADDED", &entry.value, entry.modified);
+                            out.extend_from_slice(&line);
+                        }
+                    }
+                    None => {
+                        if let Some(revision) = end.take() {
+                            out.extend_from_slice(&view::bookmark(definition, wanted.view, revision, true));
+                        }
+                        break;
+                    }
+                },
+                Before::Past { history, events, reached, to } => match events.next() {
+                    Some(event) if event.revision <= *to => {
+                        if let Some(line) = line(wanted, &event) {
+                            out.extend_from_slice(&line);
+                        }
+                    }
+                    Some(_) => {}
+                    None if reached >= to => break,
+                    None => {
+                        let Some(batch) = history.next().await else { break };
+                        let batch = batch.map_err(expired)?;
+                        *events = batch.events.into_iter();
+                        *reached = batch.revision;
+                    }
+                },
             }
         }
-        reached = batch.revision;
+        Ok(())
     }
-    if !chunk.is_empty() {
-        before.push_back(chunk.into());
+}
+
+/// The beginning of a watch, with its place.
+struct Start {
+    before: Before,
+    pieces: Pieces,
+    _place: Option<Place>,
+}
+
+impl Start {
+    fn new(before: Before, place: Option<Place>) -> Self {
+        Start { before, pieces: Pieces::default(), _place: place }
     }
-    Ok(())
+
+    /// The next piece; `None` at the end.
+    async fn next(&mut self, wanted: &Wanted) -> Result<Option<Bytes>, StatusError> {
+        let size = self.pieces.next_size();
+        let mut out = Vec::with_capacity(size + 8 * 1024);
+        self.before.fill(&mut out, size, wanted).await?;
+        Ok((!out.is_empty()).then(|| out.into()))
+    }
 }
 
 /// One event of the past for this watcher.
@@ -242,7 +272,10 @@ fn together(first: Bytes, waiting: &mut tokio::sync::mpsc::Receiver<Bytes>) -> B
 
 /// The lines of one watch.
 struct Lines {
-    before: VecDeque<Bytes>,
+    /// `None` once the client has it.
+    start: Option<Start>,
+    /// What is left when the watch has ended.
+    rest: VecDeque<Bytes>,
     /// `None` once the watch has ended.
     subscription: Option<Subscription>,
     deadline: Instant,
@@ -259,7 +292,17 @@ impl Lines {
     }
 
     async fn next(&mut self) -> Option<Bytes> {
-        if let Some(line) = self.before.pop_front() {
+        if let Some(start) = &mut self.start {
+            match start.next(&self.wanted).await {
+                Ok(Some(piece)) => return Some(piece),
+                Ok(None) => self.start = None,
+                Err(error) => {
+                    (self.start, self.subscription) = (None, None);
+                    return Some(error_line(&error).into());
+                }
+            }
+        }
+        if let Some(line) = self.rest.pop_front() {
             return Some(line);
         }
         let subscription = self.subscription.as_mut()?;
@@ -269,13 +312,13 @@ impl Lines {
                 let mut subscription = self.subscription.take()?;
                 let revision = subscription.leave();
                 while let Ok(line) = subscription.events.try_recv() {
-                    self.before.push_back(line);
+                    self.rest.push_back(line);
                 }
                 if self.wanted.bookmarks {
                     let Wanted { definition, view, .. } = &self.wanted;
-                    self.before.push_back(view::bookmark(definition, *view, revision, false).into());
+                    self.rest.push_back(view::bookmark(definition, *view, revision, false).into());
                 }
-                self.before.pop_front()
+                self.rest.pop_front()
             }
         }
     }

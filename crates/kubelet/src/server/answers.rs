@@ -60,7 +60,7 @@ pub async fn metrics(node: &Node) -> Answer {
          # TYPE kubelet_running_containers gauge\nkubelet_running_containers{{container_state=\"running\"}} {running}\n\
          # HELP kubelet_node_name The node's name. The count is always 1.\n# TYPE kubelet_node_name gauge\n\
          kubelet_node_name{{node=\"{}\"}} 1\n",
-        node.config.node_name
+        api::metrics_text::escaped(&node.config.node_name)
     );
     reply(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body.into_bytes())
 }

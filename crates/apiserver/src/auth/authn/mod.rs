@@ -12,7 +12,7 @@ pub mod token_file;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use clock::{Duration, Instant};
+use clock::{Duration, Instant, Seldom};
 use futures::future::BoxFuture;
 use http::HeaderMap;
 use parking_lot::Mutex;
@@ -119,7 +119,10 @@ impl Authentication {
             return Ok(Arc::new(User::anonymous()));
         }
         if !rejected.is_empty() {
-            tracing::warn!(why = rejected.join(", "), "unable to authenticate the request");
+            static SELDOM: Seldom = Seldom::new();
+            if let Some(more) = SELDOM.turn() {
+                tracing::warn!(why = rejected.join(", "), more, "unable to authenticate the request");
+            }
         }
         Err(StatusError::unauthorized())
     }

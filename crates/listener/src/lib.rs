@@ -1,0 +1,20 @@
+//! Every connection that comes in, of every listener: how many there may be, from whom, how long each part of a
+//! conversation may take, and what happens to clients that do not read what they asked for.
+//!
+//! `accept` takes connections, `serve` speaks HTTP over TLS on them, `pace` watches how the answers of one connection
+//! get on, `places` is what is counted with, `gather` saves writes, `descriptors` is the limit of the process.
+//!
+//! The numbers, all in one place each: handshake, first request and idle time in `pace` and `serve`, connections in
+//! [`Bounds`], header sizes and streams in `serve`.
+
+mod accept;
+pub mod descriptors;
+mod gather;
+mod pace;
+mod places;
+mod serve;
+
+pub use accept::{Accepted, Bounds, Figures, Listener};
+pub use pace::Answering;
+pub use places::{Full, Place, Places};
+pub use serve::Peer;

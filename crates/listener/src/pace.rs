@@ -1,0 +1,288 @@
+//! How one connection gets on: whether anything is asked, and whether the answers are read.
+//!
+//! Time is counted in turns of a few seconds, so that an answer costs no clock and no timer of its own: each notes the
+//! turn in which its bytes last moved, and a turn that comes round again while somebody still stands in it shows an
+//! answer that has not moved for a whole round.
+
+use std::{
+    any::Any,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use bytes::{Buf, Bytes};
+use clock::Duration;
+use parking_lot::Mutex;
+
+/// One turn.
+const TURN: Duration = Duration::from_secs(5);
+/// A connection on which nothing was asked by then is ended: 10 seconds.
+const FIRST: u32 = 2;
+/// A connection on which nothing is open and nothing was asked for so long is ended, as upstream does: 90 seconds.
+const IDLE: u32 = 18;
+/// An answer of which the client takes nothing is cut after a round of turns: 30 to 35 seconds.
+const ROUND: usize = 7;
+/// One of those that people look at, such as a log, has a round of longer turns: 4 hours and some minutes.
+const PATIENCE: u32 = 480;
+
+/// What is known of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    begun: AtomicU64,
+    open: AtomicUsize,
+    hasty: Round,
+    patient: Round,
+}
+
+/// Why a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Idle,
+    Stalled,
+}
+
+impl Pace {
+    /// Returns when it is time to end the connection.
+    pub async fn watch(&self) -> Verdict {
+        let (mut turn, mut quiet, mut begun) = (0_u32, 0, 0);
+        loop {
+            clock::sleep(TURN).await;
+            turn = turn.wrapping_add(1);
+            if self.hasty.advance() || (turn.is_multiple_of(PATIENCE) && self.patient.advance()) {
+                return Verdict::Stalled;
+            }
+            let busy = self.is_busy() || self.begun.load(Ordering::Relaxed) != begun;
+            begun = self.begun.load(Ordering::Relaxed);
+            quiet = if busy { 0 } else { quiet + 1 };
+            if quiet >= if begun == 0 { FIRST } else { IDLE } {
+                return Verdict::Idle;
+            }
+        }
+    }
+
+    /// Whether a request is open.
+    pub fn is_busy(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// How many answers last moved in which turn.
+#[derive(Debug, Default)]
+struct Round {
+    turns: [AtomicUsize; ROUND],
+    now: AtomicUsize,
+}
+
+impl Round {
+    fn enter(&self) -> usize {
+        let now = self.now.load(Ordering::Relaxed);
+        self.turns[now].fetch_add(1, Ordering::Relaxed);
+        now
+    }
+
+    fn leave(&self, turn: usize) {
+        self.turns[turn].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The next turn; true if somebody has stood in it since it was last there.
+    fn advance(&self) -> bool {
+        let next = (self.now.load(Ordering::Relaxed) + 1) % ROUND;
+        self.now.store(next, Ordering::Relaxed);
+        self.turns[next].load(Ordering::Relaxed) > 0
+    }
+}
+
+/// One request until its answer is sent or given up. Handlers find it among the extensions of every request that came
+/// over a connection.
+#[derive(Debug, Clone)]
+pub struct Answering(Arc<Answer>);
+
+#[derive(Debug)]
+struct Answer {
+    pace: Arc<Pace>,
+    patient: AtomicBool,
+    waiting: Mutex<Waiting>,
+    held: Mutex<Vec<Box<dyn Any + Send>>>,
+}
+
+/// The pieces of an answer that are not sent.
+#[derive(Debug, Default)]
+struct Waiting {
+    pieces: usize,
+    /// Where the answer stands as long as there are any.
+    patient: bool,
+    turn: usize,
+}
+
+impl Answering {
+    pub(crate) fn new(pace: &Arc<Pace>) -> Self {
+        pace.begun.fetch_add(1, Ordering::Relaxed);
+        pace.open.fetch_add(1, Ordering::Relaxed);
+        let answer =
+            Answer { pace: pace.clone(), patient: false.into(), waiting: Mutex::default(), held: Mutex::default() };
+        Answering(Arc::new(answer))
+    }
+
+    /// Keeps something, such as a place, until the answer is sent or given up; of an upgrade, until its connection ends.
+    pub fn hold(&self, what: impl Any + Send) {
+        self.0.held.lock().push(Box::new(what));
+    }
+
+    /// The answer is one that somebody may look at for a while before he reads on. To be said before it begins.
+    pub fn is_patient(&self) {
+        self.0.patient.store(true, Ordering::Relaxed);
+    }
+
+    /// Bytes of the answer, noticed as they are sent.
+    pub(crate) fn piece(&self, bytes: Bytes) -> Piece {
+        let mut waiting = self.0.waiting.lock();
+        if waiting.pieces == 0 {
+            waiting.patient = self.0.patient.load(Ordering::Relaxed);
+            waiting.turn = self.0.round(&waiting).enter();
+        }
+        waiting.pieces += 1;
+        Piece { bytes, answering: self.clone() }
+    }
+}
+
+impl Answer {
+    fn round(&self, waiting: &Waiting) -> &Round {
+        if waiting.patient { &self.pace.patient } else { &self.pace.hasty }
+    }
+
+    fn moved(&self, done: bool) {
+        let mut waiting = self.waiting.lock();
+        let round = self.round(&waiting);
+        round.leave(waiting.turn);
+        waiting.pieces -= usize::from(done);
+        if waiting.pieces > 0 {
+            waiting.turn = round.enter();
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.pace.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A piece of an answer, until it is sent or given up.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    bytes: Bytes,
+    answering: Answering,
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        self.answering.0.moved(false);
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.answering.0.moved(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Instant;
+
+    use super::*;
+
+    /// What ends a connection, and after how many seconds, with this going on beside it.
+    async fn end(beside: impl AsyncFnOnce(Arc<Pace>)) -> (Verdict, u64) {
+        let (pace, begun) = (Arc::<Pace>::default(), Instant::now());
+        let work = beside(pace.clone());
+        let work = async {
+            work.await;
+            std::future::pending().await
+        };
+        let verdict = tokio::select! {
+            verdict = pace.watch() => verdict,
+            () = work => unreachable!(),
+        };
+        (verdict, begun.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_a_connection() {
+        assert_eq!(end(async |_| {}).await, (Verdict::Idle, 10));
+        let asked = async |pace: Arc<Pace>| {
+            clock::sleep(Duration::from_secs(7)).await;
+            drop(Answering::new(&pace));
+        };
+        assert_eq!(end(asked).await, (Verdict::Idle, 100));
+        let open = async |pace: Arc<Pace>| {
+            let _open = Answering::new(&pace);
+            clock::sleep(Duration::from_secs(998)).await;
+        };
+        assert_eq!(end(open).await, (Verdict::Idle, 1085), "an open request is no silence");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_reads_ends_a_connection() {
+        let unread = async |pace: Arc<Pace>| {
+            let piece = Answering::new(&pace).piece("bytes".into());
+            clock::sleep(Duration::from_secs(1000)).await;
+            drop(piece);
+        };
+        assert_eq!(end(unread).await, (Verdict::Stalled, 35));
+        let masked = async |pace: Arc<Pace>| {
+            let (_unread, other) = (Answering::new(&pace).piece("bytes".into()), Answering::new(&pace));
+            loop {
+                clock::sleep(Duration::from_secs(1)).await;
+                drop(other.piece("more".into()));
+            }
+        };
+        assert_eq!(end(masked).await, (Verdict::Stalled, 35), "others that are read do not hide it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_read_slowly_is_none_of_those() {
+        let slow = async |pace: Arc<Pace>| {
+            let answering = Answering::new(&pace);
+            let mut pieces = [answering.piece("bytes".into()), answering.piece("bytes".into())];
+            for piece in &mut pieces {
+                for _ in 0..5 {
+                    clock::sleep(Duration::from_secs(29)).await;
+                    piece.advance(1);
+                }
+            }
+            clock::sleep(Duration::from_secs(2)).await;
+        };
+        assert_eq!(end(slow).await, (Verdict::Idle, 380));
+        let patient = async |pace: Arc<Pace>| {
+            let answering = Answering::new(&pace);
+            answering.is_patient();
+            let _piece = answering.piece("bytes".into());
+            std::future::pending().await
+        };
+        assert_eq!(end(patient).await, (Verdict::Stalled, 7 * 2400));
+    }
+
+    #[test]
+    fn what_is_held_goes_with_the_last_of_the_answer() {
+        let (pace, held) = (Arc::<Pace>::default(), Arc::new(()));
+        let answering = Answering::new(&pace);
+        answering.hold(held.clone());
+        let piece = answering.piece("bytes".into());
+        drop(answering);
+        assert_eq!((Arc::strong_count(&held), pace.is_busy()), (2, true));
+        drop(piece);
+        assert_eq!((Arc::strong_count(&held), pace.is_busy()), (1, false));
+    }
+}

@@ -1,0 +1,312 @@
+//! HTTP over TLS on accepted connections: HTTP/2 and HTTP/1.1 by ALPN, each within the bounds of its conversation.
+
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::{Arc, atomic::Ordering},
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use clock::{Duration, Seldom};
+use http::{Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulConnection},
+};
+use parking_lot::Mutex;
+use rustls_pki_types::CertificateDer;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    task::JoinSet,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    accept::{Accepted, Figures, Listener},
+    gather::{Gathered, Turns},
+    pace::{Answering, Pace, Piece, Verdict},
+    places::Place,
+};
+
+/// A connection that has not finished its TLS handshake by then is dropped.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long open requests may take to end once the listener stops.
+const DRAIN: Duration = Duration::from_secs(10);
+/// How long a connection that is asked to end may take for it when nothing is open.
+const GOODBYE: Duration = Duration::from_secs(5);
+/// An HTTP/1 request's head takes no longer, as upstream has it.
+const HEAD: Duration = Duration::from_secs(32);
+/// A request's head is not larger over HTTP/2; one that is gets 431.
+const HEAD_BYTES: u32 = 32 * 1024;
+/// What one HTTP/1 connection buffers in each direction. A request's head has to fit, or gets 431.
+const BUFFER: usize = 64 * 1024;
+const STREAMS_PER_CONNECTION: u32 = 1000;
+/// What one HTTP/2 answer has waiting beside the piece in hand.
+const STREAM_BUFFER: usize = 256 * 1024;
+/// Streams that a client opened and reset at once, and that no handler has seen: more end the connection.
+const RESETS: usize = 20;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What is known of the other side of a connection.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    pub address: SocketAddr,
+    /// The client's certificates, its own first. Nobody has verified them yet.
+    pub certificates: Arc<[CertificateDer<'static>]>,
+}
+
+impl Listener {
+    /// Answers requests until `stop`, then waits, up to a bound, until those that are open are done. For each connection
+    /// `service` makes what answers its requests.
+    pub async fn serve<M, H, F, B>(mut self, tls: TlsAcceptor, stop: CancellationToken, service: M)
+    where
+        M: Fn(Peer) -> H,
+        H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+        M: Clone + Send + 'static,
+    {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                accepted = self.accept() => {
+                    let talk = Talk { figures: self.figures(), stop: stop.clone() };
+                    connections.spawn(talk.over_tls(accepted, tls.clone(), service.clone()));
+                }
+            }
+        }
+        drop(self);
+        let _ = clock::timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
+    }
+}
+
+/// What all connections of a listener share.
+struct Talk {
+    figures: Arc<Figures>,
+    stop: CancellationToken,
+}
+
+/// How a connection ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    /// By its client, or by an error of the protocol.
+    ByItself(Option<String>),
+    Idle,
+    Stalled,
+}
+
+impl Talk {
+    async fn over_tls<M, H, F, B>(self, accepted: Accepted, tls: TlsAcceptor, service: M)
+    where
+        M: Fn(Peer) -> H,
+        H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+    {
+        let Accepted { socket, address, place } = accepted;
+        let stream = match clock::timeout(HANDSHAKE, tls.accept(socket)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return tracing::debug!(%address, %error, "TLS handshake failed"),
+            Err(_) => return tracing::debug!(%address, "TLS handshake timed out"),
+        };
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let peer = Peer { address, certificates: certificates.iter().map(|c| c.clone().into_owned()).collect() };
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        match self.converse(Kept::new(stream, place), http2, service(peer)).await {
+            Ended::Stalled => self.cut(address),
+            ended => tracing::debug!(%address, ?ended, "connection ended"),
+        }
+    }
+
+    fn cut(&self, address: SocketAddr) {
+        static SELDOM: Seldom = Seldom::new();
+        self.figures.cut.fetch_add(1, Ordering::Relaxed);
+        if let Some(more) = SELDOM.turn() {
+            tracing::warn!(%address, more, "a client did not read its answers for half a minute and was cut off");
+        }
+    }
+
+    /// Answers the requests of one connection until it ends, or until those that are open are done once the listener
+    /// stops.
+    async fn converse<S, H, F, B>(&self, stream: Kept<S>, http2: bool, handle: H) -> Ended
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+    {
+        let (pace, keeper) = (Arc::<Pace>::default(), stream.keeper.clone());
+        let service = service_fn({
+            let pace = pace.clone();
+            move |mut request: Request<Incoming>| {
+                let answering = Answering::new(&pace);
+                request.extensions_mut().insert(answering.clone());
+                let (answer, keeper) = (handle(request), keeper.clone());
+                async move {
+                    let answer = answer.await;
+                    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+                        // From here on the connection is all there is of the answer.
+                        keeper.lock().push(Box::new(answering.clone()));
+                    }
+                    Ok::<_, Infallible>(answer.map(|body| Paced { body, answering }))
+                }
+            }
+        });
+        let turns = Turns::default();
+        // Upgraded connections are HTTP/1.1, and whoever writes to those expects his bytes to leave at once.
+        if http2 {
+            let builder = over_http2();
+            let stream = TokioIo::new(Gathered::new(stream, turns.clone()));
+            self.guide(builder.serve_connection(stream, service), &turns, &pace).await
+        } else {
+            let builder = over_http1();
+            self.guide(builder.serve_connection_with_upgrades(TokioIo::new(stream), service), &turns, &pace).await
+        }
+    }
+
+    async fn guide<C>(&self, connection: C, turns: &Turns, pace: &Pace) -> Ended
+    where
+        C: GracefulConnection<Error = BoxError>,
+    {
+        let mut connection = pin!(connection);
+        let poll = |connection: Pin<&mut C>, cx: &mut Context<'_>| {
+            turns.next();
+            connection.poll(cx).map(|ended| Ended::ByItself(ended.err().map(|error| error.to_string())))
+        };
+        let mut watch = pin!(pace.watch());
+        tokio::select! {
+            biased;
+            ended = poll_fn(|cx| poll(connection.as_mut(), cx)) => return ended,
+            verdict = watch.as_mut() => if verdict == Verdict::Stalled { return Ended::Stalled },
+            () = self.stop.cancelled() => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let mut watch = pin!(pace.watch());
+        loop {
+            tokio::select! {
+                biased;
+                ended = poll_fn(|cx| poll(connection.as_mut(), cx)) => return ended,
+                verdict = watch.as_mut() => return match verdict {
+                    Verdict::Stalled => Ended::Stalled,
+                    Verdict::Idle => Ended::Idle,
+                },
+                // A request that was on its way is still answered.
+                () = clock::sleep(GOODBYE) => if !pace.is_busy() { return Ended::Idle },
+            }
+        }
+    }
+}
+
+fn over_http1() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(BUFFER);
+    builder
+}
+
+/// Against floods of frames that cost the sender nothing, such as pings, settings, empty data and continuations, the
+/// implementation has bounds of its own; what can be set is set here.
+fn over_http2() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new()).http2_only();
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .max_pending_accept_reset_streams(RESETS)
+        .max_header_list_size(HEAD_BYTES)
+        .initial_stream_window_size(256 * 1024)
+        .initial_connection_window_size(4 * 1024 * 1024)
+        .max_send_buf_size(STREAM_BUFFER)
+        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .keep_alive_timeout(Duration::from_secs(15));
+    builder
+}
+
+/// An answer's body whose pieces are noticed as they are sent.
+struct Paced<B> {
+    body: B,
+    answering: Answering,
+}
+
+impl<B> Body for Paced<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    type Data = Piece;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, B::Error>>> {
+        let next = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        Poll::Ready(next.map(|frame| frame.map(|frame| frame.map_data(|bytes| self.answering.piece(bytes)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+type Keeper = Arc<Mutex<Vec<Box<dyn std::any::Any + Send>>>>;
+
+/// A stream with what goes when it goes: its place, and what an upgrade holds.
+struct Kept<S> {
+    stream: S,
+    keeper: Keeper,
+    _place: Place,
+}
+
+impl<S> Kept<S> {
+    fn new(stream: S, place: Place) -> Self {
+        Kept { stream, keeper: Keeper::default(), _place: place }
+    }
+}
+
+impl<S> Drop for Kept<S> {
+    fn drop(&mut self) {
+        self.keeper.lock().clear();
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Kept<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Kept<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
