@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{StatusCause, StatusDetails}
 use serde_json::{Map, Value};
 
 use crate::{
-    decode::{self, Decoded, Format, Gvk, Problem, Validation},
+    bounds::Room,
+    decode::{self, Decoded, Format, Gvk, Validation},
     field_set::{self, Set},
     managed_fields::{self as managed, Writer},
     meta,
@@ -30,9 +31,8 @@ pub struct Request {
 
 /// Reads the body of an apply request (YAML or JSON) and checks it against the schema.
 pub fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], validation: Validation) -> Result<Request, StatusError> {
-    let (config, duplicates) = decode::raw(bytes, Format::Yaml).map_err(|problem| match problem {
-        Problem::Syntax(why) | Problem::Type(why) => StatusError::bad_request(format!("error decoding YAML: {why}")),
-    })?;
+    let (config, duplicates) =
+        decode::raw(bytes, Format::Yaml).map_err(|problem| problem.about("error decoding YAML"))?;
     let found = config.get("apiVersion").and_then(Value::as_str).unwrap_or("");
     let wanted = gvk.api_version();
     if found != wanted {
@@ -298,8 +298,10 @@ fn show_manager(entry: &Value) -> String {
 }
 
 fn conflict_error(conflicts: Vec<Conflict>) -> StatusError {
+    let count: usize = conflicts.iter().map(|c| field_set::count(&c.fields)).sum();
+    let mut room = Room::new();
     let all: Vec<(String, Vec<String>)> =
-        conflicts.into_iter().map(|c| (c.manager, field_set::paths(&c.fields))).collect();
+        conflicts.into_iter().map(|c| (c.manager, field_set::paths(&c.fields, &mut room))).collect();
     let causes = all.iter().flat_map(|(manager, paths)| {
         paths.iter().map(move |path| StatusCause {
             reason: Some("FieldManagerConflict".to_owned()),
@@ -315,10 +317,11 @@ fn conflict_error(conflicts: Vec<Conflict>) -> StatusError {
                 let lines: String = paths.iter().map(|path| format!("\n- {path}")).collect();
                 format!("conflicts with {manager}:{lines}")
             });
-            blocks.collect::<Vec<_>>().join("\n")
+            let more =
+                if causes.len() < count { format!("\nand {} more", count - causes.len()) } else { String::new() };
+            blocks.collect::<Vec<_>>().join("\n") + &more
         }
     };
-    let count = causes.len();
     let plural = if count == 1 { "" } else { "s" };
     let details = StatusDetails { causes: Some(causes), ..Default::default() };
     StatusError {
@@ -357,6 +360,49 @@ mod tests {
 
     fn container(name: &str, image: &str) -> Value {
         json!({"template": {"spec": {"containers": [{"name": name, "image": image}]}}})
+    }
+
+    /// Lists of this length are merged, compared and told apart by lookup, or this takes hours. Of the conflicts an answer
+    /// names as many as it has room for.
+    #[test]
+    fn long_lists_are_applied_by_lookup() {
+        const MANY: usize = 20_000;
+        let ports = |protocol: &str, add: usize| {
+            let port = |i: usize| json!({"containerPort": i + add, "protocol": protocol});
+            let ports: Vec<Value> = (1..=MANY).map(port).collect();
+            body(json!({"template": {"spec": {"containers": [{"name": "c", "ports": ports}]}}}))
+        };
+        let first = apply(None, "one", ports("TCP", 0), false).expect("creates");
+        let second = apply(Some(&first), "two", ports("UDP", 0), false).expect("adds");
+        let list = |object: &Value| {
+            object["spec"]["template"]["spec"]["containers"][0]["ports"].as_array().map_or(0, Vec::len)
+        };
+        assert_eq!((list(&first), list(&second)), (MANY, 2 * MANY));
+        let moved = apply(Some(&second), "one", ports("TCP", MANY / 2), false).expect("gives up half");
+        assert_eq!(list(&moved), 2 * MANY);
+        let data = |value: &str| {
+            let labels: Map<String, Value> = (0..MANY).map(|i| (format!("l{i}"), value.into())).collect();
+            let mut object = body(json!({}));
+            object["metadata"]["labels"] = labels.into();
+            object
+        };
+        let live = apply(None, "one", data("a"), false).expect("creates");
+        let conflict = apply(Some(&live), "two", data("b"), false).expect_err("conflicts");
+        assert!(
+            conflict.message.starts_with("Apply failed with 20000 conflicts: conflicts with \"one\":\n- .metadata")
+        );
+        assert!(conflict.message.ends_with("\nand 19000 more"), "{}", conflict.message.len());
+        assert_eq!(conflict.details.and_then(|d| d.causes).map(|c| c.len()), Some(1000));
+    }
+
+    #[test]
+    fn an_item_twice_is_found_whatever_stands_around_it() {
+        let path = "n".repeat(1000);
+        let ports = json!([{"containerPort": 80}, {"containerPort": 81}, {"containerPort": 80, "protocol": "TCP"}]);
+        let config = body(json!({"template": {"spec": {"containers": [{"name": path, "ports": ports}]}}}));
+        let error = apply(None, "one", config, false).expect_err("twice");
+        let words = "ports: duplicate entries for key [containerPort=80,protocol=\"TCP\"]";
+        assert!(error.message.ends_with(words), "{error}");
     }
 
     #[test]

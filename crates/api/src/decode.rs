@@ -126,7 +126,7 @@ pub fn options(kind: &str, bytes: &[u8], media_type: &str) -> Result<Value, Stat
     }
     let ty = schema::of(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")).unwrap_or(&Type::Any);
     let gvk = Gvk { group: "", version: "v1", kind };
-    let mut context = Context { zeros: false, ..Context::new(false) };
+    let mut context = Context::with_zeros(false);
     read(ty, gvk, bytes, media_type, &mut context)
 }
 
@@ -153,6 +153,7 @@ fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], media_type: &str, context: &mut C
         ));
     };
     read.map_err(|problem| match problem {
+        Problem::TooLarge(why) => StatusError::too_large(why),
         Problem::Syntax(why) => StatusError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {} ({})",
             gvk.kind,
@@ -182,6 +183,18 @@ pub enum Problem {
     Syntax(String),
     #[error("{0}")]
     Type(String),
+    #[error("{0}")]
+    TooLarge(String),
+}
+
+impl Problem {
+    /// As the client sees it, who is told what was read: `error decoding patch`.
+    pub(crate) fn about(self, what: &str) -> StatusError {
+        match self {
+            Problem::TooLarge(why) => StatusError::too_large(why),
+            Problem::Syntax(why) | Problem::Type(why) => StatusError::bad_request(format!("{what}: {why}")),
+        }
+    }
 }
 
 /// Upstream's message for a list of unknown and duplicate fields.
@@ -237,16 +250,16 @@ pub fn normalise(ty: &Type, value: Value) -> Result<(Value, Vec<String>), String
     let mut context = Context::new(true);
     match visit::from_value(ty, value, &mut context) {
         Ok(value) => Ok((value, context.strict)),
-        Err(Problem::Syntax(why) | Problem::Type(why)) => Err(why),
+        Err(Problem::Syntax(why) | Problem::Type(why) | Problem::TooLarge(why)) => Err(why),
     }
 }
 
 /// Like [`normalise`], but zero values are neither dropped nor filled in: what an apply request says is kept as it is.
 pub fn typed(ty: &Type, value: Value) -> Result<(Value, Vec<String>), String> {
-    let mut context = Context { zeros: false, ..Context::new(true) };
+    let mut context = Context::with_zeros(true);
     match visit::from_value(ty, value, &mut context) {
         Ok(value) => Ok((value, context.strict)),
-        Err(Problem::Syntax(why) | Problem::Type(why)) => Err(why),
+        Err(Problem::Syntax(why) | Problem::Type(why) | Problem::TooLarge(why)) => Err(why),
     }
 }
 
@@ -294,6 +307,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::bounds;
 
     const DEPLOYMENT: Gvk<'static> = Gvk { group: "apps", version: "v1", kind: "Deployment" };
 
@@ -410,6 +424,99 @@ mod tests {
         assert_eq!((&value.value["spec"]["replicas"], value.warnings.len()), (&json!(4), 1));
         assert!(yaml(twice, Validation::Strict).is_err());
         assert!(yaml("spec: [", Validation::Warn).is_err());
+    }
+
+    /// A value that consists of lists or objects inside one another.
+    fn nested(open: &str, close: &str, depth: usize) -> String {
+        format!("{}1{}", open.repeat(depth), close.repeat(depth))
+    }
+
+    #[test]
+    fn depth_has_a_bound() {
+        for (open, close, format, most) in [
+            ("[", "]", Format::Json, bounds::DEPTH_MAX),
+            ("{\"a\":", "}", Format::Json, bounds::DEPTH_MAX),
+            ("[", "]", Format::Yaml, bounds::YAML_DEPTH_MAX),
+            ("- ", "", Format::Yaml, bounds::YAML_DEPTH_MAX),
+            // JSON is read as such.
+            ("{\"a\":", "}", Format::Yaml, bounds::DEPTH_MAX),
+        ] {
+            let read = |depth| raw(nested(open, close, depth).as_bytes(), format);
+            assert!(read(most).is_ok(), "{open} {format:?}");
+            for depth in [most + 1, 127, 100_000] {
+                assert!(read(depth).is_err(), "{open} {format:?} {depth}");
+            }
+        }
+        let body = format!("{{\"spec\": {}}}", nested("[", "]", bounds::DEPTH_MAX));
+        assert_eq!(
+            raw(body.as_bytes(), Format::Json),
+            Err(Problem::Syntax("exceeded max depth".to_owned())),
+            "in Go's words"
+        );
+    }
+
+    /// What is read must still be read when it comes back from the store with its managed fields.
+    #[test]
+    fn what_is_as_deep_as_may_be_survives_the_store() {
+        let ty = schema::of("io.k8s.api.apps.v1.ControllerRevision").expect("known");
+        let gvk = Gvk { group: "apps", version: "v1", kind: "ControllerRevision" };
+        let body = format!(
+            "{{\"metadata\": {{\"name\": \"a\"}}, \"data\": {}}}",
+            nested("{\"a\":", "}", bounds::DEPTH_MAX - 1)
+        );
+        let mut value = decode(ty, gvk, body.as_bytes(), "application/json", Validation::Strict).expect("reads").value;
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let by =
+            crate::managed_fields::Writer { manager: "m", api_version: "apps/v1", subresource: "", now, ignored: &[] };
+        crate::managed_fields::update(ty, None, &mut value, &by);
+        assert!(value["metadata"]["managedFields"][0]["fieldsV1"]["f:data"].is_object());
+        assert_eq!(serde_json::from_str::<Value>(&value.to_string()).expect("reads again"), value);
+    }
+
+    /// Three bytes of text each, a hundred times that in memory.
+    #[test]
+    fn the_number_of_values_has_a_bound() {
+        let body =
+            format!("{{\"spec\":{{\"template\":{{\"spec\":{{\"containers\":[{}{{}}]}}}}}}}}", "{},".repeat(100_000));
+        let ty = schema::of("io.k8s.api.apps.v1.Deployment").expect("known");
+        for media_type in ["application/json", "application/yaml"] {
+            let error = decode(ty, DEPLOYMENT, body.as_bytes(), media_type, Validation::Warn).expect_err("too much");
+            assert_eq!(error.code, 413, "{media_type}");
+        }
+        let error = deployment(&body, Validation::Warn).expect_err("too much");
+        assert!(error.contains("the document has too many values"), "{error}");
+        let maps = format!("[{}{{}}]", "{\"a\":1},".repeat(100_000));
+        assert!(matches!(raw(maps.as_bytes(), Format::Json), Err(Problem::TooLarge(_))));
+        let numbers = format!("[{}0]", "0,".repeat(300_000));
+        assert!(raw(numbers.as_bytes(), Format::Json).is_ok());
+    }
+
+    /// Nine levels of nine aliases each stand for hundreds of millions of values.
+    #[test]
+    fn anchors_do_not_multiply() {
+        let mut yaml = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+        for level in 1..=9 {
+            let aliases = vec![format!("*a{}", level - 1); 9].join(",");
+            yaml.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+        }
+        assert!(matches!(raw(yaml.as_bytes(), Format::Yaml), Err(Problem::Syntax(_))));
+        let wide = format!("a: &a {}\nb: [{}]\n", "x".repeat(1_000_000), vec!["*a"; 5000].join(","));
+        assert!(matches!(raw(wide.as_bytes(), Format::Yaml), Err(Problem::Syntax(_))));
+        assert_eq!(raw(b"a: &a {x: 1}\nb: *a\n", Format::Yaml).map(|r| r.0), Ok(json!({"a": {"x": 1}, "b": {"x": 1}})));
+    }
+
+    /// A quarter of a million duplicates below a name of a megabyte.
+    #[test]
+    fn warnings_are_few_and_short() {
+        let name = "n".repeat(1_000_000);
+        let body = format!("{{\"{name}\":{{{}\"a\":1}}}}", "\"a\":1,".repeat(250_000));
+        let (value, warnings) = raw(body.as_bytes(), Format::Json).expect("reads");
+        assert_eq!(value[&name], json!({"a": 1}));
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].len() < 1000, "{}", warnings[0].len());
+        let unknown: String = (0..200_000).map(|i| format!("\"x{i}\":1,")).collect();
+        let decoded = deployment(&format!("{{{unknown}\"spec\":{{}}}}"), Validation::Warn).expect("reads");
+        assert_eq!(decoded.warnings.len(), 100);
     }
 
     #[test]

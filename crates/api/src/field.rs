@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Display};
 
+use crate::bounds::{self, SHOWN_MAX, STEP_MAX};
 use crate::internal_form;
 
 /// A path into an object. Build it from the root: `Path::new("spec").child("containers").index(0).child("name")`.
@@ -26,7 +27,7 @@ impl Path {
 
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        self.with(["[", key, "]"])
+        self.with(["[", &bounds::cut(key, STEP_MAX), "]"])
     }
 
     /// Validation builds a path for every field it looks at, so this is made without the formatting machinery.
@@ -92,8 +93,12 @@ impl Display for FieldError {
     }
 }
 
-/// A value as upstream's messages show it: strings as Go quotes them, everything else as JSON.
+/// A value as upstream's messages show it: strings as Go quotes them, everything else as JSON. Of a large value the
+/// beginning is shown: many errors may be about the same one.
 pub fn show(value: impl serde::Serialize) -> String {
+    if bounds::json_bytes(&value, SHOWN_MAX).is_none() {
+        return bounds::json_start(&value, SHOWN_MAX);
+    }
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(text)) => quote(&text),
         Ok(other) => internal_form::json_text(&other),
@@ -140,7 +145,7 @@ impl FieldError {
 
     /// The same with the value as text, for objects that are shown in their internal form.
     pub(crate) fn invalid_shown(path: &Path, shown: &str, detail: &str) -> Self {
-        Self::new(path, Cause::Invalid, format!("Invalid value: {shown}: {detail}"))
+        Self::new(path, Cause::Invalid, format!("Invalid value: {}: {detail}", bounds::cut(shown, SHOWN_MAX)))
     }
 
     /// The supported values are shown in the order given.
@@ -151,6 +156,7 @@ impl FieldError {
     /// The same with the value as text.
     pub(crate) fn not_supported_shown(path: &Path, shown: &str, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|word| quote(word)).collect();
+        let shown = bounds::cut(shown, SHOWN_MAX);
         let detail = format!("Unsupported value: {shown}: supported values: {}", list.join(", "));
         Self::new(path, Cause::NotSupported, detail)
     }
@@ -161,7 +167,7 @@ impl FieldError {
 
     /// The same with the value as text.
     pub(crate) fn duplicate_shown(path: &Path, shown: &str) -> Self {
-        Self::new(path, Cause::Duplicate, format!("Duplicate value: {shown}"))
+        Self::new(path, Cause::Duplicate, format!("Duplicate value: {}", bounds::cut(shown, SHOWN_MAX)))
     }
 
     pub fn not_found(path: &Path, value: impl serde::Serialize) -> Self {

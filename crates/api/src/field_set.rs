@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::bounds::{self, Room, STEP_MAX};
 use crate::schema::{List, ListKind, Type};
 
 /// The root of a tree, never a member itself.
@@ -153,25 +154,36 @@ pub fn element(list: &List, item: &Value) -> String {
     text
 }
 
-/// The paths of all members, in the words of conflict messages: `.spec.containers[name="a"].image`.
-pub fn paths(set: &Set) -> Vec<String> {
-    fn visit(set: &Set, prefix: &str, out: &mut Vec<String>) {
+/// How many members there are.
+pub fn count(set: &Set) -> usize {
+    let children = set.iter().filter(|(k, _)| *k != SELF).filter_map(|(_, child)| node(child));
+    children.map(|child| usize::from(is_member(child)) + count(child)).sum()
+}
+
+/// The paths of the members, as far as there is room for them, in the words of conflict messages:
+/// `.spec.containers[name="a"].image`.
+pub(crate) fn paths(set: &Set, room: &mut Room) -> Vec<String> {
+    fn visit(set: &Set, prefix: &str, room: &mut Room, out: &mut Vec<String>) {
         for (key, child) in set.iter().filter(|(k, _)| *k != SELF) {
             let Some(child) = node(child) else { continue };
+            if !room.is_left() {
+                return;
+            }
             let path = format!("{prefix}{}", step(key));
-            if is_member(child) {
+            if is_member(child) && room.take(path.len()) {
                 out.push(path.clone());
             }
-            visit(child, &path, out);
+            visit(child, &path, room, out);
         }
     }
     let mut out = Vec::new();
-    visit(set, "", &mut out);
+    visit(set, "", room, &mut out);
     out
 }
 
-fn step(element: &str) -> String {
-    match element.split_once(':') {
+/// One element as messages show it: `.name`, `[name="a"]`.
+pub(crate) fn step(element: &str) -> String {
+    match bounds::cut(element, STEP_MAX).split_once(':') {
         Some(("f", name)) => format!(".{name}"),
         Some(("v", value)) => format!("[={value}]"),
         Some(("i", index)) => format!("[{index}]"),
@@ -226,7 +238,7 @@ mod tests {
         let fields = set(json!({"f:spec": {"f:ports": {
             "k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}}, "f:set": {"v:\"a\"": {}}}}));
         assert_eq!(
-            paths(&fields),
+            paths(&fields, &mut Room::new()),
             [
                 ".spec.ports[containerPort=80,protocol=\"TCP\"]",
                 ".spec.ports[containerPort=80,protocol=\"TCP\"].name",

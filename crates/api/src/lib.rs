@@ -3,6 +3,7 @@
 
 pub mod apply;
 pub mod bootstrap_token;
+pub mod bounds;
 pub mod decode;
 pub mod field;
 pub mod field_set;

@@ -1,8 +1,14 @@
 //! The difference of two texts, line by line, as the unified diff that Python's difflib makes: clients read such diffs in
 //! messages, so the choice of matching lines is difflib's too.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+
+/// Steps that the search for matching lines takes, for each line of the texts and in all; texts of objects that people
+/// write stay far below it. What is not found by then is shown as different: still a diff, not the shortest.
+const STEPS_PER_LINE: usize = 500;
+const STEPS_MAX: usize = 4_000_000;
 
 /// From this many lines on, lines that stand in more than one in a hundred places do not guide the matching.
 const MANY: usize = 200;
@@ -28,6 +34,8 @@ struct Matcher<'a> {
     b: Vec<&'a str>,
     /// Where each line stands in `b`.
     places: HashMap<&'a str, Vec<usize>>,
+    /// Steps that are left.
+    steps: Cell<usize>,
 }
 
 impl<'a> Matcher<'a> {
@@ -40,7 +48,8 @@ impl<'a> Matcher<'a> {
         if b.len() >= MANY {
             places.retain(|_, list| list.len() <= b.len() / 100 + 1);
         }
-        Matcher { a, b, places }
+        let steps = Cell::new(STEPS_MAX.min((a.len() + b.len()) * STEPS_PER_LINE));
+        Matcher { a, b, places, steps }
     }
 
     /// The longest run of the same lines within these ranges, the first of several.
@@ -50,8 +59,14 @@ impl<'a> Matcher<'a> {
         let mut lengths: BTreeMap<usize, usize> = BTreeMap::new();
         for i in a.0..a.1 {
             let mut longer = BTreeMap::new();
-            let places = self.places.get(self.a[i]).into_iter().flatten();
-            for &j in places.filter(|j| (b.0..b.1).contains(j)) {
+            let places = self.places.get(self.a[i]).map(Vec::as_slice).unwrap_or_default();
+            let places = &places[places.partition_point(|j| *j < b.0)..places.partition_point(|j| *j < b.1)];
+            let Some(left) = self.steps.get().checked_sub(places.len() + 1) else {
+                self.steps.set(0);
+                return Match { a: a.0, b: b.0, size: 0 };
+            };
+            self.steps.set(left);
+            for &j in places {
                 let size = j.checked_sub(1).and_then(|before| lengths.get(&before)).unwrap_or(&0) + 1;
                 longer.insert(j, size);
                 if size > best.size {
@@ -182,6 +197,20 @@ mod tests {
     fn check(a: &str, b: &str, expected: &str) {
         let lines = |text: &str| text.split(' ').collect::<Vec<_>>().join("\n");
         assert_eq!(unified(&lines(a), &lines(b), 1).trim_end().replace('\n', " "), expected);
+    }
+
+    /// Without a bound on the search these would take minutes.
+    #[test]
+    fn the_search_ends() {
+        let text = |lines: &mut dyn Iterator<Item = usize>| lines.map(|n| n.to_string()).collect::<Vec<_>>().join("\n");
+        let few = text(&mut (0..100_000).map(|n| n % 997));
+        let backwards = text(&mut (0..100_000).rev().map(|n| n % 997));
+        let diff = unified(&few, &backwards, 1);
+        assert!(diff.starts_with("@@ "));
+        let count = |sign: char| diff.lines().filter(|line| line.starts_with(sign)).count();
+        assert_eq!(count('-'), count('+'));
+        let far = text(&mut (0..100_000));
+        assert!(unified(&far, &text(&mut (0..100_000).rev()), 1).len() > far.len());
     }
 
     #[test]

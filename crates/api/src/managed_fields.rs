@@ -1,6 +1,8 @@
 //! `metadata.managedFields`: who set which field. [`update`] tracks creates, updates and patches; [`crate::apply`] is
 //! the declarative side. Times come in from the caller.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -213,15 +215,24 @@ fn cap(entries: &mut Vec<Value>) {
         entry["operation"] == "Update" && entry["manager"] != ANCIENT && entry.get("subresource").is_none()
     };
     let mut count = entries.iter().filter(|e| e["operation"] == "Update").count();
-    while count > MAX_UPDATE_MANAGERS {
-        let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or("").to_owned();
-        let candidates = (0..entries.len()).filter(|&i| is_update(&entries[i]));
-        let Some(oldest) = candidates.min_by_key(|&i| (text(&entries[i], "time"), text(&entries[i], "manager"))) else {
-            return;
-        };
-        let mut old = entries.remove(oldest);
-        let bucket = entries.iter_mut().find(|e| e["manager"] == ANCIENT && e["apiVersion"] == old["apiVersion"]);
-        match bucket {
+    if count <= MAX_UPDATE_MANAGERS {
+        return;
+    }
+    let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or("").to_owned();
+    let mut oldest: Vec<usize> = (0..entries.len()).filter(|&i| is_update(&entries[i])).collect();
+    oldest.sort_by_cached_key(|&i| (text(&entries[i], "time"), text(&entries[i], "manager")));
+    // The entry of old changes to each version, by its place.
+    let mut buckets: HashMap<Value, usize> = HashMap::new();
+    for (at, entry) in entries.iter().enumerate().filter(|(_, e)| e["manager"] == ANCIENT) {
+        buckets.entry(entry["apiVersion"].clone()).or_insert(at);
+    }
+    let mut kept: Vec<Option<Value>> = std::mem::take(entries).into_iter().map(Some).collect();
+    for at in oldest {
+        if count <= MAX_UPDATE_MANAGERS {
+            break;
+        }
+        let Some(mut old) = kept[at].take() else { continue };
+        match buckets.get(&old["apiVersion"]).and_then(|&bucket| kept[bucket].as_mut()) {
             Some(bucket) => {
                 if let (Some(into), Some(from)) = (fields_mut(bucket), fields(&old)) {
                     field_set::union(into, from);
@@ -231,10 +242,12 @@ fn cap(entries: &mut Vec<Value>) {
             }
             None => {
                 old["manager"] = ANCIENT.into();
-                entries.push(old);
+                buckets.insert(old["apiVersion"].clone(), kept.len());
+                kept.push(Some(old));
             }
         }
     }
+    entries.extend(kept.into_iter().flatten());
 }
 
 /// Upstream's order: appliers first, then by time, manager, version, subresource.
@@ -356,6 +369,29 @@ mod tests {
         let names = managers(&object);
         assert_eq!(names.len(), 10);
         assert!(names.contains(ANCIENT) && !names.contains("m0") && !names.contains("m1") && names.contains("m2"));
+    }
+
+    /// A client may send as many managers as fit into a request.
+    #[test]
+    fn many_managers_are_merged_in_one_go() {
+        let mut old = sample("i");
+        update(deployment(), None, &mut old, &writer("one", 0));
+        old["metadata"]["uid"] = "u".into();
+        let mut new = old.clone();
+        new["spec"]["replicas"] = 7.into();
+        let entry = |i: usize| {
+            json!({"apiVersion": format!("v{}", i % 2), "fieldsType": "FieldsV1", "operation": "Update",
+                "manager": format!("m{i}"), "time": format!("2024-01-01T00:00:{:02}Z", i % 60),
+                "fieldsV1": {format!("f:x{i}"): {}}})
+        };
+        new["metadata"]["managedFields"] = (0..20_000).map(entry).collect::<Vec<_>>().into();
+        update(deployment(), Some(&old), &mut new, &writer("two", 1_800_000_000));
+        let entries = entries(&new);
+        assert_eq!(entries.len(), 10);
+        let fields = |e: &Value| fields(e).map_or(0, Map::len);
+        let ancient: Vec<&Value> = entries.iter().filter(|e| e["manager"] == ANCIENT).collect();
+        assert_eq!(ancient.len(), 2, "one for each version");
+        assert_eq!(entries.iter().map(fields).sum::<usize>(), 20_001);
     }
 
     #[test]

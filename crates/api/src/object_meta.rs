@@ -1,9 +1,10 @@
 //! Validation of `metadata`, the same for every kind (apimachinery's `api/validation/objectmeta.go`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
+use crate::bounds::{self, SHOWN_MAX};
 use crate::field::{Errors, FieldError, Path};
 use crate::kind::Scope;
 use crate::names::{self, NameRule};
@@ -61,10 +62,12 @@ pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> Errors {
     let new_finalizers = new.finalizers.as_deref().unwrap_or_default();
     let old_finalizers = old.finalizers.as_deref().unwrap_or_default();
     if new.deletion_timestamp.is_some() && old.deletion_timestamp.is_some() {
+        let known: HashSet<&String> = old_finalizers.iter().collect();
         let added: Vec<String> =
-            new_finalizers.iter().filter(|f| !old_finalizers.contains(f)).map(|f| format!("{f:?}")).collect();
+            new_finalizers.iter().filter(|f| !known.contains(f)).map(|f| format!("{f:?}")).collect();
         if !added.is_empty() {
             let added = added.join(", ");
+            let added = bounds::cut(&added, SHOWN_MAX);
             let detail = format!(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{added}}}"
             );
@@ -128,6 +131,8 @@ pub fn annotations(annotations: Option<&BTreeMap<String, String>>, path: &Path) 
 fn owners(owners: &[OwnerReference], path: &Path) -> Errors {
     let mut errors = Errors::new();
     let mut controller: Option<&str> = None;
+    // The error shows all owners: it is told once.
+    let mut told = false;
     for owner in owners {
         let version = owner.api_version.rsplit('/').next().unwrap_or_default();
         for (field, value, empty, detail) in [
@@ -148,7 +153,8 @@ fn owners(owners: &[OwnerReference], path: &Path) -> Errors {
             ));
         }
         if owner.controller == Some(true) {
-            if let Some(first) = controller {
+            if let Some(first) = controller.filter(|_| !told) {
+                told = true;
                 let detail = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {}",
                     owner.name

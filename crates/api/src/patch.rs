@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::{
-    decode::{self, Decoded, Format, Gvk, Problem, Validation},
+    decode::{self, Decoded, Format, Gvk, Validation},
     field::{FieldError, Path},
     schema::Type,
     status::StatusError,
@@ -48,11 +48,8 @@ pub struct Patch {
 impl Patch {
     /// Reads the body of a JSON, merge or strategic merge patch.
     pub fn read(kind: Kind, bytes: &[u8]) -> Result<Patch, StatusError> {
-        let (body, duplicates) = decode::raw(bytes, Format::Json).map_err(|problem| match problem {
-            Problem::Syntax(why) | Problem::Type(why) => {
-                StatusError::bad_request(format!("error decoding patch: {why}"))
-            }
-        })?;
+        let (body, duplicates) =
+            decode::raw(bytes, Format::Json).map_err(|problem| problem.about("error decoding patch"))?;
         let shaped = if kind == Kind::Json { body.is_array() } else { body.is_object() };
         if !shaped {
             let found = if body.is_array() { "array" } else { "object" };

@@ -54,7 +54,7 @@ fn scale(suffix: &str) -> Option<(Scale, Format)> {
 
 /// `numerator * 10^power` in nanos, rounded away from zero, saturating.
 fn times_ten_to(numerator: i128, power: i32) -> i128 {
-    let power = power + 9;
+    let power = power.saturating_add(9);
     if power >= 0 {
         let factor = 10i128.checked_pow(power.unsigned_abs());
         return factor.and_then(|f| numerator.checked_mul(f)).unwrap_or(if numerator < 0 { -MAX } else { MAX });
@@ -98,7 +98,7 @@ impl FromStr for Quantity {
             let digits: i128 = format!("0{whole}{kept}").parse().map_err(|_| ParseError)?;
             let decimals = i32::try_from(kept.len()).map_err(|_| ParseError)?;
             match scale {
-                Scale::Ten(power) => times_ten_to(digits, power - decimals),
+                Scale::Ten(power) => times_ten_to(digits, power.saturating_sub(decimals)),
                 Scale::Two(power) => match digits.checked_mul(1 << power) {
                     Some(scaled) => times_ten_to(scaled, -decimals),
                     None => MAX,
@@ -289,6 +289,8 @@ mod tests {
             ("9223372036854775807", "9223372036854775807"),
             ("100E", "9223372036854775807"),
             ("1e100", "9223372036854775807"),
+            ("1.5e2147483647", "9223372036854775807"),
+            ("1.5e-2147483648", "1e-9"),
         ] {
             assert_eq!(canonical(given).as_deref(), Some(expected), "{given}");
         }

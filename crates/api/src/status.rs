@@ -3,6 +3,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
 
+use std::collections::HashSet;
+
+use crate::bounds::{self, MESSAGE_MAX, Room};
 use crate::field::FieldError;
 
 /// A failed request.
@@ -27,8 +30,13 @@ fn details(group: &str, kind: &str, name: &str) -> StatusDetails {
 }
 
 impl StatusError {
+    /// Of a message beyond [`MESSAGE_MAX`] only the beginning is kept.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        StatusError { code, reason, message: message.into(), details: None }
+        let mut message = message.into();
+        if message.len() > MESSAGE_MAX {
+            message = bounds::cut(&message, MESSAGE_MAX).into_owned();
+        }
+        StatusError { code, reason, message, details: None }
     }
 
     fn about(mut self, details: StatusDetails) -> Self {
@@ -62,24 +70,33 @@ impl StatusError {
         Self::conflict(group, plural, name, why)
     }
 
+    /// Names as many errors as an answer has room for, and how many there are besides.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let mut list: Vec<String> = Vec::new();
-        for text in errors.iter().map(ToString::to_string) {
-            if !list.contains(&text) {
+        let (mut list, mut causes, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+        let mut room = Room::new();
+        for error in errors {
+            let text = error.to_string();
+            if !room.take(text.len()) {
+                break;
+            }
+            causes.push(StatusCause {
+                field: Some(error.path.to_string()),
+                message: Some(error.detail.clone()),
+                reason: Some(error.cause.reason().to_owned()),
+            });
+            if seen.insert(text.clone()) {
                 list.push(text);
             }
+        }
+        if causes.len() < errors.len() {
+            list.push(format!("and {} more errors", errors.len() - causes.len()));
         }
         let what = match list.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let causes = errors.iter().map(|e| StatusCause {
-            field: Some(e.path.to_string()),
-            message: Some(e.detail.clone()),
-            reason: Some(e.cause.reason().to_owned()),
-        });
         let mut about = details(group, kind, name);
-        about.causes = Some(causes.collect());
+        about.causes = Some(causes);
         Self::new(422, "Invalid", format!("{} \"{name}\" is invalid: {what}", qualified(group, kind))).about(about)
     }
 
@@ -148,5 +165,26 @@ impl StatusError {
             details: self.details.as_deref().cloned(),
             ..Default::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Path;
+
+    #[test]
+    fn answers_name_as_many_errors_as_they_have_room_for() {
+        let path = |i| Path::new("spec").child("ports").index(i).child("name");
+        let errors: Vec<FieldError> = (0..100_000).map(|i| FieldError::required(&path(i), "")).collect();
+        let error = StatusError::invalid("", "Pod", "a", &errors);
+        assert!(error.message.starts_with("Pod \"a\" is invalid: [spec.ports[0].name: Required value, spec.ports[1]"));
+        assert!(error.message.ends_with("Required value, and 99000 more errors]"), "{}", error.message.len());
+        assert_eq!(error.details.and_then(|d| d.causes).map(|c| c.len()), Some(1000));
+        let large = "x".repeat(1_000_000);
+        let errors = vec![FieldError::invalid(&Path::new("a").key(&large), &large, "no"); 1000];
+        let error = StatusError::invalid("", "Pod", "a", &errors);
+        assert!(error.message.len() < 2 * MESSAGE_MAX);
+        assert!(StatusError::bad_request(large.clone() + &large).message.len() < 2 * MESSAGE_MAX);
     }
 }

@@ -1,7 +1,7 @@
 //! Values seen through their schema, after upstream's structured-merge-diff: which fields an object has, which fields
 //! two objects differ in, how an applied configuration merges into an object, and what removing fields leaves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -226,12 +226,18 @@ fn merge_lists(list: &List, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
     let live_keys: Vec<String> = live.iter().map(|v| element(list, v)).collect();
     let keys: Vec<String> = config.iter().map(|v| element(list, v)).collect();
     let mut live: Vec<Option<Value>> = live.into_iter().map(Some).collect();
-    let mut shared = keys.iter().filter(|k| live_keys.contains(k)).peekable();
-    let mut done: Vec<&String> = Vec::new();
+    // Where the first item of each key stands in the object.
+    let mut places: HashMap<&String, usize> = HashMap::with_capacity(live_keys.len());
+    for (at, key) in live_keys.iter().enumerate() {
+        places.entry(key).or_insert(at);
+    }
+    let applied: HashSet<&String> = keys.iter().collect();
+    let mut shared = keys.iter().filter(|k| places.contains_key(k)).peekable();
+    let mut done: HashSet<&String> = HashSet::new();
     let mut out = Vec::with_capacity(live.len() + config.len());
     let (mut l, mut r) = (0, 0);
     while l < live_keys.len() || r < keys.len() {
-        let theirs = live_keys.get(l).filter(|k| keys.contains(k));
+        let theirs = live_keys.get(l).filter(|k| applied.contains(k));
         if let (Some(key), Some(wanted)) = (theirs, keys.get(r))
             && key != wanted
             && shared.peek().is_some_and(|next| *next != key)
@@ -250,7 +256,7 @@ fn merge_lists(list: &List, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
             continue;
         }
         if let Some(key) = keys.get(r) {
-            let ours = live_keys.iter().position(|k| k == key).and_then(|at| live[at].take());
+            let ours = places.get(key).and_then(|&at| live[at].take());
             out.push(match ours {
                 Some(ours) => merge(&list.items, ours, &config[r]),
                 None => config[r].clone(),
@@ -261,7 +267,7 @@ fn merge_lists(list: &List, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
             if theirs == Some(key) {
                 l += 1;
             }
-            done.push(key);
+            done.insert(key);
             r += 1;
         } else {
             l += 1;
@@ -310,29 +316,37 @@ fn is_empty(value: &Value) -> bool {
 
 /// The path of an item that occurs twice in a list where each may occur once, as upstream names it.
 pub fn duplicate(ty: &Type, value: &Value) -> Option<String> {
-    fn visit(ty: &Type, value: &Value, path: &str) -> Option<String> {
+    /// The message, with the steps of its path from the item upwards.
+    type Found = (String, Vec<String>);
+
+    fn visit(ty: &Type, value: &Value) -> Option<Found> {
+        let below = |found: Option<Found>, step: &dyn Fn() -> String| {
+            found.map(|(message, mut steps)| {
+                steps.push(step());
+                (message, steps)
+            })
+        };
         match shape(ty, [Some(value), None]) {
             Shape::Map(ty) => {
                 let mut entries = value.as_object().into_iter().flatten();
-                entries.find_map(|(name, child)| visit(entry(ty, name).0, child, &format!("{path}.{name}")))
+                entries.find_map(|(name, child)| below(visit(entry(ty, name).0, child), &|| format!(".{name}")))
             }
             Shape::List(list) => {
-                let mut seen = Vec::new();
-                for item in value.as_array().into_iter().flatten() {
+                let mut seen = HashSet::new();
+                value.as_array().into_iter().flatten().find_map(|item| {
                     let key = element(list, item);
-                    let shown = field_set::paths(&Set::from_iter([(key.clone(), Value::Object(Map::new()))])).concat();
                     if seen.contains(&key) {
-                        return Some(format!("{path}: duplicate entries for key {shown}"));
+                        let shown = field_set::step(&key);
+                        return Some((format!(": duplicate entries for key {shown}"), Vec::new()));
                     }
-                    seen.push(key);
-                    if let Some(found) = visit(&list.items, item, &format!("{path}{shown}")) {
-                        return Some(found);
-                    }
-                }
-                None
+                    let found = below(visit(&list.items, item), &|| field_set::step(&key));
+                    seen.insert(key);
+                    found
+                })
             }
             Shape::Leaf => None,
         }
     }
-    visit(ty, value, "")
+    let (message, steps) = visit(ty, value)?;
+    Some(steps.into_iter().rev().chain([message]).collect())
 }

@@ -79,10 +79,18 @@ fn containers(spec: Option<&PodSpec>) -> (String, String) {
 
 /// The first three of a list, and how many more there are.
 pub fn first_three(list: &[String], none: &str) -> String {
-    match list.len() {
+    first(&list[..list.len().min(SHOWN)], list.len(), none)
+}
+
+/// So many are shown.
+pub(crate) const SHOWN: usize = 3;
+
+/// The first of `count`, where the others need not be there.
+pub(crate) fn first(list: &[String], count: usize, none: &str) -> String {
+    match count {
         0 => none.to_owned(),
-        1..=3 => list.join(","),
-        n => format!("{} + {} more...", list[..3].join(","), n - 3),
+        n if n <= list.len() => list.join(","),
+        n => format!("{} + {} more...", list.join(","), n - list.len()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::{
     Value,
+    bounds::OBJECT_BYTES_MAX,
     kind::{Definition, Target},
     meta,
     status::StatusError,
@@ -148,11 +149,10 @@ impl Core {
     /// Commits a new object.
     pub(crate) async fn insert(&self, definition: &Definition, object: &Value) -> Result<Entry, StatusError> {
         let (namespace, name) = (meta::namespace(object), meta::name(object));
-        let commit = Commit {
-            key: object::key(definition, namespace, name).into(),
-            expect: Expect::Absent,
-            change: put(definition, object),
-        };
+        let change = put(definition, object);
+        check_size(&change, 0)?;
+        let key = object::key(definition, namespace, name).into();
+        let commit = Commit { key, expect: Expect::Absent, change };
         self.store.commit(commit).await.map_err(|error| match error {
             StoreError::Conflict { .. } => StatusError::already_exists(&definition.group, &definition.plural, name),
             other => store_error(other),
@@ -172,6 +172,7 @@ impl Core {
         {
             return Ok(Replaced::Written(entry.clone()));
         }
+        check_size(&change, entry.value.len())?;
         let commit = Commit { key: entry.key.clone(), expect: Expect::Modified(entry.modified), change };
         match self.store.commit(commit).await {
             Ok(entry) => Ok(Replaced::Written(entry)),
@@ -211,6 +212,16 @@ fn put(definition: &Definition, object: &Value) -> Change {
     Change::Put { value, ttl_seconds }
 }
 
+/// Every store takes objects of the same size. One that is larger already may still shrink.
+fn check_size(change: &Change, present: usize) -> Result<(), StatusError> {
+    match change {
+        Change::Put { value, .. } if value.len() > OBJECT_BYTES_MAX.max(present) => {
+            Err(store_error(StoreError::TooLarge { bytes: value.len(), limit: OBJECT_BYTES_MAX }))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Gives a new object the metadata that the server owns.
 pub(crate) fn begin(object: &mut Value) {
     let Some(metadata) = meta::metadata_mut(object) else { return };
@@ -227,7 +238,10 @@ pub(crate) fn store_error(error: StoreError) -> StatusError {
         StoreError::Compacted { .. } => StatusError::expired("The resourceVersion for the provided list is too old."),
         StoreError::Future { requested, newest } => too_large_version(requested, newest),
         StoreError::TooLarge { bytes, limit } => {
-            StatusError::too_large(format!("the object is {bytes} bytes, at most {limit} are stored"))
+            // The first words are those of upstream's store, which people look for.
+            StatusError::too_large(format!(
+                "etcdserver: request is too large: the object has {bytes} bytes, at most {limit} are stored"
+            ))
         }
         StoreError::Conflict { .. } => StatusError::internal("a write met an unexpected state"),
         other => StatusError::unavailable(other.to_string()),

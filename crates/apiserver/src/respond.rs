@@ -1,6 +1,6 @@
 //! Making responses: objects, errors as `Status`, the headers that every response has, and compression.
 
-use std::io::Write as _;
+use std::{collections::HashSet, io::Write as _};
 
 use api::status::StatusError;
 use bytes::Bytes;
@@ -52,9 +52,19 @@ fn status_text(error: &StatusError) -> String {
     )
 }
 
-/// Adds a `Warning: 299 - "text"` header for each text.
+/// What all warnings of a response together may have of characters, and each of them once that is reached, as upstream.
+const WARNINGS_MAX: usize = 4096;
+const WARNING_MAX: usize = 256;
+
+/// Adds a `Warning: 299 - "text"` header for each text, once; as many as headers have room for.
 pub fn warn(response: &mut Response, warnings: &[String]) {
-    for text in warnings {
+    let cut = warnings.iter().map(|w| w.chars().count()).sum::<usize>() > WARNINGS_MAX;
+    let (mut left, mut told) = (WARNINGS_MAX, HashSet::new());
+    for text in warnings.iter().filter(|text| told.insert(*text)) {
+        let most = if cut { WARNING_MAX } else { WARNINGS_MAX };
+        let text: String = text.chars().take(most).collect();
+        let Some(rest) = left.checked_sub(text.chars().count()) else { return };
+        left = rest;
         let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " ");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
             response.headers_mut().append(header::WARNING, value);

@@ -4,12 +4,19 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use serde_saphyr::DuplicateKeyPolicy;
 
 use super::{Problem, fill, is_zero, scalar, zero};
+use crate::bounds::{self, DEPTH_MAX, OBJECT_WEIGHT, TOO_DEEP, WEIGHT_MAX, YAML_DEPTH_MAX};
 use crate::schema::{Object, Type, Zero};
 
 /// Unknown and duplicate fields named at most, as upstream.
 const STRICT_LIMIT: usize = 100;
+/// So many times is looked whether one is named already.
+const STRICT_LOOKS: usize = 10_000;
+/// The length of a name, and of a path, among them.
+const NAME_MAX: usize = 256;
+const PATH_MAX: usize = 2048;
 
 /// Below this a double holds every whole number.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
@@ -26,13 +33,20 @@ pub(crate) struct Context {
     /// Whether unknown and duplicate fields are collected.
     pub collect: bool,
     /// Whether zero values are dropped and filled in as Go would.
-    pub zeros: bool,
+    zeros: bool,
     pub strict: Vec<String>,
+    /// Unknown and duplicate fields found, with those that are named already.
+    found: usize,
 }
 
 impl Context {
     pub fn new(collect: bool) -> Self {
-        Context { collect, zeros: true, strict: Vec::new() }
+        Context { collect, zeros: true, strict: Vec::new(), found: 0 }
+    }
+
+    /// Leaves zero values as they are.
+    pub fn with_zeros(collect: bool) -> Self {
+        Context { zeros: false, ..Context::new(collect) }
     }
 
     fn duplicate_in_yaml(&mut self, error: &serde_saphyr::Error) {
@@ -46,24 +60,33 @@ impl Context {
 struct Walk<'t, 'c> {
     context: &'c mut Context,
     path: Vec<Step<'t>>,
-    /// A wrong type, in Go's words. Set just before the walk is broken off.
-    problem: Option<String>,
+    /// Objects and lists around the value that is read.
+    depth: usize,
+    /// What was read so far, see [`WEIGHT_MAX`].
+    weight: usize,
+    /// Why the walk is broken off; set just before.
+    problem: Option<Problem>,
 }
 
 impl Walk<'_, '_> {
     fn strict(&mut self, what: &str, name: &str) {
-        if !self.context.collect || self.context.strict.len() >= STRICT_LIMIT {
+        let context = &mut self.context;
+        if !context.collect || context.strict.len() >= STRICT_LIMIT || context.found >= STRICT_LOOKS {
             return;
         }
+        context.found += 1;
         let mut path = String::new();
         for step in &self.path {
             match step {
                 Step::Index(i) => path.push_str(&format!("[{i}]")),
                 Step::Field(_, name) => dotted(&mut path, name),
-                Step::Key(name) => dotted(&mut path, name),
+                Step::Key(name) => dotted(&mut path, &bounds::cut(name, NAME_MAX)),
+            }
+            if path.len() > PATH_MAX {
+                break;
             }
         }
-        dotted(&mut path, name);
+        dotted(&mut path, &bounds::cut(name, NAME_MAX));
         let text = format!("{what} field {path:?}");
         if !self.context.strict.contains(&text) {
             self.context.strict.push(text);
@@ -88,8 +111,30 @@ impl Walk<'_, '_> {
     }
 
     fn fail<E: Error>(&mut self, problem: String) -> E {
+        self.broken(Problem::Type(problem))
+    }
+
+    fn broken<E: Error>(&mut self, problem: Problem) -> E {
         self.problem = Some(problem);
         E::custom("")
+    }
+
+    /// Goes into an object or list.
+    fn enter<E: Error>(&mut self) -> Result<(), E> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(self.broken(Problem::Syntax(TOO_DEEP.to_owned())));
+        }
+        Ok(())
+    }
+
+    fn weigh<E: Error>(&mut self, weight: usize) -> Result<(), E> {
+        self.weight += weight;
+        if self.weight > WEIGHT_MAX {
+            let why = format!("the document has too many values (weight {}, at most {WEIGHT_MAX})", self.weight);
+            return Err(self.broken(Problem::TooLarge(why)));
+        }
+        Ok(())
     }
 }
 
@@ -111,18 +156,18 @@ pub fn from_json(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value
 
 /// YAML is read whole first: its anchors and merges are resolved by the library.
 pub fn from_yaml(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value, Problem> {
-    if bytes.trim_ascii_start().first() == Some(&b'{')
-        && let Ok(value) = from_json(ty, bytes, context)
-    {
-        return Ok(value);
+    if bytes.trim_ascii_start().first() == Some(&b'{') {
+        match from_json(ty, bytes, context) {
+            Err(Problem::Syntax(_) | Problem::Type(_)) => {}
+            done => return done,
+        }
     }
     context.strict.clear();
-    let value = match serde_saphyr::from_slice::<Value>(bytes) {
+    let value = match serde_saphyr::from_slice_with_options::<Value>(bytes, yaml(DuplicateKeyPolicy::Error)) {
         Ok(value) => value,
         Err(error) => {
-            let lenient = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
             // What reads when the last of two equal keys wins was wrong in its duplicates only.
-            match serde_saphyr::from_slice_with_options(bytes, lenient) {
+            match serde_saphyr::from_slice_with_options(bytes, yaml(DuplicateKeyPolicy::LastWins)) {
                 Ok(value) => {
                     context.duplicate_in_yaml(&error);
                     value
@@ -143,13 +188,19 @@ fn walk<'t, E: fmt::Display>(
     context: &mut Context,
     read: impl FnOnce(Seed<'t, '_, '_>) -> Result<Option<Value>, E>,
 ) -> Result<Value, Problem> {
-    let mut walk = Walk { context, path: Vec::with_capacity(16), problem: None };
+    let mut walk = Walk { context, path: Vec::with_capacity(16), depth: 0, weight: 0, problem: None };
     let result = read(Seed { ty, walk: &mut walk, custom: false });
     match (result, walk.problem) {
         (Ok(value), _) => Ok(value.unwrap_or(Value::Null)),
-        (Err(_), Some(problem)) => Err(Problem::Type(problem)),
+        (Err(_), Some(problem)) => Err(problem),
         (Err(error), None) => Err(Problem::Syntax(error.to_string())),
     }
+}
+
+/// The library's own limits hold for the number of values, with those that anchors stand for.
+fn yaml(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Options {
+    let budget = serde_saphyr::budget! { max_depth: YAML_DEPTH_MAX };
+    serde_saphyr::options! { duplicate_keys: duplicate_keys, budget: budget }
 }
 
 /// Reads one value of a type. `None` is a null that stands for nothing.
@@ -211,12 +262,15 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
 
     fn object<'de, A: MapAccess<'de>>(self, object: &'t Object, mut access: A) -> Result<Option<Value>, A::Error> {
         let walk = self.walk;
+        walk.enter()?;
+        walk.weigh(OBJECT_WEIGHT)?;
         let zeros = walk.context.zeros;
         let mut map = Map::new();
         // Fields read so far, to find duplicates even of values that were dropped. No type has more than 64 fields that
         // matter here: further ones are looked up in the map.
         let mut seen = 0u64;
         while let Some(key) = access.next_key_seed(KeySeed(object))? {
+            walk.weigh(1)?;
             match key {
                 Key::Known(at) => {
                     let field = &object.fields[at];
@@ -254,6 +308,7 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
         if zeros {
             fill(object, &mut map);
         }
+        walk.depth -= 1;
         Ok(Some(Value::Object(map)))
     }
 
@@ -263,7 +318,9 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
         let nested = matches!(values.resolve(), Type::Any | Type::Object(_) | Type::Map(_) | Type::List(_));
         let keep_null = self.custom || matches!(values, Type::Any);
         let mut map = Map::new();
+        walk.enter()?;
         while let Some(name) = access.next_key::<String>()? {
+            walk.weigh(if map.is_empty() { OBJECT_WEIGHT + 1 } else { 1 })?;
             if map.contains_key(&name) {
                 walk.strict("duplicate", &name);
             }
@@ -277,6 +334,7 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
             let value = if keep_null { value } else { value.or_else(|| zero(values)) };
             map.insert(name, value.unwrap_or(Value::Null));
         }
+        walk.depth -= 1;
         Ok(Some(Value::Object(map)))
     }
 
@@ -284,11 +342,16 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
         let walk = self.walk;
         let mut list = Vec::with_capacity(access.size_hint().unwrap_or(0).min(1024));
         let keep_null = self.custom || matches!(items, Type::Any);
+        walk.enter()?;
         loop {
             walk.path.push(Step::Index(list.len()));
             let item = access.next_element_seed(Seed { ty: items, walk, custom: self.custom })?;
             walk.path.pop();
-            let Some(item) = item else { return Ok(Some(Value::Array(list))) };
+            let Some(item) = item else {
+                walk.depth -= 1;
+                return Ok(Some(Value::Array(list)));
+            };
+            walk.weigh(1)?;
             let item = if keep_null { item } else { item.or_else(|| zero(items)) };
             list.push(item.unwrap_or(Value::Null));
         }

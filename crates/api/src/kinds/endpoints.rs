@@ -44,21 +44,21 @@ fn warnings(endpoints: &Endpoints, _old: Option<&Endpoints>) -> Vec<String> {
 }
 
 fn addresses(endpoints: &Endpoints) -> String {
-    let mut list = Vec::new();
+    // Every address with every port: only those that are shown are made.
+    let (mut first, mut count) = (Vec::new(), 0);
     for subset in endpoints.subsets.iter().flatten() {
-        let ips: Vec<&str> = subset.addresses.iter().flatten().map(|a| a.ip.as_str()).collect();
+        let ips = subset.addresses.as_deref().unwrap_or_default();
         let ports = subset.ports.as_deref().unwrap_or_default();
-        if ports.is_empty() {
-            list.extend(ips.iter().map(|ip| (*ip).to_owned()));
-        }
-        for port in ports {
-            list.extend(ips.iter().map(|ip| match ip::parse(ip) {
-                Some(std::net::IpAddr::V6(v6)) => format!("[{v6}]:{}", port.port),
-                _ => format!("{ip}:{}", port.port),
-            }));
-        }
+        count += ips.len() * ports.len().max(1);
+        let port = |ip: &str, port: i32| match ip::parse(ip) {
+            Some(std::net::IpAddr::V6(v6)) => format!("[{v6}]:{port}"),
+            _ => format!("{ip}:{port}"),
+        };
+        let alone = ips.iter().filter(|_| ports.is_empty()).map(|a| a.ip.clone());
+        let all = alone.chain(ports.iter().flat_map(|p| ips.iter().map(move |a| port(&a.ip, p.port))));
+        first.extend(all.take(table::SHOWN - first.len()));
     }
-    table::first_three(&list, "<none>")
+    table::first(&first, count, "<none>")
 }
 
 fn validate(endpoints: &Endpoints) -> Errors {

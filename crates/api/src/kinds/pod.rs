@@ -12,7 +12,7 @@ pub mod update;
 pub mod validate;
 pub mod volume;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceRequirements};
 use serde::Deserialize;
@@ -197,9 +197,10 @@ fn keep_from_kubelets(new: &mut Map<String, Value>, old: &Value) {
             status.insert(field.to_owned(), value.clone());
         }
     }
-    let conditions = before.get("conditions").and_then(Value::as_array);
+    let conditions = before.get("conditions").and_then(Value::as_array).into_iter().flatten();
+    let conditions: HashMap<&Value, &Value> = conditions.rev().map(|c| (&c["type"], c)).collect();
     for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
-        let same = conditions.into_iter().flatten().find(|c| c["type"] == condition["type"]);
+        let same = conditions.get(&condition["type"]);
         if let (Some(seen), true) = (same.and_then(|c| c.get("observedGeneration")), condition.is_object())
             && condition.get("observedGeneration").is_none()
         {

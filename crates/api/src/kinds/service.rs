@@ -2,7 +2,7 @@
 
 mod validate;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -197,7 +197,10 @@ fn drop_of_old_type(new: &mut Map<String, Value>, old: &Map<String, Value>) {
 }
 
 fn keep_node_ports(new: Option<&mut Value>, old: Option<&Value>) {
-    let old: Vec<&Value> = old.and_then(Value::as_array).into_iter().flatten().collect();
+    let numbers = |port: &Value| (port["protocol"].clone(), port["port"].clone());
+    // The first of each protocol and number.
+    let old: HashMap<_, _> =
+        old.and_then(Value::as_array).into_iter().flatten().rev().map(|port| (numbers(port), port)).collect();
     let ports = new.and_then(Value::as_array_mut);
     let mut list: Vec<&mut Value> = ports.into_iter().flatten().collect();
     let used: BTreeSet<i64> = list.iter().filter_map(|p| p["nodePort"].as_i64()).collect();
@@ -205,7 +208,7 @@ fn keep_node_ports(new: Option<&mut Value>, old: Option<&Value>) {
         if port["nodePort"].as_i64().unwrap_or(0) != 0 {
             continue;
         }
-        let same = old.iter().find(|o| o["protocol"] == port["protocol"] && o["port"] == port["port"]);
+        let same = old.get(&numbers(port));
         if let Some(number) = same.and_then(|o| o["nodePort"].as_i64()).filter(|n| *n != 0 && !used.contains(n)) {
             port["nodePort"] = Value::from(number);
         }

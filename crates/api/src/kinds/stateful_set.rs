@@ -1,5 +1,7 @@
 //! StatefulSet: numbered Pods with a name and storage of their own.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -115,7 +117,8 @@ fn with_claims(spec: &StatefulSetSpec) -> PodTemplateSpec {
         return template;
     }
     let volumes = template.spec.get_or_insert_default().volumes.get_or_insert_default();
-    volumes.retain(|v| !names.contains(&&v.name));
+    let claimed: BTreeSet<&String> = names.iter().copied().collect();
+    volumes.retain(|v| !claimed.contains(&v.name));
     volumes.extend(names.into_iter().map(|name| Volume {
         name: name.clone(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name: name.clone(), read_only: None }),

@@ -4,7 +4,7 @@
 //! Upstream's counterpart is apimachinery's `strategicpatch`; the rules here are those of its merge of a patch into an
 //! original.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -135,6 +135,7 @@ fn delete_from_primitive_lists(current: &mut Map<String, Value>, patch: &Map<Str
             return Err(StatusError::bad_request("invalid patch format of primitive list"));
         };
         if let Some(Value::Array(list)) = current.get_mut(name) {
+            let values: HashSet<&Value> = values.iter().collect();
             list.retain(|item| !values.contains(item));
         }
     }
@@ -162,16 +163,15 @@ fn without_directives(patch: &[Value]) -> Vec<Value> {
 
 /// The union, the patch's new items last.
 fn merge_scalars(mut old: Vec<Value>, patch: &[Value]) -> Vec<Value> {
-    for value in patch {
-        if !old.contains(value) {
-            old.push(value.clone());
-        }
-    }
+    let mut known: HashSet<&Value> = old.iter().collect();
+    let new: Vec<Value> = patch.iter().filter(|value| known.insert(value)).cloned().collect();
+    old.extend(new);
     old
 }
 
 fn merge_objects(rule: &Rule<'_>, mut old: Vec<Value>, patch: &[Value]) -> Result<Vec<Value>> {
     let mut items: Vec<&Map<String, Value>> = Vec::with_capacity(patch.len());
+    let mut deleted: HashSet<&Value> = HashSet::new();
     let mut replace = false;
     for item in patch {
         let Value::Object(map) = item else {
@@ -179,10 +179,7 @@ fn merge_objects(rule: &Rule<'_>, mut old: Vec<Value>, patch: &[Value]) -> Resul
         };
         match map.get(DIRECTIVE).map(|d| (d, d.as_str())) {
             Some((_, Some("replace"))) => replace = true,
-            Some((_, Some("delete"))) => {
-                let key = key_of(map, rule.key)?;
-                old.retain(|o| o.get(rule.key) != Some(key));
-            }
+            Some((_, Some("delete"))) => drop(deleted.insert(key_of(map, rule.key)?)),
             Some((_, Some("merge"))) | None => items.push(map),
             Some((other, _)) => return Err(bad_directive(other, map)),
         }
@@ -190,14 +187,28 @@ fn merge_objects(rule: &Rule<'_>, mut old: Vec<Value>, patch: &[Value]) -> Resul
     if replace {
         return Ok(patch.iter().filter(|v| v.get(DIRECTIVE).is_none()).cloned().collect());
     }
+    old.retain(|o| o.get(rule.key).is_none_or(|key| !deleted.contains(key)));
+    // Where the first item of each key stands.
+    let mut places: HashMap<Value, usize> = HashMap::with_capacity(old.len());
+    for (at, item) in old.iter().enumerate() {
+        if let Some(key) = item.get(rule.key) {
+            places.entry(key.clone()).or_insert(at);
+        }
+    }
     for map in items {
         let key = key_of(map, rule.key)?;
-        match old.iter().position(|o| o.get(rule.key) == Some(key)) {
-            Some(at) => {
+        match places.get(key) {
+            Some(&at) => {
                 let Value::Object(original) = old[at].take() else { continue };
                 old[at] = Value::Object(merge_map(rule.items, original, map)?);
             }
-            None => old.push(Value::Object(merge_map(rule.items, Map::new(), map)?)),
+            None => {
+                let item = merge_map(rule.items, Map::new(), map)?;
+                if let Some(key) = item.get(rule.key) {
+                    places.entry(key.clone()).or_insert(old.len());
+                }
+                old.push(Value::Object(item));
+            }
         }
     }
     Ok(old)
@@ -229,7 +240,11 @@ fn set_orders(ty: &Type, current: &mut Map<String, Value>, patch: &Map<String, V
 }
 
 fn reorder(list: Vec<Value>, order: &[Value], identity: impl Fn(&Value) -> Option<Value>) -> Vec<Value> {
-    let rank = |v: &Value| identity(v).and_then(|id| order.iter().position(|o| *o == id));
+    let mut ranks: HashMap<&Value, usize> = HashMap::with_capacity(order.len());
+    for (at, id) in order.iter().enumerate() {
+        ranks.entry(id).or_insert(at);
+    }
+    let rank = |v: &Value| identity(v).and_then(|id| ranks.get(&id).copied());
     let mut named: Vec<(usize, Value)> = Vec::new();
     // An item of the server's own with the number of named items that stood before it.
     let mut others: Vec<(usize, Value)> = Vec::new();
@@ -319,6 +334,32 @@ mod tests {
             json!({"$deleteFromPrimitiveList/finalizers": ["a"]}),
             json!({"finalizers": ["b"]}),
         );
+    }
+
+    /// A search through the list for each item would take hours here.
+    #[test]
+    fn long_lists_merge_by_lookup() {
+        const MANY: usize = 100_000;
+        let ty = schema::of("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").expect("known");
+        let names = |from: usize| (from..from + MANY).map(|i| Value::from(format!("a/{i}"))).collect::<Vec<_>>();
+        let mut order = names(0);
+        order.reverse();
+        let patch = json!({"finalizers": names(MANY), "$setElementOrder/finalizers": order});
+        let merged = apply(ty, json!({"finalizers": names(0)}), &patch).expect("merges");
+        let list = merged["finalizers"].as_array().expect("a list");
+        assert_eq!((list.len(), &list[0], &list[MANY]), (2 * MANY, &order[0], &"a/100000".into()));
+        let less = apply(ty, merged, &json!({"$deleteFromPrimitiveList/finalizers": names(0)})).expect("merges");
+        assert_eq!(less["finalizers"], Value::from(names(MANY)));
+
+        let containers = |from: usize| {
+            (from..from + MANY).map(|i| json!({"name": format!("c{i}"), "image": "i"})).collect::<Vec<_>>()
+        };
+        let mut patch = json!({"containers": containers(MANY / 2)});
+        for item in patch["containers"].as_array_mut().expect("a list").iter_mut().take(10) {
+            item["$patch"] = "delete".into();
+        }
+        let merged = pod_spec(json!({"containers": containers(0)}), patch).expect("merges");
+        assert_eq!(merged["containers"].as_array().map(Vec::len), Some(MANY * 3 / 2 - 10));
     }
 
     #[test]

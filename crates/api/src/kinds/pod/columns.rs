@@ -1,5 +1,7 @@
 //! What `kubectl get pods` shows.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodSpec, PodStatus};
 use serde_json::Value;
@@ -70,7 +72,7 @@ struct Summary {
 
 impl Summary {
     fn count_restarts(&mut self, container: &ContainerStatus) {
-        self.restarts += container.restart_count;
+        self.restarts = self.restarts.saturating_add(container.restart_count);
         let terminated = container.last_state.as_ref().and_then(|s| s.terminated.as_ref());
         let finished = terminated.and_then(|t| t.finished_at.as_ref()).map(|t| t.0);
         self.last_restart = self.last_restart.max(finished);
@@ -115,13 +117,14 @@ fn summarise(pod: &Pod) -> Summary {
 /// Whether an init container is still in the way, and what sidecars add to the main containers.
 fn summarise_init(pod: &Pod, summary: &mut Summary) -> (bool, Summary) {
     let containers = spec(pod).and_then(|s| s.init_containers.as_deref()).unwrap_or_default();
-    let is_sidecar = |name: &str| containers.iter().any(|c| c.name == name && pod::is_sidecar(c));
-    summary.total += containers.iter().filter(|c| pod::is_sidecar(c)).count();
+    let always = || containers.iter().filter(|c| pod::is_sidecar(c));
+    let names: BTreeSet<&str> = always().map(|c| c.name.as_str()).collect();
+    summary.total += always().count();
     let mut sidecars = Summary::default();
     let statuses = status(pod).and_then(|s| s.init_container_statuses.as_deref()).unwrap_or_default();
     for (i, container) in statuses.iter().enumerate() {
         summary.count_restarts(container);
-        let sidecar = is_sidecar(&container.name);
+        let sidecar = names.contains(container.name.as_str());
         if sidecar {
             sidecars.count_restarts(container);
         }

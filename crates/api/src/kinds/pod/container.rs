@@ -244,7 +244,9 @@ fn host_ports(list: &[Container], path: &Path) -> Errors {
 fn mounts(one: &Container, around: &Around<'_>, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let mut seen = BTreeSet::new();
-    let devices = one.volume_devices.as_deref().unwrap_or_default();
+    let devices = || one.volume_devices.iter().flatten();
+    let device_names: BTreeSet<&str> = devices().map(|d| d.name.as_str()).collect();
+    let device_paths: BTreeSet<&str> = devices().map(|d| d.device_path.as_str()).collect();
     for (i, mount) in one.volume_mounts.iter().flatten().enumerate() {
         let place = path.index(i);
         if mount.name.is_empty() {
@@ -259,11 +261,11 @@ fn mounts(one: &Container, around: &Around<'_>, path: &Path) -> Errors {
         if !seen.insert(mount.mount_path.as_str()) {
             errors.push(FieldError::invalid(&place.child("mountPath"), &mount.mount_path, "must be unique"));
         }
-        if devices.iter().any(|d| d.name == mount.name) {
+        if device_names.contains(mount.name.as_str()) {
             let detail = "must not already exist in volumeDevices";
             errors.push(FieldError::invalid(&place.child("name"), &mount.name, detail));
         }
-        if devices.iter().any(|d| d.device_path == mount.mount_path) {
+        if device_paths.contains(mount.mount_path.as_str()) {
             let detail = "must not already exist as a path in volumeDevices";
             errors.push(FieldError::invalid(&place.child("mountPath"), &mount.mount_path, detail));
         }
@@ -319,7 +321,9 @@ fn recursive_read_only(mount: &VolumeMount, path: &Path) -> Errors {
 fn devices(one: &Container, around: &Around<'_>, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let (mut seen_names, mut seen_paths) = (BTreeSet::new(), BTreeSet::new());
-    let mounts = one.volume_mounts.as_deref().unwrap_or_default();
+    let mounts = || one.volume_mounts.iter().flatten();
+    let mount_names: BTreeSet<&String> = mounts().map(|m| &m.name).collect();
+    let mount_paths: BTreeSet<&String> = mounts().map(|m| &m.mount_path).collect();
     for (i, VolumeDevice { name, device_path }) in one.volume_devices.iter().flatten().enumerate() {
         let path = path.index(i);
         let volume = around.volumes.get(name.as_str());
@@ -349,11 +353,11 @@ fn devices(one: &Container, around: &Around<'_>, path: &Path) -> Errors {
         } else {
             seen_paths.insert(device_path);
         }
-        if mounts.iter().any(|m| m.name == *name) {
+        if mount_names.contains(name) {
             let detail = "must not already exist in volumeMounts";
             errors.push(FieldError::invalid(&path.child("name"), name, detail));
         }
-        if mounts.iter().any(|m| m.mount_path == *device_path) {
+        if mount_paths.contains(device_path) {
             let detail = "must not already exist as a path in volumeMounts";
             errors.push(FieldError::invalid(&path.child("devicePath"), device_path, detail));
         }

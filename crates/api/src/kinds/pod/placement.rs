@@ -1,6 +1,6 @@
 //! Validation of where a Pod may go: affinity, tolerations, spreading.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{
     Affinity, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, Toleration,
@@ -212,17 +212,20 @@ fn label_keys(same: &[String], other: &[String], selector: Option<&LabelSelector
             errors.extend(invalid(&path.child(field).index(i), key, names::qualified_name(key)));
         }
     }
+    // The last place of each key.
+    let places: BTreeMap<&String, usize> = same.iter().enumerate().map(|(i, key)| (key, i)).collect();
     if let Some(selector) = selector {
         let mut seen: BTreeSet<&String> = selector.match_labels.iter().flat_map(|m| m.keys()).collect();
         for expression in selector.match_expressions.iter().flatten() {
             let again = seen.contains(&expression.key);
-            if let Some(i) = same.iter().rposition(|key| again && *key == expression.key) {
+            if let Some(&i) = places.get(&expression.key).filter(|_| again) {
                 let detail = "exists in both matchLabelKeys and labelSelector";
                 errors.push(FieldError::invalid(&path.index(i), &expression.key, detail));
             }
             seen.insert(&expression.key);
         }
     }
+    let other: BTreeSet<&String> = other.iter().collect();
     for (i, key) in same.iter().enumerate().filter(|(_, key)| other.contains(key)) {
         let detail = "exists in both matchLabelKeys and mismatchLabelKeys";
         errors.push(FieldError::invalid(&path.child("matchLabelKeys").index(i), key, detail));
@@ -232,6 +235,9 @@ fn label_keys(same: &[String], other: &[String], selector: Option<&LabelSelector
 
 pub(crate) fn spread(list: &[TopologySpreadConstraint], path: &Path) -> Errors {
     let mut errors = Errors::new();
+    // The last place of each pair.
+    let pair = |one: &'_ TopologySpreadConstraint| (one.topology_key.clone(), one.when_unsatisfiable.clone());
+    let last: BTreeMap<_, usize> = list.iter().enumerate().map(|(i, one)| (pair(one), i)).collect();
     for (i, one) in list.iter().enumerate() {
         let path = path.index(i);
         if one.max_skew <= 0 {
@@ -245,10 +251,7 @@ pub(crate) fn spread(list: &[TopologySpreadConstraint], path: &Path) -> Errors {
             let place = path.child("whenUnsatisfiable");
             errors.push(FieldError::not_supported(&place, &one.when_unsatisfiable, actions));
         }
-        let same = |other: &TopologySpreadConstraint| {
-            other.topology_key == one.topology_key && other.when_unsatisfiable == one.when_unsatisfiable
-        };
-        if list[i + 1..].iter().any(same) {
+        if last.get(&pair(one)).is_some_and(|last| *last > i) {
             let shown = format!("{{{}, {}}}", one.topology_key, one.when_unsatisfiable);
             errors.push(FieldError::duplicate(&path.child("{topologyKey, whenUnsatisfiable}"), shown));
         }

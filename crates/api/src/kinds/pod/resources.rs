@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceClaim, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
+use crate::bounds::{self, STEP_MAX};
 use crate::field::{Errors, FieldError, Path};
 use crate::names;
 use crate::object_meta::{invalid, invalid_at};
@@ -210,6 +211,10 @@ fn pod_resource(name: &str, path: &Path) -> Errors {
 fn claimed(list: &[ResourceClaim], known: &BTreeSet<&str>, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let mut seen: BTreeSet<String> = BTreeSet::new();
+    // Claims that are named by request.
+    let mut in_part: BTreeSet<&str> = BTreeSet::new();
+    let all = known.iter().copied().collect::<Vec<_>>().join(", ");
+    let all = bounds::cut(&all, STEP_MAX);
     for (i, claim) in list.iter().enumerate() {
         let path = path.index(i);
         let name = claim.name.as_str();
@@ -224,7 +229,8 @@ fn claimed(list: &[ResourceClaim], known: &BTreeSet<&str>, path: &Path) -> Error
             if let Some(request) = claim.request.as_deref().filter(|r| !r.is_empty()) {
                 errors.extend(invalid_at(&path, "request", request, names::dns1123_label(request)));
                 key = format!("{name}/{request}");
-            } else if seen.iter().any(|k| k.split_once('/').is_some_and(|(claim, _)| claim == name)) {
+                in_part.insert(name);
+            } else if in_part.contains(name) {
                 errors.push(FieldError::duplicate(&path, name));
             }
             if !seen.insert(key.clone()) {
@@ -232,8 +238,7 @@ fn claimed(list: &[ResourceClaim], known: &BTreeSet<&str>, path: &Path) -> Error
             }
         }
         if !known.contains(name) {
-            let all: Vec<&str> = known.iter().copied().collect();
-            let rest = if all.is_empty() { " which is empty".to_owned() } else { format!(": {}", all.join(", ")) };
+            let rest = if all.is_empty() { " which is empty".to_owned() } else { format!(": {all}") };
             let missing = FieldError::not_found(&path, name);
             let detail = format!("{}: must be one of the names in pod.spec.resourceClaims{rest}", missing.detail);
             errors.push(FieldError { detail, ..missing });

@@ -1,6 +1,6 @@
 //! What may change in a Pod that exists: almost nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Affinity, Container, NodeAffinity, Pod, PodSpec, Toleration};
 
@@ -199,10 +199,9 @@ fn deadline(new: &PodSpec, old: &PodSpec, path: &Path) -> Option<FieldError> {
 /// Tolerations stay, up to how long they last; new ones may come.
 fn only_added(new: &PodSpec, old: &PodSpec, path: &Path) -> Errors {
     let new = new.tolerations.as_deref().unwrap_or_default();
-    let same = |a: &Toleration, b: &Toleration| {
-        Toleration { toleration_seconds: None, ..a.clone() } == Toleration { toleration_seconds: None, ..b.clone() }
-    };
-    if !old.tolerations.iter().flatten().all(|o| new.iter().any(|n| same(n, o))) {
+    let lasting = |t: &'_ Toleration| (t.key.clone(), t.operator.clone(), t.value.clone(), t.effect.clone());
+    let there: BTreeSet<_> = new.iter().map(lasting).collect();
+    if !old.tolerations.iter().flatten().all(|o| there.contains(&lasting(o))) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         return vec![FieldError::forbidden(path, detail)];
     }
@@ -210,8 +209,8 @@ fn only_added(new: &PodSpec, old: &PodSpec, path: &Path) -> Errors {
 }
 
 fn only_fewer_gates(new: &PodSpec, old: &PodSpec, path: &Path) -> Errors {
-    let held = |name: &str| old.scheduling_gates.iter().flatten().any(|g| g.name == name);
-    let added = new.scheduling_gates.iter().flatten().enumerate().filter(|(_, g)| !held(&g.name));
+    let held: BTreeSet<&String> = old.scheduling_gates.iter().flatten().map(|g| &g.name).collect();
+    let added = new.scheduling_gates.iter().flatten().enumerate().filter(|(_, g)| !held.contains(&g.name));
     let error = |name: &str| format!("only deletion is allowed, but found new scheduling gate '{name}'");
     added.map(|(i, g)| FieldError::forbidden(&path.index(i).child("name"), &error(&g.name))).collect()
 }
@@ -222,15 +221,20 @@ fn ephemeral(new: &PodSpec, old: &PodSpec, mirror: bool) -> Errors {
     }
     let path = Path::new("spec").child("ephemeralContainers");
     let mut errors = Errors::new();
+    let there: BTreeMap<&String, _> = new.ephemeral_containers.iter().flatten().rev().map(|c| (&c.name, c)).collect();
     for before in old.ephemeral_containers.iter().flatten() {
         let name = &before.name;
-        match new.ephemeral_containers.iter().flatten().find(|c| c.name == *name) {
+        match there.get(name) {
             None => {
                 let detail = format!("existing ephemeral containers {name:?} may not be removed\n");
                 errors.push(FieldError::forbidden(&path, &detail));
             }
-            Some(now) if now != before => {
-                let diff = internal_form::diff("EphemeralContainer", before, now);
+            Some(now) if *now != before => {
+                // The first few show how.
+                let diff = match errors.len() {
+                    0..10 => internal_form::diff("EphemeralContainer", before, now),
+                    _ => String::new(),
+                };
                 let detail = format!("existing ephemeral containers {name:?} may not be changed\n{diff}");
                 errors.push(FieldError::forbidden(&path, &detail));
             }

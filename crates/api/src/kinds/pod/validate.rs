@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSpec, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSpec, PodTemplateSpec, Volume};
 use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
@@ -354,13 +354,15 @@ fn hostname_override(spec: &PodSpec, path: &Path) -> Errors {
 fn variable_files(spec: &PodSpec, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let init = spec.init_containers.as_deref().unwrap_or_default();
+    // The first volume of each name.
+    let volumes: BTreeMap<&str, &Volume> = spec.volumes.iter().flatten().rev().map(|v| (v.name.as_str(), v)).collect();
     for (field, list) in [("initContainers", init), ("containers", spec.containers.as_slice())] {
         for (i, container) in list.iter().enumerate() {
             for (j, variable) in container.env.iter().flatten().enumerate() {
                 let Some(file) = variable.value_from.as_ref().and_then(|v| v.file_key_ref.as_ref()) else { continue };
                 let path = path.child(field).index(i).child("env").index(j);
                 let path = path.child("valueFrom").child("fileKeyRef").child("volumeName");
-                match spec.volumes.iter().flatten().find(|v| v.name == file.volume_name) {
+                match volumes.get(file.volume_name.as_str()) {
                     None => errors.push(FieldError::not_found(&path, &file.volume_name)),
                     Some(volume) if volume.empty_dir.is_none() => {
                         let detail = "referenced volume must be of type emptyDir";

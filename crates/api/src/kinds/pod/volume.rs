@@ -98,6 +98,9 @@ pub(crate) fn validate<'a>(
     errors: &mut Errors,
 ) -> BTreeMap<&'a str, &'a Volume> {
     let mut valid = BTreeMap::new();
+    // The claims that ephemeral volumes of this Pod get.
+    let own = volumes.iter().filter(|v| v.ephemeral.is_some() && !pod.is_empty());
+    let own: BTreeSet<String> = own.map(|v| format!("{pod}-{}", v.name)).collect();
     for (i, volume) in volumes.iter().enumerate() {
         let path = path.index(i);
         let mut wrong = validate_source(volume, pod, &path);
@@ -114,8 +117,7 @@ pub(crate) fn validate<'a>(
         }
         errors.append(&mut wrong);
         let claim = volume.persistent_volume_claim.as_ref().map(|c| c.claim_name.as_str()).unwrap_or_default();
-        let own = |v: &Volume| v.ephemeral.is_some() && claim == format!("{pod}-{}", v.name);
-        if !claim.is_empty() && !pod.is_empty() && volumes.iter().any(own) {
+        if !claim.is_empty() && own.contains(claim) {
             let detail = "must not reference a PVC that gets created for an ephemeral volume";
             errors.push(FieldError::invalid(&path.child("persistentVolumeClaim").child("claimName"), claim, detail));
         }
