@@ -52,21 +52,32 @@ fn status_text(error: &StatusError) -> String {
     )
 }
 
-/// What all warnings of a response together may have of characters, and each of them once that is reached, as upstream.
+/// Together warnings are at most so many characters; when they would be more, each is cut to `WARNING_MAX`. Clients refuse
+/// answers whose headers are very long.
 const WARNINGS_MAX: usize = 4096;
 const WARNING_MAX: usize = 256;
 
-/// Adds a `Warning: 299 - "text"` header for each text, once; as many as headers have room for.
+/// Adds a `Warning: 299 - "text"` header for each different text.
 pub fn warn(response: &mut Response, warnings: &[String]) {
-    let cut = warnings.iter().map(|w| w.chars().count()).sum::<usize>() > WARNINGS_MAX;
-    let (mut left, mut told) = (WARNINGS_MAX, HashSet::new());
-    for text in warnings.iter().filter(|text| told.insert(*text)) {
-        let most = if cut { WARNING_MAX } else { WARNINGS_MAX };
-        let text: String = text.chars().take(most).collect();
-        let Some(rest) = left.checked_sub(text.chars().count()) else { return };
-        left = rest;
-        let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " ");
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+    let mut seen = HashSet::new();
+    let texts: Vec<&String> = warnings.iter().filter(|text| !text.is_empty() && seen.insert(*text)).collect();
+    let long = texts.iter().map(|text| text.chars().count()).sum::<usize>() > WARNINGS_MAX;
+    let longest = if long { WARNING_MAX } else { WARNINGS_MAX };
+    let mut written = 0;
+    for text in texts {
+        if written >= WARNINGS_MAX {
+            break;
+        }
+        let mut shown = String::with_capacity(text.len() + 8);
+        for c in text.chars().take(longest) {
+            written += 1;
+            match c {
+                '\\' | '"' => shown.extend(['\\', c]),
+                c if c.is_control() => shown.push(' '),
+                c => shown.push(c),
+            }
+        }
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{shown}\"").as_bytes()) {
             response.headers_mut().append(header::WARNING, value);
         }
     }
@@ -96,4 +107,32 @@ pub fn compress(mut response: Response, accept_encoding: Option<&HeaderValue>) -
     response.headers_mut().remove(header::CONTENT_LENGTH);
     *response.body_mut() = Body::from(compressed);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warned(texts: &[&str]) -> Vec<String> {
+        let mut response = json(StatusCode::OK, "{}");
+        warn(&mut response, &texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>());
+        let all = response.headers().get_all(header::WARNING).iter();
+        all.map(|v| String::from_utf8(v.as_bytes().to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn warnings_are_told_once_and_in_any_language() {
+        assert_eq!(warned(&["a", "b", "a", ""]), [r#"299 - "a""#, r#"299 - "b""#]);
+        assert_eq!(warned(&["say \"é\" \\ \r\nX: y"]), [r#"299 - "say \"é\" \\   X: y""#]);
+    }
+
+    #[test]
+    fn many_warnings_are_cut() {
+        let fits = "x".repeat(WARNINGS_MAX);
+        assert_eq!(warned(&[&fits])[0].len(), WARNINGS_MAX + 8);
+        assert_eq!(warned(&[&fits, "y"]), [format!("299 - \"{}\"", &fits[..WARNING_MAX]), "299 - \"y\"".to_owned()]);
+        let many: Vec<String> = (0..1000).map(|at| format!("{at:0300}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(warned(&many).len(), WARNINGS_MAX / WARNING_MAX);
+    }
 }
