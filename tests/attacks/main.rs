@@ -8,4 +8,5 @@ mod caller;
 mod server;
 
 mod passing;
+mod pod_security;
 mod requests;

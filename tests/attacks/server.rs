@@ -30,6 +30,23 @@ impl Server {
 
     /// With more flags. Scheduler and DNS are left out; controllers run.
     pub async fn with(flags: &[&str]) -> Self {
+        let mut server = Self::spawn(flags);
+        server.until_ready().await;
+        server
+    }
+
+    /// What a server says that does not start with these flags.
+    pub async fn refusal(flags: &[&str]) -> String {
+        let mut server = Self::spawn(flags);
+        let deadline = Instant::now() + READY;
+        while server.process.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "the server does not end");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        server.log()
+    }
+
+    fn spawn(flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tokens: String = USERS.iter().map(|name| format!("{name}-token,{name},{name}-uid,people\n")).collect();
         fs::write(folder.path().join("tokens.csv"), tokens).unwrap();
@@ -49,9 +66,7 @@ impl Server {
             .stderr(log)
             .spawn()
             .expect("the server's binary starts");
-        let mut server = Server { process, folder, port };
-        server.until_ready().await;
-        server
+        Server { process, folder, port }
     }
 
     async fn until_ready(&mut self) {
