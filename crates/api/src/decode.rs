@@ -1,4 +1,4 @@
-//! From bytes a client sent (JSON or YAML) to a value, in one pass along the schema: unknown and duplicate fields are
+//! From bytes a client sent (JSON, YAML or protobuf) to a value, in one pass along the schema: unknown and duplicate fields are
 //! found with their paths, wrong types refused in the words of Go's decoder, quantities and times brought into their
 //! canonical form, and zero values dropped or filled in as upstream's encoder would.
 
@@ -30,14 +30,14 @@ pub enum Validation {
 
 impl Validation {
     /// The query parameter; empty is the default. The error is about the field of that name.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         match text {
             "Strict" => Ok(Validation::Strict),
             "Warn" | "" => Ok(Validation::Warn),
             "Ignore" => Ok(Validation::Ignore),
             other => {
                 let supported = ["", "Ignore", "Strict", "Warn"];
-                Err(FieldError::not_supported(&Path::new("fieldValidation"), other, &supported).to_string())
+                Err(FieldError::not_supported(&Path::new("fieldValidation"), other, &supported))
             }
         }
     }
@@ -80,23 +80,29 @@ pub struct Decoded {
     pub warnings: Vec<String>,
 }
 
-/// Whether a body is JSON or YAML.
+/// What a body is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Json,
     Yaml,
+    Protobuf,
 }
 
 impl Format {
-    /// Of a `Content-Type`; no type at all is JSON. `None` is for types that are not text (415).
-    pub fn of(media_type: &str) -> Option<Self> {
-        match media_type.split(';').next().unwrap_or("").trim() {
-            "" | "application/json" | "*/*" => Some(Format::Json),
-            "application/yaml" | "application/apply-patch+yaml" => Some(Format::Yaml),
-            "application/json-patch+json"
-            | "application/merge-patch+json"
-            | "application/strategic-merge-patch+json" => Some(Format::Json),
-            _ => None,
+    /// By the `Content-Type` of a request that carries an object of this type; no type at all is JSON. Everything else
+    /// is refused (415): guessing would read one document in two ways.
+    fn of(media_type: &str, ty: &Type) -> Result<Self, StatusError> {
+        let has_protobuf = ty.object().is_some_and(|object| protobuf::has(&object.name));
+        match media_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase().as_str() {
+            "" | "application/json" => Ok(Format::Json),
+            "application/yaml" => Ok(Format::Yaml),
+            protobuf::MEDIA_TYPE if has_protobuf => Ok(Format::Protobuf),
+            _ => {
+                let accepted = "the body of the request was in an unknown format - accepted media types include: \
+                                application/json, application/yaml";
+                let more = if has_protobuf { format!(", {}", protobuf::MEDIA_TYPE) } else { String::new() };
+                Err(StatusError::unsupported_media_type(format!("{accepted}{more}")))
+            }
         }
     }
 }
@@ -110,7 +116,8 @@ pub fn decode(
     validation: Validation,
 ) -> Result<Decoded, StatusError> {
     let mut context = Context::new(validation != Validation::Ignore);
-    let value = read(ty, gvk, bytes, media_type, &mut context)?;
+    let format = Format::of(media_type, ty)?;
+    let value = read(ty, bytes, format, &mut context).map_err(|problem| unreadable(problem, gvk, bytes))?;
     let value = check_type_meta(value, gvk)?;
     if validation == Validation::Strict && !context.strict.is_empty() {
         return Err(gvk.cannot_handle(&strict_error(&context.strict)));
@@ -118,50 +125,73 @@ pub fn decode(
     Ok(Decoded { value, warnings: context.strict })
 }
 
-/// Decodes the options that come in the body of a request (`DeleteOptions`, …). Clients send them under any version;
-/// unknown fields are passed over. No body at all is no options.
+/// Decodes the options that come in the body of a request (`DeleteOptions`). Clients send them under the version of any
+/// group, so the kind alone counts; unknown fields are passed over. No body at all is no options.
 pub fn options(kind: &str, bytes: &[u8], media_type: &str) -> Result<Value, StatusError> {
     if bytes.is_empty() {
         return Ok(Value::Object(Map::new()));
     }
-    let ty = schema::of(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")).unwrap_or(&Type::Any);
-    let gvk = Gvk { group: "", version: "v1", kind };
+    let ty = schema::of(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}"))
+        .ok_or_else(|| StatusError::internal(format!("no schema of {kind}")))?;
+    let format = Format::of(media_type, ty)?;
     let mut context = Context::with_zeros(false);
-    read(ty, gvk, bytes, media_type, &mut context)
-}
-
-/// The schema of the type, if the media type is protobuf and the type has that form.
-fn protobuf_schema<'t>(ty: &'t Type, media_type: &str) -> Option<&'t str> {
-    let wanted = media_type.split(';').next().unwrap_or("").trim() == protobuf::MEDIA_TYPE;
-    ty.object().map(|object| &*object.name).filter(|name| wanted && protobuf::has(name))
-}
-
-/// The value of a body in any of the formats.
-fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], media_type: &str, context: &mut Context) -> Result<Value, StatusError> {
-    let read = if let Some(format) = Format::of(media_type) {
-        match format {
-            Format::Json => visit::from_json(ty, bytes, context),
-            Format::Yaml => visit::from_yaml(ty, bytes, context),
+    let value = read(ty, bytes, format, &mut context).map_err(|problem| match problem {
+        Problem::TooLarge(why) => StatusError::too_large(why),
+        Problem::Syntax(why) => {
+            let why = in_gos_words(&why);
+            StatusError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
         }
-    } else if let Some(schema) = protobuf_schema(ty, media_type) {
-        let decoded = protobuf::decode(schema, bytes).map_err(|e| Problem::Type(e.to_string()));
-        decoded.and_then(|value| visit::from_value(ty, value, context))
-    } else {
-        return Err(StatusError::unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: application/json, \
-             application/yaml, application/vnd.kubernetes.protobuf",
-        ));
+        Problem::Type(why) => StatusError::bad_request(why),
+    })?;
+    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (version, found) = (text("apiVersion"), text("kind"));
+    if version.matches('/').count() > 1 {
+        return Err(StatusError::bad_request(format!("unexpected GroupVersion string: {version}")));
+    }
+    if !found.is_empty() && found != kind {
+        let version = if version.is_empty() { "meta.k8s.io/v1" } else { version };
+        let scheme = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
+        return Err(StatusError::bad_request(format!(
+            "no kind {found:?} is registered for version {version:?} in scheme {scheme:?}"
+        )));
+    }
+    Ok(value)
+}
+
+/// The value of a body. A document that is null stands for an object without fields.
+fn read(ty: &Type, bytes: &[u8], format: Format, context: &mut Context) -> Result<Value, Problem> {
+    let value = match format {
+        Format::Json => visit::from_json(ty, bytes, context)?,
+        Format::Yaml => visit::from_yaml(ty, bytes, context)?,
+        Format::Protobuf => {
+            let schema = ty.object().map(|object| &*object.name).unwrap_or_default();
+            let value = protobuf::decode(schema, bytes).map_err(|error| Problem::Type(error.to_string()))?;
+            visit::from_value(ty, value, context)?
+        }
     };
-    read.map_err(|problem| match problem {
+    match value {
+        Value::Null => visit::from_value(ty, Value::Object(Map::new()), context),
+        value => Ok(value),
+    }
+}
+
+/// What a client reads about a body that is no object of the kind.
+fn unreadable(problem: Problem, gvk: Gvk<'_>, bytes: &[u8]) -> StatusError {
+    match problem {
         Problem::TooLarge(why) => StatusError::too_large(why),
         Problem::Syntax(why) => StatusError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {} ({})",
             gvk.kind,
-            if why.starts_with("EOF while parsing") { "unexpected end of JSON input" } else { &why },
+            in_gos_words(&why),
             summary(bytes)
         )),
         Problem::Type(why) => gvk.cannot_handle(&why),
-    })
+    }
+}
+
+/// The commonest complaint as Go's parser makes it.
+fn in_gos_words(why: &str) -> &str {
+    if why.starts_with("EOF while parsing") { "unexpected end of JSON input" } else { why }
 }
 
 /// The beginning of a body that is no object, for the client: text if it looks like JSON, hexadecimal otherwise.
@@ -240,6 +270,7 @@ pub fn raw(bytes: &[u8], format: Format) -> Result<(Value, Vec<String>), Problem
     let value = match format {
         Format::Json => visit::from_json(&Type::Any, bytes, &mut context),
         Format::Yaml => visit::from_yaml(&Type::Any, bytes, &mut context),
+        Format::Protobuf => Err(Problem::Syntax("a patch has no protobuf form".to_owned())),
     };
     value.map(|v| (v, context.strict))
 }
@@ -525,6 +556,73 @@ mod tests {
         let options = options("DeleteOptions", body, "application/json").expect("reads");
         assert_eq!(options["gracePeriodSeconds"], 0);
         assert_eq!(options.get("x"), None);
+    }
+
+    #[test]
+    fn options_read_alike_in_every_format() {
+        let schema = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+        let wanted = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "dryRun": ["All"],
+            "preconditions": {"uid": "u", "resourceVersion": "7"}, "orphanDependents": false, "propagationPolicy": "Orphan"});
+        let binary = protobuf::encode(schema, &wanted).expect("has a message");
+        let yaml = b"kind: DeleteOptions\napiVersion: v1\ngracePeriodSeconds: 0\ndryRun: [All]\n\
+                     preconditions: {uid: u, resourceVersion: '7'}\norphanDependents: false\npropagationPolicy: Orphan\n";
+        let json = wanted.to_string();
+        for (bytes, media_type) in [
+            (json.as_bytes(), ""),
+            (json.as_bytes(), "Application/JSON; charset=utf-8"),
+            (yaml, "application/yaml"),
+            (json.as_bytes(), "application/yaml"),
+            (&binary[..], protobuf::MEDIA_TYPE),
+        ] {
+            assert_eq!(options("DeleteOptions", bytes, media_type).as_ref(), Ok(&wanted), "{media_type}");
+        }
+        // The bytes that client-go 1.35 sends for `metav1.DeleteOptions{}`.
+        let empty = b"k8s\0\x0a\x13\x0a\x02v1\x12\x0dDeleteOptions\x12\x00\x1a\x00\x22\x00";
+        let read = options("DeleteOptions", empty, protobuf::MEDIA_TYPE);
+        assert_eq!(read, Ok(json!({"apiVersion": "v1", "kind": "DeleteOptions"})));
+    }
+
+    #[test]
+    fn what_is_no_options_is_refused() {
+        let check = |body: &[u8], media_type: &str, code: u16, message: &str| {
+            let error = options("DeleteOptions", body, media_type).expect_err("refused");
+            assert_eq!((error.code, error.message.as_str()), (code, message), "{}", String::from_utf8_lossy(body));
+        };
+        let other = "no kind \"Pod\" is registered for version \"v1\" in scheme \
+                     \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"";
+        check(br#"{"kind": "Pod", "apiVersion": "v1"}"#, "", 400, other);
+        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}});
+        let pod = protobuf::encode("io.k8s.api.core.v1.Pod", &pod).expect("has a message");
+        check(&pod, protobuf::MEDIA_TYPE, 400, other);
+        check(br#"{"apiVersion": "a/b/c"}"#, "", 400, "unexpected GroupVersion string: a/b/c");
+        let wrong = "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64";
+        check(br#"{"gracePeriodSeconds": "5"}"#, "application/json", 400, wrong);
+        check(b"gracePeriodSeconds: five", "application/yaml", 400, wrong);
+        let wrong = "json: cannot unmarshal string into Go struct field DeleteOptions.orphanDependents of type bool";
+        check(br#"{"orphanDependents": "no"}"#, "application/json", 400, wrong);
+        let cut = "couldn't get version/kind; json parse error: unexpected end of JSON input";
+        check(br#"{"gracePeriodSeconds": 0"#, "application/json", 400, cut);
+        let prefix = "provided data does not appear to be a protobuf message";
+        check(b"{}", protobuf::MEDIA_TYPE, 400, prefix);
+        check(b"k8s\0\x12\x05abc", protobuf::MEDIA_TYPE, 400, prefix);
+        let unknown = "the body of the request was in an unknown format - accepted media types include: \
+                       application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        for media_type in ["text/plain", "application/x-www-form-urlencoded", "*/*", "application/merge-patch+json"] {
+            check(b"{}", media_type, 415, unknown);
+        }
+        assert_eq!(options("DeleteOptions", b"", "text/plain"), Ok(json!({})), "no body has no type");
+    }
+
+    #[test]
+    fn a_null_document_is_an_object_without_fields() {
+        for (body, media_type) in
+            [("null", "application/json"), ("", "application/yaml"), ("---\n", "application/yaml")]
+        {
+            let ty = schema::of("io.k8s.api.apps.v1.Deployment").expect("known");
+            let value = decode(ty, DEPLOYMENT, body.as_bytes(), media_type, Validation::Strict).map(|d| d.value);
+            let empty = decode(ty, DEPLOYMENT, b"{}", "", Validation::Strict).map(|d| d.value);
+            assert!(value.is_ok() && value == empty, "{body:?}: {value:?}");
+        }
     }
 
     /// Every field of every kind survives. The fixtures are outside the repository.

@@ -22,35 +22,49 @@ pub struct WriteOptions {
     /// The manager is the client's word, not derived from its user agent.
     pub manager_given: bool,
     pub validation: Validation,
-    /// Apply takes fields that others own.
-    pub force: bool,
+    /// Apply takes fields that others own. No other patch may say anything about it.
+    pub force: Option<bool>,
 }
 
 impl WriteOptions {
     pub fn parse(query: &str, kind: &str, user_agent: &str) -> Result<Self, StatusError> {
         let mut options = WriteOptions::default();
+        let mut errors = Vec::new();
+        let mut dry_run = Vec::new();
         for (key, value) in query_pairs(query) {
             match key.as_str() {
-                "dryRun" => options.dry_run = dry_run(&value, kind)?,
-                "fieldManager" if value.len() > 128 => {
-                    return Err(invalid_option(
-                        kind,
-                        "fieldManager: Too long: may not be more than 128 bytes".to_owned(),
-                    ));
-                }
+                "dryRun" => dry_run.push(value),
                 "fieldManager" => options.manager = value,
-                "fieldValidation" => {
-                    options.validation = Validation::parse(&value).map_err(|why| invalid_option(kind, why))?;
-                }
-                "force" => options.force = is_true(&value),
+                "fieldValidation" => match Validation::parse(&value) {
+                    Ok(validation) => options.validation = validation,
+                    Err(error) => errors.push(error),
+                },
+                "force" => options.force = Some(is_true(&value)),
                 _ => {}
             }
         }
+        options.dry_run = !dry_run.is_empty();
+        errors.extend(dry_run_error(&dry_run));
+        errors.extend(manager_errors(&options.manager));
+        if_valid(kind, &errors)?;
         options.manager_given = !options.manager.is_empty();
         if !options.manager_given {
             options.manager = api::managed_fields::default_manager(user_agent).to_owned();
         }
         Ok(options)
+    }
+
+    /// Those of a patch: only an apply has a name for its fields, and may take those of others.
+    pub fn of_patch(query: &str, user_agent: &str, apply: bool) -> Result<Self, StatusError> {
+        let options = Self::parse(query, "PatchOptions", user_agent)?;
+        let error = match (apply, options.force) {
+            (true, _) if !options.manager_given => {
+                FieldError::required(&Path::new("fieldManager"), "is required for apply patch")
+            }
+            (false, Some(_)) => FieldError::forbidden(&Path::new("force"), "may not be specified for non-apply patch"),
+            _ => return Ok(options),
+        };
+        if_valid("PatchOptions", &[error]).map(|()| options)
     }
 
     /// As admission sees them.
@@ -63,18 +77,29 @@ impl WriteOptions {
     }
 }
 
-fn dry_run(value: &str, kind: &str) -> Result<bool, StatusError> {
-    match value {
-        "All" => Ok(true),
-        "" => Ok(false),
-        other => {
-            Err(invalid_option(kind, format!("dryRun: Unsupported value: [{other:?}]: supported values: \"All\"")))
-        }
-    }
+fn if_valid(kind: &str, errors: &[FieldError]) -> Result<(), StatusError> {
+    if errors.is_empty() { Ok(()) } else { Err(StatusError::invalid("meta.k8s.io", kind, "", errors)) }
 }
 
-fn invalid_option(kind: &str, detail: String) -> StatusError {
-    StatusError::new(422, "Invalid", format!("{kind}.meta.k8s.io \"\" is invalid: {detail}"))
+/// A dry run is asked for by the one word `All`, however often.
+fn dry_run_error(values: &[String]) -> Option<FieldError> {
+    let unknown = values.iter().any(|value| value != "All");
+    unknown.then(|| FieldError::not_supported(&Path::new("dryRun"), values, &["All"]))
+}
+
+const MANAGER_MAX: usize = 128;
+
+fn manager_errors(manager: &str) -> Vec<FieldError> {
+    let path = Path::new("fieldManager");
+    let mut errors = Vec::new();
+    if manager.len() > MANAGER_MAX {
+        errors.push(FieldError::too_long(&path, MANAGER_MAX));
+    }
+    for (at, c) in manager.char_indices().filter(|(_, c)| c.is_control()).take(1) {
+        let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+        errors.push(FieldError::invalid(&path, manager, &detail));
+    }
+    errors
 }
 
 /// What happens to the objects that depend on a deleted one.
@@ -90,76 +115,80 @@ pub enum Propagation {
 pub struct DeleteOptions {
     pub grace_seconds: Option<i64>,
     pub propagation: Option<Propagation>,
+    /// The older form of the propagation, whose answer tells whether the deletion is still under way.
+    pub orphan_dependents: Option<bool>,
     pub uid: Option<String>,
     pub resource_version: Option<String>,
     pub dry_run: bool,
 }
 
 impl DeleteOptions {
-    /// From the body or, without one, from the query.
-    pub fn parse(query: &str, body: &[u8], yaml: bool) -> Result<Self, StatusError> {
-        let mut object = if body.is_empty() {
-            let mut map = serde_json::Map::new();
-            for (key, value) in query_pairs(query) {
-                let value = match key.as_str() {
-                    "gracePeriodSeconds" => value.parse::<i64>().map(Value::from).unwrap_or(Value::from(value)),
-                    "orphanDependents" => Value::from(is_true(&value)),
-                    "dryRun" => json!([value]),
-                    _ => Value::from(value),
-                };
-                map.insert(key, value);
-            }
-            Value::Object(map)
-        } else if yaml {
-            serde_saphyr::from_slice(body).map_err(|e| StatusError::bad_request(e.to_string()))?
-        } else {
-            serde_json::from_slice(body).map_err(|e| StatusError::bad_request(e.to_string()))?
+    /// From the body, in whichever format, or, without one, from the query.
+    pub fn parse(query: &str, body: &[u8], media_type: &str) -> Result<Self, StatusError> {
+        let object = match body {
+            [] => of_query(query)?,
+            body => api::decode::options("DeleteOptions", body, media_type)?,
         };
-        DeleteOptions::read(&mut object)
+        Self::of(&object)
     }
 
-    fn read(object: &mut Value) -> Result<Self, StatusError> {
-        let mut options = DeleteOptions::default();
-        match &object["gracePeriodSeconds"] {
-            Value::Null => {}
-            Value::Number(n) if n.as_i64().is_some_and(|n| n >= -1) => {
-                options.grace_seconds = n.as_i64().map(|n| n.max(0))
-            }
-            other => return Err(StatusError::bad_request(format!("invalid gracePeriodSeconds {other}"))),
-        }
-        for value in object["dryRun"].as_array().into_iter().flatten() {
-            options.dry_run |= dry_run(value.as_str().unwrap_or("?"), "DeleteOptions")?;
-        }
+    /// From options whose types were checked.
+    pub fn of(object: &Value) -> Result<Self, StatusError> {
         let policy = object["propagationPolicy"].as_str();
-        let orphan = object["orphanDependents"].as_bool();
-        if policy.is_some() && orphan.is_some() {
-            return Err(invalid_option(
-                "DeleteOptions",
-                format!(
-                    "propagationPolicy: Invalid value: {}: orphanDependents and deletionPropagation cannot be both set",
-                    api::field::show(policy)
-                ),
-            ));
+        let orphan_dependents = object["orphanDependents"].as_bool();
+        let path = Path::new("propagationPolicy");
+        let mut errors = Vec::new();
+        if policy.is_some() && orphan_dependents.is_some() {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid(&path, policy, detail));
         }
-        options.propagation = match (policy, orphan) {
+        let propagation = match (policy, orphan_dependents) {
             (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
             (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
             (Some("Foreground"), _) => Some(Propagation::Foreground),
             (Some(other), _) => {
-                return Err(invalid_option(
-                    "DeleteOptions",
-                    format!(
-                        "propagationPolicy: Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-                    ),
-                ));
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                errors.push(FieldError::not_supported(&path, other, &known));
+                None
             }
             (None, None) => None,
         };
+        let dry_run = object["dryRun"].as_array().into_iter().flatten();
+        let dry_run: Vec<String> = dry_run.map(|value| value.as_str().unwrap_or_default().to_owned()).collect();
+        errors.extend(dry_run_error(&dry_run));
+        if_valid("DeleteOptions", &errors)?;
         let precondition = |name: &str| object["preconditions"][name].as_str().map(ToOwned::to_owned);
-        options.uid = precondition("uid");
-        options.resource_version = precondition("resourceVersion");
-        Ok(options)
+        Ok(DeleteOptions {
+            // Less than nothing is read as one second.
+            grace_seconds: object["gracePeriodSeconds"].as_i64().map(|grace| if grace < 0 { 1 } else { grace }),
+            propagation,
+            orphan_dependents,
+            uid: precondition("uid"),
+            resource_version: precondition("resourceVersion"),
+            dry_run: !dry_run.is_empty(),
+        })
     }
+}
+
+/// The options that can stand in a query. Preconditions cannot.
+fn of_query(query: &str) -> Result<Value, StatusError> {
+    let mut object = json!({});
+    for (key, value) in query_pairs(query) {
+        match key.as_str() {
+            "gracePeriodSeconds" => {
+                let seconds: i64 = value.parse().map_err(|_| unparsed(&value))?;
+                object[key] = json!(seconds);
+            }
+            "orphanDependents" => object[key] = json!(is_true(&value)),
+            "propagationPolicy" => object[key] = json!(value),
+            "dryRun" => match object[&key].as_array_mut() {
+                Some(list) => list.push(json!(value)),
+                None => object[key] = json!([value]),
+            },
+            _ => {}
+        }
+    }
+    Ok(object)
 }
 
 /// How a list's resourceVersion is meant.
@@ -229,7 +258,7 @@ impl ListOptions {
     }
 
     fn if_valid(self, errors: &[FieldError]) -> Result<Self, StatusError> {
-        if errors.is_empty() { Ok(self) } else { Err(StatusError::invalid("meta.k8s.io", "ListOptions", "", errors)) }
+        if_valid("ListOptions", errors).map(|()| self)
     }
 
     fn parse(query: &str) -> Result<Self, StatusError> {
@@ -253,12 +282,9 @@ impl ListOptions {
                         "Exact" => Some(Match::Exact),
                         "NotOlderThan" => Some(Match::NotOlderThan),
                         other => {
-                            return Err(invalid_option(
-                                "ListOptions",
-                                format!(
-                                    "resourceVersionMatch: Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
-                                ),
-                            ));
+                            let place = Path::new("resourceVersionMatch");
+                            let error = FieldError::not_supported(&place, other, &["Exact", "NotOlderThan", ""]);
+                            return Err(StatusError::invalid("meta.k8s.io", "ListOptions", "", &[error]));
                         }
                     }
                 }
@@ -277,5 +303,64 @@ fn number<T: FromStr + Default>(value: &str) -> Result<T, StatusError> {
     if value.is_empty() {
         return Ok(T::default());
     }
-    value.parse().map_err(|_| StatusError::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax")))
+    value.parse().map_err(|_| unparsed(value))
+}
+
+fn unparsed(value: &str) -> StatusError {
+    StatusError::bad_request(format!("strconv.ParseInt: parsing {}: invalid syntax", api::field::quote(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused<T>(result: Result<T, StatusError>, code: u16, message: &str) {
+        let error = result.err().expect("refused");
+        assert_eq!((error.code, error.message.as_str()), (code, message));
+    }
+
+    #[test]
+    fn options_of_writes() {
+        let parse = |query: &str| WriteOptions::parse(query, "UpdateOptions", "kubectl/v1 (linux)");
+        let options = parse("dryRun=All&dryRun=All&fieldManager=me&fieldValidation=Strict").unwrap();
+        assert_eq!((options.dry_run, options.manager.as_str(), options.manager_given), (true, "me", true));
+        assert_eq!((parse("").unwrap().manager.as_str(), parse("").unwrap().dry_run), ("kubectl", false));
+        let start = "UpdateOptions.meta.k8s.io \"\" is invalid: ";
+        let bad = "dryRun: Unsupported value: [\"All\",\"\"]: supported values: \"All\"";
+        refused(parse("dryRun=All&dryRun="), 422, &format!("{start}{bad}"));
+        let bad = "fieldManager: Invalid value: \"a\\nb\": invalid character U+000A (at position 1)";
+        refused(parse("fieldManager=a%0Ab"), 422, &format!("{start}{bad}"));
+        let long = format!("fieldManager={}", "x".repeat(129));
+        refused(parse(&long), 422, &format!("{start}fieldManager: Too long: may not be more than 128 bytes"));
+    }
+
+    #[test]
+    fn only_an_apply_takes_fields() {
+        let start = "PatchOptions.meta.k8s.io \"\" is invalid: ";
+        let forbidden = format!("{start}force: Forbidden: may not be specified for non-apply patch");
+        refused(WriteOptions::of_patch("force=false", "", false), 422, &forbidden);
+        let required = format!("{start}fieldManager: Required value: is required for apply patch");
+        refused(WriteOptions::of_patch("force=true", "", true), 422, &required);
+        assert_eq!(WriteOptions::of_patch("force=true&fieldManager=me", "", true).unwrap().force, Some(true));
+    }
+
+    #[test]
+    fn options_of_deletes() {
+        let query = |query: &str| DeleteOptions::parse(query, b"", "");
+        let options = query("gracePeriodSeconds=-5&propagationPolicy=Orphan&dryRun=All&pretty=1").unwrap();
+        assert_eq!((options.grace_seconds, options.propagation), (Some(1), Some(Propagation::Orphan)));
+        assert!(options.dry_run);
+        refused(query("gracePeriodSeconds=x"), 400, "strconv.ParseInt: parsing \"x\": invalid syntax");
+        refused(query("gracePeriodSeconds="), 400, "strconv.ParseInt: parsing \"\": invalid syntax");
+        let start = "DeleteOptions.meta.k8s.io \"\" is invalid: ";
+        let both =
+            "propagationPolicy: Invalid value: \"Orphan\": orphanDependents and deletionPropagation cannot be both set";
+        refused(query("orphanDependents=true&propagationPolicy=Orphan"), 422, &format!("{start}{both}"));
+        // A body speaks for the whole: what the query says beside it does not count.
+        let body = br#"{"preconditions": {"uid": "u"}, "orphanDependents": false}"#;
+        let options = DeleteOptions::parse("gracePeriodSeconds=x&dryRun=All", body, "application/json").unwrap();
+        assert_eq!((options.uid.as_deref(), options.dry_run), (Some("u"), false));
+        assert_eq!((options.propagation, options.orphan_dependents), (Some(Propagation::Background), Some(false)));
+    }
 }

@@ -26,16 +26,17 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::delete(request.waypoint_name());
     request.view()?;
     let body = request.body().await?;
-    let yaml = request.header(header::CONTENT_TYPE).contains("yaml");
-    let options = DeleteOptions::parse(request.query(), &body, yaml)?;
+    let options = DeleteOptions::parse(request.query(), &body, request.header(header::CONTENT_TYPE))?;
     let info = &request.call.info;
     let entry = request.call.server.core().entry(&request.definition, &info.namespace, &info.name).await?;
+    // Only clients that ask in the old way are told that the deletion is still under way.
+    let pending = if options.orphan_dependents == Some(false) { StatusCode::ACCEPTED } else { StatusCode::OK };
     match request.delete(entry, &options, true).await? {
         Deleted::Gone { last, graceful: true } => request.respond_value(StatusCode::OK, last, &[]),
         Deleted::Gone { last, graceful: false } => {
             Ok(respond::value(StatusCode::OK, &success(&request.definition, &last)))
         }
-        Deleted::Marked(entry) => request.respond(StatusCode::OK, &entry, &[]),
+        Deleted::Marked(entry) => request.respond(pending, &entry, &[]),
         Deleted::Tried(value) => request.respond_value(StatusCode::OK, value, &[]),
     }
 }

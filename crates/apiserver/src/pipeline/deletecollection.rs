@@ -21,8 +21,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::delete(request.waypoint_name());
     let view = request.view()?;
     let body = request.body().await?;
-    let yaml = request.header(header::CONTENT_TYPE).contains("yaml");
-    let options = DeleteOptions::parse(request.query(), &body, yaml)?;
+    let options = DeleteOptions::parse(request.query(), &body, request.header(header::CONTENT_TYPE))?;
     let list = ListOptions::of_list(request.query())?;
     let found = request.find(&list).await?;
     let shared = &request;

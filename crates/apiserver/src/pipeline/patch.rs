@@ -14,9 +14,9 @@ use crate::{options::WriteOptions, special::Response};
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::patch(request.waypoint_name());
     let agent = request.header(header::USER_AGENT).to_owned();
-    let options = WriteOptions::parse(request.query(), "PatchOptions", &agent)?;
-    request.view()?;
     let kind = Kind::of(request.header(header::CONTENT_TYPE)).ok_or_else(unsupported)?;
+    let options = WriteOptions::of_patch(request.query(), &agent, kind == Kind::Apply)?;
+    request.view()?;
     let body = request.body().await?;
     if kind == Kind::Apply {
         return apply(request, &body, options).await;
@@ -44,19 +44,13 @@ pub(super) fn unsupported() -> StatusError {
 
 /// Server-side apply: changes the object, or creates it.
 async fn apply(request: Request, body: &[u8], options: WriteOptions) -> Result<Response, StatusError> {
-    if !options.manager_given {
-        return Err(StatusError::new(
-            422,
-            "Invalid",
-            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
-        ));
-    }
     let definition = request.definition.clone();
     let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
     let ty = request.ty();
     let wanted = api::apply::read(ty, gvk, body, options.validation)?;
     let merge = |live: Option<&Value>| {
-        let merged = request.with_writer(&options, |writer| wanted.apply(ty, gvk, live, writer, options.force))?;
+        let merged =
+            request.with_writer(&options, |writer| wanted.apply(ty, gvk, live, writer, options.force == Some(true)))?;
         let mut value = merged.value;
         request.check_names(&mut value)?;
         Ok((value, merged.warnings))

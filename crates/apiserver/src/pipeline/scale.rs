@@ -34,8 +34,9 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let media_type = request.header(header::CONTENT_TYPE);
     let written = if request.call.info.verb == "patch" {
         waypoint::apiserver::patch(request.waypoint_name());
-        let options = WriteOptions::parse(request.query(), "PatchOptions", &agent)?;
-        let patch = Patch::read(Kind::of(media_type).ok_or_else(unsupported)?, &body)?;
+        let kind = Kind::of(media_type).filter(|kind| *kind != Kind::Apply).ok_or_else(unsupported)?;
+        let options = WriteOptions::of_patch(request.query(), &agent, false)?;
+        let patch = Patch::read(kind, &body)?;
         let change = |old: &Value| {
             let seen = of(&definition, scale, old)?;
             let wanted = patch.apply(ty, SCALE, seen, options.validation)?;

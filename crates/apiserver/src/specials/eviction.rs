@@ -16,6 +16,7 @@ use super::{admitted, body, same_name, success, text};
 use crate::auth::User;
 use crate::auth::user::GROUP_MASTERS;
 use crate::body::Body;
+use crate::options::DeleteOptions;
 use crate::special::{Call, Response};
 
 const VIOLATED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
@@ -31,7 +32,9 @@ pub async fn evict(mut call: Call) -> Result<Response, StatusError> {
     let (namespace, name) = (call.info.namespace.clone(), call.info.name.clone());
     let eviction = admitted(&call, &definition, &name, eviction, &options).await?;
     let pod = core.get(&definition, &namespace, &name).await?;
-    let dry_run = options.dry_run || !eviction.pointer("/deleteOptions/dryRun").is_none_or(Value::is_null);
+    // What the delete would refuse is refused before a budget is charged for it.
+    let wanted = DeleteOptions::of(eviction.get("deleteOptions").unwrap_or(&Value::Null))?;
+    let dry_run = options.dry_run || wanted.dry_run;
     if !unprotected(&pod) {
         let budgets = core.definition("policy", "poddisruptionbudgets")?;
         let all = core.list(&budgets, &namespace).await?;
