@@ -73,6 +73,7 @@ where
             status: self.status,
             create_on_update: self.create_on_update,
             unconditional_update: self.unconditional_update,
+            without_effect: self.without_effect,
             scale: self.scale,
             subresources: self.subresources.to_vec(),
             schema: T::schema_name().into_owned(),
@@ -140,16 +141,19 @@ where
     }
 }
 
-/// What the old object has and the new one may leave out or may not set.
+/// What the old object has and the new one may leave out, or says in vain: what a client exported long ago, or took from
+/// another object, replaces this one all the same. What is left of a difference is refused by validation.
 fn keep_server_metadata(new: &mut Value, old: &Value) {
     let old = old.get("metadata").and_then(Value::as_object);
     let Some(metadata) = meta::metadata_mut(new) else { return };
-    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    for field in ["creationTimestamp", "deletionTimestamp", "uid", "deletionGracePeriodSeconds"] {
+        let ignored = matches!(field, "creationTimestamp" | "deletionTimestamp");
         let absent = metadata.get(field).is_none_or(|v| v.is_null() || v.as_str() == Some(""));
-        if let (true, Some(value)) = (absent, old.and_then(|o| o.get(field))) {
+        if let (true, Some(value)) = (ignored || absent, old.and_then(|o| o.get(field))) {
             metadata.insert(field.to_owned(), value.clone());
         }
     }
+    metadata.remove("selfLink");
     put(metadata, "generation", old.and_then(|o| o.get("generation")));
 }
 

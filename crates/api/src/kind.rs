@@ -202,6 +202,9 @@ pub struct Kind<T: 'static> {
     /// The folder under `/registry/`, when that is not the plural.
     pub storage_prefix: Option<&'static str>,
     pub name: NameRule,
+    /// Why objects of the kind change nothing, as long as that is so: part of a sentence that clients read when they
+    /// create one. The field goes with the feature; the README names every kind that has it.
+    pub without_effect: Option<&'static str>,
     pub generation: Generation,
     pub default: Option<fn(&mut T)>,
     pub validate: Option<fn(&T) -> Errors>,
@@ -241,6 +244,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         storage: None,
         storage_prefix: None,
         name: NameRule::Subdomain,
+        without_effect: None,
         generation: Generation::None,
         default: None,
         validate: None,
@@ -313,6 +317,8 @@ pub struct Definition {
     pub status: bool,
     pub create_on_update: bool,
     pub unconditional_update: bool,
+    /// Why objects of the kind change nothing, as long as that is so.
+    pub without_effect: Option<&'static str>,
     pub scale: Option<Scale>,
     pub subresources: Vec<Subresource>,
     /// The name of its schema in the schema table: `io.k8s.api.core.v1.Pod`.

@@ -125,3 +125,23 @@ pub(crate) fn bodies() -> Vec<Definition> {
         review::TOKEN_REQUEST.define(),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// What users read about these kinds before they meet the warning.
+    #[test]
+    fn the_readme_names_what_has_no_effect() {
+        let readme = include_str!("../../../README.md");
+        let section =
+            readme.split("\n## ").find(|part| part.starts_with("What does not work yet\n")).expect("a section");
+        let entry = section.split("\n- ").find(|entry| entry.starts_with("Stored without effect")).expect("an entry");
+        let list = entry.split_once(':').expect("a list behind a colon").1;
+        let named: BTreeSet<String> =
+            list.split([',', ' ', '\n', '.']).filter(|word| !word.is_empty()).map(str::to_owned).collect();
+        let declared: BTreeSet<String> =
+            super::resources().into_iter().filter(|d| d.without_effect.is_some()).map(|d| d.kind).collect();
+        assert_eq!(named, declared);
+    }
+}

@@ -6,7 +6,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 use api::status::StatusError;
 use clock::Instant;
 use futures::FutureExt;
-use http::{Request, header, request::Parts};
+use http::{Method, Request, header, request::Parts};
 
 use crate::{
     auth::{self, Attributes, User},
@@ -27,6 +27,7 @@ pub async fn handle(server: Server, request: Request<Body>) -> Response {
     let query = parts.uri.query().unwrap_or("");
     let info = Arc::new(Info::resolve(&parts.method, parts.uri.path(), query, &server.core().kinds.table()));
     waypoint::apiserver::request(&info.path);
+    let head = parts.method == Method::HEAD;
     let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();
     let counted = info.clone();
     let for_people = pretty::wanted(&info, query, &parts.headers);
@@ -48,7 +49,10 @@ pub async fn handle(server: Server, request: Request<Body>) -> Response {
         response = pretty::indented(response);
     }
     respond::common_headers(response.headers_mut());
-    let response = respond::compress(response, accept_encoding.as_ref());
+    let mut response = respond::compress(response, accept_encoding.as_ref());
+    if head {
+        response = respond::head(response);
+    }
     server.shared.metrics.finished(&Labels::of(&counted, response.status()), started.elapsed());
     response
 }

@@ -84,7 +84,7 @@ impl Conversation {
     }
 
     /// `say("POST /api/v1/namespaces", "{…}")`; more header lines may follow the first line.
-    pub async fn say(&self, head: &str, body: &str) -> Answer {
+    pub async fn say(&self, head: &str, body: impl AsRef<[u8]>) -> Answer {
         let response = self.send(head, body).await;
         let (parts, body) = response.into_parts();
         let bytes = body.collect(1 << 30).await.unwrap();
@@ -96,7 +96,7 @@ impl Conversation {
         self.send(head, "").await.into_body().collect(1 << 30).await.unwrap()
     }
 
-    async fn send(&self, head: &str, body: &str) -> http::Response<Body> {
+    async fn send(&self, head: &str, body: impl AsRef<[u8]>) -> http::Response<Body> {
         let mut lines = head.lines();
         let (method, uri) = lines.next().unwrap().split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(uri).header("user-agent", "test/1");
@@ -105,7 +105,7 @@ impl Conversation {
             request = request.header(name, value);
         }
         request = request.extension(Arc::new(User::new("tester", ["system:masters"])));
-        self.server.handle(request.body(Body::from(body.to_owned())).unwrap()).await
+        self.server.handle(request.body(Body::from(body.as_ref().to_vec())).unwrap()).await
     }
 
     /// Opens a watch.

@@ -222,12 +222,19 @@ fn check_size(change: &Change, present: usize) -> Result<(), StatusError> {
     }
 }
 
+/// Takes from a new object what only the server says: an object that was exported can be created again.
+pub(crate) fn wipe(object: &mut Value) {
+    let Some(metadata) = meta::metadata_mut(object) else { return };
+    let ours = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
+    for field in ours.iter().chain(&["resourceVersion"]) {
+        metadata.remove(*field);
+    }
+}
+
 /// Gives a new object the metadata that the server owns.
 pub(crate) fn begin(object: &mut Value) {
+    wipe(object);
     let Some(metadata) = meta::metadata_mut(object) else { return };
-    for field in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        metadata.remove(field);
-    }
     metadata.insert("uid".to_owned(), Value::from(clock::uuid()));
     metadata.insert("creationTimestamp".to_owned(), Value::from(clock::now_seconds().to_string()));
 }

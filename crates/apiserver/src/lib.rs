@@ -54,3 +54,5 @@ pub use server::{Config, Server};
 mod conversation;
 #[cfg(test)]
 mod conversations;
+#[cfg(test)]
+mod exchanges;

@@ -88,6 +88,16 @@ pub fn common_headers(headers: &mut HeaderMap) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
 }
 
+/// The answer to HEAD: the headers of the same GET, its length among them, and no body. On HTTP/2 nobody else drops the
+/// body, and a client that is sent one takes the connection for broken.
+pub fn head(mut response: Response) -> Response {
+    if let Some(length) = http_body::Body::size_hint(response.body()).exact() {
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(HeaderValue::from(length));
+    }
+    *response.body_mut() = Body::empty();
+    response
+}
+
 /// Compresses a large whole body for a caller that asks for gzip. Streamed bodies are left alone.
 pub fn compress(mut response: Response, accept_encoding: Option<&HeaderValue>) -> Response {
     let wanted = accept_encoding.and_then(|v| v.to_str().ok()).is_some_and(|v| {

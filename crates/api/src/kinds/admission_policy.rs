@@ -9,6 +9,7 @@ use crate::kind::{Generation, Kind, age, col, int, name};
 use crate::table;
 
 pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
+    without_effect: Some("admission evaluates no policies"),
     unconditional_update: false,
     categories: &["api-extensions"],
     status: true,
@@ -36,6 +37,7 @@ pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
 };
 
 pub const BINDING: Kind<ValidatingAdmissionPolicyBinding> = Kind {
+    without_effect: Some("admission evaluates no policies"),
     unconditional_update: false,
     categories: &["api-extensions"],
     generation: Generation::CountsChangesOf("spec"),

@@ -7,6 +7,7 @@ use crate::kind::{Kind, age, col, name};
 use crate::names::NameRule;
 
 pub const API_SERVICE: Kind<APIService> = Kind {
+    without_effect: Some("requests are not passed on to other API servers"),
     unconditional_update: false,
     categories: &["api-extensions"],
     status: true,

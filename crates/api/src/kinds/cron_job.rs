@@ -13,6 +13,7 @@ use crate::kinds::workload::{self, Workload};
 use crate::table;
 
 pub const CRON_JOB: Kind<CronJob> = Kind {
+    without_effect: Some("no controller makes its Jobs"),
     short: &["cj"],
     categories: &["all"],
     status: true,

@@ -8,6 +8,7 @@ use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Generation, Kind};
 
 pub const CUSTOM_RESOURCE_DEFINITION: Kind<CustomResourceDefinition> = Kind {
+    without_effect: Some("the resource that it defines is not served"),
     unconditional_update: false,
     short: &["crd", "crds"],
     categories: &["api-extensions"],

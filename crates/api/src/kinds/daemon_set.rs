@@ -16,6 +16,7 @@ use crate::selector::Selector;
 use crate::table;
 
 pub const DAEMON_SET: Kind<DaemonSet> = Kind {
+    without_effect: Some("no controller makes its Pods"),
     short: &["ds"],
     categories: &["all"],
     status: true,

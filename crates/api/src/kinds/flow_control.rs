@@ -8,6 +8,7 @@ use crate::kind::{Generation, Kind, age, col, name};
 use crate::table;
 
 pub const FLOW_SCHEMA: Kind<FlowSchema> = Kind {
+    without_effect: Some("requests are limited by their number alone"),
     status: true,
     generation: Generation::CountsChangesOf("spec"),
     default: Some(|schema| {
@@ -41,6 +42,7 @@ fn spec(schema: &FlowSchema) -> Option<&FlowSchemaSpec> {
 }
 
 pub const PRIORITY_LEVEL_CONFIGURATION: Kind<PriorityLevelConfiguration> = Kind {
+    without_effect: Some("requests are limited by their number alone"),
     status: true,
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default_level),

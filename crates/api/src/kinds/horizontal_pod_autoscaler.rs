@@ -17,6 +17,7 @@ const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
 pub const HORIZONTAL_POD_AUTOSCALER: Kind<HorizontalPodAutoscaler> = Kind {
+    without_effect: Some("no controller scales by metrics"),
     short: &["hpa"],
     categories: &["all"],
     status: true,
@@ -27,6 +28,7 @@ pub const HORIZONTAL_POD_AUTOSCALER: Kind<HorizontalPodAutoscaler> = Kind {
 };
 
 pub const HORIZONTAL_POD_AUTOSCALER_V1: Kind<Old> = Kind {
+    without_effect: Some("no controller scales by metrics"),
     short: &["hpa"],
     categories: &["all"],
     status: true,

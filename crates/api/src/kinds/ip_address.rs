@@ -7,6 +7,7 @@ use crate::kind::{Kind, age, col, name};
 use crate::names::NameRule;
 
 pub const IP_ADDRESS: Kind<IPAddress> = Kind {
+    without_effect: Some("addresses of Services are booked elsewhere"),
     short: &["ip"],
     name: NameRule::Own,
     validate: Some(validate),
@@ -39,6 +40,7 @@ fn parent(address: &IPAddress) -> String {
 }
 
 pub const SERVICE_CIDR: Kind<ServiceCIDR> = Kind {
+    without_effect: Some("Services take their addresses from --service-cluster-ip-range alone"),
     status: true,
     columns: &[
         name(),

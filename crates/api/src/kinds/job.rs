@@ -16,6 +16,7 @@ use crate::selector::Selector;
 use crate::table;
 
 pub const JOB: Kind<Job> = Kind {
+    without_effect: Some("no controller makes its Pods"),
     categories: &["all"],
     status: true,
     generation: Generation::CountsChangesOf("spec"),

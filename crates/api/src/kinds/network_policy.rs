@@ -7,6 +7,7 @@ use crate::kind::{Generation, Kind, age, col, name};
 use crate::selector;
 
 pub const NETWORK_POLICY: Kind<NetworkPolicy> = Kind {
+    without_effect: Some("the network lets all Pods talk to each other"),
     short: &["netpol"],
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),

@@ -11,6 +11,7 @@ use crate::kind::{Kind, age, col, name, wide};
 use crate::table;
 
 pub const PERSISTENT_VOLUME: Kind<PersistentVolume> = Kind {
+    without_effect: Some("no controller binds volumes to claims and no node mounts them"),
     short: &["pv"],
     status: true,
     default: Some(default_volume),
@@ -52,6 +53,7 @@ pub const PERSISTENT_VOLUME: Kind<PersistentVolume> = Kind {
 };
 
 pub const PERSISTENT_VOLUME_CLAIM: Kind<PersistentVolumeClaim> = Kind {
+    without_effect: Some("no controller binds claims to volumes and no node mounts them"),
     short: &["pvc"],
     status: true,
     default: Some(default_claim),

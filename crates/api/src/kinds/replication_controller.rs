@@ -14,6 +14,7 @@ use crate::selector::Selector;
 use crate::table;
 
 pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
+    without_effect: Some("no controller makes its Pods; a Deployment works"),
     short: &["rc"],
     categories: &["all"],
     status: true,

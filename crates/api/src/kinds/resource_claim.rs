@@ -9,10 +9,15 @@ use crate::kind::{Generation, Kind, age, col, label, name};
 use crate::meta::field_text;
 use crate::table;
 
-pub const DEVICE_CLASS: Kind<DeviceClass> =
-    Kind { generation: Generation::CountsChangesOf("spec"), columns: &[name(), age()], ..Kind::BASE };
+pub const DEVICE_CLASS: Kind<DeviceClass> = Kind {
+    without_effect: Some("devices are not allocated"),
+    generation: Generation::CountsChangesOf("spec"),
+    columns: &[name(), age()],
+    ..Kind::BASE
+};
 
 pub const RESOURCE_CLAIM: Kind<ResourceClaim> = Kind {
+    without_effect: Some("devices are not allocated"),
     status: true,
     default: Some(|claim| default_requests(claim.spec.devices.as_mut().and_then(|d| d.requests.as_mut()))),
     columns: &[
@@ -26,12 +31,14 @@ pub const RESOURCE_CLAIM: Kind<ResourceClaim> = Kind {
 };
 
 pub const RESOURCE_CLAIM_TEMPLATE: Kind<ResourceClaimTemplate> = Kind {
+    without_effect: Some("devices are not allocated"),
     default: Some(|t| default_requests(t.spec.spec.devices.as_mut().and_then(|d| d.requests.as_mut()))),
     columns: &[name(), age()],
     ..Kind::BASE
 };
 
 pub const RESOURCE_SLICE: Kind<ResourceSlice> = Kind {
+    without_effect: Some("devices are not allocated"),
     generation: Generation::CountsChangesOf("spec"),
     columns: &[
         name(),

@@ -8,10 +8,16 @@ use serde_json::Value;
 
 use crate::kind::{Kind, age, col, name};
 
-pub const LIMIT_RANGE: Kind<LimitRange> =
-    Kind { create_on_update: true, short: &["limits"], default: Some(default_limits), ..Kind::BASE };
+pub const LIMIT_RANGE: Kind<LimitRange> = Kind {
+    without_effect: Some("no admission plugin applies limit ranges"),
+    create_on_update: true,
+    short: &["limits"],
+    default: Some(default_limits),
+    ..Kind::BASE
+};
 
 pub const RESOURCE_QUOTA: Kind<ResourceQuota> = Kind {
+    without_effect: Some("no admission plugin holds anybody to a quota"),
     short: &["quota"],
     status: true,
     columns: &[

@@ -63,6 +63,15 @@ fn kind(service: &Service) -> &str {
     spec(service).and_then(|s| s.type_.as_deref()).unwrap_or_default()
 }
 
+/// Whether traffic from outside the cluster may come in, for which there is a policy then.
+fn reached_from_outside(spec: &ServiceSpec) -> bool {
+    match spec.type_.as_deref().unwrap_or_default() {
+        "NodePort" | "LoadBalancer" => true,
+        "ClusterIP" => spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty()),
+        _ => false,
+    }
+}
+
 fn default(service: &mut Service) {
     let spec = service.spec.get_or_insert_default();
     if spec.session_affinity.as_deref().unwrap_or_default().is_empty() {
@@ -93,7 +102,7 @@ fn default(service: &mut Service) {
         }
     }
     let kind = spec.type_.clone().unwrap_or_default();
-    if matches!(kind.as_str(), "NodePort" | "LoadBalancer") && spec.external_traffic_policy.is_none() {
+    if reached_from_outside(spec) && spec.external_traffic_policy.as_deref().unwrap_or_default().is_empty() {
         spec.external_traffic_policy = Some("Cluster".to_owned());
     }
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer" | "ClusterIP") && spec.internal_traffic_policy.is_none() {

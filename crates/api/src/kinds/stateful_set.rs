@@ -17,6 +17,7 @@ use crate::names::{self, NameRule};
 use crate::object_meta::invalid_at;
 
 pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
+    without_effect: Some("no controller makes its Pods"),
     short: &["sts"],
     categories: &["all"],
     status: true,

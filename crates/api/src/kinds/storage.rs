@@ -10,6 +10,7 @@ use crate::kind::{Column, Kind, age, col, flag, int, name};
 use crate::table;
 
 pub const CSI_DRIVER: Kind<CSIDriver> = Kind {
+    without_effect: Some("no node calls CSI drivers"),
     unconditional_update: false,
     default: Some(default_driver),
     columns: &[
@@ -54,6 +55,7 @@ fn default_driver(driver: &mut CSIDriver) {
 }
 
 pub const CSI_NODE: Kind<CSINode> = Kind {
+    without_effect: Some("no node calls CSI drivers"),
     unconditional_update: false,
     columns: &[
         name(),
@@ -66,6 +68,7 @@ pub const CSI_NODE: Kind<CSINode> = Kind {
 };
 
 pub const CSI_STORAGE_CAPACITY: Kind<CSIStorageCapacity> = Kind {
+    without_effect: Some("the scheduler does not ask for storage"),
     unconditional_update: false,
     columns: &[
         name(),
@@ -80,6 +83,7 @@ pub const CSI_STORAGE_CAPACITY: Kind<CSIStorageCapacity> = Kind {
 };
 
 pub const STORAGE_CLASS: Kind<StorageClass> = Kind {
+    without_effect: Some("no volumes are made for claims"),
     short: &["sc"],
     default: Some(|class| {
         class.reclaim_policy.get_or_insert_with(|| "Delete".to_owned());
@@ -144,6 +148,7 @@ fn class_name(class: &StorageClass) -> String {
 }
 
 pub const VOLUME_ATTACHMENT: Kind<VolumeAttachment> = Kind {
+    without_effect: Some("no node calls CSI drivers"),
     unconditional_update: false,
     status: true,
     columns: &[
@@ -161,6 +166,7 @@ pub const VOLUME_ATTACHMENT: Kind<VolumeAttachment> = Kind {
 };
 
 pub const VOLUME_ATTRIBUTES_CLASS: Kind<VolumeAttributesClass> = Kind {
+    without_effect: Some("no node calls CSI drivers"),
     short: &["vac"],
     columns: &[
         name(),

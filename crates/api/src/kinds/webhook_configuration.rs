@@ -10,6 +10,7 @@ use crate::kind::{Generation, Kind, age, int, name};
 const COUNT: &str = "Webhooks indicates the number of webhooks registered in this configuration";
 
 pub const MUTATING: Kind<MutatingWebhookConfiguration> = Kind {
+    without_effect: Some("admission calls no webhooks"),
     unconditional_update: false,
     categories: &["api-extensions"],
     generation: Generation::CountsChangesOf("webhooks"),
@@ -19,6 +20,7 @@ pub const MUTATING: Kind<MutatingWebhookConfiguration> = Kind {
 };
 
 pub const VALIDATING: Kind<ValidatingWebhookConfiguration> = Kind {
+    without_effect: Some("admission calls no webhooks"),
     unconditional_update: false,
     categories: &["api-extensions"],
     generation: Generation::CountsChangesOf("webhooks"),

@@ -1,5 +1,7 @@
 //! create: a new object, named by the client or by the server from a prefix.
 
+use std::sync::Arc;
+
 use api::{Value, decode::Gvk, meta, status::StatusError};
 use http::{StatusCode, header};
 
@@ -7,7 +9,13 @@ use super::{
     Request,
     write::{Outcome, Written},
 };
-use crate::{core::begin, options::WriteOptions, review::Operation, special::Response};
+use crate::{
+    auth::User,
+    core::{begin, wipe},
+    options::WriteOptions,
+    review::Operation,
+    special::Response,
+};
 
 /// Random characters behind a `generateName`, and how long the name may be without them.
 const SUFFIX: usize = 5;
@@ -53,6 +61,7 @@ impl Request {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
+        wipe(&mut object);
         self.place(&mut object)?;
         let generated = meta::name(&object).is_empty() && !generate_name(&object).is_empty();
         let draws = if generated { DRAWS } else { 1 };
@@ -73,19 +82,28 @@ impl Request {
         Err(StatusError::internal("no name was drawn"))
     }
 
-    /// Puts the object into the namespace of the request.
-    fn place(&self, object: &mut Value) -> Result<(), StatusError> {
+    /// Puts the object into the namespace of the request. One that a kind without namespaces names means nothing.
+    pub(super) fn place(&self, object: &mut Value) -> Result<(), StatusError> {
         let wanted = if self.definition.namespaced() { self.call.info.namespace.as_str() } else { "" };
         let given = meta::namespace(object);
-        if given != wanted && !given.is_empty() {
+        if !given.is_empty() && !wanted.is_empty() && given != wanted {
             return Err(StatusError::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
-        if let Some(metadata) = meta::metadata_mut(object).filter(|_| !wanted.is_empty()) {
-            metadata.insert("namespace".to_owned(), Value::from(wanted));
-        }
+        let Some(metadata) = meta::metadata_mut(object) else { return Ok(()) };
+        match wanted {
+            "" => metadata.remove("namespace"),
+            _ => metadata.insert("namespace".to_owned(), Value::from(wanted)),
+        };
         Ok(())
+    }
+
+    /// Tells clients what they would otherwise find out by waiting. Callers in this process know what they do.
+    fn about_effect(&self) -> Option<String> {
+        let inside = self.call.extensions.get::<Arc<User>>().is_some();
+        let why = self.definition.without_effect.filter(|_| !inside)?;
+        Some(format!("this {} is stored, but has no effect yet: {why}", self.definition.kind))
     }
 
     async fn create_named(
@@ -119,6 +137,7 @@ impl Request {
         let object = review.object.take().unwrap_or_default();
         warnings.append(&mut review.warnings);
         warnings.extend(about);
+        warnings.extend(self.about_effect());
         let core = self.call.server.core();
         if options.dry_run {
             return match core.entry(definition, &self.call.info.namespace, &name).await {

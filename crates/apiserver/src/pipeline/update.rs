@@ -29,7 +29,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
 }
 
 impl Request {
-    /// Name and namespace of the body are those of the path, or absent.
+    /// The name in the body is that of the path, or absent.
     pub(super) fn check_names(&self, object: &mut Value) -> Result<(), StatusError> {
         let info = &self.call.info;
         let name = meta::name(object);
@@ -39,18 +39,9 @@ impl Request {
                 info.name
             )));
         }
-        let wanted = if self.definition.namespaced() { info.namespace.clone() } else { String::new() };
-        let namespace = meta::namespace(object);
-        if !namespace.is_empty() && namespace != wanted {
-            return Err(StatusError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
+        if let Some(metadata) = meta::metadata_mut(object) {
+            metadata.insert("name".to_owned(), Value::from(info.name.clone()));
         }
-        let Some(metadata) = meta::metadata_mut(object) else { return Ok(()) };
-        metadata.insert("name".to_owned(), Value::from(info.name.clone()));
-        if !wanted.is_empty() {
-            metadata.insert("namespace".to_owned(), Value::from(wanted));
-        }
-        Ok(())
+        self.place(object)
     }
 }

@@ -31,7 +31,15 @@ impl Request {
             let (mut object, warnings) = make(None)?;
             let uid = meta::uid(&object);
             if !uid.is_empty() {
-                return Err(self.other_uid(uid, ""));
+                return Err(match self.call.info.verb {
+                    "patch" => {
+                        let why = format!(
+                            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                        );
+                        StatusError::conflict(&definition.group, &definition.plural, name, &why)
+                    }
+                    _ => self.other_uid(uid, ""),
+                });
             }
             // Who may change an object that is there may not therefore make it.
             self.call.server.ask(&Attributes { verb: "create", ..Attributes::of(&self.call.user, &self.call.info) })?;

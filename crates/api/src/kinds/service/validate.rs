@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use serde_json::{Value, json};
 
-use super::{kind, spec};
+use super::{kind, reached_from_outside, spec};
 use crate::field::{Errors, FieldError, Path};
 use crate::internal_form;
 use crate::ip;
@@ -259,8 +259,7 @@ fn load_balancer(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
 fn traffic(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let policies = &["Cluster", "Local"];
-    let outside = matches!(kind, "LoadBalancer" | "NodePort")
-        || kind == "ClusterIP" && spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());
+    let outside = reached_from_outside(spec);
     let policy = spec.external_traffic_policy.as_deref().unwrap_or_default();
     if outside {
         errors.extend(one_of(policy, policies, path, "externalTrafficPolicy"));
