@@ -147,6 +147,11 @@ impl StatusError {
         Self::new(503, "ServiceUnavailable", message)
     }
 
+    /// There is no room to keep what the request brings.
+    pub fn insufficient_storage(message: impl Into<String>) -> Self {
+        Self::new(507, "InsufficientStorage", message)
+    }
+
     pub fn internal(message: impl std::fmt::Display) -> Self {
         let about = StatusDetails {
             causes: Some(vec![StatusCause { message: Some(message.to_string()), ..Default::default() }]),

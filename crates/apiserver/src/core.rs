@@ -251,6 +251,7 @@ pub(crate) fn store_error(error: StoreError) -> StatusError {
             ))
         }
         StoreError::Conflict { .. } => StatusError::internal("a write met an unexpected state"),
+        full @ StoreError::Full(_) => StatusError::insufficient_storage(full.to_string()),
         other => StatusError::unavailable(other.to_string()),
     }
 }

@@ -229,7 +229,7 @@ impl Cluster {
 
 /// Opens the store and starts an API server on it; answers with the task that shows the model every change.
 async fn serve(disk: &Memory, line: &Line, model: &Arc<Mutex<Model>>) -> JoinHandle<()> {
-    let options = Options { inline: true, abort_when_broken: false, ..Options::default() };
+    let options = Options { inline: true, abort_when_broken: false, reserve_bytes: 0, ..Options::default() };
     let store = Embedded::open_on(Arc::new(disk.clone()), options).unwrap_or_else(|error| panic!("the store: {error}"));
     let store: Arc<dyn Store> = Arc::new(store);
     let page = store.range(Range::prefix("/registry/")).await.expect("the store can be read");

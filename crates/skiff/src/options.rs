@@ -361,6 +361,8 @@ pub enum Store {
     Verify(StorePlace),
     /// Rewrite the log without what is superseded
     Compact(StorePlace),
+    /// Go on with what can still be read of a store that is damaged or has lost files
+    AcceptLoss(StorePlace),
 }
 
 #[derive(Args, Clone, Debug)]

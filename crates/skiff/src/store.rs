@@ -36,6 +36,17 @@ pub fn run(command: Store) -> anyhow::Result<ExitCode> {
             let (before, after) = maintenance::compact(&folder(&place))?;
             println!("{before} bytes before, {after} bytes after");
         }
+        Store::AcceptLoss(place) => match maintenance::accept_loss(&folder(&place), SKIPPED)? {
+            None => println!("nothing is lost; nothing was changed"),
+            Some(accepted) => {
+                println!("{}", accepted.why);
+                println!("read up to revision {}: {} keys", accepted.found, accepted.keys);
+                println!("the store goes on at revision {} with these", accepted.revision);
+                for name in accepted.kept {
+                    println!("kept: {}", folder(&place).join(name).display());
+                }
+            }
+        },
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -50,7 +61,7 @@ fn show(status: &Status) {
     println!("{:<18} {}", "newest snapshot", status.snapshot.map_or("none".to_owned(), |r| format!("revision {r}")));
     println!("{:<18} {} bytes", "all files", status.file_bytes);
     if let Some(torn) = &status.torn {
-        println!("{:<18} {torn:?}; the next start cuts it off", "unfinished write");
+        println!("{:<18} {torn}; the next start cuts it off", "unfinished write");
     }
     let user = match status.used_by {
         Use::Nobody => "nobody".to_owned(),

@@ -147,7 +147,9 @@ impl Etcd {
             return Err(StoreError::Future { requested, newest: self.newest().await? });
         }
         Err(if text.contains("database space exceeded") {
-            StoreError::ReadOnly("etcd's database space is exceeded".to_owned())
+            StoreError::Full(
+                "etcd's database space is exceeded; compact and defragment it, or raise its quota".to_owned(),
+            )
         } else {
             StoreError::Unavailable(text)
         })

@@ -122,6 +122,9 @@ pub enum StoreError {
     Future { requested: Revision, newest: Revision },
     #[error("the value has {bytes} bytes, the store takes at most {limit}")]
     TooLarge { bytes: usize, limit: usize },
+    /// There is no room for a write; reads go on.
+    #[error("the store takes no writes: {0}")]
+    Full(String),
     #[error("the store takes no writes: {0}")]
     ReadOnly(String),
     #[error("the store is unavailable: {0}")]

@@ -24,6 +24,8 @@ pub trait Disk: Send + Sync + 'static {
     fn append(&self, name: &str, len: u64) -> io::Result<Box<dyn DiskFile>>;
     /// The file's length and its content from the beginning.
     fn read(&self, name: &str) -> io::Result<(u64, Box<dyn Read + Send>)>;
+    /// Creates a file that holds room for so many bytes and nothing else, or leaves no file.
+    fn allocate(&self, name: &str, bytes: u64) -> io::Result<()>;
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
     fn sync_folder(&self) -> io::Result<()>;
@@ -97,6 +99,19 @@ impl Disk for Folder {
         let file = File::open(self.path.join(name))?;
         let len = file.metadata()?.len();
         Ok((len, Box::new(io::BufReader::with_capacity(1 << 16, file))))
+    }
+
+    fn allocate(&self, name: &str, bytes: u64) -> io::Result<()> {
+        use nix::fcntl::{FallocateFlags, fallocate};
+        use std::os::unix::fs::OpenOptionsExt;
+        let path = self.path.join(name);
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        let len = i64::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        fallocate(&file, FallocateFlags::empty(), 0, len).map_err(|errno| {
+            // Best effort: an empty file is in nobody's way.
+            let _ = std::fs::remove_file(&path);
+            errno.into()
+        })
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -183,7 +198,8 @@ struct MemoryState {
     /// Bytes that fit in all files together.
     capacity: Option<usize>,
     sync_fails: bool,
-    dies_at_sync: bool,
+    /// So many syncs succeed; power is lost in the one after them.
+    syncs_left: Option<u32>,
     /// How often power was lost. A file that was opened before is dead.
     power_cuts: u32,
     /// Power is lost and did not come back yet.
@@ -195,6 +211,14 @@ struct MemoryState {
 struct Content {
     bytes: Vec<u8>,
     synced: usize,
+}
+
+impl MemoryState {
+    fn count_sync(&mut self) -> io::Result<()> {
+        self.dead |= self.syncs_left == Some(0);
+        self.syncs_left = self.syncs_left.map(|left| left.saturating_sub(1));
+        if self.sync_fails || self.dead { Err(io::Error::other("injected")) } else { Ok(()) }
+    }
 }
 
 impl Memory {
@@ -210,7 +234,17 @@ impl Memory {
 
     /// The next `sync` does not come back: power is lost in its middle, until [`Memory::lose_power`].
     pub fn die_at_sync(&self) {
-        self.state.lock().dies_at_sync = true;
+        self.die_after_syncs(0);
+    }
+
+    /// So many syncs (of files and of the folder) succeed, the next does not come back.
+    pub fn die_after_syncs(&self, count: u32) {
+        self.state.lock().syncs_left = Some(count);
+    }
+
+    /// Whether power was lost and did not come back yet.
+    pub fn is_dead(&self) -> bool {
+        self.state.lock().dead
     }
 
     /// Bytes in all files.
@@ -224,7 +258,7 @@ impl Memory {
         let mut state = self.state.lock();
         state.files = state.durable.clone();
         state.locked = false;
-        (state.dead, state.dies_at_sync) = (false, false);
+        (state.dead, state.syncs_left) = (false, None);
         state.power_cuts += 1;
         for file in state.files.values() {
             let mut file = file.lock();
@@ -268,6 +302,15 @@ impl Disk for Memory {
         Ok((bytes.len() as u64, Box::new(io::Cursor::new(bytes))))
     }
 
+    fn allocate(&self, name: &str, bytes: u64) -> io::Result<()> {
+        let room = usize::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let made = self.create(name)?.append(&vec![0; room]);
+        if made.is_err() {
+            self.remove(name)?;
+        }
+        made
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.state.lock();
         let file = state.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
@@ -281,6 +324,7 @@ impl Disk for Memory {
 
     fn sync_folder(&self) -> io::Result<()> {
         let mut state = self.state.lock();
+        state.count_sync()?;
         state.durable = state.files.clone();
         Ok(())
     }
@@ -346,13 +390,7 @@ impl DiskFile for MemoryFile {
 
     fn sync(&mut self) -> io::Result<()> {
         self.alive()?;
-        {
-            let mut state = self.disk.state.lock();
-            state.dead |= state.dies_at_sync;
-            if state.sync_fails || state.dead {
-                return Err(io::Error::other("injected"));
-            }
-        }
+        self.disk.state.lock().count_sync()?;
         let mut content = self.content.lock();
         content.synced = content.bytes.len();
         Ok(())

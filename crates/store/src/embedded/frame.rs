@@ -14,11 +14,12 @@ use bytes::Bytes;
 
 use crate::{Entry, Revision};
 
-/// The version that this code writes, and the newest that it reads.
-pub const FORMAT: u32 = 1;
+/// The version that this code writes, and the newest that it reads. Version 1 had no name of the store in its files.
+pub const FORMAT: u32 = 2;
 
 const MAGIC: &[u8; 8] = b"skiffsto";
-pub(super) const FILE_HEADER: usize = 28;
+const FIRST_FILE_HEADER: usize = 28;
+pub(super) const FILE_HEADER: usize = 36;
 const FRAME_MAGIC: u32 = 0x464b_5331;
 pub(super) const FRAME_HEADER: usize = 28;
 /// No frame is larger; a header that says so is damaged.
@@ -53,12 +54,22 @@ pub(super) enum Record {
     },
 }
 
-pub(super) fn file_header(role: Role, base: Revision) -> Vec<u8> {
+/// A file's header as it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileHeader {
+    pub base: Revision,
+    /// The store that the file belongs to; files of version 1 do not say.
+    pub store: Option<u64>,
+    pub len: usize,
+}
+
+pub(super) fn file_header(role: Role, base: Revision, store: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(FILE_HEADER);
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&FORMAT.to_le_bytes());
     out.extend_from_slice(&(role as u32).to_le_bytes());
     out.extend_from_slice(&base.to_le_bytes());
+    out.extend_from_slice(&store.to_le_bytes());
     let sum = crc32c::crc32c(&out);
     out.extend_from_slice(&sum.to_le_bytes());
     out
@@ -66,16 +77,16 @@ pub(super) fn file_header(role: Role, base: Revision) -> Vec<u8> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HeaderFault {
-    /// The creation of the file was interrupted.
-    Torn,
+    /// There are fewer bytes than a header has, or nothing but zeros.
+    Short,
     Newer(u32),
     Damaged,
 }
 
-/// Checks a file's header; gives its base revision.
-pub(super) fn parse_file_header(bytes: &[u8], role: Role) -> Result<Revision, HeaderFault> {
-    if bytes.len() < FILE_HEADER || bytes.iter().all(|b| *b == 0) {
-        return Err(HeaderFault::Torn);
+/// Reads a file's header from its first bytes (up to [`FILE_HEADER`] of them).
+pub(super) fn parse_file_header(bytes: &[u8], role: Role) -> Result<FileHeader, HeaderFault> {
+    if bytes.len() < FIRST_FILE_HEADER || is_zero(bytes) {
+        return Err(HeaderFault::Short);
     }
     if &bytes[..8] != MAGIC {
         return Err(HeaderFault::Damaged);
@@ -85,10 +96,14 @@ pub(super) fn parse_file_header(bytes: &[u8], role: Role) -> Result<Revision, He
     if version > FORMAT && version < 1 << 16 {
         return Err(HeaderFault::Newer(version));
     }
-    if crc32c::crc32c(&bytes[..24]) != u32_at(bytes, 24) || u32_at(bytes, 12) != role as u32 {
+    let len = if version == 1 { FIRST_FILE_HEADER } else { FILE_HEADER };
+    if bytes.len() < len {
+        return Err(HeaderFault::Short);
+    }
+    if crc32c::crc32c(&bytes[..len - 4]) != u32_at(bytes, len - 4) || u32_at(bytes, 12) != role as u32 {
         return Err(HeaderFault::Damaged);
     }
-    Ok(u64_at(bytes, 16))
+    Ok(FileHeader { base: u64_at(bytes, 16), store: (version > 1).then(|| u64_at(bytes, 24)), len })
 }
 
 /// Builds one frame in a reused buffer.
@@ -182,9 +197,9 @@ pub(super) struct FrameReader {
 }
 
 impl FrameReader {
-    /// `source` stands behind the file's header.
-    pub fn new(source: Box<dyn Read + Send>) -> Self {
-        FrameReader { source, offset: FILE_HEADER as u64 }
+    /// `source` stands behind the file's header, which has `offset` bytes.
+    pub fn new(source: Box<dyn Read + Send>, offset: usize) -> Self {
+        FrameReader { source, offset: offset as u64 }
     }
 
     pub fn next(&mut self) -> io::Result<Read1> {
@@ -317,7 +332,7 @@ mod tests {
     }
 
     fn read_all(bytes: Vec<u8>) -> (usize, &'static str) {
-        let mut reader = FrameReader::new(Box::new(io::Cursor::new(bytes)));
+        let mut reader = FrameReader::new(Box::new(io::Cursor::new(bytes)), FILE_HEADER);
         let mut frames = 0;
         loop {
             match reader.next().unwrap() {
@@ -382,12 +397,24 @@ mod tests {
 
     #[test]
     fn file_headers() {
-        let header = file_header(Role::Log, 7);
-        assert_eq!(parse_file_header(&header, Role::Log), Ok(7));
+        let header = file_header(Role::Log, 7, 42);
+        let expected = FileHeader { base: 7, store: Some(42), len: FILE_HEADER };
+        assert_eq!(parse_file_header(&header, Role::Log), Ok(expected));
         assert_eq!(parse_file_header(&header, Role::Snapshot), Err(HeaderFault::Damaged));
-        assert_eq!(parse_file_header(&header[..20], Role::Log), Err(HeaderFault::Torn));
+        for cut in 0..header.len() {
+            assert_eq!(parse_file_header(&header[..cut], Role::Log), Err(HeaderFault::Short), "{cut} bytes");
+        }
         let mut newer = header;
-        newer[8] = 2;
-        assert_eq!(parse_file_header(&newer, Role::Log), Err(HeaderFault::Newer(2)));
+        newer[8] = 3;
+        assert_eq!(parse_file_header(&newer, Role::Log), Err(HeaderFault::Newer(3)));
+    }
+
+    #[test]
+    fn headers_of_version_1_are_read() {
+        let mut first = [&MAGIC[..], &1u32.to_le_bytes(), &1u32.to_le_bytes(), &7u64.to_le_bytes()].concat();
+        first.extend_from_slice(&crc32c::crc32c(&first).to_le_bytes());
+        first.extend_from_slice(b"a frame");
+        let expected = FileHeader { base: 7, store: None, len: FIRST_FILE_HEADER };
+        assert_eq!(parse_file_header(&first, Role::Log), Ok(expected));
     }
 }

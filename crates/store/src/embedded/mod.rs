@@ -3,8 +3,8 @@
 //! Commits queue for one writer thread, which makes all that wait durable with one write and one `fdatasync`
 //! ([`writer`]), then applies them to the index ([`index`]), wakes the watchers ([`watch`]) and answers. Reads take
 //! the index's read lock and nothing else. In the background a snapshot replaces the log when that has grown as
-//! large as the data. A full disk refuses writes until there is room; a log that can neither be written nor put back
-//! stops the process.
+//! large as the data. A full disk refuses writes until there is room ([`reserve`]); a log that can neither be written
+//! nor put back stops the process. What must be there when the store opens is written down ([`manifest`]).
 
 pub mod disk;
 mod expiry;
@@ -12,7 +12,9 @@ mod frame;
 mod index;
 mod log_file;
 pub mod maintenance;
+mod manifest;
 mod recovery;
+mod reserve;
 mod snapshot;
 mod watch;
 mod writer;
@@ -32,6 +34,7 @@ use self::{
     disk::{Disk, Folder, Memory},
     expiry::Expiry,
     index::Index,
+    manifest::Manifest,
     watch::Hub,
     writer::{Request, Writer},
 };
@@ -44,6 +47,8 @@ pub struct Options {
     pub history_bytes: usize,
     /// No snapshot is made before the log has so many bytes.
     pub snapshot_after_bytes: u64,
+    /// Room that is kept for the next snapshot, at the least; none is kept when this is 0.
+    pub reserve_bytes: u64,
     /// A watcher is cut off when so many events wait for it.
     pub watch_queue_events: usize,
     /// Commit on the calling task, without threads: for the simulation.
@@ -57,6 +62,7 @@ impl Default for Options {
         Options {
             history_bytes: 48 << 20,
             snapshot_after_bytes: 32 << 20,
+            reserve_bytes: 16 << 20,
             watch_queue_events: 50_000,
             inline: false,
             abort_when_broken: true,
@@ -68,6 +74,8 @@ impl Default for Options {
 struct Shared {
     options: Options,
     disk: Arc<dyn Disk>,
+    /// What the store's files call it.
+    store: u64,
     index: RwLock<Index>,
     hub: Hub,
     expiry: Arc<Expiry>,
@@ -112,13 +120,13 @@ impl Embedded {
     pub fn open(folder: &Path, options: Options) -> Result<Self, OpenError> {
         let name = folder.display().to_string();
         let disk = Folder::create(folder);
-        let disk = disk.map_err(|source| OpenError::Io { folder: name, action: "create the data folder", source })?;
+        let disk = disk.map_err(|source| OpenError::Io { path: name, action: "create the folder", source })?;
         Self::open_on(Arc::new(disk), options)
     }
 
     /// A store in memory that works on the calling task: for tests and the simulation.
     pub fn memory() -> Self {
-        let options = Options { inline: true, ..Options::default() };
+        let options = Options { inline: true, reserve_bytes: 0, ..Options::default() };
         Self::open_on(Arc::new(Memory::default()), options).expect("an empty folder in memory opens")
     }
 
@@ -126,7 +134,9 @@ impl Embedded {
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self, OpenError> {
         let lock = disk.lock().map_err(|error| OpenError::lock(&*disk, error))?;
         let loaded = recovery::load(&*disk)?;
-        let file = prepare(&*disk, &loaded)?;
+        let store = loaded.store.unwrap_or_else(manifest::new_store);
+        let (file, logs) = prepare(&*disk, &loaded, store)?;
+        reserve::take(&*disk, options.reserve_bytes, loaded.index.live_bytes());
         let expiry = Arc::new(Expiry::default());
         let deadlines = loaded.expiries.iter().filter_map(|(key, at)| {
             let entry = loaded.index.get(key)?;
@@ -139,6 +149,7 @@ impl Embedded {
         let shared = Arc::new(Shared {
             options,
             disk,
+            store,
             hub: Hub::new(index.revision()),
             index: RwLock::new(index),
             expiry,
@@ -149,7 +160,7 @@ impl Embedded {
             snapshot_running: AtomicBool::new(false),
             snapshot_thread: Mutex::new(None),
         });
-        let writer = Writer::new(shared.clone(), file, loaded.log_bytes);
+        let writer = Writer::new(shared.clone(), file, logs, loaded.log_bytes);
         let thread = if inline {
             *shared.inline.lock() = Some(writer);
             None
@@ -157,7 +168,7 @@ impl Embedded {
             let (name, source) = (shared.disk.name(), shared.clone());
             let spawned =
                 std::thread::Builder::new().name("store-writer".into()).spawn(move || write_loop(source, writer));
-            let failed = |source| OpenError::Io { folder: name, action: "start the writer thread", source };
+            let failed = |source| OpenError::Io { path: name, action: "start the writer thread of", source };
             Some(spawned.map_err(failed)?)
         };
         let expiry = tokio::spawn(expiry::run(Arc::downgrade(&shared)));
@@ -192,19 +203,43 @@ fn closed() -> StoreError {
     StoreError::Unavailable("it is closed".to_owned())
 }
 
-/// Repairs a torn tail, removes what is superfluous and opens the segment to append to.
-fn prepare(disk: &dyn Disk, loaded: &recovery::Loaded) -> Result<Box<dyn disk::DiskFile>, OpenError> {
+/// Repairs a torn tail, removes what is superfluous and opens the segment to append to; gives the begun segments too.
+fn prepare(
+    disk: &dyn Disk,
+    loaded: &recovery::Loaded,
+    store: u64,
+) -> Result<(Box<dyn disk::DiskFile>, Vec<Revision>), OpenError> {
     for name in &loaded.stale {
-        disk.remove(name).map_err(OpenError::io(disk, "remove a file that a snapshot replaced"))?;
+        disk.remove(name).map_err(OpenError::io(disk, "remove", name))?;
     }
-    let Some((tail, len)) = loaded.tail else {
-        return writer::new_segment(disk, loaded.index.revision()).map_err(OpenError::io(disk, "create the log"));
+    let (revision, mut logs) = (loaded.index.revision(), loaded.logs.clone());
+    let file = match (logs.last(), loaded.tail) {
+        (Some(log), len) => open_tail(disk, *log, len, loaded.torn.as_ref())?,
+        (None, _) => {
+            logs.push(revision);
+            let made = writer::new_segment(disk, revision, store);
+            made.map_err(OpenError::io(disk, "create", &recovery::log_name(revision)))?
+        }
     };
-    let mut file = disk.append(&recovery::log_name(tail), len).map_err(OpenError::io(disk, "open the log"))?;
-    if let Some(torn) = &loaded.torn {
+    if let Err(error) = (Manifest { store, logs: logs.clone(), revision }).write(disk) {
+        // What it said before still holds, and reads need no more.
+        tracing::warn!(%error, folder = disk.name(), "the store's manifest cannot be written");
+    }
+    Ok((file, logs))
+}
+
+fn open_tail(
+    disk: &dyn Disk,
+    base: Revision,
+    len: u64,
+    torn: Option<&Torn>,
+) -> Result<Box<dyn disk::DiskFile>, OpenError> {
+    let name = recovery::log_name(base);
+    let mut file = disk.append(&name, len).map_err(OpenError::io(disk, "open", &name))?;
+    if let Some(torn) = torn {
         tracing::warn!(file = torn.file, from = torn.good, to = torn.len, "cutting off an interrupted write");
         let repaired = file.truncate(torn.good).and_then(|()| file.sync());
-        repaired.map_err(OpenError::io(disk, "repair the log's tail"))?;
+        repaired.map_err(OpenError::io(disk, "cut off an interrupted write of", &name))?;
     }
     Ok(file)
 }

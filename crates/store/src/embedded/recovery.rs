@@ -1,14 +1,20 @@
 //! What a folder holds: its files, and the way from them back to an index.
 //!
 //! State is the newest snapshot plus the log segments from its revision on. A segment begins where the one before it
-//! ends; only the last may have a torn tail. Anything that does not fit is damage, and the store does not start on it.
+//! ends; only the last may have a torn tail. A file gets its name when its header is durable, so that one with less than
+//! a header was cut. Anything that does not fit is damage, and the store does not start on it.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    sync::Arc,
+};
 
 use super::{
     disk::{Disk, LockError},
-    frame::{self, Frame, FrameReader, HeaderFault, Read1, Record, Role},
+    frame::{self, FileHeader, Frame, FrameReader, HeaderFault, Read1, Record, Role},
     index::Index,
+    manifest::{self, Manifest},
 };
 use crate::{Entry, Revision};
 
@@ -23,26 +29,44 @@ pub enum OpenError {
         install the newer version again, or restore a snapshot into an empty folder"
     )]
     Newer { folder: String, file: String, found: u32, supported: u32 },
-    #[error(
-        "{folder}/{file} is damaged at byte {offset}: {what}; nothing was changed: restore a snapshot, or copy the \
-        folder and ask for help"
-    )]
+    #[error("{folder}/{file} is damaged at byte {offset}: {what}; {WAYS_ON}")]
     Damaged { folder: String, file: String, offset: u64, what: String },
-    #[error("cannot {action} in {folder}: {source}")]
-    Io { folder: String, action: &'static str, source: io::Error },
+    #[error(
+        "{folder}/{file} is missing, and with it what the store kept there; put the file back if you have it; {WAYS_ON}"
+    )]
+    Missing { folder: String, file: String },
+    #[error("cannot {action} {path}: {source}{}", advice(.source))]
+    Io { action: &'static str, path: String, source: io::Error },
+}
+
+/// What can be done about a store that is not whole.
+const WAYS_ON: &str = "nothing was changed: restore a snapshot into an empty folder (`skiff store restore`), or go on \
+    without what is lost (`skiff store accept-loss`)";
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; the store's files must belong to the user that skiff runs as",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room on that disk",
+        _ => "",
+    }
 }
 
 impl OpenError {
-    pub(super) fn io(disk: &dyn Disk, action: &'static str) -> impl FnOnce(io::Error) -> OpenError {
-        let folder = disk.name();
-        move |source| OpenError::Io { folder, action, source }
+    /// What an operation on the file `name` (the folder itself, when that is empty) failed with.
+    pub(super) fn io(disk: &dyn Disk, action: &'static str, name: &str) -> impl FnOnce(io::Error) -> OpenError {
+        let path = if name.is_empty() { disk.name() } else { format!("{}/{name}", disk.name()) };
+        move |source| OpenError::Io { action, path, source }
     }
 
     pub(super) fn lock(disk: &dyn Disk, error: LockError) -> OpenError {
         match error {
             LockError::Held(pid) => OpenError::Locked { folder: disk.name(), pid },
-            LockError::Io(source) => OpenError::Io { folder: disk.name(), action: "lock the store", source },
+            LockError::Io(source) => OpenError::io(disk, "lock", "")(source),
         }
+    }
+
+    pub(super) fn damaged(disk: &dyn Disk, file: &str, offset: u64, what: impl Into<String>) -> OpenError {
+        OpenError::Damaged { folder: disk.name(), file: file.to_owned(), offset, what: what.into() }
     }
 }
 
@@ -68,7 +92,7 @@ pub(super) struct Files {
 impl Files {
     pub fn list(disk: &dyn Disk) -> Result<Files, OpenError> {
         let mut files = Files::default();
-        for name in disk.list().map_err(OpenError::io(disk, "list the files"))? {
+        for name in disk.list().map_err(OpenError::io(disk, "list the files of", ""))? {
             if name.ends_with(UNFINISHED) {
                 files.unfinished.push(name);
             } else if let Some(base) = name.strip_prefix("log-").and_then(|n| n.parse().ok()) {
@@ -92,13 +116,23 @@ pub struct Torn {
     pub len: u64,
 }
 
+impl std::fmt::Display for Torn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "in {} from byte {} to {}", self.file, self.good, self.len)
+    }
+}
+
 /// What was read from a folder.
 pub(super) struct Loaded {
     pub index: Index,
     /// When keys expire, in milliseconds of Unix time.
     pub expiries: BTreeMap<Arc<str>, u64>,
-    /// The base of the segment that is appended to, and its length without padding; `None` when there is none that can be.
-    pub tail: Option<(Revision, u64)>,
+    /// Where the segments begin that were read; the last is the one to append to.
+    pub logs: Vec<Revision>,
+    /// The length of that one without padding.
+    pub tail: u64,
+    /// The store that the files belong to; `None` when none says.
+    pub store: Option<u64>,
     pub torn: Option<Torn>,
     /// Bytes in the segments that no snapshot covers yet.
     pub log_bytes: u64,
@@ -112,7 +146,9 @@ impl Loaded {
         Loaded {
             index: Index::starting_at(revision),
             expiries: BTreeMap::new(),
-            tail: None,
+            logs: Vec::new(),
+            tail: 0,
+            store: None,
             torn: None,
             log_bytes: 0,
             stale: Vec::new(),
@@ -129,84 +165,129 @@ impl Loaded {
 
 /// Reads a snapshot that lies anywhere.
 pub(super) fn load_copy(disk: &dyn Disk, name: &str) -> Result<Loaded, OpenError> {
-    let (revision, _) = read_header(disk, name, Role::Snapshot)?.1.map_err(|_| not_a(disk, name, "snapshot"))?;
-    let mut loaded = Loaded::starting_at(revision);
+    let (header, _) = open_file(disk, name, Role::Snapshot)?;
+    let mut loaded = Loaded::starting_at(header.base);
     load_snapshot(disk, name, &mut loaded)?;
     Ok(loaded)
 }
 
-fn not_a(disk: &dyn Disk, name: &str, what: &str) -> OpenError {
-    damaged(disk, name, 0, format!("its header is not that of a {what}"))
-}
-
 /// Reads everything; changes nothing. An empty folder gives an empty index at revision 1.
 pub(super) fn load(disk: &dyn Disk) -> Result<Loaded, OpenError> {
+    // First, since a server beside us may begin a new segment and remove the ones before it.
+    let manifest = Manifest::read(disk)?;
     let files = Files::list(disk)?;
-    let mut stale = files.unfinished;
-    let snapshot = files.snapshots.last().copied();
-    stale.extend(files.snapshots.iter().filter(|s| Some(**s) != snapshot).map(|s| snapshot_name(*s)));
-    let base = snapshot.unwrap_or(1);
-    stale.extend(files.logs.iter().filter(|log| **log < base).map(|log| log_name(*log)));
+    let logs = manifest::segments(disk, manifest.as_ref(), &files)?;
+    let mut loaded = Loaded::starting_at(files.snapshots.last().copied().unwrap_or(1));
+    loaded.store = manifest.as_ref().map(|m| m.store);
+    read_all(disk, &files, &logs, &mut loaded)?;
+    manifest::check_loaded(disk, manifest.as_ref(), &loaded)?;
+    note_stale(disk, files, &mut loaded)?;
+    Ok(loaded)
+}
+
+/// Reads as much as can be read, for who accepts the loss of the rest; and why that is not everything.
+pub(super) fn load_rest(disk: &dyn Disk) -> Result<(Loaded, Option<OpenError>), OpenError> {
+    let lost = match load(disk) {
+        Ok(loaded) => return Ok((loaded, None)),
+        Err(error @ (OpenError::Damaged { .. } | OpenError::Missing { .. })) => error,
+        Err(other) => return Err(other),
+    };
+    let files = Files::list(disk)?;
+    // Without the snapshot before them, the changes that the segments hold are still something.
+    let base = files.snapshots.last().or(files.logs.first()).copied().unwrap_or(1);
+    let logs: Vec<Revision> = files.logs.iter().copied().filter(|log| *log >= base).collect();
     let mut loaded = Loaded::starting_at(base);
-    loaded.stale = stale;
-    if let Some(revision) = snapshot {
-        load_snapshot(disk, &snapshot_name(revision), &mut loaded)?;
+    match read_all(disk, &files, &logs, &mut loaded) {
+        Ok(()) | Err(OpenError::Damaged { .. } | OpenError::Missing { .. }) => Ok((loaded, Some(lost))),
+        Err(other) => Err(other),
     }
-    let logs: Vec<Revision> = files.logs.into_iter().filter(|log| *log >= base).collect();
+}
+
+fn read_all(disk: &dyn Disk, files: &Files, logs: &[Revision], loaded: &mut Loaded) -> Result<(), OpenError> {
+    if let Some(revision) = files.snapshots.last() {
+        load_snapshot(disk, &snapshot_name(*revision), loaded)?;
+    }
     for (i, log) in logs.iter().enumerate() {
         if *log != loaded.index.revision() {
             let what =
                 format!("it continues revision {log}, but the files before it end at {}", loaded.index.revision());
-            return Err(damaged(disk, &log_name(*log), 0, what));
+            return Err(OpenError::damaged(disk, &log_name(*log), 0, what));
         }
-        replay(disk, *log, i + 1 == logs.len(), &mut loaded)?;
+        replay(disk, *log, i + 1 == logs.len(), loaded)?;
     }
-    Ok(loaded)
+    Ok(())
 }
 
-fn damaged(disk: &dyn Disk, file: &str, offset: u64, what: impl Into<String>) -> OpenError {
-    OpenError::Damaged { folder: disk.name(), file: file.to_owned(), offset, what: what.into() }
+/// Notes the files that nobody needs: unfinished ones, those that the snapshot has replaced, and segments that were
+/// made and never begun.
+fn note_stale(disk: &dyn Disk, files: Files, loaded: &mut Loaded) -> Result<(), OpenError> {
+    let snapshot = files.snapshots.last().copied();
+    for log in files.logs.into_iter().filter(|log| !loaded.logs.contains(log)).collect::<Vec<_>>() {
+        let name = log_name(log);
+        if Some(log) > snapshot {
+            let (_, mut reader) = open_file(disk, &name, Role::Log)?;
+            let offset = reader.offset;
+            if !matches!(reader.next().map_err(OpenError::io(disk, "read", &name))?, Read1::End) {
+                return Err(OpenError::damaged(
+                    disk,
+                    &name,
+                    offset,
+                    "there are writes in it that the manifest does not name",
+                ));
+            }
+        }
+        loaded.stale.push(name);
+    }
+    loaded.stale.extend(files.unfinished);
+    let replaced = files.snapshots.into_iter().filter(|s| Some(*s) != snapshot);
+    loaded.stale.extend(replaced.map(snapshot_name));
+    Ok(())
 }
 
-/// Opens a file: its length, and its base revision with its frames.
-fn read_header(disk: &dyn Disk, name: &str, role: Role) -> Result<(u64, Opened), OpenError> {
-    let (len, mut source) = disk.read(name).map_err(OpenError::io(disk, "read a file"))?;
-    let mut header = Vec::new();
-    frame::read_up_to(&mut *source, &mut header, frame::FILE_HEADER).map_err(OpenError::io(disk, "read a file"))?;
-    match frame::parse_file_header(&header, role) {
-        Ok(base) => Ok((len, Ok((base, FrameReader::new(source))))),
+/// Opens a file and reads its header.
+fn open_file(disk: &dyn Disk, name: &str, role: Role) -> Result<(FileHeader, FrameReader), OpenError> {
+    let (len, mut source) = disk.read(name).map_err(OpenError::io(disk, "read", name))?;
+    let mut bytes = Vec::new();
+    frame::read_up_to(&mut *source, &mut bytes, frame::FILE_HEADER).map_err(OpenError::io(disk, "read", name))?;
+    let kind = if role == Role::Log { "log" } else { "snapshot" };
+    match frame::parse_file_header(&bytes, role) {
+        Ok(header) => {
+            let rest = io::Cursor::new(bytes.split_off(header.len));
+            Ok((header, FrameReader::new(Box::new(rest.chain(source)), header.len)))
+        }
         Err(HeaderFault::Newer(found)) => {
             Err(OpenError::Newer { folder: disk.name(), file: name.to_owned(), found, supported: frame::FORMAT })
         }
-        Err(fault) => Ok((len, Err(fault))),
+        Err(HeaderFault::Short) if len <= frame::FILE_HEADER as u64 => {
+            let what = format!("it has {len} bytes, less than the header of a {kind}: it was cut off");
+            Err(OpenError::damaged(disk, name, 0, what))
+        }
+        Err(_) => Err(OpenError::damaged(disk, name, 0, format!("its header is not that of a {kind}"))),
     }
 }
 
-type Opened = Result<(Revision, FrameReader), HeaderFault>;
-
-/// As [`read_header`], for a file whose header must name the revision.
-fn open_file(
-    disk: &dyn Disk,
-    name: &str,
-    role: Role,
-    base: Revision,
-) -> Result<(u64, Result<FrameReader, HeaderFault>), OpenError> {
-    match read_header(disk, name, role)? {
-        (_, Ok((found, _))) if found != base => {
-            Err(damaged(disk, name, 0, format!("its header names revision {found}")))
+/// As [`open_file`], for a file of this store that begins at the revision that was reached.
+fn open_next(disk: &dyn Disk, name: &str, role: Role, loaded: &mut Loaded) -> Result<FrameReader, OpenError> {
+    let (header, reader) = open_file(disk, name, role)?;
+    if header.base != loaded.index.revision() {
+        return Err(OpenError::damaged(disk, name, 0, format!("its header names revision {}", header.base)));
+    }
+    match (loaded.store, header.store) {
+        (Some(ours), Some(its)) if ours != its => Err(OpenError::damaged(disk, name, 0, "it belongs to another store")),
+        (known, said) => {
+            loaded.store = known.or(said);
+            Ok(reader)
         }
-        (len, opened) => Ok((len, opened.map(|(_, reader)| reader))),
     }
 }
 
 fn load_snapshot(disk: &dyn Disk, name: &str, loaded: &mut Loaded) -> Result<(), OpenError> {
     let revision = loaded.index.revision();
-    let (_, reader) = open_file(disk, name, Role::Snapshot, revision)?;
-    let mut reader = reader.map_err(|_| not_a(disk, name, "snapshot"))?;
+    let mut reader = open_next(disk, name, Role::Snapshot, loaded)?;
     let (mut entries, mut ended) = (0u64, false);
     loop {
         let offset = reader.offset;
-        match reader.next().map_err(OpenError::io(disk, "read a snapshot"))? {
+        match reader.next().map_err(OpenError::io(disk, "read", name))? {
             Read1::Frame(frame) => {
                 loaded.frames += 1;
                 for record in frame.records {
@@ -219,47 +300,43 @@ fn load_snapshot(disk: &dyn Disk, name: &str, loaded: &mut Loaded) -> Result<(),
                             loaded.index.load(entry);
                         }
                         Record::End { entries: told } if !ended && told == entries => ended = true,
-                        _ => return Err(damaged(disk, name, offset, "a record is out of place")),
+                        _ => return Err(OpenError::damaged(disk, name, offset, "a record is out of place")),
                     }
                 }
             }
             Read1::End if ended => return Ok(()),
-            Read1::End => return Err(damaged(disk, name, offset, "it ends too early")),
-            Read1::Torn | Read1::Damaged => return Err(damaged(disk, name, offset, "a checksum does not match")),
+            Read1::End => return Err(OpenError::damaged(disk, name, offset, "it ends too early")),
+            Read1::Torn | Read1::Damaged => {
+                return Err(OpenError::damaged(disk, name, offset, "a checksum does not match"));
+            }
         }
     }
 }
 
 fn replay(disk: &dyn Disk, base: Revision, last: bool, loaded: &mut Loaded) -> Result<(), OpenError> {
     let name = log_name(base);
-    let (len, reader) = open_file(disk, &name, Role::Log, base)?;
-    let mut reader = match reader {
-        Ok(reader) => reader,
-        Err(HeaderFault::Torn) if last && len <= frame::FILE_HEADER as u64 => {
-            // The segment was being created; it is created again.
-            loaded.torn = Some(Torn { file: name, good: 0, len });
-            return Ok(());
-        }
-        Err(_) => return Err(not_a(disk, &name, "log")),
-    };
+    let mut reader = open_next(disk, &name, Role::Log, loaded)?;
+    let len = disk.read(&name).map_err(OpenError::io(disk, "read", &name))?.0;
     loop {
         let offset = reader.offset;
-        match reader.next().map_err(OpenError::io(disk, "read a log"))? {
+        match reader.next().map_err(OpenError::io(disk, "read", &name))? {
             Read1::Frame(frame) => {
                 loaded.frames += 1;
-                apply(frame, loaded).map_err(|what| damaged(disk, &name, offset, what))?;
+                apply(frame, loaded).map_err(|what| OpenError::damaged(disk, &name, offset, what))?;
             }
             Read1::End => break,
             Read1::Torn if last => {
                 loaded.torn = Some(Torn { file: name, good: offset, len });
                 break;
             }
-            Read1::Torn => return Err(damaged(disk, &name, offset, "it ends in the middle, but a later file exists")),
-            Read1::Damaged => return Err(damaged(disk, &name, offset, "a checksum does not match")),
+            Read1::Torn => {
+                return Err(OpenError::damaged(disk, &name, offset, "it ends in the middle, but a later file exists"));
+            }
+            Read1::Damaged => return Err(OpenError::damaged(disk, &name, offset, "a checksum does not match")),
         }
     }
-    loaded.log_bytes += reader.offset;
-    loaded.tail = last.then_some((base, reader.offset));
+    (loaded.tail, loaded.log_bytes) = (reader.offset, loaded.log_bytes + reader.offset);
+    loaded.logs.push(base);
     Ok(())
 }
 

@@ -21,10 +21,11 @@ pub(super) fn write(
     disk: &dyn Disk,
     name: &str,
     revision: Revision,
+    store: u64,
     page: impl FnMut(Option<&Entry>) -> Vec<(Entry, u64)>,
 ) -> io::Result<u64> {
     let unfinished = format!("{name}{UNFINISHED}");
-    let written = write_file(disk, &unfinished, revision, page);
+    let written = write_file(disk, &unfinished, revision, store, page);
     if written.is_err() {
         // Best effort: what stays is removed at the next start.
         let _ = disk.remove(&unfinished);
@@ -39,10 +40,11 @@ fn write_file(
     disk: &dyn Disk,
     name: &str,
     revision: Revision,
+    store: u64,
     mut page: impl FnMut(Option<&Entry>) -> Vec<(Entry, u64)>,
 ) -> io::Result<u64> {
     let mut file = disk.create(name)?;
-    file.append(&frame::file_header(Role::Snapshot, revision))?;
+    file.append(&frame::file_header(Role::Snapshot, revision, store))?;
     let mut builder = FrameBuilder::default();
     builder.clear();
     let (mut count, mut unsynced) = (0u64, 0usize);

@@ -13,10 +13,11 @@ use tokio::sync::oneshot;
 
 use super::{
     Shared,
-    disk::DiskFile,
+    disk::{Disk, DiskFile},
     frame::{self, FrameBuilder, Role},
-    recovery::{self, log_name},
-    snapshot,
+    manifest::Manifest,
+    recovery::{self, UNFINISHED, log_name},
+    reserve, snapshot,
 };
 use crate::{Change, Commit, Entry, Expect, Result, Revision, StoreError};
 
@@ -51,18 +52,33 @@ struct Answers {
 pub(super) struct Writer {
     shared: Arc<Shared>,
     file: Box<dyn DiskFile>,
+    /// Where the segments begin; the last is the one that is written to.
+    logs: Vec<Revision>,
     frame: FrameBuilder,
     /// The state as the batch being built leaves it, where it differs from the index.
     overlay: HashMap<Arc<str>, Option<Entry>>,
     /// Bytes of log that no snapshot covers.
     log_bytes: u64,
     snapshot_at: u64,
+    /// The last write found no room.
+    full: bool,
+    /// A snapshot would make room.
+    wants_room: bool,
 }
 
 impl Writer {
-    pub fn new(shared: Arc<Shared>, file: Box<dyn DiskFile>, log_bytes: u64) -> Self {
-        let mut writer =
-            Writer { shared, file, frame: FrameBuilder::default(), overlay: HashMap::new(), log_bytes, snapshot_at: 0 };
+    pub fn new(shared: Arc<Shared>, file: Box<dyn DiskFile>, logs: Vec<Revision>, log_bytes: u64) -> Self {
+        let mut writer = Writer {
+            shared,
+            file,
+            logs,
+            frame: FrameBuilder::default(),
+            overlay: HashMap::new(),
+            log_bytes,
+            snapshot_at: 0,
+            full: false,
+            wants_room: false,
+        };
         writer.frame.clear();
         writer.snapshot_at = writer.threshold();
         writer
@@ -79,7 +95,7 @@ impl Writer {
         while requests.peek().is_some() {
             self.batch(&mut requests);
         }
-        if self.log_bytes >= self.snapshot_at {
+        if self.log_bytes >= self.snapshot_at || std::mem::take(&mut self.wants_room) {
             self.start_snapshot();
         }
     }
@@ -164,6 +180,9 @@ impl Writer {
         let written = self.file.append(bytes).and_then(|()| self.file.sync());
         let Err(error) = written else {
             self.log_bytes += self.file.size() - good;
+            if std::mem::take(&mut self.full) {
+                tracing::info!(folder = self.shared.disk.name(), "there is room again; the store takes writes");
+            }
             return Ok(());
         };
         // All before `good` is durable already. Cutting the rest off and syncing that leaves nothing half written.
@@ -171,8 +190,21 @@ impl Writer {
             self.shared.break_down(format!("writing the log failed ({error}), and so did undoing it ({second})"));
             return Err(StoreError::Unavailable(error.to_string()));
         }
-        tracing::error!(%error, folder = self.shared.disk.name(), "the store could not write");
-        Err(StoreError::ReadOnly(format!("{}: {error}", self.shared.disk.name())))
+        let folder = self.shared.disk.name();
+        if !reserve::is_full(&error) {
+            tracing::error!(%error, folder, "the store could not write");
+            return Err(StoreError::ReadOnly(format!("{folder}: {error}")));
+        }
+        let full = format!(
+            "the disk of {folder} is full; make room there, or stop the server and run `skiff store compact`; reads go on"
+        );
+        // Said once and tried once, until there was room again.
+        if !std::mem::replace(&mut self.full, true) {
+            tracing::error!(%error, "the store takes no writes: {full}");
+            let live_bytes = self.shared.index.read().live_bytes();
+            self.wants_room = self.log_bytes > live_bytes * 2;
+        }
+        Err(StoreError::Full(full))
     }
 
     fn apply(&mut self, passed: Vec<Passed>, compact: Option<Revision>, answers: Answers) {
@@ -226,23 +258,22 @@ impl Writer {
             return;
         }
         let revision = shared.index.read().revision();
-        match new_segment(&*shared.disk, revision) {
-            Ok(file) => self.file = file,
-            Err(error) => {
-                tracing::warn!(%error, "a new log segment could not be created; trying again later");
-                self.snapshot_at = self.log_bytes + RETRY_BYTES;
-                shared.snapshot_running.store(false, Ordering::Release);
-                return;
-            }
+        if let Err(error) = self.begin_segment(revision) {
+            tracing::warn!(%error, "a new log segment could not be begun; trying again later");
+            self.snapshot_at = self.log_bytes + RETRY_BYTES;
+            shared.snapshot_running.store(false, Ordering::Release);
+            return;
         }
         shared.index.write().pin(revision);
         self.log_bytes = self.file.size();
         self.snapshot_at = self.threshold();
         let work = move || {
-            if let Err(error) = take_snapshot(&shared, revision) {
+            if let Err(error) = reserve::with_room(&*shared.disk, || take_snapshot(&shared, revision)) {
                 // The segments stay, so nothing is lost; the next snapshot covers them too.
                 tracing::warn!(%error, "the snapshot could not be written; trying again later");
             }
+            let live_bytes = shared.index.read().live_bytes();
+            reserve::take(&*shared.disk, shared.options.reserve_bytes, live_bytes);
             shared.index.write().unpin();
             shared.snapshot_running.store(false, Ordering::Release);
         };
@@ -254,29 +285,70 @@ impl Writer {
         }
     }
 
+    /// Goes over to a segment that begins at `revision`. After an error the one at hand goes on.
+    fn begin_segment(&mut self, revision: Revision) -> std::io::Result<()> {
+        let (disk, store) = (&*self.shared.disk, self.shared.store);
+        let (file, logs) = reserve::with_room(disk, || {
+            let file = new_segment(disk, revision, store)?;
+            let mut logs = self.remaining_logs()?;
+            logs.retain(|log| *log != revision);
+            logs.push(revision);
+            Manifest { store, logs: logs.clone(), revision }.replace(disk)?;
+            Ok((file, logs))
+        })?;
+        if let Err(error) = disk.sync_folder() {
+            // Which segment a power cut would leave as the last one is not known any more.
+            self.shared.break_down(format!("a new log segment was begun, but its folder cannot be synced ({error})"));
+            return Err(error);
+        }
+        (self.file, self.logs) = (file, logs);
+        Ok(())
+    }
+
+    /// The begun segments that no snapshot has replaced.
+    fn remaining_logs(&self) -> std::io::Result<Vec<Revision>> {
+        let there = recovery::Files::list(&*self.shared.disk).map_err(std::io::Error::other)?.logs;
+        Ok(self.logs.iter().copied().filter(|log| there.contains(log)).collect())
+    }
+
     /// Marks the end of an orderly run: damage to the last frame can then be told from an interrupted write.
     pub fn close(&mut self) {
         if self.shared.broken.get().is_none() {
             let before = self.shared.index.read().revision();
             self.frame.clear();
-            let _ = self.make_durable(before);
+            let marked = self.make_durable(before).is_ok();
+            let manifest =
+                |logs| Manifest { store: self.shared.store, logs, revision: before }.write(&*self.shared.disk);
+            if marked && let Err(error) = self.remaining_logs().and_then(manifest) {
+                tracing::debug!(%error, "the manifest keeps what it said before");
+            }
         }
     }
 }
 
 /// Creates the segment that continues `base`. A segment of that name holds nothing: it would have been read otherwise.
-pub(super) fn new_segment(disk: &dyn super::disk::Disk, base: Revision) -> std::io::Result<Box<dyn DiskFile>> {
+/// It gets the name when its header is durable.
+pub(super) fn new_segment(disk: &dyn Disk, base: Revision, store: u64) -> std::io::Result<Box<dyn DiskFile>> {
     let name = log_name(base);
-    let mut file = disk.create(&name)?;
-    file.append(&frame::file_header(Role::Log, base))?;
-    file.sync()?;
+    let unfinished = format!("{name}{UNFINISHED}");
+    let header = frame::file_header(Role::Log, base, store);
+    let made = disk.create(&unfinished).and_then(|mut file| {
+        file.append(&header)?;
+        file.sync()
+    });
+    if let Err(error) = made {
+        // Best effort: what stays is removed at the next start.
+        let _ = disk.remove(&unfinished);
+        return Err(error);
+    }
+    disk.rename(&unfinished, &name)?;
     disk.sync_folder()?;
-    disk.append(&name, file.size())
+    disk.append(&name, header.len() as u64)
 }
 
 fn take_snapshot(shared: &Shared, revision: Revision) -> std::io::Result<()> {
     const PAGE: usize = 512;
-    snapshot::write(&*shared.disk, &recovery::snapshot_name(revision), revision, |last| {
+    snapshot::write(&*shared.disk, &recovery::snapshot_name(revision), revision, shared.store, |last| {
         let page = shared.index.read().snapshot_page(last.map(|e| &*e.key), PAGE, revision);
         page.into_iter().map(|entry| (entry.clone(), shared.expiry.deadline(&entry))).collect()
     })?;

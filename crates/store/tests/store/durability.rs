@@ -9,7 +9,10 @@ use std::{
     sync::Arc,
 };
 
-use crate::behaviour::{Shared, put};
+use crate::{
+    behaviour::{Shared, put},
+    room::Tmpfs,
+};
 use store::{
     Expect, Range, StoreError,
     embedded::{
@@ -148,30 +151,10 @@ fn a_second_process_is_refused_with_the_name_of_the_first() {
     open(folder.path(), Options::default()).unwrap();
 }
 
-/// A small file system, gone when this is dropped.
-struct Tmpfs(tempfile::TempDir);
-
-impl Tmpfs {
-    fn mount() -> Option<Tmpfs> {
-        let folder = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(folder.path()).output();
-        mounted.ok()?.status.success().then_some(Tmpfs(folder))
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).status();
-    }
-}
-
 #[tokio::test]
 async fn a_full_file_system() {
-    let Some(tmpfs) = Tmpfs::mount() else {
-        eprintln!("SKIPPED: a tmpfs cannot be mounted here (no root?)");
-        return;
-    };
-    let (folder, filler) = (tmpfs.0.path().join("data"), tmpfs.0.path().join("filler"));
+    let Some(tmpfs) = Tmpfs::mount("1m") else { return };
+    let (folder, filler) = (tmpfs.path().join("data"), tmpfs.path().join("filler"));
     let store = open(&folder, Options::default()).unwrap();
     std::fs::write(&filler, vec![1u8; 600 << 10]).unwrap();
     let mut written = 0;
@@ -181,7 +164,7 @@ async fn a_full_file_system() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(refused, StoreError::ReadOnly(_)), "{refused}");
+    assert!(matches!(refused, StoreError::Full(_)), "{refused}");
     assert_eq!(store.range(Range::prefix("/")).await.unwrap().entries.len(), written, "reads go on");
     std::fs::remove_file(&filler).unwrap();
     for n in written..written + 50 {

@@ -5,3 +5,5 @@ mod durability;
 mod embedded;
 mod etcd;
 mod faults;
+mod losses;
+mod room;
