@@ -8,7 +8,7 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber, date_time_ymd,
 };
 
-use crate::{PkiError, Result};
+use crate::{PkiError, Result, inspect};
 
 /// How long an authority lives.
 pub const AUTHORITY_SECONDS: i64 = 10 * 365 * 24 * 3600;
@@ -75,7 +75,10 @@ impl std::fmt::Debug for Authority {
 impl Authority {
     /// Makes a new one. Its name becomes a subject alternative name too, as kubeadm does.
     pub fn create(common_name: &str) -> Result<Self> {
-        let key = KeyPair::generate()?;
+        Self::self_signed(common_name, &KeyPair::generate()?)
+    }
+
+    fn self_signed(common_name: &str, key: &KeyPair) -> Result<Self> {
         let mut params = CertificateParams::default();
         set_life(&mut params, AUTHORITY_SECONDS);
         params.distinguished_name = distinguished_name(common_name, None);
@@ -83,8 +86,17 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment, KeyUsagePurpose::KeyCertSign];
-        let certificate = params.self_signed(&key)?;
+        let certificate = params.self_signed(key)?;
         Self::load(&certificate.pem(), &key.serialize_pem())
+    }
+
+    /// The same authority with a certificate that begins now. Its name and its key stay, so everybody who trusts the old
+    /// certificate trusts what the new one signs, and the other way round. `None` for one that [`Authority::create`]
+    /// did not make: what else its certificate says is not ours to say again.
+    pub fn renewed(&self, common_name: &str) -> Result<Option<Self>> {
+        let renewed = Self::self_signed(common_name, &KeyPair::from_pem(&self.key)?)?;
+        let same = inspect::says_the_same(&self.certificate, &renewed.certificate)?;
+        Ok(same.then_some(renewed))
     }
 
     pub fn load(certificate: &str, key: &str) -> Result<Self> {

@@ -28,6 +28,15 @@ pub fn write(path: &Path, content: &[u8]) -> Result<()> {
     File::open(folder).and_then(|f| f.sync_all()).map_err(|e| failed("write", e))
 }
 
+/// As [`write`], but a file that holds the content already is left alone: it needs no room on the disk.
+pub fn keep(path: &Path, content: &[u8]) -> Result<()> {
+    let right = |file: fs::Metadata| file.is_file() && file.permissions().mode() & 0o777 == 0o600;
+    if fs::symlink_metadata(path).is_ok_and(right) && fs::read(path).is_ok_and(|held| held == content) {
+        return Ok(());
+    }
+    write(path, content)
+}
+
 /// Makes a folder that only its owner can enter; an existing one is left as it is.
 pub fn make_folder(folder: &Path) -> Result<()> {
     if folder.as_os_str().is_empty() || folder.is_dir() {

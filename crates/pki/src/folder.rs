@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{Authority, Credential, PkiError, Result, SigningKey, Subject, Usage, file, inspect, kubeconfig};
+use crate::{
+    Authority, Credential, PkiError, Result, SigningKey, Subject, Usage, VerifyingKey, access, file, inspect,
+    kubeconfig,
+};
 
 /// What the API server is called.
 #[derive(Debug, Clone, Default)]
@@ -42,9 +45,10 @@ pub struct Pki {
 }
 
 impl Pki {
-    /// Opens the folder and makes the authorities and the signing key that are missing.
+    /// Opens the folder, makes the authorities and the signing key that are missing, and renews authorities of ours.
     pub fn open(folder: &Path) -> Result<Self> {
         file::make_folder(folder)?;
+        access::close(folder)?;
         Ok(Pki {
             authority: Arc::new(authority(folder, "ca", "kubernetes")?),
             front_proxy: authority(folder, "front-proxy-ca", "front-proxy-ca")?,
@@ -115,9 +119,20 @@ impl Pki {
             return Ok(Credential { certificate, key });
         }
         let credential = authority.issue(subject)?;
-        file::write(&key_path, credential.key.as_bytes())?;
-        file::write(&certificate_path, credential.certificate.as_bytes())?;
+        let written = file::write(&key_path, credential.key.as_bytes())
+            .and_then(|()| file::write(&certificate_path, credential.certificate.as_bytes()));
+        unless_it_cannot_be_kept(written);
         Ok(credential)
+    }
+}
+
+/// What is made anew at every start works without being kept, as on a full disk; that is said.
+pub fn unless_it_cannot_be_kept(written: Result<()>) {
+    if let Err(error) = written {
+        tracing::warn!(
+            "{}; what should stand there is used without being kept: make room, or let it be written",
+            error.sentence()
+        );
     }
 }
 
@@ -139,9 +154,15 @@ fn keys_match(certificate: &str, key: &str) -> bool {
 fn authority(folder: &Path, name: &str, common_name: &str) -> Result<Authority> {
     let (certificate_path, key_path) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
     match (file::read(&certificate_path)?, file::read(&key_path)?) {
-        (Some(certificate), Some(key)) => Authority::load(&certificate, &key),
+        (Some(certificate), Some(key)) => {
+            let authority = loaded((&certificate_path, &certificate), (&key_path, &key))?;
+            valid_now(authority, &certificate_path, common_name)
+        }
         (Some(_), None) => {
-            let why = format!("its key {} is missing", key_path.display());
+            let why = format!(
+                "its key {} is missing; put it back, or remove both to make a new authority",
+                key_path.display()
+            );
             Err(PkiError::broken(certificate_path.display().to_string(), why))
         }
         // Without a certificate the key was never used: a start was cut short.
@@ -154,19 +175,65 @@ fn authority(folder: &Path, name: &str, common_name: &str) -> Result<Authority> 
     }
 }
 
+/// An authority from its two files; each error names the file that is wrong.
+fn loaded((certificate_path, certificate): (&Path, &str), (key_path, key): (&Path, &str)) -> Result<Authority> {
+    if !inspect::is_authority(certificate).map_err(|e| e.in_file(certificate_path))? {
+        let why = "it is no authority's certificate (CA:TRUE is missing)";
+        return Err(PkiError::broken(certificate_path.display().to_string(), why));
+    }
+    SigningKey::check(key).map_err(|e| e.in_file(key_path))?;
+    if !inspect::key_belongs_to(certificate, key)? {
+        let why = format!("it is not the key of {}", certificate_path.display());
+        return Err(PkiError::broken(key_path.display().to_string(), why));
+    }
+    Authority::load(certificate, key).map_err(|e| e.in_file(certificate_path))
+}
+
+/// Renews an authority that we made when its certificate is old or not valid yet. One that somebody else made is theirs
+/// to renew; that it is not valid is said.
+fn valid_now(authority: Authority, path: &Path, common_name: &str) -> Result<Authority> {
+    let (facts, now) = (inspect::facts(authority.certificate())?, clock::now().as_second());
+    if !facts.wants_renewal(now) {
+        return Ok(authority);
+    }
+    let place = path.display();
+    match authority.renewed(common_name)? {
+        Some(renewed) => {
+            tracing::warn!(
+                "{place} was not valid at this time, or soon would not be: it begins anew, with the same key"
+            );
+            unless_it_cannot_be_kept(file::write(path, renewed.certificate().as_bytes()));
+            Ok(renewed)
+        }
+        None if facts.is_valid(now) => Ok(authority),
+        None => {
+            tracing::warn!(
+                "{place} is not valid at this time, and clients will refuse it; whoever made it must renew it"
+            );
+            Ok(authority)
+        }
+    }
+}
+
 fn signing_key(folder: &Path) -> Result<SigningKey> {
-    let path = folder.join("sa.key");
+    let (path, public) = (folder.join("sa.key"), folder.join("sa.pub"));
     let key = match file::read(&path)? {
-        Some(pem) => SigningKey::load(&pem)?,
+        Some(pem) => SigningKey::load(&pem).map_err(|e| e.in_file(&path))?,
         None => {
             let key = SigningKey::create()?;
             file::write(&path, key.private.as_bytes())?;
             key
         }
     };
-    let public = folder.join("sa.pub");
-    if file::read(&public)?.as_deref() != Some(&key.public.pem) {
-        file::write(&public, key.public.pem.as_bytes())?;
+    match file::read(&public)? {
+        None => unless_it_cannot_be_kept(file::write(&public, key.public.pem.as_bytes())),
+        Some(pem) => {
+            if !VerifyingKey::load_all(&pem).map_err(|e| e.in_file(&public))?.contains(&key.public) {
+                let why =
+                    format!("it does not hold the public half of {}; remove it to have it made again", path.display());
+                return Err(PkiError::broken(public.display().to_string(), why));
+            }
+        }
     }
     Ok(key)
 }
@@ -250,6 +317,109 @@ mod tests {
         assert!(pki.admin().unwrap() == first);
         at(start + crate::authority::CERTIFICATE_SECONDS * 3 / 4);
         assert!(pki.admin().unwrap() != first);
+    }
+
+    /// Starts while the clock is ahead or behind, then with the right one: everything that skiff issues is valid again.
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_was_wrong_leaves_nothing_behind() {
+        let right = 1_700_000_000;
+        let at = |second: i64| clock::simulate(clock::Timestamp::from_second(second).unwrap(), second.unsigned_abs());
+        let issue = |pki: &Pki| {
+            let hosts = ["n1".to_owned()];
+            let issued = [
+                pki.server(&names("a")),
+                pki.kubelet_client(),
+                pki.admin(),
+                pki.node_client("n1"),
+                pki.node_server("n1", &hosts),
+                pki.component("system:kube-scheduler"),
+            ];
+            let mut all: Vec<Credential> = issued.into_iter().map(Result::unwrap).collect();
+            all.push(pki.front_proxy_client().unwrap());
+            all
+        };
+        let day = 24 * 3600;
+        for wrong in [right + 400 * day, right + 4000 * day, right - 400 * day, 0] {
+            let folder = tempfile::tempdir().unwrap();
+            at(wrong);
+            let before = Pki::open(folder.path()).unwrap();
+            let old = issue(&before);
+            at(right);
+            let pki = Pki::open(folder.path()).unwrap();
+            let new = issue(&pki);
+            let mut valid = vec![pki.authority.certificate().to_owned(), pki.front_proxy.certificate().to_owned()];
+            valid.extend(new.iter().map(|c| c.certificate.clone()));
+            for pem in &valid {
+                let facts = inspect::facts(pem).unwrap();
+                assert!(facts.is_valid(right) && facts.is_valid(right - 240), "{wrong}: {facts:?}");
+            }
+            // The authority's key is the same: who pinned or trusts the old certificate is served on.
+            let pin = |pki: &Pki| inspect::key_pin(pki.authority.certificate()).unwrap();
+            assert_eq!(pin(&before), pin(&pki));
+            for trusted in [&before, &pki] {
+                let check = ClientCertificates::new(trusted.authority.certificate()).unwrap();
+                check.verify(&inspect::chain(&new[2].certificate).unwrap()).unwrap();
+                assert!(check.verify(&inspect::chain(&old[2].certificate).unwrap()).is_err(), "{wrong}: the old one");
+            }
+            // Nothing changes at the next start.
+            assert!(issue(&Pki::open(folder.path()).unwrap()) == new, "{wrong}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_authority_that_somebody_else_made_is_theirs_to_renew() {
+        let at = |second: i64| clock::simulate(clock::Timestamp::from_second(second).unwrap(), 1);
+        at(1_700_000_000);
+        let theirs = Authority::create("kubernetes of somebody").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        file::write(&folder.path().join("ca.crt"), theirs.certificate().as_bytes()).unwrap();
+        file::write(&folder.path().join("ca.key"), theirs.key().as_bytes()).unwrap();
+        at(1_600_000_000);
+        assert_eq!(Pki::open(folder.path()).unwrap().authority.certificate(), theirs.certificate());
+    }
+
+    #[test]
+    fn each_file_that_is_wrong_is_named() {
+        let other = Authority::create("other").unwrap();
+        let leaf = other.issue(&Subject::client("a", None)).unwrap();
+        let stranger = SigningKey::create().unwrap();
+        let check = |name: &str, content: &str, expected: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            Pki::open(folder.path()).unwrap();
+            let path = folder.path().join(name);
+            file::write(&path, content.as_bytes()).unwrap();
+            let said = Pki::open(folder.path()).err().map(|e| e.to_string()).unwrap_or_default();
+            let begin = format!("{} is broken: ", path.display());
+            assert!(said.starts_with(&begin) && said.contains(expected), "{name}: {said}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content, "it is left as it was");
+        };
+        let pem = |content: &str| format!("-----BEGIN CERTIFICATE-----\n{content}\n-----END CERTIFICATE-----\n");
+        for ca in ["ca", "front-proxy-ca"] {
+            let (certificate, key) = (format!("{ca}.crt"), format!("{ca}.key"));
+            check(&certificate, "", "it holds no certificate");
+            check(&certificate, "rubbish", "it holds no certificate");
+            check(&certificate, &pem("AAAA"), "");
+            check(&certificate, &leaf.certificate, "no authority's certificate");
+            check(&key, "", "openssl pkcs8");
+            check(&key, "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", "openssl pkcs8");
+            check(&key, other.key(), "it is not the key of");
+        }
+        check("sa.key", "", "openssl pkcs8");
+        check("sa.key", "rubbish", "openssl pkcs8");
+        check("sa.pub", "", "it holds no key");
+        check("sa.pub", "rubbish", "it holds no key");
+        check("sa.pub", &stranger.public.pem, "it does not hold the public half of");
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_kept_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let pki = Pki::open(folder.path()).unwrap();
+        // A file of this name can be looked for, but the longer one that it is first written to cannot be made.
+        let (name, subject) = ("n".repeat(245), Subject::client("a", None));
+        let issued = pki.credential(&name, &pki.authority, &subject).unwrap();
+        assert_eq!(inspect::facts(&issued.certificate).unwrap().common_name, "a");
+        assert!(!folder.path().join(format!("{name}.key")).exists());
     }
 
     #[test]

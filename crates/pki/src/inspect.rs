@@ -24,9 +24,14 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Whether less than a third of its life is left.
+    /// Whether it is not valid now, or less than a third of its life is left. One that is not valid yet was made while
+    /// the clock was ahead.
     pub fn wants_renewal(&self, now: i64) -> bool {
-        self.not_after - now < (self.not_after - self.not_before) / 3
+        !self.is_valid(now) || self.not_after - now < (self.not_after - self.not_before) / 3
+    }
+
+    pub fn is_valid(&self, now: i64) -> bool {
+        (self.not_before..=self.not_after).contains(&now)
     }
 }
 
@@ -65,6 +70,25 @@ pub fn signed_by(pem: &str, authority: &str) -> Result<bool> {
     let (certificate, authority) = (chain(pem)?, chain(authority)?);
     let (certificate, authority) = (parse(&certificate[0])?, parse(&authority[0])?);
     Ok(certificate.verify_signature(Some(authority.public_key())).is_ok())
+}
+
+/// Whether two certificates differ in nothing but their serial number, life and signature.
+pub fn says_the_same(one: &str, other: &str) -> Result<bool> {
+    let (one, other) = (chain(one)?, chain(other)?);
+    let (one, other) = (parse(&one[0])?, parse(&other[0])?);
+    let extensions = |certificate: &X509Certificate<'_>| -> Vec<(String, bool, Vec<u8>)> {
+        certificate.extensions().iter().map(|e| (e.oid.to_id_string(), e.critical, e.value.to_vec())).collect()
+    };
+    Ok(one.subject().as_raw() == other.subject().as_raw()
+        && one.issuer().as_raw() == other.issuer().as_raw()
+        && one.public_key().raw == other.public_key().raw
+        && extensions(&one) == extensions(&other))
+}
+
+/// Whether the first certificate of a PEM text is an authority's.
+pub fn is_authority(pem: &str) -> Result<bool> {
+    let chain = chain(pem)?;
+    Ok(parse(&chain[0])?.is_ca())
 }
 
 fn parse(der: &[u8]) -> Result<X509Certificate<'_>> {

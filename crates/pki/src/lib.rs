@@ -3,6 +3,7 @@
 //!
 //! [`Pki::open`] makes what is missing in a folder and renews what is old; nothing is kept that is not in a file.
 
+pub mod access;
 pub mod authority;
 pub mod file;
 pub mod folder;
@@ -18,7 +19,7 @@ pub use authority::{Authority, Credential, Subject, Usage, Wish};
 pub use folder::{Names, Pki};
 pub use kubeconfig::kubeconfig;
 pub use signing::{SigningKey, VerifyingKey};
-pub use tls::{ClientCertificates, Serving, client_config, server_config};
+pub use tls::{ClientCertificates, Serving, client_config, client_config_showing, server_config};
 
 /// Why a key or certificate can't be had.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,8 @@ pub enum PkiError {
     Io { doing: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{what} is broken: {why}")]
     Broken { what: String, why: String },
+    #[error("{}: {why}", path.display())]
+    Access { path: PathBuf, why: String },
     #[error("cannot make a certificate")]
     Generate(#[from] rcgen::Error),
     #[error("cannot set up TLS")]
@@ -38,6 +41,20 @@ pub type Result<T> = std::result::Result<T, PkiError>;
 impl PkiError {
     pub(crate) fn broken(what: impl Into<String>, why: impl std::fmt::Display) -> Self {
         PkiError::Broken { what: what.into(), why: why.to_string() }
+    }
+
+    /// Says which file is broken.
+    pub fn in_file(self, path: &std::path::Path) -> Self {
+        match self {
+            PkiError::Broken { why, .. } => PkiError::Broken { what: path.display().to_string(), why },
+            other => other,
+        }
+    }
+
+    /// The error and its cause in one line.
+    fn sentence(&self) -> String {
+        use std::error::Error;
+        self.source().map_or_else(|| self.to_string(), |cause| format!("{self}: {cause}"))
     }
 }
 

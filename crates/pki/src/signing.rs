@@ -41,8 +41,19 @@ impl SigningKey {
         Self::load(&KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?.serialize_pem())
     }
 
+    /// Whether the text is a private key that can be used.
+    pub fn check(pem: &str) -> Result<()> {
+        Self::pair(pem).map(drop)
+    }
+
+    fn pair(pem: &str) -> Result<KeyPair> {
+        let why =
+            "it is no private key in PKCS #8 without a password; `openssl pkcs8 -topk8 -nocrypt` makes one of others";
+        KeyPair::from_pem(pem).map_err(|_| PkiError::broken("the service account signing key", why))
+    }
+
     pub fn load(pem: &str) -> Result<Self> {
-        let pair = KeyPair::from_pem(pem).map_err(|e| PkiError::broken("the service account signing key", e))?;
+        let pair = Self::pair(pem)?;
         let public = VerifyingKey::from_der(&pair.subject_public_key_info())?;
         Ok(SigningKey { private: pem.to_owned(), public })
     }

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, RwLock};
 
-use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::{ResolvesClientCert, danger::HandshakeSignatureValid};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
@@ -34,7 +34,7 @@ fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|e| PkiError::broken("a private key", e))
 }
 
-/// The certificate a server shows; it can be replaced while the server runs.
+/// The certificate that a server shows, or a client; it can be replaced while that one runs.
 #[derive(Debug)]
 pub struct Serving(RwLock<Arc<CertifiedKey>>);
 
@@ -49,6 +49,10 @@ impl Serving {
         *self.0.write().unwrap_or_else(|broken| broken.into_inner()) = key;
         Ok(())
     }
+
+    fn shown(&self) -> Arc<CertifiedKey> {
+        self.0.read().unwrap_or_else(|broken| broken.into_inner()).clone()
+    }
 }
 
 fn certified(credential: &Credential) -> Result<Arc<CertifiedKey>> {
@@ -60,7 +64,17 @@ fn certified(credential: &Credential) -> Result<Arc<CertifiedKey>> {
 
 impl ResolvesServerCert for Serving {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.read().unwrap_or_else(|broken| broken.into_inner()).clone())
+        Some(self.shown())
+    }
+}
+
+impl ResolvesClientCert for Serving {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.shown())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
     }
 }
 
@@ -90,6 +104,13 @@ pub fn client_config(authorities: &str, credential: Option<&Credential>, alpn: &
         Some(c) => builder.with_client_auth_cert(inspect::chain(&c.certificate)?, private_key(&c.key)?)?,
     };
     config.alpn_protocols = alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
+    Ok(config)
+}
+
+/// As [`client_config`], with a certificate that can be replaced.
+pub fn client_config_showing(authorities: &str, shown: Arc<Serving>, alpn: &[&str]) -> Result<ClientConfig> {
+    let mut config = client_config(authorities, None, alpn)?;
+    config.client_auth_cert_resolver = shown;
     Ok(config)
 }
 

@@ -176,13 +176,14 @@ pub async fn start_beside(
     let flags = &control_plane.options;
     let address = node_address(options)?;
     let node_client = control_plane.client(&format!("system:node:{name}"), &["system:nodes"]);
+    let hosts = [name.clone(), address.to_string()];
     let cluster = Cluster {
         proxy_client: control_plane.client("system:kube-proxy", &[]),
         network_client: node_client.clone(),
         dns_client: control_plane.client(cluster_dns::USER, &[]),
         node_client,
         authority: control_plane.pki.authority.certificate().to_owned(),
-        serving: pki::Serving::new(&control_plane.pki.node_server(&name, &[name.clone(), address.to_string()])?)?,
+        serving: control_plane.fresh.shown(&control_plane.pki, move |pki| pki.node_server(&name, &hosts))?,
         settings: Settings::of(flags),
         parts: Parts { proxy: flags.runs("proxy"), network: flags.runs("network"), dns: flags.runs("dns") },
         renewal: None,

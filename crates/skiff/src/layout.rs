@@ -130,9 +130,12 @@ impl Layout {
             let pid = self.holder().map(|p| format!(" (process {p})")).unwrap_or_default();
             bail!("the data folder {} is in use by a running skiff{pid}", self.root.display());
         };
-        lock.set_len(0)?;
-        lock.rewind()?;
-        writeln!(lock, "{}", std::process::id())?;
+        // Written over in place, which needs no room; cut to its length afterwards.
+        let text = format!("{}\n", std::process::id());
+        let written = lock.rewind().and_then(|()| lock.write_all(text.as_bytes()));
+        if let Err(error) = written.and_then(|()| lock.set_len(text.len() as u64)) {
+            tracing::warn!("cannot write {}: {error}; `skiff down` will not find this process", path.display());
+        }
         Ok(Held(lock))
     }
 

@@ -10,6 +10,7 @@ mod check;
 mod cluster_dns;
 mod config_file;
 mod down;
+mod fresh;
 mod images;
 mod join;
 mod layout;

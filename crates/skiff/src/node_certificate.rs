@@ -12,6 +12,8 @@ use k8s_openapi::{
 use kube::{api::PostParams, runtime::wait::await_condition};
 use pki::{Credential, Serving, Subject, Usage, Wish, file, inspect};
 
+use crate::fresh;
+
 /// Whom a node is to the API server.
 pub fn user(node: &str) -> String {
     format!("system:node:{node}")
@@ -75,7 +77,7 @@ impl Holder {
         let wanted = self.subject(purpose);
         let usable = facts.common_name == wanted.common_name
             && wanted.hosts.iter().all(|h| facts.hosts.contains(h))
-            && facts.not_after > now
+            && facts.is_valid(now)
             && inspect::signed_by(&certificate, &self.authority).unwrap_or(false)
             // A crash between the two writes of a renewal leaves a pair that does not fit.
             && inspect::key_belongs_to(&certificate, &key).unwrap_or(false);
@@ -146,7 +148,6 @@ pub struct Renewal {
 impl Renewal {
     /// Gets the certificates that are missing and renews those that are due, until cancelled.
     pub async fn run(self) {
-        const LOOK: Duration = Duration::from_secs(6 * 3600);
         /// As long as upstream's kubelet waits for a signature before it asks again.
         const PATIENCE: Duration = Duration::from_secs(15 * 60);
         let mut wait = Duration::from_secs(1);
@@ -158,7 +159,7 @@ impl Renewal {
             let pause = match done {
                 Ok(()) => {
                     wait = Duration::from_secs(1);
-                    LOOK
+                    fresh::LOOK
                 }
                 Err(error) => {
                     tracing::warn!("cannot renew this node's certificates: {error:#}");
@@ -196,12 +197,33 @@ impl Renewal {
 /// The node's own kubeconfig.
 pub fn write_kubeconfig(path: &Path, server: &str, holder: &Holder, credential: &Credential) -> anyhow::Result<()> {
     let text = pki::kubeconfig(server, &holder.authority, &user(&holder.node), credential);
-    Ok(file::write(path, text.as_bytes())?)
+    Ok(file::keep(path, text.as_bytes())?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A clock that was ahead when the certificate was signed.
+    #[tokio::test(start_paused = true)]
+    async fn a_certificate_that_is_not_valid_yet_is_none() {
+        let at = |second: i64| clock::simulate(clock::Timestamp::from_second(second).unwrap(), 1);
+        let folder = tempfile::tempdir().unwrap();
+        at(1_750_000_000);
+        let authority = pki::Authority::create("test").unwrap();
+        let holder = Holder {
+            folder: folder.path().to_owned(),
+            node: "a".to_owned(),
+            hosts: vec!["a".to_owned()],
+            authority: authority.certificate().to_owned(),
+        };
+        let issued = authority.issue(&holder.subject(Purpose::Serving)).unwrap();
+        file::write(&folder.path().join("node-server.crt"), issued.certificate.as_bytes()).unwrap();
+        file::write(&folder.path().join("node-server.key"), issued.key.as_bytes()).unwrap();
+        assert!(holder.held(Purpose::Serving).unwrap().is_some());
+        at(1_700_000_000);
+        assert!(holder.held(Purpose::Serving).unwrap().is_none());
+    }
 
     #[test]
     fn a_certificate_is_kept_while_it_is_this_nodes_and_this_clusters() {

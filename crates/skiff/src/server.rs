@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     address, cluster_dns,
+    fresh::Fresh,
     layout::Layout,
     log,
     options::{self, ControlPlane},
@@ -72,6 +73,8 @@ pub fn run(options: options::Server) -> anyhow::Result<ExitCode> {
 pub struct Running {
     pub server: apiserver::Server,
     pub pki: Arc<Pki>,
+    /// What keeps certificates valid that come from there.
+    pub fresh: Fresh,
     pub options: ControlPlane,
     listening: Listening,
     tasks: JoinSet<()>,
@@ -140,17 +143,19 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         service_addresses: vec![options::service_address(options.service_cluster_ip_range, 1).into()],
         hosts: [address::host_name()?, address.to_string()].into_iter().chain(options.tls_san.clone()).collect(),
     };
-    let serving = pki::Serving::new(&pki.server(&names)?)?;
-    let tls = pki::server_config(serving.clone(), Some(pki.authority.certificate()), &["h2", "http/1.1"])?;
+    let fresh = Fresh::new(layout.pki());
+    let serving = fresh.shown(&pki, move |pki| pki.server(&names))?;
+    let tls = pki::server_config(serving, Some(pki.authority.certificate()), &["h2", "http/1.1"])?;
     let (scheduling, controlling) = (Alive::default(), Alive::default());
     let components = [("scheduler", &scheduling), ("controller-manager", &controlling)];
-    let server = assembled(options, &pki, store, address, components.map(|(name, part)| (name, part.clone())));
+    let server = assembled(options, &pki, &fresh, store, address, components.map(|(name, part)| (name, part.clone())));
     let server = progress.step("API server assembled", server).await?;
     let bind = SocketAddr::new(options.bind_address, options.secure_port);
     let listening = server.listen(bind, Arc::new(tls)).await.with_context(|| cannot_listen(bind))?;
-    write_admin(layout, &pki, options.secure_port)?;
+    let (admin, port) = (layout.admin_kubeconfig(), options.secure_port);
+    fresh.keep(&pki, move |pki| write_admin(&admin, pki, port))?;
     let mut tasks = JoinSet::new();
-    tasks.spawn(renew(pki.clone(), names, serving, layout.clone(), options.secure_port));
+    tasks.spawn(fresh.clone().run());
     let caches = Caches::new(client_as(&server, "system:kube-controller-manager", &[]));
     if options.runs("controllers") {
         let work = controllers(server.clone(), caches.clone(), options.clone(), pki.clone());
@@ -170,7 +175,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         tasks.spawn(cluster_dns::run(own(), caches, options.cluster_dns()));
     }
     tracing::info!(address = %listening.address, "the API server answers");
-    Ok(Running { server, pki, options: options.clone(), listening, tasks })
+    Ok(Running { server, pki, fresh, options: options.clone(), listening, tasks })
 }
 
 /// Signs with the key of service accounts; a key that cannot be used was told of when the API server took it.
@@ -236,6 +241,7 @@ fn cannot_listen(bind: SocketAddr) -> String {
 async fn assembled(
     options: &ControlPlane,
     pki: &Pki,
+    fresh: &Fresh,
     store: Arc<dyn Store>,
     address: IpAddr,
     components: [(&str, Alive); 2],
@@ -246,7 +252,7 @@ async fn assembled(
     };
     let authority = pki.authority.certificate();
     let connector = Connector {
-        tls: Arc::new(pki::client_config(authority, Some(&pki.kubelet_client()?), &["http/1.1"])?),
+        tls: Arc::new(pki::client_config_showing(authority, fresh.shown(pki, Pki::kubelet_client)?, &["http/1.1"])?),
         address_types: ["InternalIP", "Hostname", "ExternalIP"].map(str::to_owned).to_vec(),
     };
     let cluster = Cluster {
@@ -283,21 +289,8 @@ async fn assembled(
 }
 
 /// The administrator's kubeconfig, for this machine.
-fn write_admin(layout: &Layout, pki: &Pki, port: u16) -> anyhow::Result<()> {
+fn write_admin(path: &Path, pki: &Pki, port: u16) -> anyhow::Result<()> {
     let text = pki.kubeconfig(&format!("https://127.0.0.1:{port}"), "kubernetes-admin", &pki.admin()?);
-    pki::file::write(&layout.admin_kubeconfig(), text.as_bytes())?;
+    pki::folder::unless_it_cannot_be_kept(pki::file::keep(path, text.as_bytes()));
     Ok(())
-}
-
-/// Looks every few hours whether certificates are due, and puts new ones in place without a restart.
-async fn renew(pki: Arc<Pki>, names: Names, serving: Arc<pki::Serving>, layout: Layout, port: u16) {
-    const LOOK: clock::Duration = clock::Duration::from_secs(6 * 3600);
-    loop {
-        clock::sleep(LOOK).await;
-        // `server` and `admin` give the certificate at hand, or a new one when a third of its life is left.
-        let renewed = pki.server(&names).and_then(|c| serving.replace(&c)).map_err(anyhow::Error::from);
-        if let Err(error) = renewed.and_then(|()| write_admin(&layout, &pki, port)) {
-            tracing::error!("cannot renew certificates: {error:#}");
-        }
-    }
 }
