@@ -34,6 +34,9 @@ if [ -n "$new" ]; then
 else
     echo "SKIPPED: a newer kubectl could not be fetched"
 fi
+if [ -n "$new" ]; then
+    run "helm" env KUBECTL="$new" HELM="$(dirname "$new")/helm" ./helm.sh
+fi
 [ -n "$old$new" ] && run "features" env KUBECTL="${new:-$old}" ./features.sh
 [ -n "$old$new" ] && run "node" env KUBECTL="${new:-$old}" ./node.sh
 [ -n "$old$new" ] && run "agent" env KUBECTL="${new:-$old}" ./agent.sh

@@ -7,6 +7,7 @@
 mod caller;
 mod server;
 
+mod first_hour;
 mod passing;
 mod pod_security;
 mod requests;
