@@ -84,7 +84,7 @@ impl Info {
         let mut info = Info { path: path.to_owned(), verb: method_verb(method), ..Info::default() };
         if let Err(refusal) = info.read(method, path, query, served) {
             // What was read so far describes nothing that exists: nobody decides or counts by it.
-            info = Info { path: info.path, verb: info.verb, refusal: Some(refusal), ..Info::default() };
+            info = Info { path: info.path, verb: method_verb(method), refusal: Some(refusal), ..Info::default() };
         }
         info
     }
