@@ -27,6 +27,26 @@ until_true 20 has "OutOfcpu Pod was rejected: Node didn't have enough resource: 
 until_true 20 has "NodeAffinity Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector" \
     k get pod elsewhere -o jsonpath='{.status.reason} {.status.message}'
 
+step "what a Pod asks for its protection is done or refused"
+pod sysctl 'securityContext: {sysctls: [{name: net.core.somaxconn, value: "1"}]},'
+until_true 20 has 'SysctlForbidden Pod was rejected: forbidden sysctl: "net.core.somaxconn" not allowlisted' \
+    k get pod sysctl -o jsonpath='{.status.reason} {.status.message}'
+pod users 'hostUsers: false,'
+until_true 20 has "can't set \`spec.hostUsers: false\`, runtime does not support user namespaces" k describe pod users
+MAKER="{name: i, image: \"$IMAGE\", command: [sh, -c, 'cd /v; mkdir in; echo mine > in/f; ln -s in good; ln -s /etc bad'], volumeMounts: [{name: v, mountPath: /v}]}"
+pod parts "volumes: [{name: v, emptyDir: {}}], initContainers: [$MAKER]," ', volumeMounts: [{name: v, mountPath: /good, subPath: good}]'
+k wait --for=condition=Ready pod/parts --timeout=20s >/dev/null
+[ "$(k exec parts -- cat /good/f)" = mine ] || fail "a link inside the volume is followed"
+pod out "volumes: [{name: v, emptyDir: {}}], initContainers: [$MAKER]," ', volumeMounts: [{name: v, mountPath: /bad, subPath: bad}]'
+until_true 20 has 'failed to prepare subPath for volumeMount "v" of container "c"' k get pod out -o jsonpath='{..waiting.message}'
+k delete pod sysctl users parts out --timeout=30s >/dev/null
+
+step "no local user reads what is in the data folder"
+[ "$(stat -c %a "$DATA" "$DATA/kubelet" "$DATA/kubelet/pods" "$DATA/logs" | paste -sd' ')" = "700 750 750 750" ] || fail "the folders' modes"
+open=$(find "$DATA/kubelet/pods" -mindepth 1 -maxdepth 1 -perm /007)
+[ -z "$open" ] || fail "open to others: $open"
+refused "Permission denied" setpriv --reuid 65534 --regid 65534 --clear-groups ls "$DATA/kubelet"
+
 step "an image that cannot be pulled, and one that must not be"
 k run nopull --image=localhost:1/none:1 >/dev/null
 k run never --image=localhost:1/none:1 --image-pull-policy=Never >/dev/null

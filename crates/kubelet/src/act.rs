@@ -1,15 +1,16 @@
 //! Carries out one step of a decision: folders, sandbox, image, container.
 
-use std::{fs, io, path::Path, time::Duration};
+use std::{fs, io, io::Read, path::Path, time::Duration};
 
 use client::EventKind;
+use files::modes;
 use k8s_cri::v1::PodSandboxConfig;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::{
     backoff::Backoff,
     decide::{Doom, Memory, Step},
-    env, hook, image, kill, logs, mounts,
+    env, hardening, hook, image, kill, logs, mounts,
     node::Node,
     render::{self, ContainerSetting, SandboxSetting},
     resources,
@@ -70,12 +71,9 @@ async fn engine(wanted: &Wanted, outcome: runtime::Result<()>) -> bool {
 /// Removes what a container has left beside the engine: its log, with the older parts of it, and its last words.
 fn forget(node: &Node, wanted: &Wanted, ran: &Ran) {
     let words = mounts::message_file(&node.config.pod_dir(wanted.uid()), &ran.name, ran.restarts);
-    for path in logs::parts(Path::new(&ran.log_path)).into_iter().chain([words]) {
-        if let Err(error) = fs::remove_file(&path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::debug!(path = %path.display(), %error, "a file of a removed container stays until its Pod goes");
-        }
+    let gone = [logs::remove(&node.config.log_dir, Path::new(&ran.log_path)), files::remove(&words)];
+    for error in gone.into_iter().filter_map(Result::err) {
+        tracing::debug!(container = ran.id, %error, "a file of a removed container stays until its Pod goes");
     }
 }
 
@@ -84,17 +82,20 @@ fn later(memory: &mut Memory, name: &str) {
     memory.retry_at.insert(name.to_owned(), at);
 }
 
+fn pod_folders(node: &Node, wanted: &Wanted) -> io::Result<()> {
+    let pod_dir = node.config.pod_dir(wanted.uid());
+    for folder in [pod_dir.clone(), pod_dir.join("volumes"), pod_dir.join("containers")] {
+        modes::folder(&folder, modes::NODE_FOLDER)?;
+    }
+    let logs = node.config.pod_log_dir(wanted.namespace(), wanted.name(), wanted.uid());
+    wanted.containers().try_for_each(|c| modes::folder(&logs.join(&c.name), modes::NODE_FOLDER))
+}
+
 async fn prepare(node: &Node, wanted: &Wanted, memory: &mut Memory) -> bool {
-    let folders = || -> io::Result<()> {
-        let pod_dir = node.config.pod_dir(wanted.uid());
-        fs::create_dir_all(pod_dir.join("volumes"))?;
-        fs::create_dir_all(pod_dir.join("containers"))?;
-        let logs = node.config.pod_log_dir(wanted.namespace(), wanted.name(), wanted.uid());
-        wanted.containers().try_for_each(|c| fs::create_dir_all(logs.join(&c.name)))
-    };
     let cgroup = node.cgroups.path(api::pod::qos(&wanted.pod), wanted.uid());
     let limits = resources::of_pod(wanted.spec());
-    let made = folders().and_then(|()| node.weigh()).and_then(|()| node.cgroups.create(&cgroup, limits));
+    let made =
+        pod_folders(node, wanted).and_then(|()| node.weigh()).and_then(|()| node.cgroups.create(&cgroup, limits));
     if let Err(error) = made {
         let text = format!("error making pod data directories or cgroups: {error}");
         node.pod_event(wanted, None, EventKind::Warning, "FailedCreatePodContainer", &text);
@@ -111,6 +112,10 @@ async fn prepare(node: &Node, wanted: &Wanted, memory: &mut Memory) -> bool {
     }
     memory.failed_mounts = 0;
     memory.prepared = true;
+    if !node.modules.selinux && hardening::wants_labels(wanted) {
+        let text = "seLinuxOptions have no effect: SELinux is not enabled on the node";
+        node.pod_event(wanted, None, EventKind::Warning, "SELinuxNotEnabled", text);
+    }
     true
 }
 
@@ -140,10 +145,8 @@ async fn make_sandbox(node: &Node, wanted: &Wanted, memory: &mut Memory, attempt
         let text = "Pod sandbox changed, it will be killed and re-created.";
         node.pod_event(wanted, None, EventKind::Normal, "SandboxChanged", text);
     }
-    // A class that no engine of ours knows is refused by the engine itself.
-    let handler = wanted.spec().runtime_class_name.clone().unwrap_or_default();
-    match node.config.runtime.run_sandbox(sandbox_config(node, wanted, attempt), &handler).await {
-        Ok(_) => {
+    match try_sandbox(node, wanted, attempt).await {
+        Ok(()) => {
             memory.retry_at.remove("");
             true
         }
@@ -154,6 +157,14 @@ async fn make_sandbox(node: &Node, wanted: &Wanted, memory: &mut Memory, attempt
             false
         }
     }
+}
+
+async fn try_sandbox(node: &Node, wanted: &Wanted, attempt: u32) -> Result<(), String> {
+    // A handler that the engine does not know is refused by the engine itself.
+    let handler = node.handler(wanted).await?;
+    hardening::own_users(wanted.spec(), &handler)?;
+    let made = node.config.runtime.run_sandbox(sandbox_config(node, wanted, attempt), &handler).await;
+    made.map(drop).map_err(|error| error.to_string())
 }
 
 /// Why a container could not be started: the reason that its status shows, the message, and the event's reason.
@@ -226,15 +237,16 @@ async fn create(
     let ips = if wanted.host_network() { vec![node.config.node_ip.to_string()] } else { sandbox.ips.clone() };
     write_hosts(node, wanted, &ips).map_err(|e| wrong(format!("cannot write the hosts file: {e}")))?;
     let logs = node.config.pod_log_dir(wanted.namespace(), wanted.name(), wanted.uid()).join(&container.name);
-    fs::create_dir_all(&logs).map_err(|e| wrong(format!("cannot make {}: {e}", logs.display())))?;
+    modes::folder(&logs, modes::NODE_FOLDER).map_err(|e| wrong(format!("cannot make {}: {e}", logs.display())))?;
     let user = image.user_of(wanted, container).map_err(wrong)?;
     let env = environment(node, wanted, container, &ips).await.map_err(wrong)?;
-    let mounts = mounts::mounts(node, wanted, container, &env, restarts).map_err(wrong)?;
+    let recursive = mounts::ask_recursive(container) && node.makes_recursive(wanted).await.map_err(wrong)?;
+    let mounts = mounts::mounts(node, wanted, container, &env, restarts, recursive).map_err(wrong)?;
     let resources = resources::of_container(wanted.spec(), container, node.machine.memory);
     let target = target(wanted, container, running).map_err(wrong)?;
     let seccomp_dir = node.config.root_dir.join("seccomp");
     let setting = ContainerSetting { restarts, image: image.id, env, mounts, resources, target, seccomp_dir };
-    let mut rendered = render::container(wanted, container, setting);
+    let mut rendered = render::container(wanted, container, setting).map_err(wrong)?;
     if let Some(security) = rendered.linux.as_mut().and_then(|l| l.security_context.as_mut()) {
         user.put(security);
     }
@@ -275,8 +287,11 @@ fn write_hosts(node: &Node, wanted: &Wanted, ips: &[String]) -> io::Result<()> {
     let of_node = fs::read_to_string("/etc/hosts").unwrap_or_default();
     let text = render::hosts(wanted, &node.config.cluster_domain, ips, &of_node);
     let at = node.config.pod_dir(wanted.uid()).join("etc-hosts");
-    // Containers that run have this very file mounted: it is written over, never replaced.
-    if fs::read_to_string(&at).is_ok_and(|held| held == text) { Ok(()) } else { fs::write(at, text) }
+    // Containers that run have this very file mounted: it is written over, never replaced. They may have made it as long as
+    // they like, so no more of it is read than what it should be.
+    let mut held = Vec::new();
+    let read = fs::File::open(&at).and_then(|file| file.take(text.len() as u64 + 1).read_to_end(&mut held));
+    if read.is_ok() && held == text.as_bytes() { Ok(()) } else { modes::write(&at, modes::SEEN_FILE, text) }
 }
 
 /// Fetches what the environment refers to, then renders it.
@@ -316,13 +331,16 @@ async fn environment(
 
 /// What a container left in its message file, or, if it wants that and failed, the end of its log.
 pub fn termination_message(node: &Node, wanted: &Wanted, container: &Container, ran: &Ran) -> String {
-    const MOST: usize = 4096;
-    let at = mounts::message_file(&node.config.pod_dir(wanted.uid()), &ran.name, ran.restarts);
-    let mut text = fs::read(at).unwrap_or_default();
-    text.truncate(MOST);
+    const MOST: u64 = 4096;
+    /// So much of a log holds its last lines, as far as they are shown.
+    const END_OF_LOG: u64 = 64 << 10;
+    let pod_dir = node.config.pod_dir(wanted.uid());
+    let text = mounts::message(&pod_dir, &ran.name, ran.restarts, MOST).unwrap_or_default();
     let from_log = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
     if text.is_empty() && from_log && ran.exit_code != 0 {
-        let log = fs::read_to_string(&ran.log_path).unwrap_or_default();
+        let log = logs::open(&node.config.log_dir, Path::new(&ran.log_path));
+        let log = log.and_then(|file| mounts::last_bytes(file, END_OF_LOG)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().filter_map(|l| l.splitn(4, ' ').nth(3)).collect();
         let tail = lines[lines.len().saturating_sub(80)..].join("\n");
         return tail.chars().rev().take(2048).collect::<Vec<_>>().into_iter().rev().collect();
@@ -333,6 +351,98 @@ pub fn termination_message(node: &Node, wanted: &Wanted, container: &Container, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture;
+    use runtime::fake::Fake;
+    use serde_json::json;
+
+    /// The engine's calls for a sandbox of this Pod, where the class `sandboxed` names the handler `runsc`.
+    async fn sandbox_of(spec: &str) -> (bool, Vec<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Fake::default();
+        let node = fixture::node(folder.path(), engine.clone(), |_, path| {
+            let class = json!({"metadata": {"name": "sandboxed"}, "handler": "runsc"});
+            path.ends_with("/runtimeclasses/sandboxed").then_some(class)
+        });
+        let (wanted, mut memory) = (fixture::pod(spec), Memory::default());
+        let made = step(&node, &wanted, &Running::default(), &mut memory, &Step::MakeSandbox { attempt: 0 }).await;
+        assert_eq!(made, !memory.retry_at.contains_key(""), "what failed is tried again");
+        (made, engine.calls())
+    }
+
+    #[tokio::test]
+    async fn the_engine_is_told_the_handler_of_a_class_and_nothing_runs_as_another() {
+        let calls = |list: &[&str]| list.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>();
+        assert_eq!(sandbox_of(r#"{"containers": []}"#).await, (true, calls(&["run_sandbox p"])));
+        let class = r#"{"containers": [], "runtimeClassName": "sandboxed"}"#;
+        assert_eq!(sandbox_of(class).await, (true, calls(&["run_sandbox p with runsc"])));
+        // Neither by the name of a class that is not there, nor as users of the node.
+        assert_eq!(sandbox_of(r#"{"containers": [], "runtimeClassName": "runsc"}"#).await, (false, calls(&[])));
+        assert_eq!(sandbox_of(r#"{"containers": [], "hostUsers": false}"#).await, (false, calls(&[])));
+    }
+
+    #[tokio::test]
+    async fn what_this_node_cannot_do_is_not_let_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = fixture::node(folder.path(), Fake::default(), |_, _| None);
+        let reason = |spec: &str| {
+            let refused = node.admit(&fixture::pod(spec), None, &Default::default());
+            refused.err().map(|refusal| refusal.reason).unwrap_or_default()
+        };
+        let sysctl = |name: &str| {
+            format!(r#"{{"containers": [], "securityContext": {{"sysctls": [{{"name": "{name}", "value": "1"}}]}}}}"#)
+        };
+        assert_eq!(reason(&sysctl("net.ipv4.tcp_syncookies")), "");
+        assert_eq!(reason(&sysctl("net.core.somaxconn")), "SysctlForbidden");
+        assert_eq!(reason(r#"{"containers": [], "securityContext": {"supplementalGroupsPolicy": "Merge"}}"#), "");
+        let strict = r#"{"containers": [], "securityContext": {"supplementalGroupsPolicy": "Strict"}}"#;
+        assert_eq!(reason(strict), "SupplementalGroupsPolicyNotSupported");
+        let armor =
+            r#"{"containers": [{"name": "c", "securityContext": {"appArmorProfile": {"type": "RuntimeDefault"}}}]}"#;
+        assert_eq!(reason(armor), if node.modules.apparmor { "" } else { "AppArmor" });
+    }
+
+    #[tokio::test]
+    async fn nobody_but_the_node_enters_the_folders_of_a_pod() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let node = fixture::node(folder.path(), Fake::default(), |_, _| None);
+        let wanted = fixture::pod(
+            r#"{"containers": [{"name": "c"}], "volumes": [{"name": "e", "emptyDir": {}}, {"name": "m",
+            "configMap": {"name": "none", "optional": true}}]}"#,
+        );
+        pod_folders(&node, &wanted).unwrap();
+        let pod = volumes::PodFolder::new(&node.config.root_dir, "u");
+        volumes::mount(&wanted.pod, &pod, &node.facts(Vec::new()), &node.sources).await.unwrap();
+        mounts::mounts(&node, &wanted, &wanted.spec().containers[0], &[], 0, false).unwrap();
+        let check = |below: &str, expected: u32| {
+            let mode = fs::metadata(folder.path().join(below)).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(format!("{mode:o}"), format!("{expected:o}"), "{below}");
+        };
+        for below in [
+            "",
+            "/pods",
+            "/pods/u",
+            "/pods/u/volumes",
+            "/pods/u/containers",
+            "/pods/u/containers/c",
+            "/pods/u/volumes/kubernetes.io~empty-dir",
+        ] {
+            check(&format!("kubelet{below}"), 0o750);
+        }
+        for below in ["", "/d_p_u", "/d_p_u/c"] {
+            check(&format!("logs{below}"), 0o750);
+        }
+        check("kubelet/pods/u/volumes/kubernetes.io~empty-dir/e", 0o777);
+        check("kubelet/pods/u/volumes/kubernetes.io~configmap/m", 0o755);
+        check("kubelet/pods/u/containers/c/0", 0o666);
+        // What an older kubelet made is narrowed.
+        for below in ["kubelet/pods/u", "logs/d_p_u"] {
+            fs::set_permissions(folder.path().join(below), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        crate::orphans::narrow(&node.config);
+        check("kubelet/pods/u", 0o750);
+        check("logs/d_p_u", 0o750);
+    }
 
     #[test]
     fn mounts_are_tried_ever_more_seldom() {

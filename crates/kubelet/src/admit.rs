@@ -29,7 +29,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Refusal { reason: reason.into(), message: message.into() }
     }
 

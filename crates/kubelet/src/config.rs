@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 use client::Client;
 use runtime::Runtime;
 
-use crate::pressure::Threshold;
+use crate::{hardening::Sysctls, pressure::Threshold};
 
 /// How the kubelet's own HTTPS server is reached and whom it trusts.
 pub struct Serving {
@@ -35,6 +35,10 @@ pub struct Config {
     pub max_pods: u32,
     /// What must stay free; where it does not, Pods are evicted.
     pub eviction_hard: Vec<Threshold>,
+    /// The parameters of the kernel that Pods may set.
+    pub sysctls: Sysctls,
+    /// The engine gives processes SELinux labels where the kernel has SELinux. Ours does not.
+    pub selinux_labels: bool,
     pub node_labels: BTreeMap<String, String>,
     pub node_annotations: BTreeMap<String, String>,
     /// No server when absent.

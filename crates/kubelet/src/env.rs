@@ -1,6 +1,6 @@
 //! A container's environment: literal values, references, whole ConfigMaps and Secrets, and the variables of Services.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::{Container, Pod, Service};
 
@@ -19,9 +19,75 @@ pub struct Given {
     pub facts: Facts,
 }
 
+/// The most that the kernel passes to a program in one string, its end included (MAX_ARG_STRLEN).
+const MOST: usize = 128 << 10;
+/// The most that it ever passes in all (three quarters of _STK_LIM).
+const MOST_IN_ALL: usize = 6 << 20;
+
+/// What may still be handed to a program. A value may name another twice, so what a few lines of a Pod come to doubles with
+/// each: it is counted while it grows. What passes these bounds no kernel would start.
+#[derive(Debug)]
+pub struct Budget {
+    left: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { left: MOST_IN_ALL }
+    }
+}
+
+impl Budget {
+    /// What is left beside these variables.
+    pub fn beside(env: &[(String, String)]) -> Self {
+        let used = env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+        Budget { left: MOST_IN_ALL.saturating_sub(used) }
+    }
+
+    fn take(&mut self, what: &str, bytes: usize) -> Result<(), String> {
+        if bytes > MOST {
+            return Err(format!("{what} has more than {MOST} bytes, the most that a program can be given"));
+        }
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
+            format!("environment, command and arguments have more than {MOST_IN_ALL} bytes together, the most that a program can be given")
+        })?;
+        Ok(())
+    }
+
+    /// A command or its arguments, expanded.
+    pub fn words(&mut self, list: &[String], known: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+        let word = |word: &String| {
+            let word = expand("an argument", word, known)?;
+            self.take("an argument", word.len() + 1)?;
+            Ok(word)
+        };
+        list.iter().map(word).collect()
+    }
+}
+
+/// Variables in the order in which they were last set.
+#[derive(Default)]
+struct Variables {
+    list: Vec<Option<(String, String)>>,
+    places: HashMap<String, usize>,
+    budget: Budget,
+}
+
+impl Variables {
+    fn put(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if let Some((name, value)) = self.places.get(name).and_then(|place| self.list[*place].take()) {
+            self.budget.left += name.len() + value.len() + 2;
+        }
+        self.budget.take(&format!("the variable {name}"), name.len() + value.len() + 2)?;
+        self.places.insert(name.to_owned(), self.list.len());
+        self.list.push(Some((name.to_owned(), value.to_owned())));
+        Ok(())
+    }
+}
+
 /// The variables in order, or the words of the CreateContainerConfigError.
 pub fn render(pod: &Pod, container: &Container, given: &Given) -> Result<Vec<(String, String)>, String> {
-    let mut list: Vec<(String, String)> = Vec::new();
+    let mut variables = Variables::default();
     let mut known: BTreeMap<String, String> = given.services.clone();
     for from in container.env_from.iter().flatten() {
         let prefix = from.prefix.as_deref().unwrap_or_default();
@@ -35,10 +101,13 @@ pub fn render(pod: &Pod, container: &Container, given: &Given) -> Result<Vec<(St
             }
         }
     }
-    list.extend(known.iter().map(|(k, v)| (k.clone(), v.clone())));
+    known.iter().try_for_each(|(name, value)| variables.put(name, value))?;
     for variable in container.env.iter().flatten() {
         let value = match &variable.value_from {
-            None => Some(expand(variable.value.as_deref().unwrap_or_default(), &known)),
+            None => {
+                let what = format!("the variable {}", variable.name);
+                Some(expand(&what, variable.value.as_deref().unwrap_or_default(), &known)?)
+            }
             Some(from) => {
                 if let Some(field) = &from.field_ref {
                     Some(downward::field(pod, &field.field_path, &given.facts).map_err(|e| e.to_string())?)
@@ -55,12 +124,11 @@ pub fn render(pod: &Pod, container: &Container, given: &Given) -> Result<Vec<(St
             }
         };
         if let Some(value) = value {
-            known.insert(variable.name.clone(), value.clone());
-            list.retain(|(name, _)| *name != variable.name);
-            list.push((variable.name.clone(), value));
+            variables.put(&variable.name, &value)?;
+            known.insert(variable.name.clone(), value);
         }
     }
-    Ok(list)
+    Ok(variables.list.into_iter().flatten().collect())
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -91,17 +159,42 @@ fn key(
 }
 
 /// `$(NAME)` becomes the value, `$$` a dollar sign; a name that is not known stays as it is.
-pub fn expand(text: &str, known: &BTreeMap<String, String>) -> String {
-    let mut out = String::with_capacity(text.len());
+fn expand(what: &str, text: &str, known: &BTreeMap<String, String>) -> Result<String, String> {
+    substitute(what, text, |name| known.get(name).map(String::as_str))
+}
+
+/// The path that a `subPathExpr` stands for. Upstream refuses names that are unknown or empty: what is left without them
+/// would be another folder than the one that was meant.
+pub fn expand_path(text: &str, known: &HashMap<&str, &str>) -> Result<String, String> {
+    let mut missing = std::collections::BTreeSet::new();
+    let path = substitute("the subPathExpr", text, |name| {
+        let value = known.get(name).copied().filter(|value| !value.is_empty());
+        if value.is_none() {
+            missing.insert(name.to_owned());
+        }
+        value
+    })?;
+    if missing.is_empty() {
+        return Ok(path);
+    }
+    Err(format!("missing value for {}", missing.into_iter().collect::<Vec<_>>().join(", ")))
+}
+
+fn substitute<'a>(what: &str, text: &str, mut value: impl FnMut(&str) -> Option<&'a str>) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len().min(MOST));
     let mut rest = text;
+    // Where no bracket closes any more none is looked for again: the time stays in proportion to the text.
+    let last = text.rfind(')').unwrap_or(0);
     while let Some(at) = rest.find('$') {
         out.push_str(&rest[..at]);
         rest = &rest[at + 1..];
         if let Some(after) = rest.strip_prefix('$') {
             out.push('$');
             rest = after;
-        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|r| r.split_once(')')) {
-            match known.get(name) {
+        } else if let Some((name, after)) =
+            rest.strip_prefix('(').filter(|r| text.len() - r.len() <= last).and_then(|r| r.split_once(')'))
+        {
+            match value(name) {
                 Some(value) => out.push_str(value),
                 None => out.push_str(&format!("$({name})")),
             }
@@ -109,8 +202,11 @@ pub fn expand(text: &str, known: &BTreeMap<String, String>) -> String {
         } else {
             out.push('$');
         }
+        if out.len() > MOST {
+            return Err(format!("{what} has more than {MOST} bytes, the most that a program can be given"));
+        }
     }
-    out + rest
+    Ok(out + rest)
 }
 
 /// `NAME_SERVICE_HOST` and the rest for the Services of the Pod's namespace and, always, for `kubernetes`.
@@ -159,7 +255,63 @@ mod tests {
         for (text, expected) in
             [("$(A)/$(B)", "x/$(B)"), ("$$(A)", "$(A)"), ("a$", "a$"), ("$A", "$A"), ("$(A", "$(A"), ("$$$(A)", "$x")]
         {
-            assert_eq!(expand(text, &known), expected, "{text}");
+            assert_eq!(expand("it", text, &known).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_doubles_with_every_line_ends_at_the_bound_of_the_kernel() {
+        let chain = |length: usize| {
+            let mut env = vec![serde_json::json!({"name": "E0", "value": "0123456789abcdef"})];
+            for n in 1..length {
+                env.push(serde_json::json!({"name": format!("E{n}"), "value": format!("$(E{0})$(E{0})", n - 1)}));
+            }
+            let wanted =
+                crate::fixture::pod_of(serde_json::json!({"spec": {"containers": [{"name": "c", "env": env}]}}));
+            render(&wanted.pod, &wanted.spec().containers[0], &Given::default())
+        };
+        // 16 bytes doubled twelve times are 64 KiB, which a program can be given; once more and its end no longer fits.
+        assert_eq!(chain(13).unwrap().last().unwrap().1.len(), 16 << 12);
+        let refused = "the variable E13 has more than 131072 bytes, the most that a program can be given";
+        assert_eq!(chain(14).unwrap_err(), refused);
+        assert_eq!(chain(40_000).unwrap_err(), refused);
+        // The same value many times over is counted together.
+        let many: Vec<_> = std::iter::once(serde_json::json!({"name": "A", "value": "x".repeat(65_536)}))
+            .chain((0..200).map(|n| serde_json::json!({"name": format!("B{n}"), "value": "$(A)"})))
+            .collect();
+        let wanted = crate::fixture::pod_of(serde_json::json!({"spec": {"containers": [{"name": "c", "env": many}]}}));
+        let error = render(&wanted.pod, &wanted.spec().containers[0], &Given::default()).unwrap_err();
+        assert!(error.contains("more than 6291456 bytes together"), "{error}");
+        let known = BTreeMap::from([("A".to_owned(), "x".repeat(65_536))]);
+        let words = |list: &[&str]| {
+            let list: Vec<String> = list.iter().map(|w| (*w).to_owned()).collect();
+            Budget::default().words(&list, &known).map(|words| words.len())
+        };
+        assert_eq!(words(&["$(A)", "$(A)"]), Ok(2));
+        assert!(words(&["$(A)$(A)"]).is_err());
+        assert!(words(&["$(A)"; 200]).unwrap_err().contains("together"));
+    }
+
+    #[test]
+    fn a_variable_set_again_takes_the_place_of_the_first() {
+        let env = serde_json::json!([{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)"}, {"name": "A", "value": "$(A)2"}]);
+        let wanted = crate::fixture::pod_of(serde_json::json!({"spec": {"containers": [{"name": "c", "env": env}]}}));
+        let got = render(&wanted.pod, &wanted.spec().containers[0], &Given::default()).unwrap();
+        assert_eq!(got, [("B", "1"), ("A", "12")].map(|(n, v)| (n.to_owned(), v.to_owned())));
+    }
+
+    #[test]
+    fn a_path_is_made_of_variables_that_have_a_value() {
+        let known = HashMap::from([("POD", "p-1"), ("EMPTY", "")]);
+        for (text, expected) in [
+            ("logs/$(POD)", Ok("logs/p-1")),
+            ("$$(POD)", Ok("$(POD)")),
+            ("$(NO)/$(POD)", Err("missing value for NO")),
+            ("$(EMPTY)", Err("missing value for EMPTY")),
+            ("$(X)$(EMPTY)$(A)", Err("missing value for A, EMPTY, X")),
+        ] {
+            let expected = expected.map(str::to_owned).map_err(str::to_owned);
+            assert_eq!(expand_path(text, &known), expected, "{text}");
         }
     }
 

@@ -3,8 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -172,18 +170,23 @@ async fn usage(node: &Node, signal: Signal) -> Usage {
 
 /// The bytes below a folder on its own disk.
 fn size_of(folder: &Path) -> i64 {
-    fn below(folder: &Path, device: u64) -> i64 {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let sizes = entries.filter_map(|e| Some((e.path(), fs::symlink_metadata(e.path()).ok()?)));
-        let here = sizes.filter(|(_, meta)| meta.dev() == device);
-        here.map(|(path, meta)| if meta.is_dir() { below(&path, device) } else { number(meta.blocks() * 512) }).sum()
-    }
-    fs::metadata(folder).map_or(0, |meta| below(folder, meta.dev()))
+    let mut blocks = 0_i64;
+    let counted = files::Dir::open(folder).and_then(|folder| {
+        let device = folder.meta()?.st_dev;
+        folder.walk(|_, meta| {
+            if meta.st_dev == device && !files::beneath::is_folder(meta) {
+                blocks = blocks.saturating_add(meta.st_blocks);
+            }
+        })
+    });
+    // A folder that is gone takes nothing.
+    counted.map_or(0, |()| blocks.saturating_mul(512))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_folder_takes_what_its_files_take_and_links_are_not_followed() {

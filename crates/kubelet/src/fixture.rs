@@ -36,6 +36,45 @@ pub fn pod_of(mut object: Value) -> Wanted {
     Wanted::new(Arc::new(serde_json::from_value(object).unwrap()), false)
 }
 
+/// A node with this engine and folder, and an API server that answers as it is told: the body for a method and path, or 404.
+pub fn node(
+    folder: &std::path::Path,
+    engine: runtime::fake::Fake,
+    answer: impl Fn(&http::Method, &str) -> Option<Value> + Clone + Send + Sync + 'static,
+) -> Arc<crate::node::Node> {
+    let client = client::in_process(tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let body = answer(request.method(), request.uri().path());
+        async move {
+            let missing = json!({"kind": "Status", "apiVersion": "v1", "code": 404, "reason": "NotFound"});
+            let code = if body.is_some() { 200 } else { 404 };
+            let body = bytes::Bytes::from(body.unwrap_or(missing).to_string());
+            let answer = http::Response::builder().status(code).body(http_body_util::Full::new(body));
+            Ok::<_, std::convert::Infallible>(answer.expect("a plain answer"))
+        }
+    }));
+    let config = crate::config::Config {
+        node_name: "n1".into(),
+        node_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+        root_dir: folder.join("kubelet"),
+        log_dir: folder.join("logs"),
+        client: client.clone(),
+        runtime: Arc::new(engine),
+        cluster_dns: Vec::new(),
+        cluster_domain: "cluster.local".into(),
+        resolv_conf: "/etc/resolv.conf".into(),
+        manifest_dir: None,
+        cgroup_root: "/".into(),
+        max_pods: 110,
+        eviction_hard: Vec::new(),
+        sysctls: crate::hardening::Sysctls::new(&[]).unwrap(),
+        selinux_labels: false,
+        node_labels: Default::default(),
+        node_annotations: Default::default(),
+        serving: None,
+    };
+    crate::node::Node::new(config, &client::Caches::new(client))
+}
+
 /// `name:up` or `name:exit code`, the oldest first, in a sandbox that is ready; `nothing` is no sandbox either. Ids are the
 /// name and the place in the text.
 pub fn running(wanted: &Wanted, text: &str) -> Running {

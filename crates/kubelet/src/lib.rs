@@ -18,6 +18,7 @@ mod env;
 mod evict;
 #[cfg(test)]
 mod fixture;
+pub mod hardening;
 mod hook;
 mod image;
 mod kill;
@@ -60,10 +61,11 @@ pub enum Error {
 /// Runs a kubelet until it fails or the future is dropped. Pods keep running either way.
 pub async fn run(config: Config, caches: Caches) -> Result<(), Error> {
     waypoint::kubelet::start(&config.node_name);
-    for folder in [&config.root_dir, &config.log_dir] {
-        std::fs::create_dir_all(folder)
+    for folder in [&config.root_dir, &config.root_dir.join("pods"), &config.log_dir] {
+        files::modes::folder(folder, files::modes::NODE_FOLDER)
             .map_err(|source| Error::Folder { path: folder.display().to_string(), source })?;
     }
+    orphans::narrow(&config);
     let node = node::Node::new(config, &caches);
     let listener = server::listen(&node).await?;
     tokio::select! {
@@ -86,8 +88,5 @@ pub fn remove_cgroups(cgroup_root: &str) {
 pub fn remove_traces(root_dir: &std::path::Path, cgroup_root: &str) -> std::io::Result<()> {
     runtime::containerd::unmount_below(&[root_dir]);
     remove_cgroups(cgroup_root);
-    match std::fs::remove_dir_all(root_dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    files::remove(root_dir)
 }

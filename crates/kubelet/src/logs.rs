@@ -1,15 +1,17 @@
 //! Container logs as CRI engines write them: `time stream F|P text` per line. Reading for clients, and rotation.
 
 use std::{
+    ffi::{OsStr, OsString},
     fs,
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
 use clock::Timestamp;
+use files::Dir;
 use k8s_cri::v1::{ContainerFilter, ContainerState, ContainerStateValue};
 use tokio::sync::mpsc;
 
@@ -91,7 +93,7 @@ async fn try_send(
     options: &Options,
     to: &mpsc::Sender<Bytes>,
 ) -> io::Result<()> {
-    let mut file = fs::File::open(path)?;
+    let mut file = open(&node.config.log_dir, path)?;
     if let Some(count) = options.tail {
         let start = tail_start(&mut file, count)?;
         file.seek(SeekFrom::Start(start))?;
@@ -120,13 +122,13 @@ async fn try_send(
         // First whether it still runs, then whether there is more: nothing is lost between the two.
         let alive = node.config.runtime.container_status(container).await;
         let alive = alive.is_ok_and(|s| s.state() == ContainerState::ContainerRunning);
-        let replaced = is_replaced(&reader, path);
+        let replaced = is_replaced(&reader, &node.config.log_dir, path);
         let end = reader.get_ref().metadata()?.len();
         if reader.stream_position()? < end {
             continue;
         }
         if replaced {
-            reader = BufReader::new(fs::File::open(path)?);
+            reader = BufReader::new(open(&node.config.log_dir, path)?);
         } else if !alive {
             return Ok(());
         }
@@ -137,9 +139,37 @@ async fn try_send(
     }
 }
 
-fn is_replaced(reader: &BufReader<fs::File>, path: &Path) -> bool {
+/// The folder of a container's logs, and the name of one in it. The engine names a log by the folder that it was given, the
+/// Pod's, the container's and the file's name. A Pod that may write below the node's logs, as collectors do, could put a link
+/// in the place of a log, so only these names count and no link is followed.
+fn place(logs: &Path, log: &Path) -> io::Result<(Dir, OsString)> {
+    let mut names = log.components().rev().map(|part| match part {
+        Component::Normal(name) => Ok(name.to_owned()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no path of a log")),
+    });
+    let mut next = || names.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
+    let (file, container, pod) = (next()?, next()?, next()?);
+    Ok((Dir::open(logs)?.folder(&Path::new(&pod).join(container))?, file))
+}
+
+/// Opens the log that the engine names.
+pub fn open(logs: &Path, log: &Path) -> io::Result<fs::File> {
+    let (folder, name) = place(logs, log)?;
+    folder.file(Path::new(&name))
+}
+
+/// Removes a container's log and the parts of it that were moved away.
+pub fn remove(logs: &Path, log: &Path) -> io::Result<()> {
+    let (folder, name) = match place(logs, log) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        place => place?,
+    };
+    parts(&folder, &name)?.iter().try_for_each(|part| folder.remove(part))
+}
+
+fn is_replaced(reader: &BufReader<fs::File>, logs: &Path, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    match (reader.get_ref().metadata(), fs::metadata(path)) {
+    match (reader.get_ref().metadata(), open(logs, path).and_then(|file| file.metadata())) {
         (Ok(open), Ok(named)) => open.ino() != named.ino(),
         _ => false,
     }
@@ -160,8 +190,9 @@ pub async fn rotate(node: Arc<Node>) {
         for container in node.config.runtime.containers(Some(filter)).await.unwrap_or_default() {
             let Ok(status) = node.config.runtime.container_status(&container.id).await else { continue };
             let path = PathBuf::from(&status.log_path);
-            if fs::metadata(&path).is_ok_and(|m| m.len() > ROTATE_BYTES) {
-                if let Err(error) = move_away(&path) {
+            let logs = &node.config.log_dir;
+            if open(logs, &path).and_then(|file| file.metadata()).is_ok_and(|m| m.len() > ROTATE_BYTES) {
+                if let Err(error) = move_away(logs, &path) {
                     tracing::warn!(path = %path.display(), %error, "a log could not be rotated");
                     continue;
                 }
@@ -173,32 +204,39 @@ pub async fn rotate(node: Arc<Node>) {
     }
 }
 
-fn any_large(folder: &Path) -> bool {
-    fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| match entry.metadata() {
-        Ok(meta) if meta.is_dir() => any_large(&entry.path()),
-        Ok(meta) => meta.len() > ROTATE_BYTES && entry.file_name().to_string_lossy().ends_with(".log"),
-        Err(_) => false,
-    })
+fn any_large(logs: &Path) -> bool {
+    let mut large = false;
+    // A log stands in a container's folder in a Pod's folder; nothing else counts.
+    let looked = Dir::open(logs).and_then(|folder| {
+        folder.walk(|path, meta| {
+            let is_log = path.extension().is_some_and(|end| end == "log") && !files::beneath::is_folder(meta);
+            large |= is_log && u64::try_from(meta.st_size).is_ok_and(|size| size > ROTATE_BYTES);
+        })
+    });
+    looked.is_ok() && large
 }
 
 /// A container's log and the parts of it that were moved away.
-pub fn parts(path: &Path) -> Vec<PathBuf> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
+fn parts(folder: &Dir, name: &OsStr) -> io::Result<Vec<OsString>> {
     let name = name.to_string_lossy();
-    let of_it = |file: &str| file.strip_prefix(&*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter(|e| of_it(&e.file_name().to_string_lossy())).map(|e| e.path()).collect()
+    let of_it = |file: &OsString| {
+        let file = file.to_string_lossy();
+        file.strip_prefix(&*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    Ok(folder.names()?.filter(of_it).collect())
 }
 
-fn move_away(path: &Path) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+fn move_away(logs: &Path, path: &Path) -> io::Result<()> {
+    let (folder, name) = place(logs, path)?;
     let stamp = clock::now().strftime("%Y%m%d-%H%M%S").to_string();
-    fs::rename(path, path.with_file_name(format!("{name}.{stamp}")))?;
-    let mut old = parts(path);
-    old.retain(|p| p != path);
+    let mut moved = name.clone();
+    moved.push(format!(".{stamp}"));
+    folder.rename(&name, &moved)?;
+    let mut old = parts(&folder, &name)?;
+    old.retain(|part| *part != name);
     old.sort();
     let surplus = old.len().saturating_sub(KEEP);
-    old[..surplus].iter().try_for_each(fs::remove_file)
+    old[..surplus].iter().try_for_each(|part| folder.remove(part))
 }
 
 #[cfg(test)]
@@ -227,5 +265,33 @@ mod tests {
         for (count, expected) in [(0, 9), (1, 5), (2, 2), (3, 0), (9, 0)] {
             assert_eq!(tail_start(&mut file, count).unwrap(), expected, "{count}");
         }
+    }
+
+    #[test]
+    fn a_log_is_what_the_engine_wrote_and_no_link_in_its_place() {
+        let world = tempfile::tempdir().unwrap();
+        let logs = world.path().join("logs");
+        let folder = logs.join("d_p_u/c");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(world.path().join("shadow"), "s3cret").unwrap();
+        let log = folder.join("0.log");
+        fs::write(&log, "mine").unwrap();
+        assert_eq!(io::read_to_string(open(&logs, &log).unwrap()).unwrap(), "mine");
+        for minute in 0..7 {
+            fs::write(folder.join(format!("0.log.20260102-0304{minute:02}")), "").unwrap();
+        }
+        move_away(&logs, &log).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), KEEP);
+        assert!(!log.exists());
+        std::os::unix::fs::symlink(world.path().join("shadow"), &log).unwrap();
+        assert!(open(&logs, &log).is_err(), "a link in the place of the file");
+        remove(&logs, &log).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        assert_eq!(fs::read_to_string(world.path().join("shadow")).unwrap(), "s3cret");
+        fs::remove_dir(&folder).unwrap();
+        std::os::unix::fs::symlink(world.path(), &folder).unwrap();
+        assert!(open(&logs, &folder.join("shadow")).is_err(), "a link in the place of the folder");
+        assert!(open(&logs, Path::new("")).is_err());
+        remove(&logs, &logs.join("none/c/0.log")).unwrap();
     }
 }

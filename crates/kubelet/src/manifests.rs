@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
+    io::{self, Read},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -120,7 +121,7 @@ impl Files {
         self.pods.retain(|path, _| paths.contains(path));
         self.broken.retain(|path, _| paths.contains(path));
         for path in paths {
-            let text = fs::read_to_string(&path).map_err(|e| e.to_string());
+            let text = read(&path).map_err(|e| e.to_string());
             match text.and_then(|text| parse(&text, &self.node_name, &path)) {
                 Ok(pod) => {
                     self.broken.remove(&path);
@@ -141,6 +142,17 @@ impl Files {
             }
         }
     }
+}
+
+/// A manifest's text, of at most the length that upstream reads.
+fn read(path: &Path) -> io::Result<String> {
+    const MOST: u64 = 10 << 20;
+    let mut text = String::new();
+    let read = fs::File::open(path)?.take(MOST + 1).read_to_string(&mut text)?;
+    if read as u64 > MOST {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("a manifest has at most {MOST} bytes")));
+    }
+    Ok(text)
 }
 
 /// A manifest as the Pod that runs: with all defaults, named after the node, with a uid that is the hash of its content.

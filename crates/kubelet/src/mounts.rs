@@ -2,17 +2,19 @@
 //! its last words.
 
 use std::{
-    fs, io,
-    os::unix::fs::PermissionsExt,
+    collections::HashMap,
+    io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
 };
 
+use files::{Dir, modes};
 use k8s_cri::v1::{Mount, MountPropagation};
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 
 use crate::{
+    env, hardening,
     node::Node,
-    volumes::{self, PodFolder},
+    volumes::{PodFolder, VolumeError, sub_path},
     wanted::Wanted,
 };
 
@@ -49,29 +51,39 @@ pub fn followed(wanted: &Wanted) -> (Vec<String>, Vec<String>) {
     (maps, secrets)
 }
 
-/// The mounts of a container: its volumes, `/etc/hosts`, and the file for its last words.
+/// Whether a mount asks for what only some engines can do: to be read-only with all that is mounted below it.
+pub fn ask_recursive(container: &Container) -> bool {
+    let asks = |m: &VolumeMount| m.recursive_read_only.as_deref().is_some_and(|mode| mode != "Disabled");
+    container.volume_mounts.iter().flatten().any(asks)
+}
+
+/// The mounts of a container: its volumes, `/etc/hosts`, and the file for its last words. `recursive` says that the engine
+/// can make a mount read-only with all that is mounted below it.
 pub fn mounts(
     node: &Node,
     wanted: &Wanted,
     container: &Container,
     env: &[(String, String)],
     restarts: i32,
+    recursive: bool,
 ) -> Result<Vec<Mount>, String> {
-    let known = env.iter().cloned().collect();
+    let known = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let folder = PodFolder::new(&node.config.root_dir, wanted.uid());
     let mut mounts = Vec::new();
-    for mount in container.volume_mounts.iter().flatten() {
+    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let volume = wanted.spec().volumes.iter().flatten().find(|v| v.name == mount.name);
         let volume = volume.ok_or_else(|| format!("cannot find volume \"{}\" to mount", mount.name))?;
-        let sub = match &mount.sub_path_expr {
-            Some(text) => Some(crate::env::expand(text, &known)),
-            None => mount.sub_path.clone(),
-        };
+        let recursive = hardening::recursive_read_only(mount, recursive)?;
         let mut host = path(&folder, volume);
-        if let Some(sub) = sub.filter(|s| !s.is_empty()) {
-            host = volumes::sub_path(&host, &sub).map_err(|e| e.to_string())?;
+        if let Some(sub) = part_of(mount, &known)? {
+            let target = folder.sub_path(&volume.name, &container.name, index);
+            let held = sub_path::hold(&host, &sub).and_then(|held| held.mount_at(&target));
+            held.map_err(|error| refused(wanted, container, mount, &sub, &error))?;
+            host = target;
         }
-        mounts.push(to_mount(mount, host));
+        let content = volume.empty_dir.is_none() && volume.host_path.is_none();
+        let readonly = content || mount.read_only.unwrap_or(false);
+        mounts.push(Mount { readonly, recursive_read_only: recursive, ..to_mount(mount, host) });
     }
     let pod_dir = node.config.pod_dir(wanted.uid());
     if !mounts.iter().any(|m| m.container_path == "/etc/hosts") {
@@ -86,6 +98,28 @@ pub fn mounts(
     Ok(mounts)
 }
 
+/// Which part of the volume is mounted; all of it when `None`.
+fn part_of(mount: &VolumeMount, known: &HashMap<&str, &str>) -> Result<Option<String>, String> {
+    let part = match mount.sub_path_expr.as_deref().filter(|text| !text.is_empty()) {
+        Some(text) => env::expand_path(text, known)?,
+        None => mount.sub_path.clone().unwrap_or_default(),
+    };
+    if part.starts_with('/') {
+        return Err(format!("error SubPath `{part}` must not be an absolute path"));
+    }
+    if part.split('/').any(|p| p == "..") {
+        return Err(format!("unable to provision SubPath `{part}`: must not contain '..'"));
+    }
+    Ok(Some(part).filter(|part| !part.is_empty()))
+}
+
+/// The user reads no more than that it failed: what exists outside the volume is not for him to find out.
+fn refused(wanted: &Wanted, container: &Container, mount: &VolumeMount, part: &str, error: &VolumeError) -> String {
+    let (pod, name) = (wanted.full_name(), &container.name);
+    tracing::warn!(pod, container = name, volume = mount.name, part, %error, "a part of a volume cannot be mounted");
+    format!("failed to prepare subPath for volumeMount \"{}\" of container \"{name}\"", mount.name)
+}
+
 fn to_mount(mount: &VolumeMount, host: PathBuf) -> Mount {
     let propagation = match mount.mount_propagation.as_deref() {
         Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
@@ -96,7 +130,6 @@ fn to_mount(mount: &VolumeMount, host: PathBuf) -> Mount {
     Mount {
         container_path: if path.starts_with('/') { path.clone() } else { format!("/{path}") },
         host_path: host.display().to_string(),
-        readonly: mount.read_only.unwrap_or(false),
         propagation: propagation as i32,
         ..Default::default()
     }
@@ -113,8 +146,62 @@ pub fn message_file(pod_dir: &Path, container: &str, restarts: i32) -> PathBuf {
 
 fn prepare_message_file(at: &Path) -> io::Result<()> {
     if let Some(parent) = at.parent() {
-        fs::create_dir_all(parent)?;
+        modes::folder(parent, modes::NODE_FOLDER)?;
     }
-    fs::write(at, "")?;
-    fs::set_permissions(at, fs::Permissions::from_mode(0o666))
+    modes::write(at, modes::SHARED_FILE, "")
+}
+
+/// The end of what a container left in its message file, which may have any length.
+pub fn message(pod_dir: &Path, container: &str, restarts: i32, most: u64) -> io::Result<Vec<u8>> {
+    let file = Dir::open(&pod_dir.join("containers"))?.file(&Path::new(container).join(restarts.to_string()))?;
+    last_bytes(file, most)
+}
+
+/// The last bytes of a file.
+pub fn last_bytes(mut file: std::fs::File, most: u64) -> io::Result<Vec<u8>> {
+    let end = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(end.saturating_sub(most)))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_named_whole_or_refused() {
+        let known = HashMap::from([("UP", ".."), ("ROOT", "/etc"), ("POD", "p"), ("EMPTY", "")]);
+        let check = |mount: serde_json::Value, expected: Result<Option<&str>, &str>| {
+            let mut mount = mount;
+            (mount["name"], mount["mountPath"]) = ("v".into(), "/v".into());
+            let got = part_of(&serde_json::from_value(mount.clone()).unwrap(), &known);
+            assert_eq!(got, expected.map(|p| p.map(str::to_owned)).map_err(str::to_owned), "{mount}");
+        };
+        let expression = |text: &str| serde_json::json!({"subPathExpr": text});
+        check(serde_json::json!({}), Ok(None));
+        check(serde_json::json!({"subPath": "a/b"}), Ok(Some("a/b")));
+        check(expression("logs/$(POD)"), Ok(Some("logs/p")));
+        // Not the whole volume in place of a part of it.
+        check(expression("$(EMPTY)"), Err("missing value for EMPTY"));
+        check(expression("$(NO)"), Err("missing value for NO"));
+        check(expression("a/$(UP)/$(UP)"), Err("unable to provision SubPath `a/../..`: must not contain '..'"));
+        check(expression("$(ROOT)"), Err("error SubPath `/etc` must not be an absolute path"));
+    }
+
+    #[test]
+    fn last_words_are_read_from_their_end_and_never_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = message_file(folder.path(), "c", 0);
+        prepare_message_file(&at).unwrap();
+        std::fs::write(&at, "first words, last words").unwrap();
+        assert_eq!(message(folder.path(), "c", 0, 10).unwrap(), b"last words");
+        // A sparse file of a terabyte costs nothing to make.
+        std::fs::File::options().write(true).open(&at).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(message(folder.path(), "c", 0, 4096).unwrap().len(), 4096);
+        std::fs::remove_file(&at).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &at).unwrap();
+        assert!(message(folder.path(), "c", 0, 4096).is_err());
+    }
 }

@@ -6,7 +6,10 @@ use std::{
 };
 
 use client::{Cache, Caches, EventKind, EventRecorder, Key, events::reference, rest};
-use k8s_openapi::api::core::v1::{Container, Node as NodeObject, ObjectReference, Pod, PodStatus, Secret, Service};
+use k8s_openapi::api::{
+    core::v1::{Container, Node as NodeObject, ObjectReference, Pod, PodStatus, Secret, Service},
+    node::v1::RuntimeClass,
+};
 use kube::Api;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -17,6 +20,7 @@ use crate::{
     cgroup::Cgroups,
     config::Config,
     downward::Facts,
+    hardening::{self, Modules},
     machine::Machine,
     pressure::Pressures,
     register, resources,
@@ -28,6 +32,7 @@ use crate::{
 pub struct Node {
     pub config: Config,
     pub machine: Machine,
+    pub modules: Modules,
     pub cgroups: Cgroups,
     pub events: EventRecorder,
     pub services: Arc<Cache<Service>>,
@@ -55,6 +60,7 @@ impl Node {
         let events = EventRecorder::new(config.client.clone(), "kubelet", Some(&config.node_name));
         Arc::new(Node {
             machine: Machine::read(),
+            modules: Modules::of_this_kernel(),
             cgroups: Cgroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root),
             events,
             services: caches.of::<Service>(),
@@ -86,6 +92,8 @@ impl Node {
         refused: &BTreeSet<String>,
     ) -> Result<(), Refusal> {
         self.pressures.lock().admit(&wanted.pod, wanted.is_static)?;
+        self.config.sysctls.admit(wanted.spec())?;
+        hardening::admit_modules(wanted, self.modules, self.config.selinux_labels)?;
         let held = self.itself.get(&Key::new("", &self.config.node_name));
         let object = fresh.or(held.as_deref());
         let labels = object.and_then(|n| n.metadata.labels.clone()).unwrap_or_else(|| register::labels(self));
@@ -121,6 +129,24 @@ impl Node {
     pub async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, String> {
         let api: Api<Secret> = Api::namespaced(self.config.client.clone(), namespace);
         api.get_opt(name).await.map_err(|e| rest::message(&e))
+    }
+
+    /// The engine's handler for a Pod: its class says which.
+    pub async fn handler(&self, wanted: &Wanted) -> Result<String, String> {
+        let Some(name) = wanted.spec().runtime_class_name.as_deref().filter(|name| !name.is_empty()) else {
+            return Ok(String::new());
+        };
+        let api: Api<RuntimeClass> = Api::all(self.config.client.clone());
+        let class = api.get_opt(name).await.map_err(|e| rest::message(&e))?;
+        class.map(|class| class.handler).ok_or_else(|| format!("RuntimeClass.node.k8s.io \"{name}\" not found"))
+    }
+
+    /// Whether the engine can make a mount of this Pod read-only with all that is mounted below it.
+    pub async fn makes_recursive(&self, wanted: &Wanted) -> Result<bool, String> {
+        let handler = self.handler(wanted).await?;
+        let status = self.config.runtime.status().await.map_err(|e| e.to_string())?;
+        let features = status.runtime_handlers.into_iter().find(|h| h.name == handler).and_then(|h| h.features);
+        Ok(features.is_some_and(|f| f.recursive_read_only_mounts))
     }
 
     /// What only this node knows and a Pod may ask.

@@ -30,6 +30,17 @@ fn uid_of_logs(folder: &str) -> Option<&str> {
     parts.nth(2).filter(|uid| !uid.is_empty())
 }
 
+/// Takes away what an older kubelet let others do with the folders of the Pods that are here.
+pub fn narrow(config: &crate::config::Config) {
+    for folder in [config.root_dir.join("pods"), config.log_dir.clone()] {
+        for name in names(&folder) {
+            if let Err(error) = files::modes::narrow(&folder.join(&name), files::modes::NODE_FOLDER) {
+                tracing::warn!(folder = %folder.join(&name).display(), %error, "a folder stays open to others");
+            }
+        }
+    }
+}
+
 fn logs_of(node: &Node, uid: &str) -> Vec<PathBuf> {
     let folder = &node.config.log_dir;
     names(folder).filter(|name| uid_of_logs(name) == Some(uid)).map(|name| folder.join(name)).collect()
@@ -68,7 +79,7 @@ async fn remove(node: &Node, uid: &str) -> bool {
         node.cgroups.remove(&node.cgroups.path(qos, uid));
     }
     for logs in logs_of(node, uid) {
-        if let Err(error) = std::fs::remove_dir_all(&logs) {
+        if let Err(error) = files::remove(&logs) {
             tracing::warn!(folder = %logs.display(), %error, "orphaned logs stay");
         }
     }

@@ -14,7 +14,8 @@ use k8s_cri::v1::{
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, SELinuxOptions, SeccompProfile};
 
 use crate::{
-    env::expand,
+    env::Budget,
+    hardening,
     wanted::{
         CONTAINER_HASH, CONTAINER_NAME, GRACE, MESSAGE_PATH, MESSAGE_POLICY, POD_NAME, POD_NAMESPACE, POD_UID,
         RESTART_COUNT, Wanted, hash,
@@ -256,9 +257,13 @@ pub fn log_path(container: &str, restarts: i32) -> String {
     format!("{container}/{restarts}.log")
 }
 
-pub fn container(wanted: &Wanted, container: &Container, setting: ContainerSetting) -> ContainerConfig {
+/// The container for the engine, or the words of the CreateContainerConfigError.
+pub fn container(wanted: &Wanted, container: &Container, setting: ContainerSetting) -> Result<ContainerConfig, String> {
     let known: BTreeMap<String, String> = setting.env.iter().cloned().collect();
-    let expanded = |list: &Option<Vec<String>>| list.iter().flatten().map(|a| expand(a, &known)).collect();
+    let mut budget = Budget::beside(&setting.env);
+    let mut expanded = |list: &Option<Vec<String>>| budget.words(list.as_deref().unwrap_or_default(), &known);
+    let (command, args) = (expanded(&container.command)?, expanded(&container.args)?);
+    let security = security(wanted, container, setting.target, &setting.seccomp_dir)?;
     let mut all_labels = labels(wanted);
     all_labels.insert(CONTAINER_NAME.to_owned(), container.name.clone());
     let text = |v: &Option<String>, default: &str| v.clone().unwrap_or_else(|| default.to_owned());
@@ -269,11 +274,11 @@ pub fn container(wanted: &Wanted, container: &Container, setting: ContainerSetti
         (MESSAGE_POLICY.to_owned(), text(&container.termination_message_policy, "File")),
         (GRACE.to_owned(), wanted.spec().termination_grace_period_seconds.unwrap_or(30).to_string()),
     ]);
-    ContainerConfig {
+    Ok(ContainerConfig {
         metadata: Some(ContainerMetadata { name: container.name.clone(), attempt: setting.restarts.cast_unsigned() }),
         image: Some(ImageSpec { image: setting.image, ..Default::default() }),
-        command: expanded(&container.command),
-        args: expanded(&container.args),
+        command,
+        args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         envs: setting.env.into_iter().map(|(key, value)| KeyValue { key, value }).collect(),
         mounts: setting.mounts,
@@ -283,12 +288,9 @@ pub fn container(wanted: &Wanted, container: &Container, setting: ContainerSetti
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
-        linux: Some(LinuxContainerConfig {
-            resources: Some(setting.resources),
-            security_context: Some(security(wanted, container, setting.target, &setting.seccomp_dir)),
-        }),
+        linux: Some(LinuxContainerConfig { resources: Some(setting.resources), security_context: Some(security) }),
         ..Default::default()
-    }
+    })
 }
 
 fn security(
@@ -296,7 +298,7 @@ fn security(
     container: &Container,
     target: Option<String>,
     seccomp_dir: &Path,
-) -> LinuxContainerSecurityContext {
+) -> Result<LinuxContainerSecurityContext, String> {
     let mut namespaces = namespaces(wanted);
     if let Some(target) = target {
         (namespaces.pid, namespaces.target_id) = (NamespaceMode::Target as i32, target);
@@ -321,10 +323,13 @@ fn security(
     let readonly = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
     let open = own.privileged == Some(true) || own.proc_mount.as_deref() == Some("Unmasked");
     let paths = |list: &[&str]| if open { Vec::new() } else { list.iter().map(|p| (*p).to_owned()).collect() };
-    LinuxContainerSecurityContext {
+    let capability =
+        |list: Option<Vec<String>>| list.iter().flatten().map(|c| hardening::capability(c)).collect::<Result<_, _>>();
+    let armor = hardening::apparmor(&wanted.pod, container);
+    Ok(LinuxContainerSecurityContext {
         capabilities: Some(Capability {
-            add_capabilities: capabilities.add.unwrap_or_default(),
-            drop_capabilities: capabilities.drop.unwrap_or_default(),
+            add_capabilities: capability(capabilities.add)?,
+            drop_capabilities: capability(capabilities.drop)?,
             ..Default::default()
         }),
         privileged: own.privileged.unwrap_or(false),
@@ -337,10 +342,10 @@ fn security(
         masked_paths: paths(&masked),
         readonly_paths: paths(&readonly),
         seccomp: Some(seccomp(own.seccomp_profile.as_ref().or(pod.seccomp_profile.as_ref()), seccomp_dir)),
-        apparmor: own.app_armor_profile.as_ref().or(pod.app_armor_profile.as_ref()).map(apparmor),
+        apparmor: armor.as_ref().map(apparmor),
         selinux_options: own.se_linux_options.as_ref().or(pod.se_linux_options.as_ref()).map(selinux),
         ..Default::default()
-    }
+    })
 }
 
 #[cfg(test)]
@@ -360,7 +365,7 @@ mod tests {
             target: None,
             seccomp_dir: "/k/seccomp".into(),
         };
-        container(&wanted, &wanted.spec().containers[0], setting)
+        container(&wanted, &wanted.spec().containers[0], setting).unwrap()
     }
 
     #[test]
@@ -444,7 +449,7 @@ mod tests {
         assert_eq!(own(r#"{"containers": [], "shareProcessNamespace": true}"#), (Pod, Pod, Pod));
         let wanted = pod(r#"{"containers": [{"name": "c"}]}"#);
         let looking = security(&wanted, &wanted.spec().containers[0], Some("id".into()), Path::new("/"));
-        let options = looking.namespace_options.unwrap();
+        let options = looking.unwrap().namespace_options.unwrap();
         assert_eq!((options.pid(), options.target_id.as_str()), (Target, "id"));
     }
 

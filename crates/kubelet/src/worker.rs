@@ -337,7 +337,7 @@ impl Worker {
                     }
                     let logs = self.node.config.pod_log_dir(wanted.namespace(), wanted.name(), wanted.uid());
                     // Logs that stay are found by the next clean-up.
-                    let _ = std::fs::remove_dir_all(logs);
+                    let _ = files::remove(&logs);
                     if wanted.removed || wanted.is_static || report::delete(&self.node, wanted).await {
                         return true;
                     }

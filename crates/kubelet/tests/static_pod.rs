@@ -49,6 +49,8 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
         cgroup_root: CGROUP.into(),
         max_pods: 110,
         eviction_hard: Vec::new(),
+        sysctls: kubelet::hardening::Sysctls::new(&[]).unwrap(),
+        selinux_labels: false,
         node_labels: Default::default(),
         node_annotations: Default::default(),
         serving: None,

@@ -1,5 +1,6 @@
 //! The CNI configuration that tells the container engine to call this plugin.
 
+use files::modes;
 use ipnet::Ipv4Net;
 use serde_json::json;
 
@@ -29,8 +30,8 @@ pub fn write(config: &Config, range: Ipv4Net) -> Result<(), NetworkError> {
         return Ok(());
     }
     let part = config.conf_dir.join(format!(".{FILE}.part"));
-    std::fs::create_dir_all(&config.conf_dir)
-        .and_then(|()| std::fs::write(&part, text))
+    modes::folder(&config.conf_dir, modes::PRIVATE_FOLDER)
+        .and_then(|()| modes::write(&part, modes::PRIVATE_FILE, text))
         .and_then(|()| std::fs::rename(&part, &path))
         .map_err(|source| NetworkError::Write { path, source })
 }

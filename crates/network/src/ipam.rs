@@ -10,6 +10,7 @@ use std::{
     path::Path,
 };
 
+use files::modes;
 use ipnet::Ipv4Net;
 
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +36,7 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> IpamError {
 
 /// Claims an address for `owner` (sandbox and interface). An owner that has one keeps it.
 pub fn claim(dir: &Path, range: Ipv4Net, owner: &str) -> Result<Ipv4Addr, IpamError> {
-    fs::create_dir_all(dir).map_err(failed(dir))?;
+    modes::folder(dir, modes::PRIVATE_FOLDER).map_err(failed(dir))?;
     if let Some(held) = held_by(dir, owner)? {
         return Ok(held);
     }
@@ -45,11 +46,11 @@ pub fn claim(dir: &Path, range: Ipv4Net, owner: &str) -> Result<Ipv4Addr, IpamEr
     for candidate in (start..=last).chain(first..start) {
         let address = Ipv4Addr::from(candidate);
         let path = dir.join(address.to_string());
-        match fs::OpenOptions::new().write(true).create_new(true).open(&path) {
+        match modes::create_new(&path, modes::PRIVATE_FILE) {
             Ok(mut file) => {
                 file.write_all(owner.as_bytes()).map_err(failed(&path))?;
                 // Only a hint: losing it costs nothing but an earlier reuse.
-                let _ = fs::write(dir.join(LAST), address.to_string());
+                let _ = modes::write(&dir.join(LAST), modes::PRIVATE_FILE, address.to_string());
                 return Ok(address);
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -3,9 +3,11 @@
 //! A folder that others may enter and keys that others may read are closed, and that is said: whether somebody has read
 //! them only their owner can know. Files of another user are refused, since that user can change them at any time.
 
-use std::fs::{self, Metadata, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use files::modes;
 
 use crate::{PkiError, Result};
 
@@ -37,8 +39,7 @@ fn close_one(path: &Path, file: &Metadata) -> Result<()> {
     if mode & 0o077 == 0 {
         return Ok(());
     }
-    let closed = Permissions::from_mode(mode & 0o700);
-    if let Err(error) = fs::set_permissions(path, closed) {
+    if let Err(error) = modes::narrow(path, modes::PRIVATE_FOLDER) {
         return refused(format!(
             "other users of this machine can open it (mode {mode:03o}), and that cannot be changed: {error}"
         ));
@@ -54,6 +55,7 @@ fn close_one(path: &Path, file: &Metadata) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt};
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().mode() & 0o777

@@ -1,9 +1,11 @@
 //! Secrets on disk: written whole or not at all, readable by their owner alone.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use files::modes;
 
 use crate::{PkiError, Result};
 
@@ -15,7 +17,7 @@ pub fn write(path: &Path, content: &[u8]) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = folder.join(format!(".{name}.{}", clock::name_suffix(8)));
     let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        let mut file = modes::create_new(&temporary, modes::PRIVATE_FILE)?;
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
@@ -30,7 +32,7 @@ pub fn write(path: &Path, content: &[u8]) -> Result<()> {
 
 /// As [`write`], but a file that holds the content already is left alone: it needs no room on the disk.
 pub fn keep(path: &Path, content: &[u8]) -> Result<()> {
-    let right = |file: fs::Metadata| file.is_file() && file.permissions().mode() & 0o777 == 0o600;
+    let right = |file: fs::Metadata| file.is_file() && file.permissions().mode() & 0o777 == modes::PRIVATE_FILE;
     if fs::symlink_metadata(path).is_ok_and(right) && fs::read(path).is_ok_and(|held| held == content) {
         return Ok(());
     }
@@ -43,8 +45,7 @@ pub fn make_folder(folder: &Path) -> Result<()> {
         return Ok(());
     }
     let failed = |source| PkiError::Io { doing: "make the folder", path: folder.to_owned(), source };
-    fs::create_dir_all(folder).map_err(failed)?;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(failed)
+    modes::make(folder, modes::PRIVATE_FOLDER).map_err(failed)
 }
 
 /// The content, or `None` when there is no such file.

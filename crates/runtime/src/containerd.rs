@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use files::modes;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -225,11 +226,12 @@ impl Containerd {
 
 fn spawn(options: Options) -> Result<Containerd, Error> {
     for folder in [&options.root, &options.state] {
-        fs::create_dir_all(folder).map_err(file_error(format!("creating {}", folder.display())))?;
+        modes::folder(folder, modes::PRIVATE_FOLDER).map_err(file_error(format!("creating {}", folder.display())))?;
     }
     let config = options.config_file();
-    fs::write(&config, options.config()).map_err(file_error(format!("writing {}", config.display())))?;
-    let log = fs::File::options().create(true).append(true).open(options.log_file());
+    modes::write(&config, modes::PRIVATE_FILE, options.config())
+        .map_err(file_error(format!("writing {}", config.display())))?;
+    let log = modes::append(&options.log_file(), modes::LOG_FILE);
     let log = log.map_err(file_error(format!("opening {}", options.log_file().display())))?;
     let errors = log.try_clone().map_err(file_error("the log of containerd"))?;
     let mut command = Command::new("containerd");
@@ -241,7 +243,8 @@ fn spawn(options: Options) -> Result<Containerd, Error> {
         _ => Error::File { what: "starting containerd".to_owned(), source },
     })?;
     let pid = child.id().cast_signed();
-    fs::write(options.pid_file(), pid.to_string()).map_err(file_error("writing containerd.pid"))?;
+    modes::write(&options.pid_file(), modes::PRIVATE_FILE, pid.to_string())
+        .map_err(file_error("writing containerd.pid"))?;
     Ok(Containerd { options, child: Some(child), pid })
 }
 
@@ -383,34 +386,17 @@ fn parent(pid: i32) -> i32 {
 /// Unmounts all that is mounted below the folders, the deepest first. A folder that is a mount itself stays: it is a disk
 /// that the user put there.
 pub fn unmount_below(folders: &[&Path]) {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    for point in mounts_below(&table, folders) {
-        if let Err(error) = nix::mount::umount2(&point, nix::mount::MntFlags::MNT_DETACH) {
+    let flags = nix::mount::MntFlags::MNT_DETACH | nix::mount::MntFlags::UMOUNT_NOFOLLOW;
+    for point in folders.iter().flat_map(|folder| files::mounts::below(folder)) {
+        if let Err(error) = nix::mount::umount2(&point, flags) {
             tracing::warn!(mount = %point.display(), %error, "unmounting failed");
         }
     }
 }
 
-/// The mount points below `folders` in a `mountinfo` table, in the order in which to unmount them.
-fn mounts_below(table: &str, folders: &[&Path]) -> Vec<PathBuf> {
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    let points = points.map(|p| PathBuf::from(p.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")));
-    let mut found: Vec<PathBuf> = points.filter(|p| folders.iter().any(|f| p.starts_with(f) && p != f)).collect();
-    found.reverse();
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mounts_are_undone_from_the_last_to_the_first_and_only_ours() {
-        let table = "9 0 0:9 / /d rw - ext4 x rw\n1 0 0:1 / / rw - ext4 x rw\n2 1 0:2 / /d/a rw - tmpfs x rw\n3 2 0:3 / /d/a/b\\040c rw - tmpfs x rw\n\
-                     4 1 0:4 / /data rw - tmpfs x rw";
-        let found = mounts_below(table, &[Path::new("/d")]);
-        assert_eq!(found, [PathBuf::from("/d/a/b c"), PathBuf::from("/d/a")]);
-    }
 
     #[test]
     fn the_configuration_names_its_own_folders_and_leaves_scores_alone() {

@@ -129,9 +129,10 @@ impl Runtime for Fake {
         Ok(StatusResponse { status: Some(status), ..Default::default() })
     }
 
-    async fn run_sandbox(&self, config: PodSandboxConfig, _handler: &str) -> Result<String> {
+    async fn run_sandbox(&self, config: PodSandboxConfig, handler: &str) -> Result<String> {
         let metadata = config.metadata.clone().unwrap_or_default();
-        let id = format!("s{}", self.record(format!("run_sandbox {}", metadata.name))?);
+        let with = if handler.is_empty() { String::new() } else { format!(" with {handler}") };
+        let id = format!("s{}", self.record(format!("run_sandbox {}{with}", metadata.name))?);
         let mut status = PodSandboxStatus {
             id: id.clone(),
             metadata: Some(metadata),

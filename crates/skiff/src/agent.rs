@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use client::{Caches, Client, Key};
+use files::modes;
 use k8s_openapi::api::core::v1::Node as ApiNode;
 use runtime::{Cri, Runtime, containerd, images};
 use tokio::{sync::mpsc, task::JoinSet};
@@ -275,7 +276,7 @@ async fn start(
 /// The engine finds the network plugins under their names in a folder of ours: links to this binary.
 fn plugins(layout: &Layout) -> anyhow::Result<()> {
     let binary = std::env::current_exe().context("cannot find the skiff binary")?;
-    std::fs::create_dir_all(layout.cni_bin()).context("cannot make the folder of the network plugins")?;
+    modes::folder(&layout.cni_bin(), modes::PRIVATE_FOLDER).context("cannot make the folder of the network plugins")?;
     for name in network::PLUGINS {
         let link = layout.cni_bin().join(name);
         if std::fs::read_link(&link).is_ok_and(|target| target == binary) {
@@ -307,7 +308,8 @@ async fn engine(
     match images::busybox(images::BUSYBOX) {
         Ok(recipe) => {
             let folder = layout.images();
-            std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            modes::folder(&folder, modes::PRIVATE_FOLDER)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
             let made = images::ensure(&engine, engine.socket(), &recipe, &folder);
             progress.step("image skiff.local/busybox:1", made).await?;
         }
@@ -343,6 +345,9 @@ fn kubelet_config(
         max_pods: options.max_pods,
         eviction_hard: kubelet::pressure::parse(&options.eviction_hard)
             .map_err(|why| anyhow!("--eviction-hard is not usable: {why}"))?,
+        sysctls: kubelet::hardening::Sysctls::new(&options.allowed_unsafe_sysctls)
+            .map_err(|why| anyhow!("--allowed-unsafe-sysctls is not usable: {why}"))?,
+        selinux_labels: options.container_runtime_endpoint.is_some(),
         node_labels: BTreeMap::new(),
         node_annotations: cluster
             .parts
@@ -359,7 +364,7 @@ fn kubelet_config(
 }
 
 fn make(folder: &Path) -> anyhow::Result<PathBuf> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    modes::make(folder, modes::PRIVATE_FOLDER).with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder.to_owned())
 }
 

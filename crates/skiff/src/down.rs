@@ -96,8 +96,8 @@ fn remove_files(layout: &Layout, keep_data: bool) -> anyhow::Result<()> {
         if kept.contains(&path) || path == layout.version_file() {
             continue;
         }
-        let removed = if entry.file_type()?.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.with_context(|| format!("cannot remove {}", path.display()))?;
+        // Containers wrote below these folders: no link is followed, and what is still mounted somewhere is not entered.
+        files::remove(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     }
     if keep_data {
         return Ok(());

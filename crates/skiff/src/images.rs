@@ -21,7 +21,12 @@ pub fn run(command: Images) -> anyhow::Result<ExitCode> {
                 match output {
                     Some(path) => images::build(&recipe, &path)?,
                     None => {
-                        let archive = std::env::temp_dir().join(format!("skiff-image-{}.tar", std::process::id()));
+                        socket(&data_dir)?;
+                        // Not in a folder where others could put something under its name first.
+                        let folder = Layout::new(&data_dir).images();
+                        files::modes::folder(&folder, files::modes::PRIVATE_FOLDER)
+                            .with_context(|| format!("cannot make {}", folder.display()))?;
+                        let archive = folder.join(format!("build-{}.tar", std::process::id()));
                         let built = images::build(&recipe, &archive);
                         let imported = match built {
                             Ok(()) => import(&data_dir, &archive).await,

@@ -1,12 +1,13 @@
 //! Where things are in the data folder, its format version, and who holds it.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{Read, Seek, Write},
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
+use files::modes;
 use nix::fcntl::{Flock, FlockArg};
 
 /// The format of the data folder. A folder with a greater one was written by a newer skiff.
@@ -94,12 +95,14 @@ impl Layout {
         if self.root.exists() && !self.root.is_dir() {
             bail!("{root} is not a folder; choose another --data-dir");
         }
-        let made = fs::create_dir_all(&self.root);
+        let made = modes::make(&self.root, modes::PRIVATE_FOLDER);
         made.with_context(|| format!("cannot make the data folder {root}; choose another with --data-dir"))?;
         let version = self.version_file();
         match fs::read_to_string(&version) {
             Ok(text) => match text.trim().parse::<u32>() {
-                Ok(found) if found <= FORMAT => Ok(()),
+                // An older skiff may have left it open to all; now that it is known to be ours, it is closed.
+                Ok(found) if found <= FORMAT => modes::folder(&self.root, modes::PRIVATE_FOLDER)
+                    .with_context(|| format!("cannot take the rights of others from {root}")),
                 Ok(found) => bail!(
                     "the data folder {root} has format {found}, this skiff understands up to {FORMAT}; use the newer skiff that wrote it, or another --data-dir"
                 ),
@@ -114,7 +117,8 @@ impl Layout {
                 if !empty {
                     bail!("{root} is not empty and not a data folder of skiff; choose another --data-dir");
                 }
-                let written = fs::write(&version, format!("{FORMAT}\n"));
+                let written = modes::write(&version, modes::PRIVATE_FILE, format!("{FORMAT}\n"))
+                    .and_then(|()| modes::narrow(&self.root, modes::PRIVATE_FOLDER));
                 written.with_context(|| format!("cannot write {}; choose another --data-dir", version.display()))
             }
             Err(e) => Err(e).with_context(|| format!("cannot read {}", version.display())),
@@ -124,7 +128,7 @@ impl Layout {
     /// Takes the folder for this process, until the value is dropped.
     pub fn hold(&self) -> anyhow::Result<Held> {
         let path = self.pid_file();
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let open = modes::update(&path, modes::PRIVATE_FILE);
         let file = open.with_context(|| format!("cannot write {}", path.display()))?;
         let Ok(mut lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
             let pid = self.holder().map(|p| format!(" (process {p})")).unwrap_or_default();
@@ -157,6 +161,7 @@ pub struct Held(#[allow(dead_code, reason = "the lock lasts as long as the file 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_folder_is_held_once_and_only_in_a_known_format() {
@@ -179,7 +184,29 @@ mod tests {
     fn a_strangers_folder_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("thesis.txt"), "precious").unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let said = Layout::new(dir.path()).open().unwrap_err().to_string();
         assert!(said.contains("is not empty and not a data folder"), "{said}");
+        assert_eq!(mode(dir.path()), 0o755);
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn nobody_else_enters_the_folder_also_if_an_older_skiff_made_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("data");
+        let layout = Layout::new(&root);
+        layout.open().unwrap();
+        assert_eq!(mode(&root), 0o700);
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
+        layout.open().unwrap();
+        assert_eq!(mode(&root), 0o700);
+        let _held = layout.hold().unwrap();
+        for file in [layout.pid_file(), layout.version_file()] {
+            assert_eq!(mode(&file), 0o600, "{}", file.display());
+        }
     }
 }

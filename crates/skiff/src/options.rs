@@ -263,6 +263,9 @@ pub struct Node {
     /// What must stay free on the node, as `signal<amount` or `signal<percentage`; below it Pods are evicted
     #[arg(long, default_value = kubelet::pressure::DEFAULT, value_name = "THRESHOLDS")]
     pub eviction_hard: String,
+    /// Sysctls that Pods may set besides the safe ones; a name or, with a `*` at its end, the beginning of names
+    #[arg(long, value_delimiter = ',', value_name = "SYSCTLS", value_parser = value::sysctl)]
+    pub allowed_unsafe_sysctls: Vec<String>,
 }
 
 #[derive(Args, Clone, Debug)]

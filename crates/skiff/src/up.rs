@@ -1,7 +1,6 @@
 //! `skiff up`: starts the cluster in a process of its own, shows its steps, and returns when it is ready.
 
 use std::{
-    fs::OpenOptions,
     os::fd::OwnedFd,
     process::{Command, ExitCode, Stdio},
     sync::mpsc,
@@ -9,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use files::modes;
 
 use crate::{
     agent, alone, check, down,
@@ -60,7 +60,7 @@ fn still_holding(layout: &Layout) -> Option<i32> {
 /// Starts the process that stays, and shows what it says.
 fn start(options: &Up, layout: &Layout) -> anyhow::Result<ExitCode> {
     let log_path = layout.log();
-    let log = OpenOptions::new().create(true).append(true).open(&log_path);
+    let log = modes::append(&log_path, modes::LOG_FILE);
     let log = log.with_context(|| format!("cannot write {}", log_path.display()))?;
     let mut child = Command::new(std::env::current_exe().context("cannot find the skiff binary")?)
         .args(std::env::args_os().skip(1))

@@ -4,6 +4,11 @@ use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf};
 
 use ipnet::Ipv4Net;
 
+/// A parameter of the kernel, or the beginning of some, that namespaces keep apart.
+pub fn sysctl(text: &str) -> Result<String, String> {
+    kubelet::hardening::Sysctls::new(&[text.to_owned()]).map(|_| text.to_owned())
+}
+
 /// A port that something can be reached at.
 pub fn port(text: &str) -> Result<u16, String> {
     text.parse().ok().filter(|p| *p > 0).ok_or_else(|| "it must be a number from 1 to 65535".to_owned())

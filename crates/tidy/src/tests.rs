@@ -119,6 +119,28 @@ fn the_api_crate_is_pure() {
 }
 
 #[test]
+fn modes_of_files_are_said_in_one_place() {
+    let words = [
+        "create_dir",
+        "fs::write(",
+        "File::create(",
+        "OpenOptions::new(",
+        "DirBuilder::new(",
+        "set_permissions(",
+        "remove_dir_all(",
+    ];
+    // The kernel's own files have no mode to choose, and an archive that a user asks for is the user's.
+    let free = ["crates/kubelet/src/cgroup.rs", "crates/network/src/lib.rs", "crates/runtime/src/images.rs"];
+    let bound = ["kubelet", "network", "pki", "runtime", "skiff"].map(|name| format!("crates/{name}/src/"));
+    offenders("what a node writes and removes goes through the crate files", |s| {
+        if !bound.iter().any(|b| s.path.starts_with(b)) || is_test(&s.path) || free.contains(&s.path.as_str()) {
+            return None;
+        }
+        words.iter().find(|w| product(&s.text).contains(**w)).map(|w| (*w).to_owned())
+    });
+}
+
+#[test]
 fn no_test_is_switched_off() {
     let attribute = concat!("#[", "ignore");
     offenders("no test is ignored", |s| s.text.contains(attribute).then(|| "an ignored test".to_owned()));

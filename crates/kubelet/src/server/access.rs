@@ -1,14 +1,15 @@
 //! Who may ask a kubelet: the API server by its certificate; everyone else as the API server says when asked.
 
 use client::Client;
-use http::{Request, StatusCode, header};
-use hyper::body::Incoming;
+use http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec},
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
 use kube::{Api, api::PostParams};
 use rustls_pki_types::CertificateDer;
+
+use super::endpoint::Asked;
 
 /// The name in the certificate by which the API server goes to kubelets.
 const API_SERVER: &str = "kube-apiserver-kubelet-client";
@@ -20,9 +21,12 @@ pub struct Guard {
     node_name: String,
 }
 
+#[derive(Default)]
 struct User {
     name: String,
     groups: Vec<String>,
+    uid: Option<String>,
+    extra: Option<std::collections::BTreeMap<String, Vec<String>>>,
 }
 
 type Refusal = (StatusCode, String);
@@ -33,50 +37,61 @@ impl Guard {
         Ok(Guard { client, certificates, node_name: node_name.to_owned() })
     }
 
-    pub async fn check(&self, chain: &[CertificateDer<'static>], request: &Request<Incoming>) -> Result<(), Refusal> {
-        let user = self.authenticate(chain, request).await?;
-        if user.name == API_SERVER || user.groups.iter().any(|g| g == MASTERS) {
-            return Ok(());
-        }
-        self.authorize(user, request).await
-    }
-
-    async fn authenticate(
+    pub async fn check(
         &self,
         chain: &[CertificateDer<'static>],
-        request: &Request<Incoming>,
-    ) -> Result<User, Refusal> {
-        let unauthorized = || (StatusCode::UNAUTHORIZED, "Unauthorized".to_owned());
-        if !chain.is_empty() {
-            let facts = self.certificates.verify(chain).map_err(|_| unauthorized())?;
-            return Ok(User { name: facts.common_name, groups: facts.organizations });
+        headers: &HeaderMap,
+        asked: &Asked<'_>,
+    ) -> Result<(), Refusal> {
+        let user = if chain.is_empty() { self.of_token(headers).await? } else { self.of_certificate(chain)? };
+        // Only a certificate proves to be the API server, whose users it has checked itself.
+        if !chain.is_empty() && (user.name == API_SERVER || user.groups.iter().any(|g| g == MASTERS)) {
+            return Ok(());
         }
-        let header = request.headers().get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-        let token = header.and_then(|h| h.strip_prefix("Bearer ")).ok_or_else(unauthorized)?;
+        self.authorize(&user, asked).await
+    }
+
+    fn of_certificate(&self, chain: &[CertificateDer<'static>]) -> Result<User, Refusal> {
+        let facts = self.certificates.verify(chain).map_err(|_| unauthorized())?;
+        Ok(User { name: facts.common_name, groups: facts.organizations, ..Default::default() })
+    }
+
+    async fn of_token(&self, headers: &HeaderMap) -> Result<User, Refusal> {
+        let mut given = headers.get_all(header::AUTHORIZATION).iter();
+        // Of two credentials none is the one that is meant.
+        let (Some(given), None) = (given.next(), given.next()) else { return Err(unauthorized()) };
+        let token = given.to_str().ok().and_then(|h| h.split_once(' '));
+        let (_, token) = token.filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer")).ok_or_else(unauthorized)?;
         let spec = TokenReviewSpec { token: Some(token.to_owned()), ..Default::default() };
         let api: Api<TokenReview> = Api::all(self.client.clone());
         let review = api.create(&PostParams::default(), &TokenReview { spec, ..Default::default() }).await;
         let status = review.ok().and_then(|r| r.status).ok_or_else(unauthorized)?;
         let user = status.user.filter(|_| status.authenticated == Some(true)).ok_or_else(unauthorized)?;
-        Ok(User { name: user.username.unwrap_or_default(), groups: user.groups.unwrap_or_default() })
+        Ok(User {
+            name: user.username.unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            uid: user.uid,
+            extra: user.extra,
+        })
     }
 
-    async fn authorize(&self, user: User, request: &Request<Incoming>) -> Result<(), Refusal> {
-        let verb = match request.method().as_str() {
-            "POST" => "create",
-            "PUT" => "update",
-            "DELETE" => "delete",
-            _ => "get",
-        };
-        let subresource = match request.uri().path().split('/').nth(1) {
-            Some("metrics") => "metrics",
-            Some("stats") => "stats",
-            Some("logs") => "log",
-            Some("pods" | "runningpods") => "pods",
-            Some("healthz") => "healthz",
-            Some("configz") => "configz",
-            _ => "proxy",
-        };
+    /// One right of those that would do is enough.
+    async fn authorize(&self, user: &User, asked: &Asked<'_>) -> Result<(), Refusal> {
+        for subresource in asked.subresources {
+            if self.may(user, asked.verb, subresource).await? {
+                return Ok(());
+            }
+        }
+        let text = format!(
+            "Forbidden (user={}, verb={}, resource=nodes, subresource(s)=[{}])\n",
+            user.name,
+            asked.verb,
+            asked.subresources.join(" ")
+        );
+        Err((StatusCode::FORBIDDEN, text))
+    }
+
+    async fn may(&self, user: &User, verb: &str, subresource: &str) -> Result<bool, Refusal> {
         let attributes = ResourceAttributes {
             verb: Some(verb.to_owned()),
             version: Some("v1".to_owned()),
@@ -85,22 +100,145 @@ impl Guard {
             name: Some(self.node_name.clone()),
             ..Default::default()
         };
-        let name = user.name.clone();
         let spec = SubjectAccessReviewSpec {
-            user: Some(user.name),
-            groups: Some(user.groups),
+            user: Some(user.name.clone()),
+            groups: Some(user.groups.clone()),
+            uid: user.uid.clone(),
+            extra: user.extra.clone(),
             resource_attributes: Some(attributes),
             ..Default::default()
         };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let review = api.create(&PostParams::default(), &SubjectAccessReview { spec, ..Default::default() }).await;
         match review.ok().and_then(|r| r.status) {
-            Some(status) if status.allowed => Ok(()),
-            Some(_) => {
-                let text = format!("Forbidden (user={name}, verb={verb}, resource=nodes, subresource={subresource})");
-                Err((StatusCode::FORBIDDEN, text))
+            Some(status) => Ok(status.allowed && status.denied != Some(true)),
+            None => {
+                let text = format!(
+                    "Authorization error (user={}, verb={verb}, resource=nodes, subresource={subresource})",
+                    user.name
+                );
+                Err((StatusCode::INTERNAL_SERVER_ERROR, text))
             }
-            None => Err((StatusCode::INTERNAL_SERVER_ERROR, "Authorization error".to_owned())),
         }
+    }
+}
+
+fn unauthorized() -> Refusal {
+    (StatusCode::UNAUTHORIZED, "Unauthorized".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::endpoint::resolve;
+    use bytes::Bytes;
+    use http::{Method, Response};
+    use http_body_util::Full;
+    use serde_json::{Value, json};
+
+    /// An API server that knows the token `good` (of the user `u`) and `masters`, and grants `u` what `rights` lists as
+    /// `verb/subresource`.
+    fn guard(rights: &'static [&'static str]) -> (Guard, pki::Authority) {
+        let client =
+            client::in_process(tower::service_fn(move |request: http::Request<kube::client::Body>| async move {
+                let body = request.into_body().collect_bytes().await.unwrap_or_default();
+                let mut object: Value = serde_json::from_slice(&body).unwrap();
+                object["status"] = if object["kind"] == "TokenReview" {
+                    match object["spec"]["token"].as_str().unwrap() {
+                        "good" => json!({"authenticated": true, "user": {"username": "u", "groups": ["g"]}}),
+                        "server" => json!({"authenticated": true, "user": {"username": API_SERVER}}),
+                        // The name without the word that it is true.
+                        _ => json!({"authenticated": false, "user": {"username": "u"}}),
+                    }
+                } else {
+                    let attributes = &object["spec"]["resourceAttributes"];
+                    assert_eq!((&attributes["resource"], &attributes["name"]), (&json!("nodes"), &json!("n1")));
+                    let asked =
+                        [&attributes["verb"], &attributes["subresource"]].map(|v| v.as_str().unwrap_or_default());
+                    let mine = object["spec"]["user"] == "u";
+                    json!({"allowed": mine && rights.contains(&asked.join("/").as_str())})
+                };
+                let answer = Response::builder().status(201).body(Full::new(Bytes::from(object.to_string())));
+                Ok::<_, std::convert::Infallible>(answer.unwrap())
+            }));
+        let authority = pki::Authority::create("ca").unwrap();
+        (Guard::new(client, authority.certificate(), "n1").unwrap(), authority)
+    }
+
+    fn bearer(list: &[&str]) -> HeaderMap {
+        let value = |text: &&str| (header::AUTHORIZATION, http::HeaderValue::from_str(text).unwrap());
+        let mut headers = HeaderMap::new();
+        for (name, value) in list.iter().map(value) {
+            headers.append(name, value);
+        }
+        headers
+    }
+
+    async fn code(guard: &Guard, headers: &HeaderMap, method: &str, path: &str) -> u16 {
+        let method: Method = method.parse().unwrap();
+        guard.check(&[], headers, &resolve(&method, path)).await.map_or_else(|(code, _)| code.as_u16(), |()| 200)
+    }
+
+    #[tokio::test]
+    async fn nobody_is_let_in_without_one_credential_that_holds() {
+        let (guard, _) = guard(&["get/healthz", "get/proxy"]);
+        for (headers, expected) in [
+            (bearer(&[]), 401),
+            (bearer(&["Bearer good"]), 200),
+            (bearer(&["Bearer bad"]), 401),
+            (bearer(&["Basic good"]), 401),
+            (bearer(&["bearer good"]), 200),
+            (bearer(&["Bearer"]), 401),
+            (bearer(&["Bearer bad", "Bearer good"]), 401),
+            (bearer(&["Bearer good", "Bearer good"]), 401),
+        ] {
+            assert_eq!(code(&guard, &headers, "GET", "/healthz").await, expected, "{headers:?}");
+            // Also where nothing is: who may not ask does not learn what there is.
+            assert_eq!(code(&guard, &headers, "GET", "/nothing").await, expected, "{headers:?}");
+        }
+        let named = bearer(&["Bearer server"]);
+        assert_eq!(code(&guard, &named, "GET", "/pods").await, 403, "a token is not the API server, whatever its name");
+    }
+
+    #[tokio::test]
+    async fn a_right_opens_what_it_names_and_no_more() {
+        let all = [
+            ("GET", "/healthz"),
+            ("GET", "/pods"),
+            ("GET", "/configz"),
+            ("GET", "/metrics"),
+            ("GET", "/stats/summary"),
+            ("GET", "/containerLogs/n/p/c"),
+            ("GET", "/exec/n/p/c"),
+            ("POST", "/exec/n/p/c"),
+            ("POST", "/portForward/n/p"),
+            ("GET", "/metrics/../exec/n/p/c"),
+            ("GET", "//metrics"),
+        ];
+        let check = async |rights: &'static [&'static str], expected: &[usize]| {
+            let (guard, _) = guard(rights);
+            let headers = bearer(&["Bearer good"]);
+            let mut open = Vec::new();
+            for (place, (method, path)) in all.iter().enumerate() {
+                if code(&guard, &headers, method, path).await == 200 {
+                    open.push(place);
+                }
+            }
+            assert_eq!(open, expected, "{rights:?}");
+        };
+        check(&[], &[]).await;
+        check(&["get/healthz"], &[0]).await;
+        check(&["get/pods"], &[1]).await;
+        check(&["get/configz"], &[2]).await;
+        check(&["get/metrics"], &[3]).await;
+        check(&["get/stats"], &[4]).await;
+        check(&["get/log", "create/metrics", "get/status", "get/"], &[]).await;
+        // Reading runs nothing.
+        check(&["get/proxy"], &[0, 1, 2, 5, 9, 10]).await;
+        check(&["create/proxy"], &[6, 7, 8]).await;
+        let (guard, _) = guard(&[]);
+        let refused = guard.check(&[], &bearer(&["Bearer good"]), &resolve(&Method::GET, "/pods")).await.unwrap_err();
+        let words = "Forbidden (user=u, verb=get, resource=nodes, subresource(s)=[pods proxy])\n";
+        assert_eq!(refused, (StatusCode::FORBIDDEN, words.to_owned()));
     }
 }

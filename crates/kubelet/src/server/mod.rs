@@ -2,13 +2,14 @@
 
 mod access;
 mod answers;
+mod endpoint;
 mod streams;
 
 use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use client::Client;
-use http::{Method, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -18,6 +19,7 @@ use hyper_util::{
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 
+use self::endpoint::Endpoint;
 use crate::{Error, node::Node};
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
@@ -86,23 +88,25 @@ async fn respond(
     chain: &[CertificateDer<'static>],
     request: Request<Incoming>,
 ) -> Answer {
-    if let Err((code, message)) = guard.check(chain, &request).await {
+    let path = request.uri().path().to_owned();
+    let asked = endpoint::resolve(request.method(), &path);
+    if let Err((code, message)) = guard.check(chain, request.headers(), &asked).await {
         return text(code, message);
     }
-    let path = request.uri().path().to_owned();
-    let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
-    let reading = matches!(*request.method(), Method::GET | Method::HEAD);
-    match parts.as_slice() {
-        ["healthz", ..] if reading => text(StatusCode::OK, "ok".to_owned()),
-        ["pods"] | ["runningpods"] if reading => answers::pods(&node),
-        ["metrics", ..] if reading => answers::metrics(&node).await,
-        ["configz"] if reading => answers::configz(&node),
-        ["stats", "summary"] if reading => answers::summary(&node).await,
-        ["containerLogs", namespace, pod, container] if reading => {
+    match asked.endpoint {
+        Endpoint::Health => text(StatusCode::OK, "ok".to_owned()),
+        Endpoint::Pods => answers::pods(&node),
+        Endpoint::Metrics => answers::metrics(&node).await,
+        Endpoint::Config => answers::configz(&node),
+        Endpoint::Summary => answers::summary(&node).await,
+        Endpoint::Logs { namespace, pod, container } => {
             answers::logs(node, namespace, pod, container, request.uri().query().unwrap_or_default()).await
         }
-        ["exec" | "attach" | "portForward", ..] => streams::forward(&node, &parts, request).await,
-        _ => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
+        Endpoint::Stream(path) => {
+            let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
+            streams::forward(&node, &parts, request).await
+        }
+        Endpoint::Unknown => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
     }
 }
 

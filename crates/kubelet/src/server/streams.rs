@@ -95,7 +95,9 @@ async fn pass_on(url: &str, mut request: Request<Incoming>) -> Result<Answer, Re
     let host = HeaderValue::from_str(authority.as_str()).map_err(internal)?;
     request.headers_mut().insert(header::HOST, host);
     // The engine is not the one to believe or to check who asks.
-    request.headers_mut().remove(header::AUTHORIZATION);
+    for credential in [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE] {
+        request.headers_mut().remove(credential);
+    }
     let answer = stream::upgrade::forward(request, io).await.map_err(internal)?;
     Ok(answer.map(BodyExt::boxed_unsync))
 }

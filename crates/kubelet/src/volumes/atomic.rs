@@ -5,11 +5,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, OpenOptions},
+    ffi::OsStr,
     io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink},
-    path::Path,
+    path::{Path, PathBuf},
 };
+
+use files::{Dir, beneath, modes};
+use nix::unistd::{Gid, fchown};
 
 use crate::volumes::{VolumeError, file_error};
 
@@ -27,87 +29,89 @@ const DATA: &str = "..data";
 const NEXT: &str = "..data_tmp";
 
 /// Brings the volume to exactly these files. Does nothing when it holds them already.
+///
+/// Containers see the volume read-only, but one that an older kubelet started may not: nothing here follows a link that it
+/// could have put there.
 pub fn write(volume: &Path, files: &Files, group: Option<u32>) -> Result<(), VolumeError> {
     let failed = file_error(volume);
-    if holds(&volume.join(DATA), files) {
+    let root = Dir::open(volume).map_err(&failed)?;
+    let previous = root.link_target(OsStr::new(DATA)).ok().filter(|name| is_ours(name));
+    if previous.as_ref().is_some_and(|name| holds(&root, name, files, group).unwrap_or(false)) {
         return Ok(());
     }
-    let previous = fs::read_link(volume.join(DATA)).ok();
     let name = format!("..{}", clock::now().strftime("%Y_%m_%d_%H_%M_%S.%f"));
-    let folder = volume.join(&name);
-    fs::create_dir(&folder).map_err(&failed)?;
-    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).map_err(&failed)?;
+    let folder = root.make_folders(Path::new(&name), modes::SEEN_FOLDER).map_err(&failed)?;
     for (path, file) in files {
-        write_file(&folder, path, file, group).map_err(file_error(&folder.join(path)))?;
+        write_file(&folder, Path::new(path), file, group).map_err(file_error(&volume.join(&name).join(path)))?;
     }
     // A leftover of an attempt that was cut off is in the way.
-    let _ = fs::remove_file(volume.join(NEXT));
-    symlink(&name, volume.join(NEXT)).map_err(&failed)?;
-    fs::rename(volume.join(NEXT), volume.join(DATA)).map_err(&failed)?;
-    links(volume, files).map_err(&failed)?;
-    if let Some(previous) = previous
-        && previous != Path::new(&name)
-    {
-        fs::remove_dir_all(volume.join(previous)).map_err(&failed)?;
+    root.remove(OsStr::new(NEXT)).map_err(&failed)?;
+    root.link(Path::new(&name), OsStr::new(NEXT)).map_err(&failed)?;
+    root.rename(OsStr::new(NEXT), OsStr::new(DATA)).map_err(&failed)?;
+    links(&root, files).map_err(&failed)?;
+    match previous {
+        Some(previous) if previous != OsStr::new(&name) => root.remove(&previous).map_err(&failed),
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// Whether a link's target is the name that [`write`] gives a folder, and so lies in the volume itself.
+fn is_ours(name: &OsStr) -> bool {
+    let digits = name.to_str().and_then(|name| name.strip_prefix(".."));
+    digits.is_some_and(|d| !d.is_empty() && d.chars().all(|c| c.is_ascii_digit() || matches!(c, '_' | '.')) && d != ".")
+}
+
+fn mode_of(file: &File, group: Option<u32>) -> u32 {
+    // A group that owns the volume may read it whatever the mode says.
+    if group.is_some() { file.mode | 0o440 } else { file.mode }
 }
 
 /// Whether the folder holds exactly these files.
-fn holds(folder: &Path, files: &Files) -> bool {
-    let mut found = BTreeSet::new();
-    if list(folder, "", &mut found).is_err() || found.len() != files.len() {
-        return false;
-    }
-    files.iter().all(|(path, file)| {
-        let place = folder.join(path);
-        fs::read(&place).is_ok_and(|data| data == file.data)
-            && fs::metadata(&place).is_ok_and(|m| m.mode() & 0o777 == file.mode & 0o777 || m.mode() & 0o040 != 0)
-    })
-}
-
-fn list(folder: &Path, before: &str, found: &mut BTreeSet<String>) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let path = format!("{before}{}", entry.file_name().to_string_lossy());
-        if entry.file_type()?.is_dir() {
-            list(&entry.path(), &format!("{path}/"), found)?;
-        } else {
-            found.insert(path);
+fn holds(root: &Dir, name: &OsStr, files: &Files, group: Option<u32>) -> io::Result<bool> {
+    let folder = root.folder(Path::new(name))?;
+    let mut found = BTreeSet::<PathBuf>::new();
+    let mut modes_fit = true;
+    folder.walk(|path, meta| {
+        if !beneath::is_folder(meta) {
+            let wanted = path.to_str().and_then(|path| files.get(path)).map(|file| mode_of(file, group) & 0o777);
+            modes_fit &= wanted == Some(meta.st_mode & 0o777);
+            found.insert(path.to_owned());
         }
-    }
-    Ok(())
+    })?;
+    let same = |(path, file): (&String, &File)| {
+        let most = file.data.len() as u64 + 1;
+        found.contains(Path::new(path)) && folder.read(Path::new(path), most).is_ok_and(|data| data == file.data)
+    };
+    Ok(modes_fit && found.len() == files.len() && files.iter().all(same))
 }
 
-fn write_file(folder: &Path, path: &str, file: &File, group: Option<u32>) -> io::Result<()> {
-    let place = folder.join(path);
-    if let Some(parent) = place.parent() {
-        fs::create_dir_all(parent)?;
+fn write_file(folder: &Dir, path: &Path, file: &File, group: Option<u32>) -> io::Result<()> {
+    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        folder.make_folders(parent, modes::SEEN_FOLDER)?;
     }
-    let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place)?;
+    let mut out = folder.create(path, modes::PRIVATE_FILE)?;
     out.write_all(&file.data)?;
-    // A group that owns the volume may read it whatever the mode says.
-    let mode = if group.is_some() { file.mode | 0o440 } else { file.mode };
-    out.set_permissions(fs::Permissions::from_mode(mode))?;
-    if group.is_some() {
-        chown(&place, None, group)?;
+    if let Some(group) = group {
+        fchown(&out, None, Some(Gid::from_raw(group)))?;
     }
-    Ok(())
+    let mode = nix::sys::stat::Mode::from_bits_truncate(mode_of(file, group));
+    Ok(nix::sys::stat::fchmod(&out, mode)?)
 }
 
 /// The links that users see: one for each first part of a path; those that lead nowhere go.
-fn links(volume: &Path, files: &Files) -> io::Result<()> {
+fn links(root: &Dir, files: &Files) -> io::Result<()> {
     let wanted: BTreeSet<&str> = files.keys().filter_map(|p| p.split('/').next()).collect();
     for name in &wanted {
-        let link = volume.join(name);
-        if fs::symlink_metadata(&link).is_err() {
-            symlink(Path::new(DATA).join(name), &link)?;
+        let target = Path::new(DATA).join(name);
+        if !root.link_target(OsStr::new(name)).is_ok_and(|held| Path::new(&held) == target) {
+            root.remove(OsStr::new(name))?;
+            root.link(&target, OsStr::new(name))?;
         }
     }
-    for entry in fs::read_dir(volume)?.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with("..") && !wanted.contains(name.as_str()) {
-            fs::remove_file(entry.path())?;
+    for name in root.names()? {
+        let is_wanted = name.to_str().is_some_and(|name| name.starts_with("..") || wanted.contains(name));
+        if !is_wanted {
+            root.remove(&name)?;
         }
     }
     Ok(())
@@ -116,6 +120,10 @@ fn links(volume: &Path, files: &Files) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt, symlink},
+    };
 
     fn files(list: &[(&str, &str)]) -> Files {
         list.iter().map(|(p, d)| ((*p).to_owned(), File { data: d.as_bytes().to_vec(), mode: 0o644 })).collect()
@@ -135,5 +143,41 @@ mod tests {
         let old: Vec<_> =
             fs::read_dir(dir.path()).unwrap().flatten().filter(|e| e.file_type().unwrap().is_dir()).collect();
         assert_eq!(old.len(), 1, "the old content is gone");
+    }
+
+    #[test]
+    fn what_a_container_put_there_leads_nowhere() {
+        let world = tempfile::tempdir().unwrap();
+        let (volume, outside) = (world.path().join("volume"), world.path().join("outside"));
+        fs::create_dir(&volume).unwrap();
+        let plant = |link: &str, target: &str| {
+            let _ = fs::remove_file(volume.join(link));
+            symlink(target, volume.join(link)).unwrap();
+        };
+        for target in ["../outside", "..", ".", "..2026/../../outside", "a", "../outside/..2026"] {
+            fs::create_dir_all(outside.join("..2026")).unwrap();
+            fs::write(outside.join("a"), "precious").unwrap();
+            // In place of the link to the content, of a file, and of what a write begins with.
+            plant(DATA, target);
+            plant(NEXT, target);
+            plant("a", "../outside/a");
+            write(&volume, &files(&[("a", "1"), ("b/c", "2")]), None).unwrap();
+            assert_eq!(fs::read_to_string(volume.join("a")).unwrap(), "1", "{target}");
+            assert_eq!(fs::read_to_string(volume.join("b/c")).unwrap(), "2", "{target}");
+            assert_eq!(fs::read_to_string(outside.join("a")).unwrap(), "precious", "{target}");
+            assert!(outside.join("..2026").exists(), "{target}");
+        }
+    }
+
+    #[test]
+    fn files_have_their_modes_and_a_changed_mode_is_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &str| fs::metadata(dir.path().join(path)).unwrap().mode() & 0o777;
+        let with = |mode| Files::from([("a".to_owned(), File { data: b"1".to_vec(), mode })]);
+        for wanted in [0o400, 0o644, 0o600] {
+            write(dir.path(), &with(wanted), None).unwrap();
+            assert_eq!(mode("a"), wanted);
+        }
+        assert_eq!(mode("..data"), 0o755);
     }
 }

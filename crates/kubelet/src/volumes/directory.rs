@@ -2,58 +2,63 @@
 
 use std::{
     fs,
-    os::unix::fs::{FileTypeExt, PermissionsExt, chown},
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
 };
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use files::{Dir, modes};
+use nix::{
+    errno::Errno,
+    mount::{MntFlags, MsFlags, mount, umount2},
+};
 
 use crate::volumes::{VolumeError, file_error};
 
-fn is_mount(path: &Path) -> bool {
-    mounts_below(path).iter().any(|m| m == path)
-}
-
-/// Mount points at or below a path, deepest first.
-pub fn mounts_below(path: &Path) -> Vec<PathBuf> {
-    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let points = table.lines().filter_map(|l| l.split(' ').nth(1)).map(|p| PathBuf::from(p.replace("\\040", " ")));
-    let mut below: Vec<PathBuf> = points.filter(|p| p.starts_with(path)).collect();
-    below.sort_by_key(|p| std::cmp::Reverse(p.components().count()));
-    below
-}
-
 fn in_memory_at(path: &Path, limit: Option<u64>) -> Result<(), VolumeError> {
-    if is_mount(path) {
+    if files::mounts::is_mount(path) {
         return Ok(());
     }
-    let options = limit.map(|bytes| format!("size={bytes}"));
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("tmpfs"), path, Some("tmpfs"), flags, options.as_deref()).map_err(|e| file_error(path)(e.into()))
+    let size = limit.map(|bytes| format!("size={bytes}"));
+    let mount = |more: Option<&str>| {
+        let options: Vec<&str> = size.as_deref().into_iter().chain(more).collect();
+        mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options.join(",").as_str()))
+    };
+    // Kernels from 6.4 on can keep it out of swap as well.
+    let mounted = mount(Some("noswap")).or_else(|error| if error == Errno::EINVAL { mount(None) } else { Err(error) });
+    mounted.map_err(|e| file_error(path)(e.into()))
+}
+
+/// Makes the folder of a volume. Those above it let nobody in but the node: the modes inside are the Pod's.
+fn made(path: &Path) -> Result<(), VolumeError> {
+    let parent = path.parent().unwrap_or(path);
+    modes::folder(parent, modes::NODE_FOLDER).map_err(file_error(parent))?;
+    modes::make(path, modes::SEEN_FOLDER).map_err(file_error(path))
 }
 
 /// An emptyDir. What is in it already stays.
 pub fn empty(path: &Path, in_memory: bool, limit: Option<u64>, group: Option<u32>) -> Result<PathBuf, VolumeError> {
     let failed = file_error(path);
-    fs::create_dir_all(path).map_err(&failed)?;
+    made(path)?;
     if in_memory {
         in_memory_at(path, limit)?;
     }
-    let mode = if group.is_some() { 0o2777 } else { 0o777 };
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(&failed)?;
-    if group.is_some() {
-        chown(path, None, group).map_err(&failed)?;
+    let folder = Dir::open(path).map_err(&failed)?;
+    if let Some(group) = group {
+        folder.set_group(group).map_err(&failed)?;
     }
+    let mode = if group.is_some() { 0o2777 } else { 0o777 };
+    folder.set_mode(mode).map_err(&failed)?;
     Ok(path.to_owned())
 }
 
 /// The folder of a volume that the kubelet fills.
 pub fn content(path: &Path, in_memory: bool) -> Result<(), VolumeError> {
-    fs::create_dir_all(path).map_err(file_error(path))?;
+    made(path)?;
     if in_memory {
         in_memory_at(path, None)?;
     }
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(file_error(path))
+    Dir::open(path).and_then(|folder| folder.set_mode(modes::SEEN_FOLDER)).map_err(file_error(path))
 }
 
 /// A path of the node, checked or made as its type says.
@@ -61,12 +66,10 @@ pub fn host_path(path: &Path, kind: &str) -> Result<PathBuf, VolumeError> {
     let make = file_error(path);
     match kind {
         "DirectoryOrCreate" if !path.exists() => {
-            fs::create_dir_all(path).map_err(&make)?;
-            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(&make)?;
+            modes::make(path, modes::SEEN_FOLDER).map_err(&make)?;
         }
         "FileOrCreate" if !path.exists() => {
-            fs::write(path, "").map_err(&make)?;
-            fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(&make)?;
+            modes::create_new(path, modes::SEEN_FILE).map_err(&make)?;
         }
         _ => {}
     }
@@ -83,16 +86,13 @@ pub fn host_path(path: &Path, kind: &str) -> Result<PathBuf, VolumeError> {
     if fits { Ok(path.to_owned()) } else { Err(VolumeError::HostPath { path: path.display().to_string(), wanted }) }
 }
 
-/// Unmounts what is mounted at and below a folder, then removes it.
+/// Unmounts what is mounted at and below a folder, then removes it. What could not be unmounted is not emptied.
 pub fn remove(path: &Path) -> Result<(), VolumeError> {
-    for point in mounts_below(path) {
-        umount2(&point, MntFlags::MNT_DETACH).map_err(|e| file_error(&point)(e.into()))?;
+    for point in files::mounts::at_and_below(path) {
+        let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
+        umount2(&point, flags).map_err(|e| file_error(&point)(e.into()))?;
     }
-    match fs::remove_dir_all(path) {
-        Ok(()) => Ok(()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(file_error(path)(e)),
-    }
+    files::remove(path).map_err(file_error(path))
 }
 
 #[cfg(test)]

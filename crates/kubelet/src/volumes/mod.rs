@@ -7,6 +7,7 @@ pub mod atomic;
 pub mod content;
 pub mod directory;
 pub mod sources;
+pub mod sub_path;
 
 use std::{
     collections::BTreeMap,
@@ -34,6 +35,11 @@ impl PodFolder {
     /// Where a volume is: upstream's layout, so that tools which know it find it.
     pub fn volume(&self, plugin: &str, name: &str) -> PathBuf {
         self.0.join("volumes").join(format!("kubernetes.io~{plugin}")).join(name)
+    }
+
+    /// Where the part of a volume is that a container's mount of this number shows.
+    pub fn sub_path(&self, volume: &str, container: &str, mount: usize) -> PathBuf {
+        self.0.join("volume-subpaths").join(volume).join(container).join(mount.to_string())
     }
 }
 
@@ -122,8 +128,8 @@ async fn one(
         )));
     };
     let path = folder.volume(plugin, &volume.name);
-    // Secrets and tokens never reach a disk.
-    let in_memory = matches!(plugin, "secret" | "projected");
+    // Secrets and tokens never reach a disk; upstream holds what tells of the Pod in memory, too.
+    let in_memory = plugin != "configmap";
     blocking(move || {
         directory::content(&path, in_memory)?;
         atomic::write(&path, &files, fs_group)?;
@@ -151,16 +157,4 @@ async fn blocking<T: Send + 'static>(
         Ok(result) => result,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
-}
-
-/// The path of `sub_path` inside a volume, made if it is missing. Links in it may not lead out of the volume.
-pub fn sub_path(volume: &Path, sub_path: &str) -> Result<PathBuf, VolumeError> {
-    content::check_path(sub_path)?;
-    let wanted = volume.join(sub_path);
-    if !wanted.exists() {
-        std::fs::create_dir_all(&wanted).map_err(file_error(&wanted))?;
-    }
-    let (volume, real) =
-        (volume.canonicalize().map_err(file_error(volume))?, wanted.canonicalize().map_err(file_error(&wanted))?);
-    if real.starts_with(&volume) { Ok(real) } else { Err(VolumeError::Path(sub_path.to_owned())) }
 }

@@ -1,0 +1,70 @@
+//! The mount points of this process, as the kernel lists them.
+
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::ffi::OsStringExt,
+    path::{Path, PathBuf},
+};
+
+/// The mount points at and below a path, the deepest first.
+pub fn at_and_below(path: &Path) -> Vec<PathBuf> {
+    // The table has names without links in them.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    points(&fs::read("/proc/self/mountinfo").unwrap_or_default(), &path)
+}
+
+/// The mount points below a path, the deepest first, without one at the path itself.
+pub fn below(path: &Path) -> Vec<PathBuf> {
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    at_and_below(path).into_iter().filter(|p| *p != real).collect()
+}
+
+fn points(table: &[u8], path: &Path) -> Vec<PathBuf> {
+    let lines = table.split(|b| *b == b'\n');
+    let all = lines.filter_map(|line| line.split(|b| *b == b' ').nth(4)).map(unescape);
+    // A mount over another one stands later in the table, and goes first.
+    let mut found: Vec<PathBuf> = all.filter(|p| p.starts_with(path)).collect();
+    found.reverse();
+    found.sort_by_key(|p| std::cmp::Reverse(p.components().count()));
+    found
+}
+
+/// Spaces, tabs, line ends and backslashes are written as three octal digits.
+fn unescape(text: &[u8]) -> PathBuf {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, after @ ..] = rest {
+        let digits = after.get(..3).and_then(|d| std::str::from_utf8(d).ok());
+        match digits.and_then(|d| u8::from_str_radix(d, 8).ok()).filter(|_| *first == b'\\') {
+            Some(byte) => {
+                out.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(out))
+}
+
+/// Whether something is mounted at this very path.
+pub fn is_mount(path: &Path) -> bool {
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    at_and_below(path).contains(&real)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deepest_come_first_and_names_are_read_back() {
+        let table = b"1 2 0:3 / /a rw - tmpfs t rw\n2 2 0:3 / /a/b rw - tmpfs t rw\n3 2 0:3 / /ab rw - tmpfs t rw\n\
+            4 2 0:3 / /a/b/c\\040d\\134 rw - tmpfs t rw\n";
+        let got: Vec<String> = points(table, Path::new("/a")).iter().map(|p| p.display().to_string()).collect();
+        assert_eq!(got, ["/a/b/c d\\", "/a/b", "/a"]);
+    }
+}

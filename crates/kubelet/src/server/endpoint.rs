@@ -1,0 +1,151 @@
+//! What a request to the kubelet asks for, worked out once: the check of rights and the answer both follow from it.
+
+use http::Method;
+
+/// What the kubelet answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Endpoint<'a> {
+    Health,
+    Pods,
+    Metrics,
+    Config,
+    Summary,
+    Logs {
+        namespace: &'a str,
+        pod: &'a str,
+        container: &'a str,
+    },
+    /// exec, attach and port-forward.
+    Stream(&'a str),
+    /// Nothing here answers to it.
+    Unknown,
+}
+
+/// A request: what it is for, and the rights of which one is needed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked<'a> {
+    pub endpoint: Endpoint<'a>,
+    pub verb: &'static str,
+    /// Subresources of the node, in upstream's order (KubeletFineGrainedAuthz): the particular right, then the general one.
+    pub subresources: &'static [&'static str],
+}
+
+/// The parts of a path that is written in the one plain way. Anything that could be read in two ways (empty parts, dots,
+/// escapes) is no path of ours.
+fn parts(path: &str) -> Option<Vec<&str>> {
+    let inner = path.strip_prefix('/')?;
+    let inner = inner.strip_suffix('/').unwrap_or(inner);
+    let plain = |p: &&str| !(p.is_empty() || *p == "." || *p == ".." || p.contains(['%', '\\']));
+    let parts: Vec<&str> = inner.split('/').collect();
+    parts.iter().all(plain).then_some(parts)
+}
+
+pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
+    let reading = matches!(*method, Method::GET | Method::HEAD);
+    let found = parts(path);
+    let endpoint = match found.as_deref() {
+        Some(
+            ["exec" | "attach", _, _, _]
+            | ["exec" | "attach", _, _, _, _]
+            | ["portForward", _, _]
+            | ["portForward", _, _, _],
+        ) if reading || *method == Method::POST => Endpoint::Stream(path),
+        Some(["healthz", ..]) if reading => Endpoint::Health,
+        Some(["pods" | "runningpods"]) if reading => Endpoint::Pods,
+        Some(["metrics", ..]) if reading => Endpoint::Metrics,
+        Some(["configz"]) if reading => Endpoint::Config,
+        Some(["stats", "summary"]) if reading => Endpoint::Summary,
+        Some(["containerLogs", namespace, pod, container]) if reading => Endpoint::Logs { namespace, pod, container },
+        _ => Endpoint::Unknown,
+    };
+    let subresources: &[&str] = match endpoint {
+        Endpoint::Health => &["healthz", "proxy"],
+        Endpoint::Pods => &["pods", "proxy"],
+        Endpoint::Config => &["configz", "proxy"],
+        Endpoint::Metrics => &["metrics"],
+        Endpoint::Summary => &["stats"],
+        Endpoint::Logs { .. } | Endpoint::Stream(_) | Endpoint::Unknown => &["proxy"],
+    };
+    let verb = match (endpoint, method.as_str()) {
+        // A WebSocket begins with GET, but to run a command is not to read.
+        (Endpoint::Stream(_), _) | (_, "POST") => "create",
+        (_, "PUT") => "update",
+        (_, "PATCH") => "patch",
+        (_, "DELETE") => "delete",
+        (_, "GET" | "HEAD") => "get",
+        // No rule grants what has no name.
+        _ => "",
+    };
+    Asked { endpoint, verb, subresources }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(method: &str, path: &str, endpoint: Endpoint<'_>, verb: &str, subresources: &[&str]) {
+        let got = resolve(&method.parse().unwrap(), path);
+        assert_eq!((got.endpoint, got.verb, got.subresources), (endpoint, verb, subresources), "{method} {path}");
+    }
+
+    #[test]
+    fn each_endpoint_needs_a_right_of_its_own_or_the_general_one() {
+        check("GET", "/healthz", Endpoint::Health, "get", &["healthz", "proxy"]);
+        check("GET", "/healthz/ping", Endpoint::Health, "get", &["healthz", "proxy"]);
+        check("GET", "/pods", Endpoint::Pods, "get", &["pods", "proxy"]);
+        check("HEAD", "/runningpods/", Endpoint::Pods, "get", &["pods", "proxy"]);
+        check("GET", "/configz", Endpoint::Config, "get", &["configz", "proxy"]);
+        check("GET", "/metrics", Endpoint::Metrics, "get", &["metrics"]);
+        check("GET", "/metrics/cadvisor", Endpoint::Metrics, "get", &["metrics"]);
+        check("GET", "/stats/summary", Endpoint::Summary, "get", &["stats"]);
+        let logs = Endpoint::Logs { namespace: "n", pod: "p", container: "c" };
+        check("GET", "/containerLogs/n/p/c", logs, "get", &["proxy"]);
+    }
+
+    #[test]
+    fn to_run_something_is_never_reading() {
+        for path in ["/exec/n/p/c", "/exec/n/p/u/c", "/attach/n/p/c", "/portForward/n/p", "/portForward/n/p/u"] {
+            for method in ["GET", "POST"] {
+                check(method, path, Endpoint::Stream(path), "create", &["proxy"]);
+            }
+            check("PATCH", path, Endpoint::Unknown, "patch", &["proxy"]);
+            check("BREW", path, Endpoint::Unknown, "", &["proxy"]);
+        }
+    }
+
+    #[test]
+    fn a_path_that_could_be_read_in_two_ways_is_none() {
+        for path in [
+            "/metrics/../exec/n/p/c",
+            "/metrics/..",
+            "//metrics",
+            "/metrics//",
+            "/pods/./x",
+            "/%6detrics",
+            "/metrics/%2e%2e/pods",
+            "metrics",
+            "",
+            "/",
+            "*",
+            "/exec//n/p/c",
+            "/podsx",
+            "/pods/x",
+            "/METRICS",
+            "/stats",
+            "/stats/summary/x",
+            "/configz/x",
+            "/containerLogs/n/p",
+            "/containerLogs/n/p/c/d",
+            "/exec",
+            "/exec/n/p",
+            "/run/n/p/c",
+            "/logs/",
+            "/debug/pprof/",
+            "/metrics\\x",
+        ] {
+            check("GET", path, Endpoint::Unknown, "get", &["proxy"]);
+        }
+        check("DELETE", "/pods", Endpoint::Unknown, "delete", &["proxy"]);
+        check("PUT", "/metrics", Endpoint::Unknown, "update", &["proxy"]);
+    }
+}
