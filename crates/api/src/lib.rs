@@ -4,6 +4,7 @@
 pub mod apply;
 pub mod bootstrap_token;
 pub mod bounds;
+pub mod certificate_request;
 pub mod decode;
 pub mod field;
 pub mod field_set;

@@ -142,9 +142,11 @@ fn small_kinds_behave() {
 #[test]
 fn an_approval_writes_conditions_and_nothing_else() {
     let d = definition("certificates.k8s.io", "CertificateSigningRequest");
+    let pem = pki::Wish::new(&pki::Subject::client("jane", None)).unwrap().request;
+    let request = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem);
     let object = create(
         d,
-        json!({"metadata": {"name": "r"}, "spec": {"request": "YQ==", "signerName": "a.b/c", "usages": ["client auth"]}}),
+        json!({"metadata": {"name": "r"}, "spec": {"request": request, "signerName": "a.b/c", "usages": ["client auth"]}}),
     );
     let approved = update(d, &object, Target::Other("approval"), |o| {
         o["spec"]["signerName"] = json!("x.y/z");

@@ -1,5 +1,6 @@
 //! Certificate signing requests: what the signers of `kubernetes.io` accept, and the conditions of a request.
 //!
+//! The bytes of a request are parsed by [`CertificateRequest::parse`] alone; whoever approves or signs looks at that value.
 //! [`approve`] and [`approve_serving`] say yes, [`sign`] issues, [`clean`] forgets. Upstream: pkg/controller/certificates,
 //! with the rules of pkg/apis/certificates/helpers.go.
 
@@ -10,6 +11,7 @@ pub mod sign;
 
 use std::sync::Arc;
 
+use api::certificate_request::{CertificateRequest, RequestError};
 use client::{Cache, Key};
 use clock::Timestamp;
 use controller::Queue;
@@ -19,19 +21,23 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use pki::inspect::{self, Request};
+use pki::Usage;
 use tokio::sync::broadcast::error::RecvError;
 
 pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
-pub const LEGACY: &str = "kubernetes.io/legacy-unknown";
 
 /// The service account that all of them are.
 pub const ACCOUNT: &str = "certificate-controller";
 
 const NODES_GROUP: &str = "system:nodes";
 const NODE_USER: &str = "system:node:";
+const MASTERS: &str = "system:masters";
+
+const DIGITAL_SIGNATURE: &str = "digital signature";
+const KEY_ENCIPHERMENT: &str = "key encipherment";
+const CLIENT_AUTH: &str = "client auth";
 
 /// Puts every request into the queue, and again whenever it changes.
 async fn feed(cache: Arc<Cache<CertificateSigningRequest>>, queue: Arc<Queue>) {
@@ -48,13 +54,45 @@ async fn feed(cache: Arc<Cache<CertificateSigningRequest>>, queue: Arc<Queue>) {
     }
 }
 
-/// What was asked for; `None` when it is no readable request.
-pub fn wish(csr: &CertificateSigningRequest) -> Option<Request> {
-    inspect::request(&csr.spec.request.0).ok()
+/// What was asked for.
+pub fn wish(csr: &CertificateSigningRequest) -> Result<CertificateRequest, RequestError> {
+    CertificateRequest::parse(&csr.spec.request.0)
 }
 
-/// Why a kubelet's client certificate is refused, in upstream's words.
-pub fn check_kubelet_client(wish: &Request, usages: &[String]) -> Result<(), &'static str> {
+/// Why a signer of `kubernetes.io` refuses a request, whoever approved it, in upstream's words where it has some; else
+/// what the certificate is for.
+pub fn check(signer: &str, wish: &CertificateRequest, usages: &[String]) -> Result<Usage, String> {
+    if let Some(what) = wish.unknown.first() {
+        return Err(format!("the request asks for what this signer does not know: {what}"));
+    }
+    match signer {
+        KUBELET_CLIENT => check_kubelet_client(wish, usages).map(|()| Usage::Client).map_err(str::to_owned),
+        KUBELET_SERVING => check_kubelet_serving(wish, usages).map(|()| Usage::Server).map_err(str::to_owned),
+        CLIENT => check_client(wish, usages).map(|()| Usage::Client),
+        _ => Err(format!("the signer {signer} is not known")),
+    }
+}
+
+/// A certificate for somebody who is no kubelet.
+fn check_client(wish: &CertificateRequest, usages: &[String]) -> Result<(), String> {
+    let allowed = [DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, CLIENT_AUTH];
+    if let Some(other) = usages.iter().find(|u| !allowed.contains(&u.as_str())) {
+        return Err(format!("invalid usage for client certificate: {other}"));
+    }
+    if !usages.iter().any(|u| u == CLIENT_AUTH) {
+        return Err(format!("missing required usage for client certificate: {CLIENT_AUTH}"));
+    }
+    if wish.common_name().is_empty() {
+        return Err("the subject has no common name".to_owned());
+    }
+    // Admission refuses these too, and can be switched off.
+    if wish.organizations().any(|o| o == MASTERS) {
+        return Err(format!("use of {CLIENT} signer with {MASTERS} group is not allowed"));
+    }
+    Ok(())
+}
+
+fn check_kubelet_client(wish: &CertificateRequest, usages: &[String]) -> Result<(), &'static str> {
     check_node(wish)?;
     if !wish.dns_names.is_empty() {
         return Err("DNS subjectAltNames are not allowed");
@@ -62,30 +100,33 @@ pub fn check_kubelet_client(wish: &Request, usages: &[String]) -> Result<(), &'s
     if !wish.addresses.is_empty() {
         return Err("IP subjectAltNames are not allowed");
     }
-    if wish.other_names {
-        return Err("email subjectAltNames are not allowed");
-    }
-    check_usages(usages, "client auth")
+    check_usages(usages, CLIENT_AUTH)
 }
 
-/// The same for a kubelet's serving certificate.
-pub fn check_kubelet_serving(wish: &Request, usages: &[String]) -> Result<(), &'static str> {
+fn check_kubelet_serving(wish: &CertificateRequest, usages: &[String]) -> Result<(), &'static str> {
     check_node(wish)?;
     if wish.dns_names.is_empty() && wish.addresses.is_empty() {
         return Err("DNS or IP subjectAltName is required");
     }
-    if wish.other_names {
-        return Err("email subjectAltNames are not allowed");
-    }
     check_usages(usages, "server auth")
 }
 
-fn check_node(wish: &Request) -> Result<(), &'static str> {
-    if wish.organizations != [NODES_GROUP] {
+/// What both sorts of kubelets' certificates have in common.
+fn check_node(wish: &CertificateRequest) -> Result<(), &'static str> {
+    if !wish.organizations().eq([NODES_GROUP]) {
         return Err("subject organization is not system:nodes");
     }
-    if !wish.common_name.starts_with(NODE_USER) {
+    if wish.common_name().strip_prefix(NODE_USER).is_none_or(str::is_empty) {
         return Err("subject common name does not begin with system:node:");
+    }
+    if !wish.is_plain_subject() {
+        return Err("subject has more than an organization and a common name");
+    }
+    if !wish.emails.is_empty() {
+        return Err("email subjectAltNames are not allowed");
+    }
+    if !wish.uris.is_empty() {
+        return Err("URI subjectAltNames are not allowed");
     }
     Ok(())
 }
@@ -93,7 +134,7 @@ fn check_node(wish: &Request) -> Result<(), &'static str> {
 /// Key encipherment is for RSA keys and so may be left out.
 fn check_usages(usages: &[String], purpose: &str) -> Result<(), &'static str> {
     let all = |allowed: &[&str]| usages.len() == allowed.len() && allowed.iter().all(|a| usages.iter().any(|u| u == a));
-    if all(&["key encipherment", "digital signature", purpose]) || all(&["digital signature", purpose]) {
+    if all(&[KEY_ENCIPHERMENT, DIGITAL_SIGNATURE, purpose]) || all(&[DIGITAL_SIGNATURE, purpose]) {
         return Ok(());
     }
     Err("usages did not match")
@@ -161,31 +202,64 @@ pub(crate) mod tests {
         csr
     }
 
+    /// A request with this subject and these names.
+    fn wish_of(subject: &[(u8, &str)], hosts: &[&str]) -> CertificateRequest {
+        let hosts: Vec<String> = hosts.iter().map(|h| (*h).to_owned()).collect();
+        CertificateRequest::parse(Wish::with_subject(subject, &hosts).unwrap().request.as_bytes()).unwrap()
+    }
+
+    fn usages(list: &[&str]) -> Vec<String> {
+        list.iter().map(|u| (*u).to_owned()).collect()
+    }
+
     #[test]
     fn kubelets_get_what_is_theirs_alone() {
-        let client = |name: &str, hosts: &[&str]| wish(&csr(KUBELET_CLIENT, "u", name, hosts)).unwrap();
-        let usages = |list: &[&str]| list.iter().map(|u| (*u).to_owned()).collect::<Vec<_>>();
-        let (sign, encipher) = ("digital signature", "key encipherment");
-        let good = usages(&[sign, "client auth"]);
-        assert_eq!(check_kubelet_client(&client("system:node:a", &[]), &good), Ok(()));
-        assert_eq!(
-            check_kubelet_client(&client("system:node:a", &[]), &usages(&[encipher, sign, "client auth"])),
-            Ok(())
-        );
-        for (name, hosts, usages) in [
-            ("admin", vec![], good.clone()),
-            ("system:node:a", vec!["a"], good.clone()),
-            ("system:node:a", vec!["10.0.0.1"], good.clone()),
-            ("system:node:a", vec![], usages(&[sign, "client auth", "server auth"])),
-            ("system:node:a", vec![], usages(&[sign])),
+        let node = |name: &str, hosts: &[&str]| wish_of(&[(10, NODES_GROUP), (3, name)], hosts);
+        let good = usages(&[DIGITAL_SIGNATURE, CLIENT_AUTH]);
+        let client = |wish: &CertificateRequest, usages: &[String]| check(KUBELET_CLIENT, wish, usages);
+        let a = || node("system:node:a", &[]);
+        assert_eq!(client(&a(), &good), Ok(Usage::Client));
+        assert_eq!(client(&a(), &usages(&[KEY_ENCIPHERMENT, DIGITAL_SIGNATURE, CLIENT_AUTH])), Ok(Usage::Client));
+        for wish in [
+            node("admin", &[]),
+            node("system:node:", &[]),
+            node("system:node:a", &["a"]),
+            node("system:node:a", &["10.0.0.1"]),
+            wish_of(&[(10, "system:masters"), (3, "system:node:a")], &[]),
+            wish_of(&[(10, NODES_GROUP), (10, "system:masters"), (3, "system:node:a")], &[]),
+            wish_of(&[(3, "system:node:a")], &[]),
+            wish_of(&[(10, NODES_GROUP), (11, "unit"), (3, "system:node:a")], &[]),
+            CertificateRequest { emails: vec!["a@b".into()], ..a() },
+            CertificateRequest { uris: vec!["spiffe://a".into()], ..a() },
+            CertificateRequest { unknown: vec!["to be a certificate authority".into()], ..a() },
         ] {
-            assert!(check_kubelet_client(&client(name, &hosts), &usages).is_err(), "{name} {hosts:?} {usages:?}");
+            assert!(client(&wish, &good).is_err(), "{wish:?}");
         }
-        let serving = usages(&[sign, "server auth"]);
-        assert_eq!(check_kubelet_serving(&client("system:node:a", &["a", "10.0.0.1"]), &serving), Ok(()));
-        assert!(check_kubelet_serving(&client("system:node:a", &[]), &serving).is_err());
-        assert!(check_kubelet_serving(&client("system:node:a", &["a"]), &good).is_err());
-        let other = Request { organizations: vec!["system:masters".into()], ..client("system:node:a", &[]) };
-        assert!(check_kubelet_client(&other, &good).is_err());
+        for wrong in [usages(&[DIGITAL_SIGNATURE, CLIENT_AUTH, "server auth"]), usages(&[DIGITAL_SIGNATURE])] {
+            assert!(client(&a(), &wrong).is_err(), "{wrong:?}");
+        }
+        let serving = usages(&[DIGITAL_SIGNATURE, "server auth"]);
+        let server = |hosts: &[&str], usages: &[String]| check(KUBELET_SERVING, &node("system:node:a", hosts), usages);
+        assert_eq!(server(&["a", "10.0.0.1"], &serving), Ok(Usage::Server));
+        assert!(server(&[], &serving).is_err());
+        assert!(server(&["a"], &good).is_err());
+    }
+
+    #[test]
+    fn users_get_groups_but_not_the_masters() {
+        let jane = wish_of(&[(6, "DE"), (10, "dev"), (10, "ops"), (3, "jane")], &[]);
+        let good = usages(&[CLIENT_AUTH]);
+        assert_eq!(check(CLIENT, &jane, &good), Ok(Usage::Client));
+        for (wish, usages, why) in [
+            (jane.clone(), usages(&["server auth", CLIENT_AUTH]), "invalid usage for client certificate: server auth"),
+            (jane.clone(), usages(&[DIGITAL_SIGNATURE]), "missing required usage"),
+            (wish_of(&[(10, "dev")], &[]), good.clone(), "no common name"),
+            (wish_of(&[(10, "dev"), (10, MASTERS), (3, "eve")], &[]), good.clone(), "system:masters"),
+            (CertificateRequest { unknown: vec!["x".into()], ..jane.clone() }, good.clone(), "does not know: x"),
+        ] {
+            let said = check(CLIENT, &wish, &usages).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+        assert!(check("example.com/other", &jane, &good).is_err());
     }
 }

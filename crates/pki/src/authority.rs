@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType, SerialNumber, date_time_ymd,
 };
+use x509_parser::{extensions::ParsedExtension, prelude::X509Certificate};
 
-use crate::{PkiError, Result, inspect};
+use crate::{PkiError, Result, der, inspect, signature};
 
 /// How long an authority lives.
 pub const AUTHORITY_SECONDS: i64 = 10 * 365 * 24 * 3600;
@@ -101,9 +102,10 @@ impl Authority {
 
     pub fn load(certificate: &str, key: &str) -> Result<Self> {
         let pair = KeyPair::from_pem(key).map_err(|e| PkiError::broken("the authority's key", e))?;
+        let key = pair.serialize_pem();
         let issuer = Issuer::from_ca_cert_pem(certificate, pair)
             .map_err(|e| PkiError::broken("the authority's certificate", e))?;
-        Ok(Authority { certificate: certificate.to_owned(), key: key.to_owned(), issuer })
+        Ok(Authority { certificate: certificate.to_owned(), key, issuer })
     }
 
     /// The certificate, PEM.
@@ -134,62 +136,80 @@ impl Authority {
         Ok(Credential { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// Signs a certificate signing request (PEM) whose signature is checked. The subject is the request's; usages and
-    /// life are the caller's. `seconds` is cut to the life of ordinary certificates.
-    pub fn sign_request(&self, request: &str, usages: &[String], seconds: i64) -> Result<String> {
-        let broken = |e: rcgen::Error| PkiError::broken("the certificate signing request", e);
-        let mut request = CertificateSigningRequestParams::from_pem(request).map_err(broken)?;
-        let params = &mut request.params;
-        set_life(params, seconds.clamp(600, CERTIFICATE_SECONDS));
-        params.is_ca = IsCa::ExplicitNoCa;
-        params.key_usages = usages.iter().filter_map(|u| key_usage(u)).collect();
-        params.extended_key_usages = usages.iter().filter_map(|u| extended_key_usage(u)).collect();
-        params.use_authority_key_identifier_extension = true;
-        Ok(request.signed_by(&self.issuer)?.pem())
+    /// Issues what was granted, PEM: every field of the certificate comes from the grant.
+    pub fn grant(&self, grant: &Grant<'_>) -> Result<String> {
+        let authority = inspect::chain(&self.certificate)?;
+        let authority = inspect::parse(&authority[0])?;
+        let now = clock::now().as_second();
+        // A certificate does not outlive the authority that vouches for it.
+        let end = (now + grant.seconds.clamp(600, CERTIFICATE_SECONDS)).min(authority.validity().not_after.timestamp());
+        let key = self.issuer.key();
+        let algorithm = signature::identifier(key)?;
+        let to_be_signed = der::sequence(&[
+            der::explicit(0, &der::integer(&[2])),
+            der::integer(&serial_number()),
+            algorithm,
+            authority.subject().as_raw().to_vec(),
+            der::sequence(&[der::time(now - BACKDATE_SECONDS), der::time(end)]),
+            der::name(grant.subject),
+            grant.public_key.to_vec(),
+            der::explicit(3, &der::sequence(&extensions(grant, &authority))),
+        ]);
+        Ok(crate::pem("CERTIFICATE", &signature::signed(key, to_be_signed)?))
     }
 }
 
-/// A certificate signing request under a new key, as somebody who wants a certificate makes it.
-pub struct Wish {
-    /// The request, PEM.
-    pub request: String,
-    /// The key, PEM. It stays with whoever asks.
-    pub key: String,
+/// A certificate that was decided on.
+#[derive(Debug, Clone)]
+pub struct Grant<'a> {
+    /// The attributes of the subject in order, by their number below 2.5.4: 3 is the common name, 10 an organization.
+    pub subject: &'a [(u8, String)],
+    pub dns_names: &'a [String],
+    pub addresses: &'a [IpAddr],
+    pub emails: &'a [String],
+    pub uris: &'a [String],
+    /// DER of the `SubjectPublicKeyInfo`.
+    pub public_key: &'a [u8],
+    pub digital_signature: bool,
+    pub key_encipherment: bool,
+    pub usage: Usage,
+    /// Cut to the life of ordinary certificates.
+    pub seconds: i64,
 }
 
-impl Wish {
-    pub fn new(subject: &Subject) -> Result<Self> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = distinguished_name(&subject.common_name, subject.organization.as_deref());
-        params.subject_alt_names = hosts(&subject.hosts)?;
-        let key = KeyPair::generate()?;
-        Ok(Wish { request: params.serialize_request(&key)?.pem()?, key: key.serialize_pem() })
+fn extensions(grant: &Grant<'_>, authority: &X509Certificate<'_>) -> Vec<Vec<u8>> {
+    let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+    let bits = bit(grant.digital_signature, 0x80) | bit(grant.key_encipherment, 0x20);
+    let purpose = |last: u32| der::oid(&[1, 3, 6, 1, 5, 5, 7, 3, last]);
+    let purposes = match grant.usage {
+        Usage::Server => vec![purpose(1)],
+        Usage::Client => vec![purpose(2)],
+        Usage::Both => vec![purpose(1), purpose(2)],
+    };
+    let mut list = vec![
+        der::extension(&[2, 5, 29, 37], false, &der::sequence(&purposes)),
+        der::extension(&[2, 5, 29, 19], true, &der::sequence::<&[u8]>(&[])),
+    ];
+    if bits != 0 {
+        let unused = bits.trailing_zeros().to_le_bytes()[0];
+        list.push(der::extension(&[2, 5, 29, 15], true, &der::bit_string(unused, &[bits])));
     }
-}
-
-/// The names that `certificates.k8s.io` has for key usages.
-fn key_usage(name: &str) -> Option<KeyUsagePurpose> {
-    Some(match name {
-        "signing" | "digital signature" => KeyUsagePurpose::DigitalSignature,
-        "content commitment" => KeyUsagePurpose::ContentCommitment,
-        "key encipherment" => KeyUsagePurpose::KeyEncipherment,
-        "key agreement" => KeyUsagePurpose::KeyAgreement,
-        "data encipherment" => KeyUsagePurpose::DataEncipherment,
-        _ => return None,
-    })
-}
-
-fn extended_key_usage(name: &str) -> Option<ExtendedKeyUsagePurpose> {
-    Some(match name {
-        "any" => ExtendedKeyUsagePurpose::Any,
-        "server auth" => ExtendedKeyUsagePurpose::ServerAuth,
-        "client auth" => ExtendedKeyUsagePurpose::ClientAuth,
-        "code signing" => ExtendedKeyUsagePurpose::CodeSigning,
-        "email protection" => ExtendedKeyUsagePurpose::EmailProtection,
-        "timestamping" => ExtendedKeyUsagePurpose::TimeStamping,
-        "ocsp signing" => ExtendedKeyUsagePurpose::OcspSigning,
-        _ => return None,
-    })
+    let mut names: Vec<Vec<u8>> = grant.dns_names.iter().map(|n| der::dns_name(n)).collect();
+    names.extend(grant.addresses.iter().map(|ip| der::address_name(*ip)));
+    names.extend(grant.emails.iter().map(|n| der::mail_name(n)));
+    names.extend(grant.uris.iter().map(|n| der::uri_name(n)));
+    if !names.is_empty() {
+        list.push(der::extension(&[2, 5, 29, 17], false, &der::sequence(&names)));
+    }
+    let own = authority.iter_extensions().find_map(|e| match e.parsed_extension() {
+        ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0),
+        _ => None,
+    });
+    if let Some(id) = own {
+        let id = der::value(0x80, id);
+        list.push(der::extension(&[2, 5, 29, 35], false, &der::sequence(&[id])));
+    }
+    list
 }
 
 fn set_life(params: &mut CertificateParams, seconds: i64) {
@@ -198,11 +218,15 @@ fn set_life(params: &mut CertificateParams, seconds: i64) {
     let now = clock::now().as_second();
     params.not_before = at(now - BACKDATE_SECONDS);
     params.not_after = at(now + seconds);
+    params.serial_number = Some(SerialNumber::from_slice(&serial_number()));
+}
+
+fn serial_number() -> [u8; 16] {
     let mut serial = [0u8; 16];
     clock::fill_random(&mut serial);
     // Serial numbers are positive and not zero.
     serial[0] = (serial[0] & 0x7f) | 0x40;
-    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    serial
 }
 
 fn distinguished_name(common_name: &str, organization: Option<&str>) -> DistinguishedName {
@@ -223,4 +247,45 @@ fn hosts(hosts: &[String]) -> Result<Vec<SanType>> {
         }
     };
     hosts.iter().map(convert).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::PublicKeyData;
+
+    #[test]
+    fn a_certificate_is_what_was_granted() {
+        let authority = Authority::create("ca").unwrap();
+        let key = KeyPair::generate().unwrap();
+        let subject = [(10, "dev".to_owned()), (10, "ops".to_owned()), (3, "jané".to_owned())];
+        let hosts = ["a.example".to_owned()];
+        let grant = |usage, seconds| {
+            let public_key = key.subject_public_key_info();
+            let grant = Grant {
+                subject: &subject,
+                dns_names: &hosts,
+                addresses: &["10.0.0.1".parse().unwrap()],
+                emails: &["a@b".to_owned()],
+                uris: &["spiffe://a".to_owned()],
+                public_key: &public_key,
+                digital_signature: true,
+                key_encipherment: true,
+                usage,
+                seconds,
+            };
+            authority.grant(&grant).unwrap()
+        };
+        let signed = grant(Usage::Client, 3600);
+        let check = crate::ClientCertificates::new(authority.certificate()).unwrap();
+        let facts = check.verify(&inspect::chain(&signed).unwrap()).unwrap();
+        assert_eq!((facts.common_name.as_str(), facts.organizations.join(",")), ("jané", "dev,ops".to_owned()));
+        assert_eq!(facts.hosts.into_iter().collect::<Vec<_>>(), ["10.0.0.1", "a.example"]);
+        let now = clock::now().as_second();
+        assert!(facts.not_before < now && (3590..=3600).contains(&(facts.not_after - now)));
+        assert!(inspect::key_belongs_to(&signed, &key.serialize_pem()).unwrap());
+        assert!(check.verify(&inspect::chain(&grant(Usage::Server, 3600)).unwrap()).is_err(), "a server is no client");
+        let long = inspect::facts(&grant(Usage::Client, i64::MAX)).unwrap();
+        assert!(long.not_after - now <= CERTIFICATE_SECONDS + 1);
+    }
 }

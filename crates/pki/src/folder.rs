@@ -421,20 +421,4 @@ mod tests {
         assert_eq!(inspect::facts(&issued.certificate).unwrap().common_name, "a");
         assert!(!folder.path().join(format!("{name}.key")).exists());
     }
-
-    #[test]
-    fn a_signed_request_keeps_its_subject() {
-        let folder = tempfile::tempdir().unwrap();
-        let pki = Pki::open(folder.path()).unwrap();
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::default();
-        params.distinguished_name.push(rcgen::DnType::CommonName, "jane");
-        params.distinguished_name.push(rcgen::DnType::OrganizationName, "dev");
-        let request = params.serialize_request(&key).unwrap().pem().unwrap();
-        let signed = pki.authority.sign_request(&request, &["client auth".to_owned()], 3600).unwrap();
-        let check = ClientCertificates::new(pki.authority.certificate()).unwrap();
-        let facts = check.verify(&inspect::chain(&signed).unwrap()).unwrap();
-        assert_eq!((facts.common_name.as_str(), facts.organizations), ("jane", vec!["dev".to_owned()]));
-        assert!(pki.authority.sign_request("rubbish", &[], 3600).is_err());
-    }
 }

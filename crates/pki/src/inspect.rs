@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer, pem::PemObject};
+use rustls_pki_types::{CertificateDer, pem::PemObject};
 use sha2::{Digest, Sha256};
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::AttributeTypeAndValue;
 
 use crate::{PkiError, Result};
 
@@ -55,10 +55,18 @@ pub fn facts(pem: &str) -> Result<Facts> {
 pub fn facts_der(der: &[u8]) -> Result<Facts> {
     let certificate = parse(der)?;
     let subject = certificate.subject();
-    let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().unwrap_or_default().to_owned();
+    let text = |value: &AttributeTypeAndValue<'_>| {
+        let text = value.as_str().map(str::to_owned);
+        text.map_err(|_| PkiError::broken("a certificate", "its subject is no plain text"))
+    };
+    let mut common_names = subject.iter_common_name().map(text).collect::<Result<Vec<String>>>()?;
+    let common_name = common_names.pop().unwrap_or_default();
+    if !common_names.is_empty() {
+        return Err(PkiError::broken("a certificate", "its subject has more than one common name"));
+    }
     Ok(Facts {
-        common_name: subject.iter_common_name().next().map(text).unwrap_or_default(),
-        organizations: subject.iter_organization().map(text).collect(),
+        common_name,
+        organizations: subject.iter_organization().map(text).collect::<Result<_>>()?,
         hosts: hosts(&certificate),
         not_before: certificate.validity().not_before.timestamp(),
         not_after: certificate.validity().not_after.timestamp(),
@@ -91,7 +99,7 @@ pub fn is_authority(pem: &str) -> Result<bool> {
     Ok(parse(&chain[0])?.is_ca())
 }
 
-fn parse(der: &[u8]) -> Result<X509Certificate<'_>> {
+pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|e| PkiError::broken("a certificate", e))?;
     Ok(certificate)
 }
@@ -123,46 +131,14 @@ pub fn key_belongs_to(certificate: &str, key: &str) -> Result<bool> {
     Ok(parse(&chain[0])?.public_key().raw == rcgen::PublicKeyData::subject_public_key_info(&pair))
 }
 
-/// What a certificate signing request asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Request {
-    pub common_name: String,
-    pub organizations: Vec<String>,
-    pub dns_names: Vec<String>,
-    pub addresses: Vec<IpAddr>,
-    /// Whether it asks for names of other sorts, such as mail addresses.
-    pub other_names: bool,
-}
-
-/// Reads a certificate signing request (PEM). Whether its signature is right is checked by whoever signs it.
-pub fn request(pem: &[u8]) -> Result<Request> {
-    let broken = |e: &dyn std::fmt::Display| PkiError::broken("a certificate signing request", e);
-    let der = CertificateSigningRequestDer::from_pem_slice(pem).map_err(|e| broken(&e))?;
-    let (_, request) = X509CertificationRequest::from_der(&der).map_err(|e| broken(&e))?;
-    let subject = &request.certification_request_info.subject;
-    let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().unwrap_or_default().to_owned();
-    let mut found = Request {
-        common_name: subject.iter_common_name().next().map(text).unwrap_or_default(),
-        organizations: subject.iter_organization().map(text).collect(),
-        ..Request::default()
-    };
-    for extension in request.requested_extensions().into_iter().flatten() {
-        let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
-        for name in &names.general_names {
-            match (name, address(name)) {
-                (GeneralName::DNSName(name), _) => found.dns_names.push((*name).to_owned()),
-                (_, Some(address)) => found.addresses.push(address),
-                _ => found.other_names = true,
-            }
-        }
-    }
-    Ok(found)
-}
-
 /// The SHA-256 of an authority's public key, as kubeadm pins it: `sha256:` and 64 hexadecimal digits.
 pub fn key_pin(authority: &str) -> Result<String> {
-    let chain = chain(authority)?;
-    let digest = Sha256::digest(parse(&chain[0])?.public_key().raw);
+    key_pin_der(&chain(authority)?[0])
+}
+
+/// The same for a DER certificate.
+pub fn key_pin_der(certificate: &[u8]) -> Result<String> {
+    let digest = Sha256::digest(parse(certificate)?.public_key().raw);
     Ok(format!("sha256:{}", digest.iter().map(|b| format!("{b:02x}")).collect::<String>()))
 }
 

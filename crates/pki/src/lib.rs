@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod authority;
+pub mod der;
 pub mod file;
 pub mod folder;
 pub mod inspect;
@@ -12,14 +13,18 @@ pub mod jws;
 pub mod kubeconfig;
 pub mod signing;
 pub mod tls;
+pub mod wish;
+
+mod signature;
 
 use std::path::PathBuf;
 
-pub use authority::{Authority, Credential, Subject, Usage, Wish};
+pub use authority::{Authority, Credential, Grant, Subject, Usage};
 pub use folder::{Names, Pki};
 pub use kubeconfig::kubeconfig;
 pub use signing::{SigningKey, VerifyingKey};
 pub use tls::{ClientCertificates, Serving, client_config, client_config_showing, server_config};
+pub use wish::Wish;
 
 /// Why a key or certificate can't be had.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
-use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, pem::PemObject};
+use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer, pem::PemObject};
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
 use x509_parser::public_key::PublicKey;
@@ -53,9 +53,13 @@ impl SigningKey {
     }
 
     pub fn load(pem: &str) -> Result<Self> {
-        let pair = Self::pair(pem)?;
+        Self::of(&Self::pair(pem)?)
+    }
+
+    /// The text is the key's alone, so that whoever signs with it reads the same key.
+    fn of(pair: &KeyPair) -> Result<Self> {
         let public = VerifyingKey::from_der(&pair.subject_public_key_info())?;
-        Ok(SigningKey { private: pem.to_owned(), public })
+        Ok(SigningKey { private: pair.serialize_pem(), public })
     }
 }
 
@@ -72,8 +76,9 @@ impl VerifyingKey {
             let (_, certificate) = X509Certificate::from_der(&der).map_err(|e| broken(&e))?;
             keys.push(Self::from_der(certificate.public_key().raw)?);
         }
-        if text.contains("-----BEGIN PRIVATE KEY-----") {
-            keys.push(SigningKey::load(text)?.public);
+        for der in PrivatePkcs8KeyDer::pem_slice_iter(text.as_bytes()) {
+            let pair = KeyPair::try_from(&der.map_err(|e| broken(&e))?).map_err(|e| broken(&e))?;
+            keys.push(SigningKey::of(&pair)?.public);
         }
         if keys.is_empty() {
             return Err(broken(&"it holds no key"));
@@ -135,6 +140,12 @@ mod tests {
         assert_eq!(VerifyingKey::load_all(&key.private).unwrap(), std::slice::from_ref(&key.public));
         assert_eq!(key.public.algorithm, "ES256");
         assert_eq!(key.public.id.len(), 43);
+        let other = SigningKey::create().unwrap();
+        let all = format!("{}{}{}", other.public.pem, key.private, other.private);
+        let found = VerifyingKey::load_all(&all).unwrap();
+        assert_eq!(found, [other.public.clone(), key.public.clone(), other.public.clone()]);
+        let both = SigningKey::load(&format!("{}{}", key.private, other.private)).unwrap();
+        assert_eq!((both.private, both.public), (key.private, key.public));
         assert!(VerifyingKey::load_all("nothing").is_err());
     }
 }

@@ -170,8 +170,7 @@ async fn discover(options: &Agent, server: &str, token: &str) -> anyhow::Result<
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         inspect::chain(&text).with_context(|| format!("{} is no certificate authority", path.display()))?;
         let info = Info { server: server.to_owned(), authority: text };
-        check_pin(options, &info)?;
-        return with_token(info, token);
+        return with_token(pinned(options.discovery_token_ca_cert_hash.as_deref(), info)?, token);
     }
     let Some((id, secret)) = bootstrap_token::split(token) else {
         bail!(
@@ -202,20 +201,29 @@ async fn discover(options: &Agent, server: &str, token: &str) -> anyhow::Result<
     }
     // The server's own address of itself may be one that this machine cannot reach; the user's is known to work.
     let info = Info { server: server.to_owned(), ..Info::read(&map)? };
-    check_pin(options, &info)?;
-    with_token(info, token)
+    with_token(pinned(options.discovery_token_ca_cert_hash.as_deref(), info)?, token)
 }
 
-fn check_pin(options: &Agent, info: &Info) -> anyhow::Result<()> {
-    let Some(wanted) = &options.discovery_token_ca_cert_hash else { return Ok(()) };
-    let found = inspect::key_pin(&info.authority)?;
-    if !wanted.eq_ignore_ascii_case(&found) {
+/// Who vouches for the server, cut down to those whose key is pinned: a bundle may hold others besides.
+fn pinned(wanted: Option<&str>, info: Info) -> anyhow::Result<Info> {
+    let Some(wanted) = wanted else { return Ok(info) };
+    let (mut kept, mut others) = (Vec::new(), Vec::new());
+    for certificate in inspect::chain(&info.authority)? {
+        let pin = inspect::key_pin_der(&certificate)?;
+        if wanted.eq_ignore_ascii_case(&pin) {
+            kept.push(certificate.to_vec());
+        } else {
+            others.push(pin);
+        }
+    }
+    if kept.is_empty() {
         bail!(
-            "the authority of {} is {found}, not {wanted}: this is another cluster, or the hash is mistyped",
-            info.server
+            "the authority of {} is {}, not {wanted}: this is another cluster, or the hash is mistyped",
+            info.server,
+            others.join(", ")
         );
     }
-    Ok(())
+    Ok(Info { authority: inspect::to_pem(&kept), ..info })
 }
 
 /// The user that the server takes this client for.
@@ -235,6 +243,21 @@ async fn whoami(client: &Client, server: &str) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_pinned_authority_is_believed() {
+        let (ours, theirs) = (pki::Authority::create("a").unwrap(), pki::Authority::create("b").unwrap());
+        let pin = |a: &pki::Authority| inspect::key_pin(a.certificate()).unwrap();
+        let both = || Info {
+            server: "https://s".to_owned(),
+            authority: format!("{}{}", ours.certificate(), theirs.certificate()),
+        };
+        let info = pinned(Some(&pin(&ours).to_uppercase()), both()).unwrap();
+        assert_eq!(inspect::chain(&info.authority).unwrap(), inspect::chain(ours.certificate()).unwrap());
+        let other = pki::Authority::create("c").unwrap();
+        assert!(pinned(Some(&pin(&other)), both()).unwrap_err().to_string().contains("this is another cluster"));
+        assert_eq!(pinned(None, both()).unwrap(), both());
+    }
 
     #[test]
     fn only_urls_are_urls() {

@@ -10,7 +10,7 @@ use k8s_openapi::{
     api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec},
 };
 use kube::{api::PostParams, runtime::wait::await_condition};
-use pki::{Credential, Serving, Subject, Usage, Wish, file, inspect};
+use pki::{Credential, Serving, Subject, Usage, Wish, file, inspect, inspect::Facts};
 
 use crate::fresh;
 
@@ -72,22 +72,33 @@ impl Holder {
         let (Some(certificate), Some(key)) = (file::read(&path("crt"))?, file::read(&path("key"))?) else {
             return Ok(None);
         };
-        let Ok(facts) = inspect::facts(&certificate) else { return Ok(None) };
+        let credential = Credential { certificate, key };
         let now = clock::now().as_second();
+        let facts = self.facts(&credential, purpose).filter(|facts| facts.is_valid(now));
+        Ok(facts.map(|facts| (credential, facts.wants_renewal(now))))
+    }
+
+    /// What the certificate says, when it is this node's, of this cluster and for this key.
+    fn facts(&self, credential: &Credential, purpose: Purpose) -> Option<Facts> {
+        let certificate = &credential.certificate;
+        let facts = inspect::facts(certificate).ok()?;
         let wanted = self.subject(purpose);
         let usable = facts.common_name == wanted.common_name
+            && facts.organizations.iter().eq(&wanted.organization)
             && wanted.hosts.iter().all(|h| facts.hosts.contains(h))
-            && facts.is_valid(now)
-            && inspect::signed_by(&certificate, &self.authority).unwrap_or(false)
+            && inspect::signed_by(certificate, &self.authority).unwrap_or(false)
             // A crash between the two writes of a renewal leaves a pair that does not fit.
-            && inspect::key_belongs_to(&certificate, &key).unwrap_or(false);
-        Ok(usable.then(|| (Credential { certificate, key }, facts.wants_renewal(now))))
+            && inspect::key_belongs_to(certificate, &credential.key).unwrap_or(false);
+        usable.then_some(facts)
     }
 
     /// Asks for a certificate, waits until it is signed, and keeps it.
     pub async fn ask(&self, client: &Client, purpose: Purpose, patience: Duration) -> anyhow::Result<Credential> {
         let wish = Wish::new(&self.subject(purpose))?;
         let credential = Credential { certificate: request(client, &wish, purpose, patience).await?, key: wish.key };
+        if self.facts(&credential, purpose).is_none() {
+            bail!("the cluster signed another certificate than this node asked for; look at who signs there");
+        }
         let path = |ending: &str| self.folder.join(format!("{}.{ending}", purpose.file()));
         file::write(&path("key"), credential.key.as_bytes())?;
         file::write(&path("crt"), credential.certificate.as_bytes())?;

@@ -1,6 +1,8 @@
 //! Certificate signing requests: they say truly who asked, and who approves or signs may do so for the signer.
 //! Upstream: the strategy of the kind, CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
 
+use api::Value;
+use api::certificate_request::{CertificateRequest, RequestError};
 use api::status::StatusError;
 use serde_json::json;
 
@@ -50,24 +52,34 @@ fn name_requestor(review: &mut Review<'_>) {
 
 fn validate(world: &World, review: &Review<'_>) -> Result<(), StatusError> {
     let Some(object) = &review.object else { return Ok(()) };
-    let signer = text(object, "/spec/signerName");
     match (review.operation, review.subresource) {
-        (Operation::Create, _) if signer == CLIENT_SIGNER && asks_for_masters(text(object, "/spec/request")) => {
-            let why = format!("use of {CLIENT_SIGNER} signer with {GROUP_MASTERS} group is not allowed");
-            Err(forbid(review, why))
+        (Operation::Create, _) if text(object, "/spec/signerName") == CLIENT_SIGNER => {
+            let wish = wish(object).map_err(|why| forbid(review, format!("unable to parse csr: {why}")))?;
+            if !wish.organizations().any(|o| o == GROUP_MASTERS) {
+                return Ok(());
+            }
+            Err(forbid(review, format!("use of {CLIENT_SIGNER} signer with {GROUP_MASTERS} group is not allowed")))
         }
-        (Operation::Update, "approval") => require(world, review, "approve", signer),
+        (Operation::Update, "approval") => require(world, review, "approve"),
         (Operation::Update, "status") => {
-            let certificate = |o: &api::Value| api::meta::at(o, "/status/certificate").cloned().unwrap_or_default();
-            let changed = review.old.is_none_or(|old| certificate(old) != certificate(object));
-            if changed { require(world, review, "sign", signer) } else { Ok(()) }
+            let part = |o: &Value, path: &str| api::meta::at(o, path).cloned().unwrap_or_default();
+            let same = |path: &str| review.old.is_some_and(|old| part(old, path) == part(object, path));
+            let unchanged = same("/status/certificate") && same("/status/conditions");
+            if unchanged { Ok(()) } else { require(world, review, "sign") }
         }
         _ => Ok(()),
     }
 }
 
-/// The user may do it for this signer, or for all signers of its domain.
-fn require(world: &World, review: &Review<'_>, verb: &str, signer: &str) -> Result<(), StatusError> {
+/// What a request (base64 of PEM in `spec.request`) asks for.
+pub fn wish(object: &Value) -> Result<CertificateRequest, RequestError> {
+    let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, text(object, "/spec/request"));
+    CertificateRequest::parse(&pem.map_err(|_| RequestError::Pem)?)
+}
+
+/// The user may do it for the signer that the stored request names, or for all signers of its domain.
+fn require(world: &World, review: &Review<'_>, verb: &str) -> Result<(), StatusError> {
+    let signer = review.old.map(|old| text(old, "/spec/signerName")).unwrap_or_default();
     let domain = signer.split_once('/').map_or_else(String::new, |(domain, _)| format!("{domain}/*"));
     let may = |name: &str| {
         let a = Attributes { version: "*", name, ..Attributes::resource(review.user, verb, GROUP, "signers") };
@@ -77,13 +89,6 @@ fn require(world: &World, review: &Review<'_>, verb: &str, signer: &str) -> Resu
         return Ok(());
     }
     Err(forbid(review, format!("user not permitted to {verb} requests with signerName {}", api::field::show(signer))))
-}
-
-/// Whether the request (base64 of PEM) names the group that may do everything. One that can't be read names nobody: the
-/// signer refuses it.
-fn asks_for_masters(request: &str) -> bool {
-    let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, request).unwrap_or_default();
-    pki::inspect::request(&pem).is_ok_and(|r| r.organizations.iter().any(|o| o == GROUP_MASTERS))
 }
 
 #[cfg(test)]
@@ -132,5 +137,20 @@ mod tests {
         masters.object =
             Some(json!({"metadata": {"name": "c"}, "spec": {"signerName": CLIENT_SIGNER, "request": encoded}}));
         assert!(masters.through(&world, &PLUGIN).await.unwrap_err().contains("system:masters group is not allowed"));
+        let mut broken = write("jane", Operation::Create, "");
+        broken.object =
+            Some(json!({"metadata": {"name": "c"}, "spec": {"signerName": CLIENT_SIGNER, "request": "YQ=="}}));
+        assert!(broken.through(&world, &PLUGIN).await.unwrap_err().contains("unable to parse csr"));
+
+        // The signer is the stored one, and conditions are a signer's as certificates are.
+        let mut renamed = write("boss", Operation::Update, "approval");
+        renamed.old.as_mut().unwrap()["spec"]["signerName"] = json!("kubernetes.io/kubelet-serving");
+        assert!(renamed.through(&world, &PLUGIN).await.is_err());
+        assert!(write("jane", Operation::Update, "status").through(&world, &PLUGIN).await.is_ok());
+        for status in [json!({"conditions": [{"type": "Approved"}]}), json!({"certificate": "YQ=="})] {
+            let mut changed = write("jane", Operation::Update, "status");
+            changed.object.as_mut().unwrap()["status"] = status;
+            assert!(changed.through(&world, &PLUGIN).await.unwrap_err().contains("not permitted to sign"));
+        }
     }
 }

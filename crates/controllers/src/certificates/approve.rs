@@ -13,7 +13,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, api::PostParams};
 
-use super::{KUBELET_CLIENT, check_kubelet_client, is_undecided, wish, with_condition};
+use super::{KUBELET_CLIENT, check, is_undecided, wish, with_condition};
 
 pub const NAME: &str = "certificatesigningrequest-approving-controller";
 
@@ -27,13 +27,15 @@ pub async fn run(setup: Setup) {
 
 /// Who may have what is asked for, as the subresource whose creation is reviewed, and what the approval then says.
 fn questions(csr: &CertificateSigningRequest) -> Vec<(&'static str, &'static str)> {
-    let Some(wish) = wish(csr) else { return Vec::new() };
-    let usages = csr.spec.usages.as_deref().unwrap_or_default();
-    if csr.spec.signer_name != KUBELET_CLIENT || !is_undecided(csr) || check_kubelet_client(&wish, usages).is_err() {
+    if csr.spec.signer_name != KUBELET_CLIENT || !is_undecided(csr) {
         return Vec::new();
     }
+    let usages = csr.spec.usages.as_deref().unwrap_or_default();
+    let Some(wish) = wish(csr).ok().filter(|wish| check(KUBELET_CLIENT, wish, usages).is_ok()) else {
+        return Vec::new();
+    };
     let mut questions = Vec::new();
-    if csr.spec.username.as_deref() == Some(&wish.common_name) {
+    if csr.spec.username.as_deref() == Some(wish.common_name()) {
         let message = "Auto approving self kubelet client certificate after SubjectAccessReview.";
         questions.push(("selfnodeclient", message));
     }

@@ -9,7 +9,7 @@ use clock::Timestamp;
 use controller::{Controller, Look, Plan, Watches, Write};
 use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, core::v1::Node};
 
-use super::{KUBELET_SERVING, NODE_USER, check_kubelet_serving, is_undecided, wish, with_condition};
+use super::{KUBELET_SERVING, NODE_USER, check, is_undecided, wish, with_condition};
 
 pub struct ServingApprover;
 
@@ -26,11 +26,11 @@ fn is_pending(csr: &CertificateSigningRequest) -> bool {
 
 /// A node may be called by its own name and reached at addresses that it has and no other node claims.
 fn is_own(csr: &CertificateSigningRequest, claims: &Claims) -> bool {
-    let Some(wish) = wish(csr) else { return false };
+    let Ok(wish) = wish(csr) else { return false };
     let usages = csr.spec.usages.as_deref().unwrap_or_default();
-    let Some(node) = wish.common_name.strip_prefix(NODE_USER) else { return false };
-    csr.spec.username.as_deref() == Some(&wish.common_name)
-        && check_kubelet_serving(&wish, usages).is_ok()
+    let Some(node) = wish.common_name().strip_prefix(NODE_USER) else { return false };
+    csr.spec.username.as_deref() == Some(wish.common_name())
+        && check(KUBELET_SERVING, &wish, usages).is_ok()
         && wish.dns_names.iter().all(|name| name == node)
         && wish
             .addresses

@@ -9,11 +9,11 @@ use clock::Timestamp;
 use controller::{Done, Queue, Reconcile, Setup, drive};
 use k8s_openapi::{ByteString, api::certificates::v1::CertificateSigningRequest};
 use kube::{Api, api::PostParams};
-use pki::{Authority, PkiError, authority::CERTIFICATE_SECONDS};
+use pki::{Authority, Grant, PkiError, authority::CERTIFICATE_SECONDS};
 
 use super::{
-    CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, certificate, check_kubelet_client, check_kubelet_serving,
-    condition, wish, with_condition,
+    CLIENT, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, KUBELET_CLIENT, KUBELET_SERVING, certificate, check, condition, wish,
+    with_condition,
 };
 
 pub const NAME: &str = "certificatesigningrequest-signing-controller";
@@ -34,39 +34,40 @@ pub async fn run(setup: Setup, authority: Option<Arc<Authority>>) {
 /// Whether the request is ours to sign now.
 fn is_due(csr: &CertificateSigningRequest) -> bool {
     let is = |kind: &str| condition(csr, kind).is_some_and(|c| c.status == "True");
-    let ours = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY].contains(&csr.spec.signer_name.as_str());
+    let ours = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING].contains(&csr.spec.signer_name.as_str());
     ours && is("Approved") && !is("Denied") && !is("Failed") && certificate(csr).is_none()
 }
 
-/// Why the signer does not sign this, whoever approved it.
-fn check(csr: &CertificateSigningRequest) -> Result<(), &'static str> {
-    let wish = wish(csr).unwrap_or_default();
-    let usages = csr.spec.usages.as_deref().unwrap_or_default();
-    match csr.spec.signer_name.as_str() {
-        KUBELET_CLIENT => check_kubelet_client(&wish, usages),
-        KUBELET_SERVING => check_kubelet_serving(&wish, usages),
-        CLIENT => {
-            let allowed = ["digital signature", "key encipherment", "client auth"];
-            let fits =
-                usages.iter().all(|u| allowed.contains(&u.as_str())) && usages.iter().any(|u| u == "client auth");
-            if fits { Ok(()) } else { Err("usages did not match") }
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The request with its certificate, or with the reason why there will be none.
+/// The request with its certificate, or with the reason why there will be none. The certificate is made of what was
+/// checked: the bytes of the request are not looked at again.
 fn signed(
     csr: &CertificateSigningRequest,
     authority: &Authority,
     now: Timestamp,
 ) -> Result<CertificateSigningRequest, PkiError> {
-    if let Err(why) = check(csr) {
-        return Ok(with_condition(csr, "Failed", "SignerValidationFailure", why, now));
-    }
-    let request = String::from_utf8_lossy(&csr.spec.request.0);
-    let seconds = csr.spec.expiration_seconds.map_or(CERTIFICATE_SECONDS, i64::from);
-    let pem = authority.sign_request(&request, csr.spec.usages.as_deref().unwrap_or_default(), seconds)?;
+    let failed = |why: &str| Ok(with_condition(csr, "Failed", "SignerValidationFailure", why, now));
+    let wish = match wish(csr) {
+        Ok(wish) => wish,
+        Err(why) => return failed(&why.to_string()),
+    };
+    let usages = csr.spec.usages.as_deref().unwrap_or_default();
+    let usage = match check(&csr.spec.signer_name, &wish, usages) {
+        Ok(usage) => usage,
+        Err(why) => return failed(&why),
+    };
+    let has = |usage: &str| usages.iter().any(|u| u == usage);
+    let pem = authority.grant(&Grant {
+        subject: &wish.subject,
+        dns_names: &wish.dns_names,
+        addresses: &wish.addresses,
+        emails: &wish.emails,
+        uris: &wish.uris,
+        public_key: &wish.public_key,
+        digital_signature: has(DIGITAL_SIGNATURE),
+        key_encipherment: has(KEY_ENCIPHERMENT),
+        usage,
+        seconds: csr.spec.expiration_seconds.map_or(CERTIFICATE_SECONDS, i64::from),
+    })?;
     let mut signed = csr.clone();
     signed.status.get_or_insert_default().certificate = Some(ByteString(pem.into_bytes()));
     Ok(signed)
@@ -96,6 +97,27 @@ impl Reconcile for Signer {
 mod tests {
     use super::*;
     use crate::certificates::tests::csr;
+
+    #[test]
+    fn the_certificate_says_what_was_granted() {
+        let authority = Authority::create("test").unwrap();
+        let mut csr = csr(CLIENT, "u", "jane", &[]);
+        let subject = [(6, "DE"), (10, "dev"), (10, "ops"), (3, "jané")];
+        let wish = pki::Wish::with_subject(&subject, &["a.example".to_owned(), "10.0.0.1".to_owned()]).unwrap();
+        csr.spec.request.0 = wish.request.clone().into_bytes();
+        let signed = signed(&csr, &authority, Timestamp::UNIX_EPOCH).unwrap();
+        let pem = String::from_utf8(certificate(&signed).unwrap().to_vec()).unwrap();
+        let facts = pki::inspect::facts(&pem).unwrap();
+        assert_eq!(
+            (facts.common_name.as_str(), facts.organizations),
+            ("jané", vec!["dev".to_owned(), "ops".to_owned()])
+        );
+        assert_eq!(facts.hosts.into_iter().collect::<Vec<_>>(), ["10.0.0.1", "a.example"]);
+        assert!(pki::inspect::key_belongs_to(&pem, &wish.key).unwrap());
+        // It is one that TLS accepts, for clients.
+        let check = pki::ClientCertificates::new(authority.certificate()).unwrap();
+        assert_eq!(check.verify(&pki::inspect::chain(&pem).unwrap()).unwrap().common_name, "jané");
+    }
 
     #[test]
     fn approved_requests_are_signed_and_wrong_ones_fail() {
@@ -131,6 +153,11 @@ mod tests {
         let failed = signed(&wrong, &authority, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(condition(&failed, "Failed").unwrap().reason.as_deref(), Some("SignerValidationFailure"));
         assert!(!is_due(&failed) && certificate(&failed).is_none());
+        let mut two = approved.clone();
+        let evil = pki::Wish::new(&pki::Subject::client("root", Some("system:masters"))).unwrap().request;
+        two.spec.request.0.extend_from_slice(evil.as_bytes());
+        let failed = signed(&two, &authority, Timestamp::UNIX_EPOCH).unwrap();
+        assert!(condition(&failed, "Failed").is_some() && certificate(&failed).is_none());
         assert!(!is_due(&approve(&csr("example.com/other", "u", "system:node:a", &[]))));
     }
 }
