@@ -7,7 +7,9 @@
 mod caller;
 mod server;
 
+mod certificates;
 mod first_hour;
+mod identity;
 mod passing;
 mod pod_security;
 mod requests;

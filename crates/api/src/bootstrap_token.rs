@@ -55,9 +55,13 @@ pub struct BootstrapToken {
     pub groups: Vec<String>,
 }
 
-/// The token in a Secret; `None` when the Secret is not one of a token, is going, or contradicts itself.
+/// The token in a Secret; `None` when the Secret is not one of a token, is going, can't be read or contradicts itself.
 pub fn read(object: &Secret) -> Option<BootstrapToken> {
-    let data = |key: &str| String::from_utf8(object.data.as_ref()?.get(key)?.0.clone()).ok();
+    let data = object.data.as_ref()?;
+    if data.values().any(|value| std::str::from_utf8(&value.0).is_err()) {
+        return None;
+    }
+    let data = |key: &str| data.get(key).map(|value| String::from_utf8_lossy(&value.0).into_owned());
     let id = data("token-id")?;
     let ours = object.type_.as_deref() == Some(SECRET_TYPE)
         && object.metadata.deletion_timestamp.is_none()
@@ -114,6 +118,9 @@ mod tests {
         assert!(!full.end.is_past("2026-01-01T23:59:59Z".parse().unwrap()));
         assert_eq!(read(&secret(name, &[("expiration", "tomorrow")])).unwrap().end, End::Unreadable);
         assert!(read(&secret("another-name", &[])).is_none());
+        let mut broken = secret(name, &[]);
+        broken.data.as_mut().unwrap().insert("expiration".to_owned(), ByteString(vec![0xff]));
+        assert!(read(&broken).is_none(), "an end that is no text is not no end");
         let opaque = Secret { type_: Some("Opaque".to_owned()), ..secret(name, &[]) };
         assert!(read(&opaque).is_none());
     }

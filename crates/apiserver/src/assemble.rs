@@ -20,7 +20,7 @@ use crate::{
             service_account::{ServiceAccountTokens, Signer},
             token_file::TokenFile,
         },
-        node::NodeAuthorizer,
+        node::{self, NodeAuthorizer},
         rbac::{self, Rbac},
     },
     bootstrap::{self, Cluster},
@@ -79,7 +79,6 @@ pub enum AssembleError {
 const MIRRORED: &[(&str, &str)] =
     &[("", "namespaces"), ("", "serviceaccounts"), ("scheduling.k8s.io", "priorityclasses")];
 const RBAC_KINDS: &[&str] = &["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
-const NODE_KINDS: &[(&str, &str)] = &[("", "pods"), ("", "persistentvolumes"), ("storage.k8s.io", "volumeattachments")];
 
 /// Builds the server and makes the objects that every cluster has. When this returns, it can answer.
 pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
@@ -90,12 +89,13 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     for plural in RBAC_KINDS {
         core.follow(&core.definition(rbac::GROUP, plural)?, Arc::new(FollowsRoles(rbac.clone()))).await?;
     }
-    let node = Arc::new(NodeAuthorizer::default());
-    for (group, plural) in NODE_KINDS {
-        core.follow(&core.definition(group, plural)?, Arc::new(FollowsNodes(node.clone()))).await?;
+    let nodes = Arc::new(NodeAuthorizer::default());
+    for (group, plural) in node::graph::FOLLOWED {
+        let follower = FollowsNodes { authorizer: nodes.clone(), names_node: *plural != "persistentvolumes" };
+        core.follow(&core.definition(group, plural)?, Arc::new(follower)).await?;
     }
     let authorizer: Arc<dyn Authorizer> =
-        if options.always_allow { Arc::new(AlwaysAllow) } else { Arc::new(Union(vec![node, rbac.clone()])) };
+        if options.always_allow { Arc::new(AlwaysAllow) } else { Arc::new(Union(vec![nodes, rbac.clone()])) };
     let world = World {
         objects: objects.clone(),
         rbac: rbac.clone(),
@@ -170,17 +170,21 @@ impl Follower for FollowsRoles {
     }
 }
 
-struct FollowsNodes(Arc<NodeAuthorizer>);
+struct FollowsNodes {
+    authorizer: Arc<NodeAuthorizer>,
+    /// The objects name their node; volumes are tied to it through a claim.
+    names_node: bool,
+}
 
 impl Follower for FollowsNodes {
     /// A Pod that is on no node concerns no node. (Inside a string the quotes would be escaped, so the text finds the
     /// field and nothing else.)
     fn wants(&self, stored: &[u8]) -> bool {
         const FIELD: &[u8] = b"\"nodeName\":\"";
-        memchr::memmem::find(stored, FIELD).is_some()
+        !self.names_node || memchr::memmem::find(stored, FIELD).is_some()
     }
 
     fn changed(&self, definition: &Definition, namespace: &str, name: &str, object: Option<&Value>) {
-        self.0.changed(&definition.group, &definition.plural, namespace, name, object);
+        self.authorizer.changed(&definition.group, &definition.plural, namespace, name, object);
     }
 }

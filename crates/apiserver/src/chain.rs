@@ -81,7 +81,7 @@ async fn authenticated(server: Server, mut parts: Parts, body: Body, info: Arc<I
         None => places::authenticate(&server, &mut parts).await?,
     };
     waypoint::apiserver::authenticate(&user.name);
-    let user = match auth::impersonation::requested(&parts.headers).map_err(StatusError::internal)? {
+    let user = match auth::impersonation::requested(&parts.headers)? {
         None => user,
         Some((wanted, asked)) => {
             asked.iter().try_for_each(|part| server.ask(&part.attributes(&user)))?;

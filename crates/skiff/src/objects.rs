@@ -2,7 +2,7 @@
 
 use client::{Api, Client};
 use kube::{
-    api::{DynamicObject, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
     core::{GroupVersionKind, TypeMeta, discovery::ApiResource},
 };
 use serde_json::Value;
@@ -27,6 +27,15 @@ pub async fn apply(client: &Client, object: &Value) -> Result<(), kube::Error> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let params = PatchParams::apply(MANAGER).force();
     api_of(client, object).patch(name, &params, &Patch::Apply(object)).await.map(drop)
+}
+
+/// Deletes one object, if it is there.
+pub async fn remove(client: &Client, object: &Value) -> Result<(), kube::Error> {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    match api_of(client, object).delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => other.map(drop),
+    }
 }
 
 /// A ClusterRoleBinding of a role to subjects.

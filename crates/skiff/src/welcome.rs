@@ -11,13 +11,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use crate::{
-    objects::{apply, bind_cluster_role, role_and_binding, subject},
+    objects::{apply, bind_cluster_role, remove, role_and_binding, subject},
     options::{self, ControlPlane},
 };
 
 /// The group of those who hold a token for new nodes.
 pub const NEWCOMERS: &str = "system:bootstrappers:kubeadm:default-node-token";
 const NODES: &str = "system:nodes";
+const NODE_SERVICES: &str = "skiff:node-services";
 
 pub const INFO_NAMESPACE: &str = "kube-public";
 pub const INFO: &str = "cluster-info";
@@ -77,8 +78,10 @@ impl Settings {
 pub async fn run(client: Client, server: String, authority: String, settings: Settings) {
     let objects = objects(&server, &authority, &settings);
     let mut wait = clock::Duration::from_millis(200);
-    for object in &objects {
-        while let Err(error) = apply(&client, object).await {
+    let retired = [bind_cluster_role("skiff:node-proxier", "system:node-proxier", subject("Group", NODES))];
+    let (stay, go) = (objects.iter().map(|o| (o, true)), retired.iter().map(|o| (o, false)));
+    for (object, stays) in stay.chain(go) {
+        while let Err(error) = if stays { apply(&client, object).await } else { remove(&client, object).await } {
             let (message, name) = (rest::message(&error), &object["metadata"]["name"]);
             tracing::warn!(message, %name, "cannot write what new nodes need, trying again");
             clock::sleep(wait).await;
@@ -109,8 +112,8 @@ fn objects(server: &str, authority: &str, settings: &Settings) -> Vec<Value> {
             "system:certificates.k8s.io:kubelet-serving-approver",
             approver,
         ),
-        // A node's proxy and DNS speak as the node.
-        bind_cluster_role("skiff:node-proxier", "system:node-proxier", subject("Group", NODES)),
+        node_services(),
+        bind_cluster_role(NODE_SERVICES, NODE_SERVICES, subject("Group", NODES)),
     ];
     all.extend(role_and_binding(
         INFO_NAMESPACE,
@@ -123,6 +126,18 @@ fn objects(server: &str, authority: &str, settings: &Settings) -> Vec<Value> {
     all.push(map(SETTINGS_NAMESPACE, SETTINGS, settings.data()));
     all.push(map(INFO_NAMESPACE, INFO, json!({"kubeconfig": kubeconfig(server, authority)})));
     all
+}
+
+/// A node's proxy and DNS speak as the node. They need less than `system:node-proxier` gives: a node reads no Node but its
+/// own.
+fn node_services() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": NODE_SERVICES},
+        "rules": [
+            {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+        ],
+    })
 }
 
 /// Where the cluster is and who vouches for it, without a user.

@@ -55,7 +55,11 @@ pub const POD: Kind<Pod> = Kind {
     validate: Some(validate::validate),
     validate_create: Some(validate::validate_create),
     validate_update: Some(update::validate_update),
-    validate_status: Some(|new, _| validate::validate_status(new)),
+    validate_status: Some(|new, old| {
+        let mut errors = validate::validate_status(new);
+        errors.extend(update::mirror_annotation(new, old));
+        errors
+    }),
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
     warnings: Some(warnings),
@@ -154,6 +158,9 @@ fn qos_of_json(spec: &Value) -> &'static str {
 
 fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     let Some(map) = new.as_object_mut() else { return };
+    if matches!(target, Target::Other("ephemeralcontainers" | "resize")) {
+        keep_metadata(map, old);
+    }
     match target {
         Target::Status => keep_from_kubelets(map, old),
         Target::Other("ephemeralcontainers") => {
@@ -174,6 +181,18 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     if let (Target::Other(_), Some(status)) = (target, old.get("status")) {
         map.insert("status".to_owned(), status.clone());
     }
+}
+
+/// Who may write a part of the spec may not write labels, owners or finalizers with it.
+fn keep_metadata(new: &mut Map<String, Value>, old: &Value) {
+    let Some(Value::Object(mut kept)) = old.get("metadata").cloned() else { return };
+    for field in ["resourceVersion", "uid", "managedFields"] {
+        match new.get("metadata").and_then(|m| m.get(field)) {
+            Some(value) => kept.insert(field.to_owned(), value.clone()),
+            None => kept.remove(field),
+        };
+    }
+    new.insert("metadata".to_owned(), Value::Object(kept));
 }
 
 /// Kubelets write status only: owners, deletion and QoS class are not theirs, nor is the memory of a generation that was seen.

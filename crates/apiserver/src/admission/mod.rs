@@ -15,6 +15,7 @@ pub mod rbac_escalation;
 pub mod runtime_class;
 pub mod service_account;
 pub mod taint_nodes_by_condition;
+mod token_audience;
 
 use std::sync::Arc;
 

@@ -4,7 +4,8 @@
 use api::status::StatusError;
 use api::{Value, meta};
 
-use super::{Operation, Plugin, Review, World, forbid, items, text};
+use super::{Operation, Plugin, Review, World, certificate_requests, forbid, items, text, token_audience};
+use crate::auth::node::graph::{self, Target};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "NodeRestriction",
@@ -26,11 +27,17 @@ async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError
     };
     let (group, plural) = (review.definition.group.as_str(), review.definition.plural.as_str());
     let verdict = match (group, plural, review.subresource) {
-        ("", "pods", "") => pod(node, review),
+        ("", "pods", "") => pod(world, node, review).await?,
         ("", "pods", "status") => pod_status(node, review),
         ("", "pods", "eviction") => eviction(world, node, review).await?,
+        ("", "pods", other) => {
+            Err(format!("unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"))
+        }
         ("", "nodes", _) => own_node(node, review),
+        ("", "persistentvolumeclaims", "status") => claim_status(node, review),
+        ("", "persistentvolumeclaims", _) => Err("may only update PVC status".to_owned()),
         ("", "serviceaccounts", "token") => token(world, node, review).await?,
+        ("certificates.k8s.io", "certificatesigningrequests", "") => certificate(review),
         ("coordination.k8s.io", "leases", _) => own(node, review, "lease"),
         ("storage.k8s.io", "csinodes", _) => own(node, review, "CSINode"),
         ("resource.k8s.io", "resourceslices", _) => resource_slice(node, review),
@@ -43,18 +50,24 @@ fn on(node: &str, pod: Option<&Value>) -> bool {
     pod.is_some_and(|pod| text(pod, "/spec/nodeName") == node)
 }
 
-fn pod(node: &str, review: &Review<'_>) -> Verdict {
-    match (review.operation, &review.object) {
-        (Operation::Create, Some(pod)) => mirror_pod(node, pod),
+async fn pod(world: &World, node: &str, review: &Review<'_>) -> Result<Verdict, StatusError> {
+    Ok(match (review.operation, &review.object) {
+        (Operation::Create, Some(pod)) => {
+            let itself = world.objects.get("", "nodes", "", node).await?;
+            mirror_pod(node, itself.as_deref(), pod)
+        }
         (Operation::Delete, _) => require(on(node, review.old), || {
             format!("node {node:?} can only delete pods with spec.nodeName set to itself")
         }),
-        _ => Err(format!("unexpected operation {:?}", review.operation.name())),
-    }
+        _ => Err(format!(
+            "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
+            review.operation.name()
+        )),
+    })
 }
 
-/// Only mirror Pods, and these can't open anything to the node.
-fn mirror_pod(node: &str, pod: &Value) -> Verdict {
+/// Only mirror Pods that the node owns, and these can't open anything to it.
+fn mirror_pod(node: &str, itself: Option<&Value>, pod: &Value) -> Verdict {
     require(api::meta::annotation(pod, api::pod::MIRROR_ANNOTATION).is_some(), || {
         format!(
             "pod does not have \"kubernetes.io/config.mirror\" annotation, node {node:?} can only create mirror pods"
@@ -62,20 +75,34 @@ fn mirror_pod(node: &str, pod: &Value) -> Verdict {
     })?;
     require(on(node, Some(pod)), || format!("node {node:?} can only create pods with spec.nodeName set to itself"))?;
     let owners: Vec<&Value> = items(pod, "/metadata/ownerReferences").collect();
-    if let [owner, rest @ ..] = owners.as_slice() {
-        let own = text(owner, "/kind") == "Node" && text(owner, "/name") == node && rest.is_empty();
-        require(own, || format!("node {node:?} can only create pods with an owner reference set to itself"))?;
-    }
-    require(text(pod, "/spec/serviceAccountName").is_empty(), || {
-        format!("node {node:?} can not create pods that reference a service account")
+    let [owner] = owners.as_slice() else {
+        return Err(format!("node {node:?} can only create pods with a single owner reference set to itself"));
+    };
+    let own = ("v1", "Node", node) == (text(owner, "/apiVersion"), text(owner, "/kind"), text(owner, "/name"));
+    require(own, || format!("node {node:?} can only create pods with an owner reference set to itself"))?;
+    require(owner.get("controller") == Some(&Value::Bool(true)), || {
+        format!("node {node:?} can only create pods with a controller owner reference set to itself")
     })?;
-    let refers = |field: &str| items(pod, "/spec/volumes").any(|v| v.get(field).is_some_and(|v| !v.is_null()));
-    for (field, what) in
-        [("secret", "secrets"), ("configMap", "configmaps"), ("persistentVolumeClaim", "persistentvolumeclaims")]
-    {
-        require(!refers(field), || format!("node {node:?} can not create pods that reference {what}"))?;
+    require(owner.get("blockOwnerDeletion") != Some(&Value::Bool(true)), || {
+        format!("node {node:?} must not set blockOwnerDeletion on an owner reference")
+    })?;
+    let (said, uid) = (text(owner, "/uid"), itself.map(meta::uid).unwrap_or_default());
+    require(!uid.is_empty() && said == uid, || format!("node {node} UID mismatch: expected {said} got {uid}"))?;
+    let named = graph::named_by(pod);
+    for (target, what) in [
+        (Target::ServiceAccount, "a service account"),
+        (Target::Secret, "secrets"),
+        (Target::ConfigMap, "configmaps"),
+        (Target::Claim, "persistentvolumeclaims"),
+        (Target::ResourceClaim, "resourceclaims"),
+    ] {
+        require(!named.contains(&target), || format!("node {node:?} can not create pods that reference {what}"))?;
     }
-    Ok(())
+    let sources = || items(pod, "/spec/volumes").flat_map(|v| items(v, "/projected/sources"));
+    let refers = |field: &str| sources().any(|s| s.get(field).is_some_and(|v| !v.is_null()));
+    require(!refers("clusterTrustBundle"), || {
+        format!("node {node:?} can not create pods that reference clustertrustbundles")
+    })
 }
 
 fn pod_status(node: &str, review: &Review<'_>) -> Verdict {
@@ -85,7 +112,48 @@ fn pod_status(node: &str, review: &Review<'_>) -> Verdict {
     let labels = |o: Option<&Value>| o.and_then(meta::labels).cloned().unwrap_or_default();
     require(labels(review.old) == labels(review.object.as_ref()), || {
         format!("node {node:?} cannot update labels through pod status")
+    })?;
+    // What stands there opens claims to the node.
+    for (field, what) in [
+        ("/status/resourceClaimStatuses", "resource claim statuses"),
+        ("/status/extendedResourceClaimStatus", "extended resource claim status"),
+    ] {
+        let status = |o: Option<&Value>| o.and_then(|o| meta::at(o, field)).filter(|v| !v.is_null()).cloned();
+        require(status(review.old) == status(review.object.as_ref()), || {
+            format!("node {node:?} cannot update {what}")
+        })?;
+    }
+    Ok(())
+}
+
+/// Of a claim's status a node writes what its volume became, and nothing of its metadata.
+fn claim_status(node: &str, review: &Review<'_>) -> Verdict {
+    const WRITTEN: &[&str] = &["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"];
+    let rest = |object: Option<&Value>| {
+        let mut object = object.cloned().unwrap_or_default();
+        if let Some(metadata) = meta::metadata_mut(&mut object) {
+            metadata.retain(|field, _| field != "resourceVersion" && field != "managedFields");
+        }
+        if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+            status.retain(|field, _| !WRITTEN.contains(&field.as_str()));
+        }
+        object
+    };
+    require(rest(review.old) == rest(review.object.as_ref()), || {
+        format!("node {node:?} is not allowed to update fields other than status.capacity and status.conditions")
     })
+}
+
+/// A node asks for certificates of its own name.
+fn certificate(review: &Review<'_>) -> Verdict {
+    const NODE_SIGNERS: &[&str] = &["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
+    let Some(csr) = review.object.as_ref().filter(|_| review.operation == Operation::Create) else { return Ok(()) };
+    if !NODE_SIGNERS.contains(&text(csr, "/spec/signerName")) {
+        return Ok(());
+    }
+    let wish = certificate_requests::wish(csr).map_err(|why| format!("unable to parse csr: {why}"))?;
+    let user = &review.user.name;
+    require(wish.common_name() == user, || format!("can only create a node CSR with CN={user}"))
 }
 
 async fn eviction(world: &World, node: &str, review: &Review<'_>) -> Result<Verdict, StatusError> {
@@ -95,28 +163,43 @@ async fn eviction(world: &World, node: &str, review: &Review<'_>) -> Result<Verd
     }))
 }
 
-/// The token of an account is for a Pod of this node that runs as the account.
+/// The token of an account is for a Pod of this node that runs as the account, and for an audience that the Pod names.
 async fn token(world: &World, node: &str, review: &Review<'_>) -> Result<Verdict, StatusError> {
     let request = review.object.as_ref();
     let reference = request.and_then(|r| api::meta::at(r, "/spec/boundObjectRef"));
-    let Some(reference) = reference.filter(|r| text(r, "/kind") == "Pod" && text(r, "/apiVersion") == "v1") else {
+    let of_pod =
+        |r: &&Value| (text(r, "/kind"), text(r, "/apiVersion")) == ("Pod", "v1") && !text(r, "/name").is_empty();
+    let Some(reference) = reference.filter(of_pod) else {
         return Ok(Err("node requested token not bound to a pod".to_owned()));
     };
-    let pod = world.objects.get("", "pods", review.namespace, text(reference, "/name")).await?;
-    let Some(pod) = pod else { return Ok(Err(format!("pod {:?} not found", text(reference, "/name")))) };
-    let uid = text(reference, "/uid");
-    Ok(if uid.is_empty() {
-        Err("node requested token with a pod binding without a uid".to_owned())
-    } else if meta::uid(&pod) != uid {
-        Err(format!(
-            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might \
-                     have been deleted and then recreated"
-        ))
-    } else if !on(node, Some(&pod)) {
-        Err("node requested token bound to a pod scheduled on a different node".to_owned())
-    } else {
-        Ok(())
-    })
+    let (name, uid) = (text(reference, "/name"), text(reference, "/uid"));
+    if uid.is_empty() {
+        return Ok(Err("node requested token with a pod binding without a uid".to_owned()));
+    }
+    let pod = world.objects.get("", "pods", review.namespace, name).await?;
+    let pod = pod.ok_or_else(|| StatusError::not_found("", "pods", name))?;
+    if meta::uid(&pod) != uid {
+        return Ok(Err(format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been \
+             deleted and then recreated"
+        )));
+    }
+    if !on(node, Some(&pod)) {
+        return Ok(Err("node requested token bound to a pod scheduled on a different node".to_owned()));
+    }
+    let audiences: Vec<&Value> = request.into_iter().flat_map(|r| items(r, "/spec/audiences")).collect();
+    let audience = match audiences.as_slice() {
+        [] => "",
+        [one] => one.as_str().unwrap_or_default(),
+        _ => return Ok(Err("node may only request 0 or 1 audiences".to_owned())),
+    };
+    if token_audience::names(world, &pod, audience).await? || token_audience::granted(world, review, audience) {
+        return Ok(Ok(()));
+    }
+    Ok(Err(format!(
+        "audience {audience:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",
+        review.user.name
+    )))
 }
 
 fn own(node: &str, review: &Review<'_>, what: &str) -> Verdict {
@@ -237,20 +320,147 @@ mod tests {
         let pod = |node: &str| json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": {"nodeName": node}});
         assert!(update("pods", "status", pod("n1"), pod("n1")).through(&world, &PLUGIN).await.is_ok());
         assert!(update("pods", "status", pod("n2"), pod("n2")).through(&world, &PLUGIN).await.is_err());
-        let mut mirror = pod("n1");
-        assert!(by_node(Write::create("pods", mirror.clone())).through(&world, &PLUGIN).await.is_err());
-        mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "h"});
-        assert!(by_node(Write::create("pods", mirror.clone())).through(&world, &PLUGIN).await.is_ok());
-        mirror["spec"]["volumes"] = json!([{"name": "s", "secret": {"secretName": "x"}}]);
-        assert!(by_node(Write::create("pods", mirror)).through(&world, &PLUGIN).await.is_err());
+        let claims = |name: &str| {
+            let mut pod = pod("n1");
+            pod["status"] = json!({"resourceClaimStatuses": [{"name": "c", "resourceClaimName": name}]});
+            pod
+        };
+        assert!(update("pods", "status", claims("a"), claims("a")).through(&world, &PLUGIN).await.is_ok());
+        assert!(update("pods", "status", claims("a"), claims("b")).through(&world, &PLUGIN).await.is_err());
+        assert!(update("pods", "resize", pod("n1"), pod("n1")).through(&world, &PLUGIN).await.is_err());
 
-        let token = |reference: Value| {
-            let object = json!({"metadata": {"name": "bot", "namespace": "ns"}, "spec": {"boundObjectRef": reference}});
+        let claim =
+            |more: Value| json!({"metadata": {"name": "c", "namespace": "ns"}, "spec": {"a": 1}, "status": more});
+        let grown = json!({"phase": "Bound", "capacity": {"storage": "2Gi"}});
+        let write =
+            |sub, status| update("persistentvolumeclaims", sub, claim(json!({"phase": "Bound"})), claim(status));
+        assert!(write("status", grown.clone()).through(&world, &PLUGIN).await.is_ok());
+        assert!(write("", grown).through(&world, &PLUGIN).await.is_err());
+        assert!(write("status", json!({"phase": "Lost"})).through(&world, &PLUGIN).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_mirror_pod_is_the_nodes_and_opens_nothing() {
+        let world = world(vec![("nodes", json!({"metadata": {"name": "n1", "uid": "u1"}}))]);
+        let create = |change: &[(&str, Value)]| {
+            let mut pod = json!({
+                "metadata": {"name": "p", "namespace": "ns", "annotations": {"kubernetes.io/config.mirror": "h"},
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1", "controller": true}]},
+                "spec": {"nodeName": "n1", "containers": [{"name": "c"}], "volumes": [{"name": "v", "emptyDir": {}}]},
+            });
+            for (place, value) in change {
+                *pod.pointer_mut(place).unwrap() = value.clone();
+            }
+            by_node(Write::create("pods", pod)).through(&world, &PLUGIN)
+        };
+        create(&[]).await.unwrap();
+        for (place, value, why) in [
+            ("/metadata/annotations", json!({}), "can only create mirror pods"),
+            ("/spec/nodeName", json!("n2"), "spec.nodeName set to itself"),
+            ("/metadata/ownerReferences", json!([]), "a single owner reference"),
+            ("/metadata/ownerReferences/0/kind", json!("Pod"), "owner reference set to itself"),
+            ("/metadata/ownerReferences/0/controller", json!(null), "controller owner reference"),
+            ("/metadata/ownerReferences/0/uid", json!("u2"), "UID mismatch"),
+            ("/spec/volumes/0", json!({"name": "v", "secret": {"secretName": "x"}}), "reference secrets"),
+            (
+                "/spec/volumes/0",
+                json!({"name": "v", "projected": {"sources": [{"configMap": {"name": "x"}}]}}),
+                "configmaps",
+            ),
+            ("/spec/volumes/0", json!({"name": "v", "ephemeral": {}}), "persistentvolumeclaims"),
+            (
+                "/spec/containers/0",
+                json!({"env": [{"valueFrom": {"secretKeyRef": {"name": "x"}}}]}),
+                "reference secrets",
+            ),
+            ("/spec/containers/0", json!({"envFrom": [{"configMapRef": {"name": "x"}}]}), "configmaps"),
+            ("/spec", json!({"nodeName": "n1", "serviceAccountName": "bot"}), "a service account"),
+            ("/spec", json!({"nodeName": "n1", "imagePullSecrets": [{"name": "x"}]}), "reference secrets"),
+        ] {
+            let said = create(&[(place, value)]).await.unwrap_err();
+            assert!(said.contains(why), "{place}: {said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_is_for_a_pod_of_the_node_and_an_audience_it_names() {
+        let sources = json!({"sources": [{"serviceAccountToken": {"path": "a"}}, {"serviceAccountToken": {"path": "b", "audience": "vault"}}]});
+        let volumes = json!([{"name": "t", "projected": sources}, {"name": "k", "csi": {"driver": "keys"}},
+            {"name": "d", "persistentVolumeClaim": {"claimName": "claim"}}]);
+        let pod = |name: &str, volumes: Value, node: &str| {
+            (
+                "pods",
+                json!({"metadata": {"name": name, "namespace": "ns", "uid": "u"}, "spec": {"nodeName": node, "volumes": volumes}}),
+            )
+        };
+        let driver = |name: &str, audience: &str| {
+            ("csidrivers", json!({"metadata": {"name": name}, "spec": {"tokenRequests": [{"audience": audience}]}}))
+        };
+        let world = World {
+            authorizer: std::sync::Arc::new(crate::auth::Union(Vec::new())),
+            ..world(vec![
+                pod("web", volumes, "n1"),
+                pod("bare", json!([]), "n1"),
+                pod("far", json!([]), "n2"),
+                driver("keys", "kms"),
+                driver("disks", "cloud"),
+                (
+                    "persistentvolumeclaims",
+                    json!({"metadata": {"name": "claim", "namespace": "ns"}, "spec": {"volumeName": "pv"}}),
+                ),
+                ("persistentvolumes", json!({"metadata": {"name": "pv"}, "spec": {"csi": {"driver": "disks"}}})),
+            ])
+        };
+        let ask = |reference: Value, audiences: &[&str]| {
+            let spec = json!({"boundObjectRef": reference, "audiences": audiences});
+            let object = json!({"metadata": {"name": "bot", "namespace": "ns"}, "spec": spec});
             let write = Write { kind: ("", "serviceaccounts", "token"), ..Write::create("", object) };
             by_node(write).through(&world, &PLUGIN)
         };
-        assert!(token(json!({"kind": "Pod", "apiVersion": "v1", "name": "web", "uid": "u"})).await.is_ok());
-        assert!(token(json!({"kind": "Pod", "apiVersion": "v1", "name": "web", "uid": "v"})).await.is_err());
-        assert!(token(json!(null)).await.unwrap_err().contains("node requested token not bound to a pod"));
+        let of = |name: &str, uid: &str| json!({"kind": "Pod", "apiVersion": "v1", "name": name, "uid": uid});
+        for audiences in [&[][..], &["vault"], &["kms"], &["cloud"]] {
+            ask(of("web", "u"), audiences).await.unwrap();
+        }
+        for (reference, audiences, why) in [
+            (json!(null), &[][..], "not bound to a pod"),
+            (of("web", ""), &[], "without a uid"),
+            (of("web", "v"), &[], "does not match the UID in record"),
+            (of("far", "u"), &[], "scheduled on a different node"),
+            (of("gone", "u"), &[], "not found"),
+            (of("web", "u"), &["https://kubernetes.default.svc"], "not found in pod spec volume"),
+            (of("web", "u"), &["vault", "kms"], "0 or 1 audiences"),
+            (of("bare", "u"), &[], "not found in pod spec volume"),
+        ] {
+            let said = ask(reference, audiences).await.unwrap_err();
+            assert!(said.contains(why), "{audiences:?}: {said}");
+        }
+        // Who is granted an audience needs no volume.
+        let granting = World { authorizer: std::sync::Arc::new(crate::auth::AlwaysAllow), ..world };
+        let object = json!({"metadata": {"name": "bot", "namespace": "ns"},
+            "spec": {"boundObjectRef": of("bare", "u"), "audiences": ["registry"]}});
+        let write = Write { kind: ("", "serviceaccounts", "token"), ..Write::create("", object) };
+        by_node(write).through(&granting, &PLUGIN).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_node_asks_for_certificates_of_its_own_name() {
+        let world = world(Vec::new());
+        let ask = |name: &str, signer: &str| {
+            let pem = pki::Wish::new(&pki::Subject::client(name, Some("system:nodes"))).unwrap().request;
+            let request = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem);
+            let csr = json!({"metadata": {"name": "c"}, "spec": {"signerName": signer, "request": request}});
+            let kind = ("certificates.k8s.io", "certificatesigningrequests", "");
+            by_node(Write { kind, ..Write::create("", csr) }).through(&world, &PLUGIN)
+        };
+        for signer in ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"] {
+            ask("system:node:n1", signer).await.unwrap();
+            assert!(
+                ask("system:node:n2", signer)
+                    .await
+                    .unwrap_err()
+                    .contains("can only create a node CSR with CN=system:node:n1")
+            );
+        }
+        ask("somebody", "example.com/signer").await.unwrap();
     }
 }

@@ -1,9 +1,14 @@
 //! Acting as somebody else: `Impersonate-*` headers, each part of which the caller must be allowed to take on.
+//!
+//! Who sends one of them never acts as himself by accident: what can't be understood is refused.
 
+use api::status::StatusError;
 use http::HeaderMap;
 
-use super::{Attributes, User, user};
+use super::{Attributes, User, header, user};
 
+/// How all of them begin.
+const PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
@@ -34,24 +39,28 @@ impl Part {
 }
 
 /// Whom the headers name, and what the caller must be allowed for it. `Ok(None)` when they name nobody.
-pub fn requested(headers: &HeaderMap) -> Result<Option<(User, Vec<Part>)>, String> {
-    let one = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
-    let (name, uid) = (one(USER), one(UID));
-    let groups: Vec<String> =
-        headers.get_all(GROUP).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect();
-    let mut wanted = User { name, uid, groups, ..User::default() };
-    for key in headers.keys().filter(|k| k.as_str().starts_with(EXTRA)) {
-        let values = headers.get_all(key).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned);
-        wanted.extra.insert(unescape(&key.as_str()[EXTRA.len()..]), values.collect());
-    }
-    if wanted == User::default() {
+pub fn requested(headers: &HeaderMap) -> Result<Option<(User, Vec<Part>)>, StatusError> {
+    let unreadable = |why: header::Unreadable| StatusError::bad_request(why.to_string());
+    let known = |name: &str| matches!(name, USER | GROUP | UID) || name.starts_with(EXTRA);
+    let mut ours = headers.keys().map(http::HeaderName::as_str).filter(|name| name.starts_with(PREFIX)).peekable();
+    if ours.peek().is_none() {
         return Ok(None);
     }
+    if let Some(strange) = ours.find(|name| !known(name)) {
+        return Err(StatusError::bad_request(format!("the header {strange} is not understood")));
+    }
+    let one = |name: &str| header::one(headers, name).map(Option::unwrap_or_default).map_err(unreadable);
+    let mut wanted = User {
+        name: one(USER)?,
+        uid: one(UID)?,
+        groups: header::all(headers, GROUP).map_err(unreadable)?,
+        extra: header::extra(headers, EXTRA).map_err(unreadable)?,
+    };
     if wanted.name.is_empty() {
-        return Err(format!(
+        return Err(StatusError::internal(format!(
             "requested {:?} without impersonating a user name",
             (&wanted.groups, &wanted.uid, &wanted.extra)
-        ));
+        )));
     }
     let parts = parts(&wanted);
     complete(&mut wanted);
@@ -104,26 +113,6 @@ fn complete(wanted: &mut User) {
     }
 }
 
-/// Undoes percent escapes in a header's name; broken ones stay as they are.
-pub fn unescape(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        let hex = tail.get(..2).and_then(|h| std::str::from_utf8(h).ok()).and_then(|h| u8::from_str_radix(h, 16).ok());
-        match (byte, hex) {
-            (b'%', Some(decoded)) => {
-                out.push(decoded);
-                rest = &tail[2..];
-            }
-            _ => {
-                out.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,7 +120,8 @@ mod tests {
     fn headers(list: &[(&str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in list {
-            headers.append(name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap());
+            let value = http::HeaderValue::from_bytes(value.as_bytes()).unwrap();
+            headers.append(name.parse::<http::HeaderName>().unwrap(), value);
         }
         headers
     }
@@ -155,7 +145,27 @@ mod tests {
             (parts[0].resource, parts[0].namespace.as_str(), parts[0].name.as_str()),
             ("serviceaccounts", "ns", "bot")
         );
-        assert_eq!(requested(&headers(&[])), Ok(None));
-        assert!(requested(&headers(&[(GROUP, "a")])).is_err());
+    }
+
+    #[test]
+    fn nobody_acts_as_himself_by_accident() {
+        assert!(requested(&headers(&[("accept", "*/*")])).unwrap().is_none());
+        let (user, parts) = requested(&headers(&[(USER, "jösé"), (GROUP, "größe")])).unwrap().unwrap();
+        assert_eq!((user.name.as_str(), parts[0].name.as_str(), parts[1].name.as_str()), ("jösé", "jösé", "größe"));
+        for (asked, code) in [
+            (&[(GROUP, "a")][..], 500),
+            (&[(USER, "")], 500),
+            (&[(USER, ""), (UID, "u")], 500),
+            (&[(USER, "a"), (USER, "b")], 400),
+            (&[(USER, "a"), (UID, "1"), (UID, "2")], 400),
+            (&[(USER, "a"), ("impersonate-groups", "b")], 400),
+            (&[("impersonate-usr", "a")], 400),
+            (&[(USER, "a"), ("impersonate-extra-%ff", "x")], 400),
+        ] {
+            assert_eq!(requested(&headers(asked)).unwrap_err().code, code, "{asked:?}");
+        }
+        let mut raw = HeaderMap::new();
+        raw.insert(USER, http::HeaderValue::from_bytes(b"j\xf6s\xe9").unwrap());
+        assert_eq!(requested(&raw).unwrap_err().code, 400);
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod authn;
 pub mod credentials;
+pub mod header;
 pub mod impersonation;
 pub mod node;
 pub mod rbac;

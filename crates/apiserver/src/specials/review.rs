@@ -35,8 +35,7 @@ pub async fn token(mut call: Call, authentication: Arc<Authentication>) -> Resul
     review["status"] = match authentication.check_token(&token, &audiences).await {
         Ok(Some(identity)) => {
             let user = User::clone(&identity.user).authenticated();
-            let common = if identity.audiences.is_empty() { audiences } else { identity.audiences };
-            json!({"authenticated": true, "user": user.info(), "audiences": common})
+            json!({"authenticated": true, "user": user.info(), "audiences": identity.audiences})
         }
         Ok(None) => json!({"user": {}}),
         Err(why) => json!({"user": {}, "error": why}),

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Affinity, Container, NodeAffinity, Pod, PodSpec, Toleration};
+use serde_json::Value;
 
 use crate::field::{Errors, FieldError, Path};
 use crate::internal_form;
 use crate::kind::Target;
 use crate::kinds::pod::placement;
+use crate::meta;
 use crate::pod::{self, MIRROR_ANNOTATION};
 
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
@@ -21,21 +23,26 @@ pub(crate) fn validate_update(new: &Pod, old: &Pod, target: Target) -> Errors {
         Target::Other("ephemeralcontainers") => ephemeral(new_spec, old_spec, pod::is_mirror(old)),
         Target::Other("resize") => resize(new_spec, old),
         Target::Object | Target::Other(_) => {
-            let mut errors: Errors = mirror_annotation(new, old).into_iter().collect();
+            let note =
+                |pod: &'_ Pod| -> Option<String> { pod.metadata.annotations.as_ref()?.get(MIRROR_ANNOTATION).cloned() };
+            let mut errors = changed_mirror(note(new).as_deref(), note(old).as_deref());
             errors.extend(object(new_spec, old_spec));
             errors
         }
     }
 }
 
-/// Whether a Pod mirrors a static one is for life.
-fn mirror_annotation(new: &Pod, old: &Pod) -> Option<FieldError> {
-    let value = |pod: &Pod| pod.metadata.annotations.as_ref().and_then(|a| a.get(MIRROR_ANNOTATION).cloned());
+/// Whether a Pod mirrors a static one is for life, whoever writes which part of it.
+pub(crate) fn mirror_annotation(new: &Value, old: &Value) -> Errors {
+    changed_mirror(meta::annotation(new, MIRROR_ANNOTATION), meta::annotation(old, MIRROR_ANNOTATION))
+}
+
+fn changed_mirror(new: Option<&str>, old: Option<&str>) -> Errors {
     let path = || Path::new("metadata").child("annotations").key(MIRROR_ANNOTATION);
-    match (value(new), value(old)) {
-        (new, old) if new == old => None,
-        (_, Some(_)) => Some(FieldError::forbidden(&path(), "may not remove or update mirror pod annotation")),
-        (_, None) => Some(FieldError::forbidden(&path(), "may not add mirror pod annotation")),
+    match (new, old) {
+        (new, old) if new == old => Errors::new(),
+        (_, Some(_)) => vec![FieldError::forbidden(&path(), "may not remove or update mirror pod annotation")],
+        (_, None) => vec![FieldError::forbidden(&path(), "may not add mirror pod annotation")],
     }
 }
 

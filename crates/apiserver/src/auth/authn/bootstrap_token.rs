@@ -28,12 +28,20 @@ impl Tokens for BootstrapTokens {
 fn user(object: &Value, id: &str, secret: &str, now: clock::Timestamp) -> Option<User> {
     let token = read(&serde_json::from_value::<Secret>(object.clone()).ok()?)?;
     let right = same_secret(&token.secret, secret) && token.id == id && token.authenticates;
-    let member = format!("{GROUP}:");
-    if !right || token.end.is_past(now) || !token.groups.iter().all(|g| g.starts_with(&member)) {
+    if !right || token.end.is_past(now) || !token.groups.iter().all(|g| is_group(g)) {
         return None;
     }
     let all = std::iter::once(GROUP).chain(token.groups.iter().map(String::as_str));
     Some(User::new(format!("system:bootstrap:{id}"), all))
+}
+
+/// The groups that a token may name: `system:bootstrappers:` and lower case letters, digits, colons and dashes.
+fn is_group(group: &str) -> bool {
+    let Some(rest) = group.strip_prefix(GROUP).and_then(|g| g.strip_prefix(':')) else { return false };
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    rest.len() <= 256
+        && rest.bytes().all(|b| plain(b) || b == b':' || b == b'-')
+        && rest.bytes().last().is_some_and(plain)
 }
 
 #[cfg(test)]
@@ -65,6 +73,13 @@ mod tests {
         assert!(check(&[], "abcdef.0123").is_none());
         assert!(check(&[("expiration", "2025-12-31T00:00:00Z")], good).is_none());
         assert!(check(&[("usage-bootstrap-authentication", "false")], good).is_none());
-        assert!(check(&[("auth-extra-groups", "system:masters")], good).is_none());
+        for group in [
+            "system:masters",
+            "system:bootstrappers:",
+            "system:bootstrappers:A",
+            "system:bootstrappers:a,system:masters",
+        ] {
+            assert!(check(&[("auth-extra-groups", group)], good).is_none(), "{group}");
+        }
     }
 }

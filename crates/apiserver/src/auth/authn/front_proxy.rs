@@ -4,8 +4,16 @@ use http::HeaderMap;
 use pki::ClientCertificates;
 use rustls_pki_types::CertificateDer;
 
-use super::Rejected;
-use crate::auth::User;
+use crate::auth::{User, header};
+
+/// Why the headers name nobody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// The caller is not the proxy; he may still be himself.
+    Stranger(String),
+    /// It is the proxy, and it can't be understood whom it speaks for: certainly not for itself.
+    Unreadable(String),
+}
 
 /// Which headers count, and from whom.
 pub struct FrontProxy {
@@ -32,39 +40,44 @@ impl FrontProxy {
         }
     }
 
-    pub fn check(&self, chain: &[CertificateDer<'static>], headers: &HeaderMap) -> Result<Option<User>, Rejected> {
-        let Some(name) = first(headers, &self.user_headers) else { return Ok(None) };
-        if chain.is_empty() {
+    /// Whom the proxy names. `Ok(None)` when nobody is named or the caller shows no certificate.
+    pub fn check(&self, chain: &[CertificateDer<'static>], headers: &HeaderMap) -> Result<Option<User>, Refused> {
+        let named = self.user_headers.iter().any(|name| headers.contains_key(name));
+        if chain.is_empty() || !named {
             return Ok(None);
         }
-        let facts = self.authorities.verify(chain).map_err(|why| format!("front proxy: x509: {why}"))?;
+        let facts =
+            self.authorities.verify(chain).map_err(|why| Refused::Stranger(format!("front proxy: x509: {why}")))?;
         if !self.allowed_names.is_empty() && !self.allowed_names.contains(&facts.common_name) {
-            return Err(format!("x509: subject with cn={} is not in the allowed list", facts.common_name));
+            let name = facts.common_name;
+            return Err(Refused::Stranger(format!("x509: subject with cn={name} is not in the allowed list")));
         }
-        let mut user = User { uid: first(headers, &self.uid_headers).unwrap_or_default(), ..User::default() };
-        user.name = name;
-        for header in &self.group_headers {
-            user.groups.extend(values(headers, header));
+        self.user(headers).map_err(|why| Refused::Unreadable(format!("front proxy: {why}")))
+    }
+
+    fn user(&self, headers: &HeaderMap) -> Result<Option<User>, header::Unreadable> {
+        let Some(name) = first(headers, &self.user_headers)? else { return Ok(None) };
+        let mut user = User { name, uid: first(headers, &self.uid_headers)?.unwrap_or_default(), ..User::default() };
+        for name in &self.group_headers {
+            user.groups.extend(header::all(headers, name)?.into_iter().filter(|g| !g.is_empty()));
         }
         for prefix in &self.extra_prefixes {
-            for name in headers.keys() {
-                let start = name.as_str().get(..prefix.len());
-                if start.is_some_and(|s| s.eq_ignore_ascii_case(prefix)) {
-                    let key = crate::auth::impersonation::unescape(&name.as_str()[prefix.len()..]);
-                    user.extra.entry(key).or_default().extend(values(headers, name.as_str()));
-                }
+            for (key, values) in header::extra(headers, &prefix.to_ascii_lowercase())? {
+                user.extra.entry(key).or_default().extend(values);
             }
         }
         Ok(Some(user))
     }
 }
 
-fn values(headers: &HeaderMap, name: &str) -> Vec<String> {
-    headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect()
-}
-
-fn first(headers: &HeaderMap, names: &[String]) -> Option<String> {
-    names.iter().flat_map(|name| values(headers, name)).find(|v| !v.is_empty())
+/// The first of some headers that says something.
+fn first(headers: &HeaderMap, names: &[String]) -> Result<Option<String>, header::Unreadable> {
+    for name in names {
+        if let Some(value) = header::one(headers, name)?.filter(|v| !v.is_empty()) {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -90,6 +103,20 @@ mod tests {
         assert_eq!((user.name.as_str(), user.groups.len()), ("jane", 2));
         assert_eq!(user.extra["acme.com/project"], ["p"]);
         assert!(proxy.check(&chain("somebody"), &headers).is_err());
+        let raw = |bytes: &[u8]| http::HeaderValue::from_bytes(bytes).unwrap();
+        for (name, value) in
+            [("x-remote-user", &b"j\xf6"[..]), ("x-remote-group", b"\xff"), ("x-remote-extra-a", b"\xff")]
+        {
+            let mut broken = headers.clone();
+            broken.insert(name, raw(value));
+            let refused = proxy.check(&chain("front-proxy-client"), &broken).unwrap_err();
+            assert!(matches!(refused, Refused::Unreadable(_)), "{name}");
+        }
+        let mut two = headers.clone();
+        two.append("x-remote-user", "root".parse().unwrap());
+        assert!(proxy.check(&chain("front-proxy-client"), &two).is_err());
+        headers.insert("x-remote-user", raw("jösé".as_bytes()));
+        assert_eq!(proxy.check(&chain("front-proxy-client"), &headers).unwrap().unwrap().name, "jösé");
         assert_eq!(proxy.check(&[], &headers), Ok(None));
     }
 }

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use clock::{Duration, Instant, Seldom};
+use front_proxy::Refused;
 use futures::future::BoxFuture;
 use http::HeaderMap;
 use parking_lot::Mutex;
@@ -22,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 use api::status::StatusError;
 
-use super::{User, credentials::WEBSOCKET_TOKEN};
+use super::{User, credentials::WEBSOCKET_TOKEN, header};
 use crate::access::{Authenticator, Peer};
 
 /// Reads objects for authentication: always the newest state, without a check of who asks.
@@ -97,7 +98,8 @@ impl Authentication {
             match proxy.check(chain, headers) {
                 Ok(Some(user)) => return Ok(Arc::new(user.authenticated())),
                 Ok(None) => {}
-                Err(why) => rejected.push(why),
+                Err(Refused::Stranger(why)) => rejected.push(why),
+                Err(Refused::Unreadable(why)) => return Err(unauthorized(&[why])),
             }
         }
         if let Some(certificates) = &self.certificates
@@ -109,8 +111,13 @@ impl Authentication {
                 Err(why) => rejected.push(why),
             }
         }
-        if let Some(token) = bearer_token(headers) {
-            match self.known_token(&token).await {
+        for token in [bearer_token(headers), websocket_token(headers)] {
+            let known = match token {
+                Ok(None) => continue,
+                Ok(Some(token)) => self.known_token(&token).await,
+                Err(why) => Err(why),
+            };
+            match known {
                 Ok(user) => return Ok(user),
                 Err(why) => rejected.push(why),
             }
@@ -118,13 +125,7 @@ impl Authentication {
         if rejected.is_empty() && self.anonymous {
             return Ok(Arc::new(User::anonymous()));
         }
-        if !rejected.is_empty() {
-            static SELDOM: Seldom = Seldom::new();
-            if let Some(more) = SELDOM.turn() {
-                tracing::warn!(why = rejected.join(", "), more, "unable to authenticate the request");
-            }
-        }
-        Err(StatusError::unauthorized())
+        Err(unauthorized(&rejected))
     }
 
     async fn known_token(&self, token: &str) -> Result<Arc<User>, Rejected> {
@@ -147,13 +148,16 @@ impl Authentication {
         Ok(user)
     }
 
-    /// Checks a token against the audiences wanted, without remembering it: for `TokenReview`.
+    /// Checks a token against the audiences wanted, without remembering it: for `TokenReview`. A token that knows no
+    /// audience is for this server alone.
     pub async fn check_token(&self, token: &str, audiences: &[String]) -> Result<Option<Identity>, Rejected> {
         let mut rejected = Vec::new();
+        let own: Vec<String> = audiences.iter().filter(|a| self.audiences.contains(a)).cloned().collect();
         for tokens in &self.tokens {
             match tokens.check(token, audiences).await {
-                Ok(Some(identity)) => return Ok(Some(identity)),
-                Ok(None) => {}
+                Ok(Some(identity)) if !identity.audiences.is_empty() => return Ok(Some(identity)),
+                Ok(Some(identity)) if !own.is_empty() => return Ok(Some(Identity { audiences: own, ..identity })),
+                Ok(_) => {}
                 Err(why) => rejected.push(why),
             }
         }
@@ -163,6 +167,17 @@ impl Authentication {
             many => Err(format!("[{}]", many.join(", "))),
         }
     }
+}
+
+/// The refusal; why is for the log alone.
+fn unauthorized(why: &[Rejected]) -> StatusError {
+    static SELDOM: Seldom = Seldom::new();
+    if !why.is_empty()
+        && let Some(more) = SELDOM.turn()
+    {
+        tracing::warn!(why = why.join(", "), more, "unable to authenticate the request");
+    }
+    StatusError::unauthorized()
 }
 
 impl Authenticator for Authentication {
@@ -178,17 +193,34 @@ impl Authenticator for Authentication {
     }
 }
 
-/// The token of `Authorization: Bearer …`, or of a WebSocket handshake.
-fn bearer_token(headers: &HeaderMap) -> Option<String> {
-    if let Some(value) = headers.get(http::header::AUTHORIZATION) {
-        let (scheme, token) = value.to_str().ok()?.trim().split_once(' ')?;
-        let token = token.split(' ').next().unwrap_or("");
-        return (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned());
+/// The token of `Authorization: Bearer …`. Another scheme, or none, is no token.
+fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, Rejected> {
+    let Some(value) = header::one(headers, "authorization").map_err(|why| why.to_string())? else { return Ok(None) };
+    let mut words = value.trim().splitn(3, ' ');
+    let bearer = words.next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
+    Ok(words.next().filter(|token| bearer && !token.is_empty()).map(str::to_owned))
+}
+
+/// The token of a WebSocket handshake, which stands among the subprotocols that the client offers.
+fn websocket_token(headers: &HeaderMap) -> Result<Option<String>, Rejected> {
+    if !headers.get("upgrade").is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"websocket")) {
+        return Ok(None);
     }
-    let protocols = headers.get_all("sec-websocket-protocol").iter().filter_map(|v| v.to_str().ok());
-    let encoded = protocols.flat_map(|v| v.split(',')).find_map(|p| p.trim().strip_prefix(WEBSOCKET_TOKEN))?;
-    let decoded = base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, encoded).ok()?;
-    String::from_utf8(decoded).ok().filter(|t| !t.is_empty())
+    let offered = header::all(headers, "sec-websocket-protocol").map_err(|why| why.to_string())?;
+    let offered = || offered.iter().flat_map(|v| v.split(',')).map(str::trim);
+    let mut tokens = offered().filter_map(|p| p.strip_prefix(WEBSOCKET_TOKEN));
+    let Some(encoded) = tokens.next() else { return Ok(None) };
+    if tokens.next().is_some() {
+        return Err("multiple base64.bearer.authorization tokens specified".to_owned());
+    }
+    // The one that is echoed to the client must be another.
+    if offered().all(|p| p.starts_with(WEBSOCKET_TOKEN)) {
+        return Err("missing additional subprotocol".to_owned());
+    }
+    let decoded = base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, encoded)
+        .map_err(|_| "invalid base64.bearer.authorization token encoding")?;
+    let token = String::from_utf8(decoded).map_err(|_| "invalid base64.bearer.authorization token")?;
+    Ok(Some(token).filter(|t| !t.is_empty()))
 }
 
 /// Compares without telling by its duration where the difference is.
@@ -240,6 +272,44 @@ mod tests {
         let token = base64::Engine::encode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, "secret");
         let value = format!("{WEBSOCKET_TOKEN}{token}, v5.channel.k8s.io");
         headers.insert("sec-websocket-protocol", value.parse().unwrap());
+        assert_eq!(all.identify(&[], &headers).await.unwrap().name, "system:anonymous", "no handshake");
+        headers.insert("upgrade", "WebSocket".parse().unwrap());
         assert_eq!(all.identify(&[], &headers).await.unwrap().name, "jane");
+        headers.append("sec-websocket-protocol", value.parse().unwrap());
+        assert_eq!(all.identify(&[], &headers).await.unwrap_err().code, 401);
+        for wrong in [format!("{WEBSOCKET_TOKEN}=, x"), format!("{WEBSOCKET_TOKEN}{token}")] {
+            headers.insert("sec-websocket-protocol", wrong.parse().unwrap());
+            assert_eq!(all.identify(&[], &headers).await.unwrap_err().code, 401);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_credential_that_cannot_be_read_is_not_absent() {
+        let all = authentication();
+        let with = |values: &[&[u8]]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append("authorization", http::HeaderValue::from_bytes(value).unwrap());
+            }
+            headers
+        };
+        for wrong in [&[&b"Bearer \xff"[..]][..], &["Bearer jösé".as_bytes()], &[b"Bearer secret", b"Bearer secret"]]
+        {
+            assert_eq!(all.identify(&[], &with(wrong)).await.unwrap_err().code, 401);
+        }
+        // Another scheme is nobody's credential here.
+        assert_eq!(all.identify(&[], &with(&[b"Basic eDp5"])).await.unwrap().name, "system:anonymous");
+    }
+
+    #[tokio::test]
+    async fn a_token_without_audience_is_for_this_server_alone() {
+        let all = authentication();
+        let check = |list: &[&str]| {
+            let audiences: Vec<String> = list.iter().map(|a| (*a).to_owned()).collect();
+            let all = &all;
+            async move { all.check_token("secret", &audiences).await.unwrap().map(|i| i.audiences) }
+        };
+        assert_eq!(check(&["vault"]).await, None);
+        assert_eq!(check(&["vault", "api"]).await, Some(vec!["api".to_owned()]));
     }
 }

@@ -4,21 +4,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::meta;
+use api::{Value, meta};
+use base64::Engine;
 use futures::future::BoxFuture;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 
 use super::certificate::CREDENTIAL_ID;
-use super::{Identity, Lookup, Rejected, Tokens};
+use super::{Identity, Lookup, Rejected, Tokens, same_secret};
 use crate::auth::User;
 
 /// A deleted object still vouches this long for a token, because its containers may run that long.
 const DELETION_LEEWAY_SECONDS: i64 = 60;
+/// The label of a Secret whose token is no longer accepted, because nobody used it for long.
+const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 /// The issuer of the tokens that live in Secrets.
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
-/// An object as a claim names it.
+/// An object as a claim names it. A claim without a UID names nothing that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reference {
     pub name: String,
@@ -62,6 +65,9 @@ pub struct Claims {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct LegacyClaims {
     iss: String,
+    /// Makes each token another one: a Secret that is made again holds a new token, not the old one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    jti: String,
     #[serde(rename = "kubernetes.io/serviceaccount/namespace")]
     namespace: String,
     #[serde(rename = "kubernetes.io/serviceaccount/secret.name")]
@@ -99,6 +105,7 @@ impl Signer {
     pub fn sign_for_secret(&self, namespace: &str, secret: &str, account: &Reference) -> Result<String, String> {
         let claims = LegacyClaims {
             iss: LEGACY_ISSUER.to_owned(),
+            jti: clock::uuid(),
             namespace: namespace.to_owned(),
             secret: secret.to_owned(),
             name: account.name.clone(),
@@ -173,12 +180,12 @@ impl ServiceAccountTokens {
         let found = self.objects.get("", plural, namespace, &wanted.name).await.map_err(|e| e.to_string())?;
         let what = plural.trim_end_matches('s');
         let object = found.ok_or_else(|| format!("{what} has been deleted"))?;
-        if !wanted.uid.is_empty() && meta::uid(&object) != wanted.uid {
+        if meta::uid(&object) != wanted.uid {
             return Err(format!("{what} UID ({}) does not match claim ({})", meta::uid(&object), wanted.uid));
         }
         let oldest = clock::now().as_second() - DELETION_LEEWAY_SECONDS;
-        let deleted = meta::deletion_timestamp(&object).and_then(|t| t.parse::<clock::Timestamp>().ok());
-        if deleted.is_some_and(|at| at.as_second() < oldest) {
+        let gone = |at: &str| at.parse::<clock::Timestamp>().map_or(true, |at| at.as_second() < oldest);
+        if meta::deletion_timestamp(&object).is_some_and(gone) {
             return Err(format!("{what} has been deleted"));
         }
         Ok(())
@@ -212,13 +219,37 @@ impl ServiceAccountTokens {
         Ok(Identity { user: Arc::new(user_of(&claims)), audiences: common })
     }
 
+    /// The Secret holds the very token: one that was made again under the same name does not revive what its
+    /// predecessor held.
     async fn check_legacy(&self, token: &str) -> Result<Identity, Rejected> {
         let claims: LegacyClaims = self.verify(token)?;
-        let account = Reference { name: claims.name.clone(), uid: claims.uid.clone() };
-        self.exists("serviceaccounts", &claims.namespace, &account).await?;
-        let secret = Reference { name: claims.secret.clone(), uid: String::new() };
-        self.exists("secrets", &claims.namespace, &secret).await?;
-        let user = User::service_account(&claims.namespace, &claims.name, &claims.uid);
+        let (namespace, name) = (&claims.namespace, &claims.name);
+        if claims.sub != format!("system:serviceaccount:{namespace}:{name}") {
+            return Err("sub claim is invalid".to_owned());
+        }
+        let secret = self.objects.get("", "secrets", namespace, &claims.secret).await.map_err(|e| e.to_string())?;
+        let secret = secret.filter(|s| meta::deletion_timestamp(s).is_none());
+        let secret = secret.ok_or("service account token has been invalidated")?;
+        let held = meta::at(&secret, "/data/token").and_then(Value::as_str).unwrap_or_default();
+        if !same_secret(held, &base64::engine::general_purpose::STANDARD.encode(token)) {
+            return Err("service account token does not match server's copy".to_owned());
+        }
+        let account = self.objects.get("", "serviceaccounts", namespace, name).await.map_err(|e| e.to_string())?;
+        let account = account.filter(|a| meta::deletion_timestamp(a).is_none());
+        let account = account.ok_or_else(|| format!("service account {namespace}/{name} has been deleted"))?;
+        let uid = meta::uid(&account);
+        if uid != claims.uid {
+            return Err(format!("service account UID ({uid}) does not match claim ({})", claims.uid));
+        }
+        if meta::labels(&secret).is_some_and(|labels| labels.contains_key(INVALID_SINCE)) {
+            return Err(format!(
+                "the token in secret {namespace}/{} for service account {namespace}/{name} has been marked invalid. Use \
+                 tokens from the TokenRequest API or manually created secret-based tokens, or remove the \
+                 '{INVALID_SINCE}' label from the secret to temporarily allow use of this token",
+                claims.secret
+            ));
+        }
+        let user = User::service_account(namespace, name, &claims.uid);
         Ok(Identity { user: Arc::new(user), audiences: Vec::new() })
     }
 }
@@ -333,18 +364,49 @@ mod tests {
         objects.0.lock().remove("pods/ns/web");
         assert_eq!(check(claims(now)).await.unwrap_err(), "pod has been deleted");
 
-        // One that lies in a Secret needs no end and no audience, only the Secret.
-        let account = Reference { name: "bot".into(), uid: "bot-uid".into() };
-        let lasting = signer.sign_for_secret("ns", "bot-token", &account).unwrap();
-        assert!(tokens.check(&lasting, &["api".to_owned()]).await.is_err());
-        put("secrets/ns/bot-token", "s");
-        let identity = tokens.check(&lasting, &["api".to_owned()]).await.unwrap().unwrap();
-        assert_eq!(identity.user.name, "system:serviceaccount:ns:bot");
-
         // The same claims under another key.
         let stranger = Signer::new("https://us", &pki::SigningKey::create().unwrap()).unwrap();
         let token = stranger.sign(&claims(now)).unwrap();
         assert!(tokens.check(&token, &["api".to_owned()]).await.is_err());
         assert_eq!(tokens.check("no.jwt", &[]).await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_token_in_a_secret_is_good_while_that_secret_holds_it() {
+        let key = pki::SigningKey::create().unwrap();
+        let objects = Arc::new(Objects::default());
+        let put = |key: &str, object: Value| objects.0.lock().insert(key.to_owned(), Arc::new(object));
+        let tokens =
+            ServiceAccountTokens::new(vec!["https://us".into()], std::slice::from_ref(&key.public), objects.clone())
+                .unwrap();
+        let signer = Signer::new("https://us", &key).unwrap();
+        let account = Reference { name: "bot".into(), uid: "bot-uid".into() };
+        let token = signer.sign_for_secret("ns", "bot-token", &account).unwrap();
+        let secret = |held: &str| json!({"metadata": {"uid": "s"}, "data": {"token": base64::engine::general_purpose::STANDARD.encode(held)}});
+        let check = || async { tokens.check(&token, &["api".to_owned()]).await };
+        put("serviceaccounts/ns/bot", json!({"metadata": {"uid": "bot-uid"}}));
+        assert!(check().await.unwrap_err().contains("invalidated"));
+        put("secrets/ns/bot-token", secret(&token));
+        let identity = check().await.unwrap().unwrap();
+        assert_eq!(identity.user.name, "system:serviceaccount:ns:bot");
+        assert!(identity.audiences.is_empty());
+
+        // The next Secret of the name holds another token, or none.
+        let other = signer.sign_for_secret("ns", "bot-token", &account).unwrap();
+        for held in [json!({"metadata": {}}), secret(""), secret(&other)] {
+            put("secrets/ns/bot-token", held);
+            assert!(check().await.unwrap_err().contains("does not match server's copy"));
+        }
+        let mut marked = secret(&token);
+        marked["metadata"]["labels"] = json!({INVALID_SINCE: "2026-01-01"});
+        put("secrets/ns/bot-token", marked);
+        assert!(check().await.unwrap_err().contains("has been marked invalid"));
+        let mut going = secret(&token);
+        going["metadata"]["deletionTimestamp"] = json!(clock::now().to_string());
+        put("secrets/ns/bot-token", going);
+        assert!(check().await.unwrap_err().contains("invalidated"));
+        put("secrets/ns/bot-token", secret(&token));
+        put("serviceaccounts/ns/bot", json!({"metadata": {"uid": "another"}}));
+        assert!(check().await.unwrap_err().contains("does not match claim"));
     }
 }

@@ -16,7 +16,9 @@ impl TokenFile {
     /// `name` is the file's, for messages.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mut users = HashMap::new();
-        for record in records(text) {
+        let records =
+            records(text).map_err(|line| format!("token file '{name}', line {line}: a quote is out of place"))?;
+        for record in records {
             if record.len() < 3 {
                 let found = record.len();
                 return Err(format!(
@@ -44,32 +46,48 @@ impl Tokens for TokenFile {
     }
 }
 
-/// The records of a CSV text: quoted fields may hold commas, line ends and doubled quotes. Empty lines don't count.
-fn records(text: &str) -> Vec<Vec<String>> {
+/// The records of a CSV text: quoted fields may hold commas, line ends and doubled quotes. Empty lines don't count. The
+/// number of a line where a quote does not open or close a whole field is the error: what follows it means something else
+/// to every reader.
+fn records(text: &str) -> Result<Vec<Vec<String>>, usize> {
     let (mut all, mut record, mut field) = (Vec::new(), Vec::new(), String::new());
-    let mut quoted = false;
+    let (mut quoted, mut closed, mut line) = (false, false, 1);
     let mut chars = text.chars().peekable();
-    let mut end = |record: &mut Vec<String>, field: &mut String| {
-        if !(record.is_empty() && field.is_empty()) {
-            record.push(std::mem::take(field));
-            all.push(std::mem::take(record));
-        }
-    };
     while let Some(c) = chars.next() {
+        line += usize::from(c == '\n');
         match c {
             '"' if quoted && chars.peek() == Some(&'"') => {
                 chars.next();
                 field.push('"');
             }
-            '"' if quoted || field.is_empty() => quoted = !quoted,
-            ',' if !quoted => record.push(std::mem::take(&mut field)),
-            '\r' if !quoted && chars.peek() == Some(&'\n') => {}
-            '\n' if !quoted => end(&mut record, &mut field),
+            '"' if quoted => (quoted, closed) = (false, true),
+            '"' if field.is_empty() && !closed => quoted = true,
+            '"' => return Err(line),
+            c if quoted => field.push(c),
+            '\r' if chars.peek() == Some(&'\n') => {}
+            ',' => {
+                record.push(std::mem::take(&mut field));
+                closed = false;
+            }
+            '\n' => {
+                if !record.is_empty() || !field.is_empty() {
+                    record.push(std::mem::take(&mut field));
+                    all.push(std::mem::take(&mut record));
+                }
+                closed = false;
+            }
+            _ if closed => return Err(line),
             c => field.push(c),
         }
     }
-    end(&mut record, &mut field);
-    all
+    if quoted {
+        return Err(line);
+    }
+    if !record.is_empty() || !field.is_empty() {
+        record.push(field);
+        all.push(record);
+    }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -83,6 +101,10 @@ mod tests {
         assert_eq!(user("a"), User { uid: "1".into(), ..User::new("jane", [""; 0]) });
         assert_eq!(user("b"), User { uid: "2".into(), ..User::new("bob \"b\"", ["x", "y"]) });
         assert_eq!(user("c"), User::new("eve", ["z"]));
+        for (wrong, line) in [("a,b\"c,1", 1), ("x,y,1\na,\"b\"c,1", 2), ("a,\"b,1\n", 2)] {
+            let error = TokenFile::parse("f", wrong).unwrap_err();
+            assert_eq!(error, format!("token file 'f', line {line}: a quote is out of place"), "{wrong}");
+        }
         let error = TokenFile::parse("f", "a,b").unwrap_err();
         assert_eq!(error, "token file 'f' must have at least 3 columns (token, user name, user uid), found 2");
     }

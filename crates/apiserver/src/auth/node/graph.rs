@@ -16,6 +16,7 @@ pub enum Target {
     ResourceClaim,
     Volume,
     Attachment,
+    Slice,
 }
 
 type Key = (Target, String, String);
@@ -45,11 +46,20 @@ pub struct Graph {
     /// The volumes whose drivers need a Secret.
     by_secret: HashMap<Key, BTreeSet<String>>,
     attachments: HashMap<String, String>,
+    slices: HashMap<String, String>,
 }
+
+/// The kinds whose objects tie nodes to others.
+pub const FOLLOWED: &[(&str, &str)] = &[
+    ("", "pods"),
+    ("", "persistentvolumes"),
+    ("storage.k8s.io", "volumeattachments"),
+    ("resource.k8s.io", "resourceslices"),
+];
 
 /// Whether changes of a resource change the graph.
 pub fn matters(group: &str, plural: &str) -> bool {
-    matches!((group, plural), ("", "pods" | "persistentvolumes") | ("storage.k8s.io", "volumeattachments"))
+    FOLLOWED.contains(&(group, plural))
 }
 
 impl Graph {
@@ -57,12 +67,8 @@ impl Graph {
         match plural {
             "pods" => self.pod(namespace, name, object),
             "persistentvolumes" => self.volume(name, object),
-            "volumeattachments" => {
-                match object.and_then(|o| at(o, "/spec/nodeName")).and_then(Value::as_str) {
-                    Some(node) => self.attachments.insert(name.to_owned(), node.to_owned()),
-                    None => self.attachments.remove(name),
-                };
-            }
+            "volumeattachments" => of_node(&mut self.attachments, name, object),
+            "resourceslices" => of_node(&mut self.slices, name, object),
             _ => {}
         }
     }
@@ -70,6 +76,7 @@ impl Graph {
     pub fn reaches(&self, node: &str, target: Target, namespace: &str, name: &str) -> bool {
         match target {
             Target::Attachment => self.attachments.get(name).is_some_and(|n| n == node),
+            Target::Slice => self.slices.get(name).is_some_and(|n| n == node),
             Target::Volume => self.reaches_volume(node, name),
             Target::Secret => {
                 let key = (target, namespace.to_owned(), name.to_owned());
@@ -158,6 +165,21 @@ impl Graph {
         }
         self.volumes.insert(name.to_owned(), Volume { claim, secrets });
     }
+}
+
+/// Keeps which node an object is for.
+fn of_node(all: &mut HashMap<String, String>, name: &str, object: Option<&Value>) {
+    match object.and_then(|o| at(o, "/spec/nodeName")).and_then(Value::as_str) {
+        Some(node) => all.insert(name.to_owned(), node.to_owned()),
+        None => all.remove(name),
+    };
+}
+
+/// The kinds of object that a Pod names: what a Pod that a node makes itself must not do.
+pub fn named_by(pod: &Value) -> BTreeSet<Target> {
+    let mut refs = BTreeSet::new();
+    collect(pod, "", "", &mut refs);
+    refs.into_iter().map(|(target, _, _)| target).collect()
 }
 
 fn items<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {

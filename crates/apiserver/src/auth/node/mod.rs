@@ -78,6 +78,9 @@ impl NodeAuthorizer {
         if !a.subresource.is_empty() {
             return no("cannot read subresource");
         }
+        if a.namespace.is_empty() {
+            return no("can only read namespaced object of this type");
+        }
         self.related(node, target, a)
     }
 
@@ -107,6 +110,17 @@ impl NodeAuthorizer {
         }
     }
 
+    /// What a new one says is compared by admission.
+    fn resource_slice(&self, node: &str, a: &Attributes<'_>) -> Verdict {
+        match a.verb {
+            _ if !a.subresource.is_empty() => no("cannot authorize ResourceSlice subresources"),
+            "create" => allow(),
+            "get" | "update" | "patch" | "delete" => self.related(node, Target::Slice, a),
+            "list" | "watch" | "deletecollection" if a.selected.node_name == Some(node) => allow(),
+            _ => no("can only list/watch/deletecollection resourceslices with spec.nodeName field selector"),
+        }
+    }
+
     fn node(node: &str, a: &Attributes<'_>) -> Verdict {
         match (a.subresource, a.verb) {
             ("", "create" | "update" | "patch") | ("status", "update" | "patch") => allow(),
@@ -125,6 +139,7 @@ impl NodeAuthorizer {
         match (a.subresource, a.verb) {
             ("", "get") => self.related(node, Target::Pod, a),
             ("", "list" | "watch") if a.selected.node_name == Some(node) => allow(),
+            ("", "list" | "watch") if !a.name.is_empty() => self.related(node, Target::Pod, a),
             ("", "list" | "watch") => no("can only list/watch pods with spec.nodeName field selector"),
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => allow(),
             _ => no(""),
@@ -141,6 +156,9 @@ fn own(node: &str, a: &Attributes<'_>, what: &str) -> Verdict {
     if a.verb != "create" && a.name != node {
         return no(format!("can only access {what} with the same name as the requesting node"));
     }
+    if !a.subresource.is_empty() {
+        return no(format!("cannot authorize {what} subresources"));
+    }
     allow()
 }
 
@@ -149,14 +167,6 @@ fn lease(node: &str, a: &Attributes<'_>) -> Verdict {
         return no("can only access leases in the \"kube-node-lease\" system namespace");
     }
     own(node, a, "node lease")
-}
-
-fn resource_slice(node: &str, a: &Attributes<'_>) -> Verdict {
-    match a.verb {
-        "create" | "get" | "update" | "patch" | "delete" => allow(),
-        "list" | "watch" | "deletecollection" if a.selected.node_name == Some(node) => allow(),
-        _ => no("can only list/watch/deletecollection resourceslices with spec.nodeName field selector"),
-    }
 }
 
 impl Authorizer for NodeAuthorizer {
@@ -172,7 +182,7 @@ impl Authorizer for NodeAuthorizer {
             ("", "persistentvolumes") => self.get(node, Target::Volume, a),
             ("storage.k8s.io", "volumeattachments") => self.get(node, Target::Attachment, a),
             ("resource.k8s.io", "resourceclaims") => self.get(node, Target::ResourceClaim, a),
-            ("resource.k8s.io", "resourceslices") => resource_slice(node, a),
+            ("resource.k8s.io", "resourceslices") => self.resource_slice(node, a),
             ("", "serviceaccounts") => self.service_account(node, a),
             ("coordination.k8s.io", "leases") => lease(node, a),
             ("storage.k8s.io", "csinodes") => own(node, a, "CSINode"),
@@ -212,6 +222,10 @@ mod tests {
         let volume = json!({"spec": {"claimRef": {"namespace": "ns", "name": "claim"},
             "csi": {"nodeStageSecretRef": {"namespace": "storage", "name": "key"}}}});
         node.changed("", "persistentvolumes", "", "pv", Some(&volume));
+        for (name, of) in [("s1", "n1"), ("s2", "n2")] {
+            let slice = json!({"spec": {"nodeName": of}});
+            node.changed("resource.k8s.io", "resourceslices", "", name, Some(&slice));
+        }
         node
     }
 
@@ -272,6 +286,14 @@ mod tests {
             ("list /pods / n1", true),
             ("list /pods / n2", false),
             ("watch /pods", false),
+            ("list /pods ns/web", true),
+            ("watch /pods ns/other", false),
+            ("list /nodes /n1", true),
+            ("watch /nodes /n2", false),
+            ("get resource.k8s.io/resourceslices /s1", true),
+            ("delete resource.k8s.io/resourceslices /s2", false),
+            ("list resource.k8s.io/resourceslices / n1", true),
+            ("list resource.k8s.io/resourceslices", false),
             ("patch /pods/status ns/any", true),
             ("create /pods/exec ns/web", false),
             ("update coordination.k8s.io/leases kube-node-lease/n1", true),
