@@ -8,6 +8,7 @@ mod caller;
 mod server;
 
 mod certificates;
+mod connections;
 mod first_hour;
 mod identity;
 mod passing;

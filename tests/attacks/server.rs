@@ -30,14 +30,24 @@ impl Server {
 
     /// With more flags. Scheduler and DNS are left out; controllers run.
     pub async fn with(flags: &[&str]) -> Self {
-        let mut server = Self::spawn(flags);
+        Self::ready(Self::spawn(Command::new(binary()), flags)).await
+    }
+
+    /// With so few files and connections that the process may have open.
+    pub async fn with_descriptors(count: u32) -> Self {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("ulimit -n {count} && exec \"$0\" \"$@\"")).arg(binary());
+        Self::ready(Self::spawn(shell, &[])).await
+    }
+
+    async fn ready(mut server: Self) -> Self {
         server.until_ready().await;
         server
     }
 
     /// What a server says that does not start with these flags.
     pub async fn refusal(flags: &[&str]) -> String {
-        let mut server = Self::spawn(flags);
+        let mut server = Self::spawn(Command::new(binary()), flags);
         let deadline = Instant::now() + READY;
         while server.process.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "the server does not end");
@@ -46,14 +56,14 @@ impl Server {
         server.log()
     }
 
-    fn spawn(flags: &[&str]) -> Self {
+    fn spawn(mut command: Command, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tokens: String = USERS.iter().map(|name| format!("{name}-token,{name},{name}-uid,people\n")).collect();
         fs::write(folder.path().join("tokens.csv"), tokens).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let data = folder.path().join("data");
         let log = fs::File::create(folder.path().join("log")).unwrap();
-        let process = Command::new(binary())
+        let process = command
             .args(["server", "--bind-address", "127.0.0.1", "--disable=scheduler,dns", "--secure-port"])
             .arg(port.to_string())
             .arg("--data-dir")

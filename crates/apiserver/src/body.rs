@@ -15,25 +15,6 @@ use crate::large;
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The sizes of the pieces of a streamed answer. It begins small and grows as the client takes it: one that takes nothing
-/// costs little, one that takes all is served in few steps.
-#[derive(Default)]
-pub struct Pieces {
-    made: u32,
-}
-
-impl Pieces {
-    const FIRST: usize = 16 * 1024;
-    const DOUBLINGS: u32 = 4;
-
-    /// About the size of the next piece.
-    pub fn next_size(&mut self) -> usize {
-        let size = Self::FIRST << self.made;
-        self.made = (self.made + 1).min(Self::DOUBLINGS);
-        size
-    }
-}
-
 /// Bytes of a request or a response.
 pub enum Body {
     Whole(Option<Bytes>),

@@ -32,6 +32,7 @@ pub mod mirror;
 pub mod object;
 mod openapi;
 pub mod options;
+mod pieces;
 mod pipeline;
 mod places;
 mod pretty;

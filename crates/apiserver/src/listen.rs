@@ -39,7 +39,7 @@ pub async fn listen(server: Server, address: SocketAddr, tls: Arc<rustls::Server
     let address = tcp.local_addr()?;
     let stop = CancellationToken::new();
     let figures = server.shared.metrics.connections.clone();
-    let listener = Listener::new(tcp, "API server", Bounds::of_process(), figures);
+    let listener = Listener::new(tcp, "API server", Bounds::of_process(2), figures);
     let service = move |peer: Peer| {
         let server = server.clone();
         move |request: Request<Incoming>| {

@@ -39,7 +39,7 @@ pub struct Labels<'a> {
 impl<'a> Labels<'a> {
     pub fn of(info: &'a Info, code: StatusCode) -> Self {
         Labels {
-            verb: info.verb,
+            verb: if info.verb.is_empty() { "other" } else { info.verb },
             group: info.group(),
             version: info.version(),
             resource: info.resource(),

@@ -67,10 +67,16 @@ fn splice_at(bytes: &[u8]) -> Option<usize> {
 /// Appends the object as it is served, with its resourceVersion; without kind and apiVersion when it is an item of a
 /// list.
 pub fn write(out: &mut Vec<u8>, bytes: &[u8], revision: Revision, item: bool) {
+    let at = write_head(out, bytes, revision, item);
+    out.extend_from_slice(&bytes[at..]);
+}
+
+/// Appends what differs from the stored bytes; the stored bytes from the place returned on are the rest.
+pub fn write_head(out: &mut Vec<u8>, bytes: &[u8], revision: Revision, item: bool) -> usize {
     let Some(at) = splice_at(bytes) else {
         let object = value(bytes, revision);
         let _ = serde_json::to_writer(out, &object);
-        return;
+        return bytes.len();
     };
     if item {
         out.push(b'{');
@@ -81,7 +87,7 @@ pub fn write(out: &mut Vec<u8>, bytes: &[u8], revision: Revision, item: bool) {
     out.extend_from_slice(b"\"resourceVersion\":\"");
     out.extend_from_slice(itoa::Buffer::new().format(revision).as_bytes());
     out.extend_from_slice(if bytes[at] == b'}' { b"\"" } else { b"\"," });
-    out.extend_from_slice(&bytes[at..]);
+    at
 }
 
 /// The object as it is served.

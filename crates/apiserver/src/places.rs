@@ -10,6 +10,7 @@ use std::{
     hash::{Hash, Hasher},
     net::IpAddr,
     sync::{Arc, atomic::Ordering},
+    task::Poll,
 };
 
 use api::status::StatusError;
@@ -138,14 +139,19 @@ impl Hash for Asker {
 /// Finds out who sent a request that came over the network, in bounded time and not for too many at once.
 pub(crate) async fn authenticate(server: &Server, parts: &mut Parts) -> Result<Arc<User>, StatusError> {
     let address = parts.extensions.get::<Peer>().map(|peer| peer.address.ip());
-    let unknown = &server.shared.places.unknown;
-    let _place = match address {
-        Some(address) => Some(unknown.take(&address).map_err(|_| full(server, "", "requests of unknown users"))?),
-        None => None,
+    let mut asking = server.config().authenticator.authenticate(parts);
+    let known = match futures::poll!(&mut asking) {
+        Poll::Ready(known) => known,
+        // It has to be looked up.
+        Poll::Pending => {
+            let unknown = |address| server.shared.places.unknown.take(&address);
+            let _place = address.map(unknown).transpose().map_err(|_| full(server, "", "requests of unknown users"))?;
+            let late = |_| StatusError::timeout("Timeout: who sent the request could not be found out in time");
+            clock::timeout(AUTHENTICATION, &mut asking).await.map_err(late)?
+        }
     };
-    let known = clock::timeout(AUTHENTICATION, server.config().authenticator.authenticate(parts)).await;
-    let late = |_| StatusError::timeout("Timeout: who sent the request could not be found out in time");
-    let user = known.map_err(late)??.ok_or_else(StatusError::unauthorized)?;
+    drop(asking);
+    let user = known?.ok_or_else(StatusError::unauthorized)?;
     if let Some(address) = address {
         parts.extensions.insert(Asker { user: user.clone(), address });
     }

@@ -7,7 +7,7 @@ use http::{HeaderMap, header};
 use serde_json::json;
 use store::{Entry, Revision};
 
-use crate::object;
+use crate::{object, pieces::Pieces};
 
 /// What comes with each row of a Table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -90,6 +90,16 @@ fn alternative(clause: &str, include: Include) -> Option<View> {
 /// Appends one stored object in this view. In a Table's list this is a row, outside a list a whole Table.
 pub fn write(out: &mut Vec<u8>, definition: &Definition, view: View, entry: &Entry, item: bool) {
     write_bytes(out, definition, view, &entry.value, entry.modified, item);
+}
+
+/// Appends one stored object in this view to text that is sent piece by piece.
+pub fn write_pieces(pieces: &mut Pieces, definition: &Definition, view: View, entry: &Entry, item: bool) {
+    if view.form == Form::Object && !object::converted(definition) {
+        let at = object::write_head(pieces.text(), &entry.value, entry.modified, item);
+        pieces.share(entry.value.slice(at..));
+    } else {
+        write(pieces.text(), definition, view, entry, item);
+    }
 }
 
 pub fn write_bytes(
@@ -230,6 +240,13 @@ pub fn list_frame(definition: &Definition, view: View, metadata: &str) -> (Strin
             "]}\n",
         ),
     }
+}
+
+/// One line of a watch about an object that is there, as text that is sent piece by piece.
+pub fn added(pieces: &mut Pieces, definition: &Definition, view: View, entry: &Entry) {
+    pieces.text().extend_from_slice(b"{\"type\":\"ADDED\",\"object\":");
+    write_pieces(pieces, definition, view, entry, false);
+    pieces.text().extend_from_slice(b"}\n");
 }
 
 /// One line of a watch.

@@ -6,11 +6,11 @@ use hickory_proto::{
     op::{Message, MessageType, OpCode, Query},
     rr::RecordType,
 };
+use listener::{Accepted, Bounds, Listener, Places};
 use parking_lot::RwLock;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UdpSocket},
-    sync::Semaphore,
 };
 
 use crate::{
@@ -20,8 +20,10 @@ use crate::{
     zone::Zone,
 };
 
-/// Questions in work at once; more wait in the socket's buffer, and the kernel drops what does not fit there.
-const IN_WORK: usize = 1024;
+/// Questions in work at once, in all and of one client; more are dropped, and their clients ask again.
+const IN_WORK: (usize, usize) = (1024, 256);
+/// TCP connections at once.
+const CONNECTIONS: Bounds = Bounds { remote: 256, each: 16 };
 /// A TCP connection that says nothing for so long is closed.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -36,7 +38,7 @@ struct Context {
     outside: Outside,
     clients: Vec<ipnet::IpNet>,
     own: IpAddr,
-    in_work: Arc<Semaphore>,
+    in_work: Arc<Places>,
 }
 
 impl Server {
@@ -49,7 +51,7 @@ impl Server {
             outside: Outside::new(&config.resolv_conf, config.listen, &config.own_addresses),
             clients: config.clients.clone(),
             own: config.listen.ip(),
-            in_work: Arc::new(Semaphore::new(IN_WORK)),
+            in_work: Places::new(IN_WORK.0, IN_WORK.1),
         };
         Ok(Server { udp, tcp, context: Arc::new(context) })
     }
@@ -76,7 +78,7 @@ async fn serve_udp(socket: Arc<UdpSocket>, context: Arc<Context>) {
                 continue;
             }
         };
-        let Ok(permit) = context.in_work.clone().acquire_owned().await else { return };
+        let Ok(place) = context.in_work.take(&from.ip()) else { continue };
         let (socket, context) = (socket.clone(), context.clone());
         tokio::spawn(async move {
             let answer = context.answer(&question, false).await;
@@ -84,32 +86,33 @@ async fn serve_udp(socket: Arc<UdpSocket>, context: Arc<Context>) {
                 // The asker may be gone; it asks again if it is not.
                 let _ = socket.send_to(&bytes, from).await;
             }
-            drop(permit);
+            drop(place);
         });
     }
 }
 
 async fn serve_tcp(listener: TcpListener, context: Arc<Context>) {
+    let mut listener = Listener::new(listener, "DNS", CONNECTIONS, Arc::default());
     loop {
-        let Ok((stream, from)) = listener.accept().await else { continue };
-        if !context.may_ask(from.ip()) {
+        let Accepted { socket, address, place } = listener.accept().await;
+        if !context.may_ask(address.ip()) {
             continue;
         }
-        let Ok(permit) = context.in_work.clone().acquire_owned().await else { return };
         let context = context.clone();
         tokio::spawn(async move {
-            let _ = converse(stream, &context).await;
-            drop(permit);
+            let _ = converse(socket, address.ip(), &context).await;
+            drop(place);
         });
     }
 }
 
 /// One TCP connection: question after question, each with its length in front.
-async fn converse(mut stream: TcpStream, context: &Context) -> std::io::Result<()> {
+async fn converse(mut stream: TcpStream, from: IpAddr, context: &Context) -> std::io::Result<()> {
     loop {
         let length = clock::timeout(IDLE, stream.read_u16()).await??;
         let mut buffer = vec![0; usize::from(length)];
         clock::timeout(IDLE, stream.read_exact(&mut buffer)).await??;
+        let Ok(_place) = context.in_work.take(&from) else { return Ok(()) };
         let answer = match reply::parse(&buffer) {
             Ok(question) => context.answer(&question, true).await,
             Err(Some(error)) => *error,
@@ -117,8 +120,8 @@ async fn converse(mut stream: TcpStream, context: &Context) -> std::io::Result<(
         };
         let Some(bytes) = reply::encode(&answer, usize::from(u16::MAX)) else { return Ok(()) };
         let length = u16::try_from(bytes.len()).map_err(std::io::Error::other)?;
-        stream.write_u16(length).await?;
-        stream.write_all(&bytes).await?;
+        clock::timeout(IDLE, stream.write_u16(length)).await??;
+        clock::timeout(IDLE, stream.write_all(&bytes)).await??;
     }
 }
 

@@ -37,14 +37,14 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// For a server of many: half of the descriptors that the process may have, and not more than memory allows. The
-    /// other half is for what requests open themselves, and for the rest of the process. A source has an eighth.
-    pub fn of_process() -> Bounds {
-        Bounds::of(descriptors::limit())
+    /// One of so many parts of the descriptors that the process may have, and not more than memory allows: the others are
+    /// for what requests open themselves, and for the rest of the process. A source has an eighth of it.
+    pub fn of_process(parts: u64) -> Bounds {
+        Bounds::of(descriptors::limit() / parts)
     }
 
     fn of(descriptors: u64) -> Bounds {
-        let all = usize::try_from(descriptors / 2).unwrap_or(usize::MAX).clamp(64, 16_384);
+        let all = usize::try_from(descriptors).unwrap_or(usize::MAX).clamp(64, 16_384);
         let each = all / 8;
         Bounds { remote: all - each, each }
     }
@@ -194,9 +194,9 @@ mod tests {
     #[test]
     fn bounds_follow_the_descriptors() {
         let check = |descriptors, remote, each| assert_eq!(Bounds::of(descriptors), Bounds { remote, each });
-        check(64, 56, 8);
-        check(1024, 448, 64);
-        check(20_000, 8750, 1250);
+        check(10, 56, 8);
+        check(512, 448, 64);
+        check(10_000, 8750, 1250);
         check(1 << 20, 14_336, 2048);
         check(u64::MAX, 14_336, 2048);
     }

@@ -4,17 +4,16 @@
 //! turn in which its bytes last moved, and a turn that comes round again while somebody still stands in it shows an
 //! answer that has not moved for a whole round.
 
-use std::{
-    any::Any,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use bytes::{Buf, Bytes};
 use clock::Duration;
 use parking_lot::Mutex;
+
+use crate::places::Place;
 
 /// One turn.
 const TURN: Duration = Duration::from_secs(5);
@@ -104,7 +103,7 @@ struct Answer {
     pace: Arc<Pace>,
     patient: AtomicBool,
     waiting: Mutex<Waiting>,
-    held: Mutex<Vec<Box<dyn Any + Send>>>,
+    place: Mutex<Option<Place>>,
 }
 
 /// The pieces of an answer that are not sent.
@@ -121,13 +120,13 @@ impl Answering {
         pace.begun.fetch_add(1, Ordering::Relaxed);
         pace.open.fetch_add(1, Ordering::Relaxed);
         let answer =
-            Answer { pace: pace.clone(), patient: false.into(), waiting: Mutex::default(), held: Mutex::default() };
+            Answer { pace: pace.clone(), patient: false.into(), waiting: Mutex::default(), place: Mutex::default() };
         Answering(Arc::new(answer))
     }
 
-    /// Keeps something, such as a place, until the answer is sent or given up; of an upgrade, until its connection ends.
-    pub fn hold(&self, what: impl Any + Send) {
-        self.0.held.lock().push(Box::new(what));
+    /// Keeps the request's place until the answer is sent or given up; of an upgrade, until its connection ends.
+    pub fn hold(&self, place: Place) {
+        *self.0.place.lock() = Some(place);
     }
 
     /// The answer is one that somebody may look at for a while before he reads on. To be said before it begins.
@@ -155,6 +154,9 @@ impl Answer {
     fn moved(&self, done: bool) {
         let mut waiting = self.waiting.lock();
         let round = self.round(&waiting);
+        if !done && waiting.turn == round.now.load(Ordering::Relaxed) {
+            return;
+        }
         round.leave(waiting.turn);
         waiting.pieces -= usize::from(done);
         if waiting.pieces > 0 {
@@ -202,6 +204,7 @@ mod tests {
     use clock::Instant;
 
     use super::*;
+    use crate::places::Places;
 
     /// What ends a connection, and after how many seconds, with this going on beside it.
     async fn end(beside: impl AsyncFnOnce(Arc<Pace>)) -> (Verdict, u64) {
@@ -275,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_goes_with_the_last_of_the_answer() {
-        let (pace, held) = (Arc::<Pace>::default(), Arc::new(()));
+    fn a_place_goes_with_the_last_of_the_answer() {
+        let (pace, places) = (Arc::<Pace>::default(), Places::new(1, 1));
         let answering = Answering::new(&pace);
-        answering.hold(held.clone());
+        answering.hold(places.take("a").unwrap());
         let piece = answering.piece("bytes".into());
         drop(answering);
-        assert_eq!((Arc::strong_count(&held), pace.is_busy()), (2, true));
+        assert_eq!((places.taken(), pace.is_busy()), (1, true));
         drop(piece);
-        assert_eq!((Arc::strong_count(&held), pace.is_busy()), (1, false));
+        assert_eq!((places.taken(), pace.is_busy()), (0, false));
     }
 }

@@ -43,6 +43,9 @@ const DRAIN: Duration = Duration::from_secs(10);
 const GOODBYE: Duration = Duration::from_secs(5);
 /// An HTTP/1 request's head takes no longer, as upstream has it.
 const HEAD: Duration = Duration::from_secs(32);
+/// A connection over which nothing goes, such as a terminal that is left open, is ended after this to twice this time; as
+/// upstream's `streamingConnectionIdleTimeout`.
+const SILENCE: Duration = Duration::from_secs(4 * 3600);
 /// A request's head is not larger over HTTP/2; one that is gets 431.
 const HEAD_BYTES: u32 = 32 * 1024;
 /// What one HTTP/1 connection buffers in each direction. A request's head has to fit, or gets 431.
@@ -156,7 +159,7 @@ impl Talk {
                     let answer = answer.await;
                     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                         // From here on the connection is all there is of the answer.
-                        keeper.lock().push(Box::new(answering.clone()));
+                        *keeper.lock() = Some(answering.clone());
                     }
                     Ok::<_, Infallible>(answer.map(|body| Paced { body, answering }))
                 }
@@ -258,35 +261,51 @@ where
     }
 }
 
-type Keeper = Arc<Mutex<Vec<Box<dyn std::any::Any + Send>>>>;
+/// The request whose upgrade the connection has become.
+type Keeper = Arc<Mutex<Option<Answering>>>;
 
-/// A stream with what goes when it goes: its place, and what an upgrade holds.
+/// A stream with what goes when it goes: the connection's place, and what its upgrade holds.
 struct Kept<S> {
     stream: S,
     keeper: Keeper,
     _place: Place,
+    silence: Pin<Box<tokio::time::Sleep>>,
+    /// Something was read or written since the silence was last looked at.
+    moved: bool,
 }
 
 impl<S> Kept<S> {
     fn new(stream: S, place: Place) -> Self {
-        Kept { stream, keeper: Keeper::default(), _place: place }
+        let silence = Box::pin(clock::sleep(SILENCE));
+        Kept { stream, keeper: Keeper::default(), _place: place, silence, moved: false }
     }
 }
 
 impl<S> Drop for Kept<S> {
     fn drop(&mut self) {
-        self.keeper.lock().clear();
+        self.keeper.lock().take();
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Kept<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, buf) {
+            self.moved = true;
+            return Poll::Ready(read);
+        }
+        loop {
+            ready!(self.silence.as_mut().poll(cx));
+            if !std::mem::take(&mut self.moved) {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            self.silence.as_mut().reset(clock::Instant::now() + SILENCE);
+        }
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Kept<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.moved = true;
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -295,6 +314,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Kept<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.moved = true;
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
@@ -308,5 +328,106 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Kept<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeInclusive;
+
+    use http_body_util::{Empty, Full};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+    use super::*;
+    use crate::places::Places;
+
+    /// A connection whose every answer is many bytes and holds a place of its own; `/up` becomes a raw connection.
+    struct Server {
+        connections: Arc<Places>,
+        requests: Arc<Places>,
+        talk: tokio::task::JoinHandle<Ended>,
+    }
+
+    fn server(http2: bool) -> (Server, DuplexStream) {
+        let (near, far) = tokio::io::duplex(1024);
+        let (connections, requests) = (Places::new(1, 1), Places::new(10, 10));
+        let place = connections.take("").expect("the first");
+        let taken = requests.clone();
+        let handle = move |mut request: Request<Incoming>| {
+            let answering = request.extensions().get::<Answering>().expect("there is one").clone();
+            answering.hold(taken.take("").expect("few are asked for"));
+            async move {
+                let mut answer = Response::new(Full::new(Bytes::from(vec![b'x'; 1 << 20])));
+                if request.uri().path() == "/up" {
+                    tokio::spawn(async move {
+                        let raw = hyper::upgrade::on(&mut request).await.expect("it was asked for");
+                        TokioIo::new(raw).read_u8().await
+                    });
+                    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                    *answer.body_mut() = Full::default();
+                }
+                answer
+            }
+        };
+        let talk = tokio::spawn(async move {
+            let talk = Talk { figures: Arc::default(), stop: CancellationToken::new() };
+            talk.converse(Kept::new(near, place), http2, handle).await
+        });
+        (Server { connections, requests, talk }, far)
+    }
+
+    async fn check(http2: bool, beginning: &[u8], stalled: bool, seconds: RangeInclusive<u64>) {
+        let (server, mut client) = server(http2);
+        let begun = clock::Instant::now();
+        client.write_all(beginning).await.expect("it is open");
+        let ended = server.talk.await.expect("no panic");
+        assert_eq!(ended == Ended::Stalled, stalled, "{ended:?}");
+        assert!(seconds.contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+        assert_eq!((server.connections.taken(), server.requests.taken()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_get_on_ends() {
+        check(true, b"", false, 10..=15).await;
+        check(true, b"PRI * HTTP/2.0\r\n", false, 10..=15).await;
+        check(true, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", false, 10..=15).await;
+        check(false, b"", false, 10..=15).await;
+        check(false, b"GET / HTTP/1.1\r\nhost: a\r\n", false, 10..=15).await;
+        check(false, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", true, 35..=35).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_behind_a_closed_window_ends_its_connection() {
+        let (server, client) = server(true);
+        let begun = clock::Instant::now();
+        let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(1000)
+            .handshake(TokioIo::new(client))
+            .await
+            .expect("HTTP/2");
+        tokio::spawn(connection);
+        let request = Request::get("https://a/").body(Empty::<Bytes>::new()).expect("a request");
+        let answer = sender.send_request(request).await.expect("an answer");
+        assert_eq!(server.requests.taken(), 1);
+        assert_eq!(server.talk.await.expect("no panic"), Ended::Stalled);
+        assert_eq!(begun.elapsed().as_secs(), 35);
+        drop(answer);
+        tokio::task::yield_now().await;
+        assert_eq!((server.connections.taken(), server.requests.taken()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upgrade_keeps_its_places_until_it_is_silent_for_long() {
+        let (server, mut client) = server(false);
+        let up = b"GET /up HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: raw\r\n\r\n";
+        client.write_all(up).await.expect("it is open");
+        let mut head = [0; 12];
+        client.read_exact(&mut head).await.expect("an answer");
+        assert_eq!(&head, b"HTTP/1.1 101");
+        assert_eq!(server.talk.await.expect("no panic"), Ended::ByItself(None));
+        clock::sleep(SILENCE).await;
+        assert_eq!((server.connections.taken(), server.requests.taken()), (1, 1));
+        clock::sleep(SILENCE + Duration::from_secs(1)).await;
+        assert_eq!((server.connections.taken(), server.requests.taken()), (0, 0));
     }
 }

@@ -17,12 +17,13 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use hyper::{body::Bytes, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
+use listener::{Accepted, Bounds, Listener as Connections};
+use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::picture::HealthCheck;
 
-/// Connections at once to one port; more wait.
-const CONNECTIONS: usize = 64;
+/// Connections at once to one port; more are closed.
+const CONNECTIONS: Bounds = Bounds { remote: 64, each: 16 };
 /// A client that does not finish its request in this time is left.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -71,10 +72,9 @@ async fn listen(key: Key, port: u16, count: Arc<AtomicUsize>) {
         clock::sleep(wait).await;
         wait = (wait * 2).min(Duration::from_secs(60));
     };
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = Connections::new(listener, "health checks of Services", CONNECTIONS, Arc::default());
     loop {
-        let Ok(permit) = connections.clone().acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Accepted { socket, place, .. } = connections.accept().await;
         let (key, count) = (key.clone(), count.clone());
         tokio::spawn(async move {
             let service = service_fn(move |_| {
@@ -83,9 +83,9 @@ async fn listen(key: Key, port: u16, count: Arc<AtomicUsize>) {
             });
             let mut server = hyper::server::conn::http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
-            // Whoever goes away in the middle has had enough.
-            let _ = server.serve_connection(TokioIo::new(stream), service).await;
-            drop(permit);
+            // Whoever goes away in the middle has had enough, and so has who takes his time.
+            let _ = clock::timeout(2 * PATIENCE, server.serve_connection(TokioIo::new(socket), service)).await;
+            drop(place);
         });
     }
 }

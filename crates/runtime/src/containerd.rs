@@ -234,18 +234,32 @@ fn spawn(options: Options) -> Result<Containerd, Error> {
     let log = modes::append(&options.log_file(), modes::LOG_FILE);
     let log = log.map_err(file_error(format!("opening {}", options.log_file().display())))?;
     let errors = log.try_clone().map_err(file_error("the log of containerd"))?;
-    let mut command = Command::new("containerd");
-    command.arg("--config").arg(&config).args(["--log-level", "warn"]).stdin(Stdio::null()).stdout(log).stderr(errors);
+    if !is_installed("containerd") {
+        return Err(Error::Missing);
+    }
+    // Containers begin with the limits of their engine, and many programs do not take high numbers of files well: they
+    // get the usual number, although this process has raised its own. The engine raises its own again.
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -S -n 1024 2>/dev/null; exec \"$0\" \"$@\"", "containerd"])
+        .arg("--config")
+        .arg(&config)
+        .args(["--log-level", "warn"])
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors);
     // A group of its own: what a terminal sends to us does not reach it.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    let child = command.spawn().map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => Error::Missing,
-        _ => Error::File { what: "starting containerd".to_owned(), source },
-    })?;
+    let child = command.spawn().map_err(file_error("starting containerd"))?;
     let pid = child.id().cast_signed();
     modes::write(&options.pid_file(), modes::PRIVATE_FILE, pid.to_string())
         .map_err(file_error("writing containerd.pid"))?;
     Ok(Containerd { options, child: Some(child), pid })
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// The process of an earlier start, if it still runs and is what the pid file says.

@@ -35,8 +35,9 @@ use crate::{
     welcome,
 };
 
-/// The runtime of every command.
+/// The runtime of every command, with as many open files as the system allows.
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    listener::descriptors::raise();
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")
 }
 

@@ -14,11 +14,12 @@ use store::{Entry, Page, Range, Revision, StoreError};
 
 use super::Request;
 use crate::{
-    body::{Body, Pieces},
+    body::Body,
     core::{store_error, too_large_version},
     filter::Filter,
     object,
     options::{ListOptions, Match},
+    pieces::Pieces,
     respond,
     special::Response,
     view::{self, View},
@@ -204,9 +205,9 @@ pub(super) fn respond_list(definition: Arc<Definition>, view: View, found: Found
         pieces: Pieces::default(),
     };
     if size <= WHOLE {
-        let mut whole = Vec::with_capacity(size + 256);
-        while chunks.fill(&mut whole, usize::MAX) {}
-        return respond::json(StatusCode::OK, whole);
+        chunks.pieces = Pieces::sized(size + 256);
+        while chunks.add() {}
+        return respond::json(StatusCode::OK, chunks.pieces.whole());
     }
     let mut response = Response::new(Body::empty());
     response.headers_mut().insert(header::CONTENT_TYPE, respond::JSON);
@@ -235,26 +236,20 @@ struct Chunks {
 }
 
 impl Chunks {
-    /// Appends text until there is at least `size`; false when nothing is left.
-    fn fill(&mut self, out: &mut Vec<u8>, size: usize) -> bool {
+    /// Adds the next part; false when there is none.
+    fn add(&mut self) -> bool {
         if let Some(head) = self.head.take() {
-            out.extend_from_slice(head.as_bytes());
+            self.pieces.text().extend_from_slice(head.as_bytes());
         }
-        while out.len() < size {
-            let Some(entry) = self.entries.next() else {
-                return match self.trailer.take() {
-                    Some(trailer) => {
-                        out.extend_from_slice(trailer.as_bytes());
-                        true
-                    }
-                    None => false,
-                };
-            };
-            if !std::mem::take(&mut self.first) {
-                out.push(b',');
-            }
-            view::write(out, &self.definition, self.view, &entry, true);
+        let Some(entry) = self.entries.next() else {
+            let trailer = self.trailer.take();
+            self.pieces.text().extend_from_slice(trailer.unwrap_or_default().as_bytes());
+            return trailer.is_some();
+        };
+        if !std::mem::take(&mut self.first) {
+            self.pieces.text().push(b',');
         }
+        view::write_pieces(&mut self.pieces, &self.definition, self.view, &entry, true);
         true
     }
 }
@@ -263,11 +258,8 @@ impl Iterator for Chunks {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        self.trailer?;
-        let size = self.pieces.next_size();
-        let mut out = Vec::with_capacity(size + 8 * 1024);
-        self.fill(&mut out, size);
-        Some(out.into())
+        while !self.pieces.is_full() && self.add() {}
+        self.pieces.take()
     }
 }
 

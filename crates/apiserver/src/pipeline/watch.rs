@@ -13,12 +13,13 @@ use store::{Entry, Event, Range, Revision, StoreError};
 
 use super::Request;
 use crate::{
-    body::{Body, BoxError, Pieces},
+    body::{Body, BoxError},
     core::{Core, store_error, too_large_version},
     feed::{Subscription, Wanted},
     filter::Filter,
     object,
     options::ListOptions,
+    pieces::Pieces,
     places::{self, Beginning},
     respond,
     server::Server,
@@ -153,22 +154,22 @@ enum Before {
 }
 
 impl Before {
-    /// Appends text until there is at least `size`; what stays below is the end.
-    async fn fill(&mut self, out: &mut Vec<u8>, size: usize, wanted: &Wanted) -> Result<(), StatusError> {
+    /// Adds text until there is enough for a piece; less is the end.
+    async fn fill(&mut self, pieces: &mut Pieces, wanted: &Wanted) -> Result<(), StatusError> {
         let definition = &wanted.definition;
-        while out.len() < size {
+        while !pieces.is_full() {
             match self {
                 Before::Present { entries, end } => match entries.next() {
                     Some(entry) => {
                         let fits = wanted.name.is_empty() || object::names(definition, &entry.key).1 == wanted.name;
                         if fits && wanted.filter.matches_bytes(definition, &entry.value) {
-                            let line = view::event(definition, wanted.view, "ADDED", &entry.value, entry.modified);
-                            out.extend_from_slice(&line);
+                            view::added(pieces, definition, wanted.view, &entry);
                         }
                     }
                     None => {
                         if let Some(revision) = end.take() {
-                            out.extend_from_slice(&view::bookmark(definition, wanted.view, revision, true));
+                            let line = view::bookmark(definition, wanted.view, revision, true);
+                            pieces.text().extend_from_slice(&line);
                         }
                         break;
                     }
@@ -176,7 +177,7 @@ impl Before {
                 Before::Past { history, events, reached, to } => match events.next() {
                     Some(event) if event.revision <= *to => {
                         if let Some(line) = line(wanted, &event) {
-                            out.extend_from_slice(&line);
+                            pieces.share(line.into());
                         }
                     }
                     Some(_) => {}
@@ -208,10 +209,8 @@ impl Start {
 
     /// The next piece; `None` at the end.
     async fn next(&mut self, wanted: &Wanted) -> Result<Option<Bytes>, StatusError> {
-        let size = self.pieces.next_size();
-        let mut out = Vec::with_capacity(size + 8 * 1024);
-        self.before.fill(&mut out, size, wanted).await?;
-        Ok((!out.is_empty()).then(|| out.into()))
+        self.before.fill(&mut self.pieces, wanted).await?;
+        Ok(self.pieces.take())
     }
 }
 

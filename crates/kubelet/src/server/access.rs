@@ -1,5 +1,7 @@
 //! Who may ask a kubelet: the API server by its certificate; everyone else as the API server says when asked.
 
+use std::sync::Arc;
+
 use client::Client;
 use http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::{
@@ -7,6 +9,7 @@ use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
 use kube::{Api, api::PostParams};
+use listener::{Peer, Place, Places};
 use rustls_pki_types::CertificateDer;
 
 use super::endpoint::Asked;
@@ -14,11 +17,15 @@ use super::endpoint::Asked;
 /// The name in the certificate by which the API server goes to kubelets.
 const API_SERVER: &str = "kube-apiserver-kubelet-client";
 const MASTERS: &str = "system:masters";
+/// Clients about whom the API server is being asked, in all and from one address: strangers must not use up what the
+/// node itself may ask of it.
+const ASKED_ABOUT: (usize, usize) = (32, 8);
 
 pub struct Guard {
     client: Client,
     certificates: pki::tls::ClientCertificates,
     node_name: String,
+    asked_about: Arc<Places>,
 }
 
 #[derive(Default)]
@@ -34,21 +41,28 @@ type Refusal = (StatusCode, String);
 impl Guard {
     pub fn new(client: Client, authority: &str, node_name: &str) -> Result<Self, String> {
         let certificates = pki::tls::ClientCertificates::new(authority).map_err(|e| e.to_string())?;
-        Ok(Guard { client, certificates, node_name: node_name.to_owned() })
+        let asked_about = Places::new(ASKED_ABOUT.0, ASKED_ABOUT.1);
+        Ok(Guard { client, certificates, node_name: node_name.to_owned(), asked_about })
     }
 
-    pub async fn check(
-        &self,
-        chain: &[CertificateDer<'static>],
-        headers: &HeaderMap,
-        asked: &Asked<'_>,
-    ) -> Result<(), Refusal> {
-        let user = if chain.is_empty() { self.of_token(headers).await? } else { self.of_certificate(chain)? };
+    pub async fn check(&self, peer: &Peer, headers: &HeaderMap, asked: &Asked<'_>) -> Result<(), Refusal> {
+        let chain = &*peer.certificates;
+        if chain.is_empty() {
+            let _place = self.place(peer)?;
+            return self.authorize(&self.of_token(headers).await?, asked).await;
+        }
+        let user = self.of_certificate(chain)?;
         // Only a certificate proves to be the API server, whose users it has checked itself.
-        if !chain.is_empty() && (user.name == API_SERVER || user.groups.iter().any(|g| g == MASTERS)) {
+        if user.name == API_SERVER || user.groups.iter().any(|g| g == MASTERS) {
             return Ok(());
         }
+        let _place = self.place(peer)?;
         self.authorize(&user, asked).await
+    }
+
+    fn place(&self, peer: &Peer) -> Result<Place, Refusal> {
+        let full = |_| (StatusCode::TOO_MANY_REQUESTS, "Too many requests, please try again later.".to_owned());
+        self.asked_about.take(&peer.address.ip()).map_err(full)
     }
 
     fn of_certificate(&self, chain: &[CertificateDer<'static>]) -> Result<User, Refusal> {
@@ -136,6 +150,11 @@ mod tests {
     use http_body_util::Full;
     use serde_json::{Value, json};
 
+    /// A client without a certificate.
+    fn somebody() -> Peer {
+        Peer { address: ([10, 0, 0, 1], 1).into(), certificates: Arc::from([]) }
+    }
+
     /// An API server that knows the token `good` (of the user `u`) and `masters`, and grants `u` what `rights` lists as
     /// `verb/subresource`.
     fn guard(rights: &'static [&'static str]) -> (Guard, pki::Authority) {
@@ -176,7 +195,10 @@ mod tests {
 
     async fn code(guard: &Guard, headers: &HeaderMap, method: &str, path: &str) -> u16 {
         let method: Method = method.parse().unwrap();
-        guard.check(&[], headers, &resolve(&method, path)).await.map_or_else(|(code, _)| code.as_u16(), |()| 200)
+        guard
+            .check(&somebody(), headers, &resolve(&method, path))
+            .await
+            .map_or_else(|(code, _)| code.as_u16(), |()| 200)
     }
 
     #[tokio::test]
@@ -237,7 +259,8 @@ mod tests {
         check(&["get/proxy"], &[0, 1, 2, 5, 9, 10]).await;
         check(&["create/proxy"], &[6, 7, 8]).await;
         let (guard, _) = guard(&[]);
-        let refused = guard.check(&[], &bearer(&["Bearer good"]), &resolve(&Method::GET, "/pods")).await.unwrap_err();
+        let refused =
+            guard.check(&somebody(), &bearer(&["Bearer good"]), &resolve(&Method::GET, "/pods")).await.unwrap_err();
         let words = "Forbidden (user=u, verb=get, resource=nodes, subresource(s)=[pods proxy])\n";
         assert_eq!(refused, (StatusCode::FORBIDDEN, words.to_owned()));
     }

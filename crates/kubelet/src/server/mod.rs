@@ -5,19 +5,16 @@ mod answers;
 mod endpoint;
 mod streams;
 
-use std::{convert::Infallible, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use client::Client;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto::Builder,
-};
-use rustls_pki_types::CertificateDer;
-use tokio::net::{TcpListener, TcpStream};
+use hyper::body::Incoming;
+use listener::{Answering, Bounds, Listener, Peer};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use self::endpoint::Endpoint;
 use crate::{Error, node::Node};
@@ -41,7 +38,7 @@ pub async fn serve(node: Arc<Node>, client: Client, listener: Option<TcpListener
     let (Some(listener), Some(serving)) = (listener, &node.config.serving) else {
         return std::future::pending().await;
     };
-    let acceptor = tokio_rustls::TlsAcceptor::from(serving.tls.clone());
+    let tls = tokio_rustls::TlsAcceptor::from(serving.tls.clone());
     let guard = match access::Guard::new(client, &serving.client_authority, &node.config.node_name) {
         Ok(guard) => Arc::new(guard),
         Err(error) => {
@@ -49,48 +46,21 @@ pub async fn serve(node: Arc<Node>, client: Client, listener: Option<TcpListener
             return std::future::pending().await;
         }
     };
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                tokio::spawn(connection(node.clone(), guard.clone(), acceptor.clone(), stream));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                clock::sleep(std::time::Duration::from_millis(100)).await;
-            }
+    let service = move |peer: Peer| {
+        let (node, guard) = (node.clone(), guard.clone());
+        move |request: Request<Incoming>| {
+            let (node, guard, peer) = (node.clone(), guard.clone(), peer.clone());
+            async move { respond(node, &guard, &peer, request).await }
         }
-    }
+    };
+    let listener = Listener::new(listener, "kubelet", Bounds::of_process(8), Arc::default());
+    listener.serve(tls, CancellationToken::new(), service).await;
 }
 
-async fn connection(
-    node: Arc<Node>,
-    guard: Arc<access::Guard>,
-    acceptor: tokio_rustls::TlsAcceptor,
-    stream: TcpStream,
-) {
-    let handshake = clock::timeout(std::time::Duration::from_secs(10), acceptor.accept(stream)).await;
-    let Ok(Ok(stream)) = handshake else { return };
-    let chain: Arc<[CertificateDer<'static>]> =
-        stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec().into();
-    let service = service_fn(move |request| {
-        let (node, guard, chain) = (node.clone(), guard.clone(), chain.clone());
-        async move { Ok::<_, Infallible>(respond(node, &guard, &chain, request).await) }
-    });
-    let builder = Builder::new(TokioExecutor::new());
-    if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
-        tracing::debug!(error, "a connection to the kubelet ended");
-    }
-}
-
-async fn respond(
-    node: Arc<Node>,
-    guard: &access::Guard,
-    chain: &[CertificateDer<'static>],
-    request: Request<Incoming>,
-) -> Answer {
+async fn respond(node: Arc<Node>, guard: &access::Guard, peer: &Peer, request: Request<Incoming>) -> Answer {
     let path = request.uri().path().to_owned();
     let asked = endpoint::resolve(request.method(), &path);
-    if let Err((code, message)) = guard.check(chain, request.headers(), &asked).await {
+    if let Err((code, message)) = guard.check(peer, request.headers(), &asked).await {
         return text(code, message);
     }
     match asked.endpoint {
@@ -100,6 +70,9 @@ async fn respond(
         Endpoint::Config => answers::configz(&node),
         Endpoint::Summary => answers::summary(&node).await,
         Endpoint::Logs { namespace, pod, container } => {
+            if let Some(answering) = request.extensions().get::<Answering>() {
+                answering.is_patient();
+            }
             answers::logs(node, namespace, pod, container, request.uri().query().unwrap_or_default()).await
         }
         Endpoint::Stream(path) => {
