@@ -7,6 +7,7 @@
 mod caller;
 mod server;
 
+mod bounds;
 mod certificates;
 mod connections;
 mod first_hour;

@@ -74,7 +74,7 @@ impl Requirement {
 
     pub fn matches(&self, labels: &impl Labels) -> bool {
         let value = labels.get(&self.key);
-        let listed = || value.is_some_and(|v| self.values.iter().any(|w| w == v));
+        let listed = || value.is_some_and(|v| self.values.binary_search_by(|w| w.as_str().cmp(v)).is_ok());
         match self.operator {
             Operator::In => listed(),
             Operator::NotIn => !listed(),

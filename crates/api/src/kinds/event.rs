@@ -283,9 +283,8 @@ fn validate_series(event: &Event) -> Errors {
 fn validate_new_update(new: &NewEvent, old: &NewEvent) -> Errors {
     let (new, old) = (as_core(new), as_core(old));
     let mut errors = if new.series == old.series { Errors::new() } else { validate_series(&new) };
-    let value = |event: &Event, field: &str| {
-        serde_json::to_value(event).ok().and_then(|mut e| e.get_mut(field).map(Value::take)).unwrap_or_default()
-    };
+    let whole = |event: &Event| serde_json::to_value(event).unwrap_or_default();
+    let (now, before) = (whole(&new), whole(&old));
     for (field, name) in [
         ("involvedObject", "involvedObject"),
         ("reason", "reason"),
@@ -301,9 +300,8 @@ fn validate_new_update(new: &NewEvent, old: &NewEvent) -> Errors {
         ("reportingComponent", "reportingController"),
         ("reportingInstance", "reportingInstance"),
     ] {
-        let now = value(&new, field);
-        if now != value(&old, field) {
-            errors.push(FieldError::invalid(&Path::new(name), now, "field is immutable"));
+        if now[field] != before[field] {
+            errors.push(FieldError::invalid(&Path::new(name), &now[field], "field is immutable"));
         }
     }
     errors

@@ -217,6 +217,7 @@ fn keep_from_kubelets(new: &mut Map<String, Value>, old: &Value) {
         }
     }
     let conditions = before.get("conditions").and_then(Value::as_array).into_iter().flatten();
+    let conditions = conditions.filter(|c| c.get("observedGeneration").is_some());
     let conditions: HashMap<&Value, &Value> = conditions.rev().map(|c| (&c["type"], c)).collect();
     for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
         let same = conditions.get(&condition["type"]);

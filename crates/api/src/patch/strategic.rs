@@ -188,27 +188,25 @@ fn merge_objects(rule: &Rule<'_>, mut old: Vec<Value>, patch: &[Value]) -> Resul
         return Ok(patch.iter().filter(|v| v.get(DIRECTIVE).is_none()).cloned().collect());
     }
     old.retain(|o| o.get(rule.key).is_none_or(|key| !deleted.contains(key)));
-    // Where the first item of each key stands.
-    let mut places: HashMap<Value, usize> = HashMap::with_capacity(old.len());
+    // Where the first item of each key stands, those that the patch adds behind the others.
+    let mut places: HashMap<&Value, usize> = HashMap::with_capacity(old.len());
     for (at, item) in old.iter().enumerate() {
         if let Some(key) = item.get(rule.key) {
-            places.entry(key.clone()).or_insert(at);
+            places.entry(key).or_insert(at);
         }
     }
+    let mut end = old.len();
+    let mut placed = Vec::with_capacity(items.len());
     for map in items {
-        let key = key_of(map, rule.key)?;
-        match places.get(key) {
-            Some(&at) => {
-                let Value::Object(original) = old[at].take() else { continue };
-                old[at] = Value::Object(merge_map(rule.items, original, map)?);
-            }
-            None => {
-                let item = merge_map(rule.items, Map::new(), map)?;
-                if let Some(key) = item.get(rule.key) {
-                    places.entry(key.clone()).or_insert(old.len());
-                }
-                old.push(Value::Object(item));
-            }
+        let at = *places.entry(key_of(map, rule.key)?).or_insert(end);
+        end += usize::from(at == end);
+        placed.push((at, map));
+    }
+    for (at, map) in placed {
+        match old.get_mut(at).map(Value::take) {
+            Some(Value::Object(original)) => old[at] = Value::Object(merge_map(rule.items, original, map)?),
+            Some(_) => {}
+            None => old.push(Value::Object(merge_map(rule.items, Map::new(), map)?)),
         }
     }
     Ok(old)

@@ -117,6 +117,7 @@ impl ServiceAllocation {
     }
 
     fn assign_ports(&self, new: &mut Value, before: &[Item], taken: &mut Taken, name: &str) -> Result<(), StatusError> {
+        let mut shares = ports::Shares::of(new);
         for want in ports::wanted(new) {
             let port = match want.given {
                 // Already this Service's: from before, or for another protocol of the same port.
@@ -128,7 +129,7 @@ impl ServiceAllocation {
                     })?;
                     given
                 }
-                None => match ports::shared(new, &want) {
+                None => match shares.find(&want) {
                     Some(port) => port,
                     None => {
                         let next = self.books.lock().ports.draw();
@@ -145,6 +146,7 @@ impl ServiceAllocation {
                 },
             };
             ports::set(new, &want, port);
+            shares.note(&want, port);
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! A Service's node ports: which it needs, which it has.
 
+use std::collections::{HashMap, HashSet};
+
 use api::Value;
 use api::field::Path;
 use serde_json::json;
@@ -10,8 +12,47 @@ pub struct Want {
     pub pointer: String,
     pub path: Path,
     pub given: Option<u16>,
-    /// The service port, for sharing among protocols; 0 for the health check.
+    /// The service port and its protocol, for sharing among protocols; 0 for the health check.
     port: i64,
+    protocol: String,
+}
+
+/// The node ports that protocols of the same service port share: of each port two protocols, which is one that another
+/// protocol can share with.
+pub struct Shares(HashMap<i64, Vec<(String, u16)>>);
+
+impl Shares {
+    pub fn of(service: &Value) -> Self {
+        let mut shares = Shares(HashMap::new());
+        for port in list(service) {
+            if let Some(node_port) = some(number(port, "nodePort")) {
+                shares.add(number(port, "port"), &protocol(port), node_port);
+            }
+        }
+        shares
+    }
+
+    fn add(&mut self, port: i64, protocol: &str, node_port: u16) {
+        let known = self.0.entry(port).or_default();
+        if known.len() < 2 && known.iter().all(|(p, _)| p != protocol) {
+            known.push((protocol.to_owned(), node_port));
+        }
+    }
+
+    /// The node port that another protocol of the same service port has.
+    pub fn find(&self, want: &Want) -> Option<u16> {
+        let known = self.0.get(&want.port).filter(|_| want.port != 0)?;
+        known.iter().find(|(protocol, _)| *protocol != want.protocol).map(|(_, node_port)| *node_port)
+    }
+
+    /// Notes what a place got.
+    pub fn note(&mut self, want: &Want, node_port: u16) {
+        self.add(want.port, &want.protocol, node_port);
+    }
+}
+
+fn protocol(port: &Value) -> String {
+    port.get("protocol").and_then(Value::as_str).unwrap_or("TCP").to_owned()
 }
 
 fn kind(service: &Value) -> &str {
@@ -77,6 +118,7 @@ pub fn wanted(service: &Value) -> Vec<Want> {
                 path: Path::new("spec").child("ports").index(at).child("nodePort"),
                 given,
                 port: number(port, "port"),
+                protocol: protocol(port),
             });
         }
     }
@@ -86,21 +128,12 @@ pub fn wanted(service: &Value) -> Vec<Want> {
             path: Path::new("spec").child("healthCheckNodePort"),
             given: service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).and_then(some),
             port: 0,
+            protocol: String::new(),
         });
     }
     // Ports that are named come first, so that a drawn one is never somebody's in the same Service.
     all.sort_by_key(|want| want.given.is_none());
     all
-}
-
-/// The node port that another protocol of the same service port has.
-pub fn shared(service: &Value, want: &Want) -> Option<u16> {
-    let at = service.pointer(&want.pointer)?;
-    let protocol = |p: &Value| p.get("protocol").and_then(Value::as_str).unwrap_or("TCP").to_owned();
-    let other = |p: &&Value| {
-        want.port != 0 && number(p, "port") == want.port && protocol(p) != protocol(at) && number(p, "nodePort") != 0
-    };
-    list(service).find(other).and_then(|p| some(number(p, "nodePort")))
 }
 
 pub fn set(service: &mut Value, want: &Want, port: u16) {
@@ -114,18 +147,19 @@ pub fn set(service: &mut Value, want: &Want, port: u16) {
 /// Keeps node ports where an update leaves them out, and drops them where the new type has none.
 pub fn carry_over(old: Option<&Value>, new: &mut Value) {
     let Some(old) = old else { return };
-    let same = |a: &Value, b: &Value| {
-        let protocol = |p: &Value| p.get("protocol").and_then(Value::as_str).unwrap_or("TCP").to_owned();
-        number(a, "port") == number(b, "port") && protocol(a) == protocol(b)
-    };
+    let name = |port: &Value| (number(port, "port"), protocol(port));
     let (had, has) = (needs_ports(old), needs_ports(new));
-    let old_ports: Vec<Value> = list(old).cloned().collect();
-    let still_used: Vec<u16> = list(new).filter_map(|p| some(number(p, "nodePort"))).collect();
+    // The first of each port and protocol.
+    let mut old_ports = HashMap::new();
+    for port in list(old) {
+        old_ports.entry(name(port)).or_insert(number(port, "nodePort"));
+    }
+    let still_used: HashSet<u16> = list(new).filter_map(|p| some(number(p, "nodePort"))).collect();
     let ports = new.pointer_mut("/spec/ports").and_then(Value::as_array_mut);
-    for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
-        let this = Value::Object(port.clone());
-        let before = old_ports.iter().find(|o| same(o, &this)).and_then(|o| some(number(o, "nodePort")));
-        let now = some(number(&this, "nodePort"));
+    for port in ports.into_iter().flatten() {
+        let before = old_ports.get(&name(port)).copied().and_then(some);
+        let now = some(number(port, "nodePort"));
+        let Some(port) = port.as_object_mut() else { continue };
         match (has, had, now, before) {
             // Not when another port of the Service has been given the number.
             (true, true, None, Some(before)) if !still_used.contains(&before) => {

@@ -321,6 +321,9 @@ fn recursive_read_only(mount: &VolumeMount, path: &Path) -> Errors {
 fn devices(one: &Container, around: &Around<'_>, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let (mut seen_names, mut seen_paths) = (BTreeSet::new(), BTreeSet::new());
+    if one.volume_devices.as_ref().is_none_or(Vec::is_empty) {
+        return errors;
+    }
     let mounts = || one.volume_mounts.iter().flatten();
     let mount_names: BTreeSet<&String> = mounts().map(|m| &m.name).collect();
     let mount_paths: BTreeSet<&String> = mounts().map(|m| &m.mount_path).collect();

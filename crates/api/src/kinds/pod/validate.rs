@@ -1,5 +1,6 @@
 //! Validation of Pods and templates: what is not about one container, volume or place.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSpec, PodTemplateSpec, Volume};
@@ -355,7 +356,8 @@ fn variable_files(spec: &PodSpec, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let init = spec.init_containers.as_deref().unwrap_or_default();
     // The first volume of each name.
-    let volumes: BTreeMap<&str, &Volume> = spec.volumes.iter().flatten().rev().map(|v| (v.name.as_str(), v)).collect();
+    let by_name = || spec.volumes.iter().flatten().rev().map(|v| (v.name.as_str(), v)).collect();
+    let volumes: LazyCell<BTreeMap<&str, &Volume>, _> = LazyCell::new(by_name);
     for (field, list) in [("initContainers", init), ("containers", spec.containers.as_slice())] {
         for (i, container) in list.iter().enumerate() {
             for (j, variable) in container.env.iter().flatten().enumerate() {

@@ -1,14 +1,43 @@
 //! Whether rules that somebody holds cover rules that he wants to grant: nobody can give away more than he has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::PolicyRule;
 use crate::auth::User;
 
+/// The pieces of all rules of one request, and the names of held rules that they are compared with. Rules beyond that
+/// count as not covered: a few kilobytes of names multiply to billions of pieces.
+const PIECES_MAX: usize = 100_000;
+const STEPS_MAX: usize = 100_000_000;
+
 /// The parts of `wanted` that no single rule of `held` covers, merged for reading; empty when all is covered.
 pub fn uncovered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
-    let pieces = wanted.iter().flat_map(pieces);
-    compact(pieces.filter(|piece| !held.iter().any(|rule| covers(rule, piece))).collect())
+    let names: usize = held.iter().map(|rule| lists(rule).map(|list| list.len() + 1).sum::<usize>()).sum();
+    let mut left = PIECES_MAX.min(STEPS_MAX / names.max(1));
+    let (mut missing, mut too_many) = (Vec::new(), Vec::new());
+    for rule in wanted {
+        match left.checked_sub(count(rule)) {
+            Some(rest) => {
+                left = rest;
+                missing.extend(pieces(rule).into_iter().filter(|piece| !held.iter().any(|rule| covers(rule, piece))));
+            }
+            None => too_many.push(rule.clone()),
+        }
+    }
+    let mut missing = compact(missing);
+    missing.append(&mut too_many);
+    missing
+}
+
+fn lists(rule: &PolicyRule) -> impl Iterator<Item = &Vec<String>> {
+    [&rule.verbs, &rule.api_groups, &rule.resources, &rule.resource_names, &rule.non_resource_urls].into_iter()
+}
+
+/// How many pieces a rule has.
+fn count(rule: &PolicyRule) -> usize {
+    let resources = rule.api_groups.len().saturating_mul(rule.resources.len());
+    let named = resources.saturating_mul(rule.resource_names.len().max(1));
+    named.saturating_add(rule.non_resource_urls.len()).saturating_mul(rule.verbs.len())
 }
 
 /// Splits a rule into rules that each have one verb and one resource of one group (and at most one name), or one URL.
@@ -72,17 +101,13 @@ fn covers(rule: &PolicyRule, piece: &PolicyRule) -> bool {
 
 /// Joins the verbs of pieces that are for the same resource.
 fn compact(pieces: Vec<PolicyRule>) -> Vec<PolicyRule> {
-    let mut merged: BTreeMap<PolicyRule, Vec<String>> = BTreeMap::new();
+    let mut merged: BTreeMap<PolicyRule, (Vec<String>, HashSet<String>)> = BTreeMap::new();
     for mut piece in pieces {
         let verbs = std::mem::take(&mut piece.verbs);
-        let known = merged.entry(piece).or_default();
-        for verb in verbs {
-            if !known.contains(&verb) {
-                known.push(verb);
-            }
-        }
+        let (listed, known) = merged.entry(piece).or_default();
+        listed.extend(verbs.into_iter().filter(|verb| known.insert(verb.clone())));
     }
-    merged.into_iter().map(|(rule, verbs)| PolicyRule { verbs, ..rule }).collect()
+    merged.into_iter().map(|(rule, (verbs, _))| PolicyRule { verbs, ..rule }).collect()
 }
 
 /// `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`
@@ -149,6 +174,23 @@ mod tests {
         let paths = PolicyRule::paths(&["get"], &["/apis/*"]);
         check(std::slice::from_ref(&paths), &[PolicyRule::paths(&["get"], &["/apis/apps"])], "");
         check(&[paths], &[PolicyRule::paths(&["get"], &["*"])], r#"{NonResourceURLs:["*"], Verbs:["get"]}"#);
+    }
+
+    /// A hundred thousand verbs for a hundred thousand resources.
+    #[test]
+    fn rules_that_multiply_are_refused_as_they_stand() {
+        let names: Vec<String> = (0..100_000).map(|i| i.to_string()).collect();
+        let wanted = PolicyRule {
+            verbs: names.clone(),
+            api_groups: vec![String::new()],
+            resources: names.clone(),
+            ..PolicyRule::default()
+        };
+        assert_eq!(uncovered(&[], std::slice::from_ref(&wanted)), [wanted]);
+        let one = PolicyRule { verbs: names, ..PolicyRule::resources(&[], &[""], &["pods"]) };
+        let everything = [PolicyRule::resources(&["*"], &["*"], &["*"])];
+        assert_eq!(uncovered(&everything, std::slice::from_ref(&one)), []);
+        assert_eq!(uncovered(&[], std::slice::from_ref(&one)), [one], "its verbs are joined again");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The policy as lookups: subjects to bindings, role names to rules.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -194,6 +194,7 @@ pub fn rules(role: &Value) -> Vec<PolicyRule> {
 fn binding(name: &str, namespace: &str, object: &Value) -> Option<Binding> {
     let role = RoleRef::of(object)?;
     let mut subjects: Vec<(SubjectKey, String)> = Vec::new();
+    let mut known = HashSet::new();
     for subject in object.get("subjects").and_then(Value::as_array).into_iter().flatten() {
         let text = |field: &str| subject.get(field).and_then(Value::as_str).unwrap_or("");
         let name = text("name");
@@ -210,7 +211,7 @@ fn binding(name: &str, namespace: &str, object: &Value) -> Option<Binding> {
             }
             _ => continue,
         };
-        if !subjects.iter().any(|(k, _)| *k == key) {
+        if known.insert(key.clone()) {
             subjects.push((key, shown));
         }
     }
