@@ -7,7 +7,7 @@ use std::path::Path;
 
 use files::modes;
 
-use crate::{PkiError, Result};
+use crate::{Credential, PkiError, Result, Serving, inspect, tls};
 
 /// Replaces `path` atomically, with mode 0600.
 pub fn write(path: &Path, content: &[u8]) -> Result<()> {
@@ -48,11 +48,69 @@ pub fn make_folder(folder: &Path) -> Result<()> {
     modes::make(folder, modes::PRIVATE_FOLDER).map_err(failed)
 }
 
+/// The certificates of authorities in a file that must be there, PEM.
+pub fn authorities(path: &Path) -> Result<String> {
+    let text = required(path)?;
+    inspect::chain(&text).map_err(|e| e.in_file(path))?;
+    Ok(text)
+}
+
+/// A certificate and its key in two files that must be there.
+pub fn credential(certificate: &Path, key: &Path) -> Result<Credential> {
+    let read = Credential { certificate: required(certificate)?, key: required(key)? };
+    inspect::chain(&read.certificate).map_err(|e| e.in_file(certificate))?;
+    tls::private_key(&read.key).map_err(|e| e.in_file(key))?;
+    match Serving::new(&read) {
+        Ok(_) => Ok(read),
+        Err(_) => {
+            let why = format!("it is not the key of {}", certificate.display());
+            Err(PkiError::broken(key.display().to_string(), why))
+        }
+    }
+}
+
+fn required(path: &Path) -> Result<String> {
+    let missing = || io::Error::from(io::ErrorKind::NotFound);
+    read(path)?.ok_or_else(|| PkiError::Io { doing: "read", path: path.to_owned(), source: missing() })
+}
+
 /// The content, or `None` when there is no such file.
 pub fn read(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(PkiError::Io { doing: "read", path: path.to_owned(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Authority, Subject};
+
+    #[test]
+    fn files_that_users_name_are_named_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str, content: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, content).unwrap();
+            path
+        };
+        let authority = Authority::create("a").unwrap();
+        let issued = authority.issue(&Subject::client("c", None)).unwrap();
+        let (good, key) = (place("good.crt", &issued.certificate), place("good.key", &issued.key));
+        let (empty, other) = (place("empty", ""), place("other.key", authority.key()));
+        assert!(authorities(&good).is_ok() && credential(&good, &key).is_ok());
+        let check = |wrong: Result<()>, path: &Path, expected: &str| {
+            let said = wrong.unwrap_err().sentence();
+            assert!(said.contains(&path.display().to_string()) && said.contains(expected), "{said}");
+        };
+        check(authorities(&empty).map(drop), &empty, "it holds no certificate");
+        check(authorities(&key).map(drop), &key, "it holds no certificate");
+        check(credential(&empty, &key).map(drop), &empty, "it holds no certificate");
+        check(credential(&good, &empty).map(drop), &empty, "is broken");
+        check(credential(&good, &other).map(drop), &other, "it is not the key of");
+        let gone = folder.path().join("gone");
+        check(authorities(&gone).map(drop), &gone, "cannot read");
     }
 }

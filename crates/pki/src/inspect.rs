@@ -38,7 +38,7 @@ impl Facts {
 /// The certificates of a PEM text.
 pub fn chain(pem: &str) -> Result<Vec<CertificateDer<'static>>> {
     let chain: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    let chain = chain.map_err(|e| PkiError::broken("a certificate file", e))?;
+    let chain = chain.map_err(|_| PkiError::broken("a certificate file", "it is not PEM"))?;
     if chain.is_empty() {
         return Err(PkiError::broken("a certificate file", "it holds no certificate"));
     }

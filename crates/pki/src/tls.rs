@@ -30,8 +30,9 @@ fn roots(authorities: &str) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>> {
-    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|e| PkiError::broken("a private key", e))
+pub(crate) fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>> {
+    let why = "it holds no private key in PEM without a password";
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| PkiError::broken("a private key", why))
 }
 
 /// The certificate that a server shows, or a client; it can be replaced while that one runs.

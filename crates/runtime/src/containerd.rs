@@ -121,7 +121,7 @@ pub enum Error {
     File { what: String, source: io::Error },
     #[error("containerd did not start: {message} (its log: {log})")]
     Start { message: String, log: PathBuf },
-    #[error("processes of containerd would not end: {0:?}")]
+    #[error("processes of containerd would not end: {}", .0.iter().map(i32::to_string).collect::<Vec<_>>().join(", "))]
     Stop(Vec<i32>),
     #[error(transparent)]
     Image(#[from] images::Error),

@@ -141,7 +141,7 @@ async fn start_member(
     let settings = Settings::for_agent(&client, options).await.context("cannot read the cluster's settings")?;
     let authority = match &options.client_ca_file {
         None => holder.authority.clone(),
-        Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
+        Some(path) => pki::file::authorities(path)?,
     };
     let credential = match holder.held(Purpose::Serving)? {
         Some((held, _)) => held,

@@ -204,8 +204,8 @@ fn data_folder(folder: &Path) -> Finding {
     let free = stat.blocks_available() * stat.fragment_size() / (1024 * 1024);
     let text = format!("{} ({free} MiB free)", folder.display());
     match free {
-        // What is there can still be read; that must not fail for want of room.
-        0..100 if Layout::new(folder).store().is_dir() => Finding::Poor(format!(
+        // What a cluster has kept here can still be read; that must not fail for want of room.
+        0..100 if Layout::new(folder).admin_kubeconfig().exists() => Finding::Poor(format!(
             "{text}; at least 100 MiB are needed, make room: until then the cluster may take no writes"
         )),
         0..100 => bad(format!("{text}; at least 100 MiB are needed, make room or choose another with --data-dir")),

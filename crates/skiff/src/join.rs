@@ -27,7 +27,7 @@ use crate::{
     node_certificate::{Holder, Purpose, user, write_kubeconfig},
     options::Agent,
     reach::explain,
-    welcome,
+    value, welcome,
 };
 
 /// How long a server may take to answer, and a request to be signed, before the user hears of it.
@@ -150,25 +150,18 @@ fn with_token(info: Info, token: &str) -> anyhow::Result<Introduction> {
 }
 
 fn config_of(server: &str) -> anyhow::Result<Config> {
-    let url: http::Uri = server.parse().map_err(|_| wrong_url(server))?;
-    if url.scheme_str() != Some("https") || url.authority().is_none() {
-        return Err(wrong_url(server));
-    }
-    let mut config = Config::new(url);
+    let wrong = |why: String| anyhow::anyhow!("--server {server:?} cannot be used: {why}");
+    let server = value::server(server).map_err(wrong)?;
+    let mut config = Config::new(server.parse()?);
     config.connect_timeout = Some(ANSWER);
     Ok(config)
-}
-
-fn wrong_url(server: &str) -> anyhow::Error {
-    anyhow::anyhow!("--server {server:?} is not a URL such as https://10.0.0.1:6443")
 }
 
 /// Finds out who vouches for the server, and that it is the cluster that the token belongs to.
 async fn discover(options: &Agent, server: &str, token: &str) -> anyhow::Result<Introduction> {
     let mut config = config_of(server)?;
     if let Some(path) = &options.certificate_authority {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        inspect::chain(&text).with_context(|| format!("{} is no certificate authority", path.display()))?;
+        let text = file::authorities(path)?;
         let info = Info { server: server.to_owned(), authority: text };
         return with_token(pinned(options.discovery_token_ca_cert_hash.as_deref(), info)?, token);
     }

@@ -99,16 +99,16 @@ pub struct Server {
 #[command(group = clap::ArgGroup::new("cluster").required(true).args(["kubeconfig", "server"]))]
 pub struct Agent {
     /// The kubeconfig with which the node reaches the API server; of a node, or of somebody who may add nodes
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub kubeconfig: Option<PathBuf>,
     /// The API server's address, such as https://10.0.0.1:6443
-    #[arg(long, value_name = "URL", requires = "token")]
+    #[arg(long, value_name = "URL", requires = "token", value_parser = value::server)]
     pub server: Option<String>,
     /// What lets this node in: `skiff token create` on the server prints one
     #[arg(long, env = "SKIFF_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<String>,
     /// The SHA-256 of the cluster's authority, as `skiff token create` prints it
-    #[arg(long, value_name = "sha256:HEX", requires = "server")]
+    #[arg(long, value_name = "sha256:HEX", requires = "server", value_parser = value::pin)]
     pub discovery_token_ca_cert_hash: Option<String>,
     /// The authority that signed the API server's certificate; asked of the server, and checked, when not given
     #[arg(long, value_name = "FILE", requires = "server", value_parser = value::readable)]
@@ -117,7 +117,7 @@ pub struct Agent {
     #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub client_ca_file: Option<PathBuf>,
     /// The cluster DNS address that Pods are told; as the cluster says when not given
-    #[arg(long)]
+    #[arg(long, value_parser = value::reachable)]
     pub cluster_dns: Option<IpAddr>,
     /// Addresses of all Pods; as the cluster says when not given
     #[arg(long, value_parser = value::pod_range)]
@@ -143,7 +143,7 @@ pub struct ControlPlane {
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
     /// The address that clients and Pods reach the API server at; this machine's own when not given
-    #[arg(long)]
+    #[arg(long, value_parser = value::reachable)]
     pub advertise_address: Option<IpAddr>,
     /// Further names and addresses for the API server's certificate
     #[arg(long = "tls-san", value_delimiter = ',', value_parser = value::host)]
@@ -158,7 +158,7 @@ pub struct ControlPlane {
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub anonymous_auth: bool,
     /// etcd servers to use instead of the embedded store
-    #[arg(long, value_delimiter = ',', value_name = "URL")]
+    #[arg(long, value_delimiter = ',', value_name = "URL", value_parser = value::etcd)]
     pub etcd_servers: Vec<String>,
     /// The authority that signed the etcd servers' certificates
     #[arg(long, value_name = "FILE", value_parser = value::readable)]
@@ -212,6 +212,22 @@ impl ControlPlane {
                 "--service-cluster-ip-range {services} and --cluster-cidr {pods} overlap; choose ranges apart"
             );
         }
+        let tls = self.etcd_cafile.is_some() || self.etcd_certfile.is_some();
+        for server in &self.etcd_servers {
+            match server.starts_with("https://") {
+                true if self.etcd_cafile.is_none() => anyhow::bail!(
+                    "--etcd-servers {server} needs --etcd-cafile, the authority that signed the server's certificate"
+                ),
+                false if tls => anyhow::bail!(
+                    "--etcd-servers {server} is reached without TLS, so --etcd-cafile and --etcd-certfile would have no \
+                     effect; write https:// or leave them out"
+                ),
+                _ => {}
+            }
+        }
+        if self.etcd_servers.is_empty() && tls {
+            anyhow::bail!("--etcd-cafile and --etcd-certfile have no effect without --etcd-servers");
+        }
         Ok(())
     }
 
@@ -240,10 +256,10 @@ pub struct Node {
     #[arg(long = "node-name", alias = "hostname-override", value_parser = value::node_name)]
     pub node_name: Option<String>,
     /// The node's address; the one of the default route when not given
-    #[arg(long)]
+    #[arg(long, value_parser = value::reachable)]
     pub node_ip: Option<IpAddr>,
     /// Use this container engine instead of a containerd of our own (unix:///…)
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, value_name = "SOCKET", value_parser = value::socket)]
     pub container_runtime_endpoint: Option<String>,
     /// The kubelet's port
     #[arg(long, default_value = "10250", value_parser = value::port)]
@@ -261,7 +277,7 @@ pub struct Node {
     #[arg(long, default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_pods: u32,
     /// What must stay free on the node, as `signal<amount` or `signal<percentage`; below it Pods are evicted
-    #[arg(long, default_value = kubelet::pressure::DEFAULT, value_name = "THRESHOLDS")]
+    #[arg(long, default_value = kubelet::pressure::DEFAULT, value_name = "THRESHOLDS", value_parser = value::thresholds)]
     pub eviction_hard: String,
     /// Sysctls that Pods may set besides the safe ones; a name or, with a `*` at its end, the beginning of names
     #[arg(long, value_delimiter = ',', value_name = "SYSCTLS", value_parser = value::sysctl)]
@@ -279,7 +295,7 @@ pub struct Check {
     #[arg(long, default_value = "10250", value_parser = value::port)]
     pub kubelet_port: u16,
     /// A container engine that is there already
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, value_name = "SOCKET", value_parser = value::socket)]
     pub container_runtime_endpoint: Option<String>,
 }
 

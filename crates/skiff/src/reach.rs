@@ -40,13 +40,15 @@ pub fn explain(url: &str, error: &kube::Error) -> anyhow::Error {
             _ => anyhow::anyhow!("{url} refuses: {}", rest::message(error)),
         };
     }
-    let mut causes = error.to_string();
+    // The variants' names are looked for, and never shown.
+    let (mut causes, mut innermost) = (error.to_string(), error.to_string());
     let mut next = error.source();
     while let Some(cause) = next {
         causes = format!("{causes}: {cause} {cause:?}");
+        innermost = cause.to_string();
         next = cause.source();
     }
-    anyhow::anyhow!(meaning(url, &causes).unwrap_or_else(|| format!("cannot use {url}: {causes}")))
+    anyhow::anyhow!(meaning(url, &causes).unwrap_or_else(|| format!("cannot use {url}: {innermost}")))
 }
 
 fn meaning(url: &str, causes: &str) -> Option<String> {

@@ -212,23 +212,19 @@ async fn open_store(options: &ControlPlane, layout: &Layout) -> anyhow::Result<A
         let opened = tokio::task::spawn_blocking(move || Embedded::open(&folder, store::embedded::Options::default()));
         return Ok(Arc::new(opened.await??));
     }
-    let read = |path: &Option<std::path::PathBuf>| path.as_deref().map(read_file).transpose();
-    let identity = read(&options.etcd_certfile)?.zip(read(&options.etcd_keyfile)?);
+    let pair = options.etcd_certfile.as_deref().zip(options.etcd_keyfile.as_deref());
+    let identity = pair.map(|(certificate, key)| pki::file::credential(certificate, key)).transpose()?;
     let settings = store::etcd::Options {
         endpoints: options.etcd_servers.clone(),
-        ca: read(&options.etcd_cafile)?,
-        identity,
+        ca: options.etcd_cafile.as_deref().map(pki::file::authorities).transpose()?.map(String::into_bytes),
+        identity: identity.map(|c| (c.certificate.into_bytes(), c.key.into_bytes())),
         ..store::etcd::Options::default()
     };
-    Ok(Arc::new(
-        Etcd::connect(settings)
-            .await
-            .with_context(|| format!("cannot reach etcd at {}", options.etcd_servers.join(", ")))?,
-    ))
+    Ok(Arc::new(Etcd::connect(settings).await?))
 }
 
-fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+fn read_text(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn cannot_listen(bind: SocketAddr) -> String {
@@ -248,7 +244,7 @@ async fn assembled(
     components: [(&str, Alive); 2],
 ) -> anyhow::Result<apiserver::Server> {
     let token_file = match &options.token_auth_file {
-        Some(path) => Some((path.display().to_string(), String::from_utf8_lossy(&read_file(path)?).into_owned())),
+        Some(path) => Some((path.display().to_string(), read_text(path)?)),
         None => None,
     };
     let authority = pki.authority.certificate();

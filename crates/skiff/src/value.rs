@@ -69,6 +69,63 @@ pub fn host(text: &str) -> Result<String, String> {
     Err("it must be a host name or an address".to_owned())
 }
 
+/// An address at which others reach this machine.
+pub fn reachable(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = text.parse().map_err(|_| "it must be an IP address such as 10.0.0.1".to_owned())?;
+    if address.is_unspecified() || address.is_multicast() || address.is_loopback() {
+        return Err("others cannot reach this machine there; give one of its own addresses".to_owned());
+    }
+    Ok(address)
+}
+
+/// The URL of an API server.
+pub fn server(text: &str) -> Result<String, String> {
+    let good = url(text).is_some_and(|url| url.scheme_str() == Some("https"));
+    if good { Ok(text.to_owned()) } else { Err("it is not a URL such as https://10.0.0.1:6443".to_owned()) }
+}
+
+/// The URL of an etcd server.
+pub fn etcd(text: &str) -> Result<String, String> {
+    let plain = |url: &http::Uri| matches!(url.path(), "" | "/") && url.query().is_none();
+    match url(text).filter(plain) {
+        Some(_) => Ok(text.trim_end_matches('/').to_owned()),
+        None => Err("it must be a URL such as https://10.0.0.1:2379".to_owned()),
+    }
+}
+
+/// A URL with a scheme of the web and a host, and without a user in it.
+fn url(text: &str) -> Option<http::Uri> {
+    let url: http::Uri = text.parse().ok()?;
+    let authority = url.authority()?;
+    let host = !authority.host().is_empty() && !authority.as_str().contains('@');
+    // What stands behind the host's colon is a port, or the text was something else.
+    let port = authority.as_str().len() == authority.host().len() || authority.port_u16().is_some_and(|p| p > 0);
+    (host && port && matches!(url.scheme_str(), Some("http" | "https"))).then_some(url)
+}
+
+/// The SHA-256 of an authority's key.
+pub fn pin(text: &str) -> Result<String, String> {
+    let digits = text.strip_prefix("sha256:").filter(|d| d.len() == 64 && d.chars().all(|c| c.is_ascii_hexdigit()));
+    match digits {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("it must be `sha256:` and 64 hexadecimal digits, as `skiff token create` prints it".to_owned()),
+    }
+}
+
+/// The socket of a container engine.
+pub fn socket(text: &str) -> Result<String, String> {
+    let path = text.strip_prefix("unix://").unwrap_or(text);
+    if path.starts_with('/') && path.len() > 1 {
+        return Ok(text.to_owned());
+    }
+    Err("it must be a unix socket such as unix:///run/containerd/containerd.sock".to_owned())
+}
+
+/// The node's eviction thresholds.
+pub fn thresholds(text: &str) -> Result<String, String> {
+    kubelet::pressure::parse(text).map(|_| text.to_owned())
+}
+
 /// A word of `--controllers`.
 pub fn controller(text: &str) -> Result<String, String> {
     let name = text.strip_prefix('-').unwrap_or(text);
@@ -110,6 +167,30 @@ mod tests {
         check(service_range, &["10.96.0.0/12", "10.96.0.0/28"], &["10.0.0.0/8", "10.96.0.0/29", "fd00::/108", "x"]);
         check(pod_range, &["10.244.0.0/16", "10.244.0.0/24"], &["10.244.0.0/25", "0.0.0.0/0", "x"]);
         check(domain, &["cluster.local", "a", "cluster.local."], &["", "a..b", "Bad", "bad domain", "-a", "a-"]);
+        check(
+            reachable,
+            &["10.0.0.1", "fd00::1"],
+            &["", "x", "0.0.0.0", "127.0.0.1", "::1", "::", "224.0.0.1", "10.0.0.0/8"],
+        );
+        let wrong = [
+            "",
+            "not-a-url",
+            "10.0.0.1:1",
+            "ftp://h:1",
+            "https://",
+            "https://h:",
+            "https://h:0",
+            "https://h:x",
+            "https://u@h:1",
+        ];
+        check(server, &["https://10.0.0.1:6443", "https://[fd00::1]:6443", "https://h"], &wrong);
+        assert!(server("http://10.0.0.1:6443").is_err(), "tokens do not travel without TLS");
+        check(etcd, &["http://h:2379", "https://[::1]:2379/", "https://h"], &wrong);
+        check(etcd, &[], &["https://h:2379/v3", "unix:///x"]);
+        let digits = "0123456789abcdefABCDEF0123456789abcdefABCDEF0123456789abcdef0123";
+        check(pin, &[&format!("sha256:{digits}")], &["", digits, "sha256:", "sha256:zz", &format!("sha512:{digits}")]);
+        check(socket, &["/run/x.sock", "unix:///run/x.sock"], &["", "unix://", "tcp://h:1", "x.sock", "/"]);
+        check(thresholds, &["", "memory.available<100Mi", "nodefs.available<10%"], &["x", "memory.available>1", "x<1"]);
         check(host, &["example.org", "*.example.org", "10.0.0.1", "::1", "HOST"], &["", "bad san!", "a..b"]);
         check(
             controller,

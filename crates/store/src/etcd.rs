@@ -7,6 +7,8 @@
 //! Progress marks on request are only exact from etcd 3.4.31 and 3.5.13 on (before that, a mark could overtake
 //! events); [`Etcd::connect`] warns about older servers.
 
+mod words;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -37,6 +39,7 @@ const REQUEST_LIMIT: usize = 1_572_864;
 const LEASE_REUSE_PERCENT: u64 = 5;
 const LEASE_REUSE_SECONDS: u64 = 60;
 const LEASE_KEYS: u32 = 1000;
+const SILENT: &str = "it does not answer in time; check the address, and whether a firewall is in between";
 
 /// Where the cluster is and how to reach it.
 #[derive(Debug, Clone, Default)]
@@ -93,12 +96,13 @@ impl Etcd {
             connect = connect.with_tls(tls);
         }
         let names = options.endpoints.join(", ");
-        let unreachable = |error: &dyn std::fmt::Display| {
-            StoreError::Unavailable(format!("etcd at {names} does not answer: {error}"))
+        let unusable = |error: etcd_client::Error| {
+            StoreError::Unavailable(format!("etcd at {names} cannot be used: {}", words::plain(&error)))
         };
-        let mut client = Client::connect(&options.endpoints, Some(connect)).await.map_err(|e| unreachable(&e))?;
+        let mut client = Client::connect(&options.endpoints, Some(connect)).await.map_err(unusable)?;
         let status = clock::timeout(CALL_TIMEOUT, client.status()).await;
-        let status = status.map_err(|e| unreachable(&e))?.map_err(|e| unreachable(&e))?;
+        let silent = |_| StoreError::Unavailable(format!("etcd at {names} cannot be used: {SILENT}"));
+        let status = status.map_err(silent)?.map_err(unusable)?;
         if !has_exact_progress(status.version()) {
             tracing::warn!(
                 version = status.version(),
@@ -137,7 +141,7 @@ impl Etcd {
             Ok(Err(error)) => error,
             Err(_) => return Err(StoreError::Unavailable("etcd did not answer in time".to_owned())),
         };
-        let text = failed.to_string();
+        let text = words::plain(&failed);
         let requested = revision.unwrap_or(0);
         if text.contains("required revision has been compacted") {
             let oldest = self.compacted.fetch_max(requested + 1, Ordering::Relaxed).max(requested + 1);
@@ -151,7 +155,7 @@ impl Etcd {
                 "etcd's database space is exceeded; compact and defragment it, or raise its quota".to_owned(),
             )
         } else {
-            StoreError::Unavailable(text)
+            StoreError::Unavailable(format!("etcd: {text}"))
         })
     }
 
@@ -161,7 +165,7 @@ impl Etcd {
         let answer = clock::timeout(CALL_TIMEOUT, call).await;
         match answer {
             Ok(Ok(answer)) => Ok(revision_of(answer.header())),
-            Ok(Err(error)) => Err(StoreError::Unavailable(error.to_string())),
+            Ok(Err(error)) => Err(StoreError::Unavailable(format!("etcd: {}", words::plain(&error)))),
             Err(_) => Err(StoreError::Unavailable("etcd did not answer in time".to_owned())),
         }
     }
@@ -295,7 +299,7 @@ impl OpenWatch {
             let response = match self.responses.message().await {
                 Ok(Some(response)) => response,
                 Ok(None) => return Err(StoreError::Unavailable("etcd ended the watch".to_owned())),
-                Err(error) => return Err(StoreError::Unavailable(error.to_string())),
+                Err(error) => return Err(StoreError::Unavailable(format!("etcd: {}", words::plain(&error)))),
             };
             if response.compact_revision() > 0 {
                 let oldest = response.compact_revision().cast_unsigned();

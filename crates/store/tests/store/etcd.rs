@@ -82,5 +82,29 @@ async fn behaviour_on_a_real_etcd() {
 async fn an_address_where_nobody_answers_is_named() {
     let options = Options { endpoints: vec!["http://127.0.0.1:1".to_owned()], ..Options::default() };
     let error = crate::behaviour::soon(Etcd::connect(options)).await.map(drop).unwrap_err().to_string();
-    assert!(error.contains("etcd at http://127.0.0.1:1 does not answer"), "{error}");
+    assert!(error.contains("etcd at http://127.0.0.1:1 cannot be used: nothing listens there"), "{error}");
+}
+
+/// Something that is no etcd: it says nothing in Rust's words.
+#[tokio::test]
+async fn what_is_no_etcd_is_told() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let answers = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await;
+        }
+    });
+    for (scheme, host) in [("http", "127.0.0.1"), ("https", "127.0.0.1"), ("http", "no-such-host.invalid")] {
+        let endpoint = format!("{scheme}://{host}:{port}");
+        let options = Options { endpoints: vec![endpoint.clone()], ..Options::default() };
+        let error = crate::behaviour::soon(Etcd::connect(options)).await.map(drop).unwrap_err().to_string();
+        assert!(error.contains(&format!("etcd at {endpoint} cannot be used: ")), "{error}");
+        for debug in ["Error(", "Error {", "Os {", "kind:", "ConnectError", "code: '"] {
+            assert!(!error.contains(debug), "{error}");
+        }
+    }
+    answers.abort();
 }

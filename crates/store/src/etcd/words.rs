@@ -1,0 +1,84 @@
+//! What an error of etcd, or of the way to it, says to people: what is wrong and what to do, not how it travelled.
+
+use std::error::Error;
+
+/// Words in an error's causes, and what they mean.
+const MEANINGS: &[(&str, &str)] = &[
+    ("Connection refused", "nothing listens there; does etcd run, and are address and port right?"),
+    ("failed to lookup address", "its host name is not known; check the name, or give an address"),
+    ("Network is unreachable", "there is no route to it; check the address and this machine's network"),
+    ("No route to host", "there is no route to it; check the address and this machine's network"),
+    ("UnknownIssuer", "its certificate was signed by another authority than the one of --etcd-cafile"),
+    ("BadSignature", "its certificate was signed by another authority than the one of --etcd-cafile"),
+    ("not valid for name", "its certificate is for other names than the one in --etcd-servers"),
+    ("NotValidForName", "its certificate is for other names than the one in --etcd-servers"),
+    ("expired", "its certificate is not valid any more; does the clock of one of the machines go wrong?"),
+    ("not valid yet", "its certificate is not valid yet; does the clock of one of the machines go wrong?"),
+    ("CertificateRequired", "it demands a client certificate; give --etcd-certfile and --etcd-keyfile"),
+    ("certificate required", "it demands a client certificate; give --etcd-certfile and --etcd-keyfile"),
+    ("bad certificate", "it does not accept the certificate of --etcd-certfile"),
+    ("BadCertificate", "it does not accept the certificate of --etcd-certfile"),
+    ("UnknownCA", "it does not know the authority that signed the certificate of --etcd-certfile"),
+    ("InvalidContentType", "it does not speak TLS; is its address an http:// one?"),
+    (
+        "frame with invalid size",
+        "it speaks something else than gRPC there; is its address an https:// one, or the port another?",
+    ),
+    (
+        "FRAME_SIZE_ERROR",
+        "it speaks something else than gRPC there; is its address an https:// one, or the port another?",
+    ),
+    ("http2 error", "it ends the connection; is its address an https:// one, or the port another?"),
+    ("deadline has elapsed", "it does not answer in time; check the address, and whether a firewall is in between"),
+    ("timed out", "it does not answer in time; check the address, and whether a firewall is in between"),
+    ("Timeout expired", "it does not answer in time; check the address, and whether a firewall is in between"),
+];
+
+/// An error in plain words.
+pub(super) fn plain(error: &etcd_client::Error) -> String {
+    let causes = match error {
+        etcd_client::Error::GRpcStatus(status) => causes(status.message(), status.source()),
+        etcd_client::Error::TransportError(error) => causes("", Some(error)),
+        other => vec![other.to_string()],
+    };
+    in_short(&causes)
+}
+
+fn causes(first: &str, mut next: Option<&(dyn Error + 'static)>) -> Vec<String> {
+    let mut all = vec![first.to_owned()];
+    while let Some(cause) = next {
+        all.push(cause.to_string());
+        next = cause.source();
+    }
+    all.retain(|cause| !cause.is_empty());
+    all
+}
+
+/// What the causes mean, or the innermost one, which says the most.
+fn in_short(causes: &[String]) -> String {
+    let known = |(words, _): &&(&str, &str)| causes.iter().any(|cause| cause.contains(words));
+    match MEANINGS.iter().find(known) {
+        Some((_, meaning)) => (*meaning).to_owned(),
+        None => causes.last().cloned().unwrap_or_else(|| "it gives no reason".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_told_by_what_they_mean() {
+        let check = |causes: &[&str], expected: &str| {
+            let causes: Vec<String> = causes.iter().map(|c| (*c).to_owned()).collect();
+            assert!(in_short(&causes).contains(expected), "{causes:?}: {}", in_short(&causes));
+        };
+        check(&["tcp connect error", "Connection refused (os error 111)"], "nothing listens there");
+        check(&["dns error", "failed to lookup address information: Name or service not known"], "is not known");
+        check(&["transport error", "invalid peer certificate: UnknownIssuer"], "--etcd-cafile");
+        check(&["received fatal alert: CertificateRequired"], "--etcd-certfile and --etcd-keyfile");
+        check(&["etcdserver: request timed out"], "does not answer in time");
+        check(&["etcdserver: no leader"], "etcdserver: no leader");
+        check(&[], "no reason");
+    }
+}

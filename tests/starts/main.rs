@@ -1,0 +1,8 @@
+//! The built binary starts, or says in one sentence what is wrong, where, and what to do.
+//!
+//! Everything listens on 127.0.0.1, in folders of its own.
+
+mod files;
+mod flags;
+mod room;
+mod skiff;
