@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SKIFF := $(TARGET)/fast/skiff
 DATA_DIR ?= /var/lib/skiff
 
-.PHONY: build run down test check unit cluster bench install
+.PHONY: build run down test check unit cluster bench install fresh
 
 build: install
 	$(CARGO) build --profile fast -p skiff
@@ -33,6 +33,10 @@ cluster: build
 bench: install
 	$(CARGO) build --profile fast -p skiff -p bench
 	$(TARGET)/fast/bench --skiff $(SKIFF)
+
+# Both commands of the README on a new Debian: a bare root filesystem beside this one. Takes a while.
+fresh:
+	scripts/fresh.sh readme
 
 install:
 	@scripts/install.sh

@@ -6,11 +6,20 @@ need() { # need PROGRAM PACKAGE
     PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || packages="$packages $2"
 }
 
+need_file() { # need_file FILE PACKAGE: among what compilers include
+    for folder in "${PROTOC_INCLUDE:-/usr/include}" /usr/include /usr/local/include; do
+        [ -e "$folder/$1" ] && return
+    done
+    packages="$packages $2"
+}
+
 packages=
 need protoc protobuf-compiler
 # The standard .proto files that build scripts import; Debian has them apart from the program.
-[ -e /usr/include/google/protobuf/descriptor.proto ] || packages="$packages libprotobuf-dev"
+need_file google/protobuf/descriptor.proto libprotobuf-dev
 need cc gcc
+# What C needs to be compiled and linked, which gcc only recommends.
+need_file stdlib.h libc6-dev
 need containerd containerd
 need runc runc
 need nft nftables
@@ -20,6 +29,9 @@ need gdb gdb
 need etcd etcd-server
 need etcdctl etcd-client
 need curl curl
+need python3 python3
+need openssl openssl
+need pgrep procps
 [ -z "$packages" ] && exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then

@@ -65,6 +65,8 @@ value "a host name or an address" --tls-san "bad san!"
 value "no such controller" --controllers nonsense
 value "No such file" --token-auth-file /no/such/file
 value "is a folder" --token-auth-file /
+value "such as https://10.0.0.1:2379" --etcd-servers not-a-url
+value "others cannot reach" --advertise-address 127.0.0.1
 refused "overlap" "$SKIFF" server --data-dir "$DATA" --cluster-cidr 10.96.0.0/16
 refused "--etcd-keyfile" "$SKIFF" server --data-dir "$DATA" --etcd-certfile /dev/null
 refused "is not a filter" "$SKIFF" server --data-dir "$DATA" --log a=b=c
@@ -153,7 +155,7 @@ clean
 step "a full disk"
 mkdir -p "$DATA"
 mount -t tmpfs -o size=64k tmpfs "$DATA"
-refused "No space left on device" "$SKIFF" server --data-dir "$DATA" --secure-port "$PORT"
+refused "is full; make room there" "$SKIFF" server --data-dir "$DATA" --secure-port "$PORT"
 refused "at least 100 MiB are needed" "$SKIFF" "${UP[@]}"
 "$SKIFF" down --data-dir "$DATA" >/dev/null
 mountpoint -q "$DATA" || fail "down unmounted the user's disk"
