@@ -234,14 +234,18 @@ fn spawn(options: Options) -> Result<Containerd, Error> {
     let log = modes::append(&options.log_file(), modes::LOG_FILE);
     let log = log.map_err(file_error(format!("opening {}", options.log_file().display())))?;
     let errors = log.try_clone().map_err(file_error("the log of containerd"))?;
-    if !is_installed("containerd") {
-        return Err(Error::Missing);
+    let program = installed("containerd").ok_or(Error::Missing)?;
+    // A shell would read as a script of its own what the kernel refuses to run.
+    let runs = runs(&program).map_err(file_error("starting containerd"))?;
+    if !runs {
+        return Err(file_error("starting containerd")(nix::errno::Errno::ENOEXEC.into()));
     }
     // Containers begin with the limits of their engine, and many programs do not take high numbers of files well: they
     // get the usual number, although this process has raised its own. The engine raises its own again.
     let mut command = Command::new("sh");
     command
-        .args(["-c", "ulimit -S -n 1024 2>/dev/null; exec \"$0\" \"$@\"", "containerd"])
+        .args(["-c", "ulimit -S -n 1024 2>/dev/null; exec \"$0\" \"$@\""])
+        .arg(program)
         .arg("--config")
         .arg(&config)
         .args(["--log-level", "warn"])
@@ -257,9 +261,18 @@ fn spawn(options: Options) -> Result<Containerd, Error> {
     Ok(Containerd { options, child: Some(child), pid })
 }
 
-fn is_installed(program: &str) -> bool {
+/// Where a program is, among the folders of programs.
+fn installed(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// Whether a file says of itself that the kernel can run it: a binary, or a script that names its interpreter.
+fn runs(program: &Path) -> io::Result<bool> {
+    use io::Read as _;
+    let mut head = Vec::new();
+    fs::File::open(program)?.take(4).read_to_end(&mut head)?;
+    Ok(head.starts_with(b"\x7fELF") || head.starts_with(b"#!"))
 }
 
 /// The process of an earlier start, if it still runs and is what the pid file says.
