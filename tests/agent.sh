@@ -35,7 +35,8 @@ wrong "does not know the token abcdef" --server "$URL" --token abcdef.0123456789
 wrong "does not know the token ${token%.*}" --server "$URL" --token "${token%.*}.0123456789abcdef"
 wrong "nothing listens at https://127.0.0.1:1" --server https://127.0.0.1:1 --token "$token"
 wrong "is not known" --server https://no-such-host.invalid:6443 --token "$token"
-wrong "this is another cluster" --server "$URL" --token "$token" --discovery-token-ca-cert-hash sha256:00
+wrong "this is another cluster" --server "$URL" --token "$token" --discovery-token-ca-cert-hash "sha256:$(printf '%064d' 0)"
+wrong "64 hexadecimal digits" --server "$URL" --token "$token" --discovery-token-ca-cert-hash sha256:00
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=kubernetes -keyout /dev/null -out "$WORK/other.crt" 2>/dev/null
 wrong "another authority" --server "$URL" --token "$token" --certificate-authority "$WORK/other.crt"
 wrong "does not accept the credentials" --server "$URL" --token hello --certificate-authority "$DATA/pki/ca.crt"

@@ -26,6 +26,12 @@ fn difference(before: &PodStatus, after: &PodStatus) -> Value {
             }
         }
     }
+    for list in ["podIPs", "hostIPs"] {
+        if let Some(Value::Array(addresses)) = after.get_mut(list) {
+            // Addresses are merged by themselves: those of a sandbox that is gone would stay beside the new ones.
+            addresses.insert(0, json!({"$patch": "replace"}));
+        }
+    }
     after.extend(gone.into_iter().filter(|k| k == "reason" || k == "message").map(|k| (k, Value::Null)));
     Value::Object(after)
 }
@@ -87,5 +93,8 @@ mod tests {
         });
         assert_eq!(difference(&before, &after), expected);
         assert_eq!(difference(&after, &after), json!({}));
+        let at = |ip: &str| status(json!({"podIP": ip, "podIPs": [{"ip": ip}]}));
+        let expected = json!({"podIP": "10.0.0.2", "podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.2"}]});
+        assert_eq!(difference(&at("10.0.0.1"), &at("10.0.0.2")), expected);
     }
 }
