@@ -40,7 +40,7 @@ wrong "64 hexadecimal digits" --server "$URL" --token "$token" --discovery-token
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=kubernetes -keyout /dev/null -out "$WORK/other.crt" 2>/dev/null
 wrong "another authority" --server "$URL" --token "$token" --certificate-authority "$WORK/other.crt"
 wrong "does not accept the credentials" --server "$URL" --token hello --certificate-authority "$DATA/pki/ca.crt"
-wrong "cannot use the kubeconfig $WORK/none" --kubeconfig "$WORK/none"
+wrong "'$WORK/none' for '--kubeconfig <FILE>': No such file or directory" --kubeconfig "$WORK/none"
 echo hello >"$WORK/broken"
 wrong "cannot use the kubeconfig $WORK/broken" --kubeconfig "$WORK/broken"
 refused "there is no token" "$SKIFF" token delete zzzzzz --data-dir "$DATA"
