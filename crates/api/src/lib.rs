@@ -29,6 +29,7 @@ pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod structural;
+pub mod sysctl;
 pub mod table;
 pub mod taint;
 pub mod url;

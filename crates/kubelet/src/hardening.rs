@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use api::sysctl::SAFE;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, PodSpec, VolumeMount};
 
 use crate::{admit::Refusal, wanted::Wanted};
@@ -59,21 +60,6 @@ pub struct Sysctls {
     /// Whole names, and beginnings (those end in `*`).
     allowed: BTreeMap<String, Apart>,
 }
-
-const SAFE: [&str; 12] = [
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-];
 
 impl Sysctls {
     /// `more` are names and patterns as of `--allowed-unsafe-sysctls`.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use api::{
     field,
     k8s_openapi::api::core::v1::{LifecycleHandler, Probe, SELinuxOptions},
+    sysctl::SAFE,
 };
 
 use super::{
@@ -238,36 +239,20 @@ pub fn seccomp(workload: &Workload) -> Option<Violation> {
     violation("seccompProfile", format!("{who} must not set securityContext.seccompProfile.type to {what}"))
 }
 
-/// The sysctls that are a Pod's own, in the order in which releases allowed them.
-const SYSCTLS: &[&str] = &[
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-];
-
 pub fn sysctls(workload: &Workload) -> Option<Violation> {
-    sysctls_among(workload, &SYSCTLS[..5])
+    sysctls_among(workload, &SAFE[..5])
 }
 
 pub fn sysctls_1_27(workload: &Workload) -> Option<Violation> {
-    sysctls_among(workload, &SYSCTLS[..6])
+    sysctls_among(workload, &SAFE[..6])
 }
 
 pub fn sysctls_1_29(workload: &Workload) -> Option<Violation> {
-    sysctls_among(workload, &SYSCTLS[..10])
+    sysctls_among(workload, &SAFE[..10])
 }
 
 pub fn sysctls_1_32(workload: &Workload) -> Option<Violation> {
-    sysctls_among(workload, SYSCTLS)
+    sysctls_among(workload, &SAFE)
 }
 
 fn sysctls_among(workload: &Workload, allowed: &[&str]) -> Option<Violation> {
