@@ -59,15 +59,18 @@ pub async fn handle(server: Server, request: Request<Body>) -> Response {
 
 /// Applies the deadline.
 async fn limited(server: Server, parts: Parts, body: Body, info: Arc<Info>) -> Result<Response, StatusError> {
-    if info.long_running() {
-        return authenticated(server, parts, body, info).await;
-    }
+    let long_running = info.long_running();
     let shared = server.shared.clone();
     // Callers inside this process bound themselves, and must not starve behind clients.
     let internal = parts.extensions.get::<Arc<User>>().is_some();
+    // The state of a whole request is some kilobytes: every layer above would move them, so they move one pointer.
+    let work = Box::pin(authenticated(server, parts, body, info));
+    if long_running {
+        return work.await;
+    }
     let timeout = shared.config.limits.request_timeout;
     let gate = (!internal).then(|| shared.large.clone());
-    match clock::timeout(timeout, large::guarded(gate, authenticated(server, parts, body, info))).await {
+    match clock::timeout(timeout, large::guarded(gate, work)).await {
         Ok(result) => result,
         Err(_) => Err(StatusError::timeout("Timeout: request did not complete within the allotted timeout")),
     }
