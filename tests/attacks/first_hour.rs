@@ -18,8 +18,9 @@ fn pod(name: &str) -> Value {
 /// A request whose body is in protobuf; `schema` is the type's, without `io.k8s.`.
 async fn binary(caller: &Caller, request: &str, schema: &str, object: Value) -> Answer {
     let (method, path) = request.split_once(' ').unwrap();
-    let body = api::protobuf::encode(&format!("io.k8s.{schema}"), &object).expect("the type has a protobuf form");
-    caller.send(method, path, &[("content-type", api::protobuf::MEDIA_TYPE)], body).await
+    let body =
+        api::codec::protobuf::encode(&format!("io.k8s.{schema}"), &object).expect("the type has a protobuf form");
+    caller.send(method, path, &[("content-type", api::codec::protobuf::MEDIA_TYPE)], body).await
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, Status
 
 use std::collections::HashSet;
 
-use crate::bounds::{self, MESSAGE_MAX, Room};
-use crate::field::FieldError;
+use crate::codec::bounds::{self, MESSAGE_MAX, Room};
+use crate::validation::field::FieldError;
 
 /// A failed request.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -176,7 +176,7 @@ impl StatusError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::Path;
+    use crate::validation::field::Path;
 
     #[test]
     fn answers_name_as_many_errors_as_they_have_room_for() {

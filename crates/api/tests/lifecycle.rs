@@ -1,7 +1,7 @@
 //! Objects through the steps of a write: defaults, what the server sets, validation, generation.
 
+use api::kind::registry::builtin;
 use api::kind::{Definition, Target};
-use api::registry::builtin;
 use serde_json::{Value, json};
 
 fn definition(group: &str, kind: &str) -> &'static Definition {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use api::kind::registry::{GROUPS, builtin};
 use api::kind::{Definition, Scope};
-use api::registry::{GROUPS, builtin};
 
 fn reference(file: &str) -> Option<Vec<BTreeMap<String, String>>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

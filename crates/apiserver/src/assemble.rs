@@ -24,14 +24,14 @@ use crate::{
         rbac::{self, Rbac},
     },
     bootstrap::{self, Cluster},
-    connect::{self, Connector},
-    health::Checks,
-    inside::Inside,
-    issuer::IssuerDocuments,
-    mirror::Follower,
+    pages::{health::Checks, issuer::IssuerDocuments},
     server::Limits,
-    special::Specials,
-    specials::{self, token::Issuer},
+    special::{
+        Specials, answers,
+        connect::{self, Connector},
+        token::Issuer,
+    },
+    storage::{inside::Inside, mirror::Follower},
 };
 
 /// What a server is built from.
@@ -124,12 +124,12 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let address = SocketAddr::new(options.cluster.advertise_address, options.cluster.secure_port);
     let accounts = &options.service_accounts;
     let documents = IssuerDocuments::new(&accounts.issuer, address, std::slice::from_ref(&accounts.key.public));
-    let parts = specials::Parts {
+    let parts = answers::Parts {
         authentication: authenticator.clone(),
         tokens: Some(Arc::new(issuer)),
         components: options.components,
     };
-    specials::add(&mut specials, &parts);
+    answers::add(&mut specials, &parts);
     Ok(Server::new(Config {
         core,
         authenticator,

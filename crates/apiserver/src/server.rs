@@ -13,20 +13,19 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 
 use crate::{
-    access::Authenticator,
+    admission::attributes::{Admission, Allocation},
     auth::{self, Attributes, Authorizer, User, Verdict},
-    body::{Body, BoxError},
-    chain,
-    core::Core,
-    health::Checks,
-    issuer::IssuerDocuments,
-    large::Gate,
-    listen,
-    metrics::Metrics,
-    openapi::Documents,
-    places::Levels,
-    review::{Admission, Allocation},
+    http::{
+        access::Authenticator,
+        body::{Body, BoxError},
+        chain,
+        large::Gate,
+        listen,
+        places::Levels,
+    },
+    pages::{health::Checks, issuer::IssuerDocuments, metrics::Metrics, openapi::Documents},
     special::Specials,
+    storage::core::Core,
 };
 
 /// `(group, plural)` of each kind with an allocation.

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api::bootstrap_token::{self, BootstrapToken};
+use api::rules::bootstrap_token::{self, BootstrapToken};
 use client::{Change, Key};
 use clock::Timestamp;
 use controller::{Controller, Look, Plan, Watches, Write};
@@ -83,7 +83,7 @@ impl Controller for BootstrapSigner {
 
 #[cfg(test)]
 mod tests {
-    use api::bootstrap_token::End;
+    use api::rules::bootstrap_token::End;
 
     use super::*;
 

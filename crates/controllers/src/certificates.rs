@@ -11,7 +11,7 @@ pub mod sign;
 
 use std::sync::Arc;
 
-use api::certificate_request::{CertificateRequest, RequestError};
+use api::rules::certificate_request::{CertificateRequest, RequestError};
 use client::{Cache, Key};
 use clock::Timestamp;
 use controller::Queue;

@@ -11,7 +11,7 @@ mod status;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api::{pod, selector::Selector};
+use api::rules::{pod, selector::Selector};
 use client::Key;
 use clock::Timestamp;
 use controller::{Controller, Look, Note, Plan, Watches, Write, adopt, controller_of, release};

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api::{pod, selector::Selector};
+use api::rules::{pod, selector::Selector};
 use client::{Caches, Change, Key};
 use clock::Timestamp;
 use controller::{Controller, Look, Note, Plan, Watches, controller_of};

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api::{pod, selector::Selector};
+use api::rules::{pod, selector::Selector};
 use client::{Caches, Change, Key};
 use k8s_openapi::{
     api::core::v1::{ContainerPort, ObjectReference, Pod, Service, ServicePort},

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api::pod;
+use api::rules::pod;
 use client::Key;
 use clock::Timestamp;
 use controller::{Controller, Look, Plan, Watches, Write};

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api::pod;
+use api::rules::pod;
 use client::{
     Key,
     slices::{BY_SERVICE, SERVICE_NAME_LABEL, index_by_service, service_of},

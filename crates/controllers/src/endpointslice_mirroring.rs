@@ -155,7 +155,7 @@ fn add(subset: &EndpointSubset, groups: &mut Vec<(Group, Vec<Endpoint>)>, skippe
     let all = ready.chain(subset.not_ready_addresses.iter().flatten().map(|a| (a, false)));
     let mut mirrored = 0;
     for (address, ready) in all {
-        let family = match api::ip::parse(&address.ip) {
+        let family = match api::rules::ip::parse(&address.ip) {
             Some(IpAddr::V4(_)) => "IPv4",
             Some(IpAddr::V6(_)) => "IPv6",
             None => {

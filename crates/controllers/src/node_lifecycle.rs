@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use api::pod;
+use api::rules::pod;
 use client::Key;
 use clock::{Instant, Timestamp};
 use controller::{Controller, Look, Note, Plan, Step, Watches, Write};

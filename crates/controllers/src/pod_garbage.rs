@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api::pod;
+use api::rules::pod;
 use client::{Change, Key, rest::DeleteOptions};
 use clock::Timestamp;
 use controller::{Controller, Look, Plan, Watches, Write};

@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use api::pod;
+use api::rules::pod;
 use clock::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api::{pod, selector::Selector};
+use api::rules::{pod, selector::Selector};
 use clock::Timestamp;
 use controller::{
     Controller, Failure, Look, Note, Plan, Step, Watches, Write, adopt, controller_of, owner_reference, release,

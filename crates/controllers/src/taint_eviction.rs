@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use api::{
+use api::rules::{
     pod,
     taint::{NO_EXECUTE, tolerates},
 };

@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::bootstrap_token::{self, BootstrapToken, End};
+use api::rules::bootstrap_token::{self, BootstrapToken, End};
 use client::{Change, Key};
 use clock::Timestamp;
 use controller::{Controller, Look, Plan, Watches, Write};

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use apiserver::{
     Config, Core, Server, User,
-    access::Authenticator,
+    admission::attributes::{Admission, Review},
     auth::{AlwaysAllow, user::GROUP_MASTERS},
-    health::Checks,
-    review::{Admission, Review},
+    http::access::Authenticator,
+    pages::health::Checks,
     server::Limits,
     special::Specials,
 };

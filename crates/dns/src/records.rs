@@ -38,7 +38,7 @@ pub fn of(service: &Service, slices: &[Arc<EndpointSlice>]) -> Vec<Record> {
         return spec.external_name.iter().map(|n| (Name::Relative(base.clone()), Data::Alias(n.clone()))).collect();
     }
     let ips: Vec<IpAddr> =
-        spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip).filter_map(|ip| api::ip::parse(ip)).collect();
+        spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip).filter_map(|ip| api::rules::ip::parse(ip)).collect();
     let mut records = if ips.is_empty() { headless(&base, slices) } else { with_address(&base, &ips, service) };
     records.sort();
     records.dedup();
@@ -69,7 +69,7 @@ fn headless(base: &str, slices: &[Arc<EndpointSlice>]) -> Vec<Record> {
     let mut records = Vec::new();
     for slice in slices {
         for endpoint in slice.endpoints.iter().filter(|e| is_ready(e)) {
-            for address in endpoint.addresses.iter().filter_map(|a| api::ip::parse(a)) {
+            for address in endpoint.addresses.iter().filter_map(|a| api::rules::ip::parse(a)) {
                 let label = endpoint.hostname.clone().unwrap_or_else(|| address.to_string().replace(['.', ':'], "-"));
                 let own = format!("{label}.{base}");
                 records.push((Name::Relative(base.to_owned()), Data::Address(address)));

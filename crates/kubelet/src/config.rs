@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 use client::Client;
 use runtime::Runtime;
 
-use crate::{hardening::Sysctls, pressure::Threshold};
+use crate::{eviction::pressure::Threshold, pod::hardening::Sysctls};
 
 /// How the kubelet's own HTTPS server is reached and whom it trusts.
 pub struct Serving {

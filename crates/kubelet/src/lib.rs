@@ -4,47 +4,24 @@
 //! ([`decide`], pure), acts ([`act`], [`kill`], [`volumes`]) and reports ([`status`], pure, and [`report`]). Beside
 //! them stand the node's own registration and heartbeat ([`register`]) and the HTTPS server ([`server`]).
 
-mod act;
-mod admit;
-mod ask;
-mod backoff;
-pub mod cgroup;
 mod config;
-mod decide;
-mod dispatch;
-pub mod downward;
-mod engine_events;
-mod env;
-mod evict;
-#[cfg(test)]
-mod fixture;
-pub mod hardening;
-mod hook;
-mod image;
-mod kill;
-mod logs;
-mod machine;
-mod manifests;
-mod mirror;
-mod mounts;
-mod node;
-mod orphans;
-pub mod pressure;
-mod probe;
-mod register;
-mod render;
-mod report;
-mod resources;
-mod running;
+pub mod engine;
+pub mod eviction;
+mod kubelet;
+pub mod node;
+pub mod pod;
 mod server;
-mod status;
-mod trust;
-mod unused_images;
+mod sources;
 pub mod volumes;
-mod wanted;
-mod worker;
 
 use client::Caches;
+
+use crate::{
+    engine::{logs, orphans},
+    eviction::evict,
+    node::{cgroup, register},
+    sources::dispatch,
+};
 
 pub use config::{Config, Serving};
 pub use register::VERSION;
@@ -66,7 +43,7 @@ pub async fn run(config: Config, caches: Caches) -> Result<(), Error> {
             .map_err(|source| Error::Folder { path: folder.display().to_string(), source })?;
     }
     orphans::narrow(&config);
-    let node = node::Node::new(config, &caches);
+    let node = kubelet::Node::new(config, &caches);
     let listener = server::listen(&node).await?;
     tokio::select! {
         () = server::serve(node.clone(), caches.client().clone(), listener) => {}

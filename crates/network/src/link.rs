@@ -24,7 +24,7 @@ const PREFIX: &str = "skf";
 
 /// The host-side name for a sandbox's interface: stable, and short enough for the kernel.
 pub fn host_name(owner: &str) -> String {
-    format!("{PREFIX}{:011x}", api::hash::fnv_64(owner.as_bytes()) & 0xfff_ffff_ffff)
+    format!("{PREFIX}{:011x}", api::rules::hash::fnv_64(owner.as_bytes()) & 0xfff_ffff_ffff)
 }
 
 /// What a Pod's interface gets.

@@ -83,7 +83,7 @@ fn facts(port: &ServicePort, slices: &[Arc<EndpointSlice>], node: &Node) -> BTre
         let Some(number) = number else { continue };
         for endpoint in &slice.endpoints {
             let fresh = facts_of(endpoint, node);
-            for ip in endpoint.addresses.iter().filter_map(|a| api::ip::parse_v4(a)) {
+            for ip in endpoint.addresses.iter().filter_map(|a| api::rules::ip::parse_v4(a)) {
                 // An endpoint that moves from one slice to another is in both for a moment.
                 let held = all.entry(Target { ip, port: number }).or_default();
                 held.ready |= fresh.ready;

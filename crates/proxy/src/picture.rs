@@ -127,12 +127,12 @@ pub fn render(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -> 
 }
 
 fn ipv4<'a>(addresses: impl Iterator<Item = &'a String>) -> BTreeSet<Ipv4Addr> {
-    addresses.filter_map(|a| api::ip::parse_v4(a)).collect()
+    addresses.filter_map(|a| api::rules::ip::parse_v4(a)).collect()
 }
 
 /// A short stable hash for names (FNV-1a), so that long Service names fit into the kernel's limit.
 fn hash(text: &str) -> String {
-    format!("{:010x}", api::hash::fnv_64(text.as_bytes()) >> 24)
+    format!("{:010x}", api::rules::hash::fnv_64(text.as_bytes()) >> 24)
 }
 
 struct PortPicture<'a> {

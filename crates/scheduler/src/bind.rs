@@ -118,7 +118,7 @@ pub async fn evict(
         let (key, uid) = (Key::of(&*victim), victim.metadata.uid.clone());
         let message = "default-scheduler: preempting to accommodate a higher priority pod";
         let now = clock::now_seconds();
-        let condition = api::pod::disruption_target(&victim, "PreemptionByScheduler", message, now);
+        let condition = api::rules::pod::disruption_target(&victim, "PreemptionByScheduler", message, now);
         let patch = Verb::StrategicPatch(json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}}));
         let delete = Verb::Delete(DeleteOptions { uid, ..DeleteOptions::default() });
         let mut done = Ok(());
@@ -142,7 +142,7 @@ pub async fn evict(
 
 /// The condition to write; `None` when the Pod says so already.
 fn condition(pod: &Pod, message: &str) -> Option<PodCondition> {
-    let held = api::pod::condition(pod, "PodScheduled");
+    let held = api::rules::pod::condition(pod, "PodScheduled");
     let same = |c: &PodCondition| {
         c.status == "False" && c.reason.as_deref() == Some("Unschedulable") && c.message.as_deref() == Some(message)
     };

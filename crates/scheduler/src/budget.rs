@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::selector::Selector;
+use api::rules::selector::Selector;
 use client::Key;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{
+use api::rules::{
     host_port::{self, HostPort},
     selector::{Operator, Requirement, Selector},
 };
@@ -169,10 +169,10 @@ pub fn compile(pod: &Pod, names: &mut ResourceNames, topologies: &mut Topologies
     let spec = pod.spec.as_ref().unwrap_or(&empty);
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let labels = pod.metadata.labels.clone().unwrap_or_default();
-    let scored = names.amounts(&api::pod::requests(&with_defaults(spec)));
+    let scored = names.amounts(&api::rules::pod::requests(&with_defaults(spec)));
     let init = spec.init_containers.iter().flatten();
     let mut class = Class {
-        requests: names.amounts(&api::pod::requests(spec)),
+        requests: names.amounts(&api::rules::pod::requests(spec)),
         scored: (scored.cpu_milli, scored.memory_bytes),
         node_selector: spec.node_selector.clone().unwrap_or_default(),
         tolerations: spec.tolerations.clone().unwrap_or_default(),

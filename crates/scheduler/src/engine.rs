@@ -149,7 +149,7 @@ impl Engine {
             changes = Change::PodLabels as u16 | Change::PodDeleted as u16;
         }
         let node = self.picture.enter_node(node);
-        let priority = api::pod::priority(pod);
+        let priority = api::rules::pod::priority(pod);
         self.picture.place(key, Placed { node, class, terminating, assumed: false, priority, started });
         self.retry(changes, Some(node), now);
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use api::{host_port::HostPort, pod::Resources, quantity};
+use api::rules::{host_port::HostPort, pod::Resources, quantity};
 use k8s_openapi::api::core::v1::{self, Taint};
 
 use crate::{

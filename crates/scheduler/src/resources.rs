@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use api::pod::Resources;
+use api::rules::pod::Resources;
 
 use crate::plugin::Text;
 

@@ -136,7 +136,7 @@ impl Model {
     fn note(&mut self, event: &Event) {
         let value = event.entry.as_ref().map_or(&b""[..], |e| &e.value);
         let so_far = self.fingerprint.to_le_bytes();
-        self.fingerprint = api::hash::fnv_64(so_far.iter().chain(event.key.as_bytes()).chain(value));
+        self.fingerprint = api::rules::hash::fnv_64(so_far.iter().chain(event.key.as_bytes()).chain(value));
     }
 
     fn identity(&mut self, event: &Event) {
@@ -199,17 +199,18 @@ impl Model {
     /// A Pod was bound: the node must hold all that it has now.
     fn fits(&mut self, event: &Event, name: &str) {
         let Some(node) = self.nodes.get(name) else { return };
-        let on_it = self.pods.values().filter(|p| !api::pod::is_terminal(p));
+        let on_it = self.pods.values().filter(|p| !api::rules::pod::is_terminal(p));
         let on_it = on_it.filter_map(|p| p.spec.as_ref()).filter(|s| s.node_name.as_deref() == Some(name));
         let mut used: BTreeMap<String, i64> = BTreeMap::new();
         for spec in on_it {
             *used.entry("pods".to_owned()).or_default() += 1000;
-            for (resource, amount) in api::pod::requests(spec) {
+            for (resource, amount) in api::rules::pod::requests(spec) {
                 *used.entry(resource).or_default() += amount.milli_value();
             }
         }
         let allocatable = node.status.as_ref().and_then(|s| s.allocatable.as_ref());
-        let has = |r: &str| allocatable.and_then(|a| a.get(r)).map_or(0, |q| api::quantity::parse(q).milli_value());
+        let has =
+            |r: &str| allocatable.and_then(|a| a.get(r)).map_or(0, |q| api::rules::quantity::parse(q).milli_value());
         let over: Vec<String> = used.iter().filter(|(r, n)| **n > has(r)).map(|(r, n)| format!("{r}: {n}m")).collect();
         if !over.is_empty() {
             self.violate(event, format!("node {name} holds more than it has: {}", over.join(", ")));
@@ -328,7 +329,7 @@ impl Model {
 }
 
 fn serves(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_none() && !api::pod::is_terminal(pod) && api::pod::is_ready(pod)
+    pod.metadata.deletion_timestamp.is_none() && !api::rules::pod::is_terminal(pod) && api::rules::pod::is_ready(pod)
 }
 
 fn set<T>(held: &mut BTreeMap<String, T>, key: String, new: Option<T>) {

@@ -92,7 +92,7 @@ impl Line {
 }
 
 impl Service<Request<Body>> for Line {
-    type Response = Response<apiserver::body::Body>;
+    type Response = Response<apiserver::http::body::Body>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 

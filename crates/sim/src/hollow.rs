@@ -98,7 +98,7 @@ enum Need {
 }
 
 fn need(pod: &Pod) -> Option<Need> {
-    match (pod.metadata.deletion_timestamp.is_some(), api::pod::phase(pod)) {
+    match (pod.metadata.deletion_timestamp.is_some(), api::rules::pod::phase(pod)) {
         (true, _) => Some(Need::Remove),
         (false, "Pending" | "") => Some(Need::Start),
         _ => None,

@@ -37,7 +37,7 @@ pub async fn start(store: Arc<dyn Store>) -> Server {
         connector: None,
         disabled_admission: Vec::new(),
         admission: apiserver::admission::Configuration::default(),
-        components: apiserver::health::Checks::default(),
+        components: apiserver::pages::health::Checks::default(),
         limits: Limits::default(),
     };
     assemble(options).await.expect("a server over an empty store starts")

@@ -8,7 +8,7 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::{Context, bail};
-use api::bootstrap_token;
+use api::rules::bootstrap_token;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use client::{
     Api, Client,

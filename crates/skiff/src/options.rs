@@ -277,7 +277,7 @@ pub struct Node {
     #[arg(long, default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_pods: u32,
     /// What must stay free on the node, as `signal<amount` or `signal<percentage`; below it Pods are evicted
-    #[arg(long, default_value = kubelet::pressure::DEFAULT, value_name = "THRESHOLDS", value_parser = value::thresholds)]
+    #[arg(long, default_value = kubelet::eviction::pressure::DEFAULT, value_name = "THRESHOLDS", value_parser = value::thresholds)]
     pub eviction_hard: String,
     /// Sysctls that Pods may set besides the safe ones; a name or, with a `*` at its end, the beginning of names
     #[arg(long, value_delimiter = ',', value_name = "SYSCTLS", value_parser = value::sysctl)]

@@ -16,8 +16,8 @@ use apiserver::{
     assemble::ServiceAccounts,
     auth::authn::service_account::{Reference, Signer},
     bootstrap::Cluster,
-    connect::Connector,
-    health::{Checks, Counts},
+    pages::health::{Checks, Counts},
+    special::connect::Connector,
 };
 use client::{Caches, Client};
 use controllers::service_account_token::TokenSigner;

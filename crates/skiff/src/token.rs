@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
-use api::bootstrap_token::{self, BootstrapToken, End};
+use api::rules::bootstrap_token::{self, BootstrapToken, End};
 use client::{Api, Client};
 use clock::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};

@@ -6,7 +6,7 @@ use ipnet::Ipv4Net;
 
 /// A parameter of the kernel, or the beginning of some, that namespaces keep apart.
 pub fn sysctl(text: &str) -> Result<String, String> {
-    kubelet::hardening::Sysctls::new(&[text.to_owned()]).map(|_| text.to_owned())
+    kubelet::pod::hardening::Sysctls::new(&[text.to_owned()]).map(|_| text.to_owned())
 }
 
 /// A port that something can be reached at.
@@ -123,7 +123,7 @@ pub fn socket(text: &str) -> Result<String, String> {
 
 /// The node's eviction thresholds.
 pub fn thresholds(text: &str) -> Result<String, String> {
-    kubelet::pressure::parse(text).map(|_| text.to_owned())
+    kubelet::eviction::pressure::parse(text).map(|_| text.to_owned())
 }
 
 /// A word of `--controllers`.

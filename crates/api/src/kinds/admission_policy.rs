@@ -5,8 +5,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use serde_json::Value;
 
+use crate::kind::table;
 use crate::kind::{Generation, Kind, age, col, int, name};
-use crate::table;
 
 pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
     without_effect: Some("admission evaluates no policies"),

@@ -4,7 +4,7 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use serde_json::{Value, json};
 
 use crate::kind::{Kind, age, col, name};
-use crate::names::NameRule;
+use crate::validation::names::NameRule;
 
 pub const API_SERVICE: Kind<APIService> = Kind {
     without_effect: Some("requests are not passed on to other API servers"),

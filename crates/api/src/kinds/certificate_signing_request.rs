@@ -9,12 +9,12 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::certificate_request::{CertificateRequest, check_certificates};
-use crate::field::{Errors, FieldError, Path};
+use crate::kind::table;
 use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name};
 use crate::meta::field_text;
-use crate::names::{self, NameRule};
-use crate::table;
+use crate::rules::certificate_request::{CertificateRequest, check_certificates};
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names::{self, NameRule};
 
 const APPROVAL: Subresource = Subresource {
     name: "approval",

@@ -3,10 +3,10 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Kind, age, col, name};
-use crate::names;
-use crate::object_meta::invalid;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names;
+use crate::validation::object_meta::invalid;
 
 /// All values together, in bytes.
 const SIZE_MAX: usize = 1024 * 1024;

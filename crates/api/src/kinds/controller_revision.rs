@@ -3,8 +3,8 @@
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Kind, age, col, name};
+use crate::validation::field::{Errors, FieldError, Path};
 
 pub const CONTROLLER_REVISION: Kind<ControllerRevision> = Kind {
     validate: Some(validate),

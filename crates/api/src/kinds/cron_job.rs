@@ -5,12 +5,12 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
+use crate::kind::table;
 use crate::kind::{Generation, Kind, age, col, flag, int, name};
 use crate::kinds::job;
 use crate::kinds::pod::defaults;
 use crate::kinds::workload::{self, Workload};
-use crate::table;
+use crate::validation::field::{Errors, FieldError, Path};
 
 pub const CRON_JOB: Kind<CronJob> = Kind {
     without_effect: Some("no controller makes its Jobs"),

@@ -4,8 +4,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition,
 };
 
-use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Generation, Kind};
+use crate::validation::field::{Errors, FieldError, Path};
 
 pub const CUSTOM_RESOURCE_DEFINITION: Kind<CustomResourceDefinition> = Kind {
     without_effect: Some("the resource that it defines is not served"),

@@ -6,14 +6,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
-use crate::internal_form;
+use crate::kind::table;
 use crate::kind::{Generation, Kind, age, col, int, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Workload};
-use crate::selector::Selector;
-use crate::table;
+use crate::rules::selector::Selector;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
 
 pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     without_effect: Some("no controller makes its Pods"),

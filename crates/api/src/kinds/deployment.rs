@@ -6,12 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
-use crate::internal_form;
 use crate::kind::{Generation, Kind, Scale, age, col, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Workload};
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
 
 pub const DEPLOYMENT: Kind<Deployment> = Kind {
     short: &["deploy"],

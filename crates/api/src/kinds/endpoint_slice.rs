@@ -3,12 +3,12 @@
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
-use crate::ip;
+use crate::kind::table;
 use crate::kind::{Generation, Kind, Target, age, col, name};
-use crate::names;
-use crate::object_meta::invalid;
-use crate::table;
+use crate::rules::ip;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names;
+use crate::validation::object_meta::invalid;
 
 const ENDPOINTS_MAX: usize = 1000;
 const PORTS_MAX: usize = 20_000;

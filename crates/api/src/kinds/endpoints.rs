@@ -3,12 +3,12 @@
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints};
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
-use crate::ip;
+use crate::kind::table;
 use crate::kind::{Kind, age, col, name};
-use crate::names;
-use crate::object_meta::invalid;
-use crate::table;
+use crate::rules::ip;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names;
+use crate::validation::object_meta::invalid;
 
 pub const ENDPOINTS: Kind<Endpoints> = Kind {
     create_on_update: true,
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
     use crate::kind::Target;
-    use crate::registry;
+    use crate::kind::registry;
 
     /// Every field that names where traffic goes reads the address behind its form.
     #[test]

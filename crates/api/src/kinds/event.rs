@@ -6,12 +6,12 @@ use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use serde_json::{Map, Value};
 
-use crate::field::{Errors, FieldError, Path};
+use crate::kind::table;
 use crate::kind::{Column, FieldLabel, Kind, col, label, name, wide};
 use crate::meta::{field_text, field_text_or};
-use crate::names;
-use crate::object_meta::invalid;
-use crate::table;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names;
+use crate::validation::object_meta::invalid;
 
 pub const EVENT: Kind<Event> = Kind {
     create_on_update: true,

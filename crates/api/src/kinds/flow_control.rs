@@ -4,8 +4,8 @@ use k8s_openapi::api::flowcontrol::v1::{
     FlowSchema, FlowSchemaSpec, PriorityLevelConfiguration, PriorityLevelConfigurationSpec, QueuingConfiguration,
 };
 
+use crate::kind::table;
 use crate::kind::{Generation, Kind, age, col, name};
-use crate::table;
 
 pub const FLOW_SCHEMA: Kind<FlowSchema> = Kind {
     without_effect: Some("requests are limited by their number alone"),

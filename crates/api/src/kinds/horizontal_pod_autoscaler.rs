@@ -7,9 +7,9 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::field::{Errors, FieldError, Path};
+use crate::kind::table;
 use crate::kind::{Column, Kind, age, col, name};
-use crate::table;
+use crate::validation::field::{Errors, FieldError, Path};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";

@@ -3,8 +3,8 @@
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressSpec};
 use serde_json::{Value, json};
 
+use crate::kind::table;
 use crate::kind::{Generation, Kind, age, col, name};
-use crate::table;
 
 pub const INGRESS: Kind<Ingress> = Kind {
     short: &["ing"],

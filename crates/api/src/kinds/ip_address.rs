@@ -4,7 +4,7 @@ use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use serde_json::Value;
 
 use crate::kind::{Kind, age, col, name};
-use crate::names::NameRule;
+use crate::validation::names::NameRule;
 
 pub const IP_ADDRESS: Kind<IPAddress> = Kind {
     without_effect: Some("addresses of Services are booked elsewhere"),
@@ -16,15 +16,15 @@ pub const IP_ADDRESS: Kind<IPAddress> = Kind {
 };
 
 /// The name is the address, in its canonical form.
-fn validate(address: &IPAddress) -> crate::field::Errors {
+fn validate(address: &IPAddress) -> crate::validation::field::Errors {
     let name = address.metadata.name.as_deref().unwrap_or_default();
-    let path = crate::field::Path::new("metadata").child("name");
+    let path = crate::validation::field::Path::new("metadata").child("name");
     let detail = match name.parse::<std::net::IpAddr>() {
-        Err(_) => crate::ip::BAD_IP.to_owned(),
+        Err(_) => crate::rules::ip::BAD_IP.to_owned(),
         Ok(ip) if ip.to_string() != name => format!("must be in canonical form (\"{ip}\")"),
         Ok(_) => return Vec::new(),
     };
-    vec![crate::field::FieldError::invalid(&path, name, &detail)]
+    vec![crate::validation::field::FieldError::invalid(&path, name, &detail)]
 }
 
 fn parent(address: &IPAddress) -> String {

@@ -5,15 +5,15 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path, show};
-use crate::internal_form;
+use crate::kind::table;
 use crate::kind::{Generation, Kind, age, col, label, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Workload};
 use crate::meta::field_text_or;
-use crate::selector::Selector;
-use crate::table;
+use crate::rules::selector::Selector;
+use crate::validation::field::{Errors, FieldError, Path, show};
+use crate::validation::internal_form;
 
 pub const JOB: Kind<Job> = Kind {
     without_effect: Some("no controller makes its Pods"),

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 
-use crate::field::{Errors, FieldError, Path};
+use crate::kind::table;
 use crate::kind::{Kind, age, col, name};
-use crate::table;
+use crate::validation::field::{Errors, FieldError, Path};
 
 pub const LEASE: Kind<Lease> = Kind {
     unconditional_update: false,

@@ -3,11 +3,11 @@
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 
-use crate::field::{Errors, FieldError, Path};
+use crate::kind::table;
 use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name};
 use crate::meta::field_text;
-use crate::names::{self, NameRule};
-use crate::table;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names::{self, NameRule};
 
 const FINALIZE: Subresource =
     Subresource { name: "finalize", object: ("", "v1", "Namespace"), verbs: &["update"], way: Way::Own };
@@ -77,7 +77,7 @@ fn validate(namespace: &Namespace) -> Errors {
     let list = namespace.spec.iter().flat_map(|s| s.finalizers.iter().flatten());
     let mut errors = Errors::new();
     for finalizer in list {
-        errors.extend(crate::object_meta::invalid(&path, finalizer, names::qualified_name(finalizer)));
+        errors.extend(crate::validation::object_meta::invalid(&path, finalizer, names::qualified_name(finalizer)));
         if !finalizer.contains('/') && finalizer != "kubernetes" {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(&path, finalizer, detail));

@@ -4,7 +4,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::Value;
 
 use crate::kind::{Generation, Kind, age, col, name};
-use crate::selector;
+use crate::rules::selector;
 
 pub const NETWORK_POLICY: Kind<NetworkPolicy> = Kind {
     without_effect: Some("the network lets all Pods talk to each other"),

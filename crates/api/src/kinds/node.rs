@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
-use crate::internal_form;
+use crate::kind::table;
 use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name, wide};
 use crate::kinds::pod::placement;
 use crate::meta::field_text_or;
-use crate::names;
-use crate::object_meta::invalid_at;
-use crate::table;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
+use crate::validation::names;
+use crate::validation::object_meta::invalid_at;
 
 const PROXY: Subresource = Subresource {
     name: "proxy",

@@ -5,10 +5,10 @@ use k8s_openapi::api::core::v1::{
 };
 use serde_json::{Value, json};
 
-use crate::field::{Errors, FieldError, Path};
-use crate::internal_form;
+use crate::kind::table;
 use crate::kind::{Kind, age, col, name, wide};
-use crate::table;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
 
 pub const PERSISTENT_VOLUME: Kind<PersistentVolume> = Kind {
     without_effect: Some("no controller binds volumes to claims and no node mounts them"),
@@ -146,7 +146,7 @@ pub(crate) fn validate_claim_spec(spec: &PersistentVolumeClaimSpec, path: &Path)
         errors.push(FieldError::not_supported(&path.child("accessModes"), mode, known));
     }
     let place = path.child("resources").child("storage");
-    match storage(spec).map(|text| (text, text.0.parse::<crate::quantity::Quantity>())) {
+    match storage(spec).map(|text| (text, text.0.parse::<crate::rules::quantity::Quantity>())) {
         None => errors.push(FieldError::required(&place, "")),
         Some((text, Ok(amount))) if amount.is_zero() || amount.is_negative() => {
             errors.push(FieldError::invalid(&place, &text.0, "must be greater than zero"));
@@ -185,9 +185,9 @@ fn validate_claim_update(new: &PersistentVolumeClaim, old: &PersistentVolumeClai
         );
         errors.push(FieldError::forbidden(&Path::new("spec"), &detail));
     }
-    let size = |spec| storage(spec).map(crate::quantity::parse).unwrap_or_default();
+    let size = |spec| storage(spec).map(crate::rules::quantity::parse).unwrap_or_default();
     let there = old.status.as_ref().and_then(|s| s.capacity.as_ref()).and_then(|c| c.get("storage"));
-    let there = there.map(crate::quantity::parse).unwrap_or_default();
+    let there = there.map(crate::rules::quantity::parse).unwrap_or_default();
     if size(after) < size(before) && size(after) <= there {
         let path = Path::new("spec").child("resources").child("requests").child("storage");
         errors.push(FieldError::forbidden(&path, "field can not be less than status.capacity"));

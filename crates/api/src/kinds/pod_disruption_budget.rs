@@ -4,9 +4,9 @@ use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget, PodDisruptionB
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Generation, Kind, age, col, int, name};
 use crate::kinds::rollout;
+use crate::validation::field::{Errors, FieldError, Path};
 
 pub const POD_DISRUPTION_BUDGET: Kind<PodDisruptionBudget> = Kind {
     unconditional_update: false,

@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::PodTemplate;
 use serde_json::Value;
 
+use crate::kind::table;
 use crate::kind::{Generation, Kind, col, name};
 use crate::kinds::pod::defaults;
-use crate::table;
 
 pub const POD_TEMPLATE: Kind<PodTemplate> = Kind {
     generation: Generation::CountsChangesOf("template"),

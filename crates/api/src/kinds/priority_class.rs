@@ -3,9 +3,9 @@
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
+use crate::kind::table;
 use crate::kind::{Generation, Kind, age, col, flag, int, name};
-use crate::table;
+use crate::validation::field::{Errors, FieldError, Path};
 
 /// Above this are the classes of the system.
 pub const HIGHEST_USER_PRIORITY: i32 = 1_000_000_000;

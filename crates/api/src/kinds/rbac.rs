@@ -3,11 +3,11 @@
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
-use crate::internal_form;
 use crate::kind::{Kind, age, col, created, name, wide};
-use crate::names::{self, NameRule};
-use crate::object_meta::invalid_at;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
+use crate::validation::names::{self, NameRule};
+use crate::validation::object_meta::invalid_at;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

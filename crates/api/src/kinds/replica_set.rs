@@ -4,11 +4,11 @@ use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Generation, Kind, Scale, age, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Counted, Counts, Workload};
+use crate::validation::field::{Errors, FieldError, Path};
 
 pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
     short: &["rs"],

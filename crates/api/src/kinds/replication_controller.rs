@@ -4,14 +4,14 @@ use k8s_openapi::api::core::v1::{PodTemplateSpec, ReplicationController, Replica
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
+use crate::kind::table;
 use crate::kind::{Generation, Kind, Scale, age, label, name, wide};
 use crate::kinds::pod::{defaults, validate as pods};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Counted, Counts, Workload};
 use crate::meta::field_text;
-use crate::selector::Selector;
-use crate::table;
+use crate::rules::selector::Selector;
+use crate::validation::field::{Errors, FieldError, Path};
 
 pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
     without_effect: Some("no controller makes its Pods; a Deployment works"),

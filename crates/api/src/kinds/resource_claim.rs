@@ -5,9 +5,9 @@ use k8s_openapi::api::resource::v1::{
 };
 use serde_json::Value;
 
+use crate::kind::table;
 use crate::kind::{Generation, Kind, age, col, label, name};
 use crate::meta::field_text;
-use crate::table;
 
 pub const DEVICE_CLASS: Kind<DeviceClass> = Kind {
     without_effect: Some("devices are not allocated"),

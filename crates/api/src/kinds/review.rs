@@ -6,7 +6,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 
 use crate::kind::Kind;
-use crate::names::NameRule;
+use crate::validation::names::NameRule;
 
 const CREATE: &[&str] = &["create"];
 

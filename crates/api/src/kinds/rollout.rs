@@ -6,11 +6,11 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::field::{Errors, FieldError, Path};
-use crate::internal_form;
-use crate::names;
-use crate::object_meta;
-use crate::selector::Selector;
+use crate::rules::selector::Selector;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
+use crate::validation::names;
+use crate::validation::object_meta;
 
 /// A count, where it is given.
 pub(crate) fn not_negative<N: Into<i64> + Copy>(path: &Path, field: &str, value: Option<N>) -> Option<FieldError> {

@@ -3,10 +3,10 @@
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
 use crate::kind::{Kind, age, col, name};
-use crate::names;
-use crate::object_meta::invalid;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names;
+use crate::validation::object_meta::invalid;
 
 pub const RUNTIME_CLASS: Kind<RuntimeClass> = Kind {
     unconditional_update: false,

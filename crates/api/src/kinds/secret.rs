@@ -3,12 +3,12 @@
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
+use crate::kind::table;
 use crate::kind::{Kind, age, col, label, name};
 use crate::meta::field_text;
-use crate::names;
-use crate::object_meta::invalid;
-use crate::table;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names;
+use crate::validation::object_meta::invalid;
 
 /// All values together, in bytes.
 const SIZE_MAX: usize = 1024 * 1024;

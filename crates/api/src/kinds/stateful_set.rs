@@ -6,15 +6,15 @@ use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::field::{Errors, FieldError, Path};
-use crate::internal_form;
 use crate::kind::{Generation, Kind, Scale, age, col, name};
 use crate::kinds::persistent_volume::default_claim;
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Workload};
-use crate::names::{self, NameRule};
-use crate::object_meta::invalid_at;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
+use crate::validation::names::{self, NameRule};
+use crate::validation::object_meta::invalid_at;
 
 pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
     without_effect: Some("no controller makes its Pods"),

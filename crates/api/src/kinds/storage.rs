@@ -5,9 +5,9 @@ use k8s_openapi::api::storage::v1::{
 };
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
+use crate::kind::table;
 use crate::kind::{Column, Kind, age, col, flag, int, name};
-use crate::table;
+use crate::validation::field::{Errors, FieldError, Path};
 
 pub const CSI_DRIVER: Kind<CSIDriver> = Kind {
     without_effect: Some("no node calls CSI drivers"),

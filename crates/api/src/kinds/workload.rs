@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
-use crate::internal_form;
 use crate::kind::{Column, Target, int, wide};
-use crate::{selector, table};
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
+use crate::{kind::table, rules::selector};
 
 /// A kind that runs Pods from a template.
 pub(crate) trait Workload {

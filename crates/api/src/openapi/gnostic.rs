@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::protobuf::wire::Writer;
+use crate::codec::protobuf::wire::Writer;
 
 /// Encodes a document as [`super::v2`] makes it.
 pub fn encode(document: &Value) -> Vec<u8> {

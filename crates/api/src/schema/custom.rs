@@ -96,7 +96,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::decode::normalise;
+    use crate::codec::decode::normalise;
 
     #[test]
     fn custom_resources_are_pruned_and_keep_what_validation_must_see() {

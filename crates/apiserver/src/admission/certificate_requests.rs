@@ -2,7 +2,7 @@
 //! Upstream: the strategy of the kind, CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
 
 use api::Value;
-use api::certificate_request::{CertificateRequest, RequestError};
+use api::rules::certificate_request::{CertificateRequest, RequestError};
 use api::status::StatusError;
 use serde_json::json;
 
@@ -88,7 +88,10 @@ fn require(world: &World, review: &Review<'_>, verb: &str) -> Result<(), StatusE
     if may(signer) || (!domain.is_empty() && may(&domain)) {
         return Ok(());
     }
-    Err(forbid(review, format!("user not permitted to {verb} requests with signerName {}", api::field::show(signer))))
+    Err(forbid(
+        review,
+        format!("user not permitted to {verb} requests with signerName {}", api::validation::field::show(signer)),
+    ))
 }
 
 #[cfg(test)]
@@ -99,7 +102,7 @@ mod tests {
     use super::*;
     use crate::auth::User;
     use crate::auth::rbac::Rbac;
-    use crate::fake::Objects;
+    use crate::tests::fake::Objects;
 
     #[tokio::test]
     async fn a_request_says_who_asked_and_only_approvers_approve() {

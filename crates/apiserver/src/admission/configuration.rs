@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use api::{Value, field::quote};
+use api::{Value, validation::field::quote};
 use serde_json::Map;
 
 use super::{PLUGINS, pod_security};

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::auth::{AlwaysAllow, User};
-use crate::fake::Objects;
+use crate::tests::fake::Objects;
 
 /// Any definition under another name: plugins look at names alone.
 pub fn definition(group: &str, plural: &str) -> Definition {

@@ -3,6 +3,7 @@
 //! One file per plugin, and one ordered list of them. A plugin first says by a glance whether a write concerns it, so
 //! that the many writes that don't cost nothing; only plugins that must read are slow.
 
+pub mod attributes;
 pub mod certificate_requests;
 pub mod configuration;
 pub mod default_storage_class;
@@ -23,10 +24,10 @@ use api::status::StatusError;
 use api::{Value, meta};
 use futures::future::BoxFuture;
 
+use crate::admission::attributes::{Admission, Operation, Review};
 use crate::auth::Authorizer;
 use crate::auth::authn::Lookup;
 use crate::auth::rbac::Rbac;
-use crate::review::{Admission, Operation, Review};
 
 pub use configuration::Configuration;
 

@@ -68,7 +68,7 @@ async fn pod(world: &World, node: &str, review: &Review<'_>) -> Result<Verdict, 
 
 /// Only mirror Pods that the node owns, and these can't open anything to it.
 fn mirror_pod(node: &str, itself: Option<&Value>, pod: &Value) -> Verdict {
-    require(api::meta::annotation(pod, api::pod::MIRROR_ANNOTATION).is_some(), || {
+    require(api::meta::annotation(pod, api::rules::pod::MIRROR_ANNOTATION).is_some(), || {
         format!(
             "pod does not have \"kubernetes.io/config.mirror\" annotation, node {node:?} can only create mirror pods"
         )

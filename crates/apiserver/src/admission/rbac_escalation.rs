@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::auth::User;
     use crate::auth::rbac::Rbac;
-    use crate::fake::Objects;
+    use crate::tests::fake::Objects;
 
     fn world() -> World {
         let rbac = Arc::new(Rbac::default());

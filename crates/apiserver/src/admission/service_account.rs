@@ -31,7 +31,7 @@ fn concerns(review: &Review<'_>) -> bool {
 async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
     let Some(pod) = &review.object else { return Ok(()) };
     let given = text(pod, "/spec/serviceAccountName").to_owned();
-    if api::meta::annotation(pod, api::pod::MIRROR_ANNOTATION).is_some() {
+    if api::meta::annotation(pod, api::rules::pod::MIRROR_ANNOTATION).is_some() {
         if !given.is_empty() {
             return Err(forbid(review, "a mirror pod may not reference service accounts"));
         }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use api::Value;
-use api::field::{FieldError, Path};
+use api::validation::field::{FieldError, Path};
 use serde_json::json;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ fn strings<'a>(service: &'a Value, field: &str) -> impl Iterator<Item = &'a str>
 
 /// The addresses in `clusterIPs`.
 pub fn addresses(service: &Value) -> Vec<IpAddr> {
-    strings(service, "clusterIPs").filter_map(api::ip::parse).collect()
+    strings(service, "clusterIPs").filter_map(api::rules::ip::parse).collect()
 }
 
 /// `ipFamilies`.

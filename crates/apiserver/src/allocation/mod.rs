@@ -8,15 +8,15 @@ pub mod ports;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::field::{FieldError, Path};
 use api::status::StatusError;
+use api::validation::field::{FieldError, Path};
 use api::{Value, meta};
 use futures::future::BoxFuture;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::review::{Allocation, Reservation};
+use crate::admission::attributes::{Allocation, Reservation};
 use families::Family;
 use pool::{Pool, PoolError};
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use api::Value;
-use api::field::Path;
+use api::validation::field::Path;
 use serde_json::json;
 
 /// One place in a Service that wants a node port.

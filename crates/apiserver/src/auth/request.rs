@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::status::StatusError;
 
 use super::User;
-use crate::request::Info;
+use crate::http::request::Info;
 
 /// A request as authorization sees it. Of a resource request `path` is empty, of any other request everything except
 /// `verb` and `path` is.
@@ -191,9 +191,9 @@ pub fn forbidden(a: &Attributes<'_>, reason: &str) -> StatusError {
 
 /// `User "x" cannot list resource "pods" in API group "" in the namespace "y"`.
 fn explain(a: &Attributes<'_>) -> String {
-    let user = api::field::show(&a.user.name);
+    let user = api::validation::field::show(&a.user.name);
     if !a.is_resource() {
-        return format!("User {user} cannot {} path {}", a.verb, api::field::show(a.path));
+        return format!("User {user} cannot {} path {}", a.verb, api::validation::field::show(a.path));
     }
     let resource =
         if a.subresource.is_empty() { a.resource.to_owned() } else { format!("{}/{}", a.resource, a.subresource) };

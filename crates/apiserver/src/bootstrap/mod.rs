@@ -160,7 +160,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::fake::{self, key};
+    use crate::tests::fake::{self, key};
 
     #[derive(Default)]
     struct Fake {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Value, decode::Gvk, meta, status::StatusError};
+use api::{Value, codec::decode::Gvk, meta, status::StatusError};
 use http::{StatusCode, header};
 
 use super::{
@@ -10,11 +10,11 @@ use super::{
     write::{Outcome, Written},
 };
 use crate::{
+    admission::attributes::Operation,
     auth::User,
-    core::{begin, wipe},
-    options::WriteOptions,
-    review::Operation,
+    http::options::WriteOptions,
     special::Response,
+    storage::core::{begin, wipe},
 };
 
 /// Random characters behind a `generateName`, and how long the name may be without them.
@@ -32,7 +32,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let media_type = request.header(header::CONTENT_TYPE);
     let definition = request.definition.clone();
     let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
-    let decoded = api::decode::decode(request.ty(), gvk, &body, media_type, options.validation)?;
+    let decoded = api::codec::decode::decode(request.ty(), gvk, &body, media_type, options.validation)?;
     let written = request.create(decoded.value, decoded.warnings, &options, true).await?;
     request.respond_written(StatusCode::CREATED, written)
 }

@@ -10,12 +10,13 @@ use super::{
     write::{has_finalize, has_finalizers},
 };
 use crate::{
-    core::Replaced,
-    object,
-    options::{DeleteOptions, Propagation, WriteOptions},
-    respond,
-    review::{Operation, Review},
+    admission::attributes::{Operation, Review},
+    http::{
+        options::{DeleteOptions, Propagation, WriteOptions},
+        respond,
+    },
     special::Response,
+    storage::{core::Replaced, object},
 };
 
 const ATTEMPTS: usize = 100;

@@ -10,7 +10,7 @@ use super::{
     list::{Found, respond_list},
 };
 use crate::{
-    options::{DeleteOptions, ListOptions},
+    http::options::{DeleteOptions, ListOptions},
     special::Response,
 };
 

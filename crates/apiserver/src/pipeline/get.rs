@@ -4,7 +4,7 @@ use api::status::StatusError;
 use http::StatusCode;
 
 use super::Request;
-use crate::{special::Response, view::View};
+use crate::{http::view::View, special::Response};
 
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     let info = &request.call.info;

@@ -14,15 +14,19 @@ use store::{Entry, Page, Range, Revision, StoreError};
 
 use super::Request;
 use crate::{
-    body::Body,
-    core::{store_error, too_large_version},
-    filter::Filter,
-    object,
-    options::{ListOptions, Match},
-    pieces::Pieces,
-    respond,
+    http::{
+        body::Body,
+        options::{ListOptions, Match},
+        pieces::Pieces,
+        respond,
+        view::{self, View},
+    },
     special::Response,
-    view::{self, View},
+    storage::{
+        core::{store_error, too_large_version},
+        filter::Filter,
+        object,
+    },
 };
 
 /// Answers up to this size are sent in one piece with their length.
@@ -269,7 +273,7 @@ struct Compressed {
 }
 
 impl Iterator for Compressed {
-    type Item = Result<Bytes, crate::body::BoxError>;
+    type Item = Result<Bytes, crate::http::body::BoxError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

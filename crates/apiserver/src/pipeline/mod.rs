@@ -24,9 +24,11 @@ use http::{StatusCode, header};
 use store::Entry;
 
 use crate::{
-    respond,
+    http::{
+        respond,
+        view::{self, View},
+    },
     special::{Call, Response},
-    view::{self, View},
 };
 
 /// Serves a request for a resource that is not special.
@@ -97,7 +99,7 @@ impl Request {
 
     pub async fn body(&mut self) -> Result<bytes::Bytes, StatusError> {
         let limit = self.call.server.limits().body_bytes;
-        std::mem::replace(&mut self.call.body, crate::body::Body::empty()).collect(limit).await
+        std::mem::replace(&mut self.call.body, crate::http::body::Body::empty()).collect(limit).await
     }
 
     /// A stored object as the response.

@@ -2,14 +2,14 @@
 
 use api::{
     Value,
-    decode::Gvk,
-    patch::{Kind, Patch},
+    codec::decode::Gvk,
     status::StatusError,
+    write::patch::{Kind, Patch},
 };
 use http::{StatusCode, header};
 
 use super::Request;
-use crate::{options::WriteOptions, special::Response};
+use crate::{http::options::WriteOptions, special::Response};
 
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::patch(request.waypoint_name());
@@ -47,7 +47,7 @@ async fn apply(request: Request, body: &[u8], options: WriteOptions) -> Result<R
     let definition = request.definition.clone();
     let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
     let ty = request.ty();
-    let wanted = api::apply::read(ty, gvk, body, options.validation)?;
+    let wanted = api::write::apply::read(ty, gvk, body, options.validation)?;
     let merge = |live: Option<&Value>| {
         let merged =
             request.with_writer(&options, |writer| wanted.apply(ty, gvk, live, writer, options.force == Some(true)))?;

@@ -2,18 +2,22 @@
 
 use api::{
     Value,
-    decode::Gvk,
+    codec::decode::Gvk,
     kind::{Definition, Scale},
     meta,
-    patch::{Kind, Patch},
-    selector::Selector,
+    rules::selector::Selector,
     status::StatusError,
+    write::patch::{Kind, Patch},
 };
 use http::{StatusCode, header};
 use serde_json::json;
 
 use super::{Request, patch::unsupported, write::Outcome};
-use crate::{object, options::WriteOptions, respond, special::Response};
+use crate::{
+    http::{options::WriteOptions, respond},
+    special::Response,
+    storage::object,
+};
 
 const SCALE: Gvk<'static> = Gvk { group: "autoscaling", version: "v1", kind: "Scale" };
 
@@ -46,7 +50,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     } else {
         waypoint::apiserver::update(request.waypoint_name());
         let options = WriteOptions::parse(request.query(), "UpdateOptions", &agent)?;
-        let wanted = api::decode::decode(ty, SCALE, &body, media_type, options.validation)?;
+        let wanted = api::codec::decode::decode(ty, SCALE, &body, media_type, options.validation)?;
         let change = |old: &Value| Ok((with_replicas(scale, old, &wanted.value)?, wanted.warnings.clone()));
         request.change(&options, true, change).await?
     };
@@ -108,8 +112,8 @@ fn selector_text(selector: &Value) -> Result<String, String> {
 fn with_replicas(scale: Scale, old: &Value, wanted: &Value) -> Result<Value, StatusError> {
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
     if replicas < 0 {
-        let path = api::field::Path::new("spec").child("replicas");
-        let error = api::field::FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
+        let path = api::validation::field::Path::new("spec").child("replicas");
+        let error = api::validation::field::FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
         return Err(StatusError::invalid("autoscaling", "Scale", meta::name(old), &[error]));
     }
     let mut new = old.clone();

@@ -1,10 +1,10 @@
 //! update: the whole object (or the part that a subresource stands for) is replaced.
 
-use api::{Value, decode::Gvk, meta, status::StatusError};
+use api::{Value, codec::decode::Gvk, meta, status::StatusError};
 use http::{StatusCode, header};
 
 use super::Request;
-use crate::{options::WriteOptions, special::Response};
+use crate::{http::options::WriteOptions, special::Response};
 
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::update(request.waypoint_name());
@@ -15,7 +15,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let definition = request.definition.clone();
     let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
     let media_type = request.header(header::CONTENT_TYPE);
-    let decoded = api::decode::decode(request.ty(), gvk, &body, media_type, options.validation)?;
+    let decoded = api::codec::decode::decode(request.ty(), gvk, &body, media_type, options.validation)?;
     let mut wanted = decoded.value;
     request.check_names(&mut wanted)?;
     let warnings = decoded.warnings;

@@ -4,7 +4,7 @@ use api::{Value, meta, status::StatusError};
 use http::StatusCode;
 
 use super::{Request, write::Written};
-use crate::{auth::Attributes, options::WriteOptions};
+use crate::{auth::Attributes, http::options::WriteOptions};
 
 /// Tried so often while somebody else creates and deletes the same object.
 const ATTEMPTS: usize = 5;

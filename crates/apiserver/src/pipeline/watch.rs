@@ -13,18 +13,22 @@ use store::{Entry, Event, Range, Revision, StoreError};
 
 use super::Request;
 use crate::{
-    body::{Body, BoxError},
-    core::{Core, store_error, too_large_version},
-    feed::{Subscription, Wanted},
-    filter::Filter,
-    object,
-    options::ListOptions,
-    pieces::Pieces,
-    places::{self, Beginning},
-    respond,
+    http::{
+        body::{Body, BoxError},
+        options::ListOptions,
+        pieces::Pieces,
+        places::{self, Beginning},
+        respond,
+        view::{self, View},
+    },
     server::Server,
     special::Response,
-    view::{self, View},
+    storage::{
+        core::{Core, store_error, too_large_version},
+        filter::Filter,
+        object,
+    },
+    watch_dispatch::{Subscription, Wanted},
 };
 
 /// Events that wait for a watcher are joined up to about this size: as much as an HTTP/2 frame usually holds.

@@ -2,20 +2,19 @@
 
 use api::{
     Value,
-    field::{FieldError, Path},
     kind::{Definition, Target},
-    managed_fields::Writer,
     meta,
     status::StatusError,
+    validation::field::{FieldError, Path},
+    write::managed_fields::Writer,
 };
 use store::Entry;
 
 use super::Request;
 use crate::{
-    core::Replaced,
-    large, object,
-    options::WriteOptions,
-    review::{Allocation, Operation, Reservation, Review},
+    admission::attributes::{Allocation, Operation, Reservation, Review},
+    http::{large, options::WriteOptions},
+    storage::{core::Replaced, object},
 };
 
 /// How often an update without a precondition is tried again when others write in between.
@@ -88,7 +87,7 @@ impl Request {
     }
 
     pub(super) fn track(&self, old: Option<&Value>, new: &mut Value, options: &WriteOptions) {
-        self.with_writer(options, |writer| api::managed_fields::update(self.ty(), old, new, writer));
+        self.with_writer(options, |writer| api::write::managed_fields::update(self.ty(), old, new, writer));
     }
 
     pub(super) async fn allocate(

@@ -17,7 +17,7 @@ pub struct ServingApprover;
 pub type Claims = BTreeMap<IpAddr, Vec<String>>;
 
 fn addresses(node: &Node) -> impl Iterator<Item = IpAddr> {
-    node.status.iter().flat_map(|s| s.addresses.iter().flatten()).filter_map(|a| api::ip::parse(&a.address))
+    node.status.iter().flat_map(|s| s.addresses.iter().flatten()).filter_map(|a| api::rules::ip::parse(&a.address))
 }
 
 fn is_pending(csr: &CertificateSigningRequest) -> bool {
@@ -35,7 +35,7 @@ fn is_own(csr: &CertificateSigningRequest, claims: &Claims) -> bool {
         && wish
             .addresses
             .iter()
-            .all(|ip| api::ip::special(*ip).is_none() && claims.get(ip).is_some_and(|who| who == &[node]))
+            .all(|ip| api::rules::ip::special(*ip).is_none() && claims.get(ip).is_some_and(|who| who == &[node]))
 }
 
 impl Controller for ServingApprover {

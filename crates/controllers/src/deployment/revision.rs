@@ -36,7 +36,11 @@ fn hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
     let text = serde_json::to_vec(template).expect("API types are plain data");
     let salt = collisions.map(|n| (n as u32).to_le_bytes());
     let bytes = text.iter().chain(salt.iter().flatten());
-    api::hash::fnv_32(bytes).to_string().bytes().map(|digit| SAFE[usize::from(digit) % SAFE.len()] as char).collect()
+    api::rules::hash::fnv_32(bytes)
+        .to_string()
+        .bytes()
+        .map(|digit| SAFE[usize::from(digit) % SAFE.len()] as char)
+        .collect()
 }
 
 fn template_hash(deployment: &Deployment) -> String {

@@ -14,13 +14,15 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::{Answer, reply, text};
 use crate::{
-    logs::{self, Options},
-    machine,
-    node::Node,
-    running,
-    wanted::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID, Wanted},
+    engine::logs::{self, Options},
+    kubelet::Node,
+    node::machine,
+    pod::{
+        running,
+        wanted::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID, Wanted},
+    },
 };
-use api::url::query_pairs;
+use api::rules::url::query_pairs;
 
 fn document(value: &Value) -> Answer {
     reply(StatusCode::OK, "application/json", value.to_string().into_bytes())
@@ -60,7 +62,7 @@ pub async fn metrics(node: &Node) -> Answer {
          # TYPE kubelet_running_containers gauge\nkubelet_running_containers{{container_state=\"running\"}} {running}\n\
          # HELP kubelet_node_name The node's name. The count is always 1.\n# TYPE kubelet_node_name gauge\n\
          kubelet_node_name{{node=\"{}\"}} 1\n",
-        api::metrics_text::escaped(&node.config.node_name)
+        api::rules::metrics_text::escaped(&node.config.node_name)
     );
     reply(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body.into_bytes())
 }

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::endpoint::Endpoint;
-use crate::{Error, node::Node};
+use crate::{Error, kubelet::Node};
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 type Answer = Response<Body>;

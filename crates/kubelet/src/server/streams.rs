@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 
 use super::{Answer, answers::find, text};
 use crate::{
-    node::Node,
-    running::{self, Running},
+    kubelet::Node,
+    pod::running::{self, Running},
 };
 
 type Refusal = (StatusCode, String);
@@ -40,7 +40,7 @@ async fn url(node: &Node, parts: &[&str], asked: &str) -> Result<String, Refusal
     let wanted =
         find(node, namespace, pod).ok_or((StatusCode::NOT_FOUND, format!("pod \"{pod}\" does not exist\n")))?;
     let running = running::observe(&*node.config.runtime, wanted.uid()).await.map_err(internal)?;
-    let pairs: Vec<(String, String)> = api::url::query_pairs(asked).collect();
+    let pairs: Vec<(String, String)> = api::rules::url::query_pairs(asked).collect();
     let flag = |names: [&str; 2]| pairs.iter().any(|(k, v)| names.contains(&k.as_str()) && (v == "1" || v == "true"));
     let engine = &node.config.runtime;
     if *what == "portForward" {

@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 
 use crate::{
-    downward::{self, Facts},
+    pod::downward::{self, Facts},
     volumes::{
         Sources, VolumeError,
         atomic::{File, Files},

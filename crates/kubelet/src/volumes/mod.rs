@@ -57,7 +57,7 @@ pub enum VolumeError {
     #[error("volumes of this kind are not supported: {0}")]
     Unsupported(String),
     #[error("{0}")]
-    Downward(#[from] crate::downward::DownwardError),
+    Downward(#[from] crate::pod::downward::DownwardError),
     #[error("cannot ask the API server: {0}")]
     Api(String),
     #[error("{path}: {source}")]
@@ -81,7 +81,7 @@ pub struct MountError {
 pub async fn mount(
     pod: &Pod,
     folder: &PodFolder,
-    facts: &crate::downward::Facts,
+    facts: &crate::pod::downward::Facts,
     sources: &dyn Sources,
 ) -> Result<BTreeMap<String, PathBuf>, MountError> {
     let mut mounted = BTreeMap::new();
@@ -98,7 +98,7 @@ async fn one(
     pod: &Pod,
     volume: &Volume,
     folder: &PodFolder,
-    facts: &crate::downward::Facts,
+    facts: &crate::pod::downward::Facts,
     sources: &dyn Sources,
 ) -> Result<PathBuf, VolumeError> {
     let fs_group = fs_group(pod);
@@ -109,7 +109,7 @@ async fn one(
     if let Some(empty) = &volume.empty_dir {
         let path = folder.volume("empty-dir", &volume.name);
         let in_memory = empty.medium.as_deref() == Some("Memory");
-        let limit = empty.size_limit.as_ref().map(|q| api::quantity::parse(q).value());
+        let limit = empty.size_limit.as_ref().map(|q| api::rules::quantity::parse(q).value());
         let limit = limit.and_then(|v| u64::try_from(v).ok());
         return blocking(move || directory::empty(&path, in_memory, limit, fs_group)).await;
     }

@@ -179,7 +179,7 @@ mod tests {
             }
         }));
         let sources = ApiSources::new(client);
-        let pod = crate::fixture::pod(r#"{"containers": []}"#).pod;
+        let pod = crate::pod::fixture::pod(r#"{"containers": []}"#).pod;
         let seconds = |at: Option<Timestamp>| at.map(|at| at.as_second() - start.as_second());
         let mut seen = Vec::new();
         for wait in [0, 790, 20, 30, 40] {

@@ -1,6 +1,6 @@
 //! NodeAffinity: the Pod's node selector and required node affinity hold; preferred node affinity by its weights.
 
-use api::node_affinity::{matches, term_matches};
+use api::rules::node_affinity::{matches, term_matches};
 
 use crate::{
     class::Class,

@@ -1,6 +1,6 @@
 //! NodePorts: the host ports that the Pod wants are free on the node.
 
-use api::host_port::HostPort;
+use api::rules::host_port::HostPort;
 
 use crate::{
     node::{Node, NodeId},

@@ -1,6 +1,6 @@
 //! NodeUnschedulable: no Pod on a cordoned node, unless it tolerates the taint that stands for the cordon.
 
-use api::taint;
+use api::rules::taint;
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::{

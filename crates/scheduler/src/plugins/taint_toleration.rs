@@ -1,6 +1,6 @@
 //! TaintToleration: no Pod on a node whose hard taints it does not tolerate; prefer few soft ones.
 
-use api::taint;
+use api::rules::taint;
 
 use crate::{
     class::Class,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Conta
 use serde_json::Value;
 
 use crate::kind::{Column, age, col, name, wide};
-use crate::{pod, table};
+use crate::{kind::table, rules::pod};
 
 pub const COLUMNS: &[Column<Pod>] = &[
     name(),

@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerPort, ContainerResizePolicy, EphemeralContainer, PodSpec, Volume, VolumeDevice, VolumeMount,
 };
 
-use crate::field::{Errors, FieldError, Path};
 use crate::kinds::pod::probe::{self, Which};
 use crate::kinds::pod::volume::{no_backsteps, relative_path};
 use crate::kinds::pod::{environment, resources, security};
-use crate::names;
-use crate::object_meta::invalid_at;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names;
+use crate::validation::object_meta::invalid_at;
 
 /// What containers may refer to, and what their Pod says about all of them.
 pub(crate) struct Around<'a> {
@@ -57,7 +57,7 @@ pub(crate) fn validate_init(list: &[Container], around: &Around<'_>, path: &Path
     for (i, one) in list.iter().enumerate() {
         let place = path.index(i);
         errors.extend(validate(one, around, &place));
-        let sidecar = crate::pod::is_sidecar(one);
+        let sidecar = crate::rules::pod::is_sidecar(one);
         let has_rules = one.restart_policy_rules.as_ref().is_some_and(|r| !r.is_empty());
         if sidecar && has_rules {
             let detail = "restartPolicyRules are not allowed for init containers with restart policy Always";

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::kinds::pod::volume;
-use crate::pod::{Resources, requests};
+use crate::rules::pod::{Resources, requests};
 
 pub(crate) fn unset(text: &Option<String>) -> bool {
     text.as_deref().unwrap_or_default().is_empty()
@@ -110,7 +110,7 @@ fn container(container: &mut Container) {
 fn whole_milli(resources: &mut ResourceRequirements) {
     let amounts = resources.requests.iter_mut().chain(resources.limits.iter_mut());
     for text in amounts.flat_map(|map| map.values_mut()).filter(|t| t.0.ends_with(['u', 'n'])) {
-        *text = crate::quantity::parse(text).rounded_to_milli().into();
+        *text = crate::rules::quantity::parse(text).rounded_to_milli().into();
     }
 }
 

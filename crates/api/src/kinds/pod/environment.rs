@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::{
     EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector, ResourceFieldSelector,
 };
 
-use crate::field::{Errors, FieldError, Path};
 use crate::kinds::pod::volume::no_backsteps;
-use crate::names;
-use crate::object_meta::invalid_at;
-use crate::quantity;
+use crate::rules::quantity;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names;
+use crate::validation::object_meta::invalid_at;
 
 pub(crate) fn variables(list: &[EnvVar], path: &Path) -> Errors {
     let mut errors = Errors::new();

@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::field::{Errors, FieldError, Path};
 use crate::kinds::rollout::validate_selector;
-use crate::names;
-use crate::object_meta::{invalid, invalid_at};
-use crate::taint;
+use crate::rules::taint;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names;
+use crate::validation::object_meta::{invalid, invalid_at};
 
 pub(crate) fn tolerations(list: &[Toleration], path: &Path) -> Errors {
     list.iter().enumerate().flat_map(|(i, one)| toleration(one, &path.index(i))).collect()

@@ -5,10 +5,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::field::{Errors, FieldError, Path};
 use crate::kinds::rollout::not_negative;
-use crate::names;
-use crate::object_meta::invalid;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names;
+use crate::validation::object_meta::invalid;
 
 /// Which of a container's probes it is: they differ in what they may set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

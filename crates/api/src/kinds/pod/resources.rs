@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceClaim, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
-use crate::bounds::{self, STEP_MAX};
-use crate::field::{Errors, FieldError, Path};
-use crate::names;
-use crate::object_meta::{invalid, invalid_at};
-use crate::pod;
-use crate::quantity::{Quantity, parse};
+use crate::codec::bounds::{self, STEP_MAX};
+use crate::rules::pod;
+use crate::rules::quantity::{Quantity, parse};
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names;
+use crate::validation::object_meta::{invalid, invalid_at};
 
 type NameRule = fn(&str, &Path) -> Errors;
 type Amounts = BTreeMap<String, Text>;

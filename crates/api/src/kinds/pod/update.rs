@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Affinity, Container, NodeAffinity, Pod, PodSpec, Toleration};
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
-use crate::internal_form;
 use crate::kind::Target;
 use crate::kinds::pod::placement;
 use crate::meta;
-use crate::pod::{self, MIRROR_ANNOTATION};
+use crate::rules::pod::{self, MIRROR_ANNOTATION};
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
 
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
                      `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\

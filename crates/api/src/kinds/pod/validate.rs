@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSpec, PodTemplateSpec, Volume};
 use serde_json::Value;
 
-use crate::field::{Errors, FieldError, Path};
-use crate::internal_form;
-use crate::ip;
 use crate::kinds::pod::{container, placement, resources, security, volume};
-use crate::names;
-use crate::object_meta::{self, invalid, invalid_at};
-use crate::pod::{self, MIRROR_ANNOTATION};
+use crate::rules::ip;
+use crate::rules::pod::{self, MIRROR_ANNOTATION};
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
+use crate::validation::names;
+use crate::validation::object_meta::{self, invalid, invalid_at};
 
 type Annotations = BTreeMap<String, String>;
 

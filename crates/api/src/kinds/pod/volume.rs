@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, ProjectedVolumeSource, Volume, VolumeProjection,
 };
 
-use crate::field::{Errors, FieldError, Path};
 use crate::kinds::persistent_volume;
 use crate::kinds::pod::container::one_of;
 use crate::kinds::pod::defaults::pull_policy;
 use crate::kinds::pod::environment::{field_selector, resource_selector};
-use crate::names;
-use crate::object_meta::invalid_at;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names;
+use crate::validation::object_meta::invalid_at;
 
 /// Permissions of files that the kubelet writes: 0644.
 const MODE: i32 = 0o644;
@@ -208,7 +208,7 @@ fn of_sort(sort: &str, volume: &Volume, pod: &str, path: &Path) -> Errors {
     match sort {
         "emptyDir" => {
             let limit = volume.empty_dir.as_ref().and_then(|e| e.size_limit.as_ref());
-            if limit.is_some_and(|l| crate::quantity::parse(l).is_negative()) {
+            if limit.is_some_and(|l| crate::rules::quantity::parse(l).is_negative()) {
                 let detail = "SizeLimit field must be a valid resource quantity";
                 errors.push(FieldError::forbidden(&path.child("sizeLimit"), detail));
             }

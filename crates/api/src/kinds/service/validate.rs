@@ -7,14 +7,14 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use serde_json::{Value, json};
 
 use super::{kind, reached_from_outside, spec};
-use crate::field::{Errors, FieldError, Path};
-use crate::internal_form;
-use crate::ip;
 use crate::kind::Target;
 use crate::kinds::pod::container::one_of;
 use crate::kinds::pod::probe;
-use crate::names;
-use crate::object_meta::{self, invalid_at};
+use crate::rules::ip;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
+use crate::validation::names;
+use crate::validation::object_meta::{self, invalid_at};
 
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use api::{
-    field,
     k8s_openapi::api::core::v1::{LifecycleHandler, Probe, SELinuxOptions},
-    sysctl::SAFE,
+    rules::sysctl::SAFE,
+    validation::field,
 };
 
 use super::{

@@ -1,6 +1,6 @@
 //! The plugin's settings: `PodSecurityConfiguration` of `pod-security.admission.config.k8s.io`.
 
-use api::{field::quote, names};
+use api::validation::{field::quote, names};
 
 use super::level::{Level, Policy, Standard, Version};
 use crate::admission::configuration::Section;

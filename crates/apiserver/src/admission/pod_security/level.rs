@@ -4,7 +4,7 @@ use std::fmt;
 
 use api::{
     Value,
-    field::{FieldError, Path},
+    validation::field::{FieldError, Path},
 };
 use serde_json::Map;
 

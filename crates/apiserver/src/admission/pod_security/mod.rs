@@ -179,7 +179,7 @@ fn annotate(review: &mut Review<'_>, key: &str, value: impl std::fmt::Display) {
     review.annotations.push((format!("pod-security.kubernetes.io/{key}"), value.to_string()));
 }
 
-fn annotate_errors(review: &mut Review<'_>, errors: &[api::field::FieldError]) {
+fn annotate_errors(review: &mut Review<'_>, errors: &[api::validation::field::FieldError]) {
     let all = match errors {
         [] => return,
         [one] => one.to_string(),

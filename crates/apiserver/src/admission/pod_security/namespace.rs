@@ -15,9 +15,10 @@ use super::{
     level::{AUDIT, ENFORCE, WARN},
     workload::Workload,
 };
-use crate::{
-    admission::{World, items, text},
-    review::{Operation, Review},
+use crate::admission::{
+    World,
+    attributes::{Operation, Review},
+    items, text,
 };
 
 /// At most so many Pods are looked at, for so long.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::bootstrap_token::{GROUP, NAMESPACE, read, secret_name, split};
+use api::rules::bootstrap_token::{GROUP, NAMESPACE, read, secret_name, split};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;

@@ -24,7 +24,7 @@ use sha2::{Digest, Sha256};
 use api::status::StatusError;
 
 use super::{User, credentials::WEBSOCKET_TOKEN, header};
-use crate::access::{Authenticator, Peer};
+use crate::http::access::{Authenticator, Peer};
 
 /// Reads objects for authentication: always the newest state, without a check of who asks.
 pub trait Lookup: Send + Sync {

@@ -307,7 +307,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fake::Objects;
+    use crate::tests::fake::Objects;
 
     fn claims(now: i64) -> Claims {
         let reference = |name: &str| Reference { name: name.into(), uid: format!("{name}-uid") };

@@ -113,7 +113,7 @@ impl Graph {
         let Some(object) = object.filter(|_| !node.is_empty()) else { return };
         let mut refs = BTreeSet::from([(Target::Pod, namespace.to_owned(), name.to_owned())]);
         // A mirror Pod comes from the node itself: it must not open anything.
-        if annotation(object, api::pod::MIRROR_ANNOTATION).is_none() {
+        if annotation(object, api::rules::pod::MIRROR_ANNOTATION).is_none() {
             collect(object, namespace, name, &mut refs);
         }
         for key in &refs {

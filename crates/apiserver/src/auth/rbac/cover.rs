@@ -125,7 +125,7 @@ pub fn show(rule: &PolicyRule) -> String {
 }
 
 fn quoted(list: &[String]) -> String {
-    let quoted: Vec<String> = list.iter().map(api::field::show).collect();
+    let quoted: Vec<String> = list.iter().map(api::validation::field::show).collect();
     format!("[{}]", quoted.join(" "))
 }
 
@@ -135,7 +135,7 @@ pub fn refusal(user: &User, uncovered: &[PolicyRule]) -> String {
     shown.sort();
     format!(
         "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
-        api::field::show(&user.name),
+        api::validation::field::show(&user.name),
         quoted(&user.groups),
         shown.join("\n")
     )

@@ -1,0 +1,6 @@
+//! Between bytes on the wire and values: JSON, YAML and protobuf, and how large a document may be. What fields mean is
+//! the schema's, and whether they are right is validation's.
+
+pub mod bounds;
+pub mod decode;
+pub mod protobuf;

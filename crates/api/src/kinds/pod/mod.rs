@@ -1,0 +1,280 @@
+//! Pod: containers that run together on one node.
+
+pub mod columns;
+pub mod container;
+pub mod defaults;
+pub(crate) mod environment;
+pub(crate) mod placement;
+pub(crate) mod probe;
+pub(crate) mod resources;
+pub(crate) mod security;
+pub mod update;
+pub mod validate;
+pub mod volume;
+
+use std::collections::{BTreeSet, HashMap};
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceRequirements};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::kind::{Generation, Kind, Subresource, Target, Way, label};
+use crate::meta::{field_text, field_text_or};
+use crate::rules::pod;
+use crate::validation::field::Path;
+
+const CONNECT: &[&str] = &["create", "get"];
+const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
+const PART: &[&str] = &["get", "patch", "update"];
+
+const fn sub(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
+    Subresource { name, object: ("", "v1", kind), verbs, way: Way::Own }
+}
+
+const fn connect(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
+    Subresource { way: Way::Connect, ..sub(name, kind, verbs) }
+}
+
+pub const POD: Kind<Pod> = Kind {
+    short: &["po"],
+    categories: &["all"],
+    status: true,
+    subresources: &[
+        connect("attach", "PodAttachOptions", CONNECT),
+        sub("binding", "Binding", &["create"]),
+        sub("ephemeralcontainers", "Pod", PART),
+        Subresource { object: ("policy", "v1", "Eviction"), ..sub("eviction", "Eviction", &["create"]) },
+        connect("exec", "PodExecOptions", CONNECT),
+        connect("log", "Pod", &["get"]),
+        connect("portforward", "PodPortForwardOptions", CONNECT),
+        Subresource { way: Way::Proxy, ..sub("proxy", "PodProxyOptions", PROXY) },
+        sub("resize", "Pod", PART),
+    ],
+    generation: Generation::CountsChangesOf("spec"),
+    default: Some(defaults::pod),
+    validate: Some(validate::validate),
+    validate_create: Some(validate::validate_create),
+    validate_update: Some(update::validate_update),
+    validate_status: Some(|new, old| {
+        let mut errors = validate::validate_status(new);
+        errors.extend(update::mirror_annotation(new, old));
+        errors
+    }),
+    prepare_create: Some(prepare_create),
+    prepare_update: Some(prepare_update),
+    warnings: Some(warnings),
+    columns: columns::COLUMNS,
+    field_labels: &[
+        label("spec.nodeName", |o| field_text(o, &["spec", "nodeName"])),
+        label("spec.host", |o| field_text(o, &["spec", "nodeName"])),
+        label("spec.restartPolicy", |o| field_text(o, &["spec", "restartPolicy"])),
+        label("spec.schedulerName", |o| field_text(o, &["spec", "schedulerName"])),
+        label("spec.serviceAccountName", |o| field_text(o, &["spec", "serviceAccountName"])),
+        label("spec.hostNetwork", |o| field_text_or(o, &["spec", "hostNetwork"], "false")),
+        label("status.phase", |o| field_text(o, &["status", "phase"])),
+        label("status.podIP", |o| field_text(o, &["status", "podIP"])),
+        label("status.podIPs", |_| String::new()),
+        label("status.nominatedNodeName", |o| field_text(o, &["status", "nominatedNodeName"])),
+    ],
+    grace_seconds: Some(grace_seconds),
+    ..Kind::BASE
+};
+
+/// Only new Pods are warned about: people hardly change Pods by hand.
+fn warnings(pod: &Pod, old: Option<&Pod>) -> Vec<String> {
+    let mut list = Vec::new();
+    if old.is_some() {
+        return list;
+    }
+    let wrong = crate::validation::names::dns1123_label(pod.metadata.name.as_deref().unwrap_or_default());
+    if !wrong.is_empty() {
+        list.push(format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
+             recommended: [{}]",
+            wrong.join(" ")
+        ));
+    }
+    list.extend(pod.spec.iter().flat_map(|spec| spec_warnings(spec, &Path::new("spec"))));
+    list
+}
+
+/// What is valid in a Pod or a template, and hardly meant.
+pub(crate) fn spec_warnings(spec: &PodSpec, path: &Path) -> Vec<String> {
+    let mut list = Vec::new();
+    if spec.termination_grace_period_seconds.is_some_and(|s| s < 0) {
+        let place = path.child("terminationGracePeriodSeconds");
+        list.push(format!("{place}: must be >= 0; negative values are invalid and will be treated as 1"));
+    }
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    for (field, containers) in [("initContainers", init), ("containers", spec.containers.as_slice())] {
+        for (i, container) in containers.iter().enumerate() {
+            let mut seen = BTreeSet::new();
+            for (j, variable) in container.env.iter().flatten().enumerate() {
+                if !seen.insert(&variable.name) && !variable.name.is_empty() {
+                    let place = path.child(field).index(i).child("env").index(j);
+                    let name = &variable.name;
+                    list.push(format!(
+                        "{place}: hides previous definition of {name:?}, which may be dropped when using apply"
+                    ));
+                }
+            }
+        }
+    }
+    list
+}
+
+/// A new Pod waits, and has its QoS class for life.
+fn prepare_create(object: &mut Value) {
+    let qos = object.get("spec").map_or(pod::BEST_EFFORT, qos_of_json);
+    let mut status = json!({"phase": "Pending", "qosClass": qos});
+    let gates = object.get("spec").and_then(|s| s.get("schedulingGates")).and_then(Value::as_array);
+    if gates.is_some_and(|g| !g.is_empty()) {
+        status["conditions"] = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates"}]);
+    }
+    if let Some(map) = object.as_object_mut() {
+        map.insert("status".to_owned(), status);
+        same_service_account(map);
+    }
+}
+
+/// The old name of `serviceAccountName` is always written beside it.
+fn same_service_account(object: &mut Map<String, Value>) {
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+        && let Some(account) = spec.get("serviceAccountName").cloned()
+    {
+        spec.insert("serviceAccount".to_owned(), account);
+    }
+}
+
+/// The QoS class, reading only what it depends on: this runs for every new Pod.
+fn qos_of_json(spec: &Value) -> &'static str {
+    let list = |field: &str| spec.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let containers = || list("containers").iter().chain(list("initContainers"));
+    let resources = |c: &Value| c.get("resources").and_then(|r| ResourceRequirements::deserialize(r).ok());
+    let whole = resources(spec);
+    pod::qos_of(whole.as_ref(), containers().filter_map(resources), containers().count())
+}
+
+fn prepare_update(new: &mut Value, old: &Value, target: Target) {
+    let Some(map) = new.as_object_mut() else { return };
+    if matches!(target, Target::Other("ephemeralcontainers" | "resize")) {
+        keep_metadata(map, old);
+    }
+    match target {
+        Target::Status => keep_from_kubelets(map, old),
+        Target::Other("ephemeralcontainers") => {
+            let list = map.get("spec").and_then(|s| s.get("ephemeralContainers")).cloned();
+            if let Some(Value::Object(mut spec)) = old.get("spec").cloned() {
+                match list {
+                    Some(list) => spec.insert("ephemeralContainers".to_owned(), list),
+                    None => spec.remove("ephemeralContainers"),
+                };
+                map.insert("spec".to_owned(), Value::Object(spec));
+            }
+        }
+        _ => {
+            same_service_account(map);
+            drop_passed_gates(map);
+        }
+    }
+    if let (Target::Other(_), Some(status)) = (target, old.get("status")) {
+        map.insert("status".to_owned(), status.clone());
+    }
+}
+
+/// Who may write a part of the spec may not write labels, owners or finalizers with it.
+fn keep_metadata(new: &mut Map<String, Value>, old: &Value) {
+    let Some(Value::Object(mut kept)) = old.get("metadata").cloned() else { return };
+    for field in ["resourceVersion", "uid", "managedFields"] {
+        match new.get("metadata").and_then(|m| m.get(field)) {
+            Some(value) => kept.insert(field.to_owned(), value.clone()),
+            None => kept.remove(field),
+        };
+    }
+    new.insert("metadata".to_owned(), Value::Object(kept));
+}
+
+/// Kubelets write status only: owners, deletion and QoS class are not theirs, nor is the memory of a generation that was seen.
+fn keep_from_kubelets(new: &mut Map<String, Value>, old: &Value) {
+    let kept = |map: Option<&mut Value>, old: Option<&Value>, fields: &[&str]| {
+        let Some(map) = map.and_then(Value::as_object_mut) else { return };
+        for field in fields {
+            match old.and_then(|o| o.get(field)) {
+                Some(value) => map.insert((*field).to_owned(), value.clone()),
+                None => map.remove(*field),
+            };
+        }
+    };
+    let fixed = ["ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    kept(new.get_mut("metadata"), old.get("metadata"), &fixed);
+    let (Some(status), Some(before)) = (new.get_mut("status").and_then(Value::as_object_mut), old.get("status")) else {
+        return;
+    };
+    for field in ["qosClass", "observedGeneration"] {
+        if let (None, Some(value)) = (status.get(field), before.get(field)) {
+            status.insert(field.to_owned(), value.clone());
+        }
+    }
+    let conditions = before.get("conditions").and_then(Value::as_array).into_iter().flatten();
+    let conditions = conditions.filter(|c| c.get("observedGeneration").is_some());
+    let conditions: HashMap<&Value, &Value> = conditions.rev().map(|c| (&c["type"], c)).collect();
+    for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+        let same = conditions.get(&condition["type"]);
+        if let (Some(seen), true) = (same.and_then(|c| c.get("observedGeneration")), condition.is_object())
+            && condition.get("observedGeneration").is_none()
+        {
+            condition["observedGeneration"] = seen.clone();
+        }
+    }
+}
+
+/// When the last scheduling gate goes, the condition that told of it goes too.
+fn drop_passed_gates(object: &mut Map<String, Value>) {
+    let gates = object.get("spec").and_then(|s| s.get("schedulingGates")).and_then(Value::as_array);
+    if gates.is_some_and(|g| !g.is_empty()) {
+        return;
+    }
+    let conditions = object.get_mut("status").and_then(|s| s.get_mut("conditions")).and_then(Value::as_array_mut);
+    if let Some(list) = conditions {
+        list.retain(|c| c["type"] != "PodScheduled" || c["reason"] != "SchedulingGated");
+    }
+}
+
+/// As long as the client or else the spec says; at once when no node has the Pod or it is done.
+fn grace_seconds(object: &Value, requested: Option<i64>) -> Option<i64> {
+    let spec = object.get("spec");
+    let own = spec.and_then(|s| s.get("terminationGracePeriodSeconds")).and_then(Value::as_i64);
+    let idle = field_text(object, &["spec", "nodeName"]).is_empty();
+    let done = matches!(field_text(object, &["status", "phase"]).as_str(), "Succeeded" | "Failed");
+    let seconds = if idle || done { 0 } else { requested.or(own).unwrap_or(0) };
+    Some(if seconds < 0 { 1 } else { seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grace_periods() {
+        let pod = |node: &str, phase: &str| json!({"spec": {"nodeName": node, "terminationGracePeriodSeconds": 30}, "status": {"phase": phase}});
+        for (pod, requested, expected) in [
+            (pod("n", "Running"), None, 30),
+            (pod("n", "Running"), Some(5), 5),
+            (pod("n", "Running"), Some(-1), 1),
+            (pod("n", "Succeeded"), None, 0),
+            (pod("", "Pending"), Some(5), 0),
+        ] {
+            assert_eq!(grace_seconds(&pod, requested), Some(expected), "{pod} {requested:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_pod_waits_and_has_its_class() {
+        let mut pod = json!({"spec": {"serviceAccountName": "a", "containers": [{"resources": {"requests": {"cpu": "1"}}}]},
+            "status": {"phase": "Running"}});
+        prepare_create(&mut pod);
+        assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": "Burstable"}));
+        assert_eq!(pod["spec"]["serviceAccount"], "a");
+    }
+}

@@ -1,0 +1,247 @@
+//! The OpenAPI documents: version 3 (an index, and one document per group version) and version 2 (one document for all,
+//! as JSON and in gnostic's protobuf form, which is what client-go asks for).
+//!
+//! Types, list types and merge keys come from the schema table, texts from the `k8s-openapi` types, paths from the
+//! definitions. Nothing is kept: a caller builds a document when it is first asked for and remembers the bytes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemars::{SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::kind::Definition;
+
+mod gnostic;
+mod paths;
+mod schemas;
+
+use schemas::Schemas;
+
+pub use gnostic::encode as v2_protobuf;
+
+/// What client-go accepts for version 2, and nothing else.
+pub const V2_PROTOBUF_ACCEPTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// What the answer calls it: `@` is not allowed in a `Content-Type`, and client-go refuses it there.
+pub const V2_PROTOBUF_RETURNED: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// Where schemas stand in a document, and what differs in how they are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    V2,
+    V3,
+}
+
+impl Dialect {
+    fn reference(self, name: &str) -> String {
+        match self {
+            Dialect::V2 => format!("#/definitions/{name}"),
+            Dialect::V3 => format!("#/components/schemas/{name}"),
+        }
+    }
+}
+
+/// `api/v1`, `apis/apps/v1`.
+fn root(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// Of each group version its place in `/openapi/v3`. The hash changes with the document.
+pub fn v3_index(definitions: &[Arc<Definition>]) -> Value {
+    let mut versions: BTreeMap<String, Vec<&Definition>> = BTreeMap::new();
+    for definition in definitions {
+        versions.entry(root(&definition.group, &definition.version)).or_default().push(definition);
+    }
+    let paths = versions.into_iter().map(|(path, definitions)| {
+        let url = format!("/openapi/v3/{path}?hash={}", fingerprint(&definitions));
+        (path, json!({ "serverRelativeURL": url }))
+    });
+    json!({ "paths": paths.collect::<Map<_, _>>() })
+}
+
+/// What a group version's document is made from, in short. Built-in kinds change with the program only; custom ones are
+/// described in full.
+fn fingerprint(definitions: &[&Definition]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(env!("CARGO_PKG_VERSION"));
+    for definition in definitions {
+        hash.update([&*definition.schema, "/", &definition.plural, "/"].concat());
+        if crate::schema::of(&definition.schema).is_none() {
+            let mut texts = generator();
+            definition.behaviour.describe(&mut texts);
+            let own = texts.definitions().get(&definition.schema);
+            hash.update(own.map(Value::to_string).unwrap_or_default());
+        }
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+fn generator() -> SchemaGenerator {
+    let mut settings = SchemaSettings::draft07();
+    settings.definitions_path = "/components/schemas".into();
+    settings.meta_schema = None;
+    settings.into_generator()
+}
+
+/// The document of one group version; `None` when it serves nothing.
+pub fn v3(definitions: &[Arc<Definition>], group: &str, version: &str) -> Option<Value> {
+    let own: Vec<_> = definitions.iter().filter(|d| d.group == group && d.version == version).collect();
+    if own.is_empty() {
+        return None;
+    }
+    let mut schemas = Schemas::new(Dialect::V3, &own);
+    let mut all = Map::new();
+    for definition in &own {
+        paths::add(&mut all, definition, &mut schemas);
+    }
+    Some(json!({
+        "openapi": "3.0.0",
+        "info": info(),
+        "paths": all,
+        "components": { "schemas": schemas.finish(), "securitySchemes": { "BearerToken": bearer() } },
+    }))
+}
+
+/// The document of everything, version 2.
+pub fn v2(definitions: &[Arc<Definition>]) -> Value {
+    let own: Vec<_> = definitions.iter().collect();
+    let mut schemas = Schemas::new(Dialect::V2, &own);
+    let mut all = Map::new();
+    for definition in definitions {
+        paths::add(&mut all, definition, &mut schemas);
+    }
+    json!({
+        "swagger": "2.0",
+        "info": info(),
+        "paths": all,
+        "definitions": schemas.finish(),
+        "securityDefinitions": { "BearerToken": bearer() },
+        "security": [{ "BearerToken": [] }],
+    })
+}
+
+fn info() -> Value {
+    json!({ "title": "Kubernetes", "version": "v1.35.0" })
+}
+
+fn bearer() -> Value {
+    json!({ "type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::registry::builtin;
+
+    fn core() -> Value {
+        v3(builtin().all(), "", "v1").expect("served")
+    }
+
+    fn at<'v>(value: &'v Value, path: &[&str]) -> &'v Value {
+        path.iter().fold(value, |v, name| &v[*name])
+    }
+
+    #[test]
+    fn schemas_carry_texts_and_merge_rules() {
+        let document = core();
+        let schemas = &document["components"]["schemas"];
+        let pod = &schemas["io.k8s.api.core.v1.Pod"];
+        assert!(pod["description"].as_str().is_some_and(|d| d.starts_with("Pod is a collection")));
+        assert_eq!(pod["x-kubernetes-group-version-kind"], json!([{ "group": "", "version": "v1", "kind": "Pod" }]));
+        let volumes = at(schemas, &["io.k8s.api.core.v1.PodSpec", "properties", "volumes"]);
+        assert_eq!(volumes["x-kubernetes-list-map-keys"], json!(["name"]));
+        assert_eq!(volumes["x-kubernetes-patch-strategy"], "merge,retainKeys");
+        assert_eq!(volumes["x-kubernetes-patch-merge-key"], "name");
+        assert!(volumes["description"].as_str().is_some_and(|d| !d.is_empty()));
+        let spec = at(pod, &["properties", "spec"]);
+        assert_eq!(spec["allOf"][0]["$ref"], "#/components/schemas/io.k8s.api.core.v1.PodSpec");
+        let fields =
+            at(schemas, &["io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry", "properties", "fieldsV1"]);
+        assert_eq!(fields["allOf"][0]["$ref"], "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1");
+    }
+
+    #[test]
+    fn every_reference_has_its_schema() {
+        fn references(value: &Value, found: &mut Vec<String>) {
+            match value {
+                Value::Object(map) => {
+                    if let Some(Value::String(name)) = map.get("$ref") {
+                        found.extend(name.rsplit('/').next().map(str::to_owned));
+                    }
+                    map.values().for_each(|v| references(v, found));
+                }
+                Value::Array(list) => list.iter().for_each(|v| references(v, found)),
+                _ => {}
+            }
+        }
+        for (document, at) in [
+            (core()["components"]["schemas"].take(), core()),
+            (v2(builtin().all())["definitions"].take(), v2(builtin().all())),
+        ] {
+            let mut found = Vec::new();
+            references(&at, &mut found);
+            assert!(found.len() > 100);
+            for name in found {
+                let schema = document.get(&name).unwrap_or(&Value::Null);
+                let known = schema.as_object().is_some_and(|s| !s.is_empty());
+                assert!(known || name.contains("JSON"), "{name} is missing");
+            }
+        }
+    }
+
+    #[test]
+    fn operations_tell_what_a_server_supports() {
+        let document = core();
+        let patch = at(&document, &["paths", "/api/v1/namespaces/{namespace}/pods/{name}", "patch"]);
+        assert_eq!(patch["operationId"], "patchCoreV1NamespacedPod");
+        assert_eq!(patch["x-kubernetes-action"], "patch");
+        assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Pod");
+        let names: Vec<&str> =
+            patch["parameters"].as_array().into_iter().flatten().filter_map(|p| p["name"].as_str()).collect();
+        assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
+        let list = at(&document, &["paths", "/api/v1/pods", "get"]);
+        assert_eq!(list["operationId"], "listCoreV1PodForAllNamespaces");
+    }
+
+    #[test]
+    fn custom_kinds_get_what_all_objects_have() {
+        let map = builtin().find("", "v1", "configmaps").expect("built in");
+        let widget = Definition {
+            group: "example.com".to_owned(),
+            kind: "Widget".to_owned(),
+            list_kind: "WidgetList".to_owned(),
+            plural: "widgets".to_owned(),
+            schema: "com.example.v1.Widget".to_owned(),
+            ..Definition::clone(map)
+        };
+        let document = v3(&[Arc::new(widget)], "example.com", "v1").expect("served");
+        let schemas = &document["components"]["schemas"];
+        let properties = &schemas["com.example.v1.Widget"]["properties"];
+        let meta = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+        assert_eq!(properties["metadata"]["$ref"], meta);
+        let list = &schemas["com.example.v1.WidgetList"];
+        assert_eq!(list["x-kubernetes-group-version-kind"][0]["kind"], "WidgetList");
+        assert_eq!(at(list, &["properties", "items", "items"])["$ref"], "#/components/schemas/com.example.v1.Widget");
+        let path = at(&document, &["paths", "/apis/example.com/v1/namespaces/{namespace}/widgets", "post"]);
+        assert_eq!(path["operationId"], "createExampleComV1NamespacedWidget");
+    }
+
+    #[test]
+    fn the_index_points_to_every_group_version() {
+        let index = v3_index(builtin().all());
+        let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap_or("");
+        assert!(url.starts_with("/openapi/v3/api/v1?hash="), "{url}");
+        assert_eq!(v3(builtin().all(), "nobody.example", "v1"), None);
+    }
+
+    #[test]
+    fn protobuf_is_framed_as_gnostics() {
+        let bytes = v2_protobuf(&json!({ "swagger": "2.0", "info": { "title": "K", "version": "v1" }, "definitions": {
+            "a": { "type": "string", "x-y": 1 } } }));
+        let expected = b"\x0a\x032.0\x12\x07\x0a\x01K\x12\x02v1\x42\x00\x4a\x1f\x0a\x1d\x0a\x01a\x12\x18\xb2\x01\x08\x0a\x06string\
+                         \xfa\x01\x0a\x0a\x03x-y\x12\x03\x12\x011\x6a\x00";
+        assert_eq!(bytes, expected);
+        assert!(v2_protobuf(&v2(builtin().all())).len() > 100_000);
+    }
+}

@@ -1,0 +1,16 @@
+//! Rules of the API that more than one component applies: what a selector matches, a taint means, a quantity amounts to.
+//! A rule that only one component needs stands in that component.
+
+pub mod bootstrap_token;
+pub mod certificate_request;
+pub mod hash;
+pub mod host_port;
+pub mod ip;
+pub mod metrics_text;
+pub mod node_affinity;
+pub mod pod;
+pub mod quantity;
+pub mod selector;
+pub mod sysctl;
+pub mod taint;
+pub mod url;

@@ -1,0 +1,271 @@
+//! Rules about Pods that scheduler, kubelet, controllers and server share: what a Pod asks for, its QoS class, whether it is
+//! ready, done, static or a mirror.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::rules::quantity::{Quantity, parse};
+
+/// Set by the kubelet on the API object that shows a static Pod.
+pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+/// Where the kubelet got the Pod from: `file`, `http` or `api`.
+pub const SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
+pub const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
+pub const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
+
+/// Amounts by resource name.
+pub type Resources = BTreeMap<String, Quantity>;
+
+type Texts = BTreeMap<String, Text>;
+
+fn add(sum: &mut Resources, more: &Resources) {
+    for (name, amount) in more {
+        *sum.entry(name.clone()).or_default() += *amount;
+    }
+}
+
+fn raise(most: &mut Resources, other: &Resources) {
+    for (name, amount) in other {
+        let entry = most.entry(name.clone()).or_insert(*amount);
+        *entry = (*entry).max(*amount);
+    }
+}
+
+fn parsed(texts: Option<&Texts>) -> Resources {
+    texts.into_iter().flatten().map(|(name, text)| (name.clone(), parse(text))).collect()
+}
+
+/// An init container that keeps running beside the main ones.
+pub fn is_sidecar(init_container: &Container) -> bool {
+    init_container.restart_policy.as_deref() == Some("Always")
+}
+
+/// What a Pod's spec may set for the whole Pod, which then counts instead of the sum of its containers.
+fn is_pod_level(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
+}
+
+fn total(spec: &PodSpec, of: fn(&ResourceRequirements) -> Option<&Texts>) -> Resources {
+    let one = |c: &Container| parsed(c.resources.as_ref().and_then(of));
+    let mut sum = Resources::new();
+    for container in &spec.containers {
+        add(&mut sum, &one(container));
+    }
+    let (mut sidecars, mut starting) = (Resources::new(), Resources::new());
+    for container in spec.init_containers.iter().flatten() {
+        let amounts = one(container);
+        let mut running = sidecars.clone();
+        add(&mut running, &amounts);
+        if is_sidecar(container) {
+            add(&mut sum, &amounts);
+            sidecars.clone_from(&running);
+        }
+        raise(&mut starting, &running);
+    }
+    raise(&mut sum, &starting);
+    let whole = spec.resources.as_ref().and_then(of).into_iter().flatten();
+    sum.extend(whole.filter(|(name, _)| is_pod_level(name)).map(|(name, text)| (name.clone(), parse(text))));
+    sum
+}
+
+/// What the scheduler sets aside and the kubelet admits by: the containers together or the hungriest moment of the
+/// start, whichever is more, with sidecars, Pod-level requests and overhead.
+pub fn requests(spec: &PodSpec) -> Resources {
+    let mut sum = total(spec, |r| r.requests.as_ref());
+    add(&mut sum, &parsed(spec.overhead.as_ref()));
+    sum
+}
+
+/// The same for limits; overhead raises only limits that exist.
+pub fn limits(spec: &PodSpec) -> Resources {
+    let mut sum = total(spec, |r| r.limits.as_ref());
+    for (name, amount) in parsed(spec.overhead.as_ref()) {
+        if let Some(limit) = sum.get_mut(&name).filter(|l| !l.is_zero()) {
+            *limit += amount;
+        }
+    }
+    sum
+}
+
+pub const GUARANTEED: &str = "Guaranteed";
+pub const BURSTABLE: &str = "Burstable";
+pub const BEST_EFFORT: &str = "BestEffort";
+
+/// The QoS class that follows from the spec.
+pub fn qos_class(spec: &PodSpec) -> &'static str {
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    qos_of(spec.resources.as_ref(), containers.filter_map(|c| c.resources.as_ref()), count(spec))
+}
+
+fn count(spec: &PodSpec) -> usize {
+    spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len)
+}
+
+/// The class of a running Pod: the one in its status, which never changes, or else what follows from its spec.
+pub fn qos(pod: &Pod) -> &str {
+    let stated = pod.status.as_ref().and_then(|s| s.qos_class.as_deref());
+    stated.or_else(|| pod.spec.as_ref().map(qos_class)).unwrap_or(BEST_EFFORT)
+}
+
+/// The rule itself, over the resources of the containers that state any and the number of all containers.
+pub(crate) fn qos_of<R: Borrow<ResourceRequirements>>(
+    whole: Option<&ResourceRequirements>,
+    containers: impl IntoIterator<Item = R>,
+    count: usize,
+) -> &'static str {
+    let (mut requests, mut limits) = (Resources::new(), Resources::new());
+    let mut all_limited;
+    let compute = |texts: Option<&Texts>| {
+        let mut list = parsed(texts);
+        list.retain(|name, amount| matches!(name.as_str(), "cpu" | "memory") && *amount > Quantity::ZERO);
+        list
+    };
+    if let Some(whole) = whole.filter(|w| w.requests.is_some() || w.limits.is_some()) {
+        requests = compute(whole.requests.as_ref());
+        limits = compute(whole.limits.as_ref());
+        all_limited = limits.len() == 2;
+    } else {
+        let mut stated = 0;
+        all_limited = true;
+        for resources in containers {
+            let resources: &ResourceRequirements = resources.borrow();
+            stated += 1;
+            add(&mut requests, &compute(resources.requests.as_ref()));
+            let limited = compute(resources.limits.as_ref());
+            all_limited &= limited.len() == 2;
+            add(&mut limits, &limited);
+        }
+        all_limited &= stated == count;
+    }
+    if requests.is_empty() && limits.is_empty() {
+        BEST_EFFORT
+    } else if all_limited && requests == limits {
+        GUARANTEED
+    } else {
+        BURSTABLE
+    }
+}
+
+pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
+}
+
+/// The condition of a Pod that is about to be taken away, which says by whom and why.
+pub fn disruption_target(pod: &Pod, reason: &str, message: &str, now: Timestamp) -> PodCondition {
+    PodCondition {
+        type_: "DisruptionTarget".to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        observed_generation: pod.metadata.generation,
+        last_transition_time: Some(Time(now)),
+        ..PodCondition::default()
+    }
+}
+
+pub fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").is_some_and(|c| c.status == "True")
+}
+
+/// Ready for at least this long.
+pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
+    let ready = condition(pod, "Ready").filter(|c| c.status == "True");
+    let since = |c: &PodCondition| c.last_transition_time.as_ref().map(|t| t.0.as_second());
+    ready.is_some_and(|c| {
+        let long_enough = since(c).is_some_and(|t| t + i64::from(min_ready_seconds) <= now.as_second());
+        min_ready_seconds == 0 || long_enough
+    })
+}
+
+/// Pending, Running, Succeeded, Failed or Unknown.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default()
+}
+
+/// No container runs or will run again.
+pub fn is_terminal(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Neither done nor being deleted: what controllers count.
+pub fn is_active(pod: &Pod) -> bool {
+    !is_terminal(pod) && pod.metadata.deletion_timestamp.is_none()
+}
+
+fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+/// The API's picture of a static Pod.
+pub fn is_mirror(pod: &Pod) -> bool {
+    annotation(pod, MIRROR_ANNOTATION).is_some()
+}
+
+/// The kubelet has it from a file or URL, not from the API.
+pub fn is_static(pod: &Pod) -> bool {
+    annotation(pod, SOURCE_ANNOTATION).is_some_and(|source| source != "api")
+}
+
+/// Priority, 0 when admission has not set one.
+pub fn priority(pod: &Pod) -> i32 {
+    pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn spec(value: Value) -> PodSpec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn asks(cpu: &str) -> Value {
+        json!({"name": "c", "resources": {"requests": {"cpu": cpu}}})
+    }
+
+    #[test]
+    fn requests_count_sidecars_init_containers_and_overhead() {
+        let sidecar = json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "10m"}}});
+        for (value, expected) in [
+            (json!({"containers": [asks("100m"), asks("200m")]}), "300m"),
+            (json!({"containers": [asks("100m")], "initContainers": [asks("1")]}), "1"),
+            (json!({"containers": [asks("100m")], "initContainers": [sidecar]}), "110m"),
+            (json!({"containers": [asks("100m")], "initContainers": [sidecar, asks("1")]}), "1010m"),
+            (json!({"containers": [asks("100m")], "initContainers": [asks("1"), sidecar]}), "1"),
+            (json!({"containers": [asks("100m")], "overhead": {"cpu": "5m"}}), "105m"),
+            (json!({"containers": [asks("100m")], "resources": {"requests": {"cpu": "2"}}}), "2"),
+        ] {
+            assert_eq!(requests(&spec(value.clone()))["cpu"].to_string(), expected, "{value}");
+        }
+        let limited = json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}}}],
+            "overhead": {"cpu": "5m", "memory": "1Mi"}});
+        assert_eq!(
+            limits(&spec(limited)).into_iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>(),
+            ["cpu=1005m"]
+        );
+    }
+
+    #[test]
+    fn qos_classes() {
+        let both = json!({"cpu": "1", "memory": "1Gi"});
+        let container = |requests: &Value, limits: &Value| json!({"name": "c", "resources": {"requests": requests, "limits": limits}});
+        let none = json!({});
+        for (value, expected) in [
+            (json!({"containers": [{"name": "c"}]}), BEST_EFFORT),
+            (json!({"containers": [container(&both, &both)]}), GUARANTEED),
+            (json!({"containers": [container(&both, &both), {"name": "d"}]}), BURSTABLE),
+            (json!({"containers": [container(&both, &none)]}), BURSTABLE),
+            (json!({"containers": [container(&json!({"cpu": "0"}), &none)]}), BEST_EFFORT),
+            (json!({"containers": [container(&json!({"cpu": "500m", "memory": "1Gi"}), &both)]}), BURSTABLE),
+            (json!({"containers": [{"name": "c"}], "resources": {"requests": both, "limits": both}}), GUARANTEED),
+        ] {
+            assert_eq!(qos_class(&spec(value.clone())), expected, "{value}");
+        }
+    }
+}

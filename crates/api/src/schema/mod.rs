@@ -1,0 +1,361 @@
+//! The shape of every object: fields by JSON name with their types, list types, merge keys and zero rules. One structure
+//! for built-in kinds (from the generated table `tables/schema.tsv`) and for custom resources (from their structural
+//! schema); it drives decoding, the patches and server-side apply.
+
+use std::sync::{Arc, OnceLock};
+
+mod custom;
+
+pub use custom::custom;
+
+/// The type of a value. Cheap to clone.
+#[derive(Debug, Clone)]
+pub enum Type {
+    String,
+    Int32,
+    Int64,
+    Number,
+    Bool,
+    /// Base64 text.
+    Bytes,
+    Quantity,
+    /// RFC 3339 in whole seconds.
+    Time,
+    /// RFC 3339 with microseconds.
+    MicroTime,
+    IntOrString,
+    /// Any JSON, kept as it is.
+    Any,
+    /// Any JSON object, kept as it is.
+    Raw,
+    Map(Arc<Map>),
+    List(Arc<List>),
+    Object(Arc<Object>),
+    /// A definition of the built-in table, parsed when first asked for.
+    Ref(&'static Definition),
+}
+
+/// Free keys, one type of value.
+#[derive(Debug)]
+pub struct Map {
+    pub values: Type,
+    /// Apply owns and replaces it as a whole.
+    pub atomic: bool,
+}
+
+#[derive(Debug)]
+pub struct List {
+    pub items: Type,
+    pub kind: ListKind,
+}
+
+/// How apply tells the items of a list apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListKind {
+    /// Owned and replaced as a whole.
+    Atomic,
+    /// Scalars, each its own identity.
+    Set,
+    /// Objects identified by the values of these fields.
+    Map(Box<[Key]>),
+}
+
+impl ListKind {
+    /// Keys are kept sorted by name.
+    pub fn map(mut keys: Vec<Key>) -> Self {
+        keys.sort_by(|a, b| a.name.cmp(&b.name));
+        ListKind::Map(keys.into())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    pub name: Box<str>,
+    /// The value of an item that does not have the field.
+    pub default: Option<serde_json::Value>,
+}
+
+/// Named fields.
+#[derive(Debug, Default)]
+pub struct Object {
+    /// `io.k8s.api.core.v1.Pod`; for custom resources the kind.
+    pub name: Box<str>,
+    /// Sorted by name.
+    pub fields: Box<[Field]>,
+    /// Apply owns and replaces it as a whole.
+    pub atomic: bool,
+    /// Keeps fields that the schema does not know.
+    pub open: bool,
+    /// Part of a custom resource: values of a wrong type are kept for validation to find, nulls too.
+    pub custom: bool,
+}
+
+/// What encoding does with a field that is absent or zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Zero {
+    Keep,
+    /// A zero value is the same as none, and not written.
+    Drop,
+    /// Written even when zero.
+    Fill,
+}
+
+#[derive(Debug)]
+pub struct Field {
+    pub name: Box<str>,
+    pub ty: Type,
+    pub zero: Zero,
+    /// Strategic merge merges the lists item by item instead of replacing.
+    pub merge: bool,
+    /// Strategic merge honours `$retainKeys`.
+    pub retain_keys: bool,
+    /// Strategic merge replaces the whole object.
+    pub replace: bool,
+    /// The field that identifies an item for strategic merge; empty for lists of scalars.
+    pub merge_key: Box<str>,
+}
+
+impl Field {
+    pub fn new(name: &str, ty: Type) -> Self {
+        let (name, merge_key) = (name.into(), "".into());
+        Field { name, ty, zero: Zero::Keep, merge: false, retain_keys: false, replace: false, merge_key }
+    }
+}
+
+impl Object {
+    pub fn new(name: &str, mut fields: Vec<Field>) -> Self {
+        fields.sort_by(|a, b| a.name.cmp(&b.name));
+        Object { name: name.into(), fields: fields.into(), ..Default::default() }
+    }
+
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.position(name).map(|i| &self.fields[i])
+    }
+
+    /// The index of a field in `fields`.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok()
+    }
+}
+
+impl Type {
+    /// The type itself, never a [`Type::Ref`].
+    pub fn resolve(&self) -> &Type {
+        match self {
+            Type::Ref(definition) => definition.resolve(),
+            other => other,
+        }
+    }
+
+    pub fn object(&self) -> Option<&Object> {
+        match self.resolve() {
+            Type::Object(object) => Some(object),
+            _ => None,
+        }
+    }
+
+    /// The field of an object type.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.object()?.field(name)
+    }
+
+    /// The type at a path of field names; steps into list items and map values do not need a name.
+    pub fn at(&self, path: &[&str]) -> Option<&Type> {
+        let mut ty = self;
+        for name in path {
+            ty = &ty.field(name)?.ty;
+        }
+        Some(ty)
+    }
+
+    /// As Go names it in messages.
+    pub fn go_name(&self) -> String {
+        match self {
+            Type::String | Type::Time | Type::MicroTime => "string".to_owned(),
+            Type::Int32 => "int32".to_owned(),
+            Type::Int64 => "int64".to_owned(),
+            Type::Number => "float64".to_owned(),
+            Type::Bool => "bool".to_owned(),
+            Type::Bytes => "[]uint8".to_owned(),
+            Type::Quantity => "resource.Quantity".to_owned(),
+            Type::IntOrString => "intstr.IntOrString".to_owned(),
+            Type::Any => "interface {}".to_owned(),
+            Type::Raw => "runtime.RawExtension".to_owned(),
+            Type::Map(map) => format!("map[string]{}", map.values.go_name()),
+            Type::List(list) => format!("[]{}", list.items.go_name()),
+            Type::Object(object) => last_two(&object.name),
+            Type::Ref(definition) => last_two(definition.name),
+        }
+    }
+}
+
+/// `v1.Pod` of `io.k8s.api.core.v1.Pod`.
+fn last_two(name: &str) -> String {
+    let start = name.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);
+    name[start..].to_owned()
+}
+
+/// One named type of the built-in API.
+#[derive(Debug)]
+pub struct Definition {
+    /// Without the prefix `io.k8s.`.
+    pub name: &'static str,
+    atomic: bool,
+    text: &'static str,
+    parsed: OnceLock<Type>,
+}
+
+impl Definition {
+    fn resolve(&self) -> &Type {
+        self.parsed.get_or_init(|| {
+            let fields = self.text.lines().filter(|line| !line.is_empty()).map(parse_field).collect();
+            let object = Object::new(&format!("{PREFIX}{}", self.name), fields);
+            Type::Object(Arc::new(Object { atomic: self.atomic, ..object }))
+        })
+    }
+}
+
+const PREFIX: &str = "io.k8s.";
+static TABLE: &str = include_str!("../../tables/schema.tsv");
+
+/// All definitions, sorted by name; their fields are parsed on demand.
+fn definitions() -> &'static [Definition] {
+    static ALL: OnceLock<Box<[Definition]>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let blocks = TABLE.strip_prefix('=').unwrap_or(TABLE).split("\n=");
+        let parsed = blocks.map(|block| {
+            let (head, text) = block.split_once('\n').unwrap_or((block, ""));
+            let name = head.trim_end_matches('!');
+            Definition { name, atomic: head.ends_with('!'), text, parsed: OnceLock::new() }
+        });
+        let mut all: Vec<_> = parsed.collect();
+        all.sort_by_key(|d| d.name);
+        all.into()
+    })
+}
+
+fn definition(short: &str) -> Option<&'static Definition> {
+    let all = definitions();
+    let at = all.binary_search_by(|d| d.name.cmp(short)).ok()?;
+    Some(&all[at])
+}
+
+/// The type of that name: `io.k8s.api.core.v1.Pod`.
+pub fn of(name: &str) -> Option<&'static Type> {
+    definition(name.strip_prefix(PREFIX)?).map(Definition::resolve)
+}
+
+/// The names of all definitions, sorted.
+pub fn names() -> impl Iterator<Item = String> {
+    definitions().iter().map(|d| format!("{PREFIX}{}", d.name))
+}
+
+fn parse_field(line: &'static str) -> Field {
+    let mut columns = line.split('\t');
+    let mut next = || columns.next().unwrap_or("");
+    let (name, code, zero, patch) = (next(), next(), next(), next());
+    let (strategies, merge_key) = patch.split_once(':').unwrap_or((patch, ""));
+    let has = |wanted: &str| strategies.split(',').any(|s| s == wanted);
+    Field {
+        name: name.into(),
+        ty: parse_type(code),
+        zero: match zero {
+            "d" => Zero::Drop,
+            "f" => Zero::Fill,
+            _ => Zero::Keep,
+        },
+        merge: has("merge"),
+        retain_keys: has("retainKeys"),
+        replace: has("replace"),
+        merge_key: merge_key.into(),
+    }
+}
+
+fn parse_type(code: &'static str) -> Type {
+    let map = |values, atomic| Type::Map(Arc::new(Map { values: parse_type(values), atomic }));
+    let list = |items, kind| Type::List(Arc::new(List { items: parse_type(items), kind }));
+    let rest = code.get(1..).unwrap_or("");
+    match code.as_bytes().first() {
+        Some(b's') => Type::String,
+        Some(b'i') => Type::Int32,
+        Some(b'l') => Type::Int64,
+        Some(b'n') => Type::Number,
+        Some(b'b') => Type::Bool,
+        Some(b'y') => Type::Bytes,
+        Some(b'q') => Type::Quantity,
+        Some(b't') => Type::Time,
+        Some(b'm') => Type::MicroTime,
+        Some(b'x') => Type::IntOrString,
+        Some(b'r') => Type::Raw,
+        Some(b'@') => definition(rest).map_or(Type::Any, Type::Ref),
+        Some(b'{') => match rest.strip_prefix('!') {
+            Some(values) => map(values, true),
+            None => map(rest, false),
+        },
+        Some(b'[') => match (rest.strip_prefix('='), rest.split_once(';')) {
+            (Some(items), _) => list(items, ListKind::Set),
+            (None, Some((keys, items))) => list(items, ListKind::map(keys.split(',').map(parse_key).collect())),
+            (None, None) => list(rest, ListKind::Atomic),
+        },
+        _ => Type::Any,
+    }
+}
+
+fn parse_key(text: &str) -> Key {
+    match text.split_once(':') {
+        Some((name, default)) => Key { name: name.into(), default: Some(default.into()) },
+        None => Key { name: text.into(), default: None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_definition_parses_and_every_reference_resolves() {
+        fn visit(ty: &Type, at: &str) {
+            match ty {
+                Type::Map(map) => visit(&map.values, at),
+                Type::List(list) => visit(&list.items, at),
+                Type::Any => assert!(!at.contains('@'), "{at}"),
+                _ => {}
+            }
+        }
+        let mut fields = 0;
+        for name in names() {
+            let object = of(&name).and_then(Type::object).expect(&name);
+            for field in &object.fields {
+                fields += 1;
+                visit(&field.ty, &field.name);
+            }
+        }
+        assert!(fields > 2900, "{fields}");
+        assert_eq!(TABLE.matches('@').count(), count_refs());
+    }
+
+    fn count_refs() -> usize {
+        fn refs(ty: &Type) -> usize {
+            match ty {
+                Type::Ref(_) => 1,
+                Type::Map(map) => refs(&map.values),
+                Type::List(list) => refs(&list.items),
+                _ => 0,
+            }
+        }
+        let objects = definitions().iter().filter_map(|d| d.resolve().object());
+        objects.flat_map(|o| o.fields.iter()).map(|f| refs(&f.ty)).sum()
+    }
+
+    #[test]
+    fn fields_carry_their_merge_rules() {
+        let pod = of("io.k8s.api.core.v1.PodSpec").expect("known");
+        let volumes = pod.field("volumes").expect("known");
+        assert!(volumes.merge && volumes.retain_keys && &*volumes.merge_key == "name");
+        let ports = of("io.k8s.api.core.v1.Container").and_then(|c| c.field("ports")).expect("known");
+        let Type::List(list) = &ports.ty else { panic!("{ports:?}") };
+        let ListKind::Map(keys) = &list.kind else { panic!("{list:?}") };
+        assert_eq!(keys[1].default, Some("TCP".into()));
+        assert_eq!(ports.ty.go_name(), "[]v1.ContainerPort");
+    }
+}

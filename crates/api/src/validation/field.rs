@@ -1,0 +1,208 @@
+//! Where in an object something is wrong, and what: paths such as `spec.containers[0].name`, and the field errors that
+//! validation returns, in upstream's words (apimachinery's `field` package).
+
+use std::fmt::{self, Display};
+
+use crate::codec::bounds::{self, SHOWN_MAX, STEP_MAX};
+use crate::validation::internal_form;
+
+/// A path into an object. Build it from the root: `Path::new("spec").child("containers").index(0).child("name")`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Path(String);
+
+impl Path {
+    pub fn new(name: &str) -> Self {
+        Path(name.to_owned())
+    }
+
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() { Path(name.to_owned()) } else { self.with([".", name, ""]) }
+    }
+
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        self.with(["[", &index.to_string(), "]"])
+    }
+
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        self.with(["[", &bounds::cut(key, STEP_MAX), "]"])
+    }
+
+    /// Validation builds a path for every field it looks at, so this is made without the formatting machinery.
+    fn with(&self, parts: [&str; 3]) -> Self {
+        let mut path = String::with_capacity(self.0.len() + parts.iter().map(|p| p.len()).sum::<usize>());
+        path.push_str(&self.0);
+        parts.iter().for_each(|part| path.push_str(part));
+        Path(path)
+    }
+}
+
+impl Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The sorts of field error, with the reason that `details.causes` carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    NotFound,
+    Required,
+    Duplicate,
+    Invalid,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooMany,
+    Internal,
+    TypeInvalid,
+}
+
+impl Cause {
+    /// `reason` in `details.causes`.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Cause::NotFound => "FieldValueNotFound",
+            Cause::Required => "FieldValueRequired",
+            Cause::Duplicate => "FieldValueDuplicate",
+            Cause::Invalid => "FieldValueInvalid",
+            Cause::NotSupported => "FieldValueNotSupported",
+            Cause::Forbidden => "FieldValueForbidden",
+            Cause::TooLong => "FieldValueTooLong",
+            Cause::TooMany => "FieldValueTooMany",
+            Cause::Internal => "InternalError",
+            Cause::TypeInvalid => "FieldValueTypeInvalid",
+        }
+    }
+}
+
+/// One thing that is wrong with one field. `detail` is the message without the path, for example
+/// `Invalid value: "A": must be lower case`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    pub path: Path,
+    pub cause: Cause,
+    pub detail: String,
+}
+
+impl Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.detail)
+    }
+}
+
+/// A value as upstream's messages show it: strings as Go quotes them, everything else as JSON. Of a large value the
+/// beginning is shown: many errors may be about the same one.
+pub fn show(value: impl serde::Serialize) -> String {
+    if bounds::json_bytes(&value, SHOWN_MAX).is_none() {
+        return bounds::json_start(&value, SHOWN_MAX);
+    }
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(text)) => quote(&text),
+        Ok(other) => internal_form::json_text(&other),
+        Err(_) => String::new(),
+    }
+}
+
+/// A string as Go's `%q` writes it.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+impl FieldError {
+    fn new(path: &Path, cause: Cause, detail: String) -> Self {
+        FieldError { path: path.clone(), cause, detail }
+    }
+
+    pub fn required(path: &Path, detail: &str) -> Self {
+        let text = if detail.is_empty() { "Required value".to_owned() } else { format!("Required value: {detail}") };
+        Self::new(path, Cause::Required, text)
+    }
+
+    pub fn invalid(path: &Path, value: impl serde::Serialize, detail: &str) -> Self {
+        Self::invalid_shown(path, &show(value), detail)
+    }
+
+    /// The same with the value as text, for objects that are shown in their internal form.
+    pub(crate) fn invalid_shown(path: &Path, shown: &str, detail: &str) -> Self {
+        Self::new(path, Cause::Invalid, format!("Invalid value: {}: {detail}", bounds::cut(shown, SHOWN_MAX)))
+    }
+
+    /// The supported values are shown in the order given.
+    pub fn not_supported(path: &Path, value: impl serde::Serialize, supported: &[&str]) -> Self {
+        Self::not_supported_shown(path, &show(value), supported)
+    }
+
+    /// The same with the value as text.
+    pub(crate) fn not_supported_shown(path: &Path, shown: &str, supported: &[&str]) -> Self {
+        let list: Vec<String> = supported.iter().map(|word| quote(word)).collect();
+        let shown = bounds::cut(shown, SHOWN_MAX);
+        let detail = format!("Unsupported value: {shown}: supported values: {}", list.join(", "));
+        Self::new(path, Cause::NotSupported, detail)
+    }
+
+    pub fn duplicate(path: &Path, value: impl serde::Serialize) -> Self {
+        Self::duplicate_shown(path, &show(value))
+    }
+
+    /// The same with the value as text.
+    pub(crate) fn duplicate_shown(path: &Path, shown: &str) -> Self {
+        Self::new(path, Cause::Duplicate, format!("Duplicate value: {}", bounds::cut(shown, SHOWN_MAX)))
+    }
+
+    pub fn not_found(path: &Path, value: impl serde::Serialize) -> Self {
+        Self::new(path, Cause::NotFound, format!("Not found: {}", show(value)))
+    }
+
+    pub fn forbidden(path: &Path, detail: &str) -> Self {
+        Self::new(path, Cause::Forbidden, format!("Forbidden: {detail}"))
+    }
+
+    pub fn too_long(path: &Path, max_bytes: usize) -> Self {
+        Self::new(path, Cause::TooLong, format!("Too long: may not be more than {max_bytes} bytes"))
+    }
+
+    pub fn too_many(path: &Path, count: usize, max: usize) -> Self {
+        let items = if max == 1 { "item" } else { "items" };
+        Self::new(path, Cause::TooMany, format!("Too many: {count}: must have at most {max} {items}"))
+    }
+
+    pub fn type_invalid(path: &Path, value: impl serde::Serialize, detail: &str) -> Self {
+        Self::new(path, Cause::TypeInvalid, format!("Invalid value: {}: {detail}", show(value)))
+    }
+}
+
+/// All that is wrong with an object.
+pub type Errors = Vec<FieldError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shown_as_go_shows_them() {
+        assert_eq!(show("a \"b\"\n\u{1}<"), "\"a \\\"b\\\"\\n\\x01<\"");
+        assert_eq!(show(["a<b"]), "[\"a\\u003cb\"]");
+        assert_eq!((show(None::<i64>), show(true), show(5)), ("null".to_owned(), "true".to_owned(), "5".to_owned()));
+    }
+}

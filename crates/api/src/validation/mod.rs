@@ -1,0 +1,8 @@
+//! What validation of every kind uses: field errors with their paths, names, `metadata`, and the texts that upstream's
+//! messages show. The rules of one kind are in its file under `kinds`.
+
+pub mod field;
+pub mod internal_form;
+pub mod line_diff;
+pub mod names;
+pub mod object_meta;

@@ -1,0 +1,405 @@
+//! `metadata.managedFields`: who set which field. [`update`] tracks creates, updates and patches; [`crate::write::apply`] is
+//! the declarative side. Times come in from the caller.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::{
+    meta,
+    schema::Type,
+    write::{
+        field_set::{self, Set},
+        structured_merge,
+    },
+};
+
+/// Entries of updates kept per object; older ones are merged into [`ANCIENT`].
+const MAX_UPDATE_MANAGERS: usize = 10;
+const ANCIENT: &str = "ancient-changes";
+
+/// Fields of the server's own, never owned.
+const SERVER_METADATA: [&str; 9] = [
+    "clusterName",
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// Who writes, and through what.
+#[derive(Debug, Clone, Copy)]
+pub struct Writer<'a> {
+    /// `fieldManager` of the request, or what [`default_manager`] makes of the user agent.
+    pub manager: &'a str,
+    /// Of the object in the request.
+    pub api_version: &'a str,
+    /// `status`, `scale`, …; empty for the object itself.
+    pub subresource: &'a str,
+    pub now: Timestamp,
+    /// Paths that this endpoint does not change: `&[&["status"]]` for an object with a status subresource.
+    pub ignored: &'a [&'a [&'a str]],
+}
+
+/// The manager's name where a request gives none: the user agent up to its first slash.
+pub fn default_manager(user_agent: &str) -> &str {
+    let prefix = user_agent.split('/').next().unwrap_or("");
+    let printable = prefix.char_indices().find(|(at, c)| c.is_control() || at + c.len_utf8() > 128);
+    let prefix = printable.map_or(prefix, |(at, _)| &prefix[..at]);
+    if prefix.is_empty() { "unknown" } else { prefix }
+}
+
+/// Sets `metadata.managedFields` of `new` for a create (`old` is `None`), an update or a patch. Call it when defaults are
+/// filled in and before admission and the kind's own preparation: what those set belongs to nobody.
+pub fn update(ty: &Type, old: Option<&Value>, new: &mut Value, by: &Writer<'_>) {
+    let sent = take(new);
+    let mut entries = match start(old, sent, by) {
+        Start::Tracked(entries) => entries,
+        Start::Untracked => return,
+    };
+    let blank;
+    let before = match old {
+        Some(old) => old,
+        None => {
+            blank = structured_merge::blank(ty);
+            &blank
+        }
+    };
+    let mut difference = structured_merge::compare(ty, before, new);
+    strip(&mut difference.changed);
+    strip(&mut difference.removed);
+    for path in by.ignored {
+        difference.ignore(path);
+    }
+    if difference.is_empty() {
+        return put(new, entries);
+    }
+    for entry in &mut entries {
+        if let Some(fields) = fields_mut(entry) {
+            field_set::subtract(fields, &difference.changed);
+            field_set::subtract(fields, &difference.removed);
+        }
+    }
+    if !difference.changed.is_empty() {
+        take_over(&mut entries, difference.changed, by);
+    }
+    entries.retain(|entry| fields(entry).is_some_and(|f| !f.is_empty()));
+    cap(&mut entries);
+    sort(&mut entries);
+    put(new, entries);
+}
+
+enum Start {
+    Tracked(Vec<Value>),
+    /// The object was stripped of its managers: updates do not track it again.
+    Untracked,
+}
+
+/// The entries to go on from: those of the request, if it may set them, or those of the object.
+fn start(old: Option<&Value>, sent: Option<Vec<Value>>, by: &Writer<'_>) -> Start {
+    let live = || old.map(entries).unwrap_or_default();
+    let entries = match sent {
+        _ if !by.subresource.is_empty() => live(),
+        // `[{}]` is the way to strip an object of its managers.
+        Some(sent) if sent.len() == 1 && sent[0].as_object().is_some_and(Map::is_empty) => Vec::new(),
+        Some(sent) if !sent.is_empty() && sent.iter().all(is_valid) => sent,
+        _ => live(),
+    };
+    let exists = old.is_some_and(|o| !meta::uid(o).is_empty());
+    if entries.is_empty() && exists { Start::Untracked } else { Start::Tracked(entries) }
+}
+
+fn is_valid(entry: &Value) -> bool {
+    let text = |name| entry.get(name).and_then(Value::as_str).unwrap_or("");
+    matches!(text("operation"), "Apply" | "Update")
+        && text("fieldsType") == "FieldsV1"
+        && !text("apiVersion").is_empty()
+        && fields(entry).is_some()
+}
+
+/// Gives the writer's entry the fields it changed.
+fn take_over(entries: &mut Vec<Value>, changed: Set, by: &Writer<'_>) {
+    match entries.iter_mut().find(|entry| is_of(entry, "Update", by)) {
+        Some(entry) => {
+            entry["time"] = time(by.now);
+            if let Some(fields) = fields_mut(entry) {
+                field_set::union(fields, &changed);
+            }
+        }
+        None => entries.push(new_entry("Update", changed, by)),
+    }
+}
+
+pub(crate) fn new_entry(operation: &str, fields: Set, by: &Writer<'_>) -> Value {
+    let manager = if by.manager.is_empty() { "unknown" } else { by.manager };
+    // Member by member: `json!` would write the tree of fields once more.
+    let mut entry = Map::new();
+    entry.insert("apiVersion".to_owned(), by.api_version.into());
+    entry.insert("fieldsType".to_owned(), "FieldsV1".into());
+    entry.insert("fieldsV1".to_owned(), Value::Object(fields));
+    entry.insert("manager".to_owned(), manager.into());
+    entry.insert("operation".to_owned(), operation.into());
+    if !by.subresource.is_empty() {
+        entry.insert("subresource".to_owned(), by.subresource.into());
+    }
+    entry.insert("time".to_owned(), time(by.now));
+    Value::Object(entry)
+}
+
+/// Whether an entry is the writer's own for an operation. Appliers are the same whatever version they use.
+pub(crate) fn is_of(entry: &Value, operation: &str, by: &Writer<'_>) -> bool {
+    let text = |name| entry.get(name).and_then(Value::as_str).unwrap_or("");
+    let manager = if by.manager.is_empty() { "unknown" } else { by.manager };
+    text("operation") == operation
+        && text("manager") == manager
+        && text("subresource") == by.subresource
+        && (operation == "Apply" || text("apiVersion") == by.api_version)
+}
+
+pub(crate) fn time(now: Timestamp) -> Value {
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+}
+
+pub(crate) fn fields(entry: &Value) -> Option<&Set> {
+    entry.get("fieldsV1").and_then(Value::as_object)
+}
+
+pub(crate) fn fields_mut(entry: &mut Value) -> Option<&mut Set> {
+    entry.get_mut("fieldsV1").and_then(Value::as_object_mut)
+}
+
+/// The entries an object carries.
+pub(crate) fn entries(object: &Value) -> Vec<Value> {
+    let list = object.get("metadata").and_then(|m| m.get("managedFields")).and_then(Value::as_array);
+    list.cloned().unwrap_or_default()
+}
+
+/// Takes the entries out of an object.
+pub(crate) fn take(object: &mut Value) -> Option<Vec<Value>> {
+    match object.get_mut("metadata")?.as_object_mut()?.remove("managedFields") {
+        Some(Value::Array(list)) => Some(list),
+        _ => None,
+    }
+}
+
+/// Puts entries into an object; an empty list is not written.
+pub(crate) fn put(object: &mut Value, entries: Vec<Value>) {
+    if entries.is_empty() {
+        return;
+    }
+    if let Some(metadata) = meta::metadata_mut(object) {
+        metadata.insert("managedFields".to_owned(), Value::Array(entries));
+    }
+}
+
+/// Takes the server's own fields out of a set.
+pub(crate) fn strip(set: &mut Set) {
+    set.remove("f:apiVersion");
+    set.remove("f:kind");
+    let Some(Value::Object(metadata)) = set.get_mut("f:metadata") else { return };
+    metadata.remove(".");
+    for name in SERVER_METADATA {
+        metadata.remove(&format!("f:{name}"));
+    }
+    if metadata.is_empty() {
+        set.remove("f:metadata");
+    }
+}
+
+/// Merges the oldest updates into one entry per version when there are too many.
+fn cap(entries: &mut Vec<Value>) {
+    let is_update = |entry: &Value| {
+        entry["operation"] == "Update" && entry["manager"] != ANCIENT && entry.get("subresource").is_none()
+    };
+    let mut count = entries.iter().filter(|e| e["operation"] == "Update").count();
+    if count <= MAX_UPDATE_MANAGERS {
+        return;
+    }
+    let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or("").to_owned();
+    let mut oldest: Vec<usize> = (0..entries.len()).filter(|&i| is_update(&entries[i])).collect();
+    oldest.sort_by_cached_key(|&i| (text(&entries[i], "time"), text(&entries[i], "manager")));
+    // The entry of old changes to each version, by its place.
+    let mut buckets: HashMap<Value, usize> = HashMap::new();
+    for (at, entry) in entries.iter().enumerate().filter(|(_, e)| e["manager"] == ANCIENT) {
+        buckets.entry(entry["apiVersion"].clone()).or_insert(at);
+    }
+    let mut kept: Vec<Option<Value>> = std::mem::take(entries).into_iter().map(Some).collect();
+    for at in oldest {
+        if count <= MAX_UPDATE_MANAGERS {
+            break;
+        }
+        let Some(mut old) = kept[at].take() else { continue };
+        match buckets.get(&old["apiVersion"]).and_then(|&bucket| kept[bucket].as_mut()) {
+            Some(bucket) => {
+                if let (Some(into), Some(from)) = (fields_mut(bucket), fields(&old)) {
+                    field_set::union(into, from);
+                }
+                bucket["time"] = old["time"].take();
+                count -= 1;
+            }
+            None => {
+                old["manager"] = ANCIENT.into();
+                buckets.insert(old["apiVersion"].clone(), kept.len());
+                kept.push(Some(old));
+            }
+        }
+    }
+    entries.extend(kept.into_iter().flatten());
+}
+
+/// Upstream's order: appliers first, then by time, manager, version, subresource.
+pub(crate) fn sort(entries: &mut [Value]) {
+    let key = |entry: &Value| {
+        ["operation", "time", "manager", "apiVersion", "subresource"]
+            .map(|name| entry.get(name).and_then(Value::as_str).unwrap_or("").to_owned())
+    };
+    entries.sort_by_cached_key(key);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema;
+
+    fn writer<'a>(manager: &'a str, second: i64) -> Writer<'a> {
+        let now = Timestamp::from_second(second).expect("in range");
+        Writer { manager, api_version: "apps/v1", subresource: "", now, ignored: &[&["status"]] }
+    }
+
+    fn managers(object: &Value) -> HashSet<String> {
+        entries(object).iter().filter_map(|e| e["manager"].as_str()).map(str::to_owned).collect()
+    }
+
+    fn deployment() -> &'static Type {
+        schema::of("io.k8s.api.apps.v1.Deployment").expect("known")
+    }
+
+    fn sample(image: &str) -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "labels": {"app": "a"}}, "status": {},
+            "spec": {"replicas": 1, "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}},
+                "selector": {"matchLabels": {"app": "a"}},
+                "template": {"metadata": {}, "spec": {"containers": [{"name": "c", "image": image, "resources": {},
+                    "ports": [{"containerPort": 80, "protocol": "TCP"}], "args": ["x"]}]}}}})
+    }
+
+    /// As a real server shows it after `kubectl create`.
+    #[test]
+    fn a_create_owns_what_it_sets() {
+        let mut new = sample("i");
+        update(deployment(), None, &mut new, &writer("kubectl-create", 0));
+        let expected = json!([{
+            "apiVersion": "apps/v1", "fieldsType": "FieldsV1", "manager": "kubectl-create", "operation": "Update",
+            "time": "1970-01-01T00:00:00Z",
+            "fieldsV1": {
+                "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+                "f:spec": {
+                    "f:replicas": {}, "f:selector": {},
+                    "f:strategy": {"f:rollingUpdate": {".": {}, "f:maxSurge": {}}, "f:type": {}},
+                    "f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {
+                        ".": {}, "f:args": {}, "f:image": {}, "f:name": {}, "f:resources": {},
+                        "f:ports": {".": {}, "k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {
+                            ".": {}, "f:containerPort": {}, "f:protocol": {}}}}}}},
+                },
+            },
+        }]);
+        assert_eq!(new["metadata"]["managedFields"], expected);
+    }
+
+    #[test]
+    fn an_update_takes_over_what_it_changes() {
+        let mut old = sample("i");
+        update(deployment(), None, &mut old, &writer("one", 0));
+        old["metadata"]["uid"] = "u".into();
+        let mut new = old.clone();
+        new["spec"]["replicas"] = 3.into();
+        new["spec"]["template"]["spec"]["containers"][0].as_object_mut().expect("object").remove("args");
+        update(deployment(), Some(&old), &mut new, &writer("two", 60));
+        let managed = &new["metadata"]["managedFields"];
+        assert_eq!(managed[0]["manager"], "one");
+        assert_eq!(managed[0]["time"], "1970-01-01T00:00:00Z");
+        assert_eq!(managed[0]["fieldsV1"]["f:spec"]["f:replicas"], Value::Null);
+        let container = &managed[0]["fieldsV1"]["f:spec"]["f:template"]["f:spec"]["f:containers"]["k:{\"name\":\"c\"}"];
+        assert_eq!((&container["f:args"], &container["f:image"]), (&Value::Null, &json!({})));
+        assert_eq!(managed[1]["manager"], "two");
+        assert_eq!(managed[1]["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
+
+        let mut same = new.clone();
+        update(deployment(), Some(&new), &mut same, &writer("two", 120));
+        assert_eq!(same, new, "a write that changes nothing changes no time");
+    }
+
+    #[test]
+    fn managers_can_be_stripped_and_stay_away() {
+        let mut old = sample("i");
+        update(deployment(), None, &mut old, &writer("one", 0));
+        old["metadata"]["uid"] = "u".into();
+        let mut new = old.clone();
+        new["metadata"]["managedFields"] = json!([{}]);
+        update(deployment(), Some(&old), &mut new, &writer("two", 1));
+        assert_eq!(managers(&new), HashSet::new());
+        let mut newer = new.clone();
+        newer["spec"]["replicas"] = 9.into();
+        update(deployment(), Some(&new), &mut newer, &writer("two", 2));
+        assert_eq!(managers(&newer), HashSet::new());
+        let mut empty = old.clone();
+        empty["metadata"]["managedFields"] = json!([]);
+        update(deployment(), Some(&old), &mut empty, &writer("two", 1));
+        assert_eq!(managers(&empty), HashSet::from(["one".to_owned()]), "an empty list resets nothing");
+    }
+
+    #[test]
+    fn old_updates_are_merged_when_there_are_too_many() {
+        let mut object = sample("i");
+        update(deployment(), None, &mut object, &writer("m0", 0));
+        object["metadata"]["uid"] = "u".into();
+        for i in 1..=10 {
+            let mut new = object.clone();
+            new["metadata"]["labels"][format!("l{i}")] = "x".into();
+            let manager = format!("m{i}");
+            update(deployment(), Some(&object), &mut new, &writer(&manager, i));
+            object = new;
+        }
+        let names = managers(&object);
+        assert_eq!(names.len(), 10);
+        assert!(names.contains(ANCIENT) && !names.contains("m0") && !names.contains("m1") && names.contains("m2"));
+    }
+
+    /// A client may send as many managers as fit into a request.
+    #[test]
+    fn many_managers_are_merged_in_one_go() {
+        let mut old = sample("i");
+        update(deployment(), None, &mut old, &writer("one", 0));
+        old["metadata"]["uid"] = "u".into();
+        let mut new = old.clone();
+        new["spec"]["replicas"] = 7.into();
+        let entry = |i: usize| {
+            json!({"apiVersion": format!("v{}", i % 2), "fieldsType": "FieldsV1", "operation": "Update",
+                "manager": format!("m{i}"), "time": format!("2024-01-01T00:00:{:02}Z", i % 60),
+                "fieldsV1": {format!("f:x{i}"): {}}})
+        };
+        new["metadata"]["managedFields"] = (0..20_000).map(entry).collect::<Vec<_>>().into();
+        update(deployment(), Some(&old), &mut new, &writer("two", 1_800_000_000));
+        let entries = entries(&new);
+        assert_eq!(entries.len(), 10);
+        let fields = |e: &Value| fields(e).map_or(0, Map::len);
+        let ancient: Vec<&Value> = entries.iter().filter(|e| e["manager"] == ANCIENT).collect();
+        assert_eq!(ancient.len(), 2, "one for each version");
+        assert_eq!(entries.iter().map(fields).sum::<usize>(), 20_001);
+    }
+
+    #[test]
+    fn names_come_from_user_agents() {
+        let check = |agent, expected| assert_eq!(default_manager(agent), expected);
+        check("kubectl/v1.35.0 (linux/amd64)", "kubectl");
+        check("", "unknown");
+    }
+}

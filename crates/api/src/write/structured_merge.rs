@@ -1,0 +1,352 @@
+//! Values seen through their schema, after upstream's structured-merge-diff: which fields an object has, which fields
+//! two objects differ in, how an applied configuration merges into an object, and what removing fields leaves.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde_json::{Map, Value};
+
+use crate::{
+    schema::{List, ListKind, Object, Type, Zero},
+    write::field_set::{self, Set, element, tie},
+};
+
+/// How the parts of a value are told apart.
+enum Shape<'t> {
+    /// Only as a whole.
+    Leaf,
+    /// By key. The type of an entry is found by [`entry`].
+    Map(&'t Type),
+    /// By identity of the items.
+    List(&'t List),
+}
+
+/// The shape of one or two values of a type; a value that does not have its type's form is a leaf.
+fn shape<'t>(ty: &'t Type, values: [Option<&Value>; 2]) -> Shape<'t> {
+    let all = |is: fn(&Value) -> bool| values.iter().flatten().all(|v| v.is_null() || is(v));
+    match ty.resolve() {
+        Type::Object(object) if !object.atomic && all(Value::is_object) => Shape::Map(ty.resolve()),
+        Type::Map(map) if !map.atomic && all(Value::is_object) => Shape::Map(ty.resolve()),
+        Type::Any | Type::Raw if all(Value::is_object) => Shape::Map(&Type::Any),
+        Type::List(list) if list.kind != ListKind::Atomic && all(Value::is_array) => Shape::List(list),
+        _ => Shape::Leaf,
+    }
+}
+
+/// The type of an entry, and whether the schema names it.
+fn entry<'t>(ty: &'t Type, name: &str) -> (&'t Type, bool) {
+    match ty {
+        Type::Object(object) => object.field(name).map_or((&Type::Any, false), |f| (&f.ty, true)),
+        Type::Map(map) => (&map.values, false),
+        _ => (&Type::Any, false),
+    }
+}
+
+fn leaf() -> Option<Value> {
+    Some(Value::Object(Map::new()))
+}
+
+/// The fields an applied configuration sets.
+pub fn fields_of(ty: &Type, value: &Value) -> Set {
+    let mut set = Map::new();
+    match shape(ty, [Some(value), None]) {
+        Shape::Map(ty) => {
+            for (name, child) in value.as_object().into_iter().flatten() {
+                let (inner, named) = entry(ty, name);
+                let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
+                let member = !named || empty || matches!(shape(inner, [Some(child), None]), Shape::Leaf);
+                if let Some(node) = tie(fields_of(inner, child), member) {
+                    set.insert(["f:", name].concat(), node);
+                }
+            }
+        }
+        Shape::List(list) => {
+            for item in value.as_array().into_iter().flatten() {
+                if let Some(node) = tie(fields_of(&list.items, item), true) {
+                    set.insert(element(list, item), node);
+                }
+            }
+        }
+        Shape::Leaf => {}
+    }
+    set
+}
+
+/// What differs between two objects.
+#[derive(Debug, Default, PartialEq)]
+pub struct Difference {
+    /// Added or modified.
+    pub changed: Set,
+    pub removed: Set,
+}
+
+impl Difference {
+    pub fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.removed.is_empty()
+    }
+
+    /// Forgets the field at a path, with all that is below it.
+    pub fn ignore(&mut self, path: &[&str]) {
+        field_set::subtract_tree(&mut self.changed, path);
+        field_set::subtract_tree(&mut self.removed, path);
+    }
+
+    fn child(&mut self, element: impl FnOnce() -> String, ty: &Type, old: Option<&Value>, new: Option<&Value>) {
+        if old == new {
+            return;
+        }
+        let (changed, removed) = compare_node(ty, old, new);
+        match (changed, removed) {
+            (None, None) => {}
+            (Some(changed), None) => {
+                self.changed.insert(element(), changed);
+            }
+            (None, Some(removed)) => {
+                self.removed.insert(element(), removed);
+            }
+            (Some(changed), Some(removed)) => {
+                let element = element();
+                self.changed.insert(element.clone(), changed);
+                self.removed.insert(element, removed);
+            }
+        }
+    }
+}
+
+/// Compares two objects of one type in one walk.
+pub fn compare(ty: &Type, old: &Value, new: &Value) -> Difference {
+    match shape(ty, [Some(old), Some(new)]) {
+        Shape::Map(ty) => compare_maps(ty, old.as_object(), new.as_object()),
+        _ => Difference::default(),
+    }
+}
+
+type Nodes = (Option<Value>, Option<Value>);
+
+fn compare_node(ty: &Type, old: Option<&Value>, new: Option<&Value>) -> Nodes {
+    let difference = match shape(ty, [old, new]) {
+        Shape::Map(ty) => {
+            let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
+            let empty = |m: Option<&Map<String, Value>>| m.is_none_or(Map::is_empty);
+            (!(empty(old) && empty(new))).then(|| compare_maps(ty, old, new))
+        }
+        Shape::List(list) => {
+            let items = |v: Option<&'_ Value>| v.and_then(Value::as_array).is_some_and(|a| !a.is_empty());
+            (items(old) || items(new)).then(|| compare_lists(list, old, new))
+        }
+        Shape::Leaf => None,
+    };
+    match difference {
+        // Unequal as a whole, or appeared, or went.
+        None if new.is_none() => (None, leaf()),
+        None => (leaf(), None),
+        Some(d) => (tie(d.changed, old.is_none()), tie(d.removed, new.is_none())),
+    }
+}
+
+/// Both maps are sorted: they are walked side by side.
+fn compare_maps(ty: &Type, old: Option<&Map<String, Value>>, new: Option<&Map<String, Value>>) -> Difference {
+    let mut difference = Difference::default();
+    let mut old = old.into_iter().flatten().peekable();
+    let mut new = new.into_iter().flatten().peekable();
+    loop {
+        let (name, before, after) = match (old.peek(), new.peek()) {
+            (None, None) => return difference,
+            (Some(&(o, ov)), Some(&(n, nv))) if o == n => (o, Some(ov), Some(nv)),
+            (Some(&(o, ov)), Some(&(n, _))) if o < n => (o, Some(ov), None),
+            (Some(&(o, ov)), None) => (o, Some(ov), None),
+            (_, Some(&(n, nv))) => (n, None, Some(nv)),
+        };
+        if before.is_some() {
+            old.next();
+        }
+        if after.is_some() {
+            new.next();
+        }
+        difference.child(|| ["f:", name].concat(), entry(ty, name).0, before, after);
+    }
+}
+
+fn compare_lists(list: &List, old: Option<&Value>, new: Option<&Value>) -> Difference {
+    let (old, new) = (old.and_then(Value::as_array), new.and_then(Value::as_array));
+    let keyed = old.into_iter().flatten().map(|item| (element(list, item), item));
+    let mut before: BTreeMap<String, &Value> = keyed.collect();
+    let mut difference = Difference::default();
+    for item in new.into_iter().flatten() {
+        let key = element(list, item);
+        let was = before.remove(&key);
+        difference.child(|| key, &list.items, was, Some(item));
+    }
+    for (key, item) in before {
+        difference.child(|| key, &list.items, Some(item), None);
+    }
+    difference
+}
+
+/// What a new object of the type holds before anything is set: upstream compares a create against it, so fields that are
+/// always written are nobody's unless they differ from it.
+pub fn blank(ty: &Type) -> Value {
+    fn fill(object: &Object) -> Value {
+        let always = object.fields.iter().filter(|f| f.zero == Zero::Fill);
+        let filled = always.map(|f| {
+            let value = match f.ty.resolve() {
+                Type::Object(inner) => fill(inner),
+                other => crate::codec::decode::zero(other).unwrap_or(Value::Null),
+            };
+            (f.name.to_string(), value)
+        });
+        Value::Object(filled.collect())
+    }
+    ty.object().map_or_else(|| Value::Object(Map::new()), fill)
+}
+
+/// Merges an applied configuration into an object.
+pub fn merge(ty: &Type, live: Value, config: &Value) -> Value {
+    match shape(ty, [Some(&live), Some(config)]) {
+        Shape::Map(ty) => {
+            let (Value::Object(mut out), Value::Object(config)) = (live, config) else { return config.clone() };
+            for (name, theirs) in config {
+                let merged = match out.remove(name) {
+                    Some(ours) => merge(entry(ty, name).0, ours, theirs),
+                    None => theirs.clone(),
+                };
+                out.insert(name.clone(), merged);
+            }
+            Value::Object(out)
+        }
+        Shape::List(list) => match (live, config) {
+            (Value::Array(live), Value::Array(config)) => Value::Array(merge_lists(list, live, config)),
+            (_, config) => config.clone(),
+        },
+        Shape::Leaf => config.clone(),
+    }
+}
+
+/// The applied items come in the applied order; items that are only in the object keep their place among them.
+fn merge_lists(list: &List, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
+    let live_keys: Vec<String> = live.iter().map(|v| element(list, v)).collect();
+    let keys: Vec<String> = config.iter().map(|v| element(list, v)).collect();
+    let mut live: Vec<Option<Value>> = live.into_iter().map(Some).collect();
+    // Where the first item of each key stands in the object.
+    let mut places: HashMap<&String, usize> = HashMap::with_capacity(live_keys.len());
+    for (at, key) in live_keys.iter().enumerate() {
+        places.entry(key).or_insert(at);
+    }
+    let applied: HashSet<&String> = keys.iter().collect();
+    let mut shared = keys.iter().filter(|k| places.contains_key(k)).peekable();
+    let mut done: HashSet<&String> = HashSet::new();
+    let mut out = Vec::with_capacity(live.len() + config.len());
+    let (mut l, mut r) = (0, 0);
+    while l < live_keys.len() || r < keys.len() {
+        let theirs = live_keys.get(l).filter(|k| applied.contains(k));
+        if let (Some(key), Some(wanted)) = (theirs, keys.get(r))
+            && key != wanted
+            && shared.peek().is_some_and(|next| *next != key)
+        {
+            // Applied too, but not the one whose turn it is.
+            l += 1;
+            continue;
+        }
+        if l < live_keys.len() && theirs.is_none() {
+            out.extend(live[l].take());
+            l += 1;
+            continue;
+        }
+        if theirs.is_some_and(|key| done.contains(&key)) {
+            l += 1;
+            continue;
+        }
+        if let Some(key) = keys.get(r) {
+            let ours = places.get(key).and_then(|&at| live[at].take());
+            out.push(match ours {
+                Some(ours) => merge(&list.items, ours, &config[r]),
+                None => config[r].clone(),
+            });
+            if shared.peek() == Some(&key) {
+                shared.next();
+            }
+            if theirs == Some(key) {
+                l += 1;
+            }
+            done.insert(key);
+            r += 1;
+        } else {
+            l += 1;
+        }
+    }
+    out
+}
+
+/// Takes the members of a set out of a value, with all that is below them; containers that become empty go too.
+pub fn remove(ty: &Type, value: &mut Value, set: &Set) {
+    match (shape(ty, [Some(value), None]), value) {
+        (Shape::Map(ty), Value::Object(map)) => {
+            for (key, node) in set {
+                let (Some(name), Value::Object(node)) = (key.strip_prefix("f:"), node) else { continue };
+                if field_set::is_member(node) {
+                    map.remove(name);
+                } else if let Some(child) = map.get_mut(name) {
+                    remove(entry(ty, name).0, child, node);
+                    if is_empty(child) {
+                        map.remove(name);
+                    }
+                }
+            }
+        }
+        (Shape::List(list), Value::Array(items)) => {
+            items.retain_mut(|item| match set.get(&element(list, item)) {
+                Some(Value::Object(node)) if field_set::is_member(node) => false,
+                Some(Value::Object(node)) => {
+                    remove(&list.items, item, node);
+                    true
+                }
+                _ => true,
+            });
+        }
+        _ => {}
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    }
+}
+
+/// The path of an item that occurs twice in a list where each may occur once, as upstream names it.
+pub fn duplicate(ty: &Type, value: &Value) -> Option<String> {
+    /// The message, with the steps of its path from the item upwards.
+    type Found = (String, Vec<String>);
+
+    fn visit(ty: &Type, value: &Value) -> Option<Found> {
+        let below = |found: Option<Found>, step: &dyn Fn() -> String| {
+            found.map(|(message, mut steps)| {
+                steps.push(step());
+                (message, steps)
+            })
+        };
+        match shape(ty, [Some(value), None]) {
+            Shape::Map(ty) => {
+                let mut entries = value.as_object().into_iter().flatten();
+                entries.find_map(|(name, child)| below(visit(entry(ty, name).0, child), &|| format!(".{name}")))
+            }
+            Shape::List(list) => {
+                let mut seen = HashSet::new();
+                value.as_array().into_iter().flatten().find_map(|item| {
+                    let key = element(list, item);
+                    if seen.contains(&key) {
+                        let shown = field_set::step(&key);
+                        return Some((format!(": duplicate entries for key {shown}"), Vec::new()));
+                    }
+                    let found = below(visit(&list.items, item), &|| field_set::step(&key));
+                    seen.insert(key);
+                    found
+                })
+            }
+            Shape::Leaf => None,
+        }
+    }
+    let (message, steps) = visit(ty, value)?;
+    Some(steps.into_iter().rev().chain([message]).collect())
+}

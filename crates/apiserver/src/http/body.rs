@@ -1,0 +1,159 @@
+//! The one body type of requests and responses: whole, streamed, or straight from the connection.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use api::status::StatusError;
+use bytes::{Buf, Bytes, BytesMut};
+use futures::{Stream, StreamExt, stream::BoxStream};
+use http_body::{Body as _, Frame, SizeHint};
+use parking_lot::Mutex;
+
+use crate::http::large;
+
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Bytes of a request or a response.
+pub enum Body {
+    Whole(Option<Bytes>),
+    /// Behind a lock that is never taken (only `get_mut`): it makes the body shareable, as futures of handlers demand.
+    Stream(Mutex<BoxStream<'static, Result<Bytes, BoxError>>>),
+    Network(hyper::body::Incoming),
+}
+
+impl Body {
+    pub fn empty() -> Self {
+        Body::Whole(None)
+    }
+
+    pub fn stream(stream: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> Self {
+        Body::Stream(Mutex::new(stream.boxed()))
+    }
+
+    /// Takes any other body, such as the one of an in-process client.
+    pub fn wrap<B>(body: B) -> Self
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let frames = http_body_util::BodyStream::new(body);
+        Body::stream(frames.filter_map(|frame| {
+            let chunk = match frame {
+                Ok(frame) => frame.into_data().ok().map(|mut data| Ok(data.copy_to_bytes(data.remaining()))),
+                Err(error) => Some(Err(error.into())),
+            };
+            std::future::ready(chunk)
+        }))
+    }
+
+    /// Reads the whole body, at most `limit` bytes. A request with a large one goes on when its turn comes.
+    pub async fn collect(self, limit: usize) -> Result<Bytes, StatusError> {
+        let whole = self.read(limit, |_| Ok(())).await?;
+        large::enter(whole.len()).await?;
+        Ok(whole)
+    }
+
+    /// Reads the whole body, at most `limit` bytes; `more` is asked about each piece before it is kept.
+    pub async fn read(
+        mut self,
+        limit: usize,
+        mut more: impl FnMut(usize) -> Result<(), StatusError>,
+    ) -> Result<Bytes, StatusError> {
+        let too_large = || StatusError::too_large(format!("limit is {limit}"));
+        let mut first: Option<Bytes> = None;
+        let mut rest = BytesMut::new();
+        while let Some(chunk) = std::future::poll_fn(|cx| Pin::new(&mut self).poll_frame(cx)).await {
+            let chunk = chunk.map_err(|e| StatusError::bad_request(format!("unable to read the request body: {e}")))?;
+            let Ok(data) = chunk.into_data() else { continue };
+            if data.len() + rest.len() + first.as_ref().map_or(0, Bytes::len) > limit {
+                self.pass_over(limit).await;
+                return Err(too_large());
+            }
+            more(data.len())?;
+            match (&first, rest.is_empty()) {
+                (None, true) => first = Some(data),
+                _ => {
+                    if let Some(first) = first.take() {
+                        rest.extend_from_slice(&first);
+                    }
+                    rest.extend_from_slice(&data);
+                }
+            }
+        }
+        Ok(first.unwrap_or_else(|| rest.freeze()))
+    }
+}
+
+impl Body {
+    /// Reads on a while without keeping anything: a client that is still sending would not see the answer.
+    async fn pass_over(&mut self, most: usize) {
+        let mut passed = 0;
+        while passed < most
+            && let Some(Ok(chunk)) = std::future::poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await
+        {
+            passed += chunk.data_ref().map_or(0, Bytes::len);
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Body::Whole((!bytes.is_empty()).then_some(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.get_mut() {
+            Body::Whole(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
+            Body::Stream(stream) => {
+                let next = ready!(stream.get_mut().poll_next_unpin(cx));
+                Poll::Ready(next.map(|chunk| chunk.map(Frame::data)))
+            }
+            Body::Network(incoming) => {
+                let next = ready!(Pin::new(incoming).poll_frame(cx));
+                Poll::Ready(next.map(|frame| frame.map_err(Into::into)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Body::Whole(bytes) => bytes.is_none(),
+            Body::Stream(_) => false,
+            Body::Network(incoming) => incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Body::Stream(_) => SizeHint::default(),
+            Body::Network(incoming) => incoming.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The way of every request, from top to bottom: panic guard, what it is about, its deadline, who asks, as whom,
+//! whether he may, a place (with the body read before), and the handler.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use api::status::StatusError;
+use clock::Instant;
+use futures::FutureExt;
+use http::{Method, Request, header, request::Parts};
+
+use crate::{
+    auth::{self, Attributes, User},
+    http::{body::Body, large, places, pretty, request::Info, respond, route},
+    pages::metrics::Labels,
+    server::Server,
+    special::{Call, Response},
+};
+
+/// Answers a request; an error or a panic on the way becomes a response too.
+pub async fn handle(server: Server, request: Request<Body>) -> Response {
+    let started = Instant::now();
+    let (parts, body) = request.into_parts();
+    let query = parts.uri.query().unwrap_or("");
+    let info = Arc::new(Info::resolve(&parts.method, parts.uri.path(), query, &server.core().kinds.table()));
+    waypoint::apiserver::request(&info.path);
+    let head = parts.method == Method::HEAD;
+    let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();
+    let counted = info.clone();
+    let for_people = pretty::wanted(&info, query, &parts.headers);
+    let guarded = AssertUnwindSafe(limited(server.clone(), parts, body, info)).catch_unwind().await;
+    let mut response = match guarded {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => respond::error(&error),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            tracing::error!(path = counted.path, panic = text.unwrap_or("?"), "a request panicked");
+            respond::error(&StatusError::new(
+                500,
+                "InternalError",
+                format!("This request caused apiserver to panic. Look in the logs for details. ({})", counted.path),
+            ))
+        }
+    };
+    if for_people {
+        response = pretty::indented(response);
+    }
+    respond::common_headers(response.headers_mut());
+    let mut response = respond::compress(response, accept_encoding.as_ref());
+    if head {
+        response = respond::head(response);
+    }
+    server.shared.metrics.finished(&Labels::of(&counted, response.status()), started.elapsed());
+    response
+}
+
+/// Applies the deadline.
+async fn limited(server: Server, parts: Parts, body: Body, info: Arc<Info>) -> Result<Response, StatusError> {
+    let long_running = info.long_running();
+    let shared = server.shared.clone();
+    // Callers inside this process bound themselves, and must not starve behind clients.
+    let internal = parts.extensions.get::<Arc<User>>().is_some();
+    // The state of a whole request is some kilobytes: every layer above would move them, so they move one pointer.
+    let work = Box::pin(authenticated(server, parts, body, info));
+    if long_running {
+        return work.await;
+    }
+    let timeout = shared.config.limits.request_timeout;
+    let gate = (!internal).then(|| shared.large.clone());
+    match clock::timeout(timeout, large::guarded(gate, work)).await {
+        Ok(result) => result,
+        Err(_) => Err(StatusError::timeout("Timeout: request did not complete within the allotted timeout")),
+    }
+}
+
+/// Finds out who asks and, if he asks to be somebody else, whether he may.
+async fn authenticated(server: Server, mut parts: Parts, body: Body, info: Arc<Info>) -> Result<Response, StatusError> {
+    let given = parts.extensions.get::<Arc<User>>().cloned();
+    let user = match given {
+        Some(user) => user,
+        None => places::authenticate(&server, &mut parts).await?,
+    };
+    waypoint::apiserver::authenticate(&user.name);
+    let user = match auth::impersonation::requested(&parts.headers)? {
+        None => user,
+        Some((wanted, asked)) => {
+            asked.iter().try_for_each(|part| server.ask(&part.attributes(&user)))?;
+            Arc::new(wanted)
+        }
+    };
+    authorized(server, parts, body, info, user).await
+}
+
+/// Refuses what nothing serves, asks whether the user may do the rest, and hands it to what serves it. Handlers get the
+/// resolved request, not the method or the path, and none of the caller's credentials.
+async fn authorized(
+    server: Server,
+    parts: Parts,
+    body: Body,
+    info: Arc<Info>,
+    user: Arc<User>,
+) -> Result<Response, StatusError> {
+    if let Some(refusal) = &info.refusal {
+        return route::refuse(refusal);
+    }
+    server.ask(&Attributes::of(&user, &info))?;
+    waypoint::apiserver::authorize(&info.path);
+    let body = places::admit(&server, &parts, body, &info).await?;
+    let query = parts.uri.query().unwrap_or("").to_owned();
+    let Parts { mut headers, uri, extensions, .. } = parts;
+    auth::credentials::strip(&mut headers);
+    // HTTP/2 names the host in the URI.
+    if let Some(host) = uri.authority().and_then(|host| host.as_str().parse().ok()) {
+        headers.entry(header::HOST).or_insert(host);
+    }
+    waypoint::apiserver::route(&info.path);
+    route::route(Call { server, info, user, query, headers, extensions, body }).await
+}

@@ -1,0 +1,16 @@
+//! From a connection to a handler and back: what a request is, who may have how much of the server, and the form of the
+//! answer. What an object is, and what a verb does to it, is not known here.
+
+pub mod access;
+pub mod body;
+pub mod chain;
+pub mod large;
+pub mod listen;
+pub mod options;
+pub mod pieces;
+pub mod places;
+pub mod pretty;
+pub mod request;
+pub mod respond;
+pub mod route;
+pub mod view;

@@ -1,0 +1,369 @@
+//! The options of requests: query parameters, and `DeleteOptions` in the body.
+
+use std::str::FromStr;
+
+use api::{
+    Value,
+    codec::decode::Validation,
+    status::StatusError,
+    validation::field::{FieldError, Path},
+};
+use serde_json::json;
+use store::Revision;
+
+use crate::http::request::is_true;
+use api::rules::url::query_pairs;
+
+/// Options of creates, updates and patches.
+#[derive(Debug, Clone, Default)]
+pub struct WriteOptions {
+    pub dry_run: bool,
+    pub manager: String,
+    /// The manager is the client's word, not derived from its user agent.
+    pub manager_given: bool,
+    pub validation: Validation,
+    /// Apply takes fields that others own. No other patch may say anything about it.
+    pub force: Option<bool>,
+}
+
+impl WriteOptions {
+    pub fn parse(query: &str, kind: &str, user_agent: &str) -> Result<Self, StatusError> {
+        let mut options = WriteOptions::default();
+        let mut errors = Vec::new();
+        let mut dry_run = Vec::new();
+        for (key, value) in query_pairs(query) {
+            match key.as_str() {
+                "dryRun" => dry_run.push(value),
+                "fieldManager" => options.manager = value,
+                "fieldValidation" => match Validation::parse(&value) {
+                    Ok(validation) => options.validation = validation,
+                    Err(error) => errors.push(error),
+                },
+                "force" => options.force = Some(is_true(&value)),
+                _ => {}
+            }
+        }
+        options.dry_run = !dry_run.is_empty();
+        errors.extend(dry_run_error(&dry_run));
+        errors.extend(manager_errors(&options.manager));
+        if_valid(kind, &errors)?;
+        options.manager_given = !options.manager.is_empty();
+        if !options.manager_given {
+            options.manager = api::write::managed_fields::default_manager(user_agent).to_owned();
+        }
+        Ok(options)
+    }
+
+    /// Those of a patch: only an apply has a name for its fields, and may take those of others.
+    pub fn of_patch(query: &str, user_agent: &str, apply: bool) -> Result<Self, StatusError> {
+        let options = Self::parse(query, "PatchOptions", user_agent)?;
+        let error = match (apply, options.force) {
+            (true, _) if !options.manager_given => {
+                FieldError::required(&Path::new("fieldManager"), "is required for apply patch")
+            }
+            (false, Some(_)) => FieldError::forbidden(&Path::new("force"), "may not be specified for non-apply patch"),
+            _ => return Ok(options),
+        };
+        if_valid("PatchOptions", &[error]).map(|()| options)
+    }
+
+    /// As admission sees them.
+    pub fn object(&self, kind: &str) -> Value {
+        let mut object = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1", "fieldManager": self.manager});
+        if self.dry_run {
+            object["dryRun"] = json!(["All"]);
+        }
+        object
+    }
+}
+
+fn if_valid(kind: &str, errors: &[FieldError]) -> Result<(), StatusError> {
+    if errors.is_empty() { Ok(()) } else { Err(StatusError::invalid("meta.k8s.io", kind, "", errors)) }
+}
+
+/// A dry run is asked for by the one word `All`, however often.
+fn dry_run_error(values: &[String]) -> Option<FieldError> {
+    let unknown = values.iter().any(|value| value != "All");
+    unknown.then(|| FieldError::not_supported(&Path::new("dryRun"), values, &["All"]))
+}
+
+const MANAGER_MAX: usize = 128;
+
+fn manager_errors(manager: &str) -> Vec<FieldError> {
+    let path = Path::new("fieldManager");
+    let mut errors = Vec::new();
+    if manager.len() > MANAGER_MAX {
+        errors.push(FieldError::too_long(&path, MANAGER_MAX));
+    }
+    for (at, c) in manager.char_indices().filter(|(_, c)| c.is_control()).take(1) {
+        let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+        errors.push(FieldError::invalid(&path, manager, &detail));
+    }
+    errors
+}
+
+/// What happens to the objects that depend on a deleted one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+/// `DeleteOptions`.
+#[derive(Debug, Clone, Default)]
+pub struct DeleteOptions {
+    pub grace_seconds: Option<i64>,
+    pub propagation: Option<Propagation>,
+    /// The older form of the propagation, whose answer tells whether the deletion is still under way.
+    pub orphan_dependents: Option<bool>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// From the body, in whichever format, or, without one, from the query.
+    pub fn parse(query: &str, body: &[u8], media_type: &str) -> Result<Self, StatusError> {
+        let object = match body {
+            [] => of_query(query)?,
+            body => api::codec::decode::options("DeleteOptions", body, media_type)?,
+        };
+        Self::of(&object)
+    }
+
+    /// From options whose types were checked.
+    pub fn of(object: &Value) -> Result<Self, StatusError> {
+        let policy = object["propagationPolicy"].as_str();
+        let orphan_dependents = object["orphanDependents"].as_bool();
+        let path = Path::new("propagationPolicy");
+        let mut errors = Vec::new();
+        if policy.is_some() && orphan_dependents.is_some() {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid(&path, policy, detail));
+        }
+        let propagation = match (policy, orphan_dependents) {
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some(other), _) => {
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                errors.push(FieldError::not_supported(&path, other, &known));
+                None
+            }
+            (None, None) => None,
+        };
+        let dry_run = object["dryRun"].as_array().into_iter().flatten();
+        let dry_run: Vec<String> = dry_run.map(|value| value.as_str().unwrap_or_default().to_owned()).collect();
+        errors.extend(dry_run_error(&dry_run));
+        if_valid("DeleteOptions", &errors)?;
+        let precondition = |name: &str| object["preconditions"][name].as_str().map(ToOwned::to_owned);
+        Ok(DeleteOptions {
+            // Less than nothing is read as one second.
+            grace_seconds: object["gracePeriodSeconds"].as_i64().map(|grace| if grace < 0 { 1 } else { grace }),
+            propagation,
+            orphan_dependents,
+            uid: precondition("uid"),
+            resource_version: precondition("resourceVersion"),
+            dry_run: !dry_run.is_empty(),
+        })
+    }
+}
+
+/// The options that can stand in a query. Preconditions cannot.
+fn of_query(query: &str) -> Result<Value, StatusError> {
+    let mut object = json!({});
+    for (key, value) in query_pairs(query) {
+        match key.as_str() {
+            "gracePeriodSeconds" => {
+                let seconds: i64 = value.parse().map_err(|_| unparsed(&value))?;
+                object[key] = json!(seconds);
+            }
+            "orphanDependents" => object[key] = json!(is_true(&value)),
+            "propagationPolicy" => object[key] = json!(value),
+            "dryRun" => match object[&key].as_array_mut() {
+                Some(list) => list.push(json!(value)),
+                None => object[key] = json!([value]),
+            },
+            _ => {}
+        }
+    }
+    Ok(object)
+}
+
+/// How a list's resourceVersion is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Match {
+    Exact,
+    NotOlderThan,
+}
+
+/// `ListOptions`, for lists, watches and deletecollection; the selectors are the resolved request's.
+#[derive(Debug, Clone, Default)]
+pub struct ListOptions {
+    pub limit: usize,
+    pub continue_token: String,
+    /// `None` when it is not given; `Some(0)` is "any".
+    pub resource_version: Option<Revision>,
+    pub version_match: Option<Match>,
+    pub timeout_seconds: Option<u64>,
+    pub bookmarks: bool,
+    pub send_initial_events: Option<bool>,
+    /// `includeObject` of a Table.
+    pub include_object: String,
+}
+
+impl ListOptions {
+    /// Of a list.
+    pub fn of_list(query: &str) -> Result<Self, StatusError> {
+        let options = Self::parse(query)?;
+        let place = Path::new("resourceVersionMatch");
+        let forbidden = |detail: &str| FieldError::forbidden(&place, detail);
+        let mut errors = Vec::new();
+        if options.version_match.is_some() && options.resource_version.is_none() {
+            errors.push(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
+        }
+        if options.version_match.is_some() && !options.continue_token.is_empty() {
+            errors.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if options.version_match == Some(Match::Exact) && options.resource_version == Some(0) {
+            errors.push(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+        }
+        if options.send_initial_events.is_some() {
+            let place = Path::new("sendInitialEvents");
+            errors.push(FieldError::forbidden(&place, "sendInitialEvents is forbidden for list"));
+        }
+        options.if_valid(&errors)
+    }
+
+    /// Of a watch.
+    pub fn of_watch(query: &str) -> Result<Self, StatusError> {
+        let options = Self::parse(query)?;
+        let place = Path::new("resourceVersionMatch");
+        let forbidden = |detail: &str| FieldError::forbidden(&place, detail);
+        let mut errors = Vec::new();
+        if options.send_initial_events.is_some() && options.version_match != Some(Match::NotOlderThan) {
+            errors.push(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+        }
+        if options.version_match.is_some() && options.send_initial_events.is_none() {
+            errors.push(forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+        }
+        if options.version_match == Some(Match::Exact) {
+            errors.push(FieldError::not_supported(&place, "Exact", &["NotOlderThan"]));
+        }
+        if options.version_match.is_some() && !options.continue_token.is_empty() {
+            errors.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+        }
+        options.if_valid(&errors)
+    }
+
+    fn if_valid(self, errors: &[FieldError]) -> Result<Self, StatusError> {
+        if_valid("ListOptions", errors).map(|()| self)
+    }
+
+    fn parse(query: &str) -> Result<Self, StatusError> {
+        let mut options = ListOptions::default();
+        for (key, value) in query_pairs(query) {
+            match key.as_str() {
+                "limit" => options.limit = number(&value)?,
+                "continue" => options.continue_token = value,
+                "resourceVersion" if value.is_empty() => {}
+                "resourceVersion" => {
+                    let revision = value.parse().map_err(|_| {
+                        StatusError::bad_request(format!(
+                            "resourceVersion: Invalid value: {value:?}: strconv.ParseUint: parsing {value:?}: invalid syntax"
+                        ))
+                    })?;
+                    options.resource_version = Some(revision);
+                }
+                "resourceVersionMatch" => {
+                    options.version_match = match value.as_str() {
+                        "" => None,
+                        "Exact" => Some(Match::Exact),
+                        "NotOlderThan" => Some(Match::NotOlderThan),
+                        other => {
+                            let place = Path::new("resourceVersionMatch");
+                            let error = FieldError::not_supported(&place, other, &["Exact", "NotOlderThan", ""]);
+                            return Err(StatusError::invalid("meta.k8s.io", "ListOptions", "", &[error]));
+                        }
+                    }
+                }
+                "timeoutSeconds" => options.timeout_seconds = Some(number::<u64>(&value)?).filter(|t| *t > 0),
+                "allowWatchBookmarks" => options.bookmarks = is_true(&value),
+                "sendInitialEvents" => options.send_initial_events = Some(is_true(&value)),
+                "includeObject" => options.include_object = value,
+                _ => {}
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn number<T: FromStr + Default>(value: &str) -> Result<T, StatusError> {
+    if value.is_empty() {
+        return Ok(T::default());
+    }
+    value.parse().map_err(|_| unparsed(value))
+}
+
+fn unparsed(value: &str) -> StatusError {
+    StatusError::bad_request(format!(
+        "strconv.ParseInt: parsing {}: invalid syntax",
+        api::validation::field::quote(value)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused<T>(result: Result<T, StatusError>, code: u16, message: &str) {
+        let error = result.err().expect("refused");
+        assert_eq!((error.code, error.message.as_str()), (code, message));
+    }
+
+    #[test]
+    fn options_of_writes() {
+        let parse = |query: &str| WriteOptions::parse(query, "UpdateOptions", "kubectl/v1 (linux)");
+        let options = parse("dryRun=All&dryRun=All&fieldManager=me&fieldValidation=Strict").unwrap();
+        assert_eq!((options.dry_run, options.manager.as_str(), options.manager_given), (true, "me", true));
+        assert_eq!((parse("").unwrap().manager.as_str(), parse("").unwrap().dry_run), ("kubectl", false));
+        let start = "UpdateOptions.meta.k8s.io \"\" is invalid: ";
+        let bad = "dryRun: Unsupported value: [\"All\",\"\"]: supported values: \"All\"";
+        refused(parse("dryRun=All&dryRun="), 422, &format!("{start}{bad}"));
+        let bad = "fieldManager: Invalid value: \"a\\nb\": invalid character U+000A (at position 1)";
+        refused(parse("fieldManager=a%0Ab"), 422, &format!("{start}{bad}"));
+        let long = format!("fieldManager={}", "x".repeat(129));
+        refused(parse(&long), 422, &format!("{start}fieldManager: Too long: may not be more than 128 bytes"));
+    }
+
+    #[test]
+    fn only_an_apply_takes_fields() {
+        let start = "PatchOptions.meta.k8s.io \"\" is invalid: ";
+        let forbidden = format!("{start}force: Forbidden: may not be specified for non-apply patch");
+        refused(WriteOptions::of_patch("force=false", "", false), 422, &forbidden);
+        let required = format!("{start}fieldManager: Required value: is required for apply patch");
+        refused(WriteOptions::of_patch("force=true", "", true), 422, &required);
+        assert_eq!(WriteOptions::of_patch("force=true&fieldManager=me", "", true).unwrap().force, Some(true));
+    }
+
+    #[test]
+    fn options_of_deletes() {
+        let query = |query: &str| DeleteOptions::parse(query, b"", "");
+        let options = query("gracePeriodSeconds=-5&propagationPolicy=Orphan&dryRun=All&pretty=1").unwrap();
+        assert_eq!((options.grace_seconds, options.propagation), (Some(1), Some(Propagation::Orphan)));
+        assert!(options.dry_run);
+        refused(query("gracePeriodSeconds=x"), 400, "strconv.ParseInt: parsing \"x\": invalid syntax");
+        refused(query("gracePeriodSeconds="), 400, "strconv.ParseInt: parsing \"\": invalid syntax");
+        let start = "DeleteOptions.meta.k8s.io \"\" is invalid: ";
+        let both =
+            "propagationPolicy: Invalid value: \"Orphan\": orphanDependents and deletionPropagation cannot be both set";
+        refused(query("orphanDependents=true&propagationPolicy=Orphan"), 422, &format!("{start}{both}"));
+        // A body speaks for the whole: what the query says beside it does not count.
+        let body = br#"{"preconditions": {"uid": "u"}, "orphanDependents": false}"#;
+        let options = DeleteOptions::parse("gracePeriodSeconds=x&dryRun=All", body, "application/json").unwrap();
+        assert_eq!((options.uid.as_deref(), options.dry_run), (Some("u"), false));
+        assert_eq!((options.propagation, options.orphan_dependents), (Some(Propagation::Background), Some(false)));
+    }
+}

@@ -1,0 +1,288 @@
+//! Who may have how much of the server at once: requests in work, answers not yet read, bodies being read, watches.
+//!
+//! Who asks is known before he gets a place. Administrators, nodes, other users and strangers have places of their own
+//! each, so that none of them can take the others'; within each sort one user gets a part. A place is held until the
+//! answer is read or given up. Nobody waits: whoever finds no place is told to come back (429).
+//!
+//! Upstream counterpart: priority and fairness, which also queues and shares out.
+
+use std::{
+    hash::{Hash, Hasher},
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering},
+    task::Poll,
+};
+
+use api::status::StatusError;
+use bytes::Bytes;
+use clock::{Duration, Seldom};
+use http::{Extensions, Method, request::Parts};
+use http_body::Body as _;
+use listener::{Answering, Peer, Place, Places};
+
+use crate::{
+    auth::{User, user},
+    http::{body::Body, request::Info},
+    server::Server,
+};
+
+/// A request's body has arrived by then.
+const BODY: Duration = Duration::from_secs(30);
+/// Finding out who asks takes no longer.
+const AUTHENTICATION: Duration = Duration::from_secs(10);
+/// Requests of whom it is not known yet who asks, in all and from one address.
+const UNKNOWN: (usize, usize) = (1024, 256);
+
+/// What one sort of users has.
+struct Numbers {
+    reads: usize,
+    writes: usize,
+    /// Watches, and streams such as logs and terminals.
+    long: usize,
+    /// Watches that are being sent the past: it is in memory until they have it.
+    replays: usize,
+    bodies: usize,
+    body_bytes: usize,
+    /// One user gets one of so many parts.
+    parts: usize,
+}
+
+const MASTERS: Numbers =
+    Numbers { reads: 400, writes: 200, long: 8192, replays: 128, bodies: 128, body_bytes: 64 << 20, parts: 2 };
+const NODES: Numbers =
+    Numbers { reads: 800, writes: 400, long: 32_768, replays: 512, bodies: 256, body_bytes: 64 << 20, parts: 4 };
+const USERS: Numbers =
+    Numbers { reads: 400, writes: 200, long: 8192, replays: 128, bodies: 256, body_bytes: 64 << 20, parts: 2 };
+/// Of strangers each address counts as one user.
+const STRANGERS: Numbers =
+    Numbers { reads: 100, writes: 40, long: 64, replays: 16, bodies: 40, body_bytes: 8 << 20, parts: 4 };
+
+/// The places of one sort of users.
+struct Level {
+    reads: Arc<Places>,
+    writes: Arc<Places>,
+    long: Arc<Places>,
+    replays: Arc<Places>,
+    bodies: Arc<Places>,
+    body_bytes: Arc<Places>,
+}
+
+impl Level {
+    fn new(numbers: &Numbers) -> Self {
+        let places = |all: usize| Places::new(all, all / numbers.parts);
+        Level {
+            reads: places(numbers.reads),
+            writes: places(numbers.writes),
+            long: places(numbers.long),
+            replays: places(numbers.replays),
+            bodies: places(numbers.bodies),
+            body_bytes: places(numbers.body_bytes),
+        }
+    }
+}
+
+/// The places of all.
+pub struct Levels {
+    unknown: Arc<Places>,
+    masters: Level,
+    nodes: Level,
+    users: Level,
+    strangers: Level,
+}
+
+impl Default for Levels {
+    fn default() -> Self {
+        Levels {
+            unknown: Places::new(UNKNOWN.0, UNKNOWN.1),
+            masters: Level::new(&MASTERS),
+            nodes: Level::new(&NODES),
+            users: Level::new(&USERS),
+            strangers: Level::new(&STRANGERS),
+        }
+    }
+}
+
+impl Levels {
+    fn of(&self, asker: &Asker) -> &Level {
+        if asker.user.is_master() {
+            &self.masters
+        } else if asker.user.node_name().is_some() {
+            &self.nodes
+        } else if asker.is_stranger() {
+            &self.strangers
+        } else {
+            &self.users
+        }
+    }
+}
+
+/// Who sent a request over the network, whomever he says he acts for: an extension of the request.
+#[derive(Clone)]
+struct Asker {
+    user: Arc<User>,
+    address: IpAddr,
+}
+
+impl Asker {
+    fn is_stranger(&self) -> bool {
+        self.user.name == user::ANONYMOUS
+    }
+}
+
+impl Hash for Asker {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        if self.is_stranger() { self.address.hash(state) } else { self.user.name.hash(state) }
+    }
+}
+
+/// Finds out who sent a request that came over the network, in bounded time and not for too many at once.
+pub(crate) async fn authenticate(server: &Server, parts: &mut Parts) -> Result<Arc<User>, StatusError> {
+    let address = parts.extensions.get::<Peer>().map(|peer| peer.address.ip());
+    let mut asking = server.config().authenticator.authenticate(parts);
+    let known = match futures::poll!(&mut asking) {
+        Poll::Ready(known) => known,
+        // It has to be looked up.
+        Poll::Pending => {
+            let unknown = |address| server.shared.places.unknown.take(&address);
+            let _place = address.map(unknown).transpose().map_err(|_| full(server, "", "requests of unknown users"))?;
+            let late = |_| StatusError::timeout("Timeout: who sent the request could not be found out in time");
+            clock::timeout(AUTHENTICATION, &mut asking).await.map_err(late)?
+        }
+    };
+    drop(asking);
+    let user = known?.ok_or_else(StatusError::unauthorized)?;
+    if let Some(address) = address {
+        parts.extensions.insert(Asker { user: user.clone(), address });
+    }
+    Ok(user)
+}
+
+/// Gives a request its place, with its body read where it has one that the server reads itself. Requests from inside
+/// this process bound themselves, and must not starve behind clients; health is told to everybody.
+pub(crate) async fn admit(server: &Server, parts: &Parts, body: Body, info: &Info) -> Result<Body, StatusError> {
+    let (Some(asker), Some(answering)) = (parts.extensions.get::<Asker>(), parts.extensions.get::<Answering>()) else {
+        return Ok(body);
+    };
+    if is_health(info) {
+        return Ok(body);
+    }
+    let level = server.shared.places.of(asker);
+    if info.long_running() {
+        if info.verb != "watch" {
+            answering.is_patient();
+        }
+        answering.hold(take(server, &level.long, asker, "long-running requests")?);
+        return Ok(body);
+    }
+    let sends = !matches!(parts.method, Method::GET | Method::HEAD) && !body.is_end_stream();
+    let body = if sends { Body::from(read(server, level, asker, body).await?) } else { body };
+    let reading = matches!(info.verb, "get" | "list" | "head");
+    let (places, what) = if reading { (&level.reads, "reading requests") } else { (&level.writes, "writing requests") };
+    answering.hold(take(server, places, asker, what)?);
+    Ok(body)
+}
+
+/// What a watch begins with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Beginning {
+    /// The objects there are: a list, as far as the server is concerned.
+    Present,
+    /// The events since a revision.
+    Past,
+}
+
+/// The place of a watch until it has what it begins with; none for callers inside this process.
+pub(crate) fn begin(server: &Server, of: &Extensions, with: Beginning) -> Result<Option<Place>, StatusError> {
+    let Some(asker) = of.get::<Asker>() else { return Ok(None) };
+    let level = server.shared.places.of(asker);
+    let place = match with {
+        Beginning::Present => take(server, &level.reads, asker, "reading requests"),
+        Beginning::Past => take(server, &level.replays, asker, "watches that catch up"),
+    };
+    place.map(Some)
+}
+
+/// Reads a body within bounds, before its request takes the place of one that could be worked on.
+async fn read(server: &Server, level: &Level, asker: &Asker, body: Body) -> Result<Bytes, StatusError> {
+    const WHAT: &str = "request bodies on their way";
+    let _place = take(server, &level.bodies, asker, WHAT)?;
+    let mut bytes = take(server, &level.body_bytes, asker, WHAT)?;
+    let limit = server.limits().body_bytes;
+    let reading = body.read(limit, |more| bytes.grow(more).map_err(|_| full(server, &asker.user.name, WHAT)));
+    let late = |_| StatusError::new(408, "Timeout", "Timeout: the request's body did not arrive in time");
+    clock::timeout(BODY, reading).await.map_err(late)?
+}
+
+fn is_health(info: &Info) -> bool {
+    let first = info.path.trim_start_matches('/').split('/').next();
+    !info.is_resource() && matches!(first, Some("healthz" | "livez" | "readyz"))
+}
+
+fn take(server: &Server, places: &Arc<Places>, asker: &Asker, what: &'static str) -> Result<Place, StatusError> {
+    places.take(asker).map_err(|_| full(server, &asker.user.name, what))
+}
+
+fn full(server: &Server, user: &str, what: &'static str) -> StatusError {
+    static SELDOM: Seldom = Seldom::new();
+    server.shared.metrics.rejected.fetch_add(1, Ordering::Relaxed);
+    if let Some(more) = SELDOM.turn() {
+        tracing::warn!(user, of = what, more, "too many at once, a request was turned away");
+    }
+    StatusError::too_many_requests("Too many requests, please try again later.", 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asker(name: &str, groups: &[&str], address: &str) -> Asker {
+        let user = Arc::new(User::new(name, groups.iter().copied()));
+        Asker { user, address: address.parse().unwrap() }
+    }
+
+    #[test]
+    fn each_sort_of_users_has_places_of_its_own() {
+        let levels = Levels::default();
+        let check = |name: &str, group: &str, expected: &Level| {
+            let found = levels.of(&asker(name, &[group], "10.0.0.1"));
+            assert!(std::ptr::eq(found, expected), "{name} in {group}");
+        };
+        check("jane", "system:masters", &levels.masters);
+        check("system:node:a", "system:nodes", &levels.nodes);
+        check("system:node:a", "others", &levels.users);
+        check("jane", "system:nodes", &levels.users);
+        check("system:anonymous", "system:unauthenticated", &levels.strangers);
+    }
+
+    #[test]
+    fn one_user_gets_a_part_from_wherever_he_asks() {
+        let level = Level::new(&USERS);
+        let users = [asker("jane", &[], "10.0.0.1"), asker("jane", &[], "10.0.0.2")];
+        let held: Vec<_> = users.iter().cycle().map_while(|jane| level.writes.take(jane).ok()).collect();
+        assert_eq!(held.len(), 100);
+        assert!(level.writes.take(&asker("joe", &[], "10.0.0.1")).is_ok());
+    }
+
+    #[test]
+    fn each_address_of_strangers_is_one() {
+        let level = Level::new(&STRANGERS);
+        let stranger = |address| asker("system:anonymous", &["system:unauthenticated"], address);
+        let held: Vec<_> = std::iter::from_fn(|| level.reads.take(&stranger("10.0.0.1")).ok()).collect();
+        assert_eq!(held.len(), 25);
+        assert!(level.reads.take(&stranger("10.0.0.2")).is_ok());
+    }
+
+    #[test]
+    fn health_is_told_to_everybody() {
+        let check = |path: &str, expected| {
+            let served = crate::storage::kinds::Table::default();
+            assert_eq!(is_health(&Info::resolve(&Method::GET, path, "", &served)), expected, "{path}");
+        };
+        for path in ["/healthz", "/livez", "/readyz", "/readyz/ping"] {
+            check(path, true);
+        }
+        for path in ["/api/v1/pods", "/metrics", "/", "/healthzz", "/apis/healthz"] {
+            check(path, false);
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! What a request asks for: method, path and query, resolved once against the table of what is served.
+//!
+//! The authorizer, the limits, the metrics and the handlers all read this one resolution, and handlers get nothing else
+//! of the method and the path: what is authorized is what is done. A request for anything that the table does not serve
+//! carries its refusal and never reaches the authorizer.
+
+use std::sync::Arc;
+
+use api::{
+    kind::{Definition, Way},
+    rules::{
+        selector::FieldSelector,
+        url::{percent_decode, query_pairs},
+    },
+    status::StatusError,
+};
+use http::Method;
+
+use crate::storage::kinds::Table;
+
+/// A resolved request. Text fields are empty where they do not apply.
+#[derive(Clone, Default)]
+pub struct Info {
+    /// The path in its one form: decoded only where it names objects, without a slash at the end.
+    pub path: String,
+    /// A Kubernetes verb for resources, else the method in lower case.
+    pub verb: &'static str,
+    /// What serves the request, of a resource request.
+    pub definition: Option<Arc<Definition>>,
+    pub subresource: &'static str,
+    /// The namespace of a namespaced object, or of a Namespace itself: its own.
+    pub namespace: String,
+    pub name: String,
+    /// Of a list, watch or deletecollection; a name in the path is a requirement among the others.
+    pub field_selector: String,
+    pub label_selector: String,
+    /// The field selector, parsed; empty when it is broken, which its handler then says.
+    pub fields: FieldSelector,
+    /// For subresources that others answer: what they are to be asked.
+    pub passed: Option<Passed>,
+    /// Why nothing serves the request.
+    pub refusal: Option<Refusal>,
+}
+
+/// The part of a request that is passed on to a node or a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passed {
+    pub method: Method,
+    /// The raw path as far as the subresource: `/api/v1/nodes/n/proxy`.
+    pub base: String,
+    /// What follows it, raw: empty or beginning with a slash.
+    pub rest: String,
+}
+
+/// Why a path and method lead nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// No such part of the API at all: a page for people.
+    NoPage,
+    /// The group and version exist, the resource does not, or not in this place.
+    NoResource,
+    WrongMethod,
+    BadPath(String),
+}
+
+impl Refusal {
+    /// The error that the client gets; a page that is not there has none.
+    pub fn error(&self) -> Option<StatusError> {
+        match self {
+            Refusal::NoPage => None,
+            Refusal::NoResource => Some(StatusError::no_route()),
+            Refusal::WrongMethod => {
+                let message = "the server does not allow this method on the requested resource";
+                let mut error = StatusError::new(405, "MethodNotAllowed", message);
+                error.details = Some(Box::default());
+                Some(error)
+            }
+            Refusal::BadPath(why) => Some(StatusError::bad_request(why.clone())),
+        }
+    }
+}
+
+impl Info {
+    /// Finds out what a request asks for among what is served.
+    pub fn resolve(method: &Method, path: &str, query: &str, served: &Table) -> Info {
+        let mut info = Info { path: path.to_owned(), verb: method_verb(method), ..Info::default() };
+        if let Err(refusal) = info.read(method, path, query, served) {
+            // What was read so far describes nothing that exists: nobody decides or counts by it.
+            info = Info { path: info.path, verb: method_verb(method), refusal: Some(refusal), ..Info::default() };
+        }
+        info
+    }
+
+    fn read(&mut self, method: &Method, path: &str, query: &str, served: &Table) -> Result<(), Refusal> {
+        let raw = path.strip_prefix('/').ok_or(Refusal::NoPage)?;
+        let mut raw: Vec<&str> = raw.split('/').collect();
+        if !matches!(raw[..], ["api" | "apis", ..]) || raw.len() < 3 {
+            return self.page(&mut raw);
+        }
+        let grouped = raw[0] == "apis";
+        let head = if grouped { 3 } else { 2 };
+        if raw.get(head).is_none_or(|first| first.is_empty() && raw.len() == head + 1) {
+            return self.page(&mut raw);
+        }
+        let (group, version) = if grouped { (raw[1], raw[2]) } else { ("", raw[1]) };
+        if grouped && group.is_empty() || !served.serves(group, version) {
+            return Err(Refusal::NoPage);
+        }
+        let old_watch = raw[head] == "watch" && raw.len() > head + 1;
+        let parts = &raw[head + usize::from(old_watch)..];
+        let place = Place::find(parts, |plural| served.find(group, version, plural))?;
+        self.take(&place, method, old_watch)?;
+        let behind = path.len() - parts.iter().map(|part| part.len() + 1).sum::<usize>();
+        self.pass(method, path, behind, parts);
+        if self.subresource.is_empty() {
+            self.read_query(query);
+        }
+        match (&self.definition, old_watch) {
+            (_, true) if *method != Method::GET => Err(Refusal::WrongMethod),
+            (Some(definition), _) if !self.allowed(definition, method) => Err(Refusal::WrongMethod),
+            _ => Ok(()),
+        }
+    }
+
+    /// A path of no resource has one form: no empty parts, no slash at the end.
+    fn page(&mut self, raw: &mut Vec<&str>) -> Result<(), Refusal> {
+        if raw.len() > 1 && raw.last() == Some(&"") {
+            raw.pop();
+        }
+        if raw.len() > 1 && raw.contains(&"") {
+            return Err(Refusal::NoPage);
+        }
+        self.path = format!("/{}", raw.join("/"));
+        Ok(())
+    }
+
+    /// Takes over what the place says, and the verb that follows from it and the method.
+    fn take(&mut self, place: &Place<'_>, method: &Method, old_watch: bool) -> Result<(), Refusal> {
+        let mut named = place.below.iter();
+        self.namespace = place.namespace.map_or(Ok(String::new()), |text| segment("Namespace", text))?;
+        self.name = named.next().map_or(Ok(String::new()), |text| segment("Name", text))?;
+        if place.definition.group.is_empty() && place.definition.plural == "namespaces" {
+            self.namespace.clone_from(&self.name);
+        }
+        if let Some(subresource) = named.next() {
+            let (name, _, way) = place.definition.subresource(subresource).ok_or(Refusal::NoResource)?;
+            self.subresource = name;
+            if old_watch || (way != Way::Proxy && named.next().is_some()) {
+                return Err(Refusal::NoResource);
+            }
+        }
+        self.verb = match (resource_verb(method), self.name.is_empty()) {
+            ("get", _) if old_watch => "watch",
+            ("get", true) => "list",
+            ("delete", true) => "deletecollection",
+            (verb, _) => verb,
+        };
+        self.definition = Some(place.definition.clone());
+        Ok(())
+    }
+
+    /// Keeps what a node or Pod is to be asked. `behind` is where the parts begin in the path.
+    fn pass(&mut self, method: &Method, path: &str, behind: usize, parts: &[&str]) {
+        if self.way() == Way::Own {
+            return;
+        }
+        let end = if self.definition.as_ref().is_some_and(|d| d.namespaced()) { 5 } else { 3 };
+        let base = behind + parts[..end].iter().map(|part| part.len() + 1).sum::<usize>();
+        let (base, rest) = path.split_at(base.min(path.len()));
+        self.passed = Some(Passed { method: method.clone(), base: base.to_owned(), rest: rest.to_owned() });
+    }
+
+    /// A list may be a watch, and one that selects a single name counts as a request for that name.
+    fn read_query(&mut self, query: &str) {
+        if !matches!(self.verb, "list" | "watch" | "deletecollection") {
+            return;
+        }
+        let mut watch = false;
+        for (key, value) in query_pairs(query) {
+            match key.as_str() {
+                "watch" => watch = is_true(&value),
+                "fieldSelector" => self.field_selector = value,
+                "labelSelector" => self.label_selector = value,
+                _ => {}
+            }
+        }
+        if self.verb == "list" && watch {
+            self.verb = "watch";
+        }
+        if !self.name.is_empty() {
+            // Only the old form of a watch has a name here. It selects that name, whatever else is selected.
+            let others = if self.field_selector.is_empty() { "" } else { "," };
+            self.field_selector =
+                format!("metadata.name={}{others}{}", api::rules::selector::escape(&self.name), self.field_selector);
+        }
+        if let Ok(fields) = FieldSelector::parse(&self.field_selector) {
+            self.fields = fields;
+        }
+        if let Some(name) = self.fields.exact("metadata.name").filter(|_| self.name.is_empty()) {
+            self.name = name.to_owned();
+        }
+    }
+
+    /// Whether the resource takes the verb in this place.
+    fn allowed(&self, definition: &Definition, method: &Method) -> bool {
+        if let Some((_, verbs, way)) = definition.subresource(self.subresource) {
+            return verbs.contains(&self.verb) || (way == Way::Proxy && *method == Method::OPTIONS);
+        }
+        let collection = matches!(self.verb, "list" | "watch" | "create" | "deletecollection");
+        // All namespaces together can only be read, and a POST makes an object in a collection.
+        let everywhere = definition.namespaced() && self.namespace.is_empty();
+        let named = !self.name.is_empty() && self.verb == "create";
+        let fits = if everywhere { matches!(self.verb, "list" | "watch") } else { collection || !self.name.is_empty() };
+        fits && !named && definition.verbs.iter().any(|verb| verb == self.verb)
+    }
+
+    pub fn is_resource(&self) -> bool {
+        self.definition.is_some()
+    }
+
+    pub fn group(&self) -> &str {
+        self.definition.as_ref().map_or("", |d| &d.group)
+    }
+
+    pub fn version(&self) -> &str {
+        self.definition.as_ref().map_or("", |d| &d.version)
+    }
+
+    /// The plural name.
+    pub fn resource(&self) -> &str {
+        self.definition.as_ref().map_or("", |d| &d.plural)
+    }
+
+    /// Who answers: the server itself, or a node or Pod.
+    pub fn way(&self) -> Way {
+        let subresource = self.definition.as_ref().and_then(|d| d.subresource(self.subresource));
+        subresource.map_or(Way::Own, |(_, _, way)| way)
+    }
+
+    /// Requests that stay open as long as the client likes: no deadline, no place among the requests in flight.
+    pub fn long_running(&self) -> bool {
+        self.is_resource() && (self.verb == "watch" || self.way() != Way::Own)
+    }
+}
+
+/// Where in the API a path leads.
+struct Place<'a> {
+    definition: &'a Arc<Definition>,
+    namespace: Option<&'a str>,
+    /// The parts behind the resource: name, subresource, and what follows.
+    below: &'a [&'a str],
+}
+
+impl<'a> Place<'a> {
+    /// A namespaced kind is served below a namespace (and, as a whole, above them all), any other kind never.
+    fn find(parts: &'a [&'a str], served: impl Fn(&str) -> Option<&'a Arc<Definition>>) -> Result<Self, Refusal> {
+        let parts = parts.strip_suffix(&[""]).unwrap_or(parts);
+        let place = match parts {
+            ["namespaces", namespace, third, below @ ..] if !belongs_to_namespace(&served, parts) => {
+                let definition = served(third).filter(|d| d.namespaced()).ok_or(Refusal::NoResource)?;
+                Place { definition, namespace: Some(namespace), below }
+            }
+            [plural, below @ ..] => {
+                let definition = served(plural).ok_or(Refusal::NoResource)?;
+                if definition.namespaced() && !below.is_empty() {
+                    return Err(Refusal::NoResource);
+                }
+                Place { definition, namespace: None, below }
+            }
+            [] => return Err(Refusal::NoResource),
+        };
+        // Up to the subresource no part is empty; what follows it is the business of whoever answers.
+        let empty = place.namespace == Some("") || place.below.iter().take(2).any(|part| part.is_empty());
+        if empty { Err(Refusal::NoResource) } else { Ok(place) }
+    }
+}
+
+/// Whether the third part of `namespaces/x/…` is a subresource of the Namespace, not a resource in it.
+fn belongs_to_namespace<'a>(served: &impl Fn(&str) -> Option<&'a Arc<Definition>>, parts: &[&str]) -> bool {
+    served("namespaces").is_some_and(|namespaces| parts.len() == 3 && namespaces.subresource(parts[2]).is_some())
+}
+
+/// A part of the path that becomes a part of a storage key: none may reach into another's.
+fn segment(what: &str, raw: &str) -> Result<String, Refusal> {
+    let text = percent_decode(raw);
+    if text.contains('/') || text == "." || text == ".." || text.contains(['\0', char::REPLACEMENT_CHARACTER]) {
+        let why = format!("{what} parameter invalid: {text:?}: may not contain '/' or be '.' or '..'");
+        return Err(Refusal::BadPath(why));
+    }
+    Ok(text)
+}
+
+fn method_verb(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::HEAD => "head",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        Method::OPTIONS => "options",
+        _ => "other",
+    }
+}
+
+fn resource_verb(method: &Method) -> &'static str {
+    match *method {
+        Method::GET | Method::HEAD => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "",
+    }
+}
+
+/// How query parameters say yes, as Go's `strconv.ParseBool` and the conversion of flags read it.
+pub fn is_true(value: &str) -> bool {
+    !matches!(value, "0" | "false" | "False" | "FALSE" | "f" | "F")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::kinds::Kinds;
+
+    fn resolve(method: &str, uri: &str) -> Info {
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        Info::resolve(&method.parse().unwrap(), path, query, &Kinds::builtin().table())
+    }
+
+    /// `verb group/version/resource/subresource namespace name`, or the refusal.
+    fn check(method: &str, uri: &str, expected: &str) {
+        let i = resolve(method, uri);
+        let got = match &i.refusal {
+            Some(refusal) => {
+                assert!(!i.is_resource() && i.name.is_empty() && i.namespace.is_empty(), "{method} {uri}");
+                format!("{refusal:?}").split('(').next().unwrap().to_owned()
+            }
+            None if !i.is_resource() => format!("{} {}", i.verb, i.path),
+            None => {
+                let named = format!("{}/{}/{}", i.group(), i.version(), i.resource());
+                format!("{} {named}/{} ns={} n={}", i.verb, i.subresource, i.namespace, i.name)
+            }
+        };
+        assert_eq!(got, expected, "{method} {uri}");
+    }
+
+    #[test]
+    fn paths_become_requests() {
+        check("GET", "/api/v1/pods", "list /v1/pods/ ns= n=");
+        check("HEAD", "/api/v1/pods/", "list /v1/pods/ ns= n=");
+        check("GET", "/api/v1/pods?watch=1", "watch /v1/pods/ ns= n=");
+        check("GET", "/api/v1/namespaces/a/pods/b", "get /v1/pods/ ns=a n=b");
+        check("GET", "/api/v1/namespaces/a/pods/b?watch=1", "get /v1/pods/ ns=a n=b");
+        check("POST", "/api/v1/namespaces/a/pods/b/exec", "create /v1/pods/exec ns=a n=b");
+        check("GET", "/api/v1/namespaces/a", "get /v1/namespaces/ ns=a n=a");
+        check("PUT", "/api/v1/namespaces/a/finalize", "update /v1/namespaces/finalize ns=a n=a");
+        check("DELETE", "/apis/apps/v1/namespaces/a/deployments", "deletecollection apps/v1/deployments/ ns=a n=");
+        check("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dx", "list /v1/pods/ ns= n=x");
+        check("GET", "/api/v1/nodes/a%20b", "get /v1/nodes/ ns= n=a b");
+        check("GET", "/apis/apps/v1", "get /apis/apps/v1");
+        check("GET", "/api/v1/", "get /api/v1");
+        check("GET", "/healthz", "get /healthz");
+        check("POST", "/", "post /");
+    }
+
+    #[test]
+    fn what_the_table_does_not_serve_is_refused() {
+        // A kind of the cluster below a namespace, and the reverse.
+        for path in [
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/x/clusterrolebindings/x",
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/x/clusterrolebindings",
+            "/api/v1/namespaces/x/nodes/x",
+            "/api/v1/namespaces/x/nodes/n/proxy/a",
+            "/api/v1/namespaces/x/namespaces/x",
+            "/api/v1/namespaces/x/persistentvolumes",
+            "/apis/authorization.k8s.io/v1/namespaces/x/subjectaccessreviews",
+            "/apis/authentication.k8s.io/v1/namespaces/x/tokenreviews",
+            "/api/v1/pods/p",
+            "/api/v1/pods/p/exec",
+            "/api/v1/serviceaccounts/s/token",
+            "/apis/apps/v1/namespaces/x",
+            "/api/v1/namespaces/x/pods/p/nothing",
+            "/api/v1/namespaces/x/pods/p/log/more",
+            "/api/v1/namespaces/x/configmaps/c/status",
+            "/api/v1/nothing",
+            "/api/v1//pods",
+            "/api/v1/namespaces//pods",
+            "/api/v1/namespaces/a//b",
+            "/api/v1/watch/namespaces/x/pods/p/exec",
+        ] {
+            for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+                check(method, path, "NoResource");
+            }
+        }
+        for path in
+            ["/api/v2/pods", "/apis/none/v1/pods", "/apis/apps/v7/deployments", "/apis//v1/pods", "//api/v1/pods"]
+        {
+            check("GET", path, "NoPage");
+        }
+        for path in ["/api//v1", "//metrics", "/healthz//ping"] {
+            check("GET", path, "NoPage");
+        }
+        check("GET", "/metrics/", "get /metrics");
+        for path in ["/api/v1/nodes/..", "/api/v1/nodes/a%2Fb", "/api/v1/namespaces/%2e%2e/pods", "/api/v1/nodes/%ff"] {
+            check("GET", path, "BadPath");
+        }
+    }
+
+    #[test]
+    fn methods_fit_their_place() {
+        for (method, path) in [
+            ("POST", "/api/v1/namespaces/x/pods/p"),
+            ("POST", "/api/v1/nodes/n"),
+            ("POST", "/api/v1/pods"),
+            ("DELETE", "/api/v1/pods"),
+            ("PUT", "/api/v1/namespaces/x/pods"),
+            ("PATCH", "/api/v1/nodes"),
+            ("DELETE", "/api/v1/namespaces"),
+            ("OPTIONS", "/api/v1/nodes"),
+            ("TRACE", "/api/v1/nodes/n"),
+            ("GET", "/api/v1/namespaces/x/bindings"),
+            ("PUT", "/api/v1/componentstatuses/c"),
+            ("GET", "/api/v1/namespaces/x/pods/p/eviction"),
+            ("GET", "/api/v1/namespaces/x/serviceaccounts/s/token"),
+            ("DELETE", "/api/v1/namespaces/x/pods/p/status"),
+            ("POST", "/api/v1/namespaces/x/pods/p/log"),
+            ("GET", "/api/v1/namespaces/x/finalize"),
+        ] {
+            check(method, path, "WrongMethod");
+        }
+    }
+
+    #[test]
+    fn the_old_form_of_watches_watches_only() {
+        check("GET", "/api/v1/watch/namespaces/a/pods", "watch /v1/pods/ ns=a n=");
+        check("GET", "/api/v1/watch/nodes", "watch /v1/nodes/ ns= n=");
+        check("GET", "/api/v1/watch/namespaces/a", "watch /v1/namespaces/ ns=a n=a");
+        check("GET", "/api/v1/watch", "NoResource");
+        for method in ["POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"] {
+            check(method, "/api/v1/watch/namespaces/a/pods", "WrongMethod");
+            check(method, "/api/v1/watch/namespaces/a/pods/p", "WrongMethod");
+        }
+        for method in ["GET", "POST", "PUT", "DELETE"] {
+            check(method, "/api/v1/watch/namespaces/a/serviceaccounts/s/token", "NoResource");
+            check(method, "/api/v1/watch/nodes/n/proxy", "NoResource");
+            check(method, "/apis/authentication.k8s.io/v1/watch/tokenreviews", "WrongMethod");
+        }
+        let selected = |uri: &str| resolve("GET", uri).field_selector;
+        let base = "/api/v1/watch/namespaces/y/secrets/allowed";
+        assert_eq!(selected(base), "metadata.name=allowed");
+        let other = format!("{base}?fieldSelector=metadata.name=other");
+        assert_eq!(selected(&other), "metadata.name=allowed,metadata.name=other");
+        assert_eq!(resolve("GET", &other).name, "allowed");
+        assert_eq!(selected("/api/v1/watch/namespaces/y/secrets/a%2Cb"), "metadata.name=a\\,b");
+    }
+
+    #[test]
+    fn a_name_counts_only_where_the_selector_demands_it() {
+        let named = |query: &str| resolve("GET", &format!("/api/v1/namespaces/y/secrets?fieldSelector={query}")).name;
+        assert_eq!(named("metadata.name==a"), "a");
+        assert_eq!(named("type=x,metadata.name=a"), "a");
+        assert_eq!(named("metadata.name!=a"), "");
+        assert_eq!(named("metadata.name=a&fieldSelector=type=x"), "");
+        assert_eq!(named("type=x\\,metadata.name=a"), "");
+        assert_eq!(named("metadata.name=a,broken"), "");
+    }
+
+    #[test]
+    fn what_is_passed_on_is_raw() {
+        let passed = |uri: &str| resolve("GET", uri).passed.map(|p| (p.base, p.rest));
+        let parts = |base: &str, rest: &str| Some((base.to_owned(), rest.to_owned()));
+        assert_eq!(passed("/api/v1/nodes/n/proxy/a%2F//b?c"), parts("/api/v1/nodes/n/proxy", "/a%2F//b"));
+        assert_eq!(passed("/api/v1/nodes/n/proxy"), parts("/api/v1/nodes/n/proxy", ""));
+        let pod = "/api/v1/namespaces/x/pods/p:80/proxy";
+        assert_eq!(passed(&format!("{pod}/")), parts(pod, "/"));
+        assert_eq!(passed("/api/v1/nodes/n"), None);
+        check("OPTIONS", "/api/v1/nodes/n/proxy/a", " /v1/nodes/proxy ns= n=n");
+    }
+
+    #[test]
+    fn every_resource_is_found_where_discovery_says() {
+        for d in api::kind::registry::builtin().all() {
+            let base = if d.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}", d.api_version()) };
+            let place = if d.namespaced() { "/namespaces/x" } else { "" };
+            let at = |verb: &str| match verb {
+                "create" => ("POST", ""),
+                "deletecollection" => ("DELETE", ""),
+                "list" => ("GET", ""),
+                "watch" => ("GET", "?watch=true"),
+                "get" => ("GET", "/n"),
+                "update" => ("PUT", "/n"),
+                "patch" => ("PATCH", "/n"),
+                "delete" => ("DELETE", "/n"),
+                other => panic!("{other}"),
+            };
+            for verb in ["create", "deletecollection", "list", "watch", "get", "update", "patch", "delete"] {
+                let (method, rest) = at(verb);
+                let info = resolve(method, &format!("{base}{place}/{}{rest}", d.plural));
+                let served = d.verbs.iter().any(|v| v == verb);
+                assert_eq!(info.refusal.is_none(), served, "{verb} {}", d.plural);
+                assert!(!served || info.verb == verb, "{verb} {}", d.plural);
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Making responses: objects, errors as `Status`, the headers that every response has, and compression.
+
+use std::{collections::HashSet, io::Write as _};
+
+use api::status::StatusError;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+
+use crate::{http::body::Body, special::Response};
+
+pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Bodies above this are compressed for those who ask for it, as upstream does.
+const COMPRESS_FROM: usize = 128 * 1024;
+
+/// A JSON response from bytes that are JSON already.
+pub fn json(code: StatusCode, body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Body::from(body.into()));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response
+}
+
+/// A JSON response from a value.
+pub fn value(code: StatusCode, value: &api::Value) -> Response {
+    json(code, value.to_string())
+}
+
+/// An error as a response: a `Status`.
+pub fn error(error: &StatusError) -> Response {
+    let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json(code, status_text(error));
+    let retry = error.details.as_ref().and_then(|d| d.retry_after_seconds).filter(|s| *s > 0);
+    if let Some(seconds) = retry {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// A `Status` with its fields in the order in which people know them.
+fn status_text(error: &StatusError) -> String {
+    let shown = |value: serde_json::Result<api::Value>| value.unwrap_or_default().to_string();
+    let message = shown(serde_json::to_value(&error.message));
+    let details = match error.details.as_deref() {
+        Some(details) => format!(",\"details\":{}", shown(serde_json::to_value(details))),
+        None => String::new(),
+    };
+    let (reason, code) = (error.reason, error.code);
+    format!(
+        "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",\"message\":{message},\
+         \"reason\":\"{reason}\"{details},\"code\":{code}}}\n"
+    )
+}
+
+/// Together warnings are at most so many characters; when they would be more, each is cut to `WARNING_MAX`. Clients refuse
+/// answers whose headers are very long.
+const WARNINGS_MAX: usize = 4096;
+const WARNING_MAX: usize = 256;
+
+/// Adds a `Warning: 299 - "text"` header for each different text.
+pub fn warn(response: &mut Response, warnings: &[String]) {
+    let mut seen = HashSet::new();
+    let texts: Vec<&String> = warnings.iter().filter(|text| !text.is_empty() && seen.insert(*text)).collect();
+    let long = texts.iter().map(|text| text.chars().count()).sum::<usize>() > WARNINGS_MAX;
+    let longest = if long { WARNING_MAX } else { WARNINGS_MAX };
+    let mut written = 0;
+    for text in texts {
+        if written >= WARNINGS_MAX {
+            break;
+        }
+        let mut shown = String::with_capacity(text.len() + 8);
+        for c in text.chars().take(longest) {
+            written += 1;
+            match c {
+                '\\' | '"' => shown.extend(['\\', c]),
+                c if c.is_control() => shown.push(' '),
+                c => shown.push(c),
+            }
+        }
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{shown}\"").as_bytes()) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
+/// The headers that upstream puts on every response.
+pub fn common_headers(headers: &mut HeaderMap) {
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+}
+
+/// The answer to HEAD: the headers of the same GET, its length among them, and no body. On HTTP/2 nobody else drops the
+/// body, and a client that is sent one takes the connection for broken.
+pub fn head(mut response: Response) -> Response {
+    if let Some(length) = http_body::Body::size_hint(response.body()).exact() {
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(HeaderValue::from(length));
+    }
+    *response.body_mut() = Body::empty();
+    response
+}
+
+/// Compresses a large whole body for a caller that asks for gzip. Streamed bodies are left alone.
+pub fn compress(mut response: Response, accept_encoding: Option<&HeaderValue>) -> Response {
+    let wanted = accept_encoding.and_then(|v| v.to_str().ok()).is_some_and(|v| {
+        v.split(',').any(|e| {
+            let mut parts = e.trim().split(';');
+            parts.next() == Some("gzip") && !parts.any(|p| p.trim() == "q=0")
+        })
+    });
+    let Body::Whole(Some(bytes)) = response.body() else { return response };
+    if !wanted || bytes.len() <= COMPRESS_FROM || response.headers().contains_key(header::CONTENT_ENCODING) {
+        return response;
+    }
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), flate2::Compression::fast());
+    let Ok(compressed) = encoder.write_all(bytes).and_then(|()| encoder.finish()) else { return response };
+    response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    *response.body_mut() = Body::from(compressed);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warned(texts: &[&str]) -> Vec<String> {
+        let mut response = json(StatusCode::OK, "{}");
+        warn(&mut response, &texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>());
+        let all = response.headers().get_all(header::WARNING).iter();
+        all.map(|v| String::from_utf8(v.as_bytes().to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn warnings_are_told_once_and_in_any_language() {
+        assert_eq!(warned(&["a", "b", "a", ""]), [r#"299 - "a""#, r#"299 - "b""#]);
+        assert_eq!(warned(&["say \"é\" \\ \r\nX: y"]), [r#"299 - "say \"é\" \\   X: y""#]);
+    }
+
+    #[test]
+    fn many_warnings_are_cut() {
+        let fits = "x".repeat(WARNINGS_MAX);
+        assert_eq!(warned(&[&fits])[0].len(), WARNINGS_MAX + 8);
+        assert_eq!(warned(&[&fits, "y"]), [format!("299 - \"{}\"", &fits[..WARNING_MAX]), "299 - \"y\"".to_owned()]);
+        let many: Vec<String> = (0..1000).map(|at| format!("{at:0300}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(warned(&many).len(), WARNINGS_MAX / WARNING_MAX);
+    }
+}

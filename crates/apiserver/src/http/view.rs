@@ -1,0 +1,280 @@
+//! The forms in which a client can have an object: as it is, as a row of a Table, or its metadata alone.
+
+use std::io::Write as _;
+
+use api::{Value, kind::Definition, status::StatusError};
+use http::{HeaderMap, header};
+use serde_json::json;
+use store::{Entry, Revision};
+
+use crate::{http::pieces::Pieces, storage::object};
+
+/// What comes with each row of a Table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Include {
+    None,
+    #[default]
+    Metadata,
+    Object,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Form {
+    Object,
+    Table(Include),
+    Metadata,
+}
+
+/// The form asked for, and the version of `meta.k8s.io` it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct View {
+    pub form: Form,
+    pub meta_version: &'static str,
+}
+
+impl View {
+    pub const OBJECT: View = View { form: Form::Object, meta_version: "v1" };
+
+    /// What the `Accept` header asks for, the first alternative that the server can make.
+    pub fn negotiate(headers: &HeaderMap, include: &str) -> Result<View, StatusError> {
+        let Some(accept) = headers.get(header::ACCEPT) else { return Ok(View::OBJECT) };
+        let accept = accept.to_str().unwrap_or_default();
+        if accept.is_empty() || accept == "application/json" || accept == "*/*" {
+            return Ok(View::OBJECT);
+        }
+        let include = match include {
+            "None" => Include::None,
+            "Object" => Include::Object,
+            _ => Include::Metadata,
+        };
+        accept.split(',').find_map(|clause| alternative(clause, include)).ok_or_else(not_acceptable)
+    }
+}
+
+pub fn not_acceptable() -> StatusError {
+    StatusError::not_acceptable(
+        "only the following media types are accepted: application/json, application/json;stream=watch",
+    )
+}
+
+fn alternative(clause: &str, include: Include) -> Option<View> {
+    let mut parts = clause.split(';').map(str::trim);
+    if !matches!(parts.next()?, "application/json" | "application/*" | "*/*") {
+        return None;
+    }
+    let (mut kind, mut version, mut group) = ("", "", "");
+    for part in parts {
+        match part.split_once('=') {
+            Some(("as", value)) => kind = value,
+            Some(("v", value)) => version = value,
+            Some(("g", value)) => group = value,
+            _ => {}
+        }
+    }
+    let meta_version = match version {
+        "v1beta1" => "v1beta1",
+        _ => "v1",
+    };
+    if kind.is_empty() {
+        return Some(View::OBJECT);
+    }
+    let known = group == "meta.k8s.io" && matches!(version, "v1" | "v1beta1");
+    let form = match kind {
+        "Table" if known => Form::Table(include),
+        "PartialObjectMetadata" | "PartialObjectMetadataList" if known => Form::Metadata,
+        _ => return None,
+    };
+    Some(View { form, meta_version })
+}
+
+/// Appends one stored object in this view. In a Table's list this is a row, outside a list a whole Table.
+pub fn write(out: &mut Vec<u8>, definition: &Definition, view: View, entry: &Entry, item: bool) {
+    write_bytes(out, definition, view, &entry.value, entry.modified, item);
+}
+
+/// Appends one stored object in this view to text that is sent piece by piece.
+pub fn write_pieces(pieces: &mut Pieces, definition: &Definition, view: View, entry: &Entry, item: bool) {
+    if view.form == Form::Object && !object::converted(definition) {
+        let at = object::write_head(pieces.text(), &entry.value, entry.modified, item);
+        pieces.share(entry.value.slice(at..));
+    } else {
+        write(pieces.text(), definition, view, entry, item);
+    }
+}
+
+pub fn write_bytes(
+    out: &mut Vec<u8>,
+    definition: &Definition,
+    view: View,
+    bytes: &[u8],
+    revision: Revision,
+    item: bool,
+) {
+    match view.form {
+        Form::Object if !object::converted(definition) => object::write(out, bytes, revision, item),
+        Form::Object => {
+            let mut value = object::value(bytes, revision);
+            object::convert(definition, &mut value);
+            out.extend_from_slice(&object::encode_as(
+                &definition.kind,
+                &definition.group,
+                &definition.version,
+                &value,
+                Some(revision),
+            ));
+        }
+        Form::Metadata => {
+            let version = view.meta_version;
+            let _ = write!(
+                out,
+                "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":"
+            );
+            out.extend_from_slice(&object::metadata(bytes, revision));
+            out.push(b'}');
+        }
+        Form::Table(include) => {
+            let mut value = object::value(bytes, revision);
+            object::convert(definition, &mut value);
+            let row = row(definition, view, include, value);
+            if item {
+                let _ = serde_json::to_writer(&mut *out, &row);
+            } else {
+                let table = json!({
+                    "kind": "Table", "apiVersion": format!("meta.k8s.io/{}", view.meta_version),
+                    "metadata": {"resourceVersion": revision.to_string()},
+                    "columnDefinitions": columns(definition), "rows": [row],
+                });
+                let _ = serde_json::to_writer(&mut *out, &table);
+            }
+        }
+    }
+}
+
+/// Any value that is not stored, such as the answer of a dry run.
+pub fn value(definition: &Definition, view: View, value: Value) -> Value {
+    let version = view.meta_version;
+    match view.form {
+        Form::Object => value,
+        Form::Metadata => json!({
+            "kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": value["metadata"],
+        }),
+        Form::Table(include) => {
+            let revision = api::meta::resource_version(&value).to_owned();
+            json!({
+                "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": {"resourceVersion": revision},
+                "columnDefinitions": columns(definition), "rows": [row(definition, view, include, value)],
+            })
+        }
+    }
+}
+
+/// A list of values that are not stored.
+pub fn list(definition: &Definition, view: View, items: Vec<Value>) -> Value {
+    let version = format!("meta.k8s.io/{}", view.meta_version);
+    match view.form {
+        Form::Object => json!({
+            "kind": definition.list_kind, "apiVersion": definition.api_version(), "metadata": {}, "items": items,
+        }),
+        Form::Metadata => {
+            let items: Vec<Value> = items.into_iter().map(|item| value(definition, view, item)).collect();
+            json!({"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": {}, "items": items})
+        }
+        Form::Table(include) => {
+            let rows: Vec<Value> = items.into_iter().map(|item| row(definition, view, include, item)).collect();
+            json!({
+                "kind": "Table", "apiVersion": version, "metadata": {},
+                "columnDefinitions": columns(definition), "rows": rows,
+            })
+        }
+    }
+}
+
+fn row(definition: &Definition, view: View, include: Include, mut value: Value) -> Value {
+    let cells = definition.behaviour.row(&value, clock::now());
+    let mut row = json!({"cells": cells});
+    match include {
+        Include::None => {}
+        Include::Object => row["object"] = value,
+        Include::Metadata => {
+            row["object"] = json!({
+                "kind": "PartialObjectMetadata",
+                "apiVersion": format!("meta.k8s.io/{}", view.meta_version),
+                "metadata": value["metadata"].take(),
+            });
+        }
+    }
+    row
+}
+
+fn columns(definition: &Definition) -> Value {
+    let columns = definition.behaviour.columns();
+    columns
+        .into_iter()
+        .map(|c| json!({"name": c.name, "type": c.kind, "format": c.format, "description": c.description, "priority": c.priority}))
+        .collect()
+}
+
+/// What stands before and after the items of a list.
+pub fn list_frame(definition: &Definition, view: View, metadata: &str) -> (String, &'static str) {
+    let version = view.meta_version;
+    match view.form {
+        Form::Object => {
+            let head = format!(
+                "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
+                definition.list_kind,
+                definition.api_version()
+            );
+            (head, "]}\n")
+        }
+        Form::Metadata => (
+            format!(
+                "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{metadata},\"items\":["
+            ),
+            "]}\n",
+        ),
+        Form::Table(_) => (
+            format!(
+                "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{metadata},\"columnDefinitions\":{},\"rows\":[",
+                columns(definition)
+            ),
+            "]}\n",
+        ),
+    }
+}
+
+/// One line of a watch about an object that is there, as text that is sent piece by piece.
+pub fn added(pieces: &mut Pieces, definition: &Definition, view: View, entry: &Entry) {
+    pieces.text().extend_from_slice(b"{\"type\":\"ADDED\",\"object\":");
+    write_pieces(pieces, definition, view, entry, false);
+    pieces.text().extend_from_slice(b"}\n");
+}
+
+/// One line of a watch.
+pub fn event(definition: &Definition, view: View, event: &str, bytes: &[u8], revision: Revision) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + 96);
+    let _ = write!(out, "{{\"type\":\"{event}\",\"object\":");
+    write_bytes(&mut out, definition, view, bytes, revision, false);
+    out.extend_from_slice(b"}\n");
+    out
+}
+
+/// A bookmark: only its resourceVersion counts. `initial_end` marks the end of the initial events.
+pub fn bookmark(definition: &Definition, view: View, revision: Revision, initial_end: bool) -> Vec<u8> {
+    let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+    if initial_end {
+        metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+    }
+    let meta = format!("meta.k8s.io/{}", view.meta_version);
+    let object = match view.form {
+        Form::Object => json!({"kind": definition.kind, "apiVersion": definition.api_version(), "metadata": metadata}),
+        Form::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": meta, "metadata": metadata}),
+        Form::Table(_) => json!({
+            "kind": "Table", "apiVersion": meta, "metadata": {"resourceVersion": revision.to_string()},
+            "columnDefinitions": null,
+            "rows": [{"cells": null, "object": {"kind": "PartialObjectMetadata", "apiVersion": meta, "metadata": metadata}}],
+        }),
+    };
+    let mut line = json!({"type": "BOOKMARK", "object": object}).to_string().into_bytes();
+    line.push(b'\n');
+    line
+}

@@ -1,0 +1,240 @@
+//! Connections to nodes, pods and services through the API server: log, exec, attach, port-forward and proxy.
+//!
+//! What a request means is worked out by pure functions (`pod`, `proxy`), `kubelet` knows where a node listens and
+//! dials it. Upgrades are passed on as they are; WebSocket clients are translated where the other side speaks SPDY only.
+//! Upstream counterpart: pkg/registry/core/{pod,node,service}, apimachinery/pkg/util/proxy.
+
+mod kubelet;
+mod pod;
+mod proxy;
+
+use std::{sync::Arc, time::Duration};
+
+use api::{Value, status::StatusError};
+use futures::future::BoxFuture;
+use http::{HeaderValue, Request, StatusCode, header};
+use stream::{
+    upgrade,
+    websocket::{self, Streams},
+};
+
+use crate::{
+    auth::Attributes,
+    http::body::Body,
+    server::Server,
+    special::{Call, Response, Special, Specials},
+};
+
+/// Connecting to a node or pod takes no longer.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// So much of a kubelet's error text is passed on.
+const ERROR_BYTES: usize = 50_000;
+
+/// How the API server reaches kubelets.
+pub struct Connector {
+    /// The API server's client certificate, and the authority that kubelets' certificates must come from. It offers no
+    /// protocol but HTTP/1.1, or none: upgrades need it.
+    pub tls: Arc<rustls::ClientConfig>,
+    /// Node address types in order of preference (`--kubelet-preferred-address-types`).
+    pub address_types: Vec<String>,
+}
+
+/// Adds all connecting subresources to the table.
+pub fn add(specials: &mut Specials, connector: &Arc<Connector>) {
+    let all = [
+        ("pods", "log", Target::Log),
+        ("pods", "exec", Target::Stream("exec")),
+        ("pods", "attach", Target::Stream("attach")),
+        ("pods", "portforward", Target::PortForward),
+        ("pods", "proxy", Target::PodProxy),
+        ("nodes", "proxy", Target::NodeProxy),
+        ("services", "proxy", Target::ServiceProxy),
+    ];
+    for (plural, subresource, target) in all {
+        specials.add(("", plural, subresource), Arc::new(Connect { connector: connector.clone(), target }));
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Target {
+    Log,
+    /// `exec` or `attach`.
+    Stream(&'static str),
+    PortForward,
+    PodProxy,
+    NodeProxy,
+    ServiceProxy,
+}
+
+struct Connect {
+    connector: Arc<Connector>,
+    target: Target,
+}
+
+impl Special for Connect {
+    fn call(&self, call: Call) -> BoxFuture<'static, Result<Response, StatusError>> {
+        let (connector, target) = (self.connector.clone(), self.target);
+        Box::pin(async move {
+            waypoint::apiserver::connect(&call.info.path);
+            match target {
+                Target::Log => log(&connector, call).await,
+                Target::Stream(path) => stream_to(&connector, call, path).await,
+                Target::PortForward => port_forward(&connector, call).await,
+                Target::PodProxy => proxy::pod(call).await,
+                Target::NodeProxy => proxy::node(&connector, call).await,
+                Target::ServiceProxy => proxy::service(call).await,
+            }
+        })
+    }
+}
+
+/// Reads an object that the request names.
+async fn object(server: &Server, plural: &str, namespace: &str, name: &str) -> Result<Value, StatusError> {
+    let core = server.core();
+    core.get(&*core.definition("", plural)?, namespace, name).await
+}
+
+async fn node_of(server: &Server, pod: &Value) -> Result<Value, StatusError> {
+    object(server, "nodes", "", pod::node_name(pod)).await
+}
+
+async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusError> {
+    let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
+    let wanted = pod::log_path(&pod, &call.query)?;
+    if pod::node_name(&pod).is_empty() {
+        // Nothing was logged yet.
+        return Ok(text(Body::empty()));
+    }
+    let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
+    call.body = Body::empty();
+    // The text is passed on piece by piece, as it is written.
+    call.headers.remove(header::ACCEPT_ENCODING);
+    let name = call.info.name.clone();
+    let answer = connector.send(&endpoint, request(call, &wanted, &endpoint.authority())?).await?;
+    let code = answer.status();
+    if code.is_success() {
+        return Ok(text(Body::Network(answer.into_body())));
+    }
+    let said = Body::Network(answer.into_body()).collect(ERROR_BYTES).await?;
+    let said = String::from_utf8_lossy(&said).trim_end().to_owned();
+    Err(match code {
+        StatusCode::BAD_REQUEST => StatusError::bad_request(said),
+        StatusCode::NOT_FOUND => StatusError::new(
+            404,
+            "NotFound",
+            format!("the server could not find the requested resource ( pods/log {name})"),
+        ),
+        _ => StatusError::internal(said),
+    })
+}
+
+fn text(body: Body) -> Response {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response
+}
+
+async fn stream_to(connector: &Connector, call: Call, path: &'static str) -> Result<Response, StatusError> {
+    check_streaming(&call)?;
+    let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
+    let (wanted, streams) = pod::stream_path(path, &pod, &call.query)?;
+    let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
+    if let Some(protocol) = websocket::offered(&call.headers, &websocket::REMOTE_COMMAND) {
+        return translated(connector, call, protocol, &endpoint, &wanted, Translation::Command(streams)).await;
+    }
+    connector.pass(&endpoint, request(call, &wanted, &endpoint.authority())?).await
+}
+
+async fn port_forward(connector: &Connector, call: Call) -> Result<Response, StatusError> {
+    check_streaming(&call)?;
+    let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
+    let wanted = pod::port_forward_path(&pod, &call.query)?;
+    let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
+    if let Some(protocol) = websocket::offered(&call.headers, &[websocket::PORT_FORWARD]) {
+        return translated(connector, call, protocol, &endpoint, &wanted, Translation::Tunnel).await;
+    }
+    connector.pass(&endpoint, request(call, &wanted, &endpoint.authority())?).await
+}
+
+/// How a WebSocket client is served by a kubelet that speaks SPDY.
+enum Translation {
+    Command(Streams),
+    Tunnel,
+}
+
+impl Translation {
+    /// The protocols to offer to the kubelet, best first.
+    fn protocols(&self) -> &'static [&'static str] {
+        match self {
+            Translation::Command(_) => {
+                &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"]
+            }
+            Translation::Tunnel => &["portforward.k8s.io"],
+        }
+    }
+}
+
+/// Opens a SPDY connection to the kubelet first, so that its refusal still is the answer to the client's request; then
+/// accepts the client's WebSocket and joins the two.
+async fn translated(
+    connector: &Connector,
+    call: Call,
+    protocol: &str,
+    endpoint: &kubelet::Endpoint,
+    path: &str,
+    translation: Translation,
+) -> Result<Response, StatusError> {
+    let missing = || StatusError::bad_request("the WebSocket request has no Sec-WebSocket-Key");
+    let accepted = websocket::accept(&call.headers, protocol).ok_or_else(missing)?;
+    let mut client = Request::new(());
+    *client.extensions_mut() = call.extensions;
+    let mut spdy = Request::post(path)
+        .header(header::HOST, endpoint.authority())
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, "SPDY/3.1");
+    for protocol in translation.protocols() {
+        spdy = spdy.header("X-Stream-Protocol-Version", *protocol);
+    }
+    let answer = connector.open(endpoint, spdy.body(Body::empty()).map_err(StatusError::internal)?).await?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(answer.map(Body::Network));
+    }
+    let (near, far) = (hyper::upgrade::on(&mut client), hyper::upgrade::on(answer));
+    match translation {
+        Translation::Command(streams) => tokio::spawn(websocket::remote_command(near, far, streams)),
+        Translation::Tunnel => tokio::spawn(websocket::tunnel(near, far)),
+    };
+    Ok(accepted.map(|()| Body::empty()))
+}
+
+/// The checks that all streaming requests share.
+fn check_streaming(call: &Call) -> Result<(), StatusError> {
+    may_create(call)?;
+    if upgrade::is_upgrade(&call.headers) {
+        return Ok(());
+    }
+    Err(StatusError::bad_request("Upgrade request required"))
+}
+
+/// A WebSocket begins with a GET, which a role may allow to readers; opening a stream takes the right to create.
+fn may_create(call: &Call) -> Result<(), StatusError> {
+    call.server.ask(&Attributes { verb: "create", ..Attributes::of(&call.user, &call.info) })
+}
+
+/// The client's request, readdressed. Nothing in it tells who the client is.
+fn request(call: Call, path: &str, authority: &str) -> Result<Request<Body>, StatusError> {
+    let passed =
+        call.info.passed.as_ref().ok_or_else(|| StatusError::internal("the request is not to be passed on"))?;
+    let mut request = Request::new(call.body);
+    *request.method_mut() = passed.method.clone();
+    *request.uri_mut() = path.parse().map_err(|_| StatusError::bad_request(format!("invalid path {path:?}")))?;
+    *request.headers_mut() = call.headers;
+    *request.extensions_mut() = call.extensions;
+    request.headers_mut().insert(header::HOST, HeaderValue::from_str(authority).map_err(StatusError::internal)?);
+    Ok(request)
+}
+
+/// An error that upstream gives as a bare message.
+fn plain(message: String) -> StatusError {
+    StatusError::new(500, "", message)
+}

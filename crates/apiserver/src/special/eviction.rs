@@ -1,0 +1,187 @@
+//! Eviction: a delete that asks the Pod's disruption budget first.
+
+use api::k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use api::k8s_openapi::apimachinery::pkg::apis::meta::v1::StatusCause;
+use api::kind::Target;
+use std::collections::BTreeMap;
+
+use api::rules::selector::Selector;
+use api::status::StatusError;
+use api::{Value, meta};
+use http::{Request, StatusCode, header};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::answers::{admitted, body, same_name, success, text};
+use crate::auth::User;
+use crate::auth::user::GROUP_MASTERS;
+use crate::http::body::Body;
+use crate::http::options::DeleteOptions;
+use crate::special::{Call, Response};
+
+const VIOLATED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+/// Evictions that were allowed and not yet seen by the controller; more means that the controller is far behind.
+const DISRUPTED_MAX: usize = 2000;
+
+/// `pods/NAME/eviction`
+pub async fn evict(mut call: Call) -> Result<Response, StatusError> {
+    let (eviction, options) = body(&mut call, "policy", "v1", "Eviction").await?;
+    same_name(&call, &eviction, "Eviction")?;
+    let core = call.server.core().clone();
+    let definition = core.definition("", "pods")?;
+    let (namespace, name) = (call.info.namespace.clone(), call.info.name.clone());
+    let eviction = admitted(&call, &definition, &name, eviction, &options).await?;
+    let pod = core.get(&definition, &namespace, &name).await?;
+    // What the delete would refuse is refused before a budget is charged for it.
+    let wanted = DeleteOptions::of(eviction.get("deleteOptions").unwrap_or(&Value::Null))?;
+    let dry_run = options.dry_run || wanted.dry_run;
+    if !unprotected(&pod) {
+        let budgets = core.definition("policy", "poddisruptionbudgets")?;
+        let all = core.list(&budgets, &namespace).await?;
+        match all.iter().filter(|b| selects(b, &pod)).collect::<Vec<_>>().as_slice() {
+            [] => {}
+            [budget] if may_go_unhealthy(&pod, budget) => {}
+            [budget] => {
+                let now = clock::now_seconds().to_string();
+                if dry_run {
+                    charge(&mut (*budget).clone(), &name, &now)?;
+                } else {
+                    let charge = |budget: &mut Value| charge(budget, &name, &now).map(|()| true);
+                    core.update(&budgets, &namespace, meta::name(budget), Target::Status, charge).await?;
+                }
+            }
+            _ => {
+                let message =
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+                return Err(StatusError::new(500, "InternalError", message));
+            }
+        }
+    }
+    delete(&call, &pod, &eviction, dry_run).await
+}
+
+/// Nobody relies on a Pod that never ran, is done, or is going anyway.
+fn unprotected(pod: &Value) -> bool {
+    matches!(text(pod, "/status/phase"), "Succeeded" | "Failed" | "Pending") || meta::deletion_timestamp(pod).is_some()
+}
+
+fn selects(budget: &Value, pod: &Value) -> bool {
+    let Ok(budget) = PodDisruptionBudget::deserialize(budget) else { return false };
+    let Some(selector) = budget.spec.and_then(|s| s.selector) else { return false };
+    let labels = meta::labels(pod).into_iter().flatten();
+    let labels: BTreeMap<String, String> =
+        labels.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect();
+    Selector::of_object(Some(&selector)).is_ok_and(|selector| selector.matches(&labels))
+}
+
+/// A Pod that doesn't serve can go without a charge: always, or while enough others serve.
+fn may_go_unhealthy(pod: &Value, budget: &Value) -> bool {
+    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+    let ready = |c: &Value| text(c, "/type") == "Ready" && text(c, "/status") == "True";
+    if conditions.into_iter().flatten().any(ready) {
+        return false;
+    }
+    let number = |field: &str| budget.get("status").and_then(|s| s.get(field)).and_then(Value::as_i64).unwrap_or(0);
+    let (current, desired) = (number("currentHealthy"), number("desiredHealthy"));
+    text(budget, "/spec/unhealthyPodEvictionPolicy") == "AlwaysAllow" || (current >= desired && desired > 0)
+}
+
+fn violated(cause: String, retry_seconds: i32) -> StatusError {
+    let mut error = StatusError::too_many_requests(VIOLATED, retry_seconds);
+    if let Some(details) = &mut error.details {
+        let reason = Some("DisruptionBudget".to_owned());
+        details.causes = Some(vec![StatusCause { reason, message: Some(cause), field: None }]);
+    }
+    error
+}
+
+/// Books one disruption, or says why there is none left.
+fn charge(budget: &mut Value, pod: &str, now: &str) -> Result<(), StatusError> {
+    let name = meta::name(budget).to_owned();
+    let number = |field: &str| budget.get("status").and_then(|s| s.get(field)).and_then(Value::as_i64).unwrap_or(0);
+    let (seen, allowed) = (number("observedGeneration"), number("disruptionsAllowed"));
+    if seen < meta::generation(budget) {
+        return Err(violated(format!("The disruption budget {name} is still being processed by the server."), 10));
+    }
+    let forbid = |why: &str| {
+        let message = format!("poddisruptionbudgets.policy \"{name}\" is forbidden: {why}");
+        Err(StatusError::forbidden("policy", "poddisruptionbudgets", &name, message))
+    };
+    let disrupted = budget.pointer("/status/disruptedPods").and_then(Value::as_object).map_or(0, |d| d.len());
+    if allowed < 0 {
+        return forbid("pdb disruptions allowed is negative");
+    }
+    if disrupted > DISRUPTED_MAX {
+        return forbid("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
+    }
+    if allowed == 0 {
+        let (needed, have) = (number("desiredHealthy"), number("currentHealthy"));
+        return Err(violated(
+            format!("The disruption budget {name} needs {needed} healthy pods and has {have} currently"),
+            0,
+        ));
+    }
+    budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
+    budget["status"]["disruptedPods"][pod] = json!(now);
+    Ok(())
+}
+
+/// Deletes the Pod that was looked at, with the grace of the request, as the server itself.
+async fn delete(call: &Call, pod: &Value, eviction: &Value, dry_run: bool) -> Result<Response, StatusError> {
+    let mut options = eviction.get("deleteOptions").filter(|o| o.is_object()).cloned().unwrap_or_else(|| json!({}));
+    options["kind"] = json!("DeleteOptions");
+    options["apiVersion"] = json!("v1");
+    if options.pointer("/preconditions/uid").is_none() {
+        options["preconditions"]["uid"] = json!(meta::uid(pod));
+    }
+    if dry_run {
+        options["dryRun"] = json!(["All"]);
+    }
+    let path = format!("/api/v1/namespaces/{}/pods/{}", call.info.namespace, call.info.name);
+    let request = Request::delete(path)
+        .header(header::CONTENT_TYPE, "application/json")
+        .extension(std::sync::Arc::new(User::new("system:apiserver", [GROUP_MASTERS])))
+        .body(Body::from(bytes::Bytes::from(options.to_string())))
+        .map_err(StatusError::internal)?;
+    // Boxed: the way of the inner request leads through this very function's type.
+    let response = Box::pin(call.server.handle(request)).await;
+    if response.status() == StatusCode::OK { Ok(success()) } else { Ok(response) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(status: Value) -> Value {
+        json!({"metadata": {"name": "b", "generation": 2}, "spec": {"selector": {"matchLabels": {"app": "a"}}}, "status": status})
+    }
+
+    #[test]
+    fn a_budget_is_charged_until_it_is_empty() {
+        let mut one =
+            budget(json!({"observedGeneration": 2, "disruptionsAllowed": 1, "desiredHealthy": 2, "currentHealthy": 3}));
+        charge(&mut one, "p", "now").unwrap();
+        assert_eq!(one["status"]["disruptionsAllowed"], 0);
+        assert_eq!(one["status"]["disruptedPods"], json!({"p": "now"}));
+        let error = charge(&mut one, "q", "now").unwrap_err();
+        assert_eq!((error.code, error.message.as_str()), (429, VIOLATED));
+        let causes = error.details.unwrap().causes.unwrap();
+        let expected = "The disruption budget b needs 2 healthy pods and has 3 currently";
+        assert_eq!(causes[0].message.as_deref(), Some(expected));
+        let mut behind = budget(json!({"observedGeneration": 1, "disruptionsAllowed": 1}));
+        assert_eq!(charge(&mut behind, "p", "now").unwrap_err().code, 429);
+    }
+
+    #[test]
+    fn budgets_protect_the_pods_they_select() {
+        let pod = |app: &str, ready: &str| {
+            json!({"metadata": {"labels": {"app": app}}, "status": {"phase": "Running",
+            "conditions": [{"type": "Ready", "status": ready}]}})
+        };
+        let full = budget(json!({"currentHealthy": 2, "desiredHealthy": 2}));
+        assert!(selects(&full, &pod("a", "True")) && !selects(&full, &pod("b", "True")));
+        assert!(may_go_unhealthy(&pod("a", "False"), &full) && !may_go_unhealthy(&pod("a", "True"), &full));
+        assert!(!may_go_unhealthy(&pod("a", "False"), &budget(json!({"currentHealthy": 1, "desiredHealthy": 2}))));
+        assert!(unprotected(&json!({"status": {"phase": "Pending"}})) && !unprotected(&pod("a", "True")));
+    }
+}

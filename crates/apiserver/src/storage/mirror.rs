@@ -1,0 +1,114 @@
+//! All objects of one kind, kept up to date by the feed: for the server's own lookups (namespaces, accounts), which
+//! happen on every request, and for its own parts that follow a kind (authorizers).
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use api::{Value, kind::Definition};
+use parking_lot::RwLock;
+use store::{Entry, Event, Range, Revision, Store};
+
+use crate::storage::object;
+
+/// Is told of every change: namespace, name, and the object as it is now.
+pub trait Follower: Send + Sync {
+    /// Whether the stored bytes matter at all; what does not is treated as gone, without being decoded.
+    fn wants(&self, _stored: &[u8]) -> bool {
+        true
+    }
+    fn changed(&self, definition: &Definition, namespace: &str, name: &str, object: Option<&Value>);
+}
+
+/// Objects by storage key, each with the revision it was read at.
+type Objects = BTreeMap<Arc<str>, (Revision, Arc<Value>)>;
+
+/// A live copy of a kind's objects, keyed by their storage key. With a follower only the keys are kept.
+pub struct Mirror {
+    pub definition: Arc<Definition>,
+    objects: RwLock<Objects>,
+    generation: AtomicU64,
+    follower: Option<Arc<dyn Follower>>,
+}
+
+impl Mirror {
+    pub(crate) fn new(definition: Arc<Definition>, follower: Option<Arc<dyn Follower>>) -> Self {
+        Mirror { definition, objects: RwLock::default(), generation: AtomicU64::new(0), follower }
+    }
+
+    pub(crate) fn is_followed(&self) -> bool {
+        self.follower.is_some()
+    }
+
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let key = object::key(&self.definition, namespace, name);
+        self.objects.read().get(key.as_str()).map(|(_, object)| object.clone())
+    }
+
+    /// All objects, in the order of their keys.
+    pub fn all(&self) -> Vec<Arc<Value>> {
+        self.objects.read().values().map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Grows with every change: what was derived at one generation holds as long as it stays the same.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Reads everything; what events brought since stays.
+    pub(crate) async fn fill(&self, store: &dyn Store) -> store::Result<()> {
+        let page = store.range(Range::prefix(&object::key(&self.definition, "", ""))).await?;
+        let mut objects = self.objects.write();
+        let present: std::collections::HashSet<&str> = page.entries.iter().map(|e| &*e.key).collect();
+        objects.retain(|key, (revision, _)| {
+            let stays = *revision > page.revision || present.contains(&**key);
+            if !stays {
+                self.tell(key, None);
+            }
+            stays
+        });
+        for entry in &page.entries {
+            let known = objects.get(&entry.key).is_some_and(|(revision, _)| *revision >= entry.modified);
+            if !known {
+                objects.insert(entry.key.clone(), (entry.modified, self.take(entry)));
+            }
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    pub(crate) fn apply(&self, event: &Event) {
+        match &event.entry {
+            Some(entry) => {
+                let value = self.take(entry);
+                self.objects.write().insert(entry.key.clone(), (entry.modified, value));
+            }
+            None => {
+                self.objects.write().remove(&event.key);
+                self.tell(&event.key, None);
+            }
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// What is kept of an entry.
+    fn take(&self, entry: &Entry) -> Arc<Value> {
+        let Some(follower) = &self.follower else {
+            return Arc::new(object::of_entry(&self.definition, entry));
+        };
+        let object = follower.wants(&entry.value).then(|| object::of_entry(&self.definition, entry));
+        self.tell(&entry.key, object.as_ref());
+        Arc::new(Value::Null)
+    }
+
+    fn tell(&self, key: &str, object: Option<&Value>) {
+        if let Some(follower) = &self.follower {
+            let (namespace, name) = object::names(&self.definition, key);
+            follower.changed(&self.definition, namespace, name, object);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! How the assembled server answers those who may do little: conversations with authentication, policy and admission on.
+
+use std::sync::Arc;
+
+use api::Value;
+use http::Request;
+use serde_json::json;
+
+use crate::assemble::{Options, ServiceAccounts, assemble};
+use crate::bootstrap::Cluster;
+use crate::http::body::Body;
+use crate::server::Limits;
+use crate::{Server, User};
+
+struct Talk(Server);
+
+impl Talk {
+    async fn start() -> Self {
+        let options = Options {
+            store: Arc::new(store::embedded::Embedded::memory()),
+            cluster: Cluster::example(),
+            client_certificates: None,
+            front_proxy: None,
+            service_accounts: ServiceAccounts { issuer: "https://us".into(), key: pki::SigningKey::create().unwrap() },
+            token_file: Some(("tokens".into(), "secret,jane,1,dev\n".into())),
+            anonymous: true,
+            always_allow: false,
+            node_ports: 30000..=32767,
+            connector: None,
+            disabled_admission: Vec::new(),
+            admission: crate::admission::Configuration::default(),
+            components: crate::pages::health::Checks::default()
+                .with("scheduler", crate::pages::health::Counts::Everywhere, || Ok(()))
+                .with(
+                    "controller-manager",
+                    crate::pages::health::Counts::Everywhere,
+                    || Err("it has ended".to_owned()),
+                ),
+            limits: Limits::default(),
+        };
+        Talk(assemble(options).await.unwrap())
+    }
+
+    /// `user` is a user name of `system:masters` (`+name`), a node (`@name`), a bearer token, or empty for nobody.
+    async fn say(&self, user: &str, head: &str, body: Value) -> (u16, Value) {
+        let (method, uri) = head.split_once(' ').unwrap();
+        let mut request = Request::builder().method(method).uri(uri).header("content-type", "application/json");
+        if let Some(name) = user.strip_prefix('+') {
+            request = request.extension(Arc::new(User::new(name, ["system:masters"]).authenticated()));
+        } else if let Some(node) = user.strip_prefix('@') {
+            let user = User::new(format!("system:node:{node}"), ["system:nodes"]).authenticated();
+            request = request.extension(Arc::new(user));
+        } else if !user.is_empty() {
+            request = request.header("authorization", format!("Bearer {user}"));
+        }
+        let body = if body.is_null() { Body::empty() } else { Body::from(bytes::Bytes::from(body.to_string())) };
+        let response = self.0.handle(request.body(body).unwrap()).await;
+        let code = response.status().as_u16();
+        let bytes = response.into_body().collect(1 << 24).await.unwrap();
+        (code, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    async fn ok(&self, user: &str, head: &str, body: Value) -> Value {
+        let (code, value) = self.say(user, head, body).await;
+        assert!(code < 300, "{head}: {code} {value}");
+        value
+    }
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name, "labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_what_is_upstreams_policy() {
+    let talk = Talk::start().await;
+    let message = |value: &Value| value["message"].as_str().unwrap_or("").to_owned();
+    let (code, refused) = talk.say("", &format!("GET {PODS}"), json!(null)).await;
+    let expected = r#"pods is forbidden: User "system:anonymous" cannot list resource "pods" in API group "" in the namespace "default""#;
+    assert_eq!((code, message(&refused).as_str()), (403, expected));
+    assert_eq!(talk.say("wrong", &format!("GET {PODS}"), json!(null)).await.0, 401);
+    assert_eq!(talk.say("secret", &format!("GET {PODS}"), json!(null)).await.0, 403);
+    let review = json!({"spec": {"resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "default"}}});
+    let can_i = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    assert_eq!(talk.ok("secret", can_i, review.clone()).await["status"]["allowed"], false);
+    let binding = json!({"metadata": {"name": "v"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]});
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
+    talk.ok("+root", &format!("POST {bindings}"), binding).await;
+    talk.0.core().caught_up().await.unwrap();
+    assert_eq!(talk.ok("secret", can_i, review).await["status"]["allowed"], true);
+    talk.ok("secret", &format!("GET {PODS}"), json!(null)).await;
+    let who = talk.ok("secret", "POST /apis/authentication.k8s.io/v1/selfsubjectreviews", json!({})).await;
+    let expected = json!({"username": "jane", "uid": "1", "groups": ["dev", "system:authenticated"]});
+    assert_eq!(who["status"]["userInfo"], expected);
+    let rules = "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let rules = talk.ok("secret", rules, json!({"spec": {"namespace": "default"}})).await;
+    assert!(rules["status"]["resourceRules"].as_array().unwrap().len() > 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_admitted_bound_and_evicted_and_its_node_reads_for_it() {
+    let talk = Talk::start().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = talk.ok("+root", &format!("POST {accounts}"), json!({"metadata": {"name": "default"}})).await;
+    let secret = json!({"metadata": {"name": "s"}, "data": {"k": "dg=="}});
+    talk.ok("+root", "POST /api/v1/namespaces/default/secrets", secret).await;
+    let mut wanted = pod("web");
+    wanted["spec"]["volumes"] = json!([{"name": "s", "secret": {"secretName": "s"}}]);
+    let made = talk.ok("+root", &format!("POST {PODS}"), wanted).await;
+    assert_eq!(made["spec"]["serviceAccountName"], "default");
+    assert_eq!(made["spec"]["tolerations"].as_array().unwrap().len(), 2);
+    assert_eq!(made["spec"]["priority"], 0);
+    assert!(made["spec"]["volumes"][1]["name"].as_str().unwrap().starts_with("kube-api-access-"));
+
+    let secret = "GET /api/v1/namespaces/default/secrets/s";
+    assert_eq!(talk.say("@n1", secret, json!(null)).await.0, 403);
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "web"}, "target": {"kind": "Node", "name": "n1"}});
+    talk.ok("+root", &format!("POST {PODS}/web/binding"), binding.clone()).await;
+    assert_eq!(talk.say("+root", &format!("POST {PODS}/web/binding"), binding).await.0, 409);
+    let bound = talk.ok("+root", &format!("GET {PODS}/web"), json!(null)).await;
+    assert_eq!((&bound["spec"]["nodeName"], &bound["status"]["phase"]), (&json!("n1"), &json!("Pending")));
+    assert_eq!(bound["status"]["conditions"][0]["type"], "PodScheduled");
+    talk.0.core().caught_up().await.unwrap();
+    talk.ok("@n1", secret, json!(null)).await;
+    assert_eq!(talk.say("@n2", secret, json!(null)).await.0, 403);
+
+    let request = json!({"spec": {"expirationSeconds": 3607, "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": bound["metadata"]["uid"]}}});
+    let path = format!("POST {accounts}/default/token");
+    assert_eq!(talk.say("@n2", &path, request.clone()).await.0, 403);
+    let token = talk.ok("@n1", &path, request).await;
+    let token = token["status"]["token"].as_str().unwrap().to_owned();
+    let who = talk.ok(&token, "POST /apis/authentication.k8s.io/v1/selfsubjectreviews", json!({})).await;
+    let user = &who["status"]["userInfo"];
+    assert_eq!(user["username"], "system:serviceaccount:default:default");
+    assert_eq!(
+        (&user["uid"], &user["extra"]["authentication.kubernetes.io/pod-name"]),
+        (&account["metadata"]["uid"], &json!(["web"]))
+    );
+    let review = json!({"spec": {"token": token}});
+    let review = talk.ok("+root", "POST /apis/authentication.k8s.io/v1/tokenreviews", review).await;
+    assert_eq!(review["status"]["authenticated"], true, "{review}");
+
+    let budget =
+        json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}});
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    talk.ok("+root", &format!("POST {budgets}"), budget).await;
+    let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    let patch = Request::patch(format!("{PODS}/web/status"))
+        .header("content-type", "application/merge-patch+json")
+        .extension(Arc::new(User::new("root", ["system:masters"])))
+        .body(Body::from(bytes::Bytes::from(running.to_string())))
+        .unwrap();
+    assert_eq!(talk.0.handle(patch).await.status(), 200);
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web"}});
+    let evict = format!("POST {PODS}/web/eviction");
+    assert_eq!(talk.say("+root", &evict, eviction.clone()).await.0, 429);
+    talk.ok("+root", &format!("DELETE {budgets}/b"), json!(null)).await;
+    talk.ok("+root", &evict, eviction).await;
+    let going = talk.ok("+root", &format!("GET {PODS}/web"), json!(null)).await;
+    assert!(going["metadata"]["deletionTimestamp"].is_string(), "a running Pod ends with grace");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_can_be_checked_elsewhere() {
+    let talk = Talk::start().await;
+    const CONFIGURATION: &str = "GET /.well-known/openid-configuration";
+    assert_eq!(talk.say("", CONFIGURATION, json!(null)).await.0, 403);
+    let configuration = talk.ok("+root", CONFIGURATION, json!(null)).await;
+    assert_eq!(configuration["issuer"], "https://us");
+    assert_eq!(configuration["id_token_signing_alg_values_supported"], json!(["ES256"]));
+    assert!(configuration["jwks_uri"].as_str().unwrap().ends_with("/openid/v1/jwks"));
+    let account =
+        talk.ok("+root", "POST /api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "a"}}));
+    account.await;
+    let path = "POST /api/v1/namespaces/default/serviceaccounts/a/token";
+    let token = talk.ok("+root", path, json!({"spec": {}})).await["status"]["token"].as_str().unwrap().to_owned();
+    let keys = talk.ok(&token, "GET /openid/v1/jwks", json!(null)).await;
+    assert_eq!((&keys["keys"][0]["kty"], &keys["keys"][0]["use"]), (&json!("EC"), &json!("sig")));
+    let header = jsonwebtoken::decode_header(&token).unwrap();
+    assert_eq!(header.kid.as_deref(), keys["keys"][0]["kid"].as_str());
+}
+
+#[tokio::test(start_paused = true)]
+async fn components_show_how_they_are() {
+    let talk = Talk::start().await;
+    const COMPONENTS: &str = "GET /api/v1/componentstatuses";
+    let list = talk.ok("+root", COMPONENTS, json!(null)).await;
+    let names: Vec<&str> =
+        list["items"].as_array().unwrap().iter().map(|i| i["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["scheduler", "controller-manager", "etcd-0"]);
+    let healthy = json!([{"type": "Healthy", "status": "True", "message": "ok"}]);
+    let ended = json!([{"type": "Healthy", "status": "False", "error": "it has ended"}]);
+    assert_eq!((&list["items"][2]["conditions"], &list["items"][1]["conditions"]), (&healthy, &ended));
+    let one = talk.ok("+root", &format!("{COMPONENTS}/scheduler"), json!(null)).await;
+    assert_eq!((&one["kind"], &one["conditions"]), (&json!("ComponentStatus"), &healthy));
+    let named = talk.ok("+root", &format!("{COMPONENTS}?fieldSelector=metadata.name%3Detcd-0"), json!(null)).await;
+    assert_eq!(named["items"].as_array().unwrap().len(), 1);
+    assert_eq!(talk.say("+root", &format!("{COMPONENTS}/x"), json!(null)).await.0, 404);
+    assert_eq!(talk.say("+root", "POST /api/v1/componentstatuses", json!({})).await.0, 405);
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_hold_addresses_until_they_go() {
+    let talk = Talk::start().await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
+    let ports = json!([{"port": 80}]);
+    let one = talk
+        .ok("+root", &format!("POST {services}"), service("one", json!({"type": "NodePort", "ports": ports})))
+        .await;
+    assert!(one["spec"]["ports"][0]["nodePort"].as_i64().unwrap() >= 30000);
+    let address = one["spec"]["clusterIP"].clone();
+    let same = service("two", json!({"clusterIP": address, "ports": ports}));
+    let (code, error) = talk.say("+root", &format!("POST {services}"), same.clone()).await;
+    assert_eq!(code, 422);
+    assert!(error["message"].as_str().unwrap().contains("provided IP is already allocated"), "{error}");
+    talk.ok("+root", &format!("DELETE {services}/one"), json!(null)).await;
+    talk.ok("+root", &format!("POST {services}"), same).await;
+    let first = service("first", json!({"clusterIP": "10.96.0.1", "ports": ports}));
+    assert_eq!(talk.say("+root", &format!("POST {services}"), first).await.0, 422, "it is the API server's own");
+}

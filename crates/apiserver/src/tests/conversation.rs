@@ -1,0 +1,146 @@
+//! Conversations for tests: requests as text against the in-process server, over a store in memory.
+
+use std::sync::Arc;
+
+use api::{Value, status::StatusError};
+use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
+use http::Request;
+
+use crate::{
+    Config, Core, Server, User,
+    admission::attributes::{Admission, Review},
+    auth::AlwaysAllow,
+    http::{
+        access::Authenticator,
+        body::{Body, BoxError},
+    },
+    pages::health::Checks,
+    server::Limits,
+    special::Specials,
+};
+
+struct Nobody;
+
+impl Authenticator for Nobody {
+    fn authenticate<'a>(
+        &'a self,
+        _: &'a http::request::Parts,
+    ) -> BoxFuture<'a, Result<Option<Arc<User>>, StatusError>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+struct AdmitsAll;
+
+impl Admission for AdmitsAll {
+    fn admit<'a>(&'a self, _: &'a mut Review<'_>) -> BoxFuture<'a, Result<(), StatusError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn validate<'a>(&'a self, _: &'a mut Review<'_>) -> BoxFuture<'a, Result<(), StatusError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+pub struct Conversation {
+    pub server: Server,
+}
+
+pub struct Answer {
+    pub code: u16,
+    pub headers: http::HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
+    }
+
+    /// `200` and the value at a JSON pointer.
+    pub fn at(&self, pointer: &str) -> Value {
+        self.json().pointer(pointer).cloned().unwrap_or(Value::Null)
+    }
+
+    pub fn message(&self) -> String {
+        self.at("/message").as_str().unwrap_or("").to_owned()
+    }
+}
+
+impl Conversation {
+    pub async fn start() -> Self {
+        clock::simulate(clock::Timestamp::from_second(1_700_000_000).unwrap(), 1);
+        let core = Core::new(Arc::new(store::embedded::Embedded::memory())).await.unwrap();
+        let config = Config {
+            core,
+            authenticator: Arc::new(Nobody),
+            authorizer: Arc::new(AlwaysAllow),
+            admission: Arc::new(AdmitsAll),
+            specials: Specials::default(),
+            allocations: Vec::new(),
+            limits: Limits::default(),
+            checks: Checks::default(),
+            issuer: None,
+        };
+        Conversation { server: Server::new(config).await }
+    }
+
+    /// `say("POST /api/v1/namespaces", "{…}")`; more header lines may follow the first line.
+    pub async fn say(&self, head: &str, body: impl AsRef<[u8]>) -> Answer {
+        let response = self.send(head, body).await;
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect(1 << 30).await.unwrap();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        Answer { code: parts.status.as_u16(), headers: parts.headers, text }
+    }
+
+    pub async fn say_bytes(&self, head: &str) -> bytes::Bytes {
+        self.send(head, "").await.into_body().collect(1 << 30).await.unwrap()
+    }
+
+    async fn send(&self, head: &str, body: impl AsRef<[u8]>) -> http::Response<Body> {
+        let mut lines = head.lines();
+        let (method, uri) = lines.next().unwrap().split_once(' ').unwrap();
+        let mut request = Request::builder().method(method).uri(uri).header("user-agent", "test/1");
+        for line in lines {
+            let (name, value) = line.split_once(": ").unwrap();
+            request = request.header(name, value);
+        }
+        request = request.extension(Arc::new(User::new("tester", ["system:masters"])));
+        self.server.handle(request.body(Body::from(body.as_ref().to_vec())).unwrap()).await
+    }
+
+    /// Opens a watch.
+    pub async fn watch(&self, uri: &str) -> Lines {
+        let response = self.send(&format!("GET {uri}"), "").await;
+        assert_eq!(response.status(), 200);
+        let Body::Stream(stream) = response.into_body() else { panic!("a watch is a stream") };
+        Lines { stream: stream.into_inner(), buffer: Vec::new() }
+    }
+}
+
+/// The events of a watch.
+pub struct Lines {
+    stream: BoxStream<'static, Result<bytes::Bytes, BoxError>>,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    pub async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let chunk = self.stream.next().await?.unwrap();
+            self.buffer.extend_from_slice(&chunk);
+        }
+    }
+
+    /// `ADDED a`, with the object's name.
+    pub async fn line(&mut self) -> String {
+        let Some(event) = self.next().await else { return "END".to_owned() };
+        let name = event["object"]["metadata"]["name"].as_str().unwrap_or("");
+        format!("{} {name}", event["type"].as_str().unwrap_or("?")).trim_end().to_owned()
+    }
+}

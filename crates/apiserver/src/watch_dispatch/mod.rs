@@ -1,0 +1,334 @@
+//! From the store's changes to watch events. One task reads all changes; watchers that want the same are one group, an
+//! event is encoded once per view, and what a group is sent at one time is one buffer that all its members share.
+//! Groups are found through indexes (namespace, name, a field's value), so that an event costs those who want it.
+
+mod hub;
+mod offer;
+mod wanted;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clock::{Instant, Progress};
+use futures::{FutureExt, StreamExt};
+use parking_lot::Mutex;
+use store::{Batch, Revision, Store, StoreError};
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use hub::Hub;
+use wanted::Place;
+pub use wanted::Wanted;
+
+use crate::{
+    pages::metrics::Metrics,
+    storage::{kinds::Kinds, mirror::Mirror},
+};
+
+/// Buffers that may wait for one watcher; one more and it is cut off.
+const QUEUE: usize = 1000;
+/// Events that are handed out in one go, when so many have come.
+const TOGETHER: usize = 256;
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+/// History older than this is forgotten.
+const COMPACT_INTERVAL: Duration = Duration::from_secs(300);
+
+struct State {
+    revision: Revision,
+    /// Reading began, or began anew, behind this revision.
+    started: Revision,
+    /// The newest event of each storage prefix since then.
+    latest: HashMap<String, Revision>,
+    hubs: BTreeMap<String, Hub>,
+    /// The storage prefixes whose hubs have something to send.
+    pending: BTreeSet<String>,
+    next_id: u64,
+}
+
+impl State {
+    /// Sends what is due; returns when the next is.
+    fn flush(&mut self, metrics: &Metrics) -> Option<Instant> {
+        let now = Instant::now();
+        let mut next: Option<Instant> = None;
+        for prefix in std::mem::take(&mut self.pending) {
+            if let Some(due) = self.hubs.get_mut(&prefix).and_then(|hub| hub.flush(now, metrics)) {
+                next = Some(next.map_or(due, |n| n.min(due)));
+                self.pending.insert(prefix);
+            }
+        }
+        next
+    }
+}
+
+/// The one reader of the store's changes.
+pub struct Feed {
+    state: Mutex<State>,
+    progress: Progress,
+    pub metrics: Arc<Metrics>,
+    /// Ends the feed's tasks, and with them their hold on the store.
+    _stop: DropGuard,
+}
+
+/// Where a watcher came in.
+#[derive(Debug, Clone, Copy)]
+pub struct Joined {
+    /// It gets everything after this.
+    pub revision: Revision,
+    /// The newest event of its storage prefix up to there; `Err` when there was none since the revision given.
+    pub latest: Result<Revision, Revision>,
+}
+
+/// A watcher's end of the feed. Ends when the watcher is cut off or the feed starts anew.
+pub struct Subscription {
+    pub events: mpsc::Receiver<Bytes>,
+    feed: Arc<Feed>,
+    prefix: String,
+    place: Place,
+    id: u64,
+}
+
+impl Subscription {
+    /// Takes the watcher out; returns the revision up to which it got, or has waiting, everything.
+    pub fn leave(&self) -> Revision {
+        self.feed.leave(&self.prefix, &self.place, self.id)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Feed {
+    /// Starts reading at the store's present revision. Reading ends when the last reference is gone.
+    pub async fn start(store: Arc<dyn Store>, kinds: Arc<Kinds>) -> store::Result<Arc<Feed>> {
+        let revision = store.revision().await?;
+        let state = State {
+            revision,
+            started: revision,
+            latest: HashMap::new(),
+            hubs: BTreeMap::new(),
+            pending: BTreeSet::new(),
+            next_id: 0,
+        };
+        let stop = CancellationToken::new();
+        let feed = Arc::new(Feed {
+            _stop: stop.clone().drop_guard(),
+            state: Mutex::new(state),
+            progress: Progress::new(revision),
+            metrics: Arc::default(),
+        });
+        let reading = run(Arc::downgrade(&feed), store.clone(), kinds);
+        tokio::spawn(stop.clone().run_until_cancelled_owned(reading));
+        tokio::spawn(stop.run_until_cancelled_owned(compact(Arc::downgrade(&feed), store)));
+        Ok(feed)
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.progress.get()
+    }
+
+    /// Waits until everything up to `revision` was handed out; false when that took too long.
+    pub async fn reached(&self, revision: Revision, store: &dyn Store) -> bool {
+        if self.progress.get() >= revision {
+            return true;
+        }
+        let _ = store.request_progress().await;
+        clock::timeout(Duration::from_secs(3), self.progress.reached(revision)).await.is_ok()
+    }
+
+    /// Adds a watcher: it gets every event after the revision in the answer.
+    pub fn subscribe(self: &Arc<Self>, wanted: Wanted) -> (Subscription, Joined) {
+        let (queue, events) = mpsc::channel(QUEUE);
+        let place = wanted.place();
+        let prefix = wanted.definition.storage_prefix.clone();
+        let mut state = self.state.lock();
+        state.next_id += 1;
+        let id = state.next_id;
+        let hub = state.hubs.entry(prefix.clone()).or_default();
+        hub.join(wanted, id, queue, &self.metrics);
+        let subscription = Subscription { events, feed: self.clone(), prefix, place, id };
+        let latest = state.latest.get(&subscription.prefix).copied();
+        let joined = Joined { revision: state.revision, latest: latest.ok_or(state.started) };
+        (subscription, joined)
+    }
+
+    fn leave(&self, prefix: &str, place: &Place, id: u64) -> Revision {
+        let mut state = self.state.lock();
+        let revision = state.revision;
+        if let Some(hub) = state.hubs.get_mut(prefix) {
+            hub.leave(place, id, &self.metrics);
+        }
+        revision
+    }
+
+    /// Registers a mirror; the caller fills it from a range at the revision returned or a later one.
+    pub fn add_mirror(&self, mirror: Arc<Mirror>) -> Revision {
+        let mut state = self.state.lock();
+        let hub = state.hubs.entry(mirror.definition.storage_prefix.clone()).or_default();
+        hub.mirrors.push(mirror);
+        state.revision
+    }
+
+    /// The mirrors there are, each with its kind.
+    pub fn mirrors(&self) -> Vec<Arc<Mirror>> {
+        self.state.lock().hubs.values().flat_map(|h| h.mirrors.iter().cloned()).collect()
+    }
+
+    /// Hands a batch out; returns when [`Feed::flush`] has to be called for what is gathered.
+    fn dispatch(&self, batch: &Batch, kinds: &Kinds) -> Option<Instant> {
+        let table = kinds.table();
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        for event in &batch.events {
+            let Some((prefix, definition)) = table.of_key(&event.key) else { continue };
+            match state.latest.get_mut(prefix) {
+                Some(latest) => *latest = event.revision,
+                None => {
+                    state.latest.insert(prefix.to_owned(), event.revision);
+                }
+            }
+            let Some(hub) = state.hubs.get_mut(prefix) else { continue };
+            for mirror in &hub.mirrors {
+                mirror.apply(event);
+            }
+            if !hub.has_watchers() {
+                continue;
+            }
+            waypoint::apiserver::watch_event(&event.key);
+            hub.offer(definition, event);
+            if !state.pending.contains(prefix) {
+                state.pending.insert(prefix.to_owned());
+            }
+        }
+        state.revision = state.revision.max(batch.revision);
+        let (due, revision) = (state.flush(&self.metrics), state.revision);
+        drop(guard);
+        self.progress.advance(revision);
+        due
+    }
+
+    fn flush(&self) -> Option<Instant> {
+        self.state.lock().flush(&self.metrics)
+    }
+
+    /// Ends all watches: their clients resume from the store's history.
+    fn reset(&self) {
+        for hub in self.state.lock().hubs.values_mut() {
+            hub.end_all();
+        }
+    }
+
+    fn bookmark_all(&self) {
+        let mut state = self.state.lock();
+        let revision = state.revision;
+        state.hubs.values_mut().for_each(|hub| hub.bookmark(revision, &self.metrics));
+    }
+}
+
+/// Reads changes until the feed is gone; begins anew when the store cuts the watch.
+async fn run(feed: std::sync::Weak<Feed>, store: Arc<dyn Store>, kinds: Arc<Kinds>) {
+    let mut bookmarks = tokio::time::interval_at(clock::Instant::now() + BOOKMARK_INTERVAL, BOOKMARK_INTERVAL);
+    bookmarks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let Some(after) = feed.upgrade().map(|f| f.revision()) else { return };
+        let mut changes = match store.watch("/registry/", Some(after)).await {
+            Ok(changes) => changes,
+            Err(error) => {
+                tracing::warn!(%error, "watching the store failed");
+                let Some(feed) = feed.upgrade() else { return };
+                restart(&feed, &*store).await;
+                continue;
+            }
+        };
+        let mut due: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                biased;
+                batch = changes.next() => {
+                    let Some(feed) = feed.upgrade() else { return };
+                    let end = match batch {
+                        Some(Ok(batch)) => {
+                            let (batch, end) = gather(batch, &mut changes);
+                            due = feed.dispatch(&batch, &kinds);
+                            end
+                        }
+                        Some(Err(error)) => Some(Some(error)),
+                        None => Some(None),
+                    };
+                    if let Some(why) = end {
+                        if let Some(error) = why {
+                            tracing::warn!(%error, "the store ended the watch");
+                        }
+                        restart(&feed, &*store).await;
+                        break;
+                    }
+                }
+                () = clock::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    let Some(feed) = feed.upgrade() else { return };
+                    due = feed.flush();
+                }
+                _ = bookmarks.tick() => {
+                    let Some(feed) = feed.upgrade() else { return };
+                    feed.bookmark_all();
+                }
+            }
+        }
+    }
+}
+
+/// Adds the batches that are there already, so that under load watchers are woken less often than the store commits.
+/// The second part tells that the watch has ended behind them, and the error it ended with.
+fn gather(mut batch: Batch, changes: &mut store::Watch) -> (Batch, Option<Option<StoreError>>) {
+    while batch.events.len() < TOGETHER {
+        match changes.next().now_or_never() {
+            Some(Some(Ok(more))) => {
+                batch.events.extend(more.events);
+                batch.revision = more.revision;
+            }
+            Some(Some(Err(error))) => return (batch, Some(Some(error))),
+            Some(None) => return (batch, Some(None)),
+            None => break,
+        }
+    }
+    (batch, None)
+}
+
+/// Events may have been missed: all watches end, mirrors are read again, and reading goes on from now.
+async fn restart(feed: &Arc<Feed>, store: &dyn Store) {
+    clock::sleep(Duration::from_millis(200)).await;
+    feed.reset();
+    if let Ok(revision) = store.revision().await {
+        let mut state = feed.state.lock();
+        state.revision = revision;
+        state.started = revision;
+        state.latest.clear();
+        drop(state);
+        feed.progress.reset(revision);
+    }
+    for mirror in feed.mirrors() {
+        if let Err(error) = mirror.fill(store).await {
+            tracing::warn!(%error, kind = mirror.definition.kind, "reading all objects of a kind failed");
+        }
+    }
+}
+
+/// Forgets history that is older than the interval.
+async fn compact(feed: std::sync::Weak<Feed>, store: Arc<dyn Store>) {
+    let mut forget: Option<Revision> = None;
+    loop {
+        clock::sleep(COMPACT_INTERVAL).await;
+        let Some(revision) = feed.upgrade().map(|f| f.revision()) else { return };
+        if let Some(old) = forget.filter(|old| *old < revision)
+            && let Err(error) = store.compact(old).await
+        {
+            tracing::debug!(%error, "compaction failed");
+        }
+        forget = Some(revision);
+    }
+}

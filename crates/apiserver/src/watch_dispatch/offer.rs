@@ -1,0 +1,68 @@
+//! One event, and the line that it is to each group that it concerns: encoded once per view.
+
+use std::sync::Arc;
+
+use api::{Value, kind::Definition};
+use bytes::Bytes;
+use store::Event;
+
+use super::wanted::Wanted;
+use crate::{
+    http::view::{self, View},
+    storage::object,
+};
+
+/// One event with what was found out about it so far.
+pub(super) struct Offer<'e> {
+    pub definition: &'e Definition,
+    event: &'e Event,
+    new: std::cell::OnceCell<Value>,
+    old: std::cell::OnceCell<Value>,
+    encoded: Vec<(usize, View, &'static str, Bytes)>,
+}
+
+impl<'e> Offer<'e> {
+    pub fn new(definition: &'e Definition, event: &'e Event) -> Self {
+        Offer { definition, event, new: Default::default(), old: Default::default(), encoded: Vec::new() }
+    }
+
+    pub fn value(&self, old: bool) -> Option<&Value> {
+        let (cell, entry) = if old { (&self.old, &self.event.previous) } else { (&self.new, &self.event.entry) };
+        let entry = entry.as_ref()?;
+        Some(cell.get_or_init(|| serde_json::from_slice(&entry.value).unwrap_or_default()))
+    }
+
+    fn matches(&self, wanted: &Wanted, old: bool) -> bool {
+        let entry = if old { &self.event.previous } else { &self.event.entry };
+        let Some(entry) = entry else { return false };
+        if wanted.filter.is_everything() {
+            return true;
+        }
+        if !wanted.filter.may_match(&entry.value) {
+            return false;
+        }
+        if object::converted(&wanted.definition) {
+            return wanted.filter.matches_bytes(&wanted.definition, &entry.value);
+        }
+        self.value(old).is_some_and(|v| wanted.filter.matches(self.definition, v))
+    }
+
+    /// The line for this group, if the event concerns it.
+    pub fn line(&mut self, wanted: &Wanted) -> Option<Bytes> {
+        let (kind, entry) = match (self.matches(wanted, true), self.matches(wanted, false)) {
+            (false, true) => ("ADDED", self.event.entry.as_ref()?),
+            (true, true) => ("MODIFIED", self.event.entry.as_ref()?),
+            (true, false) => ("DELETED", self.event.previous.as_ref()?),
+            (false, false) => return None,
+        };
+        let of = Arc::as_ptr(&wanted.definition) as usize;
+        let known = self.encoded.iter().find(|(d, v, k, _)| *d == of && *v == wanted.view && *k == kind);
+        if let Some((.., line)) = known {
+            return Some(line.clone());
+        }
+        let line = view::event(&wanted.definition, wanted.view, kind, &entry.value, self.event.revision);
+        let line = Bytes::from(line);
+        self.encoded.push((of, wanted.view, kind, line.clone()));
+        Some(line)
+    }
+}

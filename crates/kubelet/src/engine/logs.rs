@@ -1,0 +1,297 @@
+//! Container logs as CRI engines write them: `time stream F|P text` per line. Reading for clients, and rotation.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clock::Timestamp;
+use files::Dir;
+use k8s_cri::v1::{ContainerFilter, ContainerState, ContainerStateValue};
+use tokio::sync::mpsc;
+
+use crate::kubelet::Node;
+
+/// Upstream's defaults: a log is moved away at 10 MiB, and five files are kept.
+const ROTATE_BYTES: u64 = 10 << 20;
+const KEEP: usize = 4;
+const LOOK: Duration = Duration::from_secs(10);
+
+/// What a client wants of a log.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Options {
+    pub follow: bool,
+    pub timestamps: bool,
+    pub tail: Option<usize>,
+    pub since: Option<Timestamp>,
+    pub limit_bytes: Option<usize>,
+    /// `stdout` or `stderr`; both when absent.
+    pub stream: Option<String>,
+}
+
+/// One line of the file as the client sees it, or `None` if it is not for him. A partial line has no line end.
+pub fn render(line: &str, options: &Options) -> Option<String> {
+    let mut parts = line.splitn(4, ' ');
+    let (time, stream, tag, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next().unwrap_or_default());
+    if options.stream.as_ref().is_some_and(|wanted| wanted != stream) {
+        return None;
+    }
+    if let Some(since) = options.since
+        && time.parse::<Timestamp>().is_ok_and(|t| t < since)
+    {
+        return None;
+    }
+    let end = if tag.starts_with('P') { "" } else { "\n" };
+    Some(if options.timestamps { format!("{time} {text}{end}") } else { format!("{text}{end}") })
+}
+
+/// Where the last `count` lines begin.
+fn tail_start(file: &mut fs::File, count: usize) -> io::Result<u64> {
+    const BLOCK: u64 = 16 << 10;
+    let mut at = file.seek(SeekFrom::End(0))?;
+    if count == 0 {
+        return Ok(at);
+    }
+    let mut found = 0;
+    let end = at;
+    while at > 0 {
+        let from = at.saturating_sub(BLOCK);
+        let mut block = vec![0; usize::try_from(at - from).unwrap_or(0)];
+        file.seek(SeekFrom::Start(from))?;
+        file.read_exact(&mut block)?;
+        for (index, _) in block.iter().enumerate().rev().filter(|(_, b)| **b == b'\n') {
+            let position = from + index as u64;
+            if position + 1 == end {
+                continue;
+            }
+            found += 1;
+            if found == count {
+                return Ok(position + 1);
+            }
+        }
+        at = from;
+    }
+    Ok(0)
+}
+
+/// Sends the log of a container in pieces until its end; with `follow`, until the container has ended.
+pub async fn send(node: Arc<Node>, path: PathBuf, container: String, options: Options, to: mpsc::Sender<Bytes>) {
+    if let Err(error) = try_send(&node, &path, &container, &options, &to).await {
+        tracing::debug!(path = %path.display(), %error, "a log could not be read");
+    }
+}
+
+async fn try_send(
+    node: &Node,
+    path: &Path,
+    container: &str,
+    options: &Options,
+    to: &mpsc::Sender<Bytes>,
+) -> io::Result<()> {
+    let mut file = open(&node.config.log_dir, path)?;
+    if let Some(count) = options.tail {
+        let start = tail_start(&mut file, count)?;
+        file.seek(SeekFrom::Start(start))?;
+    }
+    let mut left = options.limit_bytes.unwrap_or(usize::MAX);
+    let mut reader = BufReader::new(file);
+    let mut partial = Vec::new();
+    loop {
+        let mut piece = Vec::new();
+        while piece.len() < 64 << 10 && reader.read_until(b'\n', &mut partial)? > 0 && partial.ends_with(b"\n") {
+            let line = String::from_utf8_lossy(&partial[..partial.len() - 1]).into_owned();
+            piece.extend(render(&line, options).unwrap_or_default().into_bytes());
+            partial.clear();
+        }
+        if !piece.is_empty() {
+            piece.truncate(left);
+            left -= piece.len();
+            if to.send(Bytes::from(piece)).await.is_err() || left == 0 {
+                return Ok(());
+            }
+            continue;
+        }
+        if !options.follow {
+            return Ok(());
+        }
+        // First whether it still runs, then whether there is more: nothing is lost between the two.
+        let alive = node.config.runtime.container_status(container).await;
+        let alive = alive.is_ok_and(|s| s.state() == ContainerState::ContainerRunning);
+        let replaced = is_replaced(&reader, &node.config.log_dir, path);
+        let end = reader.get_ref().metadata()?.len();
+        if reader.stream_position()? < end {
+            continue;
+        }
+        if replaced {
+            reader = BufReader::new(open(&node.config.log_dir, path)?);
+        } else if !alive {
+            return Ok(());
+        }
+        tokio::select! {
+            () = clock::sleep(Duration::from_millis(250)) => {}
+            () = to.closed() => return Ok(()),
+        }
+    }
+}
+
+/// The folder of a container's logs, and the name of one in it. The engine names a log by the folder that it was given, the
+/// Pod's, the container's and the file's name. A Pod that may write below the node's logs, as collectors do, could put a link
+/// in the place of a log, so only these names count and no link is followed.
+fn place(logs: &Path, log: &Path) -> io::Result<(Dir, OsString)> {
+    let mut names = log.components().rev().map(|part| match part {
+        Component::Normal(name) => Ok(name.to_owned()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no path of a log")),
+    });
+    let mut next = || names.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
+    let (file, container, pod) = (next()?, next()?, next()?);
+    Ok((Dir::open(logs)?.folder(&Path::new(&pod).join(container))?, file))
+}
+
+/// Opens the log that the engine names.
+pub fn open(logs: &Path, log: &Path) -> io::Result<fs::File> {
+    let (folder, name) = place(logs, log)?;
+    folder.file(Path::new(&name))
+}
+
+/// Removes a container's log and the parts of it that were moved away.
+pub fn remove(logs: &Path, log: &Path) -> io::Result<()> {
+    let (folder, name) = match place(logs, log) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        place => place?,
+    };
+    parts(&folder, &name)?.iter().try_for_each(|part| folder.remove(part))
+}
+
+fn is_replaced(reader: &BufReader<fs::File>, logs: &Path, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (reader.get_ref().metadata(), open(logs, path).and_then(|file| file.metadata())) {
+        (Ok(open), Ok(named)) => open.ino() != named.ino(),
+        _ => false,
+    }
+}
+
+/// Moves logs away that have grown too large. For ever.
+pub async fn rotate(node: Arc<Node>) {
+    loop {
+        clock::sleep(LOOK).await;
+        if node.pods.lock().is_empty() {
+            continue;
+        }
+        let state = Some(ContainerStateValue { state: ContainerState::ContainerRunning as i32 });
+        let filter = ContainerFilter { state, ..Default::default() };
+        if !any_large(&node.config.log_dir) {
+            continue;
+        }
+        for container in node.config.runtime.containers(Some(filter)).await.unwrap_or_default() {
+            let Ok(status) = node.config.runtime.container_status(&container.id).await else { continue };
+            let path = PathBuf::from(&status.log_path);
+            let logs = &node.config.log_dir;
+            if open(logs, &path).and_then(|file| file.metadata()).is_ok_and(|m| m.len() > ROTATE_BYTES) {
+                if let Err(error) = move_away(logs, &path) {
+                    tracing::warn!(path = %path.display(), %error, "a log could not be rotated");
+                    continue;
+                }
+                if let Err(error) = node.config.runtime.reopen_log(&container.id).await {
+                    tracing::warn!(path = %path.display(), %error, "the engine does not reopen a log");
+                }
+            }
+        }
+    }
+}
+
+fn any_large(logs: &Path) -> bool {
+    let mut large = false;
+    // A log stands in a container's folder in a Pod's folder; nothing else counts.
+    let looked = Dir::open(logs).and_then(|folder| {
+        folder.walk(|path, meta| {
+            let is_log = path.extension().is_some_and(|end| end == "log") && !files::beneath::is_folder(meta);
+            large |= is_log && u64::try_from(meta.st_size).is_ok_and(|size| size > ROTATE_BYTES);
+        })
+    });
+    looked.is_ok() && large
+}
+
+/// A container's log and the parts of it that were moved away.
+fn parts(folder: &Dir, name: &OsStr) -> io::Result<Vec<OsString>> {
+    let name = name.to_string_lossy();
+    let of_it = |file: &OsString| {
+        let file = file.to_string_lossy();
+        file.strip_prefix(&*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    Ok(folder.names()?.filter(of_it).collect())
+}
+
+fn move_away(logs: &Path, path: &Path) -> io::Result<()> {
+    let (folder, name) = place(logs, path)?;
+    let stamp = clock::now().strftime("%Y%m%d-%H%M%S").to_string();
+    let mut moved = name.clone();
+    moved.push(format!(".{stamp}"));
+    folder.rename(&name, &moved)?;
+    let mut old = parts(&folder, &name)?;
+    old.retain(|part| *part != name);
+    old.sort();
+    let surplus = old.len().saturating_sub(KEEP);
+    old[..surplus].iter().try_for_each(|part| folder.remove(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn lines_are_rendered_as_asked() {
+        let line = "2026-01-02T03:04:05.000000006Z stdout F hello world";
+        let check = |options: Options, expected: Option<&str>| {
+            assert_eq!(render(line, &options).as_deref(), expected, "{options:?}");
+        };
+        check(Options::default(), Some("hello world\n"));
+        let with_time = "2026-01-02T03:04:05.000000006Z hello world\n";
+        check(Options { timestamps: true, ..Default::default() }, Some(with_time));
+        check(Options { stream: Some("stderr".into()), ..Default::default() }, None);
+        check(Options { since: Some("2026-01-02T03:04:06Z".parse().unwrap()), ..Default::default() }, None);
+        assert_eq!(render("2026-01-02T03:04:05Z stdout P par", &Options::default()).as_deref(), Some("par"));
+    }
+
+    #[test]
+    fn the_tail_begins_at_a_line() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"a\nbb\nccc\n").unwrap();
+        for (count, expected) in [(0, 9), (1, 5), (2, 2), (3, 0), (9, 0)] {
+            assert_eq!(tail_start(&mut file, count).unwrap(), expected, "{count}");
+        }
+    }
+
+    #[test]
+    fn a_log_is_what_the_engine_wrote_and_no_link_in_its_place() {
+        let world = tempfile::tempdir().unwrap();
+        let logs = world.path().join("logs");
+        let folder = logs.join("d_p_u/c");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(world.path().join("shadow"), "s3cret").unwrap();
+        let log = folder.join("0.log");
+        fs::write(&log, "mine").unwrap();
+        assert_eq!(io::read_to_string(open(&logs, &log).unwrap()).unwrap(), "mine");
+        for minute in 0..7 {
+            fs::write(folder.join(format!("0.log.20260102-0304{minute:02}")), "").unwrap();
+        }
+        move_away(&logs, &log).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), KEEP);
+        assert!(!log.exists());
+        std::os::unix::fs::symlink(world.path().join("shadow"), &log).unwrap();
+        assert!(open(&logs, &log).is_err(), "a link in the place of the file");
+        remove(&logs, &log).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        assert_eq!(fs::read_to_string(world.path().join("shadow")).unwrap(), "s3cret");
+        fs::remove_dir(&folder).unwrap();
+        std::os::unix::fs::symlink(world.path(), &folder).unwrap();
+        assert!(open(&logs, &folder.join("shadow")).is_err(), "a link in the place of the folder");
+        assert!(open(&logs, Path::new("")).is_err());
+        remove(&logs, &logs.join("none/c/0.log")).unwrap();
+    }
+}

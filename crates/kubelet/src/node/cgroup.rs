@@ -1,0 +1,241 @@
+//! The tree of cgroups: `kubepods`, its children for Burstable and BestEffort Pods, and one per Pod. Version 1 and 2 of the
+//! kernel's interface differ only in which file a value is written to.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use api::rules::pod;
+
+use crate::pod::resources::PodLimits;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    V1,
+    V2,
+}
+
+/// The controllers of version 1 that a Pod's processes are put under.
+const CONTROLLERS: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "pids", "blkio", "freezer"];
+
+#[derive(Debug, Clone)]
+pub struct Cgroups {
+    mount: PathBuf,
+    version: Version,
+    root: String,
+}
+
+impl Cgroups {
+    /// `mount` is `/sys/fs/cgroup`, or a fake tree in a test; `root` is the cgroup that `kubepods` is made in.
+    pub fn new(mount: &Path, root: &str) -> Self {
+        let version = if mount.join("cgroup.controllers").exists() { Version::V2 } else { Version::V1 };
+        Cgroups { mount: mount.to_owned(), version, root: format!("/{}", root.trim_matches('/')) }
+    }
+
+    /// The cgroup of all Pods of a class, as far as they have one of their own; else of all Pods.
+    pub fn class(&self, qos: &str) -> String {
+        let root = self.root.trim_end_matches('/');
+        match qos {
+            pod::BEST_EFFORT => format!("{root}/kubepods/besteffort"),
+            pod::BURSTABLE => format!("{root}/kubepods/burstable"),
+            _ => format!("{root}/kubepods"),
+        }
+    }
+
+    /// The cgroup of a Pod, as CRI takes it.
+    pub fn path(&self, qos: &str, uid: &str) -> String {
+        format!("{}/pod{uid}", self.class(qos))
+    }
+
+    pub fn create(&self, path: &str, limits: PodLimits) -> io::Result<()> {
+        for folder in self.folders(path) {
+            self.make(&folder)?;
+        }
+        for (controller, file, value) in self.values(limits) {
+            let folder = self.folder(controller, path);
+            if folder.exists() {
+                fs::write(folder.join(file), value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole tree below `kubepods`, and the cgroups above it that were made for it and hold nothing else: for the end
+    /// of a node.
+    pub fn remove_all(&self) {
+        self.remove(&format!("{}/kubepods", self.root.trim_end_matches('/')));
+        let parts: Vec<&str> = self.root.split('/').filter(|p| !p.is_empty()).collect();
+        for length in (1..=parts.len()).rev() {
+            for hierarchy in self.hierarchies() {
+                // One that has others' processes or children in it stays: the kernel refuses.
+                let _ = fs::remove_dir(hierarchy.join(parts[..length].join("/")));
+            }
+        }
+    }
+
+    /// Removes a cgroup and those below it, as far as no process is in them: in every hierarchy, because the engine puts
+    /// its containers also into those that the kubelet sets nothing in.
+    pub fn remove(&self, path: &str) {
+        for hierarchy in self.hierarchies() {
+            remove_tree(&hierarchy.join(path.trim_start_matches('/')));
+        }
+    }
+
+    /// Where trees of cgroups begin: one in version 2, one for each mounted set of controllers in version 1.
+    fn hierarchies(&self) -> Vec<PathBuf> {
+        match self.version {
+            Version::V2 => vec![self.mount.clone()],
+            Version::V1 => fs::read_dir(&self.mount).into_iter().flatten().flatten().map(|e| e.path()).collect(),
+        }
+    }
+
+    /// How many threads run in a cgroup and below it.
+    pub fn processes(&self, path: &str) -> i64 {
+        let count = fs::read_to_string(self.folder("pids", path).join("pids.current")).unwrap_or_default();
+        count.trim().parse().unwrap_or(0)
+    }
+
+    /// The Pods (by uid) that have a cgroup.
+    pub fn pods(&self) -> Vec<String> {
+        let kubepods = self.folder("memory", &format!("{}/kubepods", self.root.trim_end_matches('/')));
+        let parents = [kubepods.clone(), kubepods.join("burstable"), kubepods.join("besteffort")];
+        let entries = parents.iter().flat_map(|p| fs::read_dir(p).into_iter().flatten().flatten());
+        entries.filter_map(|e| e.file_name().to_str()?.strip_prefix("pod").map(str::to_owned)).collect()
+    }
+
+    fn folders(&self, path: &str) -> Vec<PathBuf> {
+        match self.version {
+            Version::V2 => vec![self.folder("", path)],
+            Version::V1 => {
+                let present = CONTROLLERS.iter().filter(|c| self.mount.join(c).is_dir());
+                present.map(|c| self.folder(c, path)).collect()
+            }
+        }
+    }
+
+    fn folder(&self, controller: &str, path: &str) -> PathBuf {
+        let base = if self.version == Version::V1 { self.mount.join(controller) } else { self.mount.clone() };
+        base.join(path.trim_start_matches('/'))
+    }
+
+    fn make(&self, folder: &Path) -> io::Result<()> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        if let Some(parent) = folder.parent() {
+            self.make(parent)?;
+            if self.version == Version::V2 {
+                // A controller that the kernel lacks must not keep the others away: one write each.
+                for controller in ["+cpu", "+memory", "+pids", "+cpuset", "+io"] {
+                    let _ = fs::write(parent.join("cgroup.subtree_control"), controller);
+                }
+            }
+        }
+        match fs::create_dir(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        if self.version == Version::V1 && folder.starts_with(self.mount.join("cpuset")) {
+            // A new cpuset is empty and takes no process before it has its parent's processors.
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                if let Some(inherited) = folder.parent().and_then(|p| fs::read(p.join(file)).ok()) {
+                    fs::write(folder.join(file), inherited)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn values(&self, limits: PodLimits) -> Vec<(&'static str, &'static str, String)> {
+        let mut values = Vec::new();
+        match self.version {
+            Version::V1 => {
+                values.push(("cpu", "cpu.shares", limits.shares.to_string()));
+                if let Some(quota) = limits.quota {
+                    values.push(("cpu", "cpu.cfs_quota_us", quota.to_string()));
+                }
+                if let Some(memory) = limits.memory {
+                    values.push(("memory", "memory.limit_in_bytes", memory.to_string()));
+                }
+            }
+            Version::V2 => {
+                // Shares (2 to 262144) onto weights (1 to 10000), as the runtimes do.
+                let weight = 1 + (limits.shares - 2) * 9999 / 262_142;
+                values.push(("", "cpu.weight", weight.to_string()));
+                if let Some(quota) = limits.quota {
+                    values.push(("", "cpu.max", format!("{quota} 100000")));
+                }
+                if let Some(memory) = limits.memory {
+                    values.push(("", "memory.max", memory.to_string()));
+                }
+            }
+        }
+        values
+    }
+}
+
+fn remove_tree(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            remove_tree(&entry.path());
+        }
+    }
+    // A cgroup that still holds a process stays; the next clean-up finds it.
+    let _ = fs::remove_dir(folder);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> PodLimits {
+        PodLimits { shares: 1024, quota: Some(50_000), memory: Some(1 << 20) }
+    }
+
+    #[test]
+    fn version_2_gets_weights_and_maxima() {
+        let tree = tempfile::tempdir().unwrap();
+        fs::write(tree.path().join("cgroup.controllers"), "cpu memory").unwrap();
+        let cgroups = Cgroups::new(tree.path(), "/");
+        let path = cgroups.path(pod::BURSTABLE, "u1");
+        cgroups.create(&path, limits()).unwrap();
+        let read = |file: &str| fs::read_to_string(tree.path().join("kubepods/burstable/podu1").join(file)).unwrap();
+        assert_eq!(
+            (read("cpu.weight"), read("cpu.max"), read("memory.max")),
+            ("39".into(), "50000 100000".into(), "1048576".into())
+        );
+    }
+
+    #[test]
+    fn version_1_gets_each_controller_and_lists_its_pods() {
+        let tree = tempfile::tempdir().unwrap();
+        for controller in ["cpu", "memory", "cpuset"] {
+            fs::create_dir(tree.path().join(controller)).unwrap();
+        }
+        fs::write(tree.path().join("cpuset/cpuset.cpus"), "0-1").unwrap();
+        let cgroups = Cgroups::new(tree.path(), "/n1");
+        cgroups.create(&cgroups.path(pod::GUARANTEED, "u2"), limits()).unwrap();
+        let read = |file: &str| fs::read_to_string(tree.path().join(file)).unwrap();
+        assert_eq!(read("cpu/n1/kubepods/podu2/cpu.shares"), "1024");
+        assert_eq!(read("memory/n1/kubepods/podu2/memory.limit_in_bytes"), "1048576");
+        assert_eq!(read("cpuset/n1/kubepods/podu2/cpuset.cpus"), "0-1");
+        assert_eq!(cgroups.pods(), ["u2"]);
+    }
+
+    #[test]
+    fn the_end_leaves_nothing_that_was_made_and_nothing_of_others() {
+        let tree = tempfile::tempdir().unwrap();
+        for folder in ["cpu", "memory/ours/others"] {
+            fs::create_dir_all(tree.path().join(folder)).unwrap();
+        }
+        let cgroups = Cgroups::new(tree.path(), "/ours/n1");
+        for controller in ["cpu", "memory"] {
+            fs::create_dir_all(tree.path().join(controller).join("ours/n1/kubepods/podu3")).unwrap();
+        }
+        cgroups.remove_all();
+        assert!(!tree.path().join("cpu/ours").exists());
+        assert!(!tree.path().join("memory/ours/n1").exists());
+        assert!(tree.path().join("memory/ours/others").exists());
+    }
+}

@@ -1,0 +1,223 @@
+//! Whether a Pod may start on this node: what the scheduler has checked, checked again against what the node itself knows.
+//! Pure. Upstream counterpart: pkg/kubelet/lifecycle/predicate.go.
+
+use std::collections::BTreeMap;
+
+use api::rules::{
+    host_port::{self, HostPort},
+    node_affinity,
+    pod::{self, Resources},
+    quantity::Quantity,
+    taint,
+};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
+
+/// What the node has, and the Pods that have their part of it.
+pub struct Offer<'a> {
+    pub name: &'a str,
+    pub labels: &'a BTreeMap<String, String>,
+    pub taints: &'a [Taint],
+    pub allocatable: &'a Resources,
+    pub others: &'a [&'a Pod],
+}
+
+/// Why a Pod is not let in, in the words of its status and its event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub reason: String,
+    pub message: String,
+}
+
+impl Refusal {
+    pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Refusal { reason: reason.into(), message: message.into() }
+    }
+
+    fn predicate(name: &str, why: &str) -> Self {
+        Refusal::new(name, format!("Predicate {name} failed: {why}"))
+    }
+
+    /// It follows from the Node object, of which the copy at hand may be old.
+    pub fn depends_on_node(&self) -> bool {
+        matches!(self.reason.as_str(), "NodeAffinity" | "TaintToleration")
+    }
+}
+
+/// The first thing that speaks against the Pod.
+pub fn admit(pod: &Pod, is_static: bool, offer: &Offer<'_>) -> Result<(), Refusal> {
+    let empty = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&empty);
+    system(pod, spec)?;
+    resources(spec, offer)?;
+    if !node_affinity::admits(spec, offer.labels, offer.name) {
+        return Err(Refusal::predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"));
+    }
+    if spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != offer.name) {
+        return Err(Refusal::predicate("NodeName", "node(s) didn't match the requested node name"));
+    }
+    let specs = offer.others.iter().filter_map(|p| p.spec.as_ref());
+    let taken: Vec<HostPort> = specs.flat_map(host_port::of_pod).collect();
+    if host_port::of_pod(spec).any(|wanted| taken.iter().any(|t| wanted.conflicts(t))) {
+        return Err(Refusal::predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports"));
+    }
+    let tolerations = spec.tolerations.as_deref().unwrap_or_default();
+    // What must be on the node, such as its own control plane, is not kept away by taints.
+    if !is_static && taint::first_untolerated(offer.taints, tolerations, &[taint::NO_EXECUTE]).is_some() {
+        return Err(Refusal::predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate"));
+    }
+    Ok(())
+}
+
+fn system(pod: &Pod, spec: &PodSpec) -> Result<(), Refusal> {
+    let label = pod.metadata.labels.as_ref().and_then(|l| l.get("kubernetes.io/os"));
+    if label.is_some_and(|os| os != "linux") {
+        let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        return Err(Refusal::new("PodOSSelectorNodeLabelDoesNotMatch", message));
+    }
+    if spec.os.as_ref().is_some_and(|os| os.name != "linux") {
+        let message = "Failed to admit pod as the OS field doesn't match node OS";
+        return Err(Refusal::new("PodOSNotSupported", message));
+    }
+    // The engines that are there today do not offer it.
+    let policy = spec.security_context.as_ref().and_then(|c| c.supplemental_groups_policy.as_deref());
+    if policy == Some("Strict") {
+        let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
+        return Err(Refusal::new("SupplementalGroupsPolicyNotSupported", message));
+    }
+    Ok(())
+}
+
+fn resources(spec: &PodSpec, offer: &Offer<'_>) -> Result<(), Refusal> {
+    let mut used = Resources::new();
+    for other in offer.others.iter().filter_map(|p| p.spec.as_ref()) {
+        for (name, amount) in pod::requests(other) {
+            *used.entry(name).or_default() += amount;
+        }
+    }
+    let requested = pod::requests(spec);
+    let count = i64::try_from(offer.others.len()).unwrap_or(i64::MAX);
+    let most = offer.allocatable.get("pods").map_or(0, |q| q.value());
+    if count + 1 > most {
+        return Err(short("pods", 1, count, most));
+    }
+    let amount = |list: &Resources, name: &str| list.get(name).map_or(0, |q| in_units(name, *q));
+    let first = ["cpu", "memory", "ephemeral-storage"];
+    let rest = requested.keys().map(String::as_str).filter(|name| !first.contains(name));
+    for name in first.into_iter().chain(rest) {
+        // What belongs to the cluster rather than to a node is not the node's to refuse.
+        if is_extended(name) && !offer.allocatable.contains_key(name) {
+            continue;
+        }
+        let (wanted, used, most) = (amount(&requested, name), amount(&used, name), amount(offer.allocatable, name));
+        if wanted > 0 && wanted > most - used {
+            return Err(short(name, wanted, used, most));
+        }
+    }
+    Ok(())
+}
+
+fn is_extended(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/")
+}
+
+/// Processors are counted in thousandths, all else whole.
+fn in_units(name: &str, amount: Quantity) -> i64 {
+    if name == "cpu" { amount.milli_value() } else { amount.value() }
+}
+
+fn short(name: &str, wanted: i64, used: i64, most: i64) -> Refusal {
+    let message =
+        format!("Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {most}");
+    Refusal::new(format!("OutOf{name}"), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::fixture::{pod, pod_of};
+    use serde_json::json;
+
+    fn check(spec: &str, expected: &str) {
+        check_as(&pod(spec).pod, false, expected);
+    }
+
+    fn check_as(asking: &Pod, is_static: bool, expected: &str) {
+        let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
+        let taints = [Taint { key: "gone".into(), effect: "NoExecute".into(), ..Default::default() }];
+        let allocatable: Resources = [("cpu", "2"), ("memory", "1Gi"), ("pods", "2"), ("a.io/gpu", "1")]
+            .map(|(name, amount)| (name.to_owned(), amount.parse().unwrap()))
+            .into();
+        let other = pod(r#"{"containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Mi"}},
+                "ports": [{"containerPort": 1, "hostPort": 80}]}]}"#);
+        let others = [&*other.pod];
+        let offer = Offer { name: "n1", labels: &labels, taints: &taints, allocatable: &allocatable, others: &others };
+        let got = admit(asking, is_static, &offer)
+            .map_or_else(|r| format!("{}: {}", r.reason, r.message), |()| String::new());
+        assert_eq!(got, expected);
+    }
+
+    const TOLERANT: &str = r#""tolerations": [{"key": "gone", "operator": "Exists"}]"#;
+
+    #[test]
+    fn a_pod_is_let_in_or_told_what_it_lacks() {
+        let requests = |list: &str| {
+            format!(r#"{{"containers": [{{"name": "c", "resources": {{"requests": {list}}}}}], {TOLERANT}}}"#)
+        };
+        let none = "Node didn't have enough resource";
+        check(&requests(r#"{"cpu": "500m"}"#), "");
+        check(
+            &requests(r#"{"cpu": "501m"}"#),
+            &format!("OutOfcpu: {none}: cpu, requested: 501, used: 1500, capacity: 2000"),
+        );
+        let memory = format!("OutOfmemory: {none}: memory, requested: 1073741824, used: 1048576, capacity: 1073741824");
+        check(&requests(r#"{"memory": "1Gi"}"#), &memory);
+        let storage = format!("OutOfephemeral-storage: {none}: ephemeral-storage, requested: 1, used: 0, capacity: 0");
+        check(&requests(r#"{"ephemeral-storage": "1"}"#), &storage);
+        check(
+            &requests(r#"{"a.io/gpu": "2"}"#),
+            &format!("OutOfa.io/gpu: {none}: a.io/gpu, requested: 2, used: 0, capacity: 1"),
+        );
+        check(&requests(r#"{"b.io/licence": "2"}"#), "");
+    }
+
+    #[test]
+    fn a_pod_is_let_in_only_where_it_belongs() {
+        let spec = |more: &str| format!(r#"{{"containers": [], {TOLERANT}, {more}}}"#);
+        check(&spec(r#""nodeSelector": {"zone": "a"}"#), "");
+        let affinity = "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+        check(&spec(r#""nodeSelector": {"zone": "b"}"#), affinity);
+        let name = "NodeName: Predicate NodeName failed: node(s) didn't match the requested node name";
+        check(&spec(r#""nodeName": "n2""#), name);
+        let taint =
+            "TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+        let intolerant = pod(r#"{"containers": []}"#);
+        check_as(&intolerant.pod, false, taint);
+        check_as(&intolerant.pod, true, "");
+        let port = |p: i32| {
+            format!(
+                r#"{{"containers": [{{"name": "c", "ports": [{{"containerPort": 1, "hostPort": {p}}}]}}], {TOLERANT}}}"#
+            )
+        };
+        let ports = "NodePorts: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+        check(&port(80), ports);
+        check(&port(81), "");
+        let os = "PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS";
+        check(&spec(r#""os": {"name": "windows"}"#), os);
+        let labelled =
+            pod_of(json!({"metadata": {"labels": {"kubernetes.io/os": "windows"}}, "spec": {"containers": []}}));
+        let label = "PodOSSelectorNodeLabelDoesNotMatch: Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        check_as(&labelled.pod, true, label);
+    }
+
+    #[test]
+    fn no_more_pods_than_the_node_takes() {
+        let labels = BTreeMap::new();
+        let allocatable: Resources = [("pods".to_owned(), "1".parse().unwrap())].into();
+        let other = pod(r#"{"containers": []}"#);
+        let others = [&*other.pod];
+        let offer = Offer { name: "n1", labels: &labels, taints: &[], allocatable: &allocatable, others: &others };
+        let refusal = admit(&other.pod, true, &offer).unwrap_err();
+        assert_eq!(refusal.reason, "OutOfpods");
+        assert_eq!(refusal.message, "Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1");
+    }
+}

@@ -1,0 +1,110 @@
+//! Pods and what runs of them, written down shortly for the tests of the pure functions.
+
+use std::sync::Arc;
+
+use clock::{Duration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::pod::{
+    running::{Ran, Running, Sandbox, State},
+    wanted::{Wanted, hash},
+};
+
+/// The moment at which all tests decide.
+pub fn now() -> Timestamp {
+    Timestamp::from_second(1_700_000_000).unwrap()
+}
+
+/// So many seconds after (or before) it.
+pub fn at(seconds: i64) -> Timestamp {
+    let span = Duration::from_secs(seconds.unsigned_abs());
+    if seconds < 0 { now().checked_sub(span).unwrap() } else { now().checked_add(span).unwrap() }
+}
+
+/// Pod `d/p` with uid `u` and this spec.
+pub fn pod(spec: &str) -> Wanted {
+    pod_of(json!({ "spec": serde_json::from_str::<Value>(spec).unwrap() }))
+}
+
+/// The same from a whole object, whose metadata is filled up.
+pub fn pod_of(mut object: Value) -> Wanted {
+    for (name, value) in [("name", "p"), ("namespace", "d"), ("uid", "u")] {
+        if object["metadata"][name].is_null() {
+            object["metadata"][name] = json!(value);
+        }
+    }
+    Wanted::new(Arc::new(serde_json::from_value(object).unwrap()), false)
+}
+
+/// A node with this engine and folder, and an API server that answers as it is told: the body for a method and path, or 404.
+pub fn node(
+    folder: &std::path::Path,
+    engine: runtime::fake::Fake,
+    answer: impl Fn(&http::Method, &str) -> Option<Value> + Clone + Send + Sync + 'static,
+) -> Arc<crate::kubelet::Node> {
+    let client = client::in_process(tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let body = answer(request.method(), request.uri().path());
+        async move {
+            let missing = json!({"kind": "Status", "apiVersion": "v1", "code": 404, "reason": "NotFound"});
+            let code = if body.is_some() { 200 } else { 404 };
+            let body = bytes::Bytes::from(body.unwrap_or(missing).to_string());
+            let answer = http::Response::builder().status(code).body(http_body_util::Full::new(body));
+            Ok::<_, std::convert::Infallible>(answer.expect("a plain answer"))
+        }
+    }));
+    let config = crate::config::Config {
+        node_name: "n1".into(),
+        node_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+        root_dir: folder.join("kubelet"),
+        log_dir: folder.join("logs"),
+        client: client.clone(),
+        runtime: Arc::new(engine),
+        cluster_dns: Vec::new(),
+        cluster_domain: "cluster.local".into(),
+        resolv_conf: "/etc/resolv.conf".into(),
+        manifest_dir: None,
+        cgroup_root: "/".into(),
+        max_pods: 110,
+        eviction_hard: Vec::new(),
+        sysctls: crate::pod::hardening::Sysctls::new(&[]).unwrap(),
+        selinux_labels: false,
+        node_labels: Default::default(),
+        node_annotations: Default::default(),
+        serving: None,
+    };
+    crate::kubelet::Node::new(config, &client::Caches::new(client))
+}
+
+/// `name:up` or `name:exit code`, the oldest first, in a sandbox that is ready; `nothing` is no sandbox either. Ids are the
+/// name and the place in the text.
+pub fn running(wanted: &Wanted, text: &str) -> Running {
+    let mut found = Running::default();
+    if text == "nothing" {
+        return found;
+    }
+    found.sandboxes.push(Sandbox { id: "s1".into(), ready: true, attempt: 0, ips: Vec::new(), created_at: 1 });
+    for (index, word) in text.split_whitespace().enumerate() {
+        let (name, state) = word.split_once(':').unwrap();
+        let up = state == "up";
+        let before = found.containers.iter().filter(|c| c.name == name).count();
+        let ran = Ran {
+            id: format!("{name}{index}"),
+            name: name.into(),
+            sandbox: "s1".into(),
+            state: if up { State::Running } else { State::Exited },
+            restarts: i32::try_from(before).unwrap(),
+            hash: wanted.container(name).map(hash).unwrap_or_default(),
+            exit_code: state.parse().unwrap_or(0),
+            reason: String::new(),
+            message: String::new(),
+            image: String::new(),
+            image_ref: String::new(),
+            log_path: String::new(),
+            started_at: Some(now()),
+            finished_at: (!up).then(now),
+            created_at: i64::try_from(index).unwrap(),
+        };
+        found.containers.insert(0, ran);
+    }
+    found
+}

@@ -1,0 +1,138 @@
+//! Ending containers: preStop hook, stop signal, grace, kill; main containers first, then the sidecars.
+
+use std::{sync::Arc, time::Duration};
+
+use api::rules::pod::is_sidecar;
+use client::EventKind;
+use k8s_openapi::api::core::v1::Container;
+use tokio::sync::watch;
+
+use crate::{
+    kubelet::Node,
+    pod::{
+        hook,
+        running::{Ran, Running},
+        wanted::Wanted,
+    },
+};
+
+/// Ends one container.
+pub async fn one(node: &Node, wanted: &Wanted, running: &Running, ran: &Ran, why: &str, grace: Duration) {
+    in_turn(node, wanted, running, ran, why, grace, std::future::ready(())).await;
+}
+
+/// The hook runs at once, the signal waits for its turn. Their time counts against the grace period, of which the signal
+/// gets two seconds at least.
+async fn in_turn(
+    node: &Node,
+    wanted: &Wanted,
+    running: &Running,
+    ran: &Ran,
+    why: &str,
+    grace: Duration,
+    turn: impl Future<Output = ()>,
+) {
+    waypoint::kubelet::kill_pod(&wanted.full_name());
+    let container = wanted.container(&ran.name);
+    let message = if why.is_empty() { format!("Stopping container {}", ran.name) } else { why.to_owned() };
+    node.pod_event(wanted, Some(&ran.name), EventKind::Normal, "Killing", &message);
+    let begun = clock::Instant::now();
+    let pre_stop = container.and_then(|c: &Container| c.lifecycle.as_ref()?.pre_stop.as_ref());
+    if let (Some(handler), Some(container)) = (pre_stop, container) {
+        let ip = running.sandbox().and_then(|s| s.ips.first().cloned()).unwrap_or_default();
+        let hook = hook::run(node, handler, container, &ran.id, &ip);
+        let failure = match clock::timeout(grace, hook).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error),
+            Err(_) => Some("it did not end within the grace period".to_owned()),
+        };
+        if let Some(error) = failure {
+            let text = format!("PreStopHook failed: {error}");
+            node.pod_event(wanted, Some(&ran.name), EventKind::Warning, "FailedPreStopHook", &text);
+        }
+    }
+    // Out of time, the order does not matter any more.
+    let _ = clock::timeout(grace.saturating_sub(begun.elapsed()), turn).await;
+    let left = grace.saturating_sub(begun.elapsed()).max(Duration::from_secs(2).min(grace));
+    if let Err(error) = node.config.runtime.stop_container(&ran.id, left).await
+        && !error.is_not_found()
+    {
+        tracing::warn!(pod = wanted.full_name(), container = ran.name, %error, "the container could not be stopped");
+        clock::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Ends all that lives, within `most` seconds if that is less than the Pod's own. A deletion with a shorter grace period
+/// that comes meanwhile takes over.
+pub async fn all(node: &Arc<Node>, changes: &mut watch::Receiver<Wanted>, running: &Running, most: Option<i64>) {
+    loop {
+        let wanted = changes.borrow_and_update().clone();
+        waypoint::kubelet::terminating(&wanted.full_name());
+        let seconds = most.map_or(wanted.grace_seconds(), |most| most.min(wanted.grace_seconds()));
+        let grace = Duration::from_secs(seconds.unsigned_abs());
+        let shorter = async {
+            while changes.changed().await.is_ok() {
+                if changes.borrow().grace_seconds() < wanted.grace_seconds() {
+                    return;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = within(node, &wanted, running, grace) => return,
+            () = shorter => {}
+        }
+    }
+}
+
+async fn within(node: &Node, wanted: &Wanted, running: &Running, grace: Duration) {
+    let alive: Vec<&Ran> = running.alive().collect();
+    let names: Vec<&str> = alive.iter().map(|ran| ran.name.as_str()).collect();
+    let (ended, _) = watch::channel(vec![false; alive.len()]);
+    let ends = alive.iter().zip(predecessors(wanted, &names)).enumerate().map(|(index, (ran, before))| {
+        let mut others = ended.subscribe();
+        let ended = &ended;
+        async move {
+            let turn = async move {
+                // The sender outlives this wait.
+                let _ = others.wait_for(|ended| before.iter().all(|i| ended[*i])).await;
+            };
+            in_turn(node, wanted, running, ran, "", grace, turn).await;
+            ended.send_modify(|ended| ended[index] = true);
+        }
+    });
+    futures::future::join_all(ends).await;
+}
+
+/// Which of these containers must have ended before each of them is told to: none for the main ones; all main ones and the
+/// sidecars that were started later for a sidecar.
+fn predecessors(wanted: &Wanted, names: &[&str]) -> Vec<Vec<usize>> {
+    let place = |name: &str| wanted.init_containers().iter().position(|c| c.name == name && is_sidecar(c));
+    let of = |name: &&str| {
+        let own = place(name);
+        let before = |other: &str| own.is_some_and(|own| place(other).is_none_or(|other| other > own));
+        (0..names.len()).filter(|i| before(names[*i])).collect()
+    };
+    names.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::fixture::pod;
+
+    #[test]
+    fn sidecars_end_after_the_main_containers_the_last_one_first() {
+        let wanted = pod(
+            r#"{"initContainers": [{"name": "i"}, {"name": "s1", "restartPolicy": "Always"}, {"name": "s2", "restartPolicy": "Always"}],
+                "containers": [{"name": "m"}, {"name": "n"}]}"#,
+        );
+        for (names, expected) in [
+            (vec!["m", "n", "s1", "s2"], vec![vec![], vec![], vec![0, 1, 3], vec![0, 1]]),
+            (vec!["s2", "s1"], vec![vec![], vec![0]]),
+            (vec!["i", "s1"], vec![vec![], vec![0]]),
+        ] {
+            assert_eq!(predecessors(&wanted, &names), expected, "{names:?}");
+        }
+    }
+}

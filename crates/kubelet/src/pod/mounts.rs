@@ -1,0 +1,206 @@
+//! Which volume goes where in a container, and the two files that every container gets: `/etc/hosts` and the place for
+//! its last words.
+
+use std::{
+    collections::HashMap,
+    io::{self, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use files::{Dir, modes};
+use k8s_cri::v1::{Mount, MountPropagation};
+use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
+
+use crate::{
+    kubelet::Node,
+    pod::{env, hardening, wanted::Wanted},
+    volumes::{PodFolder, VolumeError, sub_path},
+};
+
+/// Where a volume lies on this machine, as [`volumes::mount`] has put it there.
+fn path(folder: &PodFolder, volume: &Volume) -> PathBuf {
+    if let Some(host) = &volume.host_path {
+        return PathBuf::from(&host.path);
+    }
+    let plugin = if volume.config_map.is_some() {
+        "configmap"
+    } else if volume.secret.is_some() {
+        "secret"
+    } else if volume.projected.is_some() {
+        "projected"
+    } else if volume.downward_api.is_some() {
+        "downward-api"
+    } else {
+        "empty-dir"
+    };
+    folder.volume(plugin, &volume.name)
+}
+
+/// The names of the ConfigMaps and Secrets whose changes the volumes must follow.
+pub fn followed(wanted: &Wanted) -> (Vec<String>, Vec<String>) {
+    let (mut maps, mut secrets) = (Vec::new(), Vec::new());
+    for volume in wanted.spec().volumes.iter().flatten() {
+        maps.extend(volume.config_map.iter().map(|m| m.name.clone()));
+        secrets.extend(volume.secret.iter().filter_map(|s| s.secret_name.clone()));
+        for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
+            maps.extend(source.config_map.iter().map(|m| m.name.clone()));
+            secrets.extend(source.secret.iter().map(|s| s.name.clone()));
+        }
+    }
+    (maps, secrets)
+}
+
+/// Whether a mount asks for what only some engines can do: to be read-only with all that is mounted below it.
+pub fn ask_recursive(container: &Container) -> bool {
+    let asks = |m: &VolumeMount| m.recursive_read_only.as_deref().is_some_and(|mode| mode != "Disabled");
+    container.volume_mounts.iter().flatten().any(asks)
+}
+
+/// The mounts of a container: its volumes, `/etc/hosts`, and the file for its last words. `recursive` says that the engine
+/// can make a mount read-only with all that is mounted below it.
+pub fn mounts(
+    node: &Node,
+    wanted: &Wanted,
+    container: &Container,
+    env: &[(String, String)],
+    restarts: i32,
+    recursive: bool,
+) -> Result<Vec<Mount>, String> {
+    let known = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let folder = PodFolder::new(&node.config.root_dir, wanted.uid());
+    let mut mounts = Vec::new();
+    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        let volume = wanted.spec().volumes.iter().flatten().find(|v| v.name == mount.name);
+        let volume = volume.ok_or_else(|| format!("cannot find volume \"{}\" to mount", mount.name))?;
+        let recursive = hardening::recursive_read_only(mount, recursive)?;
+        let mut host = path(&folder, volume);
+        if let Some(sub) = part_of(mount, &known)? {
+            let target = folder.sub_path(&volume.name, &container.name, index);
+            let held = sub_path::hold(&host, &sub).and_then(|held| held.mount_at(&target));
+            held.map_err(|error| refused(wanted, container, mount, &sub, &error))?;
+            host = target;
+        }
+        let content = volume.empty_dir.is_none() && volume.host_path.is_none();
+        let readonly = content || mount.read_only.unwrap_or(false);
+        mounts.push(Mount { readonly, recursive_read_only: recursive, ..to_mount(mount, host) });
+    }
+    let pod_dir = node.config.pod_dir(wanted.uid());
+    if !mounts.iter().any(|m| m.container_path == "/etc/hosts") {
+        mounts.push(file("/etc/hosts", &pod_dir.join("etc-hosts")));
+    }
+    let message = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
+    if !message.is_empty() {
+        let at = message_file(&pod_dir, &container.name, restarts);
+        prepare_message_file(&at).map_err(|e| format!("cannot make the termination log: {e}"))?;
+        mounts.push(file(message, &at));
+    }
+    Ok(mounts)
+}
+
+/// Which part of the volume is mounted; all of it when `None`.
+fn part_of(mount: &VolumeMount, known: &HashMap<&str, &str>) -> Result<Option<String>, String> {
+    let part = match mount.sub_path_expr.as_deref().filter(|text| !text.is_empty()) {
+        Some(text) => env::expand_path(text, known)?,
+        None => mount.sub_path.clone().unwrap_or_default(),
+    };
+    if part.starts_with('/') {
+        return Err(format!("error SubPath `{part}` must not be an absolute path"));
+    }
+    if part.split('/').any(|p| p == "..") {
+        return Err(format!("unable to provision SubPath `{part}`: must not contain '..'"));
+    }
+    Ok(Some(part).filter(|part| !part.is_empty()))
+}
+
+/// The user reads no more than that it failed: what exists outside the volume is not for him to find out.
+fn refused(wanted: &Wanted, container: &Container, mount: &VolumeMount, part: &str, error: &VolumeError) -> String {
+    let (pod, name) = (wanted.full_name(), &container.name);
+    tracing::warn!(pod, container = name, volume = mount.name, part, %error, "a part of a volume cannot be mounted");
+    format!("failed to prepare subPath for volumeMount \"{}\" of container \"{name}\"", mount.name)
+}
+
+fn to_mount(mount: &VolumeMount, host: PathBuf) -> Mount {
+    let propagation = match mount.mount_propagation.as_deref() {
+        Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
+        Some("Bidirectional") => MountPropagation::PropagationBidirectional,
+        _ => MountPropagation::PropagationPrivate,
+    };
+    let path = &mount.mount_path;
+    Mount {
+        container_path: if path.starts_with('/') { path.clone() } else { format!("/{path}") },
+        host_path: host.display().to_string(),
+        propagation: propagation as i32,
+        ..Default::default()
+    }
+}
+
+fn file(container_path: &str, host: &Path) -> Mount {
+    Mount { container_path: container_path.to_owned(), host_path: host.display().to_string(), ..Default::default() }
+}
+
+/// Where a container writes its termination message.
+pub fn message_file(pod_dir: &Path, container: &str, restarts: i32) -> PathBuf {
+    pod_dir.join("containers").join(container).join(restarts.to_string())
+}
+
+fn prepare_message_file(at: &Path) -> io::Result<()> {
+    if let Some(parent) = at.parent() {
+        modes::folder(parent, modes::NODE_FOLDER)?;
+    }
+    modes::write(at, modes::SHARED_FILE, "")
+}
+
+/// The end of what a container left in its message file, which may have any length.
+pub fn message(pod_dir: &Path, container: &str, restarts: i32, most: u64) -> io::Result<Vec<u8>> {
+    let file = Dir::open(&pod_dir.join("containers"))?.file(&Path::new(container).join(restarts.to_string()))?;
+    last_bytes(file, most)
+}
+
+/// The last bytes of a file.
+pub fn last_bytes(mut file: std::fs::File, most: u64) -> io::Result<Vec<u8>> {
+    let end = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(end.saturating_sub(most)))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_named_whole_or_refused() {
+        let known = HashMap::from([("UP", ".."), ("ROOT", "/etc"), ("POD", "p"), ("EMPTY", "")]);
+        let check = |mount: serde_json::Value, expected: Result<Option<&str>, &str>| {
+            let mut mount = mount;
+            (mount["name"], mount["mountPath"]) = ("v".into(), "/v".into());
+            let got = part_of(&serde_json::from_value(mount.clone()).unwrap(), &known);
+            assert_eq!(got, expected.map(|p| p.map(str::to_owned)).map_err(str::to_owned), "{mount}");
+        };
+        let expression = |text: &str| serde_json::json!({"subPathExpr": text});
+        check(serde_json::json!({}), Ok(None));
+        check(serde_json::json!({"subPath": "a/b"}), Ok(Some("a/b")));
+        check(expression("logs/$(POD)"), Ok(Some("logs/p")));
+        // Not the whole volume in place of a part of it.
+        check(expression("$(EMPTY)"), Err("missing value for EMPTY"));
+        check(expression("$(NO)"), Err("missing value for NO"));
+        check(expression("a/$(UP)/$(UP)"), Err("unable to provision SubPath `a/../..`: must not contain '..'"));
+        check(expression("$(ROOT)"), Err("error SubPath `/etc` must not be an absolute path"));
+    }
+
+    #[test]
+    fn last_words_are_read_from_their_end_and_never_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = message_file(folder.path(), "c", 0);
+        prepare_message_file(&at).unwrap();
+        std::fs::write(&at, "first words, last words").unwrap();
+        assert_eq!(message(folder.path(), "c", 0, 10).unwrap(), b"last words");
+        // A sparse file of a terabyte costs nothing to make.
+        std::fs::File::options().write(true).open(&at).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(message(folder.path(), "c", 0, 4096).unwrap().len(), 4096);
+        std::fs::remove_file(&at).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &at).unwrap();
+        assert!(message(folder.path(), "c", 0, 4096).is_err());
+    }
+}

@@ -1,0 +1,251 @@
+//! Probes: one task per container asks on schedule and tells the worker when the answer changes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use client::EventKind;
+use clock::{Instant, Timestamp};
+use k8s_openapi::api::core::v1::{Container, Probe};
+use tokio::{sync::mpsc, task::JoinHandle};
+
+use crate::{
+    kubelet::Node,
+    pod::{
+        ask::{self, No, Target},
+        decide::Doom,
+        running::Ran,
+        wanted::Wanted,
+    },
+};
+
+/// What a probe has found out about a container.
+#[derive(Debug, Clone, PartialEq)]
+pub enum News {
+    Started(String),
+    Ready(String, bool),
+    /// To be killed.
+    Condemned(String, Doom),
+}
+
+/// The running probes of one Pod by container id. Dropping it ends them.
+#[derive(Default)]
+pub struct Probes(BTreeMap<String, JoinHandle<()>>);
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.0.values().for_each(JoinHandle::abort);
+    }
+}
+
+impl Probes {
+    /// Starts what is missing and ends what belongs to containers that are gone. Those `started` need no startup probe.
+    pub fn follow(
+        &mut self,
+        node: &Arc<Node>,
+        wanted: &Wanted,
+        running: (&[String], &[Ran]),
+        started: &BTreeSet<String>,
+        news: &mpsc::Sender<News>,
+    ) {
+        let (ips, alive) = running;
+        self.0.retain(|id, task| {
+            let keep = alive.iter().any(|r| r.id == *id);
+            if !keep {
+                task.abort();
+            }
+            keep
+        });
+        for ran in alive {
+            let Some(container) = wanted.container(&ran.name) else { continue };
+            if self.0.contains_key(&ran.id) {
+                continue;
+            }
+            let ip = if wanted.host_network() {
+                node.config.node_ip.to_string()
+            } else {
+                ips.first().cloned().unwrap_or_default()
+            };
+            let prober = Prober {
+                node: node.clone(),
+                wanted: wanted.clone(),
+                container: container.clone(),
+                id: ran.id.clone(),
+                started_at: ran.started_at,
+                is_started: started.contains(&ran.id),
+                ip,
+                news: news.clone(),
+            };
+            self.0.insert(ran.id.clone(), tokio::spawn(prober.run()));
+        }
+    }
+}
+
+struct Prober {
+    node: Arc<Node>,
+    wanted: Wanted,
+    container: Container,
+    id: String,
+    started_at: Option<Timestamp>,
+    is_started: bool,
+    ip: String,
+    news: mpsc::Sender<News>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Startup,
+    Liveness,
+    Readiness,
+}
+
+/// Equal answers in a row.
+#[derive(Debug, Default)]
+struct Series {
+    last: Option<bool>,
+    length: i32,
+}
+
+impl Series {
+    /// What holds after one more answer; `None` while there are not enough of it.
+    fn note(&mut self, good: bool, probe: &Probe) -> Option<bool> {
+        self.length = if self.last == Some(good) { self.length.saturating_add(1) } else { 1 };
+        self.last = Some(good);
+        let enough = if good { probe.success_threshold.unwrap_or(1) } else { probe.failure_threshold.unwrap_or(3) };
+        (self.length >= enough).then_some(good)
+    }
+}
+
+fn seconds(value: Option<i32>, default: i32) -> Duration {
+    Duration::from_secs(value.unwrap_or(default).max(0).unsigned_abs().into())
+}
+
+/// How long it is until the first question: the delay counts from the container's start, whenever probing began.
+fn first_wait(probe: &Probe, started_at: Option<Timestamp>, now: Timestamp) -> Duration {
+    let delay = seconds(probe.initial_delay_seconds, 0);
+    let due = started_at.and_then(|at| at.checked_add(delay).ok());
+    due.map_or(delay, |due| Duration::try_from(due.duration_since(now)).unwrap_or_default())
+}
+
+impl Prober {
+    async fn run(self) {
+        if let Some(probe) = self.container.startup_probe.clone().filter(|_| !self.is_started)
+            && !self.watch(&probe, Kind::Startup).await
+        {
+            return;
+        }
+        self.tell(News::Started(self.id.clone())).await;
+        let liveness = async {
+            if let Some(probe) = &self.container.liveness_probe {
+                self.watch(probe, Kind::Liveness).await;
+            }
+        };
+        let readiness = async {
+            match &self.container.readiness_probe {
+                Some(probe) => {
+                    self.watch(probe, Kind::Readiness).await;
+                }
+                None => self.tell(News::Ready(self.id.clone(), true)).await,
+            }
+        };
+        tokio::join!(liveness, readiness);
+    }
+
+    async fn tell(&self, news: News) {
+        // The worker is gone with its Pod.
+        let _ = self.news.send(news).await;
+    }
+
+    /// Asks again and again. A startup probe ends with success; it and a liveness probe end with the container's doom.
+    async fn watch(&self, probe: &Probe, kind: Kind) -> bool {
+        clock::sleep(first_wait(probe, self.started_at, clock::now())).await;
+        let limit = seconds(probe.timeout_seconds, 1).max(Duration::from_secs(1));
+        let period = seconds(probe.period_seconds, 10).max(Duration::from_secs(1));
+        let target =
+            Target { runtime: &*self.node.config.runtime, container: &self.container, id: &self.id, ip: &self.ip };
+        let mut series = Series::default();
+        let mut told = None;
+        let mut next = Instant::now();
+        loop {
+            let answer = ask::ask(probe, &target, limit).await;
+            if let Err(no) = &answer {
+                self.complain(kind, no);
+            }
+            match (kind, series.note(answer.is_ok(), probe)) {
+                (Kind::Startup, Some(true)) => return true,
+                (Kind::Startup | Kind::Liveness, Some(false)) => {
+                    self.condemn(probe, kind).await;
+                    return false;
+                }
+                (Kind::Readiness, Some(good)) if told != Some(good) => {
+                    self.tell(News::Ready(self.id.clone(), good)).await;
+                    told = Some(good);
+                }
+                _ => {}
+            }
+            // At a fixed rate; what took longer than the period is not caught up with.
+            next = (next + period).max(Instant::now());
+            clock::sleep_until(next).await;
+        }
+    }
+
+    fn complain(&self, kind: Kind, no: &No) {
+        let text = match no {
+            No::Failed(output) => format!("{kind:?} probe failed: {output}"),
+            No::Errored(error) => format!("{kind:?} probe errored and resulted in unknown state: {error}"),
+        };
+        self.node.pod_event(&self.wanted, Some(&self.container.name), EventKind::Warning, "Unhealthy", &text);
+    }
+
+    async fn condemn(&self, probe: &Probe, kind: Kind) {
+        let kind = format!("{kind:?}").to_lowercase();
+        let why = format!("Container {} failed {kind} probe, will be restarted", self.container.name);
+        let doom = Doom { why, grace_seconds: probe.termination_grace_period_seconds };
+        self.tell(News::Condemned(self.id.clone(), doom)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::fixture::{at, now};
+    use serde_json::json;
+
+    fn probe(value: serde_json::Value) -> Probe {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn answers_count_when_there_are_enough_of_them_in_a_row() {
+        let check = |probe_of: serde_json::Value, answers: &str, expected: &str| {
+            let (probe, mut series) = (probe(probe_of), Series::default());
+            let word = |state| match state {
+                Some(true) => '+',
+                Some(false) => '-',
+                None => '.',
+            };
+            let got: String = answers.chars().map(|c| word(series.note(c == 'y', &probe))).collect();
+            assert_eq!(got, expected, "{answers}");
+        };
+        check(json!({}), "ynnnyy", "+..-++");
+        check(json!({}), "nnynn", "..+..");
+        check(json!({"failureThreshold": 1, "successThreshold": 2}), "yyny", ".+-.");
+        check(json!({"failureThreshold": 1, "successThreshold": 2}), "nyny", "-.-.");
+    }
+
+    #[test]
+    fn the_first_question_waits_from_the_containers_start() {
+        let delayed = probe(json!({"initialDelaySeconds": 10}));
+        for (probe, started_at, expected) in [
+            (&delayed, Some(at(0)), 10),
+            (&delayed, Some(at(-4)), 6),
+            (&delayed, Some(at(-60)), 0),
+            (&delayed, None, 10),
+            (&Probe::default(), Some(at(0)), 0),
+        ] {
+            assert_eq!(first_wait(probe, started_at, now()), Duration::from_secs(expected), "{started_at:?}");
+        }
+    }
+}

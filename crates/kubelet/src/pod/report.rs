@@ -1,0 +1,100 @@
+//! Writes a Pod's status to the API: only what has changed, only when something has.
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use serde_json::{Value, json};
+
+use crate::{kubelet::Node, pod::wanted::Wanted};
+
+/// The fields of `after` that differ, with `null` for those that are gone.
+fn difference(before: &PodStatus, after: &PodStatus) -> Value {
+    let fields = |s: &PodStatus| match serde_json::to_value(s) {
+        Ok(Value::Object(map)) => map,
+        _ => serde_json::Map::new(),
+    };
+    let (before, mut after) = (fields(before), fields(after));
+    let gone: Vec<String> = before.keys().filter(|k| !after.contains_key(*k)).cloned().collect();
+    after.retain(|key, value| before.get(key) != Some(value));
+    if let Some(Value::Array(conditions)) = after.get_mut("conditions") {
+        // Conditions are merged by their type: what is no longer said has to be taken back.
+        for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
+            for field in ["reason", "message"] {
+                condition.entry(field).or_insert(Value::Null);
+            }
+        }
+    }
+    for list in ["podIPs", "hostIPs"] {
+        if let Some(Value::Array(addresses)) = after.get_mut(list) {
+            // Addresses are merged by themselves: those of a sandbox that is gone would stay beside the new ones.
+            addresses.insert(0, json!({"$patch": "replace"}));
+        }
+    }
+    after.extend(gone.into_iter().filter(|k| k == "reason" || k == "message").map(|k| (k, Value::Null)));
+    Value::Object(after)
+}
+
+/// Reports `status`, having reported `before`. The Pod as the server has it goes by `uid`: a namesake is left alone.
+/// Returns false when it should be tried again.
+pub async fn write(node: &Node, wanted: &Wanted, uid: &str, before: &PodStatus, status: &PodStatus) -> bool {
+    let changed = difference(before, status);
+    if changed.as_object().is_none_or(serde_json::Map::is_empty) {
+        return true;
+    }
+    waypoint::kubelet::status_update(&wanted.full_name());
+    let api: Api<Pod> = Api::namespaced(node.config.client.clone(), wanted.namespace());
+    let patch = Patch::Strategic(json!({ "metadata": { "uid": uid }, "status": changed }));
+    match api.patch_status(wanted.name(), &PatchParams::default(), &patch).await {
+        Ok(_) => true,
+        // Gone, or another Pod of that name by now.
+        Err(kube::Error::Api(s)) if s.code == 404 || s.code == 409 => true,
+        Err(error) => {
+            tracing::warn!(pod = wanted.full_name(), %error, "the status could not be written");
+            false
+        }
+    }
+}
+
+/// The last act of a deletion: the object goes, if it still is this one.
+pub async fn delete(node: &Node, wanted: &Wanted) -> bool {
+    let api: Api<Pod> = Api::namespaced(node.config.client.clone(), wanted.namespace());
+    let preconditions = Preconditions { uid: Some(wanted.uid().to_owned()), resource_version: None };
+    let params =
+        DeleteParams { grace_period_seconds: Some(0), preconditions: Some(preconditions), ..Default::default() };
+    match api.delete(wanted.name(), &params).await {
+        Ok(_) => true,
+        Err(kube::Error::Api(s)) if s.code == 404 || s.code == 409 => true,
+        Err(error) => {
+            tracing::warn!(pod = wanted.full_name(), %error, "the Pod could not be deleted finally");
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(json: Value) -> PodStatus {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn only_what_changed_is_written_and_what_is_gone_is_taken_back() {
+        let unready = json!({"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "why"});
+        let before = status(json!({"phase": "Pending", "podIP": "10.0.0.1", "reason": "Old", "conditions": [unready]}));
+        let ready = json!({"type": "Ready", "status": "True"});
+        let after = status(json!({"phase": "Running", "podIP": "10.0.0.1", "conditions": [ready]}));
+        let expected = json!({
+            "phase": "Running", "reason": null,
+            "conditions": [{"type": "Ready", "status": "True", "reason": null, "message": null}],
+        });
+        assert_eq!(difference(&before, &after), expected);
+        assert_eq!(difference(&after, &after), json!({}));
+        let at = |ip: &str| status(json!({"podIP": ip, "podIPs": [{"ip": ip}]}));
+        let expected = json!({"podIP": "10.0.0.2", "podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.2"}]});
+        assert_eq!(difference(&at("10.0.0.1"), &at("10.0.0.2")), expected);
+    }
+}

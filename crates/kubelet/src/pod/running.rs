@@ -1,0 +1,139 @@
+//! A Pod as the engine has it.
+
+use clock::Timestamp;
+use k8s_cri::v1::{
+    ContainerFilter, ContainerState, ContainerStatus, PodSandboxFilter, PodSandboxState, PodSandboxStatus,
+};
+use runtime::{Result, Runtime};
+
+use crate::pod::wanted::{CONTAINER_HASH, CONTAINER_NAME, POD_UID, RESTART_COUNT};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Created,
+    Running,
+    Exited,
+}
+
+#[derive(Debug, Clone)]
+pub struct Ran {
+    pub id: String,
+    pub name: String,
+    pub sandbox: String,
+    pub state: State,
+    pub restarts: i32,
+    pub hash: String,
+    pub exit_code: i32,
+    pub reason: String,
+    pub message: String,
+    pub image: String,
+    pub image_ref: String,
+    pub log_path: String,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub created_at: i64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    pub id: String,
+    pub ready: bool,
+    pub attempt: u32,
+    pub ips: Vec<String>,
+    pub created_at: i64,
+}
+
+/// Sandboxes and containers of one Pod, the newest first.
+#[derive(Debug, Clone, Default)]
+pub struct Running {
+    pub sandboxes: Vec<Sandbox>,
+    pub containers: Vec<Ran>,
+}
+
+impl Running {
+    /// The sandbox in which containers may run.
+    pub fn sandbox(&self) -> Option<&Sandbox> {
+        self.sandboxes.first().filter(|s| s.ready)
+    }
+
+    pub fn latest(&self, name: &str) -> Option<&Ran> {
+        self.containers.iter().find(|c| c.name == name)
+    }
+
+    /// The newest container of that name in the sandbox that is ready.
+    pub fn current(&self, name: &str) -> Option<&Ran> {
+        let sandbox = self.sandbox()?;
+        self.containers.iter().find(|c| c.name == name && c.sandbox == sandbox.id)
+    }
+
+    pub fn alive(&self) -> impl Iterator<Item = &Ran> {
+        self.containers.iter().filter(|c| c.state == State::Running)
+    }
+}
+
+fn time(nanos: i64) -> Option<Timestamp> {
+    (nanos > 0).then(|| Timestamp::from_second(nanos / 1_000_000_000).ok()).flatten()
+}
+
+fn ran(status: ContainerStatus, sandbox: String) -> Ran {
+    let label = |name: &str| status.labels.get(name).cloned().unwrap_or_default();
+    let note = |name: &str| status.annotations.get(name).cloned().unwrap_or_default();
+    Ran {
+        name: label(CONTAINER_NAME),
+        sandbox,
+        state: match status.state() {
+            ContainerState::ContainerRunning => State::Running,
+            ContainerState::ContainerCreated => State::Created,
+            _ => State::Exited,
+        },
+        restarts: note(RESTART_COUNT).parse().unwrap_or(0),
+        hash: note(CONTAINER_HASH),
+        exit_code: status.exit_code,
+        image: status.image.as_ref().map(|i| i.image.clone()).unwrap_or_default(),
+        started_at: time(status.started_at),
+        finished_at: time(status.finished_at),
+        created_at: status.created_at,
+        id: status.id,
+        reason: status.reason,
+        message: status.message,
+        image_ref: status.image_ref,
+        log_path: status.log_path,
+    }
+}
+
+fn sandbox(status: PodSandboxStatus) -> Sandbox {
+    let ready = status.state() == PodSandboxState::SandboxReady;
+    let network = status.network.unwrap_or_default();
+    let more = network.additional_ips.into_iter().map(|ip| ip.ip);
+    Sandbox {
+        ready,
+        ips: std::iter::once(network.ip).chain(more).filter(|ip| !ip.is_empty()).collect(),
+        attempt: status.metadata.map_or(0, |m| m.attempt),
+        created_at: status.created_at,
+        id: status.id,
+    }
+}
+
+/// Asks the engine about one Pod.
+pub async fn observe(engine: &dyn Runtime, uid: &str) -> Result<Running> {
+    let labels = std::collections::HashMap::from([(POD_UID.to_owned(), uid.to_owned())]);
+    let mut found = Running::default();
+    let filter = PodSandboxFilter { label_selector: labels.clone(), ..Default::default() };
+    for listed in engine.sandboxes(Some(filter)).await? {
+        match engine.sandbox_status(&listed.id).await {
+            Ok(status) => found.sandboxes.push(sandbox(status)),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    for listed in engine.containers(Some(ContainerFilter { label_selector: labels, ..Default::default() })).await? {
+        match engine.container_status(&listed.id).await {
+            Ok(status) => found.containers.push(ran(status, listed.pod_sandbox_id)),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    found.sandboxes.sort_by_key(|s| std::cmp::Reverse(s.created_at));
+    found.containers.sort_by_key(|c| std::cmp::Reverse(c.created_at));
+    Ok(found)
+}

@@ -1,0 +1,280 @@
+//! Static Pods from the files of a folder, which the kernel tells about whenever one changes.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use api::codec::decode::{self, Gvk, Validation};
+use k8s_openapi::{
+    api::core::v1::{Pod, Toleration},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use sha2::{Digest, Sha256};
+use tokio::{net::unix::pipe, sync::mpsc};
+
+/// How soon a folder that is not there is looked for again.
+const MISSING: Duration = Duration::from_secs(20);
+/// A write comes in several events; what follows so soon belongs to it.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// Sends all Pods of the folder at the start and whenever a file has changed. For ever.
+pub async fn watch(folder: PathBuf, node_name: String, to: mpsc::Sender<Vec<Arc<Pod>>>) {
+    let mut files = Files { node_name, ..Default::default() };
+    let mut sent = None;
+    loop {
+        // First the watch, then the look: nothing happens between the two unseen.
+        let changes = follow(&folder);
+        loop {
+            files.read(&folder);
+            let pods = files.pods();
+            let uids: Vec<_> = pods.iter().map(|p| p.metadata.uid.clone()).collect();
+            if sent.as_ref() != Some(&uids) {
+                if to.send(pods).await.is_err() {
+                    return;
+                }
+                sent = Some(uids);
+            }
+            match &changes {
+                Ok(changes) if next(changes, &folder).await => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(folder = %folder.display(), %error, "the folder of static Pods cannot be watched");
+                    clock::sleep(MISSING).await;
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// A watched folder: what can be read from it are the kernel's notes of changes.
+struct Changes {
+    notes: pipe::Receiver,
+    /// Device and inode: another folder may take the place of this one.
+    identity: (u64, u64),
+}
+
+fn identity(folder: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(folder).map(|meta| (meta.dev(), meta.ino()))
+}
+
+fn follow(folder: &Path) -> io::Result<Changes> {
+    let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    // A file counts when it is written to its end, not while it is being written.
+    let what = AddWatchFlags::IN_CLOSE_WRITE
+        | AddWatchFlags::IN_CREATE
+        | AddWatchFlags::IN_ATTRIB
+        | AddWatchFlags::IN_MOVE
+        | AddWatchFlags::IN_DELETE
+        | AddWatchFlags::IN_DELETE_SELF
+        | AddWatchFlags::IN_MOVE_SELF
+        | AddWatchFlags::IN_ONLYDIR;
+    changes.add_watch(folder, what)?;
+    // To the runtime it is something to read from, as a pipe is.
+    let notes = pipe::Receiver::from_owned_fd_unchecked(changes.into())?;
+    Ok(Changes { notes, identity: identity(folder)? })
+}
+
+/// Waits until something has changed; false when the watch is over, because the folder itself is gone or another one.
+async fn next(changes: &Changes, folder: &Path) -> bool {
+    let mut notes = [0; 4096];
+    let mut seen = false;
+    loop {
+        let ready = changes.notes.readable();
+        let ready = if seen { clock::timeout(SETTLE, ready).await } else { Ok(ready.await) };
+        match ready.map(|ready| ready.and_then(|()| changes.notes.try_read(&mut notes))) {
+            // What changed does not matter: all files are read again.
+            Ok(Ok(1..)) => seen = true,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(_) => return false,
+            Err(_) => return identity(folder).is_ok_and(|now| now == changes.identity),
+        }
+    }
+}
+
+/// The manifests as they were read last. A file that is broken keeps the Pod that it described before: an editor that
+/// writes in two steps, or a slip of the pen, ends no Pod.
+#[derive(Default)]
+struct Files {
+    node_name: String,
+    pods: BTreeMap<PathBuf, Arc<Pod>>,
+    /// What was said about broken files, so that it is said once.
+    broken: BTreeMap<PathBuf, String>,
+}
+
+impl Files {
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        self.pods.values().cloned().collect()
+    }
+
+    fn read(&mut self, folder: &Path) {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let visible = entries.filter(|e| !e.file_name().to_string_lossy().starts_with('.'));
+        let paths: Vec<PathBuf> = visible.map(|e| e.path()).filter(|p| p.is_file()).collect();
+        self.pods.retain(|path, _| paths.contains(path));
+        self.broken.retain(|path, _| paths.contains(path));
+        for path in paths {
+            let text = read(&path).map_err(|e| e.to_string());
+            match text.and_then(|text| parse(&text, &self.node_name, &path)) {
+                Ok(pod) => {
+                    self.broken.remove(&path);
+                    // The same text is the same Pod, with the time at which it was first seen.
+                    if self.pods.get(&path).is_none_or(|held| held.metadata.uid != pod.metadata.uid) {
+                        self.pods.insert(path, Arc::new(pod));
+                    }
+                }
+                Err(error) => {
+                    if self.broken.get(&path) != Some(&error) {
+                        let kept = self.pods.contains_key(&path);
+                        tracing::error!(
+                            file = %path.display(), error, kept, "a static Pod's manifest is not usable; it is read again when it changes"
+                        );
+                        self.broken.insert(path, error);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A manifest's text, of at most the length that upstream reads.
+fn read(path: &Path) -> io::Result<String> {
+    const MOST: u64 = 10 << 20;
+    let mut text = String::new();
+    let read = fs::File::open(path)?.take(MOST + 1).read_to_string(&mut text)?;
+    if read as u64 > MOST {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("a manifest has at most {MOST} bytes")));
+    }
+    Ok(text)
+}
+
+/// A manifest as the Pod that runs: with all defaults, named after the node, with a uid that is the hash of its content.
+fn parse(text: &str, node_name: &str, path: &Path) -> Result<Pod, String> {
+    let definition = api::kind::registry::builtin().find("", "v1", "pods").ok_or("Pods are not known")?;
+    let gvk = Gvk { group: "", version: "v1", kind: "Pod" };
+    let ty = api::schema::of(&definition.schema).ok_or("the schema of Pods is not known")?;
+    let decoded = decode::decode(ty, gvk, text.as_bytes(), "application/yaml", Validation::Ignore);
+    let mut value = decoded.map_err(|status| status.message)?.value;
+    let namespace = value.pointer("/metadata/namespace").and_then(|n| n.as_str()).filter(|n| !n.is_empty());
+    let namespace = namespace.unwrap_or("default").to_owned();
+    if let Some(metadata) = value.get_mut("metadata").and_then(|m| m.as_object_mut()) {
+        metadata.insert("namespace".to_owned(), namespace.clone().into());
+    }
+    definition.behaviour.default(&mut value);
+    let errors = definition.behaviour.validate(&value);
+    if !errors.is_empty() {
+        return Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    }
+    let mut pod: Pod = serde_json::from_value(value).map_err(|e| e.to_string())?;
+    let name = pod.metadata.name.clone().ok_or("metadata.name is missing")?;
+    let digest = Sha256::digest(format!("{node_name}\0{}\0{text}", path.display()));
+    let uid: String = digest.iter().take(16).map(|b| format!("{b:02x}")).collect();
+    let spec = pod.spec.as_mut().ok_or("spec is missing")?;
+    spec.node_name = Some(node_name.to_owned());
+    let everything =
+        Toleration { effect: Some("NoExecute".to_owned()), operator: Some("Exists".to_owned()), ..Default::default() };
+    spec.tolerations.get_or_insert_default().push(everything);
+    let mut annotations = pod.metadata.annotations.take().unwrap_or_default();
+    annotations.insert(api::rules::pod::SOURCE_ANNOTATION.to_owned(), "file".to_owned());
+    annotations.insert(api::rules::pod::HASH_ANNOTATION.to_owned(), uid.clone());
+    annotations.insert(api::rules::pod::SEEN_ANNOTATION.to_owned(), clock::now().to_string());
+    pod.metadata = ObjectMeta {
+        name: Some(format!("{name}-{node_name}")),
+        namespace: Some(namespace),
+        uid: Some(uid),
+        annotations: Some(annotations),
+        labels: pod.metadata.labels,
+        ..Default::default()
+    };
+    pod.status = None;
+    Ok(pod)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i, ports: [{containerPort: 80}]}]}\n";
+
+    fn parsed(text: &str) -> Result<Pod, String> {
+        parse(text, "n1", Path::new("/m/web.yaml"))
+    }
+
+    #[test]
+    fn a_manifest_becomes_a_pod_of_this_node_with_all_defaults_and_its_hash_follows_its_text() {
+        let pod = parsed(TEXT).unwrap();
+        assert_eq!(pod.metadata.name.as_deref(), Some("web-n1"));
+        assert_eq!(pod.metadata.namespace.as_deref(), Some("default"));
+        let spec = pod.spec.unwrap();
+        assert_eq!((spec.node_name.as_deref(), spec.restart_policy.as_deref()), (Some("n1"), Some("Always")));
+        assert_eq!(spec.containers[0].ports.as_ref().unwrap()[0].protocol.as_deref(), Some("TCP"));
+        assert!(spec.tolerations.unwrap().iter().any(|t| t.effect.as_deref() == Some("NoExecute")));
+        let other = parsed(&TEXT.replace("image: i", "image: j")).unwrap();
+        assert_ne!(pod.metadata.uid, other.metadata.uid);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_manifest_is_said() {
+        for (text, expected) in [
+            ("kind: Pod", "spec.containers: Required value"),
+            ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}", "ConfigMap"),
+            (&TEXT[..60], ""),
+            (&TEXT.replace("name: c", "name: C_"), "spec.containers[0].name: Invalid value"),
+            (&TEXT.replace("{name: web}", "{}"), "metadata.name"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {}", "spec.containers: Required value"),
+        ] {
+            let error = parsed(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_broken_file_keeps_its_pod_and_a_hidden_one_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        let mut files = Files { node_name: "n1".into(), ..Default::default() };
+        let mut check = |expected: &[&str], broken: usize| {
+            files.read(folder.path());
+            let names: Vec<_> = files.pods().iter().map(|p| p.metadata.name.clone().unwrap()).collect();
+            assert_eq!(names, expected);
+            assert_eq!(files.broken.len(), broken);
+        };
+        put("a.yaml", TEXT);
+        put(".b.yaml.swp", &TEXT.replace("web", "hidden"));
+        check(&["web-n1"], 0);
+        put("a.yaml", &TEXT[..70]);
+        put("c.yaml", "nonsense: [");
+        check(&["web-n1"], 2);
+        put("a.yaml", &TEXT.replace("web", "new"));
+        check(&["new-n1"], 1);
+        fs::remove_file(folder.path().join("a.yaml")).unwrap();
+        fs::remove_file(folder.path().join("c.yaml")).unwrap();
+        check(&[], 0);
+    }
+
+    #[tokio::test]
+    async fn changes_of_the_folder_are_sent_when_they_happen() {
+        let folder = tempfile::tempdir().unwrap();
+        let (to, mut sent) = mpsc::channel(4);
+        let watcher = tokio::spawn(watch(folder.path().to_owned(), "n1".into(), to));
+        assert_eq!(sent.recv().await.unwrap(), []);
+        let at = folder.path().join("a.yaml");
+        fs::write(&at, TEXT).unwrap();
+        assert_eq!(sent.recv().await.unwrap().len(), 1);
+        fs::rename(&at, folder.path().join("b.yaml")).unwrap();
+        let moved = sent.recv().await.unwrap();
+        fs::write(folder.path().join("b.yaml"), TEXT.replace("web", "new")).unwrap();
+        let changed = sent.recv().await.unwrap();
+        assert_ne!(moved[0].metadata.name, changed[0].metadata.name);
+        fs::remove_file(folder.path().join("b.yaml")).unwrap();
+        assert_eq!(sent.recv().await.unwrap(), []);
+        watcher.abort();
+    }
+}
