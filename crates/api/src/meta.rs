@@ -51,8 +51,8 @@ pub fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
 }
 
 /// The text, number or flag at a place in an object; empty when there is none.
-pub fn field_text(object: &Value, path: &[&str]) -> String {
-    match path.iter().try_fold(object, |value, field| value.get(field)) {
+pub fn field_text(object: &Value, path: &[impl AsRef<str>]) -> String {
+    match path.iter().try_fold(object, |value, field| value.get(field.as_ref())) {
         Some(Value::String(text)) => text.clone(),
         Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
         _ => String::new(),

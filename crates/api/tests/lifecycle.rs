@@ -1,11 +1,11 @@
 //! Objects through the steps of a write: defaults, what the server sets, validation, generation.
 
-use api::kind::registry::builtin;
 use api::kind::{Definition, Target};
+use api::kinds::built_in;
 use serde_json::{Value, json};
 
 fn definition(group: &str, kind: &str) -> &'static Definition {
-    builtin().by_kind(group, "v1", kind).unwrap()
+    built_in().by_kind(group, "v1", kind).unwrap()
 }
 
 /// A new object as the server would store it.
@@ -16,18 +16,18 @@ fn create(d: &Definition, mut object: Value) -> Value {
     if d.namespaced() {
         object["metadata"]["namespace"] = json!("default");
     }
-    d.behaviour.default(&mut object);
-    d.behaviour.prepare_create(&mut object);
-    assert_eq!(d.behaviour.validate(&object), []);
+    d.strategy.default(&mut object);
+    d.strategy.prepare_create(&mut object);
+    assert_eq!(d.strategy.validate(&object), []);
     object
 }
 
 fn update(d: &Definition, old: &Value, target: Target, change: impl FnOnce(&mut Value)) -> Result<Value, String> {
     let mut new = old.clone();
     change(&mut new);
-    d.behaviour.default(&mut new);
-    d.behaviour.prepare_update(&mut new, old, target);
-    let errors = d.behaviour.validate_update(&new, old, target);
+    d.strategy.default(&mut new);
+    d.strategy.prepare_update(&mut new, old, target);
+    let errors = d.strategy.validate_update(&new, old, target);
     if errors.is_empty() { Ok(new) } else { Err(errors[0].to_string()) }
 }
 
@@ -86,8 +86,8 @@ fn wrong_deployments_are_refused_in_upstreams_words() {
         let mut object = deployment();
         object["metadata"]["namespace"] = json!("default");
         *object.pointer_mut(change.0).unwrap() = change.1;
-        d.behaviour.default(&mut object);
-        let errors = d.behaviour.validate(&object);
+        d.strategy.default(&mut object);
+        let errors = d.strategy.validate(&object);
         assert!(errors.iter().any(|e| e.to_string().starts_with(expected)), "{errors:?}");
     }
 }
@@ -189,13 +189,13 @@ fn new_pods_are_warned_about() {
         d,
         json!({"metadata": {"name": "a.b"}, "spec": {"containers": [{"name": "c", "image": "i", "env": env}]}}),
     );
-    let warnings = d.behaviour.check(&pod).unwrap();
+    let warnings = d.strategy.check(&pod).unwrap();
     assert!(warnings[0].ends_with("a DNS label is recommended: [must not contain dots]"), "{warnings:?}");
     assert_eq!(
         warnings[1],
         "spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply"
     );
-    assert_eq!(d.behaviour.check_update(&pod, &pod, Target::Object), Ok(Vec::new()));
+    assert_eq!(d.strategy.check_update(&pod, &pod, Target::Object), Ok(Vec::new()));
 }
 
 #[test]
@@ -263,8 +263,8 @@ fn other_kinds_refuse_what_makes_no_sense() {
         if d.namespaced() {
             object["metadata"]["namespace"] = json!("default");
         }
-        d.behaviour.default(&mut object);
-        let errors: Vec<String> = d.behaviour.validate(&object).iter().map(ToString::to_string).collect();
+        d.strategy.default(&mut object);
+        let errors: Vec<String> = d.strategy.validate(&object).iter().map(ToString::to_string).collect();
         assert!(errors.iter().any(|e| e.starts_with(expected)), "{kind}: {errors:?}");
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use api::kind::registry::{GROUPS, builtin};
+use api::kind::group::GROUPS;
 use api::kind::{Definition, Scope};
+use api::kinds::built_in;
 
 fn reference(file: &str) -> Option<Vec<BTreeMap<String, String>>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -22,16 +23,16 @@ fn reference(file: &str) -> Option<Vec<BTreeMap<String, String>>> {
 }
 
 fn find<'a>(row: &BTreeMap<String, String>) -> Option<&'a Definition> {
-    builtin().by_kind(&row["group"], &row["version"], &row["kind"]).map(AsRef::as_ref)
+    built_in().by_kind(&row["group"], &row["version"], &row["kind"]).map(AsRef::as_ref)
 }
 
 #[test]
 fn kinds_have_upstreams_names_verbs_and_subresources() {
     let Some(rows) = reference("resources.tsv") else { return };
     let served: Vec<_> = rows.iter().filter(|r| r["default_served"] == "on").collect();
-    assert_eq!(builtin().all().len(), served.len());
+    assert_eq!(built_in().all().len(), served.len());
     for row in served {
-        let d = builtin().find(&row["group"], &row["version"], &row["plural"]).unwrap_or_else(|| panic!("{row:?}"));
+        let d = built_in().find(&row["group"], &row["version"], &row["plural"]).unwrap_or_else(|| panic!("{row:?}"));
         let list =
             |column: &str| row[column].split(',').filter(|s| !s.is_empty()).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!((&d.kind, &d.singular), (&row["kind"], &row["singular"]));
@@ -41,7 +42,7 @@ fn kinds_have_upstreams_names_verbs_and_subresources() {
         assert_eq!(d.scope == Scope::Namespaced, row["namespaced"] == "true", "{}", d.kind);
         let mut subresources: Vec<String> = d.subresources.iter().map(|s| s.name.to_owned()).collect();
         subresources.extend(d.status.then(|| "status".to_owned()));
-        subresources.extend(d.scale.map(|_| "scale".to_owned()));
+        subresources.extend(d.scale.as_ref().map(|_| "scale".to_owned()));
         subresources.sort_unstable();
         assert_eq!(subresources, list("subresources"), "{}", d.kind);
         let group = GROUPS.iter().find(|g| g.name == d.group).unwrap();
@@ -54,7 +55,7 @@ fn subresources_have_upstreams_objects_and_verbs() {
     let Some(rows) = reference("subresources.tsv") else { return };
     let served = rows.iter().filter(|r| r["default_served"] == "on");
     for row in served.filter(|r| !matches!(r["subresource"].as_str(), "status" | "scale")) {
-        let d = builtin().find(&row["group"], &row["version"], &row["plural"]).unwrap();
+        let d = built_in().find(&row["group"], &row["version"], &row["plural"]).unwrap();
         let sub = d.subresources.iter().find(|s| s.name == row["subresource"]).unwrap();
         assert_eq!(sub.object, (row["kind_group"].as_str(), row["kind_version"].as_str(), row["kind"].as_str()));
         assert_eq!(sub.verbs.join(","), row["verbs"], "{} {}", d.kind, sub.name);
@@ -71,9 +72,9 @@ fn field_labels_are_upstreams() {
         assert_eq!(d.check_field_label("LABEL"), Err(row["error_for_other_labels"].clone()), "{}", d.kind);
         known.entry(format!("{} {}", d.api_version(), d.kind)).or_default().push(row["label"].clone());
     }
-    for d in builtin().all().iter().filter(|d| d.verbs.iter().any(|v| v == "list")) {
+    for d in built_in().all().iter().filter(|d| d.verbs.iter().any(|v| v == "list")) {
         let labels = known.get(&format!("{} {}", d.api_version(), d.kind)).cloned().unwrap_or_default();
-        for label in &d.field_labels {
+        for label in d.selectable.iter().map(|field| &field.label) {
             assert!(labels.contains(label), "{} has {label}", d.kind);
         }
     }
@@ -87,12 +88,12 @@ fn columns_are_upstreams() {
         all.map(|r| (r["column"].clone(), r["type"].clone(), r["format"].clone(), r["priority"].clone())).collect()
     };
     let default = of("*", "(default: any kind without own columns)");
-    for d in builtin().all() {
+    for d in built_in().all() {
         let mut expected = of(&d.group, &d.kind);
         if expected.is_empty() {
             expected.clone_from(&default);
         }
-        let columns = d.behaviour.columns();
+        let columns = &d.columns;
         let shown: Vec<_> = columns
             .iter()
             .map(|c| (c.name.clone(), c.kind.clone(), c.format.clone(), c.priority.to_string()))
@@ -139,14 +140,14 @@ fn fixtures() -> Option<BTreeMap<String, serde_json::Value>> {
 fn defaults_lose_nothing_of_an_object_that_has_every_field() {
     let Some(objects) = fixtures() else { return };
     let mut list = Vec::new();
-    for d in builtin().all() {
+    for d in built_in().all() {
         let key = format!("{:?} {:?}", d.api_version(), d.kind);
         let Some(before) = objects.get(&key) else {
             assert_eq!(d.kind, "APIService");
             continue;
         };
         let mut after = before.clone();
-        d.behaviour.default(&mut after);
+        d.strategy.default(&mut after);
         lost(before, &after, &d.kind, &mut list);
     }
     // The old name follows the new one, and text becomes data.
@@ -156,18 +157,18 @@ fn defaults_lose_nothing_of_an_object_that_has_every_field() {
 
 #[test]
 fn every_kind_takes_an_empty_object_without_a_panic() {
-    for d in builtin().all() {
+    for d in built_in().all() {
         let mut object = serde_json::json!({"apiVersion": d.api_version(), "kind": d.kind, "metadata": {"name": "a"}});
-        d.behaviour.default(&mut object);
-        d.behaviour.prepare_create(&mut object);
-        d.behaviour.validate(&object);
+        d.strategy.default(&mut object);
+        d.strategy.prepare_create(&mut object);
+        d.strategy.validate(&object);
         let old = object.clone();
-        d.behaviour.prepare_update(&mut object, &old, api::kind::Target::Object);
-        d.behaviour.validate_update(&object, &old, api::kind::Target::Object);
+        d.strategy.prepare_update(&mut object, &old, api::kind::Target::Object);
+        d.strategy.validate_update(&object, &old, api::kind::Target::Object);
         assert_eq!(object, old, "{}: an update that changes nothing", d.kind);
-        assert_eq!(d.behaviour.row(&object, jiff::Timestamp::UNIX_EPOCH).len(), d.behaviour.columns().len());
+        assert_eq!(d.strategy.row(&object, jiff::Timestamp::UNIX_EPOCH).len(), d.columns.len());
         let mut stored = object.clone();
-        d.behaviour.to_storage(&mut stored);
+        d.strategy.to_storage(&mut stored);
         assert_eq!(stored["apiVersion"] == object["apiVersion"], d.storage.1 == d.version && d.storage.0 == d.group);
     }
 }

@@ -1,300 +1,112 @@
-//! From a typed [`Kind<T>`] to the [`Definition`] that the server works with: decodes a `Value` where a rule needs the type,
-//! and leaves it alone where it does not.
+//! One kind in one version as the server sees it. Every field is owned, so that it can be built at run time.
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{ClusterResourceScope, Metadata, NamespaceResourceScope, SubResourceScope};
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::kind::{Behaviour, ColumnHeader, Definition, Generation, Kind, Scope, Target};
+use super::column::ColumnHeader;
+use super::declaration::{Scale, Scope, Subresource, Way};
+use super::strategy::Strategy;
 use crate::meta;
-use crate::validation::field::{Errors, FieldError, Path};
-use crate::validation::object_meta;
-use crate::write::managed_fields;
+use crate::schema::Type;
 
-/// The scope that a `k8s-openapi` type carries in its type.
-pub trait Scoped {
-    const SCOPE: Scope;
+/// One kind in one version.
+#[derive(Clone)]
+pub struct Definition {
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub list_kind: String,
+    pub plural: String,
+    pub singular: String,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+    pub scope: Scope,
+    pub verbs: Vec<String>,
+    pub status: bool,
+    pub create_on_update: bool,
+    pub unconditional_update: bool,
+    /// Why objects of the kind change nothing, as long as that is so.
+    pub without_effect: Option<&'static str>,
+    pub scale: Option<Scale>,
+    pub subresources: Vec<Subresource>,
+    /// The shape of its objects, by which they are decoded, patched and applied.
+    pub ty: Type,
+    /// The name of its schema in OpenAPI documents: `io.k8s.api.core.v1.Pod`.
+    pub schema: String,
+    /// The `openAPIV3Schema` of a custom kind. Built-in kinds are described from their Rust types, in `openapi/`.
+    pub open_api: Option<Arc<Value>>,
+    /// `(group, version)` it is stored as, where several versions serve the same objects.
+    pub storage: (String, String),
+    /// The folder under `/registry/`: `pods`, `services/specs`, `minions`, `apiextensions.k8s.io/…`.
+    pub storage_prefix: String,
+    pub columns: Vec<ColumnHeader>,
+    /// The fields that a selector may name, besides `metadata.name` and `metadata.namespace`.
+    pub selectable: Vec<SelectableField>,
+    /// What a client reads about a field label that is not selectable, with `LABEL` for the label.
+    pub unknown_label: String,
+    pub strategy: Arc<dyn Strategy>,
 }
 
-impl Scoped for NamespaceResourceScope {
-    const SCOPE: Scope = Scope::Namespaced;
+/// A field that selectors can name.
+#[derive(Debug, Clone)]
+pub struct SelectableField {
+    pub label: String,
+    pub value: FieldValue,
 }
 
-impl Scoped for ClusterResourceScope {
-    const SCOPE: Scope = Scope::Cluster;
+/// The way from an object to the value of a selectable field.
+#[derive(Debug, Clone)]
+pub enum FieldValue {
+    /// The text, number or flag at this path of field names, or nothing.
+    At(Vec<String>),
+    Computed(fn(&Value) -> String),
 }
 
-/// Objects of subresources live where their parent lives; all that exist have namespaced parents.
-impl Scoped for SubResourceScope {
-    const SCOPE: Scope = Scope::Namespaced;
-}
+impl Definition {
+    /// `v1` or `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
 
-/// All that a built-in kind's type offers.
-pub trait Object:
-    Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + JsonSchema + Send + Sync + 'static
-{
-}
+    /// Whether its objects are stored in another version than this one.
+    pub fn is_converted(&self) -> bool {
+        self.storage.0 != self.group || self.storage.1 != self.version
+    }
 
-impl<T: Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + JsonSchema + Send + Sync + 'static> Object for T {}
+    pub fn namespaced(&self) -> bool {
+        self.scope == Scope::Namespaced
+    }
 
-fn owned(list: &[&str]) -> Vec<String> {
-    list.iter().map(|s| (*s).to_owned()).collect()
-}
-
-impl<T: Object> Kind<T>
-where
-    T::Scope: Scoped,
-{
-    /// The definition under the type's own names. `singular` is the kind in lower case, which holds for all built-in kinds.
-    pub fn define(self) -> Definition {
-        let singular = T::KIND.to_ascii_lowercase();
-        let (group, version) = self.storage.unwrap_or((T::GROUP, T::VERSION));
-        let unknown = self.unknown_label.unwrap_or(if self.field_labels.is_empty() {
-            "\"LABEL\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-        } else {
-            "field label not supported: LABEL"
-        });
-        Definition {
-            group: T::GROUP.to_owned(),
-            version: T::VERSION.to_owned(),
-            kind: T::KIND.to_owned(),
-            list_kind: format!("{}List", T::KIND),
-            plural: T::URL_PATH_SEGMENT.to_owned(),
-            singular,
-            short_names: owned(self.short),
-            categories: owned(self.categories),
-            scope: T::Scope::SCOPE,
-            verbs: owned(self.verbs),
-            status: self.status,
-            create_on_update: self.create_on_update,
-            unconditional_update: self.unconditional_update,
-            without_effect: self.without_effect,
-            scale: self.scale,
-            subresources: self.subresources.to_vec(),
-            schema: T::schema_name().into_owned(),
-            storage: (group.to_owned(), version.to_owned()),
-            storage_prefix: self.storage_prefix.unwrap_or(T::URL_PATH_SEGMENT).to_owned(),
-            field_labels: self.field_labels.iter().map(|l| l.label.to_owned()).collect(),
-            unknown_label: unknown.to_owned(),
-            behaviour: Arc::new(Erased { empty_status: empty_status::<T>(), kind: self }),
+    /// The verbs that a subresource takes and how they are answered; `None` when the kind does not have it.
+    pub fn subresource(&self, name: &str) -> Option<(&'static str, &'static [&'static str], Way)> {
+        const USUAL: &[&str] = &["get", "patch", "update"];
+        match name {
+            "status" if self.status => Some(("status", USUAL, Way::Own)),
+            "scale" if self.scale.is_some() => Some(("scale", USUAL, Way::Own)),
+            other => self.subresources.iter().find(|s| s.name == other).map(|s| (s.name, s.verbs, s.way)),
         }
     }
-}
 
-struct Erased<T: 'static> {
-    kind: Kind<T>,
-    empty_status: Value,
-}
+    /// The label and the value of each selectable field besides name and namespace.
+    pub fn field_values<'d>(&'d self, object: &Value) -> impl Iterator<Item = (&'d str, String)> {
+        self.selectable.iter().map(|field| {
+            let value = match &field.value {
+                FieldValue::At(path) => meta::field_text(object, path),
+                FieldValue::Computed(of) => of(object),
+            };
+            (&*field.label, value)
+        })
+    }
 
-/// What a status is before anybody wrote it: the fields that are always written, with their zero values.
-fn empty_status<T: Object>() -> Value {
-    let bare = serde_json::json!({"status": {}});
-    let whole = T::deserialize(&bare).ok().and_then(|typed| serde_json::to_value(typed).ok());
-    let status = whole.and_then(|mut object| object.get_mut("status").map(Value::take));
-    status.unwrap_or_else(|| Value::Object(Map::new()))
-}
-
-fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
-    crate::kind::typed::decode(object).map_err(|e: serde_json::Error| FieldError {
-        path: Path::default(),
-        cause: crate::validation::field::Cause::TypeInvalid,
-        detail: e.to_string(),
-    })
-}
-
-impl<T: Object> Erased<T>
-where
-    T::Scope: Scoped,
-{
-    /// Decodes no more than it needs: kubelets write status all the time.
-    fn validate_status(&self, new: &Value, old: &Value) -> Errors {
-        let metadata = |object: &Value| object.get("metadata").map_or_else(|| Ok(ObjectMeta::default()), decode);
-        let mut errors = match (metadata(new), metadata(old)) {
-            (Ok(new), Ok(old)) => object_meta::validate_update(&new, &old),
-            (Err(error), _) | (_, Err(error)) => vec![error],
+    /// Whether a field selector may name this label; the error is the message for the client.
+    pub fn check_field_label(&self, label: &str) -> Result<(), String> {
+        let known = match label {
+            "metadata.name" => true,
+            // Kinds without labels of their own take both, also those that have no namespace.
+            "metadata.namespace" => self.namespaced() || self.selectable.is_empty(),
+            other => self.selectable.iter().any(|field| field.label == other),
         };
-        if let Some(check) = self.kind.validate_status {
-            errors.extend(check(new, old));
-        }
-        errors
-    }
-
-    /// The outcome of a check that found these errors: without any, the warnings count.
-    fn checked(&self, errors: Errors, new: &T, old: Option<&T>) -> Result<Vec<String>, Errors> {
-        if !errors.is_empty() {
-            return Err(errors);
-        }
-        Ok(self.kind.warnings.map(|warnings| warnings(new, old)).unwrap_or_default())
-    }
-
-    fn generation_counts(&self, new: &Value, old: &Value) -> bool {
-        match self.kind.generation {
-            Generation::None => false,
-            Generation::CountsChangesOf(field) => new.get(field) != old.get(field),
-            Generation::Counts(changed) => changed(new, old),
-        }
-    }
-}
-
-/// What the old object has and the new one may leave out, or says in vain: what a client exported long ago, or took from
-/// another object, replaces this one all the same. What is left of a difference is refused by validation.
-fn keep_server_metadata(new: &mut Value, old: &Value) {
-    let old = old.get("metadata").and_then(Value::as_object);
-    let Some(metadata) = meta::metadata_mut(new) else { return };
-    for field in ["creationTimestamp", "deletionTimestamp", "uid", "deletionGracePeriodSeconds"] {
-        let ignored = matches!(field, "creationTimestamp" | "deletionTimestamp");
-        let absent = metadata.get(field).is_none_or(|v| v.is_null() || v.as_str() == Some(""));
-        if let (true, Some(value)) = (ignored || absent, old.and_then(|o| o.get(field))) {
-            metadata.insert(field.to_owned(), value.clone());
-        }
-    }
-    metadata.remove("selfLink");
-    put(metadata, "generation", old.and_then(|o| o.get("generation")));
-}
-
-/// Sets or removes one field.
-fn put(map: &mut Map<String, Value>, field: &str, value: Option<&Value>) {
-    match value {
-        Some(value) => map.insert(field.to_owned(), value.clone()),
-        None => map.remove(field),
-    };
-}
-
-/// Takes everything from the old object but `status` and the metadata a status writer may change.
-fn only_status(new: &mut Value, old: &Value) {
-    let Some(map) = new.as_object_mut() else { return };
-    let status = map.remove("status");
-    let metadata = map.remove("metadata");
-    map.clear();
-    for (field, value) in old.as_object().into_iter().flatten().filter(|(f, _)| *f != "status" && *f != "metadata") {
-        map.insert(field.clone(), value.clone());
-    }
-    if let Some(metadata) = metadata {
-        map.insert("metadata".to_owned(), metadata);
-    }
-    if let Some(status) = status {
-        map.insert("status".to_owned(), status);
-    }
-}
-
-impl<T: Object> Behaviour for Erased<T>
-where
-    T::Scope: Scoped,
-{
-    fn default(&self, object: &mut Value) {
-        let Some(default) = self.kind.default else { return };
-        // What the typed form leaves out goes around it.
-        let managers = managed_fields::take(object);
-        if let Ok(mut typed) = crate::kind::typed::decode::<T>(object) {
-            default(&mut typed);
-            if let Ok(value) = serde_json::to_value(typed) {
-                *object = value;
-            }
-        }
-        managed_fields::put(object, managers.unwrap_or_default());
-    }
-
-    fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
-        let typed: T = decode(object).map_err(|error| vec![error])?;
-        let mut errors = object_meta::validate(typed.metadata(), T::Scope::SCOPE, self.kind.name);
-        for check in [self.kind.validate, self.kind.validate_create].into_iter().flatten() {
-            errors.extend(check(&typed));
-        }
-        self.checked(errors, &typed, None)
-    }
-
-    fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors> {
-        // A status write carries the stored spec, which was checked, and warned about, when it was written.
-        if target == Target::Status {
-            let errors = self.validate_status(new, old);
-            return if errors.is_empty() { Ok(Vec::new()) } else { Err(errors) };
-        }
-        let new: T = decode(new).map_err(|error| vec![error])?;
-        let old: T = decode(old).map_err(|error| vec![error])?;
-        let mut errors = object_meta::validate_update(new.metadata(), old.metadata());
-        errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
-        errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default());
-        self.checked(errors, &new, Some(&old))
-    }
-
-    fn prepare_create(&self, object: &mut Value) {
-        if !matches!(self.kind.generation, Generation::None)
-            && let Some(metadata) = meta::metadata_mut(object)
-        {
-            metadata.insert("generation".to_owned(), Value::from(1));
-        }
-        if let Some(map) = object.as_object_mut().filter(|_| self.kind.status && !self.kind.status_on_create) {
-            map.insert("status".to_owned(), self.empty_status.clone());
-        }
-        if let Some(prepare) = self.kind.prepare_create {
-            prepare(object);
-        }
-    }
-
-    fn prepare_update(&self, new: &mut Value, old: &Value, target: Target) {
-        keep_server_metadata(new, old);
-        match target {
-            Target::Status => only_status(new, old),
-            Target::Object if self.kind.status => {
-                if let Some(map) = new.as_object_mut() {
-                    put(map, "status", old.get("status"));
-                }
-            }
-            _ => {}
-        }
-        if let Some(prepare) = self.kind.prepare_update {
-            prepare(new, old, target);
-        }
-        if target != Target::Status && self.generation_counts(new, old) {
-            let next = meta::generation(old) + 1;
-            if let Some(metadata) = meta::metadata_mut(new) {
-                metadata.insert("generation".to_owned(), Value::from(next));
-            }
-        }
-    }
-
-    fn columns(&self) -> Vec<ColumnHeader> {
-        let header = |c: &crate::kind::Column<T>| ColumnHeader {
-            name: c.name.to_owned(),
-            kind: c.kind.to_owned(),
-            format: c.format.to_owned(),
-            priority: c.priority,
-            description: c.description.to_owned(),
-        };
-        self.kind.columns.iter().map(header).collect()
-    }
-
-    fn row(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
-        let Ok(typed) = T::deserialize(object) else { return vec![Value::Null; self.kind.columns.len()] };
-        self.kind.columns.iter().map(|c| (c.cell)(&typed, now)).collect()
-    }
-
-    fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {
-        self.kind.field_labels.iter().map(|l| (l.label, (l.value)(object))).collect()
-    }
-
-    fn grace_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
-        self.kind.grace_seconds.and_then(|grace| grace(object, requested))
-    }
-
-    fn describe(&self, schemas: &mut schemars::SchemaGenerator) {
-        schemas.subschema_for::<T>();
-    }
-
-    fn to_storage(&self, object: &mut Value) {
-        if let Some(convert) = self.kind.to_storage {
-            convert(object);
-        }
-    }
-
-    fn from_storage(&self, object: &mut Value) {
-        if let Some(convert) = self.kind.from_storage {
-            convert(object);
-        }
+        if known { Ok(()) } else { Err(self.unknown_label.replace("LABEL", label)) }
     }
 }

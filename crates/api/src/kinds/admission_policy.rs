@@ -5,7 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, int, name};
 
 pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
@@ -29,7 +29,7 @@ pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
         col("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", |p, _| {
             let kind = p.spec.as_ref().and_then(|s| s.param_kind.as_ref());
             let part = |p: &Option<String>| p.clone().unwrap_or_default();
-            table::shown_or(kind.map(|k| format!("{}/{}", part(&k.api_version), part(&k.kind))), "<unset>")
+            cell::shown_or(kind.map(|k| format!("{}/{}", part(&k.api_version), part(&k.kind))), "<unset>")
         }),
         age(),
     ],
@@ -45,7 +45,7 @@ pub const BINDING: Kind<ValidatingAdmissionPolicyBinding> = Kind {
     columns: &[
         name(),
         col("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", |b, _| {
-            table::text(b.spec.as_ref().and_then(|s| s.policy_name.as_ref()))
+            cell::text(b.spec.as_ref().and_then(|s| s.policy_name.as_ref()))
         }),
         col("ParamRef", "ParamRef indicates the param resource which sets the configuration param", |b, _| {
             Value::from(param(b))

@@ -9,7 +9,7 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name};
 use crate::meta::field_text;
 use crate::rules::certificate_request::{CertificateRequest, check_certificates};
@@ -37,10 +37,10 @@ pub const CERTIFICATE_SIGNING_REQUEST: Kind<CertificateSigningRequest> = Kind {
         name(),
         age(),
         col("SignerName", "Who shall sign it.", |r, _| Value::from(r.spec.signer_name.as_str())),
-        col("Requestor", "Who asked for it.", |r, _| table::text(r.spec.username.as_ref())),
+        col("Requestor", "Who asked for it.", |r, _| cell::text(r.spec.username.as_ref())),
         col("RequestedDuration", "How long it shall be valid.", |r, _| {
             let seconds = r.spec.expiration_seconds;
-            table::shown_or(seconds.map(|s| table::human_duration(i64::from(s))), "<none>")
+            cell::shown_or(seconds.map(|s| cell::human_duration(i64::from(s))), "<none>")
         }),
         col("Condition", "What has become of it.", |r, _| Value::from(condition(r))),
     ],

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, flag, int, name};
 use crate::kinds::job;
 use crate::kinds::pod::defaults;
@@ -22,19 +22,19 @@ pub const CRON_JOB: Kind<CronJob> = Kind {
     validate: Some(validate),
     columns: &[
         name(),
-        col("Schedule", "When it runs, in cron's form.", |c, _| table::text(spec(c).map(|s| &s.schedule))),
+        col("Schedule", "When it runs, in cron's form.", |c, _| cell::text(spec(c).map(|s| &s.schedule))),
         col("Timezone", "The time zone of the schedule.", |c, _| {
-            table::text_or(spec(c).and_then(|s| s.time_zone.as_ref()), "<none>")
+            cell::text_or(spec(c).and_then(|s| s.time_zone.as_ref()), "<none>")
         }),
         flag("Suspend", "Whether it starts no more jobs.", |c, _| {
-            table::shown_or(spec(c).and_then(|s| s.suspend).map(go_bool), "<unset>")
+            cell::shown_or(spec(c).and_then(|s| s.suspend).map(go_bool), "<unset>")
         }),
         int("Active", "Number of jobs that run.", |c, _| {
             Value::from(c.status.as_ref().and_then(|s| s.active.as_ref()).map_or(0, Vec::len))
         }),
         col("Last Schedule", "Time since a job was started.", |c, now| {
             let last = c.status.as_ref().and_then(|s| s.last_schedule_time.as_ref());
-            Value::from(last.map_or_else(|| "<none>".to_owned(), |t| table::age(Some(t), now)))
+            Value::from(last.map_or_else(|| "<none>".to_owned(), |t| cell::age(Some(t), now)))
         }),
         age(),
         workload::containers(),

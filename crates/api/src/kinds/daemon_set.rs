@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, int, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
@@ -37,7 +37,7 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
             count(d, |s| s.number_available.unwrap_or(0))
         }),
         col("Node Selector", "The labels of the nodes that run the Pod.", |d, _| {
-            Value::from(table::labels(d.pod_spec().and_then(|p| p.node_selector.as_ref())))
+            Value::from(cell::labels(d.pod_spec().and_then(|p| p.node_selector.as_ref())))
         }),
         age(),
         workload::containers(),

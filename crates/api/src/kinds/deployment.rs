@@ -17,7 +17,7 @@ pub const DEPLOYMENT: Kind<Deployment> = Kind {
     short: &["deploy"],
     categories: &["all"],
     status: true,
-    scale: Some(Scale { wanted: "spec.replicas", current: "status.replicas", selector: "spec.selector" }),
+    scale: Some(Scale { wanted: "spec.replicas", current: "status.replicas", selector: Some("spec.selector") }),
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),

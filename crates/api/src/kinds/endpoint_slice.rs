@@ -3,7 +3,7 @@
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Generation, Kind, Target, age, col, name};
 use crate::rules::ip;
 use crate::validation::field::{Errors, FieldError, Path};
@@ -30,7 +30,7 @@ pub const ENDPOINT_SLICE: Kind<EndpointSlice> = Kind {
         col("Ports", "The ports of every endpoint.", |s, _| Value::from(ports(s))),
         col("Endpoints", "The addresses of the endpoints.", |s, _| {
             let all: Vec<String> = s.endpoints.iter().flat_map(|e| e.addresses.iter().cloned()).collect();
-            Value::from(table::first_three(&all, "<unset>"))
+            Value::from(cell::first_three(&all, "<unset>"))
         }),
         age(),
     ],
@@ -52,7 +52,7 @@ fn ports(slice: &EndpointSlice) -> String {
         )
     };
     let list: Vec<String> = slice.ports.iter().flatten().map(one).collect();
-    table::first_three(&list, "<unset>")
+    cell::first_three(&list, "<unset>")
 }
 
 fn validate(slice: &EndpointSlice) -> Errors {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints};
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Kind, age, col, name};
 use crate::rules::ip;
 use crate::validation::field::{Errors, FieldError, Path};
@@ -56,9 +56,9 @@ fn addresses(endpoints: &Endpoints) -> String {
         };
         let alone = ips.iter().filter(|_| ports.is_empty()).map(|a| a.ip.clone());
         let all = alone.chain(ports.iter().flat_map(|p| ips.iter().map(move |a| port(&a.ip, p.port))));
-        first.extend(all.take(table::SHOWN - first.len()));
+        first.extend(all.take(cell::SHOWN - first.len()));
     }
-    table::first(&first, count, "<none>")
+    cell::first(&first, count, "<none>")
 }
 
 fn validate(endpoints: &Endpoints) -> Errors {
@@ -114,14 +114,13 @@ mod tests {
 
     use super::*;
     use crate::kind::Target;
-    use crate::kind::registry;
+    use crate::kinds::built_in;
 
     /// Every field that names where traffic goes reads the address behind its form.
     #[test]
     fn no_form_hides_the_machine_or_its_link() {
-        let registry = registry::builtin();
         let refused = |group: &str, plural: &str, object: Value| {
-            let errors = registry.find(group, "v1", plural).expect("served").behaviour.validate(&object);
+            let errors = built_in().find(group, "v1", plural).expect("served").strategy.validate(&object);
             let about =
                 |detail: &str| detail.contains("may not be in the l") || detail.contains("may not be unspecified");
             errors.iter().filter(|e| about(&e.detail)).count()
@@ -140,18 +139,17 @@ mod tests {
             }
             let slice = json!({"metadata": meta, "addressType": "IPv6", "endpoints": [{"addresses": [mapped]}]});
             let errors =
-                registry.find("discovery.k8s.io", "v1", "endpointslices").expect("served").behaviour.validate(&slice);
+                built_in().find("discovery.k8s.io", "v1", "endpointslices").expect("served").strategy.validate(&slice);
             assert_eq!(errors[0].detail, format!("Invalid value: {mapped:?}: must be an IPv6 address"));
         }
     }
 
     #[test]
     fn a_readable_form_of_a_good_address_is_only_warned_of() {
-        let registry = registry::builtin();
         let endpoints =
             json!({"metadata": {"name": "a", "namespace": "b"}, "subsets": [{"addresses": [{"ip": "010.1.2.3"}]}]});
         let warnings =
-            registry.find("", "v1", "endpoints").expect("served").behaviour.check(&endpoints).expect("valid");
+            built_in().find("", "v1", "endpoints").expect("served").strategy.check(&endpoints).expect("valid");
         let expected = "subsets[0].addresses[0].ip: non-standard IP address \"010.1.2.3\" will be considered invalid in a \
                         future Kubernetes release: use \"10.1.2.3\"";
         assert_eq!(warnings[1], expected);
@@ -159,12 +157,11 @@ mod tests {
 
     #[test]
     fn reported_addresses_are_addresses() {
-        let registry = registry::builtin();
         let check = |plural: &str, status: Value, expected: &[&str]| {
             let object =
                 json!({"metadata": {"name": "a", "namespace": "b"}, "spec": {"containers": []}, "status": status});
-            let behaviour = &registry.find("", "v1", plural).expect("served").behaviour;
-            let errors = behaviour.check_update(&object, &object, Target::Status).err().unwrap_or_default();
+            let strategy = &built_in().find("", "v1", plural).expect("served").strategy;
+            let errors = strategy.check_update(&object, &object, Target::Status).err().unwrap_or_default();
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{status}");
         };
         check("pods", json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}), &[]);

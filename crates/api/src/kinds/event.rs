@@ -6,7 +6,7 @@ use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use serde_json::{Map, Value};
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Column, FieldLabel, Kind, col, label, name, wide};
 use crate::meta::{field_text, field_text_or};
 use crate::validation::field::{Errors, FieldError, Path};
@@ -63,17 +63,17 @@ const NEW_LABELS: &[FieldLabel] = &[
 ];
 
 const COLUMNS: &[Column<Event>] = &[
-    col("Last Seen", LAST, |e, now| Value::from(table::since(last_seen(e), now))),
-    col("Type", "Normal or Warning.", |e, _| table::text(e.type_.as_ref())),
-    col("Reason", "Why it happened, in one word.", |e, _| table::text(e.reason.as_ref())),
+    col("Last Seen", LAST, |e, now| Value::from(cell::since(last_seen(e), now))),
+    col("Type", "Normal or Warning.", |e, _| cell::text(e.type_.as_ref())),
+    col("Reason", "Why it happened, in one word.", |e, _| cell::text(e.reason.as_ref())),
     col("Object", "The object that it is about.", |e, _| Value::from(target(e))),
     wide("Subobject", "The part of the object that it is about.", |e, _| {
-        table::text(e.involved_object.field_path.as_ref())
+        cell::text(e.involved_object.field_path.as_ref())
     }),
     wide("Source", "Who reports it.", |e, _| Value::from(source(e))),
     col("Message", "What happened, for people.", |e, _| Value::from(e.message.as_deref().unwrap_or_default().trim())),
     wide("First Seen", "The time at which it was first recorded.", |e, now| {
-        Value::from(table::since(first_seen(e), now))
+        Value::from(cell::since(first_seen(e), now))
     }),
     wide("Count", "How often it has occurred.", |e, _| Value::from(count(e).to_string())),
     name().wide(),

@@ -4,7 +4,7 @@ use k8s_openapi::api::flowcontrol::v1::{
     FlowSchema, FlowSchemaSpec, PriorityLevelConfiguration, PriorityLevelConfigurationSpec, QueuingConfiguration,
 };
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, name};
 
 pub const FLOW_SCHEMA: Kind<FlowSchema> = Kind {
@@ -19,19 +19,19 @@ pub const FLOW_SCHEMA: Kind<FlowSchema> = Kind {
     columns: &[
         name(),
         col("PriorityLevel", "The priority level of its requests.", |s, _| {
-            table::text(spec(s).map(|s| &s.priority_level_configuration.name))
+            cell::text(spec(s).map(|s| &s.priority_level_configuration.name))
         }),
         col("MatchingPrecedence", "Schemas with a smaller number are asked first.", |s, _| {
-            table::shown_or(spec(s).and_then(|s| s.matching_precedence), "0")
+            cell::shown_or(spec(s).and_then(|s| s.matching_precedence), "0")
         }),
         col("DistinguisherMethod", "What tells flows apart.", |s, _| {
-            table::text_or(spec(s).and_then(|s| s.distinguisher_method.as_ref()).map(|d| &d.type_), "<none>")
+            cell::text_or(spec(s).and_then(|s| s.distinguisher_method.as_ref()).map(|d| &d.type_), "<none>")
         }),
         age(),
         col("MissingPL", "references a broken or non-existent PriorityLevelConfiguration", |s, _| {
             let mut conditions = s.status.iter().flat_map(|s| s.conditions.iter().flatten());
             let dangling = conditions.find(|c| c.type_.as_deref() == Some("Dangling"));
-            table::text_or(dangling.and_then(|c| c.status.as_ref()), "?")
+            cell::text_or(dangling.and_then(|c| c.status.as_ref()), "?")
         }),
     ],
     ..Kind::BASE
@@ -48,17 +48,17 @@ pub const PRIORITY_LEVEL_CONFIGURATION: Kind<PriorityLevelConfiguration> = Kind 
     default: Some(default_level),
     columns: &[
         name(),
-        col("Type", "Exempt or Limited.", |l, _| table::text(level(l).map(|s| &s.type_))),
+        col("Type", "Exempt or Limited.", |l, _| cell::text(level(l).map(|s| &s.type_))),
         col("NominalConcurrencyShares", "Its share of the requests at once.", |l, _| {
             let limited = level(l).and_then(|s| s.limited.as_ref());
-            table::shown_or(limited.and_then(|l| l.nominal_concurrency_shares), "<none>")
+            cell::shown_or(limited.and_then(|l| l.nominal_concurrency_shares), "<none>")
         }),
-        col("Queues", "Number of its queues.", |l, _| table::shown_or(queuing(l).and_then(|q| q.queues), "<none>")),
+        col("Queues", "Number of its queues.", |l, _| cell::shown_or(queuing(l).and_then(|q| q.queues), "<none>")),
         col("HandSize", "Number of queues that one flow may use.", |l, _| {
-            table::shown_or(queuing(l).and_then(|q| q.hand_size), "<none>")
+            cell::shown_or(queuing(l).and_then(|q| q.hand_size), "<none>")
         }),
         col("QueueLengthLimit", "Number of requests that a queue holds.", |l, _| {
-            table::shown_or(queuing(l).and_then(|q| q.queue_length_limit), "<none>")
+            cell::shown_or(queuing(l).and_then(|q| q.queue_length_limit), "<none>")
         }),
         age(),
     ],

@@ -7,7 +7,7 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Column, Kind, age, col, name};
 use crate::validation::field::{Errors, FieldError, Path};
 
@@ -50,13 +50,13 @@ const COLUMNS: &[Column<HorizontalPodAutoscaler>] = &[
     name(),
     col("Reference", REFERENCE, |a, _| {
         let target = a.spec.as_ref().map(|s| &s.scale_target_ref);
-        table::shown_or(target.map(|t| format!("{}/{}", t.kind, t.name)), "")
+        cell::shown_or(target.map(|t| format!("{}/{}", t.kind, t.name)), "")
     }),
     col("Targets", TARGETS, |a, _| Value::from(targets(a))),
-    col("MinPods", MIN, |a, _| table::shown_or(a.spec.as_ref().and_then(|s| s.min_replicas), "<unset>")),
-    col("MaxPods", MAX, |a, _| table::shown_or(a.spec.as_ref().map(|s| s.max_replicas), "")),
+    col("MinPods", MIN, |a, _| cell::shown_or(a.spec.as_ref().and_then(|s| s.min_replicas), "<unset>")),
+    col("MaxPods", MAX, |a, _| cell::shown_or(a.spec.as_ref().map(|s| s.max_replicas), "")),
     col("Replicas", REPLICAS, |a, _| {
-        table::shown_or(Some(a.status.as_ref().and_then(|s| s.current_replicas).unwrap_or(0)), "")
+        cell::shown_or(Some(a.status.as_ref().and_then(|s| s.current_replicas).unwrap_or(0)), "")
     }),
     age(),
 ];

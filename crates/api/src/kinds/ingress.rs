@@ -3,7 +3,7 @@
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressSpec};
 use serde_json::{Value, json};
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, name};
 
 pub const INGRESS: Kind<Ingress> = Kind {
@@ -73,7 +73,7 @@ pub const INGRESS_CLASS: Kind<IngressClass> = Kind {
     columns: &[
         name(),
         col("Controller", "Controller that is responsible for handling this class", |c, _| {
-            table::text(c.spec.as_ref().and_then(|s| s.controller.as_ref()))
+            cell::text(c.spec.as_ref().and_then(|s| s.controller.as_ref()))
         }),
         col("Parameters", "A reference to a resource with additional parameters", |c, _| Value::from(parameters(c))),
         age(),

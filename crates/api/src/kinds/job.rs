@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, label, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
@@ -142,7 +142,7 @@ fn duration(job: &Job, now: jiff::Timestamp) -> String {
     let status = job.status.as_ref();
     let Some(start) = status.and_then(|s| s.start_time.as_ref()) else { return String::new() };
     let end = status.and_then(|s| s.completion_time.as_ref()).map_or(now, |t| t.0);
-    table::human_duration(end.as_second() - start.0.as_second())
+    cell::human_duration(end.as_second() - start.0.as_second())
 }
 
 fn validate(job: &Job) -> Errors {

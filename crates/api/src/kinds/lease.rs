@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Kind, age, col, name};
 use crate::validation::field::{Errors, FieldError, Path};
 
@@ -12,7 +12,7 @@ pub const LEASE: Kind<Lease> = Kind {
     validate: Some(validate),
     columns: &[
         name(),
-        col("Holder", "Who holds it.", |l, _| table::text(l.spec.as_ref().and_then(|s| s.holder_identity.as_ref()))),
+        col("Holder", "Who holds it.", |l, _| cell::text(l.spec.as_ref().and_then(|s| s.holder_identity.as_ref()))),
         age(),
     ],
     ..Kind::BASE

@@ -1,6 +1,11 @@
-//! The list of built-in kinds: one line for each, in the order of discovery. What a kind is stands in its file.
+//! The built-in kinds. A kind's file says all about it, and the list below has one line for each.
+//! Rules that several kinds share stand in `rules/`, how a kind is declared in `kind/`.
 
-use crate::kind::Definition;
+use std::sync::{Arc, LazyLock};
+
+use schemars::JsonSchema;
+
+use crate::kind::{Definition, Kind, KindTable, Object, Scoped};
 
 pub mod admission_policy;
 pub mod api_service;
@@ -45,85 +50,108 @@ pub mod storage;
 pub mod webhook_configuration;
 mod workload;
 
-/// What the server serves under a path.
-pub(crate) fn resources() -> Vec<Definition> {
-    vec![
-        component_status::BINDING.define(),
-        component_status::COMPONENT_STATUS.define(),
-        config_map::CONFIG_MAP.define(),
-        endpoints::ENDPOINTS.define(),
-        event::EVENT.define(),
-        resource_quota::LIMIT_RANGE.define(),
-        namespace::NAMESPACE.define(),
-        node::NODE.define(),
-        persistent_volume::PERSISTENT_VOLUME_CLAIM.define(),
-        persistent_volume::PERSISTENT_VOLUME.define(),
-        pod::POD.define(),
-        pod_template::POD_TEMPLATE.define(),
-        replication_controller::REPLICATION_CONTROLLER.define(),
-        resource_quota::RESOURCE_QUOTA.define(),
-        secret::SECRET.define(),
-        service_account::SERVICE_ACCOUNT.define(),
-        service::SERVICE.define(),
-        api_service::API_SERVICE.define(),
-        controller_revision::CONTROLLER_REVISION.define(),
-        daemon_set::DAEMON_SET.define(),
-        deployment::DEPLOYMENT.define(),
-        replica_set::REPLICA_SET.define(),
-        stateful_set::STATEFUL_SET.define(),
-        event::NEW_EVENT.define(),
-        review::SELF_SUBJECT_REVIEW.define(),
-        review::TOKEN_REVIEW.define(),
-        review::LOCAL_SUBJECT_ACCESS_REVIEW.define(),
-        review::SELF_SUBJECT_ACCESS_REVIEW.define(),
-        review::SELF_SUBJECT_RULES_REVIEW.define(),
-        review::SUBJECT_ACCESS_REVIEW.define(),
-        horizontal_pod_autoscaler::HORIZONTAL_POD_AUTOSCALER.define(),
-        horizontal_pod_autoscaler::HORIZONTAL_POD_AUTOSCALER_V1.define(),
-        cron_job::CRON_JOB.define(),
-        job::JOB.define(),
-        certificate_signing_request::CERTIFICATE_SIGNING_REQUEST.define(),
-        ingress::INGRESS_CLASS.define(),
-        ingress::INGRESS.define(),
-        ip_address::IP_ADDRESS.define(),
-        network_policy::NETWORK_POLICY.define(),
-        ip_address::SERVICE_CIDR.define(),
-        pod_disruption_budget::POD_DISRUPTION_BUDGET.define(),
-        rbac::CLUSTER_ROLE_BINDING.define(),
-        rbac::CLUSTER_ROLE.define(),
-        rbac::ROLE_BINDING.define(),
-        rbac::ROLE.define(),
-        storage::CSI_DRIVER.define(),
-        storage::CSI_NODE.define(),
-        storage::CSI_STORAGE_CAPACITY.define(),
-        storage::STORAGE_CLASS.define(),
-        storage::VOLUME_ATTACHMENT.define(),
-        storage::VOLUME_ATTRIBUTES_CLASS.define(),
-        webhook_configuration::MUTATING.define(),
-        admission_policy::POLICY.define(),
-        admission_policy::BINDING.define(),
-        webhook_configuration::VALIDATING.define(),
-        custom_resource_definition::CUSTOM_RESOURCE_DEFINITION.define(),
-        priority_class::PRIORITY_CLASS.define(),
-        lease::LEASE.define(),
-        runtime_class::RUNTIME_CLASS.define(),
-        endpoint_slice::ENDPOINT_SLICE.define(),
-        resource_claim::DEVICE_CLASS.define(),
-        resource_claim::RESOURCE_CLAIM.define(),
-        resource_claim::RESOURCE_CLAIM_TEMPLATE.define(),
-        resource_claim::RESOURCE_SLICE.define(),
-        flow_control::FLOW_SCHEMA.define(),
-        flow_control::PRIORITY_LEVEL_CONFIGURATION.define(),
-    ]
+/// Takes the built-in kinds, each in its own Rust type, one after another.
+pub(crate) trait Visitor {
+    fn visit<T: Object + JsonSchema>(&mut self, kind: Kind<T>)
+    where
+        T::Scope: Scoped;
 }
 
-/// What only travels in bodies of subresources.
-pub(crate) fn bodies() -> Vec<Definition> {
-    vec![
-        horizontal_pod_autoscaler::SCALE.define(),
-        pod_disruption_budget::EVICTION.define(),
-        review::TOKEN_REQUEST.define(),
-    ]
+impl Visitor for Vec<Arc<Definition>> {
+    fn visit<T: Object + JsonSchema>(&mut self, kind: Kind<T>)
+    where
+        T::Scope: Scoped,
+    {
+        self.push(Arc::new(kind.define()));
+    }
+}
+
+/// The kinds of Kubernetes v1.35 that are on by default.
+pub fn built_in() -> &'static Arc<KindTable> {
+    static BUILT_IN: LazyLock<Arc<KindTable>> = LazyLock::new(|| {
+        let (mut served, mut carried) = (Vec::new(), Vec::new());
+        resources(&mut served);
+        bodies(&mut carried);
+        Arc::new(KindTable::new(served, carried))
+    });
+    &BUILT_IN
+}
+
+/// The kinds that are served under a path, in the order of discovery.
+pub(crate) fn resources(to: &mut impl Visitor) {
+    to.visit(component_status::BINDING);
+    to.visit(component_status::COMPONENT_STATUS);
+    to.visit(config_map::CONFIG_MAP);
+    to.visit(endpoints::ENDPOINTS);
+    to.visit(event::EVENT);
+    to.visit(resource_quota::LIMIT_RANGE);
+    to.visit(namespace::NAMESPACE);
+    to.visit(node::NODE);
+    to.visit(persistent_volume::PERSISTENT_VOLUME_CLAIM);
+    to.visit(persistent_volume::PERSISTENT_VOLUME);
+    to.visit(pod::POD);
+    to.visit(pod_template::POD_TEMPLATE);
+    to.visit(replication_controller::REPLICATION_CONTROLLER);
+    to.visit(resource_quota::RESOURCE_QUOTA);
+    to.visit(secret::SECRET);
+    to.visit(service_account::SERVICE_ACCOUNT);
+    to.visit(service::SERVICE);
+    to.visit(api_service::API_SERVICE);
+    to.visit(controller_revision::CONTROLLER_REVISION);
+    to.visit(daemon_set::DAEMON_SET);
+    to.visit(deployment::DEPLOYMENT);
+    to.visit(replica_set::REPLICA_SET);
+    to.visit(stateful_set::STATEFUL_SET);
+    to.visit(event::NEW_EVENT);
+    to.visit(review::SELF_SUBJECT_REVIEW);
+    to.visit(review::TOKEN_REVIEW);
+    to.visit(review::LOCAL_SUBJECT_ACCESS_REVIEW);
+    to.visit(review::SELF_SUBJECT_ACCESS_REVIEW);
+    to.visit(review::SELF_SUBJECT_RULES_REVIEW);
+    to.visit(review::SUBJECT_ACCESS_REVIEW);
+    to.visit(horizontal_pod_autoscaler::HORIZONTAL_POD_AUTOSCALER);
+    to.visit(horizontal_pod_autoscaler::HORIZONTAL_POD_AUTOSCALER_V1);
+    to.visit(cron_job::CRON_JOB);
+    to.visit(job::JOB);
+    to.visit(certificate_signing_request::CERTIFICATE_SIGNING_REQUEST);
+    to.visit(ingress::INGRESS_CLASS);
+    to.visit(ingress::INGRESS);
+    to.visit(ip_address::IP_ADDRESS);
+    to.visit(network_policy::NETWORK_POLICY);
+    to.visit(ip_address::SERVICE_CIDR);
+    to.visit(pod_disruption_budget::POD_DISRUPTION_BUDGET);
+    to.visit(rbac::CLUSTER_ROLE_BINDING);
+    to.visit(rbac::CLUSTER_ROLE);
+    to.visit(rbac::ROLE_BINDING);
+    to.visit(rbac::ROLE);
+    to.visit(storage::CSI_DRIVER);
+    to.visit(storage::CSI_NODE);
+    to.visit(storage::CSI_STORAGE_CAPACITY);
+    to.visit(storage::STORAGE_CLASS);
+    to.visit(storage::VOLUME_ATTACHMENT);
+    to.visit(storage::VOLUME_ATTRIBUTES_CLASS);
+    to.visit(webhook_configuration::MUTATING);
+    to.visit(admission_policy::POLICY);
+    to.visit(admission_policy::BINDING);
+    to.visit(webhook_configuration::VALIDATING);
+    to.visit(custom_resource_definition::CUSTOM_RESOURCE_DEFINITION);
+    to.visit(priority_class::PRIORITY_CLASS);
+    to.visit(lease::LEASE);
+    to.visit(runtime_class::RUNTIME_CLASS);
+    to.visit(endpoint_slice::ENDPOINT_SLICE);
+    to.visit(resource_claim::DEVICE_CLASS);
+    to.visit(resource_claim::RESOURCE_CLAIM);
+    to.visit(resource_claim::RESOURCE_CLAIM_TEMPLATE);
+    to.visit(resource_claim::RESOURCE_SLICE);
+    to.visit(flow_control::FLOW_SCHEMA);
+    to.visit(flow_control::PRIORITY_LEVEL_CONFIGURATION);
+}
+
+/// The kinds that are only bodies of subresources.
+fn bodies(to: &mut impl Visitor) {
+    to.visit(horizontal_pod_autoscaler::SCALE);
+    to.visit(pod_disruption_budget::EVICTION);
+    to.visit(review::TOKEN_REQUEST);
 }
 
 #[cfg(test)]
@@ -141,7 +169,7 @@ mod tests {
         let named: BTreeSet<String> =
             list.split([',', ' ', '\n', '.']).filter(|word| !word.is_empty()).map(str::to_owned).collect();
         let declared: BTreeSet<String> =
-            super::resources().into_iter().filter(|d| d.without_effect.is_some()).map(|d| d.kind).collect();
+            super::built_in().all().iter().filter(|d| d.without_effect.is_some()).map(|d| d.kind.clone()).collect();
         assert_eq!(named, declared);
     }
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name};
 use crate::meta::field_text;
 use crate::validation::field::{Errors, FieldError, Path};
@@ -26,7 +26,7 @@ pub const NAMESPACE: Kind<Namespace> = Kind {
     columns: &[
         name(),
         col("Status", "The status of the namespace", |n, _| {
-            table::text(n.status.as_ref().and_then(|s| s.phase.as_ref()))
+            cell::text(n.status.as_ref().and_then(|s| s.phase.as_ref()))
         }),
         age(),
     ],

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name, wide};
 use crate::kinds::pod::placement;
 use crate::meta::field_text_or;
@@ -85,12 +85,12 @@ fn roles(node: &Node) -> String {
 type Info = k8s_openapi::api::core::v1::NodeSystemInfo;
 
 fn info(node: &Node, field: fn(&Info) -> &String, none: &str) -> Value {
-    table::text_or(node.status.as_ref().and_then(|s| s.node_info.as_ref()).map(field), none)
+    cell::text_or(node.status.as_ref().and_then(|s| s.node_info.as_ref()).map(field), none)
 }
 
 fn address(node: &Node, kind: &str) -> Value {
     let mut all = node.status.iter().flat_map(|s| s.addresses.iter().flatten());
-    table::text_or(all.find(|a| a.type_ == kind).map(|a| &a.address), "<none>")
+    cell::text_or(all.find(|a| a.type_ == kind).map(|a| &a.address), "<none>")
 }
 
 fn validate(node: &Node) -> Errors {

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
 };
 use serde_json::{Value, json};
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Kind, age, col, name, wide};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
@@ -20,33 +20,33 @@ pub const PERSISTENT_VOLUME: Kind<PersistentVolume> = Kind {
         name(),
         col("Capacity", "How much it stores.", |v, _| {
             let capacity = volume(v).and_then(|s| s.capacity.as_ref()).and_then(|c| c.get("storage"));
-            table::shown_or(capacity.map(|q| &q.0), "")
+            cell::shown_or(capacity.map(|q| &q.0), "")
         }),
         col("Access Modes", "All ways in which it can be mounted.", |v, _| {
             Value::from(modes(volume(v).and_then(|s| s.access_modes.as_deref())))
         }),
         col("Reclaim Policy", "What happens to it when its claim goes.", |v, _| {
-            table::text(volume(v).and_then(|s| s.persistent_volume_reclaim_policy.as_ref()))
+            cell::text(volume(v).and_then(|s| s.persistent_volume_reclaim_policy.as_ref()))
         }),
         col("Status", "Available, Bound, Released, Failed or Terminating.", |v, _| {
             let phase = v.status.as_ref().and_then(|s| s.phase.as_ref());
-            if v.metadata.deletion_timestamp.is_some() { Value::from("Terminating") } else { table::text(phase) }
+            if v.metadata.deletion_timestamp.is_some() { Value::from("Terminating") } else { cell::text(phase) }
         }),
         col("Claim", "The claim that it is bound to.", |v, _| {
             let claim = volume(v).and_then(|s| s.claim_ref.as_ref());
             let part = |p: &Option<String>| p.clone().unwrap_or_default();
-            table::shown_or(claim.map(|c| format!("{}/{}", part(&c.namespace), part(&c.name))), "")
+            cell::shown_or(claim.map(|c| format!("{}/{}", part(&c.namespace), part(&c.name))), "")
         }),
         col("StorageClass", "StorageClass of the pv", |v, _| {
-            table::text(volume(v).and_then(|s| s.storage_class_name.as_ref()))
+            cell::text(volume(v).and_then(|s| s.storage_class_name.as_ref()))
         }),
         col("VolumeAttributesClass", "VolumeAttributesClass of the pv", |v, _| {
-            table::text_or(volume(v).and_then(|s| s.volume_attributes_class_name.as_ref()), "<unset>")
+            cell::text_or(volume(v).and_then(|s| s.volume_attributes_class_name.as_ref()), "<unset>")
         }),
-        col("Reason", "Why it failed.", |v, _| table::text(v.status.as_ref().and_then(|s| s.reason.as_ref()))),
+        col("Reason", "Why it failed.", |v, _| cell::text(v.status.as_ref().and_then(|s| s.reason.as_ref()))),
         age(),
         wide("VolumeMode", "A filesystem or a raw block device.", |v, _| {
-            table::text_or(volume(v).and_then(|s| s.volume_mode.as_ref()), "<unset>")
+            cell::text_or(volume(v).and_then(|s| s.volume_mode.as_ref()), "<unset>")
         }),
     ],
     ..Kind::BASE
@@ -64,27 +64,27 @@ pub const PERSISTENT_VOLUME_CLAIM: Kind<PersistentVolumeClaim> = Kind {
         name(),
         col("Status", "Pending, Bound, Lost or Terminating.", |c, _| {
             let phase = c.status.as_ref().and_then(|s| s.phase.as_ref());
-            if c.metadata.deletion_timestamp.is_some() { Value::from("Terminating") } else { table::text(phase) }
+            if c.metadata.deletion_timestamp.is_some() { Value::from("Terminating") } else { cell::text(phase) }
         }),
         col("Volume", "The volume that it is bound to.", |c, _| {
-            table::text(claim(c).and_then(|s| s.volume_name.as_ref()))
+            cell::text(claim(c).and_then(|s| s.volume_name.as_ref()))
         }),
         col("Capacity", "How much the volume stores.", |c, _| {
             let capacity = c.status.as_ref().filter(|_| bound(c)).and_then(|s| s.capacity.as_ref());
-            table::shown_or(capacity.and_then(|m| m.get("storage")).map(|q| &q.0), "")
+            cell::shown_or(capacity.and_then(|m| m.get("storage")).map(|q| &q.0), "")
         }),
         col("Access Modes", "The ways in which the volume can be mounted.", |c, _| {
             Value::from(modes(c.status.as_ref().filter(|_| bound(c)).and_then(|s| s.access_modes.as_deref())))
         }),
         col("StorageClass", "StorageClass of the pvc", |c, _| {
-            table::text(claim(c).and_then(|s| s.storage_class_name.as_ref()))
+            cell::text(claim(c).and_then(|s| s.storage_class_name.as_ref()))
         }),
         col("VolumeAttributesClass", "VolumeAttributesClass of the pvc", |c, _| {
-            table::text_or(claim(c).and_then(|s| s.volume_attributes_class_name.as_ref()), "<unset>")
+            cell::text_or(claim(c).and_then(|s| s.volume_attributes_class_name.as_ref()), "<unset>")
         }),
         age(),
         wide("VolumeMode", "A filesystem or a raw block device.", |c, _| {
-            table::text_or(claim(c).and_then(|s| s.volume_mode.as_ref()), "<unset>")
+            cell::text_or(claim(c).and_then(|s| s.volume_mode.as_ref()), "<unset>")
         }),
     ],
     ..Kind::BASE

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::PodTemplate;
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Generation, Kind, col, name};
 use crate::kinds::pod::defaults;
 
@@ -16,15 +16,15 @@ pub const POD_TEMPLATE: Kind<PodTemplate> = Kind {
     }),
     columns: &[
         name(),
-        col("Containers", table::CONTAINERS_ABOUT, |t, _| {
-            table::container_names(t.template.as_ref().and_then(|t| t.spec.as_ref()))
+        col("Containers", cell::CONTAINERS_ABOUT, |t, _| {
+            cell::container_names(t.template.as_ref().and_then(|t| t.spec.as_ref()))
         }),
-        col("Images", table::IMAGES_ABOUT, |t, _| {
-            table::container_images(t.template.as_ref().and_then(|t| t.spec.as_ref()))
+        col("Images", cell::IMAGES_ABOUT, |t, _| {
+            cell::container_images(t.template.as_ref().and_then(|t| t.spec.as_ref()))
         }),
         col("Pod Labels", "The labels for the pod template.", |t, _| {
             let metadata = t.template.as_ref().and_then(|t| t.metadata.as_ref());
-            Value::from(table::labels(metadata.and_then(|m| m.labels.as_ref())))
+            Value::from(cell::labels(metadata.and_then(|m| m.labels.as_ref())))
         }),
     ],
     ..Kind::BASE

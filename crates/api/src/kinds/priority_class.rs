@@ -3,7 +3,7 @@
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, flag, int, name};
 use crate::validation::field::{Errors, FieldError, Path};
 
@@ -29,7 +29,7 @@ pub const PRIORITY_CLASS: Kind<PriorityClass> = Kind {
         }),
         age(),
         col("PreemptionPolicy", "Whether its Pods may push others away.", |c, _| {
-            table::text(c.preemption_policy.as_ref())
+            cell::text(c.preemption_policy.as_ref())
         }),
     ],
     ..Kind::BASE

@@ -14,7 +14,7 @@ pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
     short: &["rs"],
     categories: &["all"],
     status: true,
-    scale: Some(Scale { wanted: "spec.replicas", current: "status.replicas", selector: "spec.selector" }),
+    scale: Some(Scale { wanted: "spec.replicas", current: "status.replicas", selector: Some("spec.selector") }),
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{PodTemplateSpec, ReplicationController, Replica
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Generation, Kind, Scale, age, label, name, wide};
 use crate::kinds::pod::{defaults, validate as pods};
 use crate::kinds::rollout;
@@ -18,7 +18,7 @@ pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
     short: &["rc"],
     categories: &["all"],
     status: true,
-    scale: Some(Scale { wanted: "spec.replicas", current: "status.replicas", selector: "spec.selector" }),
+    scale: Some(Scale { wanted: "spec.replicas", current: "status.replicas", selector: Some("spec.selector") }),
     storage_prefix: Some("controllers"),
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
@@ -33,7 +33,7 @@ pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
         workload::containers(),
         workload::images(),
         wide("Selector", "The labels that its Pods have.", |c, _| {
-            Value::from(table::labels(spec(c).and_then(|s| s.selector.as_ref())))
+            Value::from(cell::labels(spec(c).and_then(|s| s.selector.as_ref())))
         }),
     ],
     field_labels: &[label("status.replicas", |o| field_text(o, &["status", "replicas"]))],

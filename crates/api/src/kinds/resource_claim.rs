@@ -5,7 +5,7 @@ use k8s_openapi::api::resource::v1::{
 };
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, label, name};
 use crate::meta::field_text;
 
@@ -42,7 +42,7 @@ pub const RESOURCE_SLICE: Kind<ResourceSlice> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     columns: &[
         name(),
-        col("Node", "The node that has the devices.", |s, _| table::text_or(s.spec.node_name.as_ref(), "<unset>")),
+        col("Node", "The node that has the devices.", |s, _| cell::text_or(s.spec.node_name.as_ref(), "<unset>")),
         col("Driver", "The driver that offers the devices.", |s, _| Value::from(s.spec.driver.as_str())),
         col("Pool", "The pool that the devices belong to.", |s, _| Value::from(s.spec.pool.name.as_str())),
         age(),

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Kind, age, col, label, name};
 use crate::meta::field_text;
 use crate::validation::field::{Errors, FieldError, Path};
@@ -21,7 +21,7 @@ pub const SECRET: Kind<Secret> = Kind {
     prepare_update: Some(|new, _, _| merge_text(new)),
     columns: &[
         name(),
-        col("Type", "What the secret is for.", |s, _| table::text(s.type_.as_ref())),
+        col("Type", "What the secret is for.", |s, _| cell::text(s.type_.as_ref())),
         col("Data", "Number of keys.", |s, _| Value::from(s.data.as_ref().map_or(0, |d| d.len()).to_string())),
         age(),
     ],

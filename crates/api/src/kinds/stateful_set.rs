@@ -21,7 +21,7 @@ pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
     short: &["sts"],
     categories: &["all"],
     status: true,
-    scale: Some(Scale { wanted: "spec.replicas", current: "status.replicas", selector: "spec.selector" }),
+    scale: Some(Scale { wanted: "spec.replicas", current: "status.replicas", selector: Some("spec.selector") }),
     name: NameRule::Label,
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),

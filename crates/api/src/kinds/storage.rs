@@ -5,7 +5,7 @@ use k8s_openapi::api::storage::v1::{
 };
 use serde_json::Value;
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Column, Kind, age, col, flag, int, name};
 use crate::validation::field::{Errors, FieldError, Path};
 
@@ -27,14 +27,14 @@ pub const CSI_DRIVER: Kind<CSIDriver> = Kind {
         col("TokenRequests", "The audiences of the tokens that the driver gets.", |d, _| {
             let list =
                 d.spec.token_requests.as_deref().map(|l| l.iter().map(|t| t.audience.as_str()).collect::<Vec<_>>());
-            table::shown_or(list.map(|l| l.join(",")), "<unset>")
+            cell::shown_or(list.map(|l| l.join(",")), "<unset>")
         }),
         flag("RequiresRepublish", "Whether volumes are published again and again.", |d, _| {
             Value::from(d.spec.requires_republish.unwrap_or(false))
         }),
         col("Modes", "The lifecycles of its volumes.", |d, _| {
             let modes = d.spec.volume_lifecycle_modes.as_ref().filter(|m| !m.is_empty());
-            table::shown_or(modes.map(|m| m.join(",")), "<none>")
+            cell::shown_or(modes.map(|m| m.join(",")), "<none>")
         }),
         age(),
     ],
@@ -75,9 +75,7 @@ pub const CSI_STORAGE_CAPACITY: Kind<CSIStorageCapacity> = Kind {
         col("StorageClassName", "The storage class that the room is for.", |c, _| {
             Value::from(c.storage_class_name.as_str())
         }),
-        col("Capacity", "How much room there is.", |c, _| {
-            table::shown_or(c.capacity.as_ref().map(|q| &q.0), "<unset>")
-        }),
+        col("Capacity", "How much room there is.", |c, _| cell::shown_or(c.capacity.as_ref().map(|q| &q.0), "<unset>")),
     ],
     ..Kind::BASE
 };
@@ -95,13 +93,13 @@ pub const STORAGE_CLASS: Kind<StorageClass> = Kind {
         Column { cell: |c, _| Value::from(class_name(c)), ..name() },
         col("Provisioner", "Who makes the volumes.", |c, _| Value::from(c.provisioner.as_str())),
         col("ReclaimPolicy", "What happens to a volume when its claim goes.", |c, _| {
-            table::text_or(c.reclaim_policy.as_ref(), "Delete")
+            cell::text_or(c.reclaim_policy.as_ref(), "Delete")
         }),
         col("VolumeBindingMode", "When a claim gets its volume.", |c, _| {
-            table::text_or(c.volume_binding_mode.as_ref(), "Immediate")
+            cell::text_or(c.volume_binding_mode.as_ref(), "Immediate")
         }),
         col("AllowVolumeExpansion", "Whether volumes can grow.", |c, _| {
-            table::shown_or(Some(c.allow_volume_expansion.unwrap_or(false)), "")
+            cell::shown_or(Some(c.allow_volume_expansion.unwrap_or(false)), "")
         }),
         age(),
     ],
@@ -157,7 +155,7 @@ pub const VOLUME_ATTACHMENT: Kind<VolumeAttachment> = Kind {
             format: "name",
             ..col("Attacher", "The driver that attaches the volume.", |a, _| Value::from(a.spec.attacher.as_str()))
         },
-        col("PV", "The volume.", |a, _| table::text(a.spec.source.persistent_volume_name.as_ref())),
+        col("PV", "The volume.", |a, _| cell::text(a.spec.source.persistent_volume_name.as_ref())),
         col("Node", "The node that it is attached to.", |a, _| Value::from(a.spec.node_name.as_str())),
         flag("Attached", "Whether it is attached.", |a, _| Value::from(a.status.as_ref().is_some_and(|s| s.attached))),
         age(),

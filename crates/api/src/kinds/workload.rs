@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::kind::{Column, Target, int, wide};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
-use crate::{kind::table, rules::selector};
+use crate::{kind::cell, rules::selector};
 
 /// A kind that runs Pods from a template.
 pub(crate) trait Workload {
@@ -21,11 +21,11 @@ pub(crate) trait Workload {
 }
 
 pub(crate) const fn containers<T: Workload>() -> Column<T> {
-    wide("Containers", table::CONTAINERS_ABOUT, |w, _| table::container_names(w.pod_spec()))
+    wide("Containers", cell::CONTAINERS_ABOUT, |w, _| cell::container_names(w.pod_spec()))
 }
 
 pub(crate) const fn images<T: Workload>() -> Column<T> {
-    wide("Images", table::IMAGES_ABOUT, |w, _| table::container_images(w.pod_spec()))
+    wide("Images", cell::IMAGES_ABOUT, |w, _| cell::container_images(w.pod_spec()))
 }
 
 pub(crate) const fn selected<T: Workload>() -> Column<T> {

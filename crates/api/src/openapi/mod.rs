@@ -1,18 +1,18 @@
 //! The OpenAPI documents: version 3 (an index, and one document per group version) and version 2 (one document for all,
 //! as JSON and in gnostic's protobuf form, which is what client-go asks for).
 //!
-//! Types, list types and merge keys come from the schema table, texts from the `k8s-openapi` types, paths from the
-//! definitions. Nothing is kept: a caller builds a document when it is first asked for and remembers the bytes.
+//! Types, list types and merge keys come from the schema table, texts from the `k8s-openapi` types (the one place that asks
+//! `schemars` is `built_in.rs`) or from a custom kind's own schema, paths from the definitions. Nothing is kept: a caller builds a document when it is first asked for and remembers the bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::kind::Definition;
 
+mod built_in;
 mod gnostic;
 mod paths;
 mod schemas;
@@ -67,21 +67,9 @@ fn fingerprint(definitions: &[&Definition]) -> String {
     hash.update(env!("CARGO_PKG_VERSION"));
     for definition in definitions {
         hash.update([&*definition.schema, "/", &definition.plural, "/"].concat());
-        if crate::schema::of(&definition.schema).is_none() {
-            let mut texts = generator();
-            definition.behaviour.describe(&mut texts);
-            let own = texts.definitions().get(&definition.schema);
-            hash.update(own.map(Value::to_string).unwrap_or_default());
-        }
+        hash.update(definition.open_api.as_ref().map(|own| own.to_string()).unwrap_or_default());
     }
     hash.finalize().iter().map(|byte| format!("{byte:02X}")).collect()
-}
-
-fn generator() -> SchemaGenerator {
-    let mut settings = SchemaSettings::draft07();
-    settings.definitions_path = "/components/schemas".into();
-    settings.meta_schema = None;
-    settings.into_generator()
 }
 
 /// The document of one group version; `None` when it serves nothing.
@@ -132,10 +120,11 @@ fn bearer() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kind::registry::builtin;
+    use crate::kinds::built_in;
+    use crate::schema;
 
     fn core() -> Value {
-        v3(builtin().all(), "", "v1").expect("served")
+        v3(built_in().all(), "", "v1").expect("served")
     }
 
     fn at<'v>(value: &'v Value, path: &[&str]) -> &'v Value {
@@ -162,6 +151,16 @@ mod tests {
     }
 
     #[test]
+    fn every_built_in_kind_is_described() {
+        let documents = built_in().all().iter().map(|d| (d, v3(built_in().all(), &d.group, &d.version)));
+        for (definition, document) in documents {
+            let document = document.expect("served");
+            let schema = at(&document, &["components", "schemas", &definition.schema]);
+            assert!(schema["description"].is_string() && schema["properties"].is_object(), "{}", definition.schema);
+        }
+    }
+
+    #[test]
     fn every_reference_has_its_schema() {
         fn references(value: &Value, found: &mut Vec<String>) {
             match value {
@@ -177,7 +176,7 @@ mod tests {
         }
         for (document, at) in [
             (core()["components"]["schemas"].take(), core()),
-            (v2(builtin().all())["definitions"].take(), v2(builtin().all())),
+            (v2(built_in().all())["definitions"].take(), v2(built_in().all())),
         ] {
             let mut found = Vec::new();
             references(&at, &mut found);
@@ -206,13 +205,17 @@ mod tests {
 
     #[test]
     fn custom_kinds_get_what_all_objects_have() {
-        let map = builtin().find("", "v1", "configmaps").expect("built in");
+        let map = built_in().find("", "v1", "configmaps").expect("built in");
+        let own = json!({ "type": "object", "properties": { "spec": { "type": "object", "properties": {
+            "size": { "type": "integer", "description": "How large it is." } } } } });
         let widget = Definition {
             group: "example.com".to_owned(),
             kind: "Widget".to_owned(),
             list_kind: "WidgetList".to_owned(),
             plural: "widgets".to_owned(),
+            ty: schema::custom("Widget", &own),
             schema: "com.example.v1.Widget".to_owned(),
+            open_api: Some(Arc::new(own)),
             ..Definition::clone(map)
         };
         let document = v3(&[Arc::new(widget)], "example.com", "v1").expect("served");
@@ -220,6 +223,7 @@ mod tests {
         let properties = &schemas["com.example.v1.Widget"]["properties"];
         let meta = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
         assert_eq!(properties["metadata"]["$ref"], meta);
+        assert_eq!(at(properties, &["spec", "properties", "size", "description"]), "How large it is.");
         let list = &schemas["com.example.v1.WidgetList"];
         assert_eq!(list["x-kubernetes-group-version-kind"][0]["kind"], "WidgetList");
         assert_eq!(at(list, &["properties", "items", "items"])["$ref"], "#/components/schemas/com.example.v1.Widget");
@@ -229,10 +233,10 @@ mod tests {
 
     #[test]
     fn the_index_points_to_every_group_version() {
-        let index = v3_index(builtin().all());
+        let index = v3_index(built_in().all());
         let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap_or("");
         assert!(url.starts_with("/openapi/v3/api/v1?hash="), "{url}");
-        assert_eq!(v3(builtin().all(), "nobody.example", "v1"), None);
+        assert_eq!(v3(built_in().all(), "nobody.example", "v1"), None);
     }
 
     #[test]
@@ -242,6 +246,6 @@ mod tests {
         let expected = b"\x0a\x032.0\x12\x07\x0a\x01K\x12\x02v1\x42\x00\x4a\x1f\x0a\x1d\x0a\x01a\x12\x18\xb2\x01\x08\x0a\x06string\
                          \xfa\x01\x0a\x0a\x03x-y\x12\x03\x12\x011\x6a\x00";
         assert_eq!(bytes, expected);
-        assert!(v2_protobuf(&v2(builtin().all())).len() > 100_000);
+        assert!(v2_protobuf(&v2(built_in().all())).len() > 100_000);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{Dialect, generator};
+use super::{Dialect, built_in};
 use crate::{
     kind::Definition,
     schema::{self, Field, ListKind, Object, Type},
@@ -27,15 +27,14 @@ pub(super) struct Schemas {
 
 impl Schemas {
     pub fn new(dialect: Dialect, definitions: &[&Arc<Definition>]) -> Self {
-        let mut generator = generator();
+        let mut texts = built_in::texts(definitions);
         let mut kinds: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for definition in definitions {
-            definition.behaviour.describe(&mut generator);
+            texts.extend(definition.open_api.iter().map(|own| (definition.schema.clone(), Value::clone(own))));
             let Definition { group, version, kind, list_kind, schema, .. } = &***definition;
             kinds.entry(schema.clone()).or_default().push(gvk(group, version, kind));
             kinds.entry(format!("{schema}List")).or_default().push(gvk(group, version, list_kind));
         }
-        let texts = generator.take_definitions(false).into_iter().collect();
         Schemas { dialect, texts, kinds, done: Map::new(), wanted: Vec::new() }
     }
 
@@ -50,9 +49,7 @@ impl Schemas {
 
     /// The schema of an object that only travels in a subresource: `("autoscaling", "v1", "Scale")`.
     pub fn body(&mut self, (group, version, kind): (&str, &str, &str)) -> Value {
-        let group = group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
-        let suffix = format!(".{group}.{version}.{kind}");
-        match schema::names().find(|name| name.ends_with(&suffix)) {
+        match schema::of_kind(group, version, kind).name() {
             Some(name) => self.reference(&name),
             None => json!({ "type": "object" }),
         }
@@ -248,7 +245,7 @@ impl Schemas {
                 schema
             }
             Type::Object(object) => self.object(object, None),
-            Type::Ref(definition) => self.reference(&format!("io.k8s.{}", definition.name)),
+            Type::Ref(_) => self.reference(&ty.name().unwrap_or_default()),
         }
     }
 }

@@ -28,7 +28,7 @@ fn object(name: &str, schema: &Value, whole: bool) -> Object {
     let mut fields: Vec<Field> = own.map(|(name, schema)| Field::new(name, ty(name, schema))).collect();
     if whole {
         fields.extend(["apiVersion", "kind"].map(|name| Field::new(name, Type::String)));
-        let metadata = super::definition(OBJECT_META).map_or(Type::Raw, Type::Ref);
+        let metadata = super::named(OBJECT_META).map_or(Type::Raw, Type::Ref);
         fields.push(Field::new("metadata", metadata));
     }
     Object {

@@ -31,8 +31,8 @@ pub enum Type {
     Map(Arc<Map>),
     List(Arc<List>),
     Object(Arc<Object>),
-    /// A definition of the built-in table, parsed when first asked for.
-    Ref(&'static Definition),
+    /// A type of the built-in table, parsed when first asked for.
+    Ref(&'static Named),
 }
 
 /// Free keys, one type of value.
@@ -142,8 +142,16 @@ impl Type {
     /// The type itself, never a [`Type::Ref`].
     pub fn resolve(&self) -> &Type {
         match self {
-            Type::Ref(definition) => definition.resolve(),
+            Type::Ref(named) => named.resolve(),
             other => other,
+        }
+    }
+
+    /// The name in the built-in table: `io.k8s.api.core.v1.Pod`.
+    pub fn name(&self) -> Option<String> {
+        match self {
+            Type::Ref(named) => Some(format!("{PREFIX}{}", named.name)),
+            _ => None,
         }
     }
 
@@ -184,7 +192,7 @@ impl Type {
             Type::Map(map) => format!("map[string]{}", map.values.go_name()),
             Type::List(list) => format!("[]{}", list.items.go_name()),
             Type::Object(object) => last_two(&object.name),
-            Type::Ref(definition) => last_two(definition.name),
+            Type::Ref(named) => last_two(named.name),
         }
     }
 }
@@ -197,7 +205,7 @@ fn last_two(name: &str) -> String {
 
 /// One named type of the built-in API.
 #[derive(Debug)]
-pub struct Definition {
+pub struct Named {
     /// Without the prefix `io.k8s.`.
     pub name: &'static str,
     atomic: bool,
@@ -205,7 +213,7 @@ pub struct Definition {
     parsed: OnceLock<Type>,
 }
 
-impl Definition {
+impl Named {
     fn resolve(&self) -> &Type {
         self.parsed.get_or_init(|| {
             let fields = self.text.lines().filter(|line| !line.is_empty()).map(parse_field).collect();
@@ -218,15 +226,15 @@ impl Definition {
 const PREFIX: &str = "io.k8s.";
 static TABLE: &str = include_str!("../../tables/schema.tsv");
 
-/// All definitions, sorted by name; their fields are parsed on demand.
-fn definitions() -> &'static [Definition] {
-    static ALL: OnceLock<Box<[Definition]>> = OnceLock::new();
+/// All named types, sorted by name; their fields are parsed on demand.
+fn all() -> &'static [Named] {
+    static ALL: OnceLock<Box<[Named]>> = OnceLock::new();
     ALL.get_or_init(|| {
         let blocks = TABLE.strip_prefix('=').unwrap_or(TABLE).split("\n=");
         let parsed = blocks.map(|block| {
             let (head, text) = block.split_once('\n').unwrap_or((block, ""));
             let name = head.trim_end_matches('!');
-            Definition { name, atomic: head.ends_with('!'), text, parsed: OnceLock::new() }
+            Named { name, atomic: head.ends_with('!'), text, parsed: OnceLock::new() }
         });
         let mut all: Vec<_> = parsed.collect();
         all.sort_by_key(|d| d.name);
@@ -234,20 +242,28 @@ fn definitions() -> &'static [Definition] {
     })
 }
 
-fn definition(short: &str) -> Option<&'static Definition> {
-    let all = definitions();
+fn named(short: &str) -> Option<&'static Named> {
+    let all = all();
     let at = all.binary_search_by(|d| d.name.cmp(short)).ok()?;
     Some(&all[at])
 }
 
 /// The type of that name: `io.k8s.api.core.v1.Pod`.
 pub fn of(name: &str) -> Option<&'static Type> {
-    definition(name.strip_prefix(PREFIX)?).map(Definition::resolve)
+    named(name.strip_prefix(PREFIX)?).map(Named::resolve)
 }
 
-/// The names of all definitions, sorted.
+/// The type of a built-in kind; any JSON when the table does not have it.
+pub fn of_kind(group: &str, version: &str, kind: &str) -> Type {
+    const FOLDERS: [&str; 3] = ["api", "apiextensions-apiserver.pkg.apis", "kube-aggregator.pkg.apis"];
+    let group = group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
+    let found = FOLDERS.iter().find_map(|folder| named(&format!("{folder}.{group}.{version}.{kind}")));
+    found.map_or(Type::Any, Type::Ref)
+}
+
+/// The names of all named types, sorted.
 pub fn names() -> impl Iterator<Item = String> {
-    definitions().iter().map(|d| format!("{PREFIX}{}", d.name))
+    all().iter().map(|named| format!("{PREFIX}{}", named.name))
 }
 
 fn parse_field(line: &'static str) -> Field {
@@ -287,7 +303,7 @@ fn parse_type(code: &'static str) -> Type {
         Some(b'm') => Type::MicroTime,
         Some(b'x') => Type::IntOrString,
         Some(b'r') => Type::Raw,
-        Some(b'@') => definition(rest).map_or(Type::Any, Type::Ref),
+        Some(b'@') => named(rest).map_or(Type::Any, Type::Ref),
         Some(b'{') => match rest.strip_prefix('!') {
             Some(values) => map(values, true),
             None => map(rest, false),
@@ -313,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_definition_parses_and_every_reference_resolves() {
+    fn every_type_parses_and_every_reference_resolves() {
         fn visit(ty: &Type, at: &str) {
             match ty {
                 Type::Map(map) => visit(&map.values, at),
@@ -343,7 +359,7 @@ mod tests {
                 _ => 0,
             }
         }
-        let objects = definitions().iter().filter_map(|d| d.resolve().object());
+        let objects = all().iter().filter_map(|named| named.resolve().object());
         objects.flat_map(|o| o.fields.iter()).map(|f| refs(&f.ty)).sum()
     }
 

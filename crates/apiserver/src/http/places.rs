@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn health_is_told_to_everybody() {
         let check = |path: &str, expected| {
-            let served = crate::storage::kinds::Table::default();
+            let served = api::kind::KindTable::default();
             assert_eq!(is_health(&Info::resolve(&Method::GET, path, "", &served)), expected, "{path}");
         };
         for path in ["/healthz", "/livez", "/readyz", "/readyz/ping"] {

@@ -136,7 +136,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::USER_AGENT, agent.parse().unwrap());
-            let info = Info::resolve(&Method::GET, path, query, &crate::storage::kinds::Kinds::builtin().table());
+            let info = Info::resolve(&Method::GET, path, query, api::kinds::built_in());
             assert_eq!(wanted(&info, query, &headers), expected, "{path}?{query} {agent}");
         }
     }

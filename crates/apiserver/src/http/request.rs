@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use api::{
-    kind::{Definition, Way},
+    kind::{Definition, KindTable, Way},
     rules::{
         selector::FieldSelector,
         url::{percent_decode, query_pairs},
@@ -15,8 +15,6 @@ use api::{
     status::StatusError,
 };
 use http::Method;
-
-use crate::storage::kinds::Table;
 
 /// A resolved request. Text fields are empty where they do not apply.
 #[derive(Clone, Default)]
@@ -82,7 +80,7 @@ impl Refusal {
 
 impl Info {
     /// Finds out what a request asks for among what is served.
-    pub fn resolve(method: &Method, path: &str, query: &str, served: &Table) -> Info {
+    pub fn resolve(method: &Method, path: &str, query: &str, served: &KindTable) -> Info {
         let mut info = Info { path: path.to_owned(), verb: method_verb(method), ..Info::default() };
         if let Err(refusal) = info.read(method, path, query, served) {
             // What was read so far describes nothing that exists: nobody decides or counts by it.
@@ -91,7 +89,7 @@ impl Info {
         info
     }
 
-    fn read(&mut self, method: &Method, path: &str, query: &str, served: &Table) -> Result<(), Refusal> {
+    fn read(&mut self, method: &Method, path: &str, query: &str, served: &KindTable) -> Result<(), Refusal> {
         let raw = path.strip_prefix('/').ok_or(Refusal::NoPage)?;
         let mut raw: Vec<&str> = raw.split('/').collect();
         if !matches!(raw[..], ["api" | "apis", ..]) || raw.len() < 3 {
@@ -322,11 +320,10 @@ pub fn is_true(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::kinds::Kinds;
 
     fn resolve(method: &str, uri: &str) -> Info {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-        Info::resolve(&method.parse().unwrap(), path, query, &Kinds::builtin().table())
+        Info::resolve(&method.parse().unwrap(), path, query, api::kinds::built_in())
     }
 
     /// `verb group/version/resource/subresource namespace name`, or the refusal.
@@ -481,7 +478,7 @@ mod tests {
 
     #[test]
     fn every_resource_is_found_where_discovery_says() {
-        for d in api::kind::registry::builtin().all() {
+        for d in api::kinds::built_in().all() {
             let base = if d.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}", d.api_version()) };
             let place = if d.namespaced() { "/namespaces/x" } else { "" };
             let at = |verb: &str| match verb {

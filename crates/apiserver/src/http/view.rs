@@ -94,7 +94,7 @@ pub fn write(out: &mut Vec<u8>, definition: &Definition, view: View, entry: &Ent
 
 /// Appends one stored object in this view to text that is sent piece by piece.
 pub fn write_pieces(pieces: &mut Pieces, definition: &Definition, view: View, entry: &Entry, item: bool) {
-    if view.form == Form::Object && !object::converted(definition) {
+    if view.form == Form::Object && !definition.is_converted() {
         let at = object::write_head(pieces.text(), &entry.value, entry.modified, item);
         pieces.share(entry.value.slice(at..));
     } else {
@@ -111,7 +111,7 @@ pub fn write_bytes(
     item: bool,
 ) {
     match view.form {
-        Form::Object if !object::converted(definition) => object::write(out, bytes, revision, item),
+        Form::Object if !definition.is_converted() => object::write(out, bytes, revision, item),
         Form::Object => {
             let mut value = object::value(bytes, revision);
             object::convert(definition, &mut value);
@@ -190,7 +190,7 @@ pub fn list(definition: &Definition, view: View, items: Vec<Value>) -> Value {
 }
 
 fn row(definition: &Definition, view: View, include: Include, mut value: Value) -> Value {
-    let cells = definition.behaviour.row(&value, clock::now());
+    let cells = definition.strategy.row(&value, clock::now());
     let mut row = json!({"cells": cells});
     match include {
         Include::None => {}
@@ -207,9 +207,9 @@ fn row(definition: &Definition, view: View, include: Include, mut value: Value) 
 }
 
 fn columns(definition: &Definition) -> Value {
-    let columns = definition.behaviour.columns();
-    columns
-        .into_iter()
+    definition
+        .columns
+        .iter()
         .map(|c| json!({"name": c.name, "type": c.kind, "format": c.format, "description": c.description, "priority": c.priority}))
         .collect()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{
     Value,
-    kind::{Definition, registry},
+    kind::{Definition, group::GROUPS},
 };
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, json};
@@ -20,14 +20,14 @@ use crate::{
 fn groups(core: &Core) -> Vec<(String, Vec<String>)> {
     let table = core.kinds.table();
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
-    for known in registry::GROUPS {
-        let served = |v: &&(&str, i32)| table.all.iter().any(|d| d.group == known.name && d.version == v.0);
+    for known in GROUPS {
+        let served = |v: &&(&str, i32)| table.all().iter().any(|d| d.group == known.name && d.version == v.0);
         let versions: Vec<String> = known.versions.iter().filter(served).map(|v| v.0.to_owned()).collect();
         if !versions.is_empty() {
             groups.push((known.name.to_owned(), versions));
         }
     }
-    for definition in &table.all {
+    for definition in table.all() {
         match groups.iter_mut().find(|(group, _)| *group == definition.group) {
             Some((_, versions)) if versions.contains(&definition.version) => {}
             Some((_, versions)) => versions.push(definition.version.clone()),
@@ -119,7 +119,7 @@ fn rows(definition: &Definition) -> Vec<Row<'_>> {
 
 fn of_version(core: &Core, group: &str, version: &str) -> Vec<Arc<Definition>> {
     let table = core.kinds.table();
-    let mut list: Vec<_> = table.all.iter().filter(|d| d.group == group && d.version == version).cloned().collect();
+    let mut list: Vec<_> = table.all().iter().filter(|d| d.group == group && d.version == version).cloned().collect();
     list.sort_by(|a, b| a.plural.cmp(&b.plural));
     list
 }

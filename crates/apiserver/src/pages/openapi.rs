@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use api::Value;
+use api::{Value, kind::KindTable};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
@@ -11,7 +11,6 @@ use sha2::{Digest, Sha512};
 use crate::{
     http::{body::Body, respond},
     special::{Call, Response},
-    storage::kinds::Table,
 };
 
 /// Documents that were asked for.
@@ -23,13 +22,18 @@ pub struct Documents {
 /// Bytes and entity tag of each document, made from one picture of the kinds.
 #[derive(Default)]
 struct Kept {
-    table: Option<Arc<Table>>,
+    table: Option<Arc<KindTable>>,
     documents: HashMap<String, (Bytes, String)>,
 }
 
 impl Documents {
     /// The document under a name, made if it is not there yet.
-    fn get(&self, table: &Arc<Table>, name: &str, make: impl FnOnce() -> Option<Vec<u8>>) -> Option<(Bytes, String)> {
+    fn get(
+        &self,
+        table: &Arc<KindTable>,
+        name: &str,
+        make: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Option<(Bytes, String)> {
         let mut kept = self.kept.lock();
         if !kept.table.as_ref().is_some_and(|t| Arc::ptr_eq(t, table)) {
             *kept = Kept { table: Some(table.clone()), documents: HashMap::new() };
@@ -54,7 +58,7 @@ pub fn answer(call: &Call) -> Option<Response> {
     let path = call.info.path.trim_matches('/');
     let documents = &call.server.shared.documents;
     let table = call.server.core().kinds.table();
-    let all = &table.all;
+    let all = table.all();
     let accept = call.header(header::ACCEPT);
     let ((bytes, etag), media) = match path {
         "openapi/v2" if accept.contains(api::openapi::V2_PROTOBUF_ACCEPTED) => {

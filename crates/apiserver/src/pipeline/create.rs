@@ -32,7 +32,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let media_type = request.header(header::CONTENT_TYPE);
     let definition = request.definition.clone();
     let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
-    let decoded = api::codec::decode::decode(request.ty(), gvk, &body, media_type, options.validation)?;
+    let decoded = api::codec::decode::decode(&request.definition.ty, gvk, &body, media_type, options.validation)?;
     let written = request.create(decoded.value, decoded.warnings, &options, true).await?;
     request.respond_written(StatusCode::CREATED, written)
 }
@@ -114,7 +114,7 @@ impl Request {
         tracked: bool,
     ) -> Result<Written, StatusError> {
         let definition = &*self.definition;
-        definition.behaviour.default(&mut object);
+        definition.strategy.default(&mut object);
         if tracked {
             self.track(None, &mut object, options);
         }
@@ -126,10 +126,10 @@ impl Request {
         let mut object = review.object.take().unwrap_or_default();
         let reservation = self.allocate(None, &mut object, options.dry_run).await?;
         begin(&mut object);
-        definition.behaviour.prepare_create(&mut object);
+        definition.strategy.prepare_create(&mut object);
         waypoint::apiserver::validate(self.waypoint_name());
         let about = definition
-            .behaviour
+            .strategy
             .check(&object)
             .map_err(|errors| StatusError::invalid(&definition.group, &definition.kind, &name, &errors))?;
         review.object = Some(object);

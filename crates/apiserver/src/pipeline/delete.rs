@@ -86,7 +86,7 @@ impl Request {
             if attempt == 0 {
                 self.admit_delete(&namespace, &name, &old, options).await?;
             }
-            let graceful = definition.behaviour.grace_seconds(&old, options.grace_seconds);
+            let graceful = definition.strategy.grace_seconds(&old, options.grace_seconds);
             let step = plan(definition, &old, options, graceful);
             if options.dry_run {
                 return Ok(match step {

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use api::{
     Value,
     kind::{Definition, Target},
-    schema::Type,
     status::StatusError,
 };
 use http::{StatusCode, header};
@@ -75,11 +74,6 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub fn ty(&self) -> &'static Type {
-        static UNTYPED: Type = Type::Any;
-        api::schema::of(&self.definition.schema).unwrap_or(&UNTYPED)
-    }
-
     pub fn query(&self) -> &str {
         &self.call.query
     }

@@ -24,7 +24,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let definition = request.definition.clone();
     let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
     let patch = Patch::read(kind, &body)?;
-    let ty = request.ty();
+    let ty = &request.definition.ty;
     let change = |old: &Value| {
         let patched = patch.apply(ty, gvk, old.clone(), options.validation)?;
         let mut value = patched.value;
@@ -46,7 +46,7 @@ pub(super) fn unsupported() -> StatusError {
 async fn apply(request: Request, body: &[u8], options: WriteOptions) -> Result<Response, StatusError> {
     let definition = request.definition.clone();
     let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
-    let ty = request.ty();
+    let ty = &request.definition.ty;
     let wanted = api::write::apply::read(ty, gvk, body, options.validation)?;
     let merge = |live: Option<&Value>| {
         let merged =

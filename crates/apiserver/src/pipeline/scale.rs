@@ -23,7 +23,7 @@ const SCALE: Gvk<'static> = Gvk { group: "autoscaling", version: "v1", kind: "Sc
 
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let definition = request.definition.clone();
-    let scale = definition.scale.ok_or_else(StatusError::no_route)?;
+    let scale = definition.scale.as_ref().ok_or_else(StatusError::no_route)?;
     request.view()?;
     if request.call.info.verb == "get" {
         waypoint::apiserver::get(request.waypoint_name());
@@ -61,7 +61,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     answer(&definition, scale, &value)
 }
 
-fn answer(definition: &Definition, scale: Scale, object: &Value) -> Result<Response, StatusError> {
+fn answer(definition: &Definition, scale: &Scale, object: &Value) -> Result<Response, StatusError> {
     Ok(respond::value(StatusCode::OK, &of(definition, scale, object)?))
 }
 
@@ -70,21 +70,22 @@ fn at<'v>(object: &'v Value, path: &str) -> &'v Value {
 }
 
 /// The Scale of an object.
-fn of(definition: &Definition, scale: Scale, object: &Value) -> Result<Value, StatusError> {
+fn of(definition: &Definition, scale: &Scale, object: &Value) -> Result<Value, StatusError> {
     let mut metadata = json!({"name": meta::name(object), "uid": meta::uid(object)});
     for field in ["namespace", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object["metadata"].get(field) {
             metadata[field] = value.clone();
         }
     }
-    let mut status = json!({"replicas": at(object, scale.current).as_i64().unwrap_or(0)});
-    let selector = selector_text(at(object, scale.selector)).map_err(|why| {
+    let mut status = json!({"replicas": at(object, &scale.current).as_i64().unwrap_or(0)});
+    let selector = scale.selector.as_ref().map_or(&Value::Null, |path| at(object, path));
+    let selector = selector_text(selector).map_err(|why| {
         StatusError::internal(format!("failed to convert the selector of {}: {why}", definition.kind))
     })?;
     if !selector.is_empty() {
         status["selector"] = json!(selector);
     }
-    let wanted = at(object, scale.wanted).as_i64().unwrap_or(0);
+    let wanted = at(object, &scale.wanted).as_i64().unwrap_or(0);
     let mut spec = json!({});
     if wanted != 0 {
         spec["replicas"] = json!(wanted);
@@ -109,7 +110,7 @@ fn selector_text(selector: &Value) -> Result<String, String> {
 }
 
 /// The object with the replicas that a Scale wants.
-fn with_replicas(scale: Scale, old: &Value, wanted: &Value) -> Result<Value, StatusError> {
+fn with_replicas(scale: &Scale, old: &Value, wanted: &Value) -> Result<Value, StatusError> {
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
     if replicas < 0 {
         let path = api::validation::field::Path::new("spec").child("replicas");

@@ -15,7 +15,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let definition = request.definition.clone();
     let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
     let media_type = request.header(header::CONTENT_TYPE);
-    let decoded = api::codec::decode::decode(request.ty(), gvk, &body, media_type, options.validation)?;
+    let decoded = api::codec::decode::decode(&request.definition.ty, gvk, &body, media_type, options.validation)?;
     let mut wanted = decoded.value;
     request.check_names(&mut wanted)?;
     let warnings = decoded.warnings;

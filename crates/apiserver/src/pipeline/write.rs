@@ -87,7 +87,7 @@ impl Request {
     }
 
     pub(super) fn track(&self, old: Option<&Value>, new: &mut Value, options: &WriteOptions) {
-        self.with_writer(options, |writer| api::write::managed_fields::update(self.ty(), old, new, writer));
+        self.with_writer(options, |writer| api::write::managed_fields::update(&self.definition.ty, old, new, writer));
     }
 
     pub(super) async fn allocate(
@@ -118,7 +118,7 @@ impl Request {
             let (mut new, mut warnings) = change(&old)?;
             let unconditional = self.check_preconditions(&new, &old)?;
             object::set_revision(&mut new, entry.modified);
-            definition.behaviour.default(&mut new);
+            definition.strategy.default(&mut new);
             if tracked {
                 self.track(Some(&old), &mut new, options);
             }
@@ -196,11 +196,11 @@ impl Request {
         waypoint::apiserver::admit(self.waypoint_name());
         admission.admit(&mut review).await?;
         let mut new = review.object.take().unwrap_or_default();
-        definition.behaviour.prepare_update(&mut new, old, self.target);
+        definition.strategy.prepare_update(&mut new, old, self.target);
         let reservation = self.allocate(Some(old), &mut new, options.dry_run).await?;
         waypoint::apiserver::validate(self.waypoint_name());
         let about = definition
-            .behaviour
+            .strategy
             .check_update(&new, old, self.target)
             .map_err(|errors| StatusError::invalid(&definition.group, &definition.kind, name, &errors))?;
         review.object = Some(new);

@@ -80,18 +80,17 @@ pub async fn body(
     version: &str,
     kind: &str,
 ) -> Result<(Value, WriteOptions), StatusError> {
-    static UNTYPED: Type = Type::Any;
     let options = WriteOptions::parse(&call.query, "CreateOptions", call.header(header::USER_AGENT))?;
     let media_type = call.header(header::CONTENT_TYPE).to_owned();
     let limit = call.server.limits().body_bytes;
     let bytes = std::mem::replace(&mut call.body, Body::empty()).collect(limit).await?;
-    let definition = api::kind::registry::builtin().by_kind(group, version, kind);
-    let ty = definition.and_then(|d| api::schema::of(&d.schema)).unwrap_or(&UNTYPED);
+    let definition = api::kinds::built_in().by_kind(group, version, kind);
+    let ty = definition.map_or(&Type::Any, |d| &d.ty);
     let decoded =
         api::codec::decode::decode(ty, Gvk { group, version, kind }, &bytes, &media_type, options.validation)?;
     let mut value = decoded.value;
     if let Some(definition) = definition {
-        definition.behaviour.default(&mut value);
+        definition.strategy.default(&mut value);
     }
     Ok((value, options))
 }

@@ -37,7 +37,7 @@ pub struct Core {
 impl Core {
     /// Opens the feed on a store, with the built-in kinds.
     pub async fn new(store: Arc<dyn Store>) -> store::Result<Arc<Core>> {
-        let kinds = Arc::new(Kinds::builtin());
+        let kinds = Arc::new(Kinds::default());
         let feed = Feed::start(store.clone(), kinds.clone()).await?;
         Ok(Arc::new(Core { store, kinds, feed }))
     }
@@ -76,10 +76,10 @@ impl Core {
             map.insert("apiVersion".to_owned(), Value::from(definition.api_version()));
             map.insert("kind".to_owned(), Value::from(definition.kind.clone()));
         }
-        definition.behaviour.default(&mut object);
+        definition.strategy.default(&mut object);
         begin(&mut object);
-        definition.behaviour.prepare_create(&mut object);
-        let errors = definition.behaviour.validate(&object);
+        definition.strategy.prepare_create(&mut object);
+        let errors = definition.strategy.validate(&object);
         if !errors.is_empty() {
             return Err(StatusError::invalid(&definition.group, &definition.kind, meta::name(&object), &errors));
         }
@@ -103,8 +103,8 @@ impl Core {
             if !change(&mut new)? {
                 return Ok(old);
             }
-            definition.behaviour.prepare_update(&mut new, &old, target);
-            let errors = definition.behaviour.validate_update(&new, &old, target);
+            definition.strategy.prepare_update(&mut new, &old, target);
+            let errors = definition.strategy.validate_update(&new, &old, target);
             if !errors.is_empty() {
                 return Err(StatusError::invalid(&definition.group, &definition.kind, name, &errors));
             }
@@ -203,9 +203,9 @@ pub(crate) enum Replaced {
 }
 
 fn put(definition: &Definition, object: &Value) -> Change {
-    let value = if object::converted(definition) {
+    let value = if definition.is_converted() {
         let mut stored = object.clone();
-        definition.behaviour.to_storage(&mut stored);
+        definition.strategy.to_storage(&mut stored);
         object::encode(definition, &stored)
     } else {
         object::encode(definition, object)

@@ -37,7 +37,7 @@ impl Filter {
             let plain =
                 !r.value.is_empty() && !matches!(r.value.as_str(), "true" | "false") && r.value.parse::<i64>().is_err();
             let verbatim = r.field.starts_with("metadata.") || r.field == "spec.nodeName";
-            if r.equal && plain && verbatim && !object::converted(definition) {
+            if r.equal && plain && verbatim && !definition.is_converted() {
                 needles.push(Value::from(r.value.as_str()).to_string().into_bytes());
             }
         }
@@ -88,7 +88,7 @@ impl Filter {
         if self.fields.is_everything() {
             return true;
         }
-        let values = definition.behaviour.selectable(object);
+        let values: Vec<_> = definition.field_values(object).collect();
         self.fields.matches(|field| match field {
             "metadata.name" => meta::name(object),
             "metadata.namespace" => meta::namespace(object),

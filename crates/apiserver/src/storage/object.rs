@@ -117,17 +117,12 @@ pub fn of_entry(definition: &Definition, entry: &Entry) -> Value {
     object
 }
 
-/// Whether objects are served in another version than they are stored in.
-pub fn converted(definition: &Definition) -> bool {
-    definition.storage.1 != definition.version || definition.storage.0 != definition.group
-}
-
 /// Turns a stored object into the version of `definition`.
 pub fn convert(definition: &Definition, object: &mut Value) {
-    if !converted(definition) {
+    if !definition.is_converted() {
         return;
     }
-    definition.behaviour.from_storage(object);
+    definition.strategy.from_storage(object);
     if let Some(map) = object.as_object_mut() {
         map.insert("apiVersion".to_owned(), Value::from(definition.api_version()));
         map.insert("kind".to_owned(), Value::from(definition.kind.clone()));

@@ -141,7 +141,7 @@ impl Hub {
         if !self.fields.is_empty() {
             for old in [false, true] {
                 let Some(value) = offer.value(old) else { continue };
-                for (label, value) in definition.behaviour.selectable(value) {
+                for (label, value) in definition.field_values(value) {
                     let place = Place::Field(label.to_owned(), value);
                     if self.fields.contains_key(label) && !places.contains(&place) {
                         places.push(place);
@@ -242,7 +242,7 @@ mod tests {
     use crate::{http::view::View, storage::filter::Filter};
 
     fn definition() -> Arc<Definition> {
-        api::kind::registry::builtin().find("", "v1", "configmaps").expect("a built-in kind").clone()
+        api::kinds::built_in().find("", "v1", "configmaps").expect("a built-in kind").clone()
     }
 
     fn wanted() -> Wanted {

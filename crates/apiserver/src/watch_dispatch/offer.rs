@@ -7,10 +7,7 @@ use bytes::Bytes;
 use store::Event;
 
 use super::wanted::Wanted;
-use crate::{
-    http::view::{self, View},
-    storage::object,
-};
+use crate::http::view::{self, View};
 
 /// One event with what was found out about it so far.
 pub(super) struct Offer<'e> {
@@ -41,7 +38,7 @@ impl<'e> Offer<'e> {
         if !wanted.filter.may_match(&entry.value) {
             return false;
         }
-        if object::converted(&wanted.definition) {
+        if wanted.definition.is_converted() {
             return wanted.filter.matches_bytes(&wanted.definition, &entry.value);
         }
         self.value(old).is_some_and(|v| wanted.filter.matches(self.definition, v))

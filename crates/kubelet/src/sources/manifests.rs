@@ -157,18 +157,17 @@ fn read(path: &Path) -> io::Result<String> {
 
 /// A manifest as the Pod that runs: with all defaults, named after the node, with a uid that is the hash of its content.
 fn parse(text: &str, node_name: &str, path: &Path) -> Result<Pod, String> {
-    let definition = api::kind::registry::builtin().find("", "v1", "pods").ok_or("Pods are not known")?;
+    let definition = api::kinds::built_in().find("", "v1", "pods").ok_or("Pods are not known")?;
     let gvk = Gvk { group: "", version: "v1", kind: "Pod" };
-    let ty = api::schema::of(&definition.schema).ok_or("the schema of Pods is not known")?;
-    let decoded = decode::decode(ty, gvk, text.as_bytes(), "application/yaml", Validation::Ignore);
+    let decoded = decode::decode(&definition.ty, gvk, text.as_bytes(), "application/yaml", Validation::Ignore);
     let mut value = decoded.map_err(|status| status.message)?.value;
     let namespace = value.pointer("/metadata/namespace").and_then(|n| n.as_str()).filter(|n| !n.is_empty());
     let namespace = namespace.unwrap_or("default").to_owned();
     if let Some(metadata) = value.get_mut("metadata").and_then(|m| m.as_object_mut()) {
         metadata.insert("namespace".to_owned(), namespace.clone().into());
     }
-    definition.behaviour.default(&mut value);
-    let errors = definition.behaviour.validate(&value);
+    definition.strategy.default(&mut value);
+    let errors = definition.strategy.validate(&value);
     if !errors.is_empty() {
         return Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
     }

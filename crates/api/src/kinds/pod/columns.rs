@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Conta
 use serde_json::Value;
 
 use crate::kind::{Column, age, col, name, wide};
-use crate::{kind::table, rules::pod};
+use crate::{kind::cell, rules::pod};
 
 pub const COLUMNS: &[Column<Pod>] = &[
     name(),
@@ -25,13 +25,13 @@ pub const COLUMNS: &[Column<Pod>] = &[
     age(),
     wide("IP", "The address of the Pod.", |p, _| {
         let first = status(p).and_then(|s| s.pod_ips.as_ref()).and_then(|l| l.first()).map(|ip| &ip.ip);
-        table::text_or(first.or_else(|| status(p).and_then(|s| s.pod_ip.as_ref())), "<none>")
+        cell::text_or(first.or_else(|| status(p).and_then(|s| s.pod_ip.as_ref())), "<none>")
     }),
     wide("Node", "The node that runs the Pod.", |p, _| {
-        table::text_or(spec(p).and_then(|s| s.node_name.as_ref()), "<none>")
+        cell::text_or(spec(p).and_then(|s| s.node_name.as_ref()), "<none>")
     }),
     wide("Nominated Node", "The node where others make room for the Pod.", |p, _| {
-        table::text_or(status(p).and_then(|s| s.nominated_node_name.as_ref()), "<none>")
+        cell::text_or(status(p).and_then(|s| s.nominated_node_name.as_ref()), "<none>")
     }),
     wide("Readiness Gates", "How many of the conditions that others set are true.", |p, _| Value::from(gates(p))),
 ];
@@ -56,7 +56,7 @@ fn gates(pod: &Pod) -> String {
 fn restarts(pod: &Pod, now: Timestamp) -> String {
     let summary = summarise(pod);
     match summary.last_restart.filter(|_| summary.restarts != 0) {
-        Some(last) => format!("{} ({} ago)", summary.restarts, table::since(Some(last), now)),
+        Some(last) => format!("{} ({} ago)", summary.restarts, cell::since(Some(last), now)),
         None => summary.restarts.to_string(),
     }
 }

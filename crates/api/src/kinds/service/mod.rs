@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Map, Value, json};
 
-use crate::kind::table;
+use crate::kind::cell;
 use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name, wide};
 use crate::meta::field_text;
 use crate::validation::names::NameRule;
@@ -39,13 +39,13 @@ pub const SERVICE: Kind<Service> = Kind {
         name(),
         col("Type", "How the service is exposed.", |s, _| Value::from(kind(s))),
         col("Cluster-IP", "The address of the service inside the cluster.", |s, _| {
-            table::text_or(spec(s).and_then(|s| s.cluster_ip.as_ref()), "<none>")
+            cell::text_or(spec(s).and_then(|s| s.cluster_ip.as_ref()), "<none>")
         }),
         col("External-IP", "Addresses outside the cluster that lead to the service.", |s, _| Value::from(external(s))),
         col("Port(s)", "The ports that the service has.", |s, _| Value::from(ports(s))),
         age(),
         wide("Selector", "The labels of the Pods that stand behind the service.", |s, _| {
-            Value::from(table::labels(spec(s).and_then(|s| s.selector.as_ref())))
+            Value::from(cell::labels(spec(s).and_then(|s| s.selector.as_ref())))
         }),
     ],
     field_labels: &[

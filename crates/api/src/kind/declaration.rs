@@ -1,0 +1,160 @@
+//! The declaration of a built-in kind: data and pure functions over its type.
+
+use k8s_openapi::Metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::column::{Column, created, name};
+use super::strategy::Target;
+use crate::validation::field::Errors;
+use crate::validation::names::NameRule;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    Namespaced,
+    Cluster,
+}
+
+/// Where the scale subresource finds its numbers, as dotted paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale<S = String> {
+    pub wanted: S,
+    pub current: S,
+    /// A path to a selector in text form, or to a `LabelSelector`/map of labels that is turned into text.
+    pub selector: Option<S>,
+}
+
+/// How the requests for a subresource are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The API server itself.
+    Own,
+    /// A node or a Pod, over a connection that stays open as long as both sides like.
+    Connect,
+    /// A node, a Pod or a Service, with any method and any path below the subresource.
+    Proxy,
+}
+
+/// One subresource other than `status` and `scale`, which follow from the kind's fields. Custom kinds have no other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subresource {
+    pub name: &'static str,
+    /// Group, version and kind of what it reads or writes: `("policy", "v1", "Eviction")`.
+    pub object: (&'static str, &'static str, &'static str),
+    pub verbs: &'static [&'static str],
+    pub way: Way,
+}
+
+/// The verbs of an ordinary resource.
+pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+/// A field that selectors can name, with the way to its value. A label that is never set gives an empty value.
+#[derive(Debug, Clone, Copy)]
+pub struct FieldLabel {
+    pub label: &'static str,
+    pub value: fn(&Value) -> String,
+}
+
+/// The label of a field whose value is the text, number or flag at that place.
+pub const fn label(label: &'static str, value: fn(&Value) -> String) -> FieldLabel {
+    FieldLabel { label, value }
+}
+
+/// When the server counts `metadata.generation` up.
+#[derive(Debug, Clone, Copy)]
+pub enum Generation {
+    /// The kind has none: a client's value is kept on create, nothing changes it later.
+    None,
+    /// 1 on create; one more whenever this part of the object changes.
+    CountsChangesOf(&'static str),
+    /// 1 on create; one more whenever the function says that something counted changed.
+    Counts(fn(new: &Value, old: &Value) -> bool),
+}
+
+/// What a client should know about an object that is valid; `old` on a change.
+pub type Warnings<T> = fn(new: &T, old: Option<&T>) -> Vec<String>;
+
+/// The grace period of a deletion, of the object and of what the client asked for.
+pub type GraceSeconds = fn(&Value, requested: Option<i64>) -> Option<i64>;
+
+/// The declaration of a built-in kind. Group, version, kind, plural and scope are those of the type `T`.
+pub struct Kind<T: 'static> {
+    pub short: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub verbs: &'static [&'static str],
+    /// Has a status subresource: writes of the object leave `status` alone.
+    pub status: bool,
+    /// A new object may bring its status along.
+    pub status_on_create: bool,
+    /// An update of an object that does not exist creates it.
+    pub create_on_update: bool,
+    /// An update need not say which version of the object it replaces.
+    pub unconditional_update: bool,
+    pub scale: Option<Scale<&'static str>>,
+    pub subresources: &'static [Subresource],
+    /// `(group, version)` it is stored as, when that is not its own.
+    pub storage: Option<(&'static str, &'static str)>,
+    /// The folder under `/registry/`, when that is not the plural.
+    pub storage_prefix: Option<&'static str>,
+    pub name: NameRule,
+    /// Why objects of the kind change nothing, as long as that is so: part of a sentence that clients read when they
+    /// create one. The field goes with the feature; the README names every kind that has it.
+    pub without_effect: Option<&'static str>,
+    pub generation: Generation,
+    pub default: Option<fn(&mut T)>,
+    pub validate: Option<fn(&T) -> Errors>,
+    /// What a new object may not have besides.
+    pub validate_create: Option<fn(&T) -> Errors>,
+    /// What a change may not do; the new object alone is checked by `validate`. Not asked about writes of the status.
+    pub validate_update: Option<fn(new: &T, old: &T, target: Target) -> Errors>,
+    /// Checks a write of the status subresource. Not in its type: kubelets write status all the time.
+    pub validate_status: Option<fn(new: &Value, old: &Value) -> Errors>,
+    /// What the kind's strategy does to a new object after the general steps.
+    pub prepare_create: Option<fn(&mut Value)>,
+    /// What the kind's strategy does to a changed object after the general steps. For a subresource of the kind's own it
+    /// decides too what the request may write.
+    pub prepare_update: Option<fn(new: &mut Value, old: &Value, target: Target)>,
+    pub warnings: Option<Warnings<T>>,
+    pub columns: &'static [Column<T>],
+    pub field_labels: &'static [FieldLabel],
+    /// What a client reads about a label that is not among them, with `LABEL` for the label.
+    pub unknown_label: Option<&'static str>,
+    pub grace_seconds: Option<GraceSeconds>,
+    /// From this version to the stored one and back, where they differ.
+    pub to_storage: Option<fn(&mut Value)>,
+    pub from_storage: Option<fn(&mut Value)>,
+}
+
+impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
+    /// An ordinary kind: all verbs, no subresources, names are DNS subdomains, columns are name and creation time.
+    pub const BASE: Kind<T> = Kind {
+        short: &[],
+        categories: &[],
+        verbs: ALL_VERBS,
+        status: false,
+        status_on_create: false,
+        create_on_update: false,
+        unconditional_update: true,
+        scale: None,
+        subresources: &[],
+        storage: None,
+        storage_prefix: None,
+        name: NameRule::Subdomain,
+        without_effect: None,
+        generation: Generation::None,
+        default: None,
+        validate: None,
+        validate_create: None,
+        validate_update: None,
+        validate_status: None,
+        prepare_create: None,
+        prepare_update: None,
+        warnings: None,
+        columns: &[name(), created()],
+        field_labels: &[],
+        unknown_label: None,
+        grace_seconds: None,
+        to_storage: None,
+        from_storage: None,
+    };
+}

@@ -1,0 +1,294 @@
+//! From a typed [`Kind<T>`] to the [`Definition`] that the server works with. The strategy of a built-in kind decodes a
+//! `Value` where a rule needs the type, and leaves it alone where it does not.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, Metadata, NamespaceResourceScope, SubResourceScope};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::column::Column;
+use super::declaration::{Generation, Kind, Scale, Scope};
+use super::definition::{Definition, FieldValue, SelectableField};
+use super::strategy::{Strategy, Target};
+use super::typed;
+use crate::meta;
+use crate::schema;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::object_meta;
+use crate::write::managed_fields;
+
+/// The scope that a `k8s-openapi` type carries in its type.
+pub trait Scoped {
+    const SCOPE: Scope;
+}
+
+impl Scoped for NamespaceResourceScope {
+    const SCOPE: Scope = Scope::Namespaced;
+}
+
+impl Scoped for ClusterResourceScope {
+    const SCOPE: Scope = Scope::Cluster;
+}
+
+/// Objects of subresources live where their parent lives; all that exist have namespaced parents.
+impl Scoped for SubResourceScope {
+    const SCOPE: Scope = Scope::Namespaced;
+}
+
+/// All that a built-in kind's type offers.
+pub trait Object: Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + Send + Sync + 'static {}
+
+impl<T: Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + Send + Sync + 'static> Object for T {}
+
+fn owned(list: &[&str]) -> Vec<String> {
+    list.iter().map(|s| (*s).to_owned()).collect()
+}
+
+impl<T: Object> Kind<T>
+where
+    T::Scope: Scoped,
+{
+    /// The definition under the type's own names. `singular` is the kind in lower case, which holds for all built-in kinds.
+    pub fn define(self) -> Definition {
+        let singular = T::KIND.to_ascii_lowercase();
+        let (group, version) = self.storage.unwrap_or((T::GROUP, T::VERSION));
+        let unknown = self.unknown_label.unwrap_or(if self.field_labels.is_empty() {
+            "\"LABEL\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        } else {
+            "field label not supported: LABEL"
+        });
+        let ty = schema::of_kind(T::GROUP, T::VERSION, T::KIND);
+        Definition {
+            group: T::GROUP.to_owned(),
+            version: T::VERSION.to_owned(),
+            kind: T::KIND.to_owned(),
+            list_kind: format!("{}List", T::KIND),
+            plural: T::URL_PATH_SEGMENT.to_owned(),
+            singular,
+            short_names: owned(self.short),
+            categories: owned(self.categories),
+            scope: T::Scope::SCOPE,
+            verbs: owned(self.verbs),
+            status: self.status,
+            create_on_update: self.create_on_update,
+            unconditional_update: self.unconditional_update,
+            without_effect: self.without_effect,
+            scale: self.scale.map(|Scale { wanted, current, selector }| Scale {
+                wanted: wanted.to_owned(),
+                current: current.to_owned(),
+                selector: selector.map(str::to_owned),
+            }),
+            subresources: self.subresources.to_vec(),
+            schema: ty.name().unwrap_or_default(),
+            ty,
+            open_api: None,
+            storage: (group.to_owned(), version.to_owned()),
+            storage_prefix: self.storage_prefix.unwrap_or(T::URL_PATH_SEGMENT).to_owned(),
+            columns: self.columns.iter().map(Column::header).collect(),
+            selectable: self
+                .field_labels
+                .iter()
+                .map(|l| SelectableField { label: l.label.to_owned(), value: FieldValue::Computed(l.value) })
+                .collect(),
+            unknown_label: unknown.to_owned(),
+            strategy: Arc::new(Typed { empty_status: empty_status::<T>(), kind: self }),
+        }
+    }
+}
+
+struct Typed<T: 'static> {
+    kind: Kind<T>,
+    empty_status: Value,
+}
+
+/// What a status is before anybody wrote it: the fields that are always written, with their zero values.
+fn empty_status<T: Object>() -> Value {
+    let bare = serde_json::json!({"status": {}});
+    let whole = T::deserialize(&bare).ok().and_then(|typed| serde_json::to_value(typed).ok());
+    let status = whole.and_then(|mut object| object.get_mut("status").map(Value::take));
+    status.unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
+    typed::decode(object).map_err(|e: serde_json::Error| FieldError {
+        path: Path::default(),
+        cause: crate::validation::field::Cause::TypeInvalid,
+        detail: e.to_string(),
+    })
+}
+
+impl<T: Object> Typed<T>
+where
+    T::Scope: Scoped,
+{
+    /// Decodes no more than it needs: kubelets write status all the time.
+    fn validate_status(&self, new: &Value, old: &Value) -> Errors {
+        let metadata = |object: &Value| object.get("metadata").map_or_else(|| Ok(ObjectMeta::default()), decode);
+        let mut errors = match (metadata(new), metadata(old)) {
+            (Ok(new), Ok(old)) => object_meta::validate_update(&new, &old),
+            (Err(error), _) | (_, Err(error)) => vec![error],
+        };
+        if let Some(check) = self.kind.validate_status {
+            errors.extend(check(new, old));
+        }
+        errors
+    }
+
+    /// The outcome of a check that found these errors: without any, the warnings count.
+    fn checked(&self, errors: Errors, new: &T, old: Option<&T>) -> Result<Vec<String>, Errors> {
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(self.kind.warnings.map(|warnings| warnings(new, old)).unwrap_or_default())
+    }
+
+    fn generation_counts(&self, new: &Value, old: &Value) -> bool {
+        match self.kind.generation {
+            Generation::None => false,
+            Generation::CountsChangesOf(field) => new.get(field) != old.get(field),
+            Generation::Counts(changed) => changed(new, old),
+        }
+    }
+}
+
+/// What the old object has and the new one may leave out, or says in vain: what a client exported long ago, or took from
+/// another object, replaces this one all the same. What is left of a difference is refused by validation.
+fn keep_server_metadata(new: &mut Value, old: &Value) {
+    let old = old.get("metadata").and_then(Value::as_object);
+    let Some(metadata) = meta::metadata_mut(new) else { return };
+    for field in ["creationTimestamp", "deletionTimestamp", "uid", "deletionGracePeriodSeconds"] {
+        let ignored = matches!(field, "creationTimestamp" | "deletionTimestamp");
+        let absent = metadata.get(field).is_none_or(|v| v.is_null() || v.as_str() == Some(""));
+        if let (true, Some(value)) = (ignored || absent, old.and_then(|o| o.get(field))) {
+            metadata.insert(field.to_owned(), value.clone());
+        }
+    }
+    metadata.remove("selfLink");
+    put(metadata, "generation", old.and_then(|o| o.get("generation")));
+}
+
+/// Sets or removes one field.
+fn put(map: &mut Map<String, Value>, field: &str, value: Option<&Value>) {
+    match value {
+        Some(value) => map.insert(field.to_owned(), value.clone()),
+        None => map.remove(field),
+    };
+}
+
+/// Takes everything from the old object but `status` and the metadata a status writer may change.
+fn only_status(new: &mut Value, old: &Value) {
+    let Some(map) = new.as_object_mut() else { return };
+    let status = map.remove("status");
+    let metadata = map.remove("metadata");
+    map.clear();
+    for (field, value) in old.as_object().into_iter().flatten().filter(|(f, _)| *f != "status" && *f != "metadata") {
+        map.insert(field.clone(), value.clone());
+    }
+    if let Some(metadata) = metadata {
+        map.insert("metadata".to_owned(), metadata);
+    }
+    if let Some(status) = status {
+        map.insert("status".to_owned(), status);
+    }
+}
+
+impl<T: Object> Strategy for Typed<T>
+where
+    T::Scope: Scoped,
+{
+    fn default(&self, object: &mut Value) {
+        let Some(default) = self.kind.default else { return };
+        // What the typed form leaves out goes around it.
+        let managers = managed_fields::take(object);
+        if let Ok(mut typed) = typed::decode::<T>(object) {
+            default(&mut typed);
+            if let Ok(value) = serde_json::to_value(typed) {
+                *object = value;
+            }
+        }
+        managed_fields::put(object, managers.unwrap_or_default());
+    }
+
+    fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
+        let typed: T = decode(object).map_err(|error| vec![error])?;
+        let mut errors = object_meta::validate(typed.metadata(), T::Scope::SCOPE, self.kind.name);
+        for check in [self.kind.validate, self.kind.validate_create].into_iter().flatten() {
+            errors.extend(check(&typed));
+        }
+        self.checked(errors, &typed, None)
+    }
+
+    fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors> {
+        // A status write carries the stored spec, which was checked, and warned about, when it was written.
+        if target == Target::Status {
+            let errors = self.validate_status(new, old);
+            return if errors.is_empty() { Ok(Vec::new()) } else { Err(errors) };
+        }
+        let new: T = decode(new).map_err(|error| vec![error])?;
+        let old: T = decode(old).map_err(|error| vec![error])?;
+        let mut errors = object_meta::validate_update(new.metadata(), old.metadata());
+        errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
+        errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default());
+        self.checked(errors, &new, Some(&old))
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        if !matches!(self.kind.generation, Generation::None)
+            && let Some(metadata) = meta::metadata_mut(object)
+        {
+            metadata.insert("generation".to_owned(), Value::from(1));
+        }
+        if let Some(map) = object.as_object_mut().filter(|_| self.kind.status && !self.kind.status_on_create) {
+            map.insert("status".to_owned(), self.empty_status.clone());
+        }
+        if let Some(prepare) = self.kind.prepare_create {
+            prepare(object);
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, target: Target) {
+        keep_server_metadata(new, old);
+        match target {
+            Target::Status => only_status(new, old),
+            Target::Object if self.kind.status => {
+                if let Some(map) = new.as_object_mut() {
+                    put(map, "status", old.get("status"));
+                }
+            }
+            _ => {}
+        }
+        if let Some(prepare) = self.kind.prepare_update {
+            prepare(new, old, target);
+        }
+        if target != Target::Status && self.generation_counts(new, old) {
+            let next = meta::generation(old) + 1;
+            if let Some(metadata) = meta::metadata_mut(new) {
+                metadata.insert("generation".to_owned(), Value::from(next));
+            }
+        }
+    }
+
+    fn row(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
+        let Ok(typed) = T::deserialize(object) else { return vec![Value::Null; self.kind.columns.len()] };
+        self.kind.columns.iter().map(|c| (c.cell)(&typed, now)).collect()
+    }
+
+    fn grace_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
+        self.kind.grace_seconds.and_then(|grace| grace(object, requested))
+    }
+
+    fn to_storage(&self, object: &mut Value) {
+        if let Some(convert) = self.kind.to_storage {
+            convert(object);
+        }
+    }
+
+    fn from_storage(&self, object: &mut Value) {
+        if let Some(convert) = self.kind.from_storage {
+            convert(object);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What a kind does with its objects, without their Rust type: upstream's registry strategies.
+
+use serde_json::Value;
+
+use crate::validation::field::Errors;
+
+/// The part of an object that a write is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The object itself: `status` of the request is ignored where the kind has a status subresource.
+    Object,
+    /// The status subresource: only `status` (and allowed metadata) of the request counts.
+    Status,
+    /// Another subresource that writes a part of the object (`resize`, `ephemeralcontainers`, `scale`, `finalize`, …).
+    Other(&'static str),
+}
+
+/// The rules of one kind, over objects as JSON. All functions are pure.
+pub trait Strategy: Send + Sync {
+    /// Fills in defaults. An object that does not decode stays as it is: `validate` says why.
+    fn default(&self, object: &mut Value);
+    /// Checks a new object: what is wrong with it, or else the warnings for the client (`Warning:` headers). One call,
+    /// because both need the object in its type, and decoding is what costs.
+    fn check(&self, object: &Value) -> Result<Vec<String>, Errors>;
+    /// Checks a change, and the new object as `check` does.
+    fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors>;
+    /// What is wrong with a new object.
+    fn validate(&self, object: &Value) -> Errors {
+        self.check(object).err().unwrap_or_default()
+    }
+    /// What is wrong with a change.
+    fn validate_update(&self, new: &Value, old: &Value, target: Target) -> Errors {
+        self.check_update(new, old, target).err().unwrap_or_default()
+    }
+    /// What the server itself sets on a new object: status reset, generation and what the kind adds.
+    fn prepare_create(&self, object: &mut Value);
+    /// What the server itself sets on a changed object; this decides too whether `metadata.generation` grows.
+    fn prepare_update(&self, new: &mut Value, old: &Value, target: Target);
+    /// The cells of one row of a Table, in the order of the definition's columns.
+    fn row(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value>;
+    /// The grace period that a delete gets: `None` deletes at once. `requested` is from the delete options.
+    fn grace_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64>;
+    /// Turns an object of this version into the stored version, in place; nothing to do for most kinds.
+    fn to_storage(&self, _object: &mut Value) {}
+    /// Turns a stored object into this version, in place.
+    #[expect(clippy::wrong_self_convention, reason = "the counterpart of `to_storage`, on an object")]
+    fn from_storage(&self, _object: &mut Value) {}
+}
