@@ -1,11 +1,13 @@
 //! The kubelet: keeps the Pods of one node as the API server and the manifest folder want them.
 //!
-//! Sources say what is wanted ([`wanted`]); each Pod has one [`worker`] that observes what runs ([`running`]), decides
-//! ([`decide`], pure), acts ([`act`], [`kill`], [`volumes`]) and reports ([`status`], pure, and [`report`]). Beside
-//! them stand the node's own registration and heartbeat ([`register`]) and the HTTPS server ([`server`]).
+//! Sources say which Pods are desired ([`pod::desired`]). Each Pod has one [`pod::worker`] that observes what runs
+//! ([`pod::running`]), decides ([`pod::decide`], pure), acts ([`pod::act`], [`pod::kill`], [`volumes`]) and reports
+//! ([`pod::status`], pure, and [`pod::report`]). Beside them stand the node's own registration and heartbeat
+//! ([`node::register`]) and the HTTPS server ([`server`]).
 
 mod config;
 pub mod engine;
+mod events;
 pub mod eviction;
 mod kubelet;
 pub mod node;
@@ -15,10 +17,12 @@ mod sources;
 pub mod volumes;
 
 use client::Caches;
+use tokio::sync::watch;
 
 use crate::{
     engine::{logs, orphans},
-    eviction::evict,
+    eviction::{evict::EvictionManager, pressure::Pressures},
+    kubelet::{Host, Kubelet},
     node::{cgroup, register},
     sources::dispatch,
 };
@@ -43,14 +47,16 @@ pub async fn run(config: Config, caches: Caches) -> Result<(), Error> {
             .map_err(|source| Error::Folder { path: folder.display().to_string(), source })?;
     }
     orphans::narrow(&config);
-    let node = kubelet::Node::new(config, &caches);
-    let listener = server::listen(&node).await?;
+    let host = Host::here(&config);
+    let (pressures, measured) = watch::channel(Pressures::default());
+    let kubelet = Kubelet::new(config, host, &caches, measured);
+    let listener = server::listen(&kubelet).await?;
     tokio::select! {
-        () = server::serve(node.clone(), caches.client().clone(), listener) => {}
-        () = register::run(node.clone()) => {}
-        () = dispatch::run(node.clone(), caches) => {}
-        () = evict::run(node.clone()) => {}
-        () = logs::rotate(node) => {}
+        () = server::serve(kubelet.clone(), caches.client().clone(), listener) => {}
+        () = register::run(kubelet.clone()) => {}
+        () = dispatch::run(kubelet.clone(), caches) => {}
+        () = EvictionManager::new(kubelet.clone(), pressures).run() => {}
+        () = logs::rotate(kubelet) => {}
     }
     Ok(())
 }

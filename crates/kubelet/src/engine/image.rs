@@ -8,12 +8,14 @@ use k8s_openapi::api::core::v1::Container;
 use runtime::engine::Credentials;
 
 use crate::{
-    kubelet::Node,
+    kubelet::Kubelet,
     pod::{
-        backoff::{self, Backoff, Pull},
-        decide::Memory,
-        wanted::Wanted,
+        backoff::{Backoff, Pull},
+        desired::DesiredPod,
+        memory::{Cause, Memory},
+        waiting,
     },
+    volumes::Sources,
 };
 
 /// An image on this node.
@@ -50,13 +52,13 @@ impl Held {
     }
 
     /// The image's own user, refused if the Pod must not run as root and this is or may be root.
-    pub fn user_of(&self, wanted: &Wanted, container: &Container) -> Result<User, String> {
-        let pod = wanted.spec().security_context.as_ref();
+    pub fn user_of(&self, desired: &DesiredPod, container: &Container) -> Result<User, String> {
+        let pod = desired.spec().security_context.as_ref();
         let own = container.security_context.as_ref();
         let non_root = own.and_then(|c| c.run_as_non_root).or(pod.and_then(|c| c.run_as_non_root));
         let stated = own.and_then(|c| c.run_as_user).or(pod.and_then(|c| c.run_as_user));
         if non_root == Some(true) {
-            let (pod, name) = (wanted.name(), &container.name);
+            let (pod, name) = (desired.name(), &container.name);
             match (stated, self.user) {
                 (Some(0), _) => {
                     return Err(format!(
@@ -118,41 +120,47 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Makes sure that the container's image is here. `None` when it is not; why is in the memory, and events were told.
 pub async fn ensure(
-    node: &Node,
-    wanted: &Wanted,
+    kubelet: &Kubelet,
+    desired: &DesiredPod,
     container: &Container,
     sandbox: &PodSandboxConfig,
     memory: &mut Memory,
 ) -> Option<Held> {
     let image = container.image.as_deref().unwrap_or_default();
-    let name = Some(container.name.as_str());
-    match look(node, container, image).await {
+    let name = container.name.as_str();
+    match look(kubelet, container, image).await {
         Ok((Choice::Use, Some(held))) => {
             let text = format!("Container image \"{image}\" already present on machine and can be accessed by the pod");
-            node.pod_event(wanted, name, EventKind::Normal, "Pulled", &text);
+            kubelet.events.container(desired, name, EventKind::Normal, "Pulled", &text);
             Some(Held::of(held))
         }
-        Ok(_) => pull(node, wanted, container, sandbox, memory, image).await,
+        Ok(_) => pull(kubelet, desired, container, sandbox, memory).await,
         Err(trouble) => {
             if let Some(event) = trouble.event {
-                node.pod_event(wanted, name, EventKind::Warning, event, &trouble.message);
+                kubelet.events.container(desired, name, EventKind::Warning, event, &trouble.message);
             }
-            node.pod_event(wanted, name, EventKind::Warning, "Failed", &format!("Error: {}", trouble.reason));
-            memory.waiting.insert(container.name.clone(), (trouble.reason.to_owned(), trouble.message));
-            let at = clock::now().checked_add(LOOK_AGAIN).unwrap_or_else(|_| clock::now());
-            memory.retry_at.insert(container.name.clone(), at);
+            kubelet.events.container(
+                desired,
+                name,
+                EventKind::Warning,
+                "Failed",
+                &format!("Error: {}", trouble.reason),
+            );
+            let record = memory.container_mut(name);
+            record.waiting = Some(Cause::new(trouble.reason, trouble.message));
+            record.retry_at = clock::now().checked_add(LOOK_AGAIN).ok();
             None
         }
     }
 }
 
-async fn look(node: &Node, container: &Container, image: &str) -> Result<(Choice, Option<Image>), Trouble> {
+async fn look(kubelet: &Kubelet, container: &Container, image: &str) -> Result<(Choice, Option<Image>), Trouble> {
     if let Err(error) = check_reference(image) {
         let message =
             format!("Failed to apply default image tag \"{image}\": couldn't parse image name \"{image}\": {error}");
         return Err(Trouble { reason: "InvalidImageName", message, event: Some("InspectFailed") });
     }
-    let held = node.config.runtime.image(image).await.map_err(|error| Trouble {
+    let held = kubelet.config.runtime.image(image).await.map_err(|error| Trouble {
         reason: "ImageInspectError",
         message: format!("Failed to inspect image \"{image}\": {error}"),
         event: Some("InspectFailed"),
@@ -168,24 +176,24 @@ async fn look(node: &Node, container: &Container, image: &str) -> Result<(Choice
 }
 
 async fn pull(
-    node: &Node,
-    wanted: &Wanted,
+    kubelet: &Kubelet,
+    desired: &DesiredPod,
     container: &Container,
     sandbox: &PodSandboxConfig,
     memory: &mut Memory,
-    image: &str,
 ) -> Option<Held> {
-    let tell = |kind, reason: &str, text: &str| node.pod_event(wanted, Some(&container.name), kind, reason, text);
+    let image = container.image.as_deref().unwrap_or_default();
+    let tell = |kind, reason: &str, text: &str| kubelet.events.container(desired, &container.name, kind, reason, text);
     // Another container of this Pod has just failed to get it.
     if let Some(failed) = memory.pulls.get(image).filter(|p| p.due() > clock::now()) {
-        let wait = backoff::image_wait(&container.name, image, &failed.error);
-        node.tell_wait(wanted, &wait);
-        memory.waiting.insert(wait.container, (wait.reason.to_owned(), wait.message));
+        let wait = waiting::image_wait(&container.name, image, &failed.error);
+        kubelet.events.waits(desired, &wait);
+        memory.container_mut(&container.name).waiting = Some(Cause::new(wait.reason, wait.message));
         return None;
     }
     tell(EventKind::Normal, "Pulling", &format!("Pulling image \"{image}\""));
     let begun = clock::Instant::now();
-    match fetch(node, wanted, sandbox, image).await {
+    match fetch(kubelet, desired, sandbox, image).await {
         Ok(held) => {
             memory.pulls.remove(image);
             let spent = in_words(begun.elapsed());
@@ -202,20 +210,25 @@ async fn pull(
             let now = clock::now();
             let backoff = Backoff::next(memory.pulls.get(image).map(|p| p.backoff), now, now);
             memory.pulls.insert(image.to_owned(), Pull { backoff, error: error.clone() });
-            memory.waiting.insert(container.name.clone(), ("ErrImagePull".to_owned(), error));
+            memory.container_mut(&container.name).waiting = Some(Cause::new("ErrImagePull", error));
             None
         }
     }
 }
 
-async fn fetch(node: &Node, wanted: &Wanted, sandbox: &PodSandboxConfig, image: &str) -> Result<Image, String> {
+async fn fetch(
+    kubelet: &Kubelet,
+    desired: &DesiredPod,
+    sandbox: &PodSandboxConfig,
+    image: &str,
+) -> Result<Image, String> {
     // A failure that the engine gives no code reads without one, as upstream's does.
     let words = |error: runtime::Error| {
         let text = error.to_string();
         text.strip_prefix("rpc error: code = Unknown desc = ").map_or(text.clone(), str::to_owned)
     };
-    let engine = &node.config.runtime;
-    let credentials = credentials(node, wanted, image).await;
+    let engine = &kubelet.config.runtime;
+    let credentials = credentials(kubelet, desired, image).await;
     let reference = engine.pull_image(image, credentials, sandbox.clone()).await.map_err(words)?;
     engine.image(&reference).await.map_err(words)?.ok_or_else(|| format!("the engine lost {reference} after its pull"))
 }
@@ -273,14 +286,13 @@ fn registry(image: &str) -> &str {
 }
 
 /// The first credentials among the Pod's pull secrets that are for the image's registry.
-async fn credentials(node: &Node, wanted: &Wanted, image: &str) -> Option<Credentials> {
+async fn credentials(kubelet: &Kubelet, desired: &DesiredPod, image: &str) -> Option<Credentials> {
     use base64::Engine;
     let registry = registry(image);
-    for reference in wanted.spec().image_pull_secrets.iter().flatten() {
-        let Ok(Some(secret)) = node.secret(wanted.namespace(), &reference.name).await else { continue };
-        let data = secret.data.unwrap_or_default();
+    for reference in desired.spec().image_pull_secrets.iter().flatten() {
+        let Ok(Some(data)) = kubelet.sources.secret(desired.namespace(), &reference.name).await else { continue };
         let Some(text) = data.get(".dockerconfigjson").or(data.get(".dockercfg")) else { continue };
-        let Ok(config) = serde_json::from_slice::<serde_json::Value>(&text.0) else { continue };
+        let Ok(config) = serde_json::from_slice::<serde_json::Value>(text) else { continue };
         let servers = config.get("auths").unwrap_or(&config).as_object().cloned().unwrap_or_default();
         for (server, entry) in servers {
             let host = server.trim_start_matches("https://").trim_start_matches("http://").split('/').next();
@@ -348,10 +360,10 @@ mod tests {
                 Err("container's runAsUser breaks non-root policy"),
             ),
         ] {
-            let wanted = crate::pod::fixture::pod(&format!(r#"{{"securityContext": {context}, "containers": []}}"#));
+            let desired = crate::pod::fixture::pod(&format!(r#"{{"securityContext": {context}, "containers": []}}"#));
             let uid = uid.map(|value| Int64Value { value });
             let held = Held::of(Image { uid, username: name.into(), ..Default::default() });
-            let got = held.user_of(&wanted, &container).map(|user| (user.id, user.name));
+            let got = held.user_of(&desired, &container).map(|user| (user.id, user.name));
             let expected = match expected {
                 Ok((id, name)) => Ok((id, name.to_owned())),
                 Err(text) => Err(format!("{text} {of_pod}")),

@@ -15,7 +15,7 @@ use files::Dir;
 use k8s_cri::v1::{ContainerFilter, ContainerState, ContainerStateValue};
 use tokio::sync::mpsc;
 
-use crate::kubelet::Node;
+use crate::kubelet::Kubelet;
 
 /// Upstream's defaults: a log is moved away at 10 MiB, and five files are kept.
 const ROTATE_BYTES: u64 = 10 << 20;
@@ -80,20 +80,20 @@ fn tail_start(file: &mut fs::File, count: usize) -> io::Result<u64> {
 }
 
 /// Sends the log of a container in pieces until its end; with `follow`, until the container has ended.
-pub async fn send(node: Arc<Node>, path: PathBuf, container: String, options: Options, to: mpsc::Sender<Bytes>) {
-    if let Err(error) = try_send(&node, &path, &container, &options, &to).await {
+pub async fn send(kubelet: Arc<Kubelet>, path: PathBuf, container: String, options: Options, to: mpsc::Sender<Bytes>) {
+    if let Err(error) = try_send(&kubelet, &path, &container, &options, &to).await {
         tracing::debug!(path = %path.display(), %error, "a log could not be read");
     }
 }
 
 async fn try_send(
-    node: &Node,
+    kubelet: &Kubelet,
     path: &Path,
     container: &str,
     options: &Options,
     to: &mpsc::Sender<Bytes>,
 ) -> io::Result<()> {
-    let mut file = open(&node.config.log_dir, path)?;
+    let mut file = open(&kubelet.config.log_dir, path)?;
     if let Some(count) = options.tail {
         let start = tail_start(&mut file, count)?;
         file.seek(SeekFrom::Start(start))?;
@@ -120,15 +120,15 @@ async fn try_send(
             return Ok(());
         }
         // First whether it still runs, then whether there is more: nothing is lost between the two.
-        let alive = node.config.runtime.container_status(container).await;
+        let alive = kubelet.config.runtime.container_status(container).await;
         let alive = alive.is_ok_and(|s| s.state() == ContainerState::ContainerRunning);
-        let replaced = is_replaced(&reader, &node.config.log_dir, path);
+        let replaced = is_replaced(&reader, &kubelet.config.log_dir, path);
         let end = reader.get_ref().metadata()?.len();
         if reader.stream_position()? < end {
             continue;
         }
         if replaced {
-            reader = BufReader::new(open(&node.config.log_dir, path)?);
+            reader = BufReader::new(open(&kubelet.config.log_dir, path)?);
         } else if !alive {
             return Ok(());
         }
@@ -176,27 +176,27 @@ fn is_replaced(reader: &BufReader<fs::File>, logs: &Path, path: &Path) -> bool {
 }
 
 /// Moves logs away that have grown too large. For ever.
-pub async fn rotate(node: Arc<Node>) {
+pub async fn rotate(kubelet: Arc<Kubelet>) {
     loop {
         clock::sleep(LOOK).await;
-        if node.pods.lock().is_empty() {
+        if kubelet.pods.is_empty() {
             continue;
         }
         let state = Some(ContainerStateValue { state: ContainerState::ContainerRunning as i32 });
         let filter = ContainerFilter { state, ..Default::default() };
-        if !any_large(&node.config.log_dir) {
+        if !any_large(&kubelet.config.log_dir) {
             continue;
         }
-        for container in node.config.runtime.containers(Some(filter)).await.unwrap_or_default() {
-            let Ok(status) = node.config.runtime.container_status(&container.id).await else { continue };
+        for container in kubelet.config.runtime.containers(Some(filter)).await.unwrap_or_default() {
+            let Ok(status) = kubelet.config.runtime.container_status(&container.id).await else { continue };
             let path = PathBuf::from(&status.log_path);
-            let logs = &node.config.log_dir;
+            let logs = &kubelet.config.log_dir;
             if open(logs, &path).and_then(|file| file.metadata()).is_ok_and(|m| m.len() > ROTATE_BYTES) {
                 if let Err(error) = move_away(logs, &path) {
                     tracing::warn!(path = %path.display(), %error, "a log could not be rotated");
                     continue;
                 }
-                if let Err(error) = node.config.runtime.reopen_log(&container.id).await {
+                if let Err(error) = kubelet.config.runtime.reopen_log(&container.id).await {
                     tracing::warn!(path = %path.display(), %error, "the engine does not reopen a log");
                 }
             }

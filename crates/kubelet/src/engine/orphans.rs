@@ -1,5 +1,5 @@
-//! What lies on the node of Pods that it no longer has: sandboxes, folders with their mounts, logs and cgroups. Looked through
-//! once every source has spoken after a start, and by itself for each Pod that has ended.
+//! Clears up what lies on the node of Pods that it no longer has: sandboxes, folders with their mounts, logs and cgroups. That
+//! is done once every source has spoken after a start, and for each Pod when it has ended.
 
 use std::{
     collections::BTreeSet,
@@ -11,8 +11,8 @@ use std::{
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 use crate::{
-    kubelet::Node,
-    pod::wanted::{POD_NAME, POD_NAMESPACE, POD_UID, Wanted},
+    kubelet::Kubelet,
+    pod::desired::{DesiredPod, POD_NAME, POD_NAMESPACE, POD_UID},
     volumes,
 };
 
@@ -41,55 +41,60 @@ pub fn narrow(config: &crate::config::Config) {
     }
 }
 
-fn logs_of(node: &Node, uid: &str) -> Vec<PathBuf> {
-    let folder = &node.config.log_dir;
+fn logs_of(kubelet: &Kubelet, uid: &str) -> Vec<PathBuf> {
+    let folder = &kubelet.config.log_dir;
     names(folder).filter(|name| uid_of_logs(name) == Some(uid)).map(|name| folder.join(name)).collect()
 }
 
-/// The Pods that have left something outside the engine and are not known.
-pub fn left_behind(node: &Node, known: impl Fn(&str) -> bool) -> BTreeSet<String> {
-    let folders = names(&node.config.root_dir.join("pods"));
-    let logs = names(&node.config.log_dir).filter_map(|name| uid_of_logs(&name).map(str::to_owned));
-    folders.chain(logs).chain(node.cgroups.pods()).filter(|uid| !known(uid)).collect()
+/// The Pods (by uid) that have something outside the engine.
+fn traces(kubelet: &Kubelet) -> impl Iterator<Item = String> + use<> {
+    let folders = names(&kubelet.config.root_dir.join("pods"));
+    let logs = names(&kubelet.config.log_dir).filter_map(|name| uid_of_logs(&name).map(str::to_owned));
+    folders.chain(logs).chain(kubelet.host.cgroups.pods())
 }
 
-/// The Pods that have a sandbox and are not known, as something that is to end.
-pub async fn still_running(node: &Node, known: impl Fn(&str) -> bool) -> Vec<Wanted> {
-    let sandboxes = node.config.runtime.sandboxes(None).await.unwrap_or_default();
+/// The Pods that have left something outside the engine and have no worker.
+pub fn left_behind(kubelet: &Kubelet) -> BTreeSet<String> {
+    traces(kubelet).filter(|uid| !kubelet.pods.has(uid)).collect()
+}
+
+/// The Pods that have a sandbox and no worker, as something that is to end.
+pub async fn still_running(kubelet: &Kubelet) -> Vec<DesiredPod> {
+    let sandboxes = kubelet.config.runtime.sandboxes(None).await.unwrap_or_default();
     let pod = |sandbox: k8s_cri::v1::PodSandbox| {
         let label = |name: &str| sandbox.labels.get(name).cloned();
-        let uid = label(POD_UID).filter(|uid| !known(uid))?;
+        let uid = label(POD_UID).filter(|uid| !kubelet.pods.has(uid))?;
         let mut pod = Pod { spec: Some(PodSpec::default()), ..Default::default() };
         (pod.metadata.name, pod.metadata.namespace) = (Some(label(POD_NAME)?), Some(label(POD_NAMESPACE)?));
         pod.metadata.uid = Some(uid);
-        let mut wanted = Wanted::new(Arc::new(pod), true);
-        wanted.removed = true;
-        Some(wanted)
+        let mut desired = DesiredPod::new(Arc::new(pod), true);
+        desired.removed = true;
+        Some(desired)
     };
     sandboxes.into_iter().filter_map(pod).collect()
 }
 
 /// Removes all of a Pod that is outside the engine; whether nothing is left.
-async fn remove(node: &Node, uid: &str) -> bool {
-    let folder = volumes::PodFolder::new(&node.config.root_dir, uid);
+async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
+    let folder = volumes::PodFolder::new(&kubelet.config.root_dir, uid);
     if let Err(error) = volumes::unmount(&folder).await {
         tracing::warn!(folder = %folder.path().display(), %error, "an orphaned folder stays");
     }
     for qos in [api::rules::pod::GUARANTEED, api::rules::pod::BURSTABLE, api::rules::pod::BEST_EFFORT] {
-        node.cgroups.remove(&node.cgroups.path(qos, uid));
+        kubelet.host.cgroups.remove(&kubelet.host.cgroups.path(qos, uid));
     }
-    for logs in logs_of(node, uid) {
+    for logs in logs_of(kubelet, uid) {
         if let Err(error) = files::remove(&logs) {
             tracing::warn!(folder = %logs.display(), %error, "orphaned logs stay");
         }
     }
-    left_behind(node, |other| other != uid).is_empty()
+    !traces(kubelet).any(|other| other == uid)
 }
 
 /// Clears up after a Pod until nothing of it is left, or it is back.
-pub async fn clear(node: Arc<Node>, uid: String) {
+pub async fn clear(kubelet: Arc<Kubelet>, uid: String) {
     let mut wait = RETRY.0;
-    while !node.pods.lock().contains_key(&uid) && !remove(&node, &uid).await {
+    while !kubelet.pods.has(&uid) && !remove(&kubelet, &uid).await {
         clock::sleep(wait).await;
         wait = (wait * 2).min(RETRY.1);
     }

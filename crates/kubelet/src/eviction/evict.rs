@@ -4,44 +4,114 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use client::EventKind;
 use k8s_openapi::api::core::v1::Container;
+use tokio::sync::watch;
 
 use crate::{
-    engine::image_gc,
-    eviction::pressure::{self, Candidate, DISK, Measured, Measures, Shortage, Signal},
-    kubelet::Node,
+    engine::image_gc::ImageGc,
+    eviction::pressure::{self, Candidate, DISK, Measured, Measures, Pressures, Shortage, Signal},
+    kubelet::Kubelet,
     node::machine,
-    pod::wanted::{CONTAINER_NAME, POD_UID, Wanted},
+    pod::desired::{CONTAINER_NAME, DesiredPod, POD_UID},
 };
 
-/// Upstream's rhythm: reading a few numbers of the kernel.
+/// Upstream's rhythm. Each look reads a few numbers of the kernel.
 const LOOK: Duration = Duration::from_secs(10);
-/// Every so many looks unused images are looked for.
+/// Image GC runs on every 30th look.
 const LOOKS_PER_COLLECTION: u32 = 30;
 
-/// For ever.
-pub async fn run(node: std::sync::Arc<Node>) {
-    let images = image_folder(&node).await;
-    let mut looks: u32 = 0;
-    loop {
-        if looks.is_multiple_of(LOOKS_PER_COLLECTION) {
-            image_gc::collect(&node, measure_disk(&images).map(|(space, _)| space), false).await;
-        }
-        looks = looks.wrapping_add(1);
-        look(&node, &images).await;
-        clock::sleep(LOOK).await;
-    }
+/// Owns what is known of the node's shortages and of its images.
+pub struct EvictionManager {
+    kubelet: Arc<Kubelet>,
+    pressures: watch::Sender<Pressures>,
+    image_gc: ImageGc,
+    /// Where the engine keeps its images; beside the Pods' folders as long as it does not say.
+    images: PathBuf,
 }
 
-/// Where the engine keeps its images; beside the Pods' folders as long as it does not say.
-async fn image_folder(node: &Node) -> PathBuf {
-    let disks = node.config.runtime.image_filesystems().await.unwrap_or_default();
-    let named = disks.into_iter().find_map(|d| d.fs_id).map(|id| PathBuf::from(id.mountpoint));
-    named.filter(|path| path.exists()).unwrap_or_else(|| node.config.root_dir.clone())
+impl EvictionManager {
+    pub fn new(kubelet: Arc<Kubelet>, pressures: watch::Sender<Pressures>) -> Self {
+        let images = kubelet.config.root_dir.clone();
+        EvictionManager { kubelet, pressures, image_gc: ImageGc::default(), images }
+    }
+
+    /// Runs for ever.
+    pub async fn run(mut self) {
+        let disks = self.kubelet.config.runtime.image_filesystems().await.unwrap_or_default();
+        let named = disks.into_iter().find_map(|d| d.fs_id).map(|id| PathBuf::from(id.mountpoint));
+        if let Some(path) = named.filter(|path| path.exists()) {
+            self.images = path;
+        }
+        // The node waits for one measurement before it shows itself for the first time.
+        self.shortages();
+        self.pressures.send_modify(|_| ());
+        let mut looks: u32 = 0;
+        loop {
+            if looks.is_multiple_of(LOOKS_PER_COLLECTION) {
+                let disk = measure_disk(&self.images).map(|(space, _)| space);
+                self.image_gc.collect(&self.kubelet, disk, false).await;
+            }
+            looks = looks.wrapping_add(1);
+            self.look().await;
+            clock::sleep(LOOK).await;
+        }
+    }
+
+    fn measure(&self) -> Measures {
+        let memory =
+            Measured { available: machine::meminfo("MemAvailable"), capacity: self.kubelet.host.machine.memory };
+        let mut measures = Measures::from([(Signal::MemoryAvailable, memory)]);
+        for (path, space, inodes) in [
+            (&self.kubelet.config.root_dir, Signal::NodefsAvailable, Signal::NodefsInodesFree),
+            (&self.images, Signal::ImagefsAvailable, Signal::ImagefsInodesFree),
+        ] {
+            if let Some((bytes, files)) = measure_disk(path) {
+                measures.insert(space, bytes);
+                // File systems that make inodes as they need them count none.
+                if files.capacity > 0 {
+                    measures.insert(inodes, files);
+                }
+            }
+        }
+        if let Some((running, most)) = machine::processes() {
+            measures.insert(Signal::PidAvailable, Measured { available: most - running, capacity: most });
+        }
+        measures
+    }
+
+    /// What is short now. Those who follow the pressures learn when one begins or ends.
+    fn shortages(&self) -> Vec<Shortage> {
+        let found = pressure::shortages(&self.kubelet.config.eviction_hard, &self.measure());
+        self.pressures.send_if_modified(|pressures| pressures.note(&found, clock::now()));
+        found
+    }
+
+    async fn look(&mut self) {
+        let mut found = self.shortages();
+        let Some(first) = found.first().copied() else { return };
+        let text = format!("Attempting to reclaim {}", first.signal.resource());
+        self.kubelet.events.node(EventKind::Warning, "EvictionThresholdMet", &text);
+        if first.signal.condition() == DISK {
+            self.image_gc.collect(&self.kubelet, None, true).await;
+            found = self.shortages();
+        }
+        let Some(shortage) = found.first() else { return };
+        let mut candidates = candidates(&self.kubelet, shortage.signal).await;
+        pressure::rank(&mut candidates);
+        let Some(first) = candidates.first() else {
+            tracing::warn!(resource = shortage.signal.resource(), "the node is short, and no Pod can be evicted");
+            return;
+        };
+        tracing::warn!(uid = first.uid, resource = shortage.signal.resource(), "a Pod is evicted");
+        if let Some(pod) = self.kubelet.pods.get(&first.uid) {
+            pod.evict(pressure::message(shortage, first));
+        }
+    }
 }
 
 fn number(value: u64) -> i64 {
@@ -55,90 +125,25 @@ fn measure_disk(path: &Path) -> Option<(Measured, Measured)> {
     Some((space, Measured { available: number(disk.free_inodes), capacity: number(disk.inodes) }))
 }
 
-fn measure(node: &Node, images: &Path) -> Measures {
-    let memory = Measured { available: machine::meminfo("MemAvailable"), capacity: node.machine.memory };
-    let mut measures = Measures::from([(Signal::MemoryAvailable, memory)]);
-    for (path, space, inodes) in [
-        (node.config.root_dir.as_path(), Signal::NodefsAvailable, Signal::NodefsInodesFree),
-        (images, Signal::ImagefsAvailable, Signal::ImagefsInodesFree),
-    ] {
-        if let Some((bytes, files)) = measure_disk(path) {
-            measures.insert(space, bytes);
-            // File systems that make inodes as they need them count none.
-            if files.capacity > 0 {
-                measures.insert(inodes, files);
-            }
-        }
-    }
-    if let Some((running, most)) = machine::processes() {
-        measures.insert(Signal::PidAvailable, Measured { available: most - running, capacity: most });
-    }
-    measures
-}
-
-/// What is short now, noted in the node's conditions.
-fn shortages(node: &Node, images: &Path) -> Vec<Shortage> {
-    let found = pressure::shortages(&node.config.eviction_hard, &measure(node, images));
-    let mut pressures = node.pressures.lock();
-    let before = [pressure::MEMORY, DISK, pressure::PID].map(|c| pressures.holds(c));
-    pressures.note(&found, clock::now());
-    if before != [pressure::MEMORY, DISK, pressure::PID].map(|c| pressures.holds(c)) {
-        node.changed.notify_one();
-    }
-    found
-}
-
-/// One measurement before the node shows itself for the first time.
-pub async fn first_look(node: &Node) {
-    shortages(node, &image_folder(node).await);
-}
-
-async fn look(node: &Node, images: &Path) {
-    let mut found = shortages(node, images);
-    let Some(first) = found.first().copied() else { return };
-    let text = format!("Attempting to reclaim {}", first.signal.resource());
-    node.event(EventKind::Warning, "EvictionThresholdMet", &text);
-    if first.signal.condition() == DISK {
-        image_gc::collect(node, None, true).await;
-        found = shortages(node, images);
-    }
-    let Some(shortage) = found.first() else { return };
-    let mut candidates = candidates(node, shortage.signal).await;
-    pressure::rank(&mut candidates);
-    let Some(first) = candidates.first() else {
-        tracing::warn!(resource = shortage.signal.resource(), "the node is short, and no Pod can be evicted");
-        return;
-    };
-    tracing::warn!(uid = first.uid, resource = shortage.signal.resource(), "a Pod is evicted");
-    node.evictions.lock().insert(first.uid.clone(), pressure::message(shortage, first));
-    if let Some(look) = node.looks.lock().get(&first.uid) {
-        look.notify_one();
-    }
-}
-
 /// What each container takes, by Pod and name.
 type Usage = BTreeMap<(String, String), i64>;
 
 /// The Pods that could go, with what they take of the resource.
-async fn candidates(node: &Node, signal: Signal) -> Vec<Candidate> {
-    let pods: Vec<Wanted> = node.pods.lock().values().cloned().collect();
-    let may_go = |w: &&Wanted| {
-        let phase = node.statuses.lock().get(w.uid()).and_then(|s| s.phase.clone());
-        let over = matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
-        !(over || w.is_ending() || pressure::is_critical(&w.pod, w.is_static))
-    };
-    let usage = usage(node, signal).await;
+async fn candidates(kubelet: &Kubelet, signal: Signal) -> Vec<Candidate> {
+    let may_go = |w: &DesiredPod| !(w.is_ending() || pressure::is_critical(&w.pod, w.is_static));
+    let lives: Vec<_> = kubelet.pods.all().into_iter().filter(|pod| !pod.is_over()).map(|pod| pod.desired()).collect();
+    let (usage, cgroups) = (usage(kubelet, signal).await, &kubelet.host.cgroups);
     let resource = if signal.condition() == DISK { "ephemeral-storage" } else { "memory" };
     let asked = |c: &Container| {
         let requests = c.resources.as_ref().and_then(|r| r.requests.as_ref()?.get(resource));
         requests.map_or(0, |q| api::rules::quantity::parse(q).value())
     };
-    let candidate = |w: &Wanted| {
+    let candidate = |w: &DesiredPod| {
         let used = |c: &Container| usage.get(&(w.uid().to_owned(), c.name.clone())).copied().unwrap_or(0);
         let containers: Vec<_> = w.containers().map(|c| (c.name.clone(), used(c), asked(c))).collect();
         let beside = match signal.condition() {
-            DISK => size_of(&node.config.pod_dir(w.uid())),
-            pressure::PID => node.cgroups.processes(&node.cgroups.path(api::rules::pod::qos(&w.pod), w.uid())),
+            DISK => size_of(&kubelet.config.pod_dir(w.uid())),
+            pressure::PID => cgroups.processes(&cgroups.path(api::rules::pod::qos(&w.pod), w.uid())),
             _ => 0,
         };
         let requested = api::rules::pod::requests(w.spec()).get(resource).map_or(0, |q| q.value());
@@ -150,12 +155,12 @@ async fn candidates(node: &Node, signal: Signal) -> Vec<Candidate> {
             containers,
         }
     };
-    pods.iter().filter(may_go).map(candidate).collect()
+    lives.iter().filter(|w| may_go(w)).map(candidate).collect()
 }
 
-async fn usage(node: &Node, signal: Signal) -> Usage {
+async fn usage(kubelet: &Kubelet, signal: Signal) -> Usage {
     let mut usage = Usage::new();
-    for stats in node.config.runtime.container_stats().await.unwrap_or_default() {
+    for stats in kubelet.config.runtime.container_stats().await.unwrap_or_default() {
         let labels = stats.attributes.map(|a| a.labels).unwrap_or_default();
         let (Some(uid), Some(name)) = (labels.get(POD_UID), labels.get(CONTAINER_NAME)) else { continue };
         let used = match signal.condition() {

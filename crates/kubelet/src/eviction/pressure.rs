@@ -142,9 +142,12 @@ pub fn shortages(thresholds: &[Threshold], measures: &Measures) -> Vec<Shortage>
 pub struct Pressures(BTreeMap<&'static str, Timestamp>);
 
 impl Pressures {
-    pub fn note(&mut self, shortages: &[Shortage], now: Timestamp) {
+    /// Takes in a measurement; whether a pressure has begun or ended with it.
+    pub fn note(&mut self, shortages: &[Shortage], now: Timestamp) -> bool {
+        let before: Vec<&str> = self.0.keys().copied().collect();
         self.0.extend(shortages.iter().map(|s| (s.signal.condition(), now)));
         self.0.retain(|_, seen| now <= seen.checked_add(TRANSITION).unwrap_or(*seen));
+        !self.0.keys().eq(&before)
     }
 
     pub fn holds(&self, condition: &str) -> bool {
@@ -281,7 +284,8 @@ mod tests {
         let critical = pod(r#"{"priority": 2000000000, "containers": [{"name": "c"}]}"#);
         let mut pressures = Pressures::default();
         let one = |signal| [Shortage { signal, least: 1, available: 0 }];
-        pressures.note(&one(MemoryAvailable), now());
+        assert!(pressures.note(&one(MemoryAvailable), now()), "it begins");
+        assert!(!pressures.note(&one(MemoryAvailable), now()), "it goes on");
         let refused = pressures.admit(&best_effort.pod, false).unwrap_err();
         assert_eq!(
             (refused.reason.as_str(), refused.message.as_str()),
@@ -299,7 +303,7 @@ mod tests {
         assert_eq!(pressures.admit(&critical.pod, false), Ok(()));
         pressures.note(&[], at(300));
         assert!(pressures.holds(MEMORY));
-        pressures.note(&[], at(301));
+        assert!(pressures.note(&[], at(301)), "it ends");
         assert!(!pressures.holds(MEMORY) && pressures.holds(DISK));
         pressures.note(&[], at(401));
         assert_eq!(pressures.admit(&best_effort.pod, false), Ok(()));

@@ -1,5 +1,6 @@
 //! The node itself: the Node object and its heartbeat, what the machine is, and its tree of cgroups. Nothing about one Pod.
 
+pub mod capacity;
 pub mod cgroup;
 pub mod machine;
 pub mod register;

@@ -8,14 +8,11 @@ use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
         core::v1::{
-            ContainerImage, DaemonEndpoint, Node as NodeObject, NodeAddress, NodeCondition, NodeDaemonEndpoints,
-            NodeSpec, NodeStatus, NodeSystemInfo, Taint,
+            ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec,
+            NodeStatus, NodeSystemInfo, Taint,
         },
     },
-    apimachinery::pkg::{
-        api::resource::Quantity,
-        apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
-    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
 };
 use kube::{
     Api,
@@ -23,14 +20,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{
-    eviction::{
-        evict,
-        pressure::{self, Signal},
-    },
-    kubelet::Node,
-    node::machine,
-};
+use crate::{eviction::pressure, kubelet::Kubelet, node::capacity};
 
 const CHECK: Duration = Duration::from_secs(10);
 const REPORT_SECONDS: i64 = 300;
@@ -38,30 +28,9 @@ const LEASE: Duration = Duration::from_secs(10);
 /// The version that this kubelet behaves as.
 pub const VERSION: &str = "v1.35.0";
 
-fn arch() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-}
-
-/// What this node says of itself in labels.
-pub fn labels(node: &Node) -> BTreeMap<String, String> {
-    let own = [
-        ("kubernetes.io/hostname", node.config.node_name.as_str()),
-        ("kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", arch()),
-        ("beta.kubernetes.io/os", "linux"),
-        ("beta.kubernetes.io/arch", arch()),
-    ];
-    let own = own.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
-    own.chain(node.config.node_labels.clone()).collect()
-}
-
-fn annotations(node: &Node) -> BTreeMap<String, String> {
+fn annotations(kubelet: &Kubelet) -> BTreeMap<String, String> {
     let own = ("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned());
-    std::iter::once(own).chain(node.config.node_annotations.clone()).collect()
+    std::iter::once(own).chain(kubelet.config.node_annotations.clone()).collect()
 }
 
 /// What the engine says about itself: its version, and what keeps the node from being ready.
@@ -71,8 +40,8 @@ struct Engine {
     images: Vec<ContainerImage>,
 }
 
-async fn ask_engine(node: &Node) -> Engine {
-    let engine = &node.config.runtime;
+async fn ask_engine(kubelet: &Kubelet) -> Engine {
+    let engine = &kubelet.config.runtime;
     let version = match engine.version().await {
         Ok(v) => format!("{}://{}", v.runtime_name, v.runtime_version.trim_start_matches('v')),
         Err(_) => "unknown".to_owned(),
@@ -99,44 +68,9 @@ async fn ask_engine(node: &Node) -> Engine {
     Engine { version, trouble, images: images.collect() }
 }
 
-/// What of it Pods get: all but what must stay free.
-pub fn allocatable(node: &Node) -> BTreeMap<String, Quantity> {
-    let mut list = capacity(node);
-    let disk = number(machine::disk(&node.config.root_dir).unwrap_or_default().size);
-    let kept = |signal, most| node.config.eviction_hard.iter().find(|t| t.signal == signal).map(|t| t.amount(most));
-    if let Some(kept) = kept(Signal::MemoryAvailable, node.machine.memory) {
-        let left = (node.machine.memory - kept).max(0) / 1024;
-        list.insert("memory".to_owned(), Quantity(format!("{left}Ki")));
-    }
-    if let Some(kept) = kept(Signal::NodefsAvailable, disk) {
-        list.insert("ephemeral-storage".to_owned(), Quantity((disk - kept).max(0).to_string()));
-    }
-    list
-}
-
-fn number(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-/// What the node has.
-fn capacity(node: &Node) -> BTreeMap<String, Quantity> {
-    let disk = machine::disk(&node.config.root_dir).unwrap_or_default().size;
-    [
-        ("cpu", node.machine.cpus.to_string()),
-        ("memory", format!("{}Ki", node.machine.memory / 1024)),
-        ("ephemeral-storage", format!("{}Ki", disk / 1024)),
-        ("pods", node.config.max_pods.to_string()),
-        ("hugepages-1Gi", "0".to_owned()),
-        ("hugepages-2Mi", "0".to_owned()),
-    ]
-    .into_iter()
-    .map(|(k, v)| (k.to_owned(), Quantity(v)))
-    .collect()
-}
-
-fn conditions(node: &Node, engine: &Engine, before: &[NodeCondition], now: Timestamp) -> Vec<NodeCondition> {
+fn conditions(kubelet: &Kubelet, engine: &Engine, before: &[NodeCondition], now: Timestamp) -> Vec<NodeCondition> {
     let (memory_short, disk_short, pid_short) = {
-        let pressures = node.pressures.lock();
+        let pressures = kubelet.pressures.borrow();
         (pressures.holds(pressure::MEMORY), pressures.holds(pressure::DISK), pressures.holds(pressure::PID))
     };
     let ready = engine.trouble.is_empty();
@@ -187,33 +121,33 @@ fn conditions(node: &Node, engine: &Engine, before: &[NodeCondition], now: Times
     list.into_iter().map(make).collect()
 }
 
-async fn status(node: &Node, before: &NodeStatus) -> NodeStatus {
-    let engine = ask_engine(node).await;
+async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
+    let engine = ask_engine(kubelet).await;
     let now = clock::now_seconds();
     let address = |kind: &str, address: String| NodeAddress { type_: kind.to_owned(), address };
     NodeStatus {
-        capacity: Some(capacity(node)),
-        allocatable: Some(allocatable(node)),
+        capacity: Some(capacity::capacity(&kubelet.config, &kubelet.host.machine)),
+        allocatable: Some(capacity::allocatable(&kubelet.config, &kubelet.host.machine)),
         addresses: Some(vec![
-            address("InternalIP", node.config.node_ip.to_string()),
-            address("Hostname", node.config.node_name.clone()),
+            address("InternalIP", kubelet.config.node_ip.to_string()),
+            address("Hostname", kubelet.config.node_name.clone()),
         ]),
-        conditions: Some(conditions(node, &engine, before.conditions.as_deref().unwrap_or_default(), now)),
-        daemon_endpoints: node
+        conditions: Some(conditions(kubelet, &engine, before.conditions.as_deref().unwrap_or_default(), now)),
+        daemon_endpoints: kubelet
             .config
             .serving
             .as_ref()
             .map(|s| NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: s.port.into() }) }),
         node_info: Some(NodeSystemInfo {
-            architecture: arch().to_owned(),
-            boot_id: node.machine.boot_id.clone(),
+            architecture: capacity::arch().to_owned(),
+            boot_id: kubelet.host.machine.boot_id.clone(),
             container_runtime_version: engine.version,
-            kernel_version: node.machine.kernel.clone(),
+            kernel_version: kubelet.host.machine.kernel.clone(),
             kubelet_version: VERSION.to_owned(),
-            machine_id: node.machine.machine_id.clone(),
+            machine_id: kubelet.host.machine.machine_id.clone(),
             operating_system: "linux".to_owned(),
-            os_image: node.machine.os_image.clone(),
-            system_uuid: node.machine.machine_id.clone(),
+            os_image: kubelet.host.machine.os_image.clone(),
+            system_uuid: kubelet.host.machine.machine_id.clone(),
             ..Default::default()
         }),
         images: Some(engine.images),
@@ -222,7 +156,7 @@ async fn status(node: &Node, before: &NodeStatus) -> NodeStatus {
 }
 
 /// Makes the Node object, or takes over the one that exists. Tries until it succeeds.
-async fn register(node: &Node, api: &Api<NodeObject>) -> NodeStatus {
+async fn register(kubelet: &Kubelet, api: &Api<Node>) -> NodeStatus {
     let mut wait = Duration::from_millis(200);
     loop {
         let taint = Taint {
@@ -230,26 +164,26 @@ async fn register(node: &Node, api: &Api<NodeObject>) -> NodeStatus {
             effect: "NoSchedule".to_owned(),
             ..Default::default()
         };
-        let object = NodeObject {
+        let object = Node {
             metadata: ObjectMeta {
-                name: Some(node.config.node_name.clone()),
-                labels: Some(labels(node)),
-                annotations: Some(annotations(node)),
+                name: Some(kubelet.config.node_name.clone()),
+                labels: Some(capacity::labels(&kubelet.config)),
+                annotations: Some(annotations(kubelet)),
                 ..Default::default()
             },
             spec: Some(NodeSpec { taints: Some(vec![taint]), ..Default::default() }),
-            status: Some(status(node, &NodeStatus::default()).await),
+            status: Some(status(kubelet, &NodeStatus::default()).await),
         };
         let outcome = match api.create(&PostParams::default(), &object).await {
             Err(kube::Error::Api(s)) if s.code == 409 => {
-                let patch = json!({ "metadata": { "labels": labels(node), "annotations": annotations(node) } });
-                api.patch(&node.config.node_name, &PatchParams::default(), &Patch::Merge(patch)).await
+                let patch = json!({ "metadata": { "labels": capacity::labels(&kubelet.config), "annotations": annotations(kubelet) } });
+                api.patch(&kubelet.config.node_name, &PatchParams::default(), &Patch::Merge(patch)).await
             }
             other => other,
         };
         match outcome {
             Ok(made) => {
-                tracing::info!(node = node.config.node_name, "the node is registered");
+                tracing::info!(node = kubelet.config.node_name, "the node is registered");
                 return made.status.unwrap_or_default();
             }
             Err(error) => tracing::warn!(%error, "the node could not be registered, trying again"),
@@ -266,21 +200,23 @@ fn without_heartbeats(status: &NodeStatus) -> NodeStatus {
 }
 
 /// Registers the node and keeps its status and lease for ever.
-pub async fn run(node: Arc<Node>) {
-    let api: Api<NodeObject> = Api::all(node.config.client.clone());
-    evict::first_look(&node).await;
-    let mut reported = register(&node, &api).await;
-    let leases = tokio::spawn(keep_lease(node.clone(), api.clone()));
+pub async fn run(kubelet: Arc<Kubelet>) {
+    let api: Api<Node> = Api::all(kubelet.config.client.clone());
+    let mut pressures = kubelet.pressures.clone();
+    // The first measurement comes before the node shows itself. Without an eviction manager there is none.
+    let _ = pressures.changed().await;
+    let mut reported = register(&kubelet, &api).await;
+    let leases = tokio::spawn(keep_lease(kubelet.clone(), api.clone()));
     let _abort_with_us = AbortOnDrop(leases);
     let mut reported_at = 0;
     loop {
-        let fresh = status(&node, &reported).await;
+        let fresh = status(&kubelet, &reported).await;
         let now = clock::now().as_second();
         if without_heartbeats(&fresh) != without_heartbeats(&reported) || now - reported_at >= REPORT_SECONDS {
             let patch = Patch::Strategic(json!({ "status": fresh }));
-            match api.patch_status(&node.config.node_name, &PatchParams::default(), &patch).await {
+            match api.patch_status(&kubelet.config.node_name, &PatchParams::default(), &patch).await {
                 Ok(_) => (reported, reported_at) = (fresh, now),
-                Err(kube::Error::Api(s)) if s.code == 404 => reported = register(&node, &api).await,
+                Err(kube::Error::Api(s)) if s.code == 404 => reported = register(&kubelet, &api).await,
                 Err(error) => tracing::warn!(%error, "the node's status could not be written"),
             }
         }
@@ -288,7 +224,7 @@ pub async fn run(node: Arc<Node>) {
         let ready = reported.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
         tokio::select! {
             () = clock::sleep(if ready { CHECK } else { Duration::from_millis(500) }) => {}
-            () = node.changed.notified() => {}
+            Ok(()) = pressures.changed() => {}
         }
     }
 }
@@ -301,9 +237,9 @@ impl Drop for AbortOnDrop {
     }
 }
 
-async fn keep_lease(node: Arc<Node>, nodes: Api<NodeObject>) {
-    let api: Api<Lease> = Api::namespaced(node.config.client.clone(), "kube-node-lease");
-    let name = &node.config.node_name;
+async fn keep_lease(kubelet: Arc<Kubelet>, nodes: Api<Node>) {
+    let api: Api<Lease> = Api::namespaced(kubelet.config.client.clone(), "kube-node-lease");
+    let name = &kubelet.config.node_name;
     loop {
         let now = MicroTime(clock::now());
         let renewal = json!({ "spec": { "renewTime": now } });

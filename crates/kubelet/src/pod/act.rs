@@ -1,125 +1,197 @@
-//! Carries out one step of a decision: folders, sandbox, image, container.
+//! Carries out one step of a decision: folders, volumes, cgroup, sandbox, and what is left of containers. Containers begin
+//! in [`start`](super::start).
 
-use std::{fs, io, io::Read, path::Path, time::Duration};
+use std::{fs, io, path::Path, time::Duration};
 
 use client::EventKind;
+use clock::Timestamp;
 use files::modes;
 use k8s_cri::v1::PodSandboxConfig;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::{
-    engine::{image, logs},
-    kubelet::Node,
+    engine::{handler, logs},
+    kubelet::Kubelet,
     pod::{
-        backoff::Backoff,
-        decide::{Doom, Memory, Step},
-        env, hardening, hook, kill, mounts,
-        render::{self, ContainerSetting, SandboxSetting},
+        decide::Step,
+        desired::DesiredPod,
+        hardening,
+        kill::Ending,
+        memory::{Life, Memory},
+        mounts,
+        render::{self, SandboxSetting},
         resources,
-        running::{Ran, Running, Sandbox, State},
-        wanted::Wanted,
+        running::{Ran, Running},
     },
-    volumes::{self, Sources},
+    volumes,
 };
 
 /// How long a step that failed waits before it is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// False when the step failed and the round is over; why is remembered.
-pub async fn step(node: &Node, wanted: &Wanted, running: &Running, memory: &mut Memory, step: &Step) -> bool {
-    match step {
-        Step::Prepare => prepare(node, wanted, memory).await,
-        Step::MakeSandbox { attempt } => make_sandbox(node, wanted, memory, *attempt).await,
-        Step::Start { name, restarts } => match wanted.container(name) {
-            Some(container) => {
-                start(node, wanted, running, memory, container, *restarts).await;
+/// One round of a Pod's worker: what its steps act on, and where they keep what they learn.
+pub struct Round<'a> {
+    pub kubelet: &'a Kubelet,
+    pub desired: &'a DesiredPod,
+    pub running: &'a Running,
+    pub memory: &'a mut Memory,
+}
+
+/// The moment after such a pause.
+pub fn after(pause: Duration) -> Timestamp {
+    clock::now().checked_add(pause).unwrap_or_else(|_| clock::now())
+}
+
+/// The moment at which a step that has just failed is tried again.
+pub fn later() -> Timestamp {
+    after(RETRY)
+}
+
+impl Round<'_> {
+    /// False when the step failed and the round is over; why is remembered.
+    pub async fn step(&mut self, step: &Step) -> bool {
+        let engine = &self.kubelet.config.runtime;
+        match step {
+            Step::Prepare => self.prepare().await,
+            Step::MakeSandbox { attempt } => self.make_sandbox(*attempt).await,
+            Step::Start { name, restarts } => {
+                if let Some(container) = self.desired.container(name) {
+                    self.start(container, *restarts).await;
+                }
                 // Another container may start although this one could not.
                 true
             }
-            None => true,
-        },
-        Step::Kill { id, doom, .. } => {
-            let seconds = doom.grace_seconds.or(wanted.spec().termination_grace_period_seconds).unwrap_or(30).max(1);
-            if let Some(ran) = running.containers.iter().find(|r| r.id == *id) {
-                kill::one(node, wanted, running, ran, &doom.why, Duration::from_secs(seconds.unsigned_abs())).await;
+            Step::Kill { id, why, .. } => {
+                let asked = why.grace_seconds.or(self.desired.spec().termination_grace_period_seconds);
+                let grace = Duration::from_secs(asked.unwrap_or(30).max(1).unsigned_abs());
+                if let Some(ran) = self.running.containers.iter().find(|r| r.id == *id) {
+                    self.ending().one(ran, &why.message, grace).await;
+                }
+                false
             }
-            false
-        }
-        Step::StopSandbox { id } => engine(wanted, node.config.runtime.stop_sandbox(id).await).await,
-        Step::Remove { id } => {
-            let removed = engine(wanted, node.config.runtime.remove_container(id).await).await;
-            if let Some(ran) = running.containers.iter().find(|r| removed && r.id == *id) {
-                forget(node, wanted, ran);
+            Step::StopSandbox { id } => self.done(engine.stop_sandbox(id).await).await,
+            Step::Remove { id } => {
+                let removed = self.done(engine.remove_container(id).await).await;
+                if let Some(ran) = self.running.containers.iter().find(|r| removed && r.id == *id) {
+                    self.forget(ran);
+                }
+                removed
             }
-            removed
-        }
-        Step::RemoveSandbox { id } => engine(wanted, node.config.runtime.remove_sandbox(id).await).await,
-        // The worker itself does these.
-        Step::KillAll | Step::Settle | Step::Finish => true,
-    }
-}
-
-async fn engine(wanted: &Wanted, outcome: runtime::Result<()>) -> bool {
-    match outcome {
-        Ok(()) => true,
-        Err(error) if error.is_not_found() => true,
-        Err(error) => {
-            tracing::warn!(pod = wanted.full_name(), %error, "the engine refused");
-            clock::sleep(Duration::from_secs(1)).await;
-            false
+            Step::RemoveSandbox { id } => self.done(engine.remove_sandbox(id).await).await,
+            // The worker itself does these.
+            Step::KillAll | Step::Settle | Step::Finish => true,
         }
     }
-}
 
-/// Removes what a container has left beside the engine: its log, with the older parts of it, and its last words.
-fn forget(node: &Node, wanted: &Wanted, ran: &Ran) {
-    let words = mounts::message_file(&node.config.pod_dir(wanted.uid()), &ran.name, ran.restarts);
-    let gone = [logs::remove(&node.config.log_dir, Path::new(&ran.log_path)), files::remove(&words)];
-    for error in gone.into_iter().filter_map(Result::err) {
-        tracing::debug!(container = ran.id, %error, "a file of a removed container stays until its Pod goes");
+    fn ending(&self) -> Ending<'_> {
+        Ending { kubelet: self.kubelet, desired: self.desired, running: self.running }
+    }
+
+    /// Whether the engine did what it was told, or had nothing to do.
+    async fn done(&self, outcome: runtime::Result<()>) -> bool {
+        match outcome {
+            Ok(()) => true,
+            Err(error) if error.is_not_found() => true,
+            Err(error) => {
+                tracing::warn!(pod = self.desired.full_name(), %error, "the engine refused");
+                clock::sleep(Duration::from_secs(1)).await;
+                false
+            }
+        }
+    }
+
+    /// Removes what a container has left beside the engine: its log, with the older parts of it, and its termination message.
+    fn forget(&self, ran: &Ran) {
+        let config = &self.kubelet.config;
+        let message = mounts::message_file(&config.pod_dir(self.desired.uid()), &ran.name, ran.restarts);
+        let gone = [logs::remove(&config.log_dir, Path::new(&ran.log_path)), files::remove(&message)];
+        for error in gone.into_iter().filter_map(Result::err) {
+            tracing::debug!(container = ran.id, %error, "a file of a removed container stays until its Pod goes");
+        }
+    }
+
+    /// A warning about the whole Pod.
+    fn warn(&self, reason: &str, text: &str) {
+        self.kubelet.events.pod(self.desired, EventKind::Warning, reason, text);
+    }
+
+    async fn prepare(&mut self) -> bool {
+        let (kubelet, desired) = (self.kubelet, self.desired);
+        if let Err(error) = pod_folders(kubelet, desired).and_then(|()| kubelet.weigh()).and_then(|()| self.cgroup()) {
+            let text = format!("error making pod data directories or cgroups: {error}");
+            self.warn("FailedCreatePodContainer", &text);
+            self.memory.retry_at = Some(later());
+            return false;
+        }
+        let folder = volumes::PodFolder::new(&kubelet.config.root_dir, desired.uid());
+        if let Err(error) = volumes::mount(&desired.pod, &folder, &kubelet.facts(Vec::new()), &kubelet.sources).await {
+            self.warn("FailedMount", &error.to_string());
+            if let Life::Preparing { failed_mounts } = &mut self.memory.life {
+                self.memory.retry_at = Some(after(mount_wait(*failed_mounts)));
+                *failed_mounts += 1;
+            }
+            return false;
+        }
+        self.memory.life = Life::Prepared;
+        if !kubelet.host.modules.selinux && hardening::wants_labels(desired) {
+            self.warn("SELinuxNotEnabled", "seLinuxOptions have no effect: SELinux is not enabled on the node");
+        }
+        true
+    }
+
+    fn cgroup(&self) -> io::Result<()> {
+        let cgroups = &self.kubelet.host.cgroups;
+        let path = cgroups.path(api::rules::pod::qos(&self.desired.pod), self.desired.uid());
+        cgroups.create(&path, resources::of_pod(self.desired.spec()))
+    }
+
+    pub fn sandbox_config(&self, attempt: u32) -> PodSandboxConfig {
+        let (config, desired) = (&self.kubelet.config, self.desired);
+        let host = render::parse_resolv_conf(&fs::read_to_string(&config.resolv_conf).unwrap_or_default());
+        let setting = SandboxSetting {
+            attempt,
+            cgroup: self.kubelet.host.cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()),
+            log_dir: config.pod_log_dir(desired.namespace(), desired.name(), desired.uid()).display().to_string(),
+            dns: render::dns(desired, &config.cluster_dns, &config.cluster_domain, &host),
+            cluster_domain: config.cluster_domain.clone(),
+        };
+        render::sandbox(desired, &setting)
+    }
+
+    async fn make_sandbox(&mut self, attempt: u32) -> bool {
+        if attempt > 0 {
+            let text = "Pod sandbox changed, it will be killed and re-created.";
+            self.kubelet.events.pod(self.desired, EventKind::Normal, "SandboxChanged", text);
+        }
+        match self.try_sandbox(attempt).await {
+            Ok(()) => {
+                self.memory.retry_at = None;
+                true
+            }
+            Err(error) => {
+                self.warn("FailedCreatePodSandBox", &format!("Failed to create pod sandbox: {error}"));
+                self.memory.retry_at = Some(later());
+                false
+            }
+        }
+    }
+
+    async fn try_sandbox(&self, attempt: u32) -> Result<(), String> {
+        // A handler that the engine does not know is refused by the engine itself.
+        let handler = handler::of(self.kubelet, self.desired).await?;
+        hardening::own_users(self.desired.spec(), &handler)?;
+        let made = self.kubelet.config.runtime.run_sandbox(self.sandbox_config(attempt), &handler).await;
+        made.map(drop).map_err(|error| error.to_string())
     }
 }
 
-fn later(memory: &mut Memory, name: &str) {
-    let at = clock::now().checked_add(RETRY).unwrap_or_else(|_| clock::now());
-    memory.retry_at.insert(name.to_owned(), at);
-}
-
-fn pod_folders(node: &Node, wanted: &Wanted) -> io::Result<()> {
-    let pod_dir = node.config.pod_dir(wanted.uid());
+fn pod_folders(kubelet: &Kubelet, desired: &DesiredPod) -> io::Result<()> {
+    let pod_dir = kubelet.config.pod_dir(desired.uid());
     for folder in [pod_dir.clone(), pod_dir.join("volumes"), pod_dir.join("containers")] {
         modes::folder(&folder, modes::NODE_FOLDER)?;
     }
-    let logs = node.config.pod_log_dir(wanted.namespace(), wanted.name(), wanted.uid());
-    wanted.containers().try_for_each(|c| modes::folder(&logs.join(&c.name), modes::NODE_FOLDER))
-}
-
-async fn prepare(node: &Node, wanted: &Wanted, memory: &mut Memory) -> bool {
-    let cgroup = node.cgroups.path(api::rules::pod::qos(&wanted.pod), wanted.uid());
-    let limits = resources::of_pod(wanted.spec());
-    let made =
-        pod_folders(node, wanted).and_then(|()| node.weigh()).and_then(|()| node.cgroups.create(&cgroup, limits));
-    if let Err(error) = made {
-        let text = format!("error making pod data directories or cgroups: {error}");
-        node.pod_event(wanted, None, EventKind::Warning, "FailedCreatePodContainer", &text);
-        later(memory, "");
-        return false;
-    }
-    let folder = volumes::PodFolder::new(&node.config.root_dir, wanted.uid());
-    if let Err(error) = volumes::mount(&wanted.pod, &folder, &node.facts(Vec::new()), &node.sources).await {
-        node.pod_event(wanted, None, EventKind::Warning, "FailedMount", &error.to_string());
-        let at = clock::now().checked_add(mount_wait(memory.failed_mounts)).unwrap_or_else(|_| clock::now());
-        memory.retry_at.insert(String::new(), at);
-        memory.failed_mounts += 1;
-        return false;
-    }
-    memory.failed_mounts = 0;
-    memory.prepared = true;
-    if !node.modules.selinux && hardening::wants_labels(wanted) {
-        let text = "seLinuxOptions have no effect: SELinux is not enabled on the node";
-        node.pod_event(wanted, None, EventKind::Warning, "SELinuxNotEnabled", text);
-    }
-    true
+    let logs = kubelet.config.pod_log_dir(desired.namespace(), desired.name(), desired.uid());
+    desired.containers().try_for_each(|c| modes::folder(&logs.join(&c.name), modes::NODE_FOLDER))
 }
 
 /// Upstream's pauses between tries to mount: from half a second, doubled, to two minutes. A change of what is missing ends
@@ -128,220 +200,16 @@ fn mount_wait(failures: u32) -> Duration {
     Duration::from_millis(500).saturating_mul(1 << failures.min(16)).min(Duration::from_secs(122))
 }
 
-fn sandbox_config(node: &Node, wanted: &Wanted, attempt: u32) -> PodSandboxConfig {
-    let config = &node.config;
-    let host = render::parse_resolv_conf(&fs::read_to_string(&config.resolv_conf).unwrap_or_default());
-    render::sandbox(
-        wanted,
-        &SandboxSetting {
-            attempt,
-            cgroup: node.cgroups.path(api::rules::pod::qos(&wanted.pod), wanted.uid()),
-            log_dir: config.pod_log_dir(wanted.namespace(), wanted.name(), wanted.uid()).display().to_string(),
-            dns: render::dns(wanted, &config.cluster_dns, &config.cluster_domain, &host),
-            cluster_domain: config.cluster_domain.clone(),
-        },
-    )
-}
-
-async fn make_sandbox(node: &Node, wanted: &Wanted, memory: &mut Memory, attempt: u32) -> bool {
-    if attempt > 0 {
-        let text = "Pod sandbox changed, it will be killed and re-created.";
-        node.pod_event(wanted, None, EventKind::Normal, "SandboxChanged", text);
-    }
-    match try_sandbox(node, wanted, attempt).await {
-        Ok(()) => {
-            memory.retry_at.remove("");
-            true
-        }
-        Err(error) => {
-            let text = format!("Failed to create pod sandbox: {error}");
-            node.pod_event(wanted, None, EventKind::Warning, "FailedCreatePodSandBox", &text);
-            later(memory, "");
-            false
-        }
-    }
-}
-
-async fn try_sandbox(node: &Node, wanted: &Wanted, attempt: u32) -> Result<(), String> {
-    // A handler that the engine does not know is refused by the engine itself.
-    let handler = node.handler(wanted).await?;
-    hardening::own_users(wanted.spec(), &handler)?;
-    let made = node.config.runtime.run_sandbox(sandbox_config(node, wanted, attempt), &handler).await;
-    made.map(drop).map_err(|error| error.to_string())
-}
-
-/// Why a container could not be started: the reason that its status shows, the message, and the event's reason.
-struct Failure {
-    reason: &'static str,
-    message: String,
-    event: &'static str,
-}
-
-async fn start(
-    node: &Node,
-    wanted: &Wanted,
-    running: &Running,
-    memory: &mut Memory,
-    container: &Container,
-    restarts: i32,
-) {
-    waypoint::kubelet::start_container(&wanted.full_name());
-    let name = &container.name;
-    let sandbox = match running.sandbox() {
-        Some(sandbox) => sandbox.clone(),
-        // The sandbox was made in this round: the next one sees it.
-        None => return,
-    };
-    let config = sandbox_config(node, wanted, sandbox.attempt);
-    let image = match image::ensure(node, wanted, container, &config, memory).await {
-        Some(image) => image,
-        None => return,
-    };
-    let last = running.latest(name).filter(|r| r.state == State::Exited);
-    if let Some(ended) = last.and_then(|r| r.finished_at) {
-        let backoff = Backoff::next(memory.backoff.get(name).copied(), ended, clock::now());
-        memory.backoff.insert(name.clone(), backoff);
-    }
-    match create(node, wanted, container, restarts, running, &sandbox, config, image).await {
-        Ok(id) => {
-            memory.waiting.remove(name);
-            memory.retry_at.remove(name);
-            post_start(node, wanted, container, &id, sandbox.ips.first(), memory).await;
-        }
-        Err(failure) => {
-            node.pod_event(
-                wanted,
-                Some(name),
-                EventKind::Warning,
-                failure.event,
-                &format!("Error: {}", failure.message),
-            );
-            memory.waiting.insert(name.clone(), (failure.reason.to_owned(), failure.message));
-            later(memory, name);
-        }
-    }
-}
-
-#[expect(clippy::too_many_arguments, reason = "one call site; each is a different thing that a container is made from")]
-async fn create(
-    node: &Node,
-    wanted: &Wanted,
-    container: &Container,
-    restarts: i32,
-    running: &Running,
-    sandbox: &Sandbox,
-    config: PodSandboxConfig,
-    image: image::Held,
-) -> Result<String, Failure> {
-    let wrong = |message: String| Failure { reason: "CreateContainerConfigError", message, event: "Failed" };
-    let refused = |reason: &'static str| {
-        move |error: runtime::Error| Failure { reason, message: error.words().to_owned(), event: "Failed" }
-    };
-    let ips = if wanted.host_network() { vec![node.config.node_ip.to_string()] } else { sandbox.ips.clone() };
-    write_hosts(node, wanted, &ips).map_err(|e| wrong(format!("cannot write the hosts file: {e}")))?;
-    let logs = node.config.pod_log_dir(wanted.namespace(), wanted.name(), wanted.uid()).join(&container.name);
-    modes::folder(&logs, modes::NODE_FOLDER).map_err(|e| wrong(format!("cannot make {}: {e}", logs.display())))?;
-    let user = image.user_of(wanted, container).map_err(wrong)?;
-    let env = environment(node, wanted, container, &ips).await.map_err(wrong)?;
-    let recursive = mounts::ask_recursive(container) && node.makes_recursive(wanted).await.map_err(wrong)?;
-    let mounts = mounts::mounts(node, wanted, container, &env, restarts, recursive).map_err(wrong)?;
-    let resources = resources::of_container(wanted.spec(), container, node.machine.memory);
-    let target = target(wanted, container, running).map_err(wrong)?;
-    let seccomp_dir = node.config.root_dir.join("seccomp");
-    let setting = ContainerSetting { restarts, image: image.id, env, mounts, resources, target, seccomp_dir };
-    let mut rendered = render::container(wanted, container, setting).map_err(wrong)?;
-    if let Some(security) = rendered.linux.as_mut().and_then(|l| l.security_context.as_mut()) {
-        user.put(security);
-    }
-    let runtime = &node.config.runtime;
-    let id = runtime.create_container(&sandbox.id, rendered, config).await.map_err(refused("CreateContainerError"))?;
-    let name = Some(container.name.as_str());
-    node.pod_event(wanted, name, EventKind::Normal, "Created", "Container created");
-    runtime.start_container(&id).await.map_err(refused("RunContainerError"))?;
-    node.pod_event(wanted, name, EventKind::Normal, "Started", "Container started");
-    Ok(id)
-}
-
-/// The id of the container that a debugging container looks into.
-fn target(wanted: &Wanted, container: &Container, running: &Running) -> Result<Option<String>, String> {
-    let Some(name) = wanted.target(&container.name) else { return Ok(None) };
-    let found = running.alive().find(|r| r.name == name);
-    found.map(|r| Some(r.id.clone())).ok_or_else(|| format!("unable to find target container \"{name}\""))
-}
-
-async fn post_start(
-    node: &Node,
-    wanted: &Wanted,
-    container: &Container,
-    id: &str,
-    ip: Option<&String>,
-    memory: &mut Memory,
-) {
-    let Some(handler) = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else { return };
-    if let Err(error) = hook::run(node, handler, container, id, ip.map_or("", String::as_str)).await {
-        let text = format!("PostStartHook failed: {error}");
-        node.pod_event(wanted, Some(&container.name), EventKind::Warning, "FailedPostStartHook", &text);
-        let doom = Doom { why: "FailedPostStartHook".to_owned(), grace_seconds: None };
-        memory.condemned.insert(id.to_owned(), doom);
-    }
-}
-
-fn write_hosts(node: &Node, wanted: &Wanted, ips: &[String]) -> io::Result<()> {
-    let of_node = fs::read_to_string("/etc/hosts").unwrap_or_default();
-    let text = render::hosts(wanted, &node.config.cluster_domain, ips, &of_node);
-    let at = node.config.pod_dir(wanted.uid()).join("etc-hosts");
-    // Containers that run have this very file mounted: it is written over, never replaced. They may have made it as long as
-    // they like, so no more of it is read than what it should be.
-    let mut held = Vec::new();
-    let read = fs::File::open(&at).and_then(|file| file.take(text.len() as u64 + 1).read_to_end(&mut held));
-    if read.is_ok() && held == text.as_bytes() { Ok(()) } else { modes::write(&at, modes::SEEN_FILE, text) }
-}
-
-/// Fetches what the environment refers to, then renders it.
-async fn environment(
-    node: &Node,
-    wanted: &Wanted,
-    container: &Container,
-    ips: &[String],
-) -> Result<Vec<(String, String)>, String> {
-    let mut given = env::Given { facts: node.facts(ips.to_vec()), ..Default::default() };
-    if clock::timeout(Duration::from_secs(10), node.services.synced()).await.is_err() {
-        return Err("services have not yet been read at least once, cannot construct envvars".to_owned());
-    }
-    let links = wanted.spec().enable_service_links.unwrap_or(true);
-    given.services = env::services(wanted.namespace(), links, &node.services.list());
-    let (mut maps, mut secrets) = (Vec::new(), Vec::new());
-    for from in container.env_from.iter().flatten() {
-        maps.extend(from.config_map_ref.iter().map(|r| r.name.clone()));
-        secrets.extend(from.secret_ref.iter().map(|r| r.name.clone()));
-    }
-    for from in container.env.iter().flatten().filter_map(|e| e.value_from.as_ref()) {
-        maps.extend(from.config_map_key_ref.iter().map(|r| r.name.clone()));
-        secrets.extend(from.secret_key_ref.iter().map(|r| r.name.clone()));
-    }
-    for name in maps {
-        if let Some(data) = node.sources.config_map(wanted.namespace(), &name).await.map_err(|e| e.to_string())? {
-            given.config_maps.insert(name, data);
-        }
-    }
-    for name in secrets {
-        if let Some(data) = node.sources.secret(wanted.namespace(), &name).await.map_err(|e| e.to_string())? {
-            given.secrets.insert(name, data);
-        }
-    }
-    env::render(&wanted.pod, container, &given)
-}
-
 /// What a container left in its message file, or, if it wants that and failed, the end of its log.
-pub fn termination_message(node: &Node, wanted: &Wanted, container: &Container, ran: &Ran) -> String {
+pub fn termination_message(kubelet: &Kubelet, desired: &DesiredPod, container: &Container, ran: &Ran) -> String {
     const MOST: u64 = 4096;
-    /// So much of a log holds its last lines, as far as they are shown.
+    /// This much of a log holds its last lines, as far as they are shown.
     const END_OF_LOG: u64 = 64 << 10;
-    let pod_dir = node.config.pod_dir(wanted.uid());
+    let pod_dir = kubelet.config.pod_dir(desired.uid());
     let text = mounts::message(&pod_dir, &ran.name, ran.restarts, MOST).unwrap_or_default();
     let from_log = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
     if text.is_empty() && from_log && ran.exit_code != 0 {
-        let log = logs::open(&node.config.log_dir, Path::new(&ran.log_path));
+        let log = logs::open(&kubelet.config.log_dir, Path::new(&ran.log_path));
         let log = log.and_then(|file| mounts::last_bytes(file, END_OF_LOG)).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().filter_map(|l| l.splitn(4, ' ').nth(3)).collect();
@@ -362,13 +230,14 @@ mod tests {
     async fn sandbox_of(spec: &str) -> (bool, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let engine = Fake::default();
-        let node = fixture::node(folder.path(), engine.clone(), |_, path| {
+        let kubelet = fixture::kubelet(folder.path(), engine.clone(), |_, path| {
             let class = json!({"metadata": {"name": "sandboxed"}, "handler": "runsc"});
             path.ends_with("/runtimeclasses/sandboxed").then_some(class)
         });
-        let (wanted, mut memory) = (fixture::pod(spec), Memory::default());
-        let made = step(&node, &wanted, &Running::default(), &mut memory, &Step::MakeSandbox { attempt: 0 }).await;
-        assert_eq!(made, !memory.retry_at.contains_key(""), "what failed is tried again");
+        let (desired, running, mut memory) = (fixture::pod(spec), Running::default(), Memory::default());
+        let mut round = Round { kubelet: &kubelet, desired: &desired, running: &running, memory: &mut memory };
+        let made = round.step(&Step::MakeSandbox { attempt: 0 }).await;
+        assert_eq!(made, memory.retry_at.is_none(), "what failed is tried again");
         (made, engine.calls())
     }
 
@@ -384,39 +253,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_this_node_cannot_do_is_not_let_in() {
-        let folder = tempfile::tempdir().unwrap();
-        let node = fixture::node(folder.path(), Fake::default(), |_, _| None);
-        let reason = |spec: &str| {
-            let refused = node.admit(&fixture::pod(spec), None, &Default::default());
-            refused.err().map(|refusal| refusal.reason).unwrap_or_default()
-        };
-        let sysctl = |name: &str| {
-            format!(r#"{{"containers": [], "securityContext": {{"sysctls": [{{"name": "{name}", "value": "1"}}]}}}}"#)
-        };
-        assert_eq!(reason(&sysctl("net.ipv4.tcp_syncookies")), "");
-        assert_eq!(reason(&sysctl("net.core.somaxconn")), "SysctlForbidden");
-        assert_eq!(reason(r#"{"containers": [], "securityContext": {"supplementalGroupsPolicy": "Merge"}}"#), "");
-        let strict = r#"{"containers": [], "securityContext": {"supplementalGroupsPolicy": "Strict"}}"#;
-        assert_eq!(reason(strict), "SupplementalGroupsPolicyNotSupported");
-        let armor =
-            r#"{"containers": [{"name": "c", "securityContext": {"appArmorProfile": {"type": "RuntimeDefault"}}}]}"#;
-        assert_eq!(reason(armor), if node.modules.apparmor { "" } else { "AppArmor" });
-    }
-
-    #[tokio::test]
     async fn nobody_but_the_node_enters_the_folders_of_a_pod() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
-        let node = fixture::node(folder.path(), Fake::default(), |_, _| None);
-        let wanted = fixture::pod(
+        let kubelet = fixture::kubelet(folder.path(), Fake::default(), |_, _| None);
+        let desired = fixture::pod(
             r#"{"containers": [{"name": "c"}], "volumes": [{"name": "e", "emptyDir": {}}, {"name": "m",
             "configMap": {"name": "none", "optional": true}}]}"#,
         );
-        pod_folders(&node, &wanted).unwrap();
-        let pod = volumes::PodFolder::new(&node.config.root_dir, "u");
-        volumes::mount(&wanted.pod, &pod, &node.facts(Vec::new()), &node.sources).await.unwrap();
-        mounts::mounts(&node, &wanted, &wanted.spec().containers[0], &[], 0, false).unwrap();
+        pod_folders(&kubelet, &desired).unwrap();
+        let pod = volumes::PodFolder::new(&kubelet.config.root_dir, "u");
+        volumes::mount(&desired.pod, &pod, &kubelet.facts(Vec::new()), &kubelet.sources).await.unwrap();
+        mounts::mounts(&kubelet, &desired, &desired.spec().containers[0], &[], 0, false).unwrap();
         let check = |below: &str, expected: u32| {
             let mode = fs::metadata(folder.path().join(below)).unwrap().permissions().mode() & 0o7777;
             assert_eq!(format!("{mode:o}"), format!("{expected:o}"), "{below}");
@@ -442,7 +290,7 @@ mod tests {
         for below in ["kubelet/pods/u", "logs/d_p_u"] {
             fs::set_permissions(folder.path().join(below), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        crate::engine::orphans::narrow(&node.config);
+        crate::engine::orphans::narrow(&kubelet.config);
         check("kubelet/pods/u", 0o750);
         check("logs/d_p_u", 0o750);
     }

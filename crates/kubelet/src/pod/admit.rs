@@ -13,7 +13,7 @@ use api::rules::{
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
 
 /// What the node has, and the Pods that have their part of it.
-pub struct Offer<'a> {
+pub struct NodeFacts<'a> {
     pub name: &'a str,
     pub labels: &'a BTreeMap<String, String>,
     pub taints: &'a [Taint],
@@ -44,25 +44,25 @@ impl Refusal {
 }
 
 /// The first thing that speaks against the Pod.
-pub fn admit(pod: &Pod, is_static: bool, offer: &Offer<'_>) -> Result<(), Refusal> {
+pub fn admit(pod: &Pod, is_static: bool, node: &NodeFacts<'_>) -> Result<(), Refusal> {
     let empty = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&empty);
     system(pod, spec)?;
-    resources(spec, offer)?;
-    if !node_affinity::admits(spec, offer.labels, offer.name) {
+    resources(spec, node)?;
+    if !node_affinity::admits(spec, node.labels, node.name) {
         return Err(Refusal::predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"));
     }
-    if spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != offer.name) {
+    if spec.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != node.name) {
         return Err(Refusal::predicate("NodeName", "node(s) didn't match the requested node name"));
     }
-    let specs = offer.others.iter().filter_map(|p| p.spec.as_ref());
+    let specs = node.others.iter().filter_map(|p| p.spec.as_ref());
     let taken: Vec<HostPort> = specs.flat_map(host_port::of_pod).collect();
     if host_port::of_pod(spec).any(|wanted| taken.iter().any(|t| wanted.conflicts(t))) {
         return Err(Refusal::predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports"));
     }
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
     // What must be on the node, such as its own control plane, is not kept away by taints.
-    if !is_static && taint::first_untolerated(offer.taints, tolerations, &[taint::NO_EXECUTE]).is_some() {
+    if !is_static && taint::first_untolerated(node.taints, tolerations, &[taint::NO_EXECUTE]).is_some() {
         return Err(Refusal::predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate"));
     }
     Ok(())
@@ -87,16 +87,16 @@ fn system(pod: &Pod, spec: &PodSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn resources(spec: &PodSpec, offer: &Offer<'_>) -> Result<(), Refusal> {
+fn resources(spec: &PodSpec, node: &NodeFacts<'_>) -> Result<(), Refusal> {
     let mut used = Resources::new();
-    for other in offer.others.iter().filter_map(|p| p.spec.as_ref()) {
+    for other in node.others.iter().filter_map(|p| p.spec.as_ref()) {
         for (name, amount) in pod::requests(other) {
             *used.entry(name).or_default() += amount;
         }
     }
     let requested = pod::requests(spec);
-    let count = i64::try_from(offer.others.len()).unwrap_or(i64::MAX);
-    let most = offer.allocatable.get("pods").map_or(0, |q| q.value());
+    let count = i64::try_from(node.others.len()).unwrap_or(i64::MAX);
+    let most = node.allocatable.get("pods").map_or(0, |q| q.value());
     if count + 1 > most {
         return Err(short("pods", 1, count, most));
     }
@@ -105,10 +105,10 @@ fn resources(spec: &PodSpec, offer: &Offer<'_>) -> Result<(), Refusal> {
     let rest = requested.keys().map(String::as_str).filter(|name| !first.contains(name));
     for name in first.into_iter().chain(rest) {
         // What belongs to the cluster rather than to a node is not the node's to refuse.
-        if is_extended(name) && !offer.allocatable.contains_key(name) {
+        if is_extended(name) && !node.allocatable.contains_key(name) {
             continue;
         }
-        let (wanted, used, most) = (amount(&requested, name), amount(&used, name), amount(offer.allocatable, name));
+        let (wanted, used, most) = (amount(&requested, name), amount(&used, name), amount(node.allocatable, name));
         if wanted > 0 && wanted > most - used {
             return Err(short(name, wanted, used, most));
         }
@@ -150,9 +150,10 @@ mod tests {
         let other = pod(r#"{"containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Mi"}},
                 "ports": [{"containerPort": 1, "hostPort": 80}]}]}"#);
         let others = [&*other.pod];
-        let offer = Offer { name: "n1", labels: &labels, taints: &taints, allocatable: &allocatable, others: &others };
-        let got = admit(asking, is_static, &offer)
-            .map_or_else(|r| format!("{}: {}", r.reason, r.message), |()| String::new());
+        let node =
+            NodeFacts { name: "n1", labels: &labels, taints: &taints, allocatable: &allocatable, others: &others };
+        let got =
+            admit(asking, is_static, &node).map_or_else(|r| format!("{}: {}", r.reason, r.message), |()| String::new());
         assert_eq!(got, expected);
     }
 
@@ -215,8 +216,8 @@ mod tests {
         let allocatable: Resources = [("pods".to_owned(), "1".parse().unwrap())].into();
         let other = pod(r#"{"containers": []}"#);
         let others = [&*other.pod];
-        let offer = Offer { name: "n1", labels: &labels, taints: &[], allocatable: &allocatable, others: &others };
-        let refusal = admit(&other.pod, true, &offer).unwrap_err();
+        let node = NodeFacts { name: "n1", labels: &labels, taints: &[], allocatable: &allocatable, others: &others };
+        let refusal = admit(&other.pod, true, &node).unwrap_err();
         assert_eq!(refusal.reason, "OutOfpods");
         assert_eq!(refusal.message, "Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1");
     }

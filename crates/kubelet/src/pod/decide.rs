@@ -1,61 +1,16 @@
 //! What to do next for one Pod: from what is wanted, what runs, and what was learnt on the way. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use api::rules::pod::is_sidecar;
 use clock::Timestamp;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::pod::{
-    backoff::{Backoff, Pull, pull_due, restart_due},
+    desired::{DesiredPod, hash},
+    memory::{KillReason, Life, Memory},
     running::{Ran, Running, State},
-    wanted::{Wanted, hash},
 };
-
-/// Why a container is to be ended and started anew.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Doom {
-    /// The message of the event.
-    pub why: String,
-    /// The probe's own grace, which counts instead of the Pod's.
-    pub grace_seconds: Option<i64>,
-}
-
-/// What the worker has learnt about its Pod and the engine does not tell.
-#[derive(Debug, Clone, Default)]
-pub struct Memory {
-    /// How often mounting the volumes has failed in a row.
-    pub failed_mounts: u32,
-    /// Volumes, cgroups and folders are there.
-    pub prepared: bool,
-    /// The API says that all work was done before this kubelet saw the Pod.
-    pub done: bool,
-    /// They are gone again; nothing is left to do.
-    pub settled: bool,
-    /// Why the Pod is refused or ended by the node itself: reason and message.
-    pub failed: Option<(String, String)>,
-    /// It was evicted because the node is short of something: it goes at once.
-    pub evicted: bool,
-    /// It was not let in: nothing of it was ever here.
-    pub refused: bool,
-    /// How long a container pauses after its end, by name.
-    pub backoff: BTreeMap<String, Backoff>,
-    /// Images that could not be pulled, by reference.
-    pub pulls: BTreeMap<String, Pull>,
-    /// Why a container does not run: reason and message.
-    pub waiting: BTreeMap<String, (String, String)>,
-    /// Nothing is tried before.
-    pub retry_at: BTreeMap<String, Timestamp>,
-    /// Containers (by id) that a probe or a hook has condemned.
-    pub condemned: BTreeMap<String, Doom>,
-    /// Containers (by id) whose startup probe has passed, and whose readiness probe passes.
-    pub started: BTreeSet<String>,
-    pub ready: BTreeSet<String>,
-    /// How often containers had been restarted when this kubelet first saw the Pod, by name.
-    pub restarts: BTreeMap<String, i32>,
-    /// Termination messages by container id.
-    pub messages: BTreeMap<String, String>,
-}
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
@@ -72,7 +27,7 @@ pub enum Step {
     Kill {
         id: String,
         name: String,
-        doom: Doom,
+        why: KillReason,
     },
     /// Ends all that lives, within the Pod's grace period.
     KillAll,
@@ -99,66 +54,53 @@ pub struct Decision {
     pub wake_at: Option<Timestamp>,
 }
 
-/// Whether a container that ended is to run again.
-pub fn restarts(wanted: &Wanted, container: &Container, exit_code: i32) -> bool {
-    if wanted.ephemeral_containers().iter().any(|c| c.name == container.name) {
-        return false;
-    }
-    is_sidecar(container)
-        || match wanted.restart_policy() {
-            "Never" => false,
-            "OnFailure" => exit_code != 0,
-            _ => wanted.spec().containers.iter().any(|c| c.name == container.name) || exit_code != 0,
-        }
-}
-
 /// All work is done, or can't be: no container will be started again.
-pub fn is_done(wanted: &Wanted, running: &Running, memory: &Memory) -> bool {
-    if memory.failed.is_some() || memory.done {
+pub fn is_done(desired: &DesiredPod, running: &Running, memory: &Memory) -> bool {
+    if memory.life.end().is_some() {
         return true;
     }
     let ended = |c: &Container| match running.latest(&c.name) {
-        Some(ran) if ran.state == State::Exited => !restarts(wanted, c, ran.exit_code),
+        Some(ran) if ran.state == State::Exited => !desired.restarts(c, ran.exit_code),
         _ => false,
     };
-    let init_failed = wanted
+    let init_failed = desired
         .init_containers()
         .iter()
         .filter(|c| !is_sidecar(c))
         .any(|c| ended(c) && running.latest(&c.name).is_some_and(|r| r.exit_code != 0));
-    init_failed || wanted.spec().containers.iter().all(ended)
+    init_failed || desired.spec().containers.iter().all(ended)
 }
 
 /// Every init container has done its part in the current sandbox.
-pub fn is_initialized(wanted: &Wanted, running: &Running, memory: &Memory) -> bool {
-    let begun = wanted.spec().containers.iter().any(|c| running.latest(&c.name).is_some());
+pub fn is_initialized(desired: &DesiredPod, running: &Running, memory: &Memory) -> bool {
+    let begun = desired.spec().containers.iter().any(|c| running.latest(&c.name).is_some());
     begun
-        || wanted.init_containers().iter().all(|c| match running.current(&c.name) {
-            Some(ran) if is_sidecar(c) => ran.state == State::Running && memory.started.contains(&ran.id),
+        || desired.init_containers().iter().all(|c| match running.current(&c.name) {
+            Some(ran) if is_sidecar(c) => ran.state == State::Running && memory.run(&ran.id).started,
             Some(ran) => ran.state == State::Exited && ran.exit_code == 0,
             None => false,
         })
 }
 
-pub fn decide(wanted: &Wanted, running: &Running, memory: &Memory, now: Timestamp) -> Decision {
-    if memory.settled && !wanted.is_ending() {
+pub fn decide(desired: &DesiredPod, running: &Running, memory: &Memory, now: Timestamp) -> Decision {
+    if memory.life.is_settled() && !desired.is_ending() {
         return Decision::default();
     }
-    if wanted.is_ending() || is_done(wanted, running, memory) {
-        return end(wanted, running);
+    if desired.is_ending() || is_done(desired, running, memory) {
+        return end(desired, running);
     }
-    let mut plan = Planner { wanted, running, memory, now, out: Decision::default() };
+    let mut plan = Planner { desired, running, memory, now, out: Decision::default() };
     plan.run();
     plan.out
 }
 
-fn end(wanted: &Wanted, running: &Running) -> Decision {
+fn end(desired: &DesiredPod, running: &Running) -> Decision {
     let mut steps = Vec::new();
     if running.alive().next().is_some() {
         steps.push(Step::KillAll);
     } else if let Some(sandbox) = running.sandboxes.iter().find(|s| s.ready) {
         steps.push(Step::StopSandbox { id: sandbox.id.clone() });
-    } else if wanted.is_ending() {
+    } else if desired.is_ending() {
         steps.push(Step::Finish);
     } else {
         steps.extend(garbage(running));
@@ -180,7 +122,7 @@ fn garbage(running: &Running) -> Vec<Step> {
 }
 
 struct Planner<'a> {
-    wanted: &'a Wanted,
+    desired: &'a DesiredPod,
     running: &'a Running,
     memory: &'a Memory,
     now: Timestamp,
@@ -195,13 +137,15 @@ impl Planner<'_> {
         }
         self.out.steps.extend(garbage(self.running));
         // They help to see why the others do not start. None is ever started twice.
-        for container in self.wanted.ephemeral_containers() {
-            if self.running.latest(&container.name).is_none() && !self.memory.restarts.contains_key(&container.name) {
+        for container in self.desired.ephemeral_containers() {
+            if self.running.latest(&container.name).is_none()
+                && self.memory.container(&container.name).restarts.is_none()
+            {
                 self.start(container, None);
             }
         }
         if self.initialize() {
-            for container in &self.wanted.spec().containers {
+            for container in &self.desired.spec().containers {
                 self.main(container);
             }
         }
@@ -211,10 +155,10 @@ impl Planner<'_> {
         for stray in self.running.alive() {
             self.kill(stray, "Pod sandbox changed, it will be killed and re-created.");
         }
-        if self.held_back("") {
+        if self.held_back(self.memory.retry_at) {
             return;
         }
-        if !self.memory.prepared {
+        if self.memory.life != Life::Prepared {
             self.out.steps.push(Step::Prepare);
         }
         // The engine names a sandbox by its attempt, and one that failed to start keeps its name for a while.
@@ -224,15 +168,15 @@ impl Planner<'_> {
 
     /// Runs the init containers in their order; true when the main ones may run.
     fn initialize(&mut self) -> bool {
-        let begun = self.wanted.spec().containers.iter().any(|c| self.running.current(&c.name).is_some());
-        for container in self.wanted.init_containers() {
+        let begun = self.desired.spec().containers.iter().any(|c| self.running.current(&c.name).is_some());
+        for container in self.desired.init_containers() {
             let sidecar = is_sidecar(container);
             match self.running.current(&container.name) {
                 Some(ran) if ran.state == State::Running => {
                     if sidecar && self.condemned(ran) {
                         return begun;
                     }
-                    if !(begun || sidecar && self.memory.started.contains(&ran.id)) {
+                    if !(begun || sidecar && self.memory.run(&ran.id).started) {
                         return false;
                     }
                 }
@@ -256,47 +200,45 @@ impl Planner<'_> {
                     self.kill(ran, &format!("Container {} definition changed, will be restarted", ran.name));
                 }
             }
-            Some(ran) if ran.state == State::Exited && !restarts(self.wanted, container, ran.exit_code) => {}
+            Some(ran) if ran.state == State::Exited && !self.desired.restarts(container, ran.exit_code) => {}
             ran => self.start(container, ran),
         }
     }
 
     fn condemned(&mut self, ran: &Ran) -> bool {
-        let Some(doom) = self.memory.condemned.get(&ran.id) else { return false };
-        self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), doom: doom.clone() });
+        let Some(why) = self.memory.run(&ran.id).condemned.clone() else { return false };
+        self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why });
         true
     }
 
-    fn kill(&mut self, ran: &Ran, why: &str) {
-        let doom = Doom { why: why.to_owned(), grace_seconds: None };
-        self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), doom });
+    fn kill(&mut self, ran: &Ran, message: &str) {
+        let why = KillReason { message: message.to_owned(), grace_seconds: None };
+        self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why });
     }
 
     fn start(&mut self, container: &Container, before: Option<&Ran>) {
         let name = &container.name;
-        if self.held_back(name) {
+        let record = self.memory.container(name);
+        if self.held_back(record.retry_at) {
             return;
         }
         let before = before.or(self.running.latest(name));
         let image = container.image.as_deref().unwrap_or_default();
-        let restart = restart_due(self.memory, before).filter(|due| *due > self.now);
-        if let Some(due) = restart.or_else(|| pull_due(self.memory, image, self.now)) {
+        let restart = self.memory.restart_due(before).filter(|due| *due > self.now);
+        if let Some(due) = restart.or_else(|| self.memory.pull_due(image, self.now)) {
             return self.wake(due);
         }
         // An engine that has forgotten its containers does not make the count begin anew.
-        let last = before.map(|r| r.restarts).or(self.memory.restarts.get(name).copied());
+        let last = before.map(|r| r.restarts).or(record.restarts);
         let restarts = last.map_or(0, |r| r + 1);
         self.out.steps.push(Step::Start { name: name.clone(), restarts });
     }
 
-    fn held_back(&mut self, name: &str) -> bool {
-        match self.memory.retry_at.get(name) {
-            Some(at) if *at > self.now => {
-                self.wake(*at);
-                true
-            }
-            _ => false,
-        }
+    /// Whether it is too early for another try.
+    fn held_back(&mut self, retry_at: Option<Timestamp>) -> bool {
+        let due = retry_at.filter(|at| *at > self.now);
+        due.into_iter().for_each(|at| self.wake(at));
+        due.is_some()
     }
 
     fn wake(&mut self, at: Timestamp) {
@@ -308,12 +250,12 @@ impl Planner<'_> {
 mod tests {
     use super::*;
     use crate::pod::{
-        backoff,
+        backoff::{self, Backoff, Pull},
         fixture::{at, now, pod_of, running},
         running::Sandbox,
     };
 
-    fn wanted(policy: &str, ending: bool) -> Wanted {
+    fn desired(policy: &str, ending: bool) -> DesiredPod {
         pod_of(serde_json::json!({
             "metadata": { "deletionTimestamp": ending.then_some("2026-01-01T00:00:00Z") },
             "spec": {
@@ -322,6 +264,13 @@ mod tests {
                 "containers": [{ "name": "m", "image": "y" }],
             },
         }))
+    }
+
+    /// The sidecar has started.
+    fn started() -> Memory {
+        let mut memory = Memory::default();
+        memory.run_mut("s1").started = true;
+        memory
     }
 
     fn in_words(decision: &Decision) -> String {
@@ -338,14 +287,14 @@ mod tests {
 
     fn check(policy: &str, text: &str, memory: &Memory, expected: &str) {
         let (policy, ending) = policy.strip_prefix("deleted ").map_or((policy, false), |p| (p, true));
-        let wanted = wanted(policy, ending);
-        let decision = decide(&wanted, &running(&wanted, text), memory, now());
+        let desired = desired(policy, ending);
+        let decision = decide(&desired, &running(&desired, text), memory, now());
         assert_eq!(in_words(&decision), expected, "{policy}: {text}");
     }
 
     #[test]
     fn a_pod_starts_in_order_restarts_by_policy_and_ends() {
-        let started = Memory { started: ["s1".to_owned()].into(), ..Default::default() };
+        let started = started();
         let none = Memory::default();
         check("Always", "nothing", &none, "prepare, makesandbox");
         check("Always", "", &none, "start i 0");
@@ -369,16 +318,16 @@ mod tests {
 
     #[test]
     fn a_container_that_fails_again_waits_and_one_that_a_probe_condemns_is_killed() {
-        let mut memory = Memory { started: ["s1".to_owned()].into(), ..Default::default() };
-        memory.backoff.insert("m".to_owned(), Backoff::next(None, now(), now()));
+        let mut memory = started();
+        memory.container_mut("m").backoff = Some(Backoff::next(None, now(), now()));
         check("Always", "i:0 s:up m:1", &memory, " wait 10");
-        memory.condemned.insert("m2".to_owned(), Doom::default());
+        memory.run_mut("m2").condemned = Some(KillReason::default());
         check("Always", "i:0 s:up m:up", &memory, "kill m");
     }
 
     #[test]
     fn an_image_that_cannot_be_pulled_holds_back_only_its_containers() {
-        let mut memory = Memory { started: ["s1".to_owned()].into(), ..Default::default() };
+        let mut memory = started();
         let pull = |seconds: i64| Pull {
             backoff: Backoff { delay: backoff::FIRST, since: at(-seconds) },
             error: "no".to_owned(),
@@ -394,7 +343,8 @@ mod tests {
 
     #[test]
     fn the_count_of_restarts_outlives_the_engine() {
-        let memory = Memory { restarts: [("i".to_owned(), 4)].into(), ..Default::default() };
+        let mut memory = Memory::default();
+        memory.container_mut("i").restarts = Some(4);
         check("Always", "", &memory, "start i 5");
         check("Always", "i:1", &memory, "start i 1");
     }
@@ -402,13 +352,13 @@ mod tests {
     #[test]
     fn a_debugging_container_starts_beside_the_others_and_only_once() {
         let check = |text: &str, memory: &Memory, expected: &str| {
-            let wanted = pod_of(serde_json::json!({"spec": {
+            let desired = pod_of(serde_json::json!({"spec": {
                 "restartPolicy": "Always",
                 "initContainers": [{ "name": "i", "image": "x" }],
                 "containers": [{ "name": "m", "image": "y" }],
                 "ephemeralContainers": [{ "name": "e", "image": "z" }],
             }}));
-            assert_eq!(in_words(&decide(&wanted, &running(&wanted, text), memory, now())), expected, "{text}");
+            assert_eq!(in_words(&decide(&desired, &running(&desired, text), memory, now())), expected, "{text}");
         };
         let none = Memory::default();
         check("i:up", &none, "start e 0");
@@ -416,25 +366,26 @@ mod tests {
         check("i:0 m:up e:up", &none, "");
         check("i:0 m:up e:1", &none, "");
         check("i:0 m:0 e:up", &none, "start m 1");
-        let ran_before = Memory { restarts: [("e".to_owned(), 0)].into(), ..Default::default() };
+        let mut ran_before = Memory::default();
+        ran_before.container_mut("e").restarts = Some(0);
         check("i:0 m:up", &ran_before, "");
     }
 
     #[test]
     fn of_what_is_over_the_newest_stays() {
-        let started = Memory { started: ["s1".to_owned()].into(), ..Default::default() };
+        let started = started();
         check("Always", "i:1 i:0 s:up m:1 m:1 m:up", &started, "remove m3, remove i0");
-        let waiting =
-            Memory { backoff: [("m".to_owned(), Backoff::next(None, now(), now()))].into(), ..started.clone() };
+        let mut waiting = started.clone();
+        waiting.container_mut("m").backoff = Some(Backoff::next(None, now(), now()));
         check("Always", "i:0 s:up m:1 m:1 m:1", &waiting, "remove m3, remove m2 wait 10");
 
-        let wanted = wanted("Always", false);
-        let mut found = running(&wanted, "i:0 s:up m:up");
+        let desired = desired("Always", false);
+        let mut found = running(&desired, "i:0 s:up m:up");
         let old = |id: &str| Sandbox { id: id.into(), ready: false, attempt: 0, ips: Vec::new(), created_at: 0 };
         found.sandboxes.extend([old("empty"), old("used")]);
         let last =
             Ran { sandbox: "used".into(), state: State::Exited, id: "m-old".into(), ..found.containers[0].clone() };
         found.containers.push(last);
-        assert_eq!(in_words(&decide(&wanted, &found, &started, now())), "remove empty");
+        assert_eq!(in_words(&decide(&desired, &found, &started, now())), "remove empty");
     }
 }

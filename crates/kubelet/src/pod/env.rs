@@ -266,9 +266,9 @@ mod tests {
             for n in 1..length {
                 env.push(serde_json::json!({"name": format!("E{n}"), "value": format!("$(E{0})$(E{0})", n - 1)}));
             }
-            let wanted =
+            let desired =
                 crate::pod::fixture::pod_of(serde_json::json!({"spec": {"containers": [{"name": "c", "env": env}]}}));
-            render(&wanted.pod, &wanted.spec().containers[0], &Given::default())
+            render(&desired.pod, &desired.spec().containers[0], &Given::default())
         };
         // 16 bytes doubled twelve times are 64 KiB, which a program can be given; once more and its end no longer fits.
         assert_eq!(chain(13).unwrap().last().unwrap().1.len(), 16 << 12);
@@ -279,9 +279,9 @@ mod tests {
         let many: Vec<_> = std::iter::once(serde_json::json!({"name": "A", "value": "x".repeat(65_536)}))
             .chain((0..200).map(|n| serde_json::json!({"name": format!("B{n}"), "value": "$(A)"})))
             .collect();
-        let wanted =
+        let desired =
             crate::pod::fixture::pod_of(serde_json::json!({"spec": {"containers": [{"name": "c", "env": many}]}}));
-        let error = render(&wanted.pod, &wanted.spec().containers[0], &Given::default()).unwrap_err();
+        let error = render(&desired.pod, &desired.spec().containers[0], &Given::default()).unwrap_err();
         assert!(error.contains("more than 6291456 bytes together"), "{error}");
         let known = BTreeMap::from([("A".to_owned(), "x".repeat(65_536))]);
         let words = |list: &[&str]| {
@@ -296,9 +296,9 @@ mod tests {
     #[test]
     fn a_variable_set_again_takes_the_place_of_the_first() {
         let env = serde_json::json!([{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)"}, {"name": "A", "value": "$(A)2"}]);
-        let wanted =
+        let desired =
             crate::pod::fixture::pod_of(serde_json::json!({"spec": {"containers": [{"name": "c", "env": env}]}}));
-        let got = render(&wanted.pod, &wanted.spec().containers[0], &Given::default()).unwrap();
+        let got = render(&desired.pod, &desired.spec().containers[0], &Given::default()).unwrap();
         assert_eq!(got, [("B", "1"), ("A", "12")].map(|(n, v)| (n.to_owned(), v.to_owned())));
     }
 
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn variables_come_from_everywhere_in_order() {
-        let wanted = crate::pod::fixture::pod_of(
+        let desired = crate::pod::fixture::pod_of(
             serde_json::json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{
                 "name": "c",
                 "resources": {"limits": {"memory": "64Mi"}},
@@ -346,7 +346,7 @@ mod tests {
             services: [("SVC".to_owned(), "s".to_owned())].into(),
             facts: Facts { pod_ips: vec!["10.0.0.9".into()], ..Default::default() },
         };
-        let got = render(&wanted.pod, &wanted.spec().containers[0], &given).unwrap();
+        let got = render(&desired.pod, &desired.spec().containers[0], &given).unwrap();
         let text: Vec<String> = got.iter().map(|(k, v)| format!("{k}={v}")).collect();
         let expected = [
             "SVC=s",
@@ -380,9 +380,9 @@ mod tests {
         ] {
             let mut container = container;
             container["name"] = "c".into();
-            let wanted = crate::pod::fixture::pod_of(serde_json::json!({"spec": {"containers": [container]}}));
+            let desired = crate::pod::fixture::pod_of(serde_json::json!({"spec": {"containers": [container]}}));
             let given = Given { config_maps: [("here".to_owned(), Data::new())].into(), ..Default::default() };
-            assert_eq!(render(&wanted.pod, &wanted.spec().containers[0], &given).unwrap_err(), expected);
+            assert_eq!(render(&desired.pod, &desired.spec().containers[0], &given).unwrap_err(), expected);
         }
     }
 

@@ -6,8 +6,8 @@ use clock::{Duration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::pod::{
+    desired::{DesiredPod, hash},
     running::{Ran, Running, Sandbox, State},
-    wanted::{Wanted, hash},
 };
 
 /// The moment at which all tests decide.
@@ -22,26 +22,26 @@ pub fn at(seconds: i64) -> Timestamp {
 }
 
 /// Pod `d/p` with uid `u` and this spec.
-pub fn pod(spec: &str) -> Wanted {
+pub fn pod(spec: &str) -> DesiredPod {
     pod_of(json!({ "spec": serde_json::from_str::<Value>(spec).unwrap() }))
 }
 
 /// The same from a whole object, whose metadata is filled up.
-pub fn pod_of(mut object: Value) -> Wanted {
+pub fn pod_of(mut object: Value) -> DesiredPod {
     for (name, value) in [("name", "p"), ("namespace", "d"), ("uid", "u")] {
         if object["metadata"][name].is_null() {
             object["metadata"][name] = json!(value);
         }
     }
-    Wanted::new(Arc::new(serde_json::from_value(object).unwrap()), false)
+    DesiredPod::new(Arc::new(serde_json::from_value(object).unwrap()), false)
 }
 
 /// A node with this engine and folder, and an API server that answers as it is told: the body for a method and path, or 404.
-pub fn node(
+pub fn kubelet(
     folder: &std::path::Path,
     engine: runtime::fake::Fake,
     answer: impl Fn(&http::Method, &str) -> Option<Value> + Clone + Send + Sync + 'static,
-) -> Arc<crate::kubelet::Node> {
+) -> Arc<crate::kubelet::Kubelet> {
     let client = client::in_process(tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let body = answer(request.method(), request.uri().path());
         async move {
@@ -72,12 +72,14 @@ pub fn node(
         node_annotations: Default::default(),
         serving: None,
     };
-    crate::kubelet::Node::new(config, &client::Caches::new(client))
+    let host = crate::kubelet::Host::here(&config);
+    let (_, pressures) = tokio::sync::watch::channel(Default::default());
+    crate::kubelet::Kubelet::new(config, host, &client::Caches::new(client), pressures)
 }
 
 /// `name:up` or `name:exit code`, the oldest first, in a sandbox that is ready; `nothing` is no sandbox either. Ids are the
 /// name and the place in the text.
-pub fn running(wanted: &Wanted, text: &str) -> Running {
+pub fn running(desired: &DesiredPod, text: &str) -> Running {
     let mut found = Running::default();
     if text == "nothing" {
         return found;
@@ -93,7 +95,7 @@ pub fn running(wanted: &Wanted, text: &str) -> Running {
             sandbox: "s1".into(),
             state: if up { State::Running } else { State::Exited },
             restarts: i32::try_from(before).unwrap(),
-            hash: wanted.container(name).map(hash).unwrap_or_default(),
+            hash: desired.container(name).map(hash).unwrap_or_default(),
             exit_code: state.parse().unwrap_or(0),
             reason: String::new(),
             message: String::new(),

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path};
 use api::rules::sysctl::SAFE;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, PodSpec, VolumeMount};
 
-use crate::pod::{admit::Refusal, wanted::Wanted};
+use crate::pod::{admit::Refusal, desired::DesiredPod};
 
 /// Which of the kernel's security modules can be used here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -129,12 +129,12 @@ pub fn apparmor(pod: &Pod, container: &Container) -> Option<AppArmorProfile> {
 }
 
 /// What of a Pod the kernel and the engine can carry out. `labels` says that the engine gives processes SELinux labels.
-pub fn admit_modules(wanted: &Wanted, modules: Modules, labels: bool) -> Result<(), Refusal> {
-    let confined = |c: &Container| apparmor(&wanted.pod, c).is_some_and(|p| p.type_ != "Unconfined");
-    if !modules.apparmor && wanted.containers().any(confined) {
+pub fn admit_modules(desired: &DesiredPod, modules: Modules, labels: bool) -> Result<(), Refusal> {
+    let confined = |c: &Container| apparmor(&desired.pod, c).is_some_and(|p| p.type_ != "Unconfined");
+    if !modules.apparmor && desired.containers().any(confined) {
         return Err(Refusal::new("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"));
     }
-    if modules.selinux && !labels && wants_labels(wanted) {
+    if modules.selinux && !labels && wants_labels(desired) {
         let message = "Cannot apply seLinuxOptions: the node's own container engine gives no SELinux labels";
         return Err(Refusal::new("SELinux", message));
     }
@@ -142,10 +142,10 @@ pub fn admit_modules(wanted: &Wanted, modules: Modules, labels: bool) -> Result<
 }
 
 /// Whether seLinuxOptions are set anywhere.
-pub fn wants_labels(wanted: &Wanted) -> bool {
-    let of_pod = wanted.spec().security_context.as_ref().and_then(|c| c.se_linux_options.as_ref());
+pub fn wants_labels(desired: &DesiredPod) -> bool {
+    let of_pod = desired.spec().security_context.as_ref().and_then(|c| c.se_linux_options.as_ref());
     let labelled = |c: &Container| c.security_context.as_ref().is_some_and(|s| s.se_linux_options.is_some());
-    of_pod.is_some() || wanted.containers().any(labelled)
+    of_pod.is_some() || desired.containers().any(labelled)
 }
 
 /// A Pod that asks for users of its own does not run as the node's.
@@ -209,11 +209,11 @@ mod tests {
         let more = ["net.core.somaxconn", "kernel.msg*", "net/ipv6/*"].map(str::to_owned);
         let (plain, wide) = (Sysctls::new(&[]).unwrap(), Sysctls::new(&more).unwrap());
         let check = |list: &Sysctls, name: &str, more: &str, expected: &str| {
-            let wanted = pod(&format!(
+            let desired = pod(&format!(
                 r#"{{"containers": [], {more} "securityContext": {{"sysctls": [{{"name": "{name}", "value": "1"}}]}}}}"#
             ));
             let got =
-                list.admit(wanted.spec()).map_or_else(|r| format!("{}: {}", r.reason, r.message), |()| String::new());
+                list.admit(desired.spec()).map_or_else(|r| format!("{}: {}", r.reason, r.message), |()| String::new());
             let expected = if expected.is_empty() {
                 String::new()
             } else {
@@ -249,8 +249,8 @@ mod tests {
     #[test]
     fn a_profile_that_nothing_enforces_is_refused() {
         let check = |object: serde_json::Value, modules: Modules, labels: bool, expected: &str| {
-            let wanted = pod_of(object.clone());
-            let got = admit_modules(&wanted, modules, labels);
+            let desired = pod_of(object.clone());
+            let got = admit_modules(&desired, modules, labels);
             assert_eq!(got.map_or_else(|r| r.reason, |()| String::new()), expected, "{object}");
         };
         let (none, all) = (Modules::default(), Modules { apparmor: true, selinux: true });

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 
-use crate::{kubelet::Node, pod::ask};
+use crate::{kubelet::Kubelet, pod::ask};
 
 pub async fn run(
-    node: &Node,
+    kubelet: &Kubelet,
     hook: &LifecycleHandler,
     container: &Container,
     id: &str,
@@ -16,7 +16,7 @@ pub async fn run(
     if let Some(exec) = &hook.exec {
         let command = exec.command.clone().unwrap_or_default();
         let shown = command.join(" ");
-        let answer = node.config.runtime.exec_sync(id, command, Duration::ZERO).await.map_err(|e| e.to_string())?;
+        let answer = kubelet.config.runtime.exec_sync(id, command, Duration::ZERO).await.map_err(|e| e.to_string())?;
         if answer.exit_code != 0 {
             let text = String::from_utf8_lossy(&[answer.stdout, answer.stderr].concat()).into_owned();
             return Err(format!("command '{shown}' exited with {}: {text}", answer.exit_code));

@@ -1,6 +1,6 @@
 //! Ending containers: preStop hook, stop signal, grace, kill; main containers first, then the sidecars.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use api::rules::pod::is_sidecar;
 use client::EventKind;
@@ -8,106 +8,110 @@ use k8s_openapi::api::core::v1::Container;
 use tokio::sync::watch;
 
 use crate::{
-    kubelet::Node,
+    kubelet::Kubelet,
     pod::{
+        desired::DesiredPod,
         hook,
         running::{Ran, Running},
-        wanted::Wanted,
     },
 };
 
-/// Ends one container.
-pub async fn one(node: &Node, wanted: &Wanted, running: &Running, ran: &Ran, why: &str, grace: Duration) {
-    in_turn(node, wanted, running, ran, why, grace, std::future::ready(())).await;
+/// The Pod whose containers are ended.
+#[derive(Clone, Copy)]
+pub struct Ending<'a> {
+    pub kubelet: &'a Kubelet,
+    pub desired: &'a DesiredPod,
+    pub running: &'a Running,
 }
 
-/// The hook runs at once, the signal waits for its turn. Their time counts against the grace period, of which the signal
-/// gets two seconds at least.
-async fn in_turn(
-    node: &Node,
-    wanted: &Wanted,
-    running: &Running,
-    ran: &Ran,
-    why: &str,
-    grace: Duration,
-    turn: impl Future<Output = ()>,
-) {
-    waypoint::kubelet::kill_pod(&wanted.full_name());
-    let container = wanted.container(&ran.name);
-    let message = if why.is_empty() { format!("Stopping container {}", ran.name) } else { why.to_owned() };
-    node.pod_event(wanted, Some(&ran.name), EventKind::Normal, "Killing", &message);
-    let begun = clock::Instant::now();
-    let pre_stop = container.and_then(|c: &Container| c.lifecycle.as_ref()?.pre_stop.as_ref());
-    if let (Some(handler), Some(container)) = (pre_stop, container) {
-        let ip = running.sandbox().and_then(|s| s.ips.first().cloned()).unwrap_or_default();
-        let hook = hook::run(node, handler, container, &ran.id, &ip);
-        let failure = match clock::timeout(grace, hook).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error),
-            Err(_) => Some("it did not end within the grace period".to_owned()),
-        };
-        if let Some(error) = failure {
-            let text = format!("PreStopHook failed: {error}");
-            node.pod_event(wanted, Some(&ran.name), EventKind::Warning, "FailedPreStopHook", &text);
+impl Ending<'_> {
+    /// Ends one container.
+    pub async fn one(self, ran: &Ran, message: &str, grace: Duration) {
+        self.in_turn(ran, message, grace, std::future::ready(())).await;
+    }
+
+    /// The hook runs at once, the signal waits for its turn. Their time counts against the grace period, of which the signal
+    /// gets two seconds at least.
+    async fn in_turn(self, ran: &Ran, message: &str, grace: Duration, turn: impl Future<Output = ()>) {
+        let Ending { kubelet, desired, running } = self;
+        waypoint::kubelet::kill_pod(&desired.full_name());
+        let tell = |kind, reason: &str, text: &str| kubelet.events.container(desired, &ran.name, kind, reason, text);
+        let stopping = format!("Stopping container {}", ran.name);
+        tell(EventKind::Normal, "Killing", if message.is_empty() { &stopping } else { message });
+        let begun = clock::Instant::now();
+        let container = desired.container(&ran.name);
+        let pre_stop = container.and_then(|c: &Container| c.lifecycle.as_ref()?.pre_stop.as_ref());
+        if let (Some(handler), Some(container)) = (pre_stop, container) {
+            let ip = running.sandbox().and_then(|s| s.ips.first().cloned()).unwrap_or_default();
+            let hook = hook::run(kubelet, handler, container, &ran.id, &ip);
+            let failure = match clock::timeout(grace, hook).await {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error),
+                Err(_) => Some("it did not end within the grace period".to_owned()),
+            };
+            if let Some(error) = failure {
+                tell(EventKind::Warning, "FailedPreStopHook", &format!("PreStopHook failed: {error}"));
+            }
+        }
+        // Out of time, the order does not matter any more.
+        let _ = clock::timeout(grace.saturating_sub(begun.elapsed()), turn).await;
+        let left = grace.saturating_sub(begun.elapsed()).max(Duration::from_secs(2).min(grace));
+        if let Err(error) = kubelet.config.runtime.stop_container(&ran.id, left).await
+            && !error.is_not_found()
+        {
+            tracing::warn!(pod = desired.full_name(), container = ran.name, %error, "the container could not be stopped");
+            clock::sleep(Duration::from_millis(500)).await;
         }
     }
-    // Out of time, the order does not matter any more.
-    let _ = clock::timeout(grace.saturating_sub(begun.elapsed()), turn).await;
-    let left = grace.saturating_sub(begun.elapsed()).max(Duration::from_secs(2).min(grace));
-    if let Err(error) = node.config.runtime.stop_container(&ran.id, left).await
-        && !error.is_not_found()
-    {
-        tracing::warn!(pod = wanted.full_name(), container = ran.name, %error, "the container could not be stopped");
-        clock::sleep(Duration::from_millis(500)).await;
+
+    /// Ends all that lives.
+    async fn all(self, grace: Duration) {
+        let alive: Vec<&Ran> = self.running.alive().collect();
+        let names: Vec<&str> = alive.iter().map(|ran| ran.name.as_str()).collect();
+        let (ended, _) = watch::channel(vec![false; alive.len()]);
+        let ends = alive.iter().zip(predecessors(self.desired, &names)).enumerate().map(|(index, (ran, before))| {
+            let mut others = ended.subscribe();
+            let ended = &ended;
+            async move {
+                let turn = async move {
+                    // The sender outlives this wait.
+                    let _ = others.wait_for(|ended| before.iter().all(|i| ended[*i])).await;
+                };
+                self.in_turn(ran, "", grace, turn).await;
+                ended.send_modify(|ended| ended[index] = true);
+            }
+        });
+        futures::future::join_all(ends).await;
     }
 }
 
 /// Ends all that lives, within `most` seconds if that is less than the Pod's own. A deletion with a shorter grace period
 /// that comes meanwhile takes over.
-pub async fn all(node: &Arc<Node>, changes: &mut watch::Receiver<Wanted>, running: &Running, most: Option<i64>) {
+pub async fn all(kubelet: &Kubelet, changes: &mut watch::Receiver<DesiredPod>, running: &Running, most: Option<i64>) {
     loop {
-        let wanted = changes.borrow_and_update().clone();
-        waypoint::kubelet::terminating(&wanted.full_name());
-        let seconds = most.map_or(wanted.grace_seconds(), |most| most.min(wanted.grace_seconds()));
+        let desired = &changes.borrow_and_update().clone();
+        waypoint::kubelet::terminating(&desired.full_name());
+        let seconds = most.map_or(desired.grace_seconds(), |most| most.min(desired.grace_seconds()));
         let grace = Duration::from_secs(seconds.unsigned_abs());
         let shorter = async {
             while changes.changed().await.is_ok() {
-                if changes.borrow().grace_seconds() < wanted.grace_seconds() {
+                if changes.borrow().grace_seconds() < desired.grace_seconds() {
                     return;
                 }
             }
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = within(node, &wanted, running, grace) => return,
+            () = Ending { kubelet, desired, running }.all(grace) => return,
             () = shorter => {}
         }
     }
 }
 
-async fn within(node: &Node, wanted: &Wanted, running: &Running, grace: Duration) {
-    let alive: Vec<&Ran> = running.alive().collect();
-    let names: Vec<&str> = alive.iter().map(|ran| ran.name.as_str()).collect();
-    let (ended, _) = watch::channel(vec![false; alive.len()]);
-    let ends = alive.iter().zip(predecessors(wanted, &names)).enumerate().map(|(index, (ran, before))| {
-        let mut others = ended.subscribe();
-        let ended = &ended;
-        async move {
-            let turn = async move {
-                // The sender outlives this wait.
-                let _ = others.wait_for(|ended| before.iter().all(|i| ended[*i])).await;
-            };
-            in_turn(node, wanted, running, ran, "", grace, turn).await;
-            ended.send_modify(|ended| ended[index] = true);
-        }
-    });
-    futures::future::join_all(ends).await;
-}
-
 /// Which of these containers must have ended before each of them is told to: none for the main ones; all main ones and the
 /// sidecars that were started later for a sidecar.
-fn predecessors(wanted: &Wanted, names: &[&str]) -> Vec<Vec<usize>> {
-    let place = |name: &str| wanted.init_containers().iter().position(|c| c.name == name && is_sidecar(c));
+fn predecessors(desired: &DesiredPod, names: &[&str]) -> Vec<Vec<usize>> {
+    let place = |name: &str| desired.init_containers().iter().position(|c| c.name == name && is_sidecar(c));
     let of = |name: &&str| {
         let own = place(name);
         let before = |other: &str| own.is_some_and(|own| place(other).is_none_or(|other| other > own));
@@ -123,7 +127,7 @@ mod tests {
 
     #[test]
     fn sidecars_end_after_the_main_containers_the_last_one_first() {
-        let wanted = pod(
+        let desired = pod(
             r#"{"initContainers": [{"name": "i"}, {"name": "s1", "restartPolicy": "Always"}, {"name": "s2", "restartPolicy": "Always"}],
                 "containers": [{"name": "m"}, {"name": "n"}]}"#,
         );
@@ -132,7 +136,7 @@ mod tests {
             (vec!["s2", "s1"], vec![vec![], vec![0]]),
             (vec!["i", "s1"], vec![vec![], vec![0]]),
         ] {
-            assert_eq!(predecessors(&wanted, &names), expected, "{names:?}");
+            assert_eq!(predecessors(&desired, &names), expected, "{names:?}");
         }
     }
 }

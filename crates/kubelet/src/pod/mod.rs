@@ -6,20 +6,25 @@ pub mod admit;
 pub mod ask;
 pub mod backoff;
 pub mod decide;
+pub mod desired;
 pub mod downward;
 pub mod env;
+pub mod follow;
 pub mod hardening;
 pub mod hook;
 pub mod kill;
+pub mod memory;
 pub mod mounts;
 pub mod probe;
 pub mod render;
 pub mod report;
 pub mod resources;
 pub mod running;
+pub mod start;
 pub mod status;
-pub mod wanted;
+pub mod waiting;
 pub mod worker;
+pub mod workers;
 
 #[cfg(test)]
 pub mod fixture;

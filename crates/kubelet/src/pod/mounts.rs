@@ -12,8 +12,8 @@ use k8s_cri::v1::{Mount, MountPropagation};
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 
 use crate::{
-    kubelet::Node,
-    pod::{env, hardening, wanted::Wanted},
+    kubelet::Kubelet,
+    pod::{desired::DesiredPod, env, hardening},
     volumes::{PodFolder, VolumeError, sub_path},
 };
 
@@ -37,9 +37,9 @@ fn path(folder: &PodFolder, volume: &Volume) -> PathBuf {
 }
 
 /// The names of the ConfigMaps and Secrets whose changes the volumes must follow.
-pub fn followed(wanted: &Wanted) -> (Vec<String>, Vec<String>) {
+pub fn followed(desired: &DesiredPod) -> (Vec<String>, Vec<String>) {
     let (mut maps, mut secrets) = (Vec::new(), Vec::new());
-    for volume in wanted.spec().volumes.iter().flatten() {
+    for volume in desired.spec().volumes.iter().flatten() {
         maps.extend(volume.config_map.iter().map(|m| m.name.clone()));
         secrets.extend(volume.secret.iter().filter_map(|s| s.secret_name.clone()));
         for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
@@ -59,32 +59,32 @@ pub fn ask_recursive(container: &Container) -> bool {
 /// The mounts of a container: its volumes, `/etc/hosts`, and the file for its last words. `recursive` says that the engine
 /// can make a mount read-only with all that is mounted below it.
 pub fn mounts(
-    node: &Node,
-    wanted: &Wanted,
+    kubelet: &Kubelet,
+    desired: &DesiredPod,
     container: &Container,
     env: &[(String, String)],
     restarts: i32,
     recursive: bool,
 ) -> Result<Vec<Mount>, String> {
     let known = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let folder = PodFolder::new(&node.config.root_dir, wanted.uid());
+    let folder = PodFolder::new(&kubelet.config.root_dir, desired.uid());
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        let volume = wanted.spec().volumes.iter().flatten().find(|v| v.name == mount.name);
+        let volume = desired.spec().volumes.iter().flatten().find(|v| v.name == mount.name);
         let volume = volume.ok_or_else(|| format!("cannot find volume \"{}\" to mount", mount.name))?;
         let recursive = hardening::recursive_read_only(mount, recursive)?;
         let mut host = path(&folder, volume);
         if let Some(sub) = part_of(mount, &known)? {
             let target = folder.sub_path(&volume.name, &container.name, index);
             let held = sub_path::hold(&host, &sub).and_then(|held| held.mount_at(&target));
-            held.map_err(|error| refused(wanted, container, mount, &sub, &error))?;
+            held.map_err(|error| refused(desired, container, mount, &sub, &error))?;
             host = target;
         }
         let content = volume.empty_dir.is_none() && volume.host_path.is_none();
         let readonly = content || mount.read_only.unwrap_or(false);
         mounts.push(Mount { readonly, recursive_read_only: recursive, ..to_mount(mount, host) });
     }
-    let pod_dir = node.config.pod_dir(wanted.uid());
+    let pod_dir = kubelet.config.pod_dir(desired.uid());
     if !mounts.iter().any(|m| m.container_path == "/etc/hosts") {
         mounts.push(file("/etc/hosts", &pod_dir.join("etc-hosts")));
     }
@@ -113,8 +113,14 @@ fn part_of(mount: &VolumeMount, known: &HashMap<&str, &str>) -> Result<Option<St
 }
 
 /// The user reads no more than that it failed: what exists outside the volume is not for him to find out.
-fn refused(wanted: &Wanted, container: &Container, mount: &VolumeMount, part: &str, error: &VolumeError) -> String {
-    let (pod, name) = (wanted.full_name(), &container.name);
+fn refused(
+    desired: &DesiredPod,
+    container: &Container,
+    mount: &VolumeMount,
+    part: &str,
+    error: &VolumeError,
+) -> String {
+    let (pod, name) = (desired.full_name(), &container.name);
     tracing::warn!(pod, container = name, volume = mount.name, part, %error, "a part of a volume cannot be mounted");
     format!("failed to prepare subPath for volumeMount \"{}\" of container \"{name}\"", mount.name)
 }

@@ -1,10 +1,6 @@
 //! Probes: one task per container asks on schedule and tells the worker when the answer changes.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use client::EventKind;
 use clock::{Instant, Timestamp};
@@ -12,12 +8,12 @@ use k8s_openapi::api::core::v1::{Container, Probe};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
-    kubelet::Node,
+    kubelet::Kubelet,
     pod::{
         ask::{self, No, Target},
-        decide::Doom,
+        desired::DesiredPod,
+        memory::{KillReason, Memory},
         running::Ran,
-        wanted::Wanted,
     },
 };
 
@@ -27,7 +23,7 @@ pub enum News {
     Started(String),
     Ready(String, bool),
     /// To be killed.
-    Condemned(String, Doom),
+    Condemned(String, KillReason),
 }
 
 /// The running probes of one Pod by container id. Dropping it ends them.
@@ -41,13 +37,13 @@ impl Drop for Probes {
 }
 
 impl Probes {
-    /// Starts what is missing and ends what belongs to containers that are gone. Those `started` need no startup probe.
+    /// Starts what is missing and ends what belongs to containers that are gone. Those that have started need no startup probe.
     pub fn follow(
         &mut self,
-        node: &Arc<Node>,
-        wanted: &Wanted,
+        kubelet: &Arc<Kubelet>,
+        desired: &DesiredPod,
         running: (&[String], &[Ran]),
-        started: &BTreeSet<String>,
+        memory: &Memory,
         news: &mpsc::Sender<News>,
     ) {
         let (ips, alive) = running;
@@ -59,22 +55,22 @@ impl Probes {
             keep
         });
         for ran in alive {
-            let Some(container) = wanted.container(&ran.name) else { continue };
+            let Some(container) = desired.container(&ran.name) else { continue };
             if self.0.contains_key(&ran.id) {
                 continue;
             }
-            let ip = if wanted.host_network() {
-                node.config.node_ip.to_string()
+            let ip = if desired.host_network() {
+                kubelet.config.node_ip.to_string()
             } else {
                 ips.first().cloned().unwrap_or_default()
             };
             let prober = Prober {
-                node: node.clone(),
-                wanted: wanted.clone(),
+                kubelet: kubelet.clone(),
+                desired: desired.clone(),
                 container: container.clone(),
                 id: ran.id.clone(),
                 started_at: ran.started_at,
-                is_started: started.contains(&ran.id),
+                is_started: memory.run(&ran.id).started,
                 ip,
                 news: news.clone(),
             };
@@ -84,8 +80,8 @@ impl Probes {
 }
 
 struct Prober {
-    node: Arc<Node>,
-    wanted: Wanted,
+    kubelet: Arc<Kubelet>,
+    desired: DesiredPod,
     container: Container,
     id: String,
     started_at: Option<Timestamp>,
@@ -158,13 +154,13 @@ impl Prober {
         let _ = self.news.send(news).await;
     }
 
-    /// Asks again and again. A startup probe ends with success; it and a liveness probe end with the container's doom.
+    /// Asks again and again. A startup probe ends with success; it and a liveness probe end when the container is to be killed.
     async fn watch(&self, probe: &Probe, kind: Kind) -> bool {
         clock::sleep(first_wait(probe, self.started_at, clock::now())).await;
         let limit = seconds(probe.timeout_seconds, 1).max(Duration::from_secs(1));
         let period = seconds(probe.period_seconds, 10).max(Duration::from_secs(1));
         let target =
-            Target { runtime: &*self.node.config.runtime, container: &self.container, id: &self.id, ip: &self.ip };
+            Target { runtime: &*self.kubelet.config.runtime, container: &self.container, id: &self.id, ip: &self.ip };
         let mut series = Series::default();
         let mut told = None;
         let mut next = Instant::now();
@@ -196,14 +192,15 @@ impl Prober {
             No::Failed(output) => format!("{kind:?} probe failed: {output}"),
             No::Errored(error) => format!("{kind:?} probe errored and resulted in unknown state: {error}"),
         };
-        self.node.pod_event(&self.wanted, Some(&self.container.name), EventKind::Warning, "Unhealthy", &text);
+        let events = &self.kubelet.events;
+        events.container(&self.desired, &self.container.name, EventKind::Warning, "Unhealthy", &text);
     }
 
     async fn condemn(&self, probe: &Probe, kind: Kind) {
         let kind = format!("{kind:?}").to_lowercase();
-        let why = format!("Container {} failed {kind} probe, will be restarted", self.container.name);
-        let doom = Doom { why, grace_seconds: probe.termination_grace_period_seconds };
-        self.tell(News::Condemned(self.id.clone(), doom)).await;
+        let message = format!("Container {} failed {kind} probe, will be restarted", self.container.name);
+        let why = KillReason { message, grace_seconds: probe.termination_grace_period_seconds };
+        self.tell(News::Condemned(self.id.clone(), why)).await;
     }
 }
 

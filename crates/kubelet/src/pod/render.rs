@@ -14,12 +14,12 @@ use k8s_cri::v1::{
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, SELinuxOptions, SeccompProfile};
 
 use crate::pod::{
+    desired::{
+        CONTAINER_HASH, CONTAINER_NAME, DesiredPod, GRACE, MESSAGE_PATH, MESSAGE_POLICY, POD_NAME, POD_NAMESPACE,
+        POD_UID, RESTART_COUNT, hash,
+    },
     env::Budget,
     hardening,
-    wanted::{
-        CONTAINER_HASH, CONTAINER_NAME, GRACE, MESSAGE_PATH, MESSAGE_POLICY, POD_NAME, POD_NAMESPACE, POD_UID,
-        RESTART_COUNT, Wanted, hash,
-    },
 };
 
 /// Where to resolve names: servers, searches, options.
@@ -46,15 +46,15 @@ pub fn parse_resolv_conf(text: &str) -> Dns {
 }
 
 /// The resolver of a Pod: its policy over the cluster's and the host's settings, then its own additions.
-pub fn dns(wanted: &Wanted, cluster: &[String], domain: &str, host: &Dns) -> Dns {
-    let spec = wanted.spec();
+pub fn dns(desired: &DesiredPod, cluster: &[String], domain: &str, host: &Dns) -> Dns {
+    let spec = desired.spec();
     let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
-    let cluster_first = policy == "ClusterFirstWithHostNet" || policy == "ClusterFirst" && !wanted.host_network();
+    let cluster_first = policy == "ClusterFirstWithHostNet" || policy == "ClusterFirst" && !desired.host_network();
     let mut dns = match policy {
         "None" => Dns::default(),
         _ if cluster_first && !cluster.is_empty() => {
             let mut searches =
-                vec![format!("{}.svc.{domain}", wanted.namespace()), format!("svc.{domain}"), domain.to_owned()];
+                vec![format!("{}.svc.{domain}", desired.namespace()), format!("svc.{domain}"), domain.to_owned()];
             searches.extend(host.searches.clone());
             Dns { servers: cluster.to_vec(), searches, options: vec!["ndots:5".to_owned()] }
         }
@@ -76,21 +76,21 @@ pub fn dns(wanted: &Wanted, cluster: &[String], domain: &str, host: &Dns) -> Dns
 }
 
 /// The name that a Pod calls itself, and its full one if it has a subdomain.
-pub fn hostname(wanted: &Wanted, domain: &str) -> (String, Option<String>) {
-    let spec = wanted.spec();
-    let mut name = spec.hostname.clone().unwrap_or_else(|| wanted.name().to_owned());
+pub fn hostname(desired: &DesiredPod, domain: &str) -> (String, Option<String>) {
+    let spec = desired.spec();
+    let mut name = spec.hostname.clone().unwrap_or_else(|| desired.name().to_owned());
     name.truncate(63);
     let name = name.trim_end_matches(['-', '.']).to_owned();
-    let full = spec.subdomain.as_ref().map(|sub| format!("{name}.{sub}.{}.svc.{domain}", wanted.namespace()));
+    let full = spec.subdomain.as_ref().map(|sub| format!("{name}.{sub}.{}.svc.{domain}", desired.namespace()));
     (name, full)
 }
 
 /// The `/etc/hosts` that a Pod sees.
-pub fn hosts(wanted: &Wanted, domain: &str, ips: &[String], of_node: &str) -> String {
-    let mut text = if wanted.host_network() {
+pub fn hosts(desired: &DesiredPod, domain: &str, ips: &[String], of_node: &str) -> String {
+    let mut text = if desired.host_network() {
         format!("# Kubernetes-managed hosts file (host network).\n{of_node}")
     } else {
-        let (short, full) = hostname(wanted, domain);
+        let (short, full) = hostname(desired, domain);
         let names = full.map_or(short.clone(), |full| format!("{full}\t{short}"));
         let own: String = ips.iter().map(|ip| format!("{ip}\t{names}\n")).collect();
         format!(
@@ -98,7 +98,7 @@ pub fn hosts(wanted: &Wanted, domain: &str, ips: &[String], of_node: &str) -> St
              fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n{own}"
         )
     };
-    let aliases = wanted.spec().host_aliases.as_deref().unwrap_or_default();
+    let aliases = desired.spec().host_aliases.as_deref().unwrap_or_default();
     if !aliases.is_empty() {
         text.push_str("\n# Entries added by HostAliases.\n");
         for alias in aliases {
@@ -109,8 +109,8 @@ pub fn hosts(wanted: &Wanted, domain: &str, ips: &[String], of_node: &str) -> St
     text
 }
 
-fn namespaces(wanted: &Wanted) -> NamespaceOption {
-    let spec = wanted.spec();
+fn namespaces(desired: &DesiredPod) -> NamespaceOption {
+    let spec = desired.spec();
     let mode = |host: Option<bool>| if host == Some(true) { NamespaceMode::Node } else { NamespaceMode::Pod } as i32;
     let pid = if spec.host_pid == Some(true) {
         NamespaceMode::Node
@@ -160,17 +160,17 @@ fn number(value: Option<i64>) -> Option<Int64Value> {
     value.map(|value| Int64Value { value })
 }
 
-fn groups(wanted: &Wanted) -> Vec<i64> {
-    let context = wanted.spec().security_context.as_ref();
+fn groups(desired: &DesiredPod) -> Vec<i64> {
+    let context = desired.spec().security_context.as_ref();
     let fs_group = context.and_then(|c| c.fs_group);
     fs_group.into_iter().chain(context.and_then(|c| c.supplemental_groups.clone()).unwrap_or_default()).collect()
 }
 
-fn labels(wanted: &Wanted) -> HashMap<String, String> {
+fn labels(desired: &DesiredPod) -> HashMap<String, String> {
     HashMap::from([
-        (POD_NAME.to_owned(), wanted.name().to_owned()),
-        (POD_NAMESPACE.to_owned(), wanted.namespace().to_owned()),
-        (POD_UID.to_owned(), wanted.uid().to_owned()),
+        (POD_NAME.to_owned(), desired.name().to_owned()),
+        (POD_NAMESPACE.to_owned(), desired.namespace().to_owned()),
+        (POD_UID.to_owned(), desired.uid().to_owned()),
     ])
 }
 
@@ -182,31 +182,31 @@ pub struct SandboxSetting {
     pub cluster_domain: String,
 }
 
-pub fn sandbox(wanted: &Wanted, setting: &SandboxSetting) -> PodSandboxConfig {
-    let spec = wanted.spec();
+pub fn sandbox(desired: &DesiredPod, setting: &SandboxSetting) -> PodSandboxConfig {
+    let spec = desired.spec();
     let context = spec.security_context.clone().unwrap_or_default();
     let privileged =
-        wanted.containers().any(|c| c.security_context.as_ref().and_then(|s| s.privileged).unwrap_or(false));
-    let mut all_labels = labels(wanted);
-    all_labels.extend(wanted.pod.metadata.labels.clone().unwrap_or_default());
+        desired.containers().any(|c| c.security_context.as_ref().and_then(|s| s.privileged).unwrap_or(false));
+    let mut all_labels = labels(desired);
+    all_labels.extend(desired.pod.metadata.labels.clone().unwrap_or_default());
     let ports = spec.containers.iter().flat_map(|c| c.ports.iter().flatten());
     let dns = setting.dns.clone();
-    let (short, full) = hostname(wanted, &setting.cluster_domain);
+    let (short, full) = hostname(desired, &setting.cluster_domain);
     // On the host's network there is no UTS namespace of the Pod's own whose name could be set.
     let full = full.filter(|_| spec.set_hostname_as_fqdn == Some(true));
-    let hostname = if wanted.host_network() { String::new() } else { full.unwrap_or(short) };
+    let hostname = if desired.host_network() { String::new() } else { full.unwrap_or(short) };
     PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
-            name: wanted.name().to_owned(),
-            uid: wanted.uid().to_owned(),
-            namespace: wanted.namespace().to_owned(),
+            name: desired.name().to_owned(),
+            uid: desired.uid().to_owned(),
+            namespace: desired.namespace().to_owned(),
             attempt: setting.attempt,
         }),
         hostname,
         log_directory: setting.log_dir.clone(),
         dns_config: Some(DnsConfig { servers: dns.servers, searches: dns.searches, options: dns.options }),
         port_mappings: ports
-            .filter(|p| p.host_port.is_some_and(|h| h > 0) && !wanted.host_network())
+            .filter(|p| p.host_port.is_some_and(|h| h > 0) && !desired.host_network())
             .map(|p| PortMapping {
                 protocol: match p.protocol.as_deref() {
                     Some("UDP") => Protocol::Udp,
@@ -219,13 +219,13 @@ pub fn sandbox(wanted: &Wanted, setting: &SandboxSetting) -> PodSandboxConfig {
             })
             .collect(),
         labels: all_labels,
-        annotations: wanted.pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
+        annotations: desired.pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
         linux: Some(LinuxPodSandboxConfig {
             cgroup_parent: setting.cgroup.clone(),
             sysctls: context.sysctls.unwrap_or_default().into_iter().map(|s| (s.name, s.value)).collect(),
             security_context: Some(LinuxSandboxSecurityContext {
-                namespace_options: Some(namespaces(wanted)),
-                supplemental_groups: groups(wanted),
+                namespace_options: Some(namespaces(desired)),
+                supplemental_groups: groups(desired),
                 privileged,
                 // The pause program needs no more than the default profile allows.
                 seccomp: Some(SecurityProfile {
@@ -258,13 +258,17 @@ pub fn log_path(container: &str, restarts: i32) -> String {
 }
 
 /// The container for the engine, or the words of the CreateContainerConfigError.
-pub fn container(wanted: &Wanted, container: &Container, setting: ContainerSetting) -> Result<ContainerConfig, String> {
+pub fn container(
+    desired: &DesiredPod,
+    container: &Container,
+    setting: ContainerSetting,
+) -> Result<ContainerConfig, String> {
     let known: BTreeMap<String, String> = setting.env.iter().cloned().collect();
     let mut budget = Budget::beside(&setting.env);
     let mut expanded = |list: &Option<Vec<String>>| budget.words(list.as_deref().unwrap_or_default(), &known);
     let (command, args) = (expanded(&container.command)?, expanded(&container.args)?);
-    let security = security(wanted, container, setting.target, &setting.seccomp_dir)?;
-    let mut all_labels = labels(wanted);
+    let security = security(desired, container, setting.target, &setting.seccomp_dir)?;
+    let mut all_labels = labels(desired);
     all_labels.insert(CONTAINER_NAME.to_owned(), container.name.clone());
     let text = |v: &Option<String>, default: &str| v.clone().unwrap_or_else(|| default.to_owned());
     let annotations = HashMap::from([
@@ -272,7 +276,7 @@ pub fn container(wanted: &Wanted, container: &Container, setting: ContainerSetti
         (RESTART_COUNT.to_owned(), setting.restarts.to_string()),
         (MESSAGE_PATH.to_owned(), text(&container.termination_message_path, "/dev/termination-log")),
         (MESSAGE_POLICY.to_owned(), text(&container.termination_message_policy, "File")),
-        (GRACE.to_owned(), wanted.spec().termination_grace_period_seconds.unwrap_or(30).to_string()),
+        (GRACE.to_owned(), desired.spec().termination_grace_period_seconds.unwrap_or(30).to_string()),
     ]);
     Ok(ContainerConfig {
         metadata: Some(ContainerMetadata { name: container.name.clone(), attempt: setting.restarts.cast_unsigned() }),
@@ -294,16 +298,16 @@ pub fn container(wanted: &Wanted, container: &Container, setting: ContainerSetti
 }
 
 fn security(
-    wanted: &Wanted,
+    desired: &DesiredPod,
     container: &Container,
     target: Option<String>,
     seccomp_dir: &Path,
 ) -> Result<LinuxContainerSecurityContext, String> {
-    let mut namespaces = namespaces(wanted);
+    let mut namespaces = namespaces(desired);
     if let Some(target) = target {
         (namespaces.pid, namespaces.target_id) = (NamespaceMode::Target as i32, target);
     }
-    let pod = wanted.spec().security_context.clone().unwrap_or_default();
+    let pod = desired.spec().security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let capabilities = own.capabilities.unwrap_or_default();
     let masked = [
@@ -325,7 +329,7 @@ fn security(
     let paths = |list: &[&str]| if open { Vec::new() } else { list.iter().map(|p| (*p).to_owned()).collect() };
     let capability =
         |list: Option<Vec<String>>| list.iter().flatten().map(|c| hardening::capability(c)).collect::<Result<_, _>>();
-    let armor = hardening::apparmor(&wanted.pod, container);
+    let armor = hardening::apparmor(&desired.pod, container);
     Ok(LinuxContainerSecurityContext {
         capabilities: Some(Capability {
             add_capabilities: capability(capabilities.add)?,
@@ -337,7 +341,7 @@ fn security(
         run_as_user: number(own.run_as_user.or(pod.run_as_user)),
         run_as_group: number(own.run_as_group.or(pod.run_as_group)),
         readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
-        supplemental_groups: groups(wanted),
+        supplemental_groups: groups(desired),
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(&masked),
         readonly_paths: paths(&readonly),
@@ -355,7 +359,7 @@ mod tests {
     use serde_json::json;
 
     fn rendered(spec: &str) -> ContainerConfig {
-        let wanted = pod(spec);
+        let desired = pod(spec);
         let setting = ContainerSetting {
             restarts: 3,
             image: "sha256:1".into(),
@@ -365,7 +369,7 @@ mod tests {
             target: None,
             seccomp_dir: "/k/seccomp".into(),
         };
-        container(&wanted, &wanted.spec().containers[0], setting).unwrap()
+        container(&desired, &desired.spec().containers[0], setting).unwrap()
     }
 
     #[test]
@@ -447,8 +451,8 @@ mod tests {
             (Node, Node, Node)
         );
         assert_eq!(own(r#"{"containers": [], "shareProcessNamespace": true}"#), (Pod, Pod, Pod));
-        let wanted = pod(r#"{"containers": [{"name": "c"}]}"#);
-        let looking = security(&wanted, &wanted.spec().containers[0], Some("id".into()), Path::new("/"));
+        let desired = pod(r#"{"containers": [{"name": "c"}]}"#);
+        let looking = security(&desired, &desired.spec().containers[0], Some("id".into()), Path::new("/"));
         let options = looking.unwrap().namespace_options.unwrap();
         assert_eq!((options.pid(), options.target_id.as_str()), (Target, "id"));
     }
@@ -462,11 +466,11 @@ mod tests {
             dns: Dns::default(),
             cluster_domain: domain.into(),
         };
-        let wanted = pod_of(json!({"metadata": {"labels": {"app": "a"}, "annotations": {"n": "v"}}, "spec": {
+        let desired = pod_of(json!({"metadata": {"labels": {"app": "a"}, "annotations": {"n": "v"}}, "spec": {
             "subdomain": "sub", "setHostnameAsFQDN": true, "securityContext": {"sysctls": [{"name": "s", "value": "1"}]},
             "containers": [{"name": "c", "securityContext": {"privileged": true}, "ports": [
                 {"containerPort": 80}, {"containerPort": 53, "hostPort": 5353, "protocol": "UDP", "hostIP": "10.0.0.1"}]}]}}));
-        let got = sandbox(&wanted, &setting("cluster.local"));
+        let got = sandbox(&desired, &setting("cluster.local"));
         assert_eq!(got.hostname, "p.sub.d.svc.cluster.local");
         assert_eq!(
             (got.labels["app"].as_str(), got.labels[POD_NAME].as_str(), got.annotations["n"].as_str()),
@@ -495,8 +499,8 @@ mod tests {
         let host =
             Dns { servers: vec!["9.9.9.9".into()], searches: vec!["corp".into()], options: vec!["rotate".into()] };
         let check = |spec: &str, expected: (&[&str], &[&str], &[&str])| {
-            let wanted = pod(spec);
-            let got = dns(&wanted, &["10.96.0.10".to_owned()], "c.l", &host);
+            let desired = pod(spec);
+            let got = dns(&desired, &["10.96.0.10".to_owned()], "c.l", &host);
             let list = |l: &[&str]| l.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
             assert_eq!(
                 (got.servers, got.searches, got.options),

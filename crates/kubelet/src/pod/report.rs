@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{kubelet::Node, pod::wanted::Wanted};
+use crate::{kubelet::Kubelet, pod::desired::DesiredPod};
 
 /// The fields of `after` that differ, with `null` for those that are gone.
 fn difference(before: &PodStatus, after: &PodStatus) -> Value {
@@ -38,36 +38,36 @@ fn difference(before: &PodStatus, after: &PodStatus) -> Value {
 
 /// Reports `status`, having reported `before`. The Pod as the server has it goes by `uid`: a namesake is left alone.
 /// Returns false when it should be tried again.
-pub async fn write(node: &Node, wanted: &Wanted, uid: &str, before: &PodStatus, status: &PodStatus) -> bool {
+pub async fn write(kubelet: &Kubelet, desired: &DesiredPod, uid: &str, before: &PodStatus, status: &PodStatus) -> bool {
     let changed = difference(before, status);
     if changed.as_object().is_none_or(serde_json::Map::is_empty) {
         return true;
     }
-    waypoint::kubelet::status_update(&wanted.full_name());
-    let api: Api<Pod> = Api::namespaced(node.config.client.clone(), wanted.namespace());
+    waypoint::kubelet::status_update(&desired.full_name());
+    let api: Api<Pod> = Api::namespaced(kubelet.config.client.clone(), desired.namespace());
     let patch = Patch::Strategic(json!({ "metadata": { "uid": uid }, "status": changed }));
-    match api.patch_status(wanted.name(), &PatchParams::default(), &patch).await {
+    match api.patch_status(desired.name(), &PatchParams::default(), &patch).await {
         Ok(_) => true,
         // Gone, or another Pod of that name by now.
         Err(kube::Error::Api(s)) if s.code == 404 || s.code == 409 => true,
         Err(error) => {
-            tracing::warn!(pod = wanted.full_name(), %error, "the status could not be written");
+            tracing::warn!(pod = desired.full_name(), %error, "the status could not be written");
             false
         }
     }
 }
 
 /// The last act of a deletion: the object goes, if it still is this one.
-pub async fn delete(node: &Node, wanted: &Wanted) -> bool {
-    let api: Api<Pod> = Api::namespaced(node.config.client.clone(), wanted.namespace());
-    let preconditions = Preconditions { uid: Some(wanted.uid().to_owned()), resource_version: None };
+pub async fn delete(kubelet: &Kubelet, desired: &DesiredPod) -> bool {
+    let api: Api<Pod> = Api::namespaced(kubelet.config.client.clone(), desired.namespace());
+    let preconditions = Preconditions { uid: Some(desired.uid().to_owned()), resource_version: None };
     let params =
         DeleteParams { grace_period_seconds: Some(0), preconditions: Some(preconditions), ..Default::default() };
-    match api.delete(wanted.name(), &params).await {
+    match api.delete(desired.name(), &params).await {
         Ok(_) => true,
         Err(kube::Error::Api(s)) if s.code == 404 || s.code == 409 => true,
         Err(error) => {
-            tracing::warn!(pod = wanted.full_name(), %error, "the Pod could not be deleted finally");
+            tracing::warn!(pod = desired.full_name(), %error, "the Pod could not be deleted finally");
             false
         }
     }

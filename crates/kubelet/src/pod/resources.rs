@@ -112,8 +112,8 @@ mod tests {
     #[test]
     fn what_a_container_gets() {
         let check = |resources: &str, expected: (i64, i64, i64, i64)| {
-            let wanted = pod(&format!(r#"{{"containers": [{{"name": "c", "resources": {resources}}}]}}"#));
-            let got = of_container(wanted.spec(), &wanted.spec().containers[0], 4 * GIB);
+            let desired = pod(&format!(r#"{{"containers": [{{"name": "c", "resources": {resources}}}]}}"#));
+            let got = of_container(desired.spec(), &desired.spec().containers[0], 4 * GIB);
             let got = (got.cpu_shares, got.cpu_quota, got.memory_limit_in_bytes, got.oom_score_adj);
             assert_eq!(got, expected, "{resources}");
         };

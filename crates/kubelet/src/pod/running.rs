@@ -6,7 +6,7 @@ use k8s_cri::v1::{
 };
 use runtime::{Result, Runtime};
 
-use crate::pod::wanted::{CONTAINER_HASH, CONTAINER_NAME, POD_UID, RESTART_COUNT};
+use crate::pod::desired::{CONTAINER_HASH, CONTAINER_NAME, POD_UID, RESTART_COUNT};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {

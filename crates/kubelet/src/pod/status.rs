@@ -11,20 +11,26 @@ use k8s_openapi::{
 };
 
 use crate::pod::{
-    decide::{self, Memory},
+    decide,
+    desired::DesiredPod,
+    memory::Memory,
     running::{Ran, Running, State},
-    wanted::Wanted,
 };
 
-fn terminated(ran: &Ran, memory: &Memory) -> ContainerStateTerminated {
+/// A container's id as the API shows it.
+fn container_id(place: &Place<'_>, ran: &Ran) -> Option<String> {
+    Some(format!("{}://{}", place.engine, ran.id))
+}
+
+fn terminated(ran: &Ran, memory: &Memory, place: &Place<'_>) -> ContainerStateTerminated {
     let reason = match ran.reason.as_str() {
         "" if ran.exit_code == 0 => "Completed",
         "" => "Error",
         other => other,
     };
-    let message = memory.messages.get(&ran.id).cloned().filter(|m| !m.is_empty());
+    let message = memory.run(&ran.id).message.clone().filter(|m| !m.is_empty());
     ContainerStateTerminated {
-        container_id: Some(format!("containerd://{}", ran.id)),
+        container_id: container_id(place, ran),
         exit_code: ran.exit_code,
         reason: Some(reason.to_owned()),
         message: message.or_else(|| Some(ran.message.clone()).filter(|m| !m.is_empty())),
@@ -61,27 +67,28 @@ fn from_report(reported: Option<&ContainerStatus>, ending: bool) -> (i32, Option
 const LOST: &str = "The container could not be located when the pod was deleted.  The container used to be Running";
 
 fn of_container(
-    wanted: &Wanted,
+    desired: &DesiredPod,
     container: &Container,
     running: &Running,
     memory: &Memory,
+    place: &Place<'_>,
     reported: Option<&ContainerStatus>,
 ) -> ContainerStatus {
-    let init = wanted.init_containers().iter().any(|c| c.name == container.name);
+    let init = desired.init_containers().iter().any(|c| c.name == container.name);
     let mut history = running.containers.iter().filter(|c| c.name == container.name && c.state != State::Created);
     let latest = history.next();
     let before = history.next();
-    let blank = if !init && !wanted.init_containers().is_empty() { "PodInitializing" } else { "ContainerCreating" };
-    let reason = memory.waiting.get(&container.name);
+    let blank = if !init && !desired.init_containers().is_empty() { "PodInitializing" } else { "ContainerCreating" };
+    let reason = memory.container(&container.name).waiting.as_ref();
     // Of the runs before the last one, the engine keeps none for long.
     let remembered = reported.and_then(|r| r.last_state.as_ref()?.terminated.clone());
-    let mut last = before.map(|r| terminated(r, memory)).or(remembered.filter(|_| latest.is_some()));
+    let mut last = before.map(|r| terminated(r, memory, place)).or(remembered.filter(|_| latest.is_some()));
     let mut restarts = latest.map_or(0, |r| r.restarts);
     if latest.is_none() {
         if let Some(ended) = reported.filter(|r| r.state.as_ref().is_some_and(|s| s.terminated.is_some())) {
             return ended.clone();
         }
-        (restarts, last) = from_report(reported, wanted.is_ending());
+        (restarts, last) = from_report(reported, desired.is_ending());
     }
     let state = match latest {
         Some(ran) if ran.state == State::Running => {
@@ -89,28 +96,28 @@ fn of_container(
             ContainerState { running: Some(running), ..Default::default() }
         }
         Some(ran) => match reason {
-            Some((reason, message)) if !wanted.is_ending() && decide::restarts(wanted, container, ran.exit_code) => {
-                last = Some(terminated(ran, memory));
-                waiting(reason, message)
+            Some(why) if !desired.is_ending() && desired.restarts(container, ran.exit_code) => {
+                last = Some(terminated(ran, memory, place));
+                waiting(&why.reason, &why.message)
             }
-            _ => ContainerState { terminated: Some(terminated(ran, memory)), ..Default::default() },
+            _ => ContainerState { terminated: Some(terminated(ran, memory, place)), ..Default::default() },
         },
         None => match reason {
-            Some((reason, message)) => waiting(reason, message),
+            Some(why) => waiting(&why.reason, &why.message),
             None => waiting(blank, ""),
         },
     };
     let up = latest.filter(|r| r.state == State::Running);
     let done = latest.is_some_and(|r| r.state == State::Exited && r.exit_code == 0);
     let ready = match up {
-        Some(ran) => memory.ready.contains(&ran.id),
+        Some(ran) => memory.run(&ran.id).ready,
         None => init && !is_sidecar(container) && done,
     };
-    let started = up.map(|r| memory.started.contains(&r.id)).unwrap_or(false);
+    let started = up.is_some_and(|r| memory.run(&r.id).started);
     let image = container.image.clone().unwrap_or_default();
     ContainerStatus {
         name: container.name.clone(),
-        container_id: latest.map(|r| format!("containerd://{}", r.id)),
+        container_id: latest.and_then(|r| container_id(place, r)),
         image: latest.map(|r| r.image.clone()).filter(|i| !i.is_empty()).unwrap_or(image),
         image_id: latest.map(|r| r.image_ref.clone()).unwrap_or_default(),
         restart_count: restarts,
@@ -136,16 +143,16 @@ fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
     container.volume_mounts.as_ref().filter(|l| !l.is_empty()).map(|list| list.iter().map(one).collect())
 }
 
-fn phase(wanted: &Wanted, inits: &[ContainerStatus], mains: &[ContainerStatus], memory: &Memory) -> &'static str {
-    if memory.failed.is_some() {
+fn phase(desired: &DesiredPod, inits: &[ContainerStatus], mains: &[ContainerStatus], memory: &Memory) -> &'static str {
+    if memory.life.failure().is_some() {
         return "Failed";
     }
     let state = |s: &ContainerStatus| s.state.clone().unwrap_or_default();
-    for (container, status) in wanted.init_containers().iter().zip(inits) {
+    for (container, status) in desired.init_containers().iter().zip(inits) {
         if let (Some(end), false) = (state(status).terminated, is_sidecar(container))
             && end.exit_code != 0
         {
-            return if wanted.restart_policy() == "Never" { "Failed" } else { "Pending" };
+            return if desired.restart_policy() == "Never" { "Failed" } else { "Pending" };
         }
     }
     let ended = |s: &ContainerStatus| {
@@ -161,9 +168,9 @@ fn phase(wanted: &Wanted, inits: &[ContainerStatus], mains: &[ContainerStatus], 
     }
     let ends: Vec<_> = mains.iter().filter_map(ended).collect();
     let all_well = ends.iter().all(|e| e.exit_code == 0);
-    match wanted.restart_policy() {
-        "Always" if !wanted.is_ending() => "Running",
-        "OnFailure" if !all_well && !wanted.is_ending() => "Running",
+    match desired.restart_policy() {
+        "Always" if !desired.is_ending() => "Running",
+        "OnFailure" if !all_well && !desired.is_ending() => "Running",
         _ if all_well => "Succeeded",
         _ => "Failed",
     }
@@ -171,56 +178,59 @@ fn phase(wanted: &Wanted, inits: &[ContainerStatus], mains: &[ContainerStatus], 
 
 /// What the node adds to each status.
 pub struct Place<'a> {
+    /// What the engine calls itself.
+    pub engine: &'a str,
     pub host_ip: &'a str,
     pub now: Timestamp,
     /// The status that was reported before: times of conditions that have not changed are kept.
     pub before: &'a PodStatus,
 }
 
-pub fn status(wanted: &Wanted, running: &Running, memory: &Memory, place: &Place<'_>) -> PodStatus {
-    let spec = wanted.spec();
+pub fn status(desired: &DesiredPod, running: &Running, memory: &Memory, place: &Place<'_>) -> PodStatus {
+    let spec = desired.spec();
     let of = |list: &[Container], reported: &Option<Vec<ContainerStatus>>| -> Vec<ContainerStatus> {
         let reported = |name: &str| reported.iter().flatten().find(|s| s.name == name);
-        list.iter().map(|c| of_container(wanted, c, running, memory, reported(&c.name))).collect()
+        list.iter().map(|c| of_container(desired, c, running, memory, place, reported(&c.name))).collect()
     };
-    let inits = of(wanted.init_containers(), &place.before.init_container_statuses);
+    let inits = of(desired.init_containers(), &place.before.init_container_statuses);
     let mains = of(&spec.containers, &place.before.container_statuses);
-    let phase = phase(wanted, &inits, &mains, memory);
+    let phase = phase(desired, &inits, &mains, memory);
     let mut ips = running.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
-    if wanted.host_network() && running.sandbox().is_some() {
+    if desired.host_network() && running.sandbox().is_some() {
         ips = vec![place.host_ip.to_owned()];
     }
     if ips.is_empty() {
         ips = place.before.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
     }
-    let mut ephemeral = of(wanted.ephemeral_containers(), &place.before.ephemeral_container_statuses);
+    let mut ephemeral = of(desired.ephemeral_containers(), &place.before.ephemeral_container_statuses);
     // Nobody waits for them.
     for status in &mut ephemeral {
         (status.ready, status.started, status.resources) = (false, None, None);
     }
+    let (failure, is_refused) = (memory.life.failure(), memory.life.is_refused());
     let start = place.before.start_time.clone().unwrap_or(Time(place.now));
-    let conditions = conditions(wanted, running, memory, phase, &inits, &mains, place);
+    let conditions = conditions(desired, running, memory, phase, &inits, &mains, place);
     PodStatus {
         phase: Some(phase.to_owned()),
-        reason: memory.failed.as_ref().map(|f| f.0.clone()),
-        message: memory.failed.as_ref().map(|f| f.1.clone()),
+        reason: failure.map(|f| f.reason.clone()),
+        message: failure.map(|f| f.message.clone()),
         host_ip: Some(place.host_ip.to_owned()),
         host_ips: Some(vec![HostIP { ip: place.host_ip.to_owned() }]),
         pod_ip: ips.first().cloned(),
         pod_ips: Some(ips.into_iter().map(|ip| PodIP { ip }).collect()).filter(|l: &Vec<_>| !l.is_empty()),
         start_time: Some(start),
-        qos_class: Some(api::rules::pod::qos(&wanted.pod).to_owned()),
-        observed_generation: wanted.pod.metadata.generation,
-        init_container_statuses: Some(inits).filter(|l| !l.is_empty() && !memory.refused),
-        container_statuses: Some(mains).filter(|_| !memory.refused),
-        ephemeral_container_statuses: Some(ephemeral).filter(|l| !l.is_empty() && !memory.refused),
+        qos_class: Some(api::rules::pod::qos(&desired.pod).to_owned()),
+        observed_generation: desired.pod.metadata.generation,
+        init_container_statuses: Some(inits).filter(|l| !l.is_empty() && !is_refused),
+        container_statuses: Some(mains).filter(|_| !is_refused),
+        ephemeral_container_statuses: Some(ephemeral).filter(|l| !l.is_empty() && !is_refused),
         conditions: Some(conditions),
         ..Default::default()
     }
 }
 
 fn conditions(
-    wanted: &Wanted,
+    desired: &DesiredPod,
     running: &Running,
     memory: &Memory,
     phase: &str,
@@ -229,14 +239,14 @@ fn conditions(
     place: &Place<'_>,
 ) -> Vec<PodCondition> {
     let unmet = |list: Vec<&str>, what: &str| format!("containers with {what} status: [{}]", list.join(" "));
-    let uninitialized: Vec<&str> = wanted
+    let uninitialized: Vec<&str> = desired
         .init_containers()
         .iter()
         .zip(inits)
         .filter(|(c, s)| if is_sidecar(c) { s.started != Some(true) } else { !s.ready })
         .map(|(c, _)| c.name.as_str())
         .collect();
-    let unready: Vec<&str> = wanted
+    let unready: Vec<&str> = desired
         .init_containers()
         .iter()
         .zip(inits)
@@ -246,18 +256,18 @@ fn conditions(
         .filter(|s| !s.ready)
         .map(|s| s.name.as_str())
         .collect();
-    let has_sandbox = running.sandbox().is_some_and(|s| wanted.host_network() || !s.ips.is_empty());
+    let has_sandbox = running.sandbox().is_some_and(|s| desired.host_network() || !s.ips.is_empty());
     let initialized =
-        phase == "Succeeded" || uninitialized.is_empty() || decide::is_initialized(wanted, running, memory);
+        phase == "Succeeded" || uninitialized.is_empty() || decide::is_initialized(desired, running, memory);
     let containers: Result<(), (&str, String)> = match phase {
         "Succeeded" => Err(("PodCompleted", String::new())),
         "Failed" => Err(("PodFailed", String::new())),
         _ if unready.is_empty() => Ok(()),
         _ => Err(("ContainersNotReady", unmet(unready, "unready"))),
     };
-    let gates = wanted.spec().readiness_gates.iter().flatten().find_map(|gate| {
+    let gates = desired.spec().readiness_gates.iter().flatten().find_map(|gate| {
         let kind = &gate.condition_type;
-        match api::rules::pod::condition(&wanted.pod, kind) {
+        match api::rules::pod::condition(&desired.pod, kind) {
             None => Some(format!("corresponding condition of pod readiness gate \"{kind}\" does not exist.")),
             Some(c) if c.status != "True" => {
                 Some(format!("the status of pod readiness gate \"{kind}\" is not \"True\", but {}", c.status))
@@ -282,15 +292,15 @@ fn conditions(
         ("ContainersReady", containers),
         ("PodScheduled", Ok(())),
     ];
-    let evicted = memory.failed.as_ref().filter(|_| memory.evicted).map(|(_, message)| {
+    let evicted = memory.life.failure().filter(|_| memory.life.is_evicted()).map(|failure| {
         let before = place.before.conditions.iter().flatten().find(|c| c.type_ == "DisruptionTarget");
         PodCondition {
             type_: "DisruptionTarget".to_owned(),
             status: "True".to_owned(),
             reason: Some("TerminationByKubelet".to_owned()),
-            message: Some(message.clone()),
+            message: Some(failure.message.clone()),
             last_transition_time: before.and_then(|c| c.last_transition_time.clone()).or(Some(Time(place.now))),
-            observed_generation: wanted.pod.metadata.generation,
+            observed_generation: desired.pod.metadata.generation,
             ..Default::default()
         }
     });
@@ -306,7 +316,7 @@ fn conditions(
             reason: Some(reason.to_owned()).filter(|r| !r.is_empty()),
             message: Some(message).filter(|m| !m.is_empty()),
             last_transition_time: before.and_then(|c| c.last_transition_time.clone()).or(Some(Time(place.now))),
-            observed_generation: wanted.pod.metadata.generation,
+            observed_generation: desired.pod.metadata.generation,
             ..Default::default()
         }
     };
@@ -316,29 +326,33 @@ fn conditions(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::fixture::{now, pod, running};
+    use crate::pod::{
+        fixture::{now, pod, running},
+        memory::{Cause, End, Life, RunRecord},
+    };
     use serde_json::{Value, json};
 
     const SPEC: &str = r#"{"restartPolicy": "POLICY",
         "initContainers": [{"name": "i", "image": "x"}, {"name": "s", "image": "x", "restartPolicy": "Always"}],
         "containers": [{"name": "m", "image": "x"}, {"name": "n", "image": "x"}]}"#;
 
-    fn wanted(policy: &str) -> Wanted {
+    fn desired(policy: &str) -> DesiredPod {
         pod(&SPEC.replace("POLICY", policy))
     }
 
     /// The status with everything started and ready that runs.
-    fn of(wanted: &Wanted, text: &str, change: impl FnOnce(&mut Memory)) -> PodStatus {
-        after(wanted, text, &PodStatus::default(), change)
+    fn of(desired: &DesiredPod, text: &str, change: impl FnOnce(&mut Memory)) -> PodStatus {
+        after(desired, text, &PodStatus::default(), change)
     }
 
-    fn after(wanted: &Wanted, text: &str, before: &PodStatus, change: impl FnOnce(&mut Memory)) -> PodStatus {
-        let found = running(wanted, text);
+    fn after(desired: &DesiredPod, text: &str, before: &PodStatus, change: impl FnOnce(&mut Memory)) -> PodStatus {
+        let found = running(desired, text);
         let mut memory = Memory::default();
-        memory.started = found.alive().map(|r| r.id.clone()).collect();
-        memory.ready = memory.started.clone();
+        for ran in found.alive() {
+            *memory.run_mut(&ran.id) = RunRecord { started: true, ready: true, ..Default::default() };
+        }
         change(&mut memory);
-        status(wanted, &found, &memory, &Place { host_ip: "1.2.3.4", now: now(), before })
+        status(desired, &found, &memory, &Place { engine: "fake", host_ip: "1.2.3.4", now: now(), before })
     }
 
     #[test]
@@ -361,7 +375,7 @@ mod tests {
             // How a sidecar ended does not count.
             ("Never", "i:0 s:137 m:0 n:0", "Succeeded"),
         ] {
-            let got = of(&wanted(policy), text, |_| ());
+            let got = of(&desired(policy), text, |_| ());
             assert_eq!(got.phase.as_deref(), Some(expected), "{policy}: {text}");
         }
     }
@@ -381,7 +395,7 @@ mod tests {
         let check = |policy: &str, text: &str, initialized: &str, ready: &str| {
             let expected =
                 [format!("Initialized={initialized}"), format!("Ready={ready}"), format!("ContainersReady={ready}")];
-            assert_eq!(conditions_of(&of(&wanted(policy), text, |_| ())), expected, "{policy}: {text}");
+            assert_eq!(conditions_of(&of(&desired(policy), text, |_| ())), expected, "{policy}: {text}");
         };
         let incomplete = "ContainersNotInitialized containers with incomplete status:";
         check("Always", "", &format!("False {incomplete} [i s]"), &format!("False {unready} [s m n]"));
@@ -434,31 +448,32 @@ mod tests {
 
     #[test]
     fn states_of_containers() {
-        let wanted = wanted("Always");
+        let desired = desired("Always");
         let crashing = |m: &mut Memory| {
-            m.waiting.insert("m".into(), ("CrashLoopBackOff".into(), String::new()));
+            m.container_mut("m").waiting = Some(Cause::new("CrashLoopBackOff", ""));
         };
         let waiting = |reason: &str| json!([format!("waiting {reason}"), "", 0, false, false]);
-        assert_eq!(state(&of(&wanted, "", |_| ()), "i"), waiting("ContainerCreating"));
-        assert_eq!(state(&of(&wanted, "i:up", |_| ()), "m"), waiting("PodInitializing"));
-        assert_eq!(state(&of(&wanted, "i:0", |_| ()), "i"), json!(["Completed 0", "", 0, true, false]));
-        assert_eq!(state(&of(&wanted, "i:0 s:up m:1", |_| ()), "m"), json!(["Error 1", "", 0, false, false]));
-        let crashed = of(&wanted, "i:0 s:up m:1 m:2", crashing);
+        assert_eq!(state(&of(&desired, "", |_| ()), "i"), waiting("ContainerCreating"));
+        assert_eq!(state(&of(&desired, "i:up", |_| ()), "m"), waiting("PodInitializing"));
+        assert_eq!(state(&of(&desired, "i:0", |_| ()), "i"), json!(["Completed 0", "", 0, true, false]));
+        assert_eq!(state(&of(&desired, "i:0 s:up m:1", |_| ()), "m"), json!(["Error 1", "", 0, false, false]));
+        let crashed = of(&desired, "i:0 s:up m:1 m:2", crashing);
         assert_eq!(state(&crashed, "m"), json!(["waiting CrashLoopBackOff", "Error 2", 1, false, false]));
-        let again = of(&wanted, "i:0 s:up m:1 m:up", |_| ());
+        let again = of(&desired, "i:0 s:up m:1 m:up", |_| ());
         assert_eq!(state(&again, "m"), json!(["running", "Error 1", 1, true, true]));
-        let probed = of(&wanted, "i:0 s:up m:up", |m| m.ready.clear());
+        let probed = of(&desired, "i:0 s:up m:up", |m| m.run_mut("m2").ready = false);
         assert_eq!(state(&probed, "m"), json!(["running", "", 0, false, true]));
     }
 
     #[test]
     fn a_container_shows_what_it_has() {
-        let wanted = pod(
+        let desired = pod(
             r#"{"containers": [{"name": "m", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
                 "volumeMounts": [{"name": "v", "mountPath": "/v"}, {"name": "r", "mountPath": "/r", "readOnly": true}]}]}"#,
         );
-        let status = of(&wanted, "m:up", |_| ()).container_statuses.unwrap().remove(0);
+        let status = of(&desired, "m:up", |_| ()).container_statuses.unwrap().remove(0);
         let shown = serde_json::to_value(status).unwrap();
+        assert_eq!(shown["containerID"], "fake://m0");
         assert_eq!(shown["allocatedResources"], json!({"cpu": "1"}));
         assert_eq!(shown["resources"], json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}));
         let read_only = json!({"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "Disabled"});
@@ -467,16 +482,16 @@ mod tests {
 
     #[test]
     fn what_the_engine_has_forgotten_is_taken_from_the_last_report() {
-        let wanted = wanted("OnFailure");
-        let before = of(&wanted, "i:0 s:up m:1 m:up n:0", |_| ());
+        let desired = desired("OnFailure");
+        let before = of(&desired, "i:0 s:up m:1 m:up n:0", |_| ());
         // The first run is removed when the second has ended.
-        let mut found = running(&wanted, "i:0 s:0 m:0 n:0");
+        let mut found = running(&desired, "i:0 s:0 m:0 n:0");
         found.containers.iter_mut().find(|c| c.name == "m").unwrap().restarts = 1;
-        let place = Place { host_ip: "", now: now(), before: &before };
-        let ended = status(&wanted, &found, &Memory::default(), &place);
+        let place = Place { engine: "fake", host_ip: "", now: now(), before: &before };
+        let ended = status(&desired, &found, &Memory::default(), &place);
         assert_eq!(state(&ended, "m"), json!(["Completed 0", "Error 1", 1, false, false]));
         // An engine that lost everything: ends that were reported stay, the others are unknown.
-        let lost = after(&wanted, "nothing", &before, |_| ());
+        let lost = after(&desired, "nothing", &before, |_| ());
         assert_eq!(state(&lost, "n"), json!(["Completed 0", "", 0, false, false]));
         assert_eq!(
             state(&lost, "s"),
@@ -486,9 +501,8 @@ mod tests {
 
     #[test]
     fn a_pod_that_was_not_let_in_has_a_reason_and_no_containers() {
-        let refused = of(&wanted("Always"), "nothing", |m| {
-            m.refused = true;
-            m.failed = Some(("OutOfcpu".into(), "Pod was rejected: no".into()));
+        let refused = of(&desired("Always"), "nothing", |m| {
+            m.life = Life::Ending(End::Refused(Cause::new("OutOfcpu", "Pod was rejected: no")));
         });
         assert_eq!(refused.phase.as_deref(), Some("Failed"));
         assert_eq!(
@@ -496,8 +510,8 @@ mod tests {
             (Some("OutOfcpu"), Some("Pod was rejected: no"))
         );
         assert_eq!((refused.container_statuses, refused.init_container_statuses), (None, None));
-        let late = of(&wanted("Always"), "i:0 s:0 m:137 n:137", |m| {
-            m.failed = Some(("DeadlineExceeded".into(), "late".into()));
+        let late = of(&desired("Always"), "i:0 s:0 m:137 n:137", |m| {
+            m.life = Life::Ending(End::Late(Cause::new("DeadlineExceeded", "late")));
         });
         assert_eq!(late.phase.as_deref(), Some("Failed"));
         assert_eq!(late.container_statuses.unwrap().len(), 2);
@@ -505,9 +519,8 @@ mod tests {
 
     #[test]
     fn an_evicted_pod_says_who_disrupted_it() {
-        let evicted = of(&wanted("Always"), "i:0 s:137 m:137 n:137", |m| {
-            m.evicted = true;
-            m.failed = Some(("Evicted".into(), "The node was low on resource: memory. ".into()));
+        let evicted = of(&desired("Always"), "i:0 s:137 m:137 n:137", |m| {
+            m.life = Life::Ending(End::Evicted(Cause::new("Evicted", "The node was low on resource: memory. ")));
         });
         assert_eq!((evicted.phase.as_deref(), evicted.reason.as_deref()), (Some("Failed"), Some("Evicted")));
         let last = conditions_of(&evicted).pop().unwrap();
@@ -516,10 +529,10 @@ mod tests {
 
     #[test]
     fn a_debugging_container_has_a_status_and_keeps_nothing_from_being_ready() {
-        let wanted = pod(
+        let desired = pod(
             r#"{"containers": [{"name": "m"}], "ephemeralContainers": [{"name": "e", "targetContainerName": "m"}]}"#,
         );
-        let got = of(&wanted, "m:up e:1", |_| ());
+        let got = of(&desired, "m:up e:1", |_| ());
         assert_eq!(got.phase.as_deref(), Some("Running"));
         assert_eq!(conditions_of(&got)[1], "Ready=True");
         let status = &got.ephemeral_container_statuses.unwrap()[0];
@@ -529,16 +542,16 @@ mod tests {
 
     #[test]
     fn a_condition_keeps_its_time_as_long_as_it_holds() {
-        let wanted = wanted("Always");
-        let mut before = of(&wanted, "i:0 s:up m:up n:up", |_| ());
+        let desired = desired("Always");
+        let mut before = of(&desired, "i:0 s:up m:up n:up", |_| ());
         let early = Time(Timestamp::from_second(5).unwrap());
         before.conditions.iter_mut().flatten().for_each(|c| c.last_transition_time = Some(early.clone()));
         let times = |status: PodStatus, kind: &str| {
             let all = status.conditions.unwrap();
             all.into_iter().find(|c| c.type_ == kind).unwrap().last_transition_time.unwrap()
         };
-        let unready = |m: &mut Memory| m.ready.clear();
-        assert_eq!(times(after(&wanted, "i:0 s:up m:up n:up", &before, unready), "Initialized"), early);
-        assert_eq!(times(after(&wanted, "i:0 s:up m:up n:up", &before, unready), "Ready"), Time(now()));
+        let unready = |m: &mut Memory| m.run_mut("m2").ready = false;
+        assert_eq!(times(after(&desired, "i:0 s:up m:up n:up", &before, unready), "Initialized"), early);
+        assert_eq!(times(after(&desired, "i:0 s:up m:up n:up", &before, unready), "Ready"), Time(now()));
     }
 }

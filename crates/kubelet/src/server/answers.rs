@@ -15,11 +15,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::{Answer, reply, text};
 use crate::{
     engine::logs::{self, Options},
-    kubelet::Node,
+    kubelet::Kubelet,
     node::machine,
     pod::{
+        desired::{CONTAINER_NAME, DesiredPod, POD_NAME, POD_NAMESPACE, POD_UID},
         running,
-        wanted::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID, Wanted},
+        workers::Handle,
     },
 };
 use api::rules::url::query_pairs;
@@ -28,19 +29,18 @@ fn document(value: &Value) -> Answer {
     reply(StatusCode::OK, "application/json", value.to_string().into_bytes())
 }
 
-pub fn pods(node: &Node) -> Answer {
-    let statuses = node.statuses.lock();
-    let with_status = |wanted: &Wanted| {
-        let mut pod = (*wanted.pod).clone();
-        pod.status = statuses.get(wanted.uid()).cloned().or(pod.status);
+pub fn pods(kubelet: &Kubelet) -> Answer {
+    let with_status = |handle: &Handle| {
+        let mut pod = (*handle.desired().pod).clone();
+        pod.status = Some(handle.status());
         serde_json::to_value(pod).ok()
     };
-    let items: Vec<Value> = node.pods.lock().values().filter_map(with_status).collect();
+    let items: Vec<Value> = kubelet.pods.all().iter().filter_map(with_status).collect();
     document(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
 }
 
-pub fn configz(node: &Node) -> Answer {
-    let config = &node.config;
+pub fn configz(kubelet: &Kubelet) -> Answer {
+    let config = &kubelet.config;
     document(&json!({ "kubeletconfig": {
         "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "clusterDNS": config.cluster_dns, "clusterDomain": config.cluster_domain, "maxPods": config.max_pods,
@@ -51,10 +51,10 @@ pub fn configz(node: &Node) -> Answer {
     }}))
 }
 
-pub async fn metrics(node: &Node) -> Answer {
-    let containers = node.config.runtime.containers(None).await.unwrap_or_default();
+pub async fn metrics(kubelet: &Kubelet) -> Answer {
+    let containers = kubelet.config.runtime.containers(None).await.unwrap_or_default();
     let running = containers.iter().filter(|c| c.state == 1).count();
-    let pods = node.pods.lock().len();
+    let pods = kubelet.pods.len();
     let body = format!(
         "# HELP kubelet_running_pods Number of pods that have a running pod sandbox\n# TYPE kubelet_running_pods gauge\n\
          kubelet_running_pods {pods}\n\
@@ -62,15 +62,15 @@ pub async fn metrics(node: &Node) -> Answer {
          # TYPE kubelet_running_containers gauge\nkubelet_running_containers{{container_state=\"running\"}} {running}\n\
          # HELP kubelet_node_name The node's name. The count is always 1.\n# TYPE kubelet_node_name gauge\n\
          kubelet_node_name{{node=\"{}\"}} 1\n",
-        api::rules::metrics_text::escaped(&node.config.node_name)
+        api::rules::metrics_text::escaped(&kubelet.config.node_name)
     );
     reply(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body.into_bytes())
 }
 
-pub async fn summary(node: &Node) -> Answer {
+pub async fn summary(kubelet: &Kubelet) -> Answer {
     let mut pods = std::collections::BTreeMap::<String, Value>::new();
     let now = clock::now_seconds().to_string();
-    for stats in node.config.runtime.container_stats().await.unwrap_or_default() {
+    for stats in kubelet.config.runtime.container_stats().await.unwrap_or_default() {
         let labels = stats.attributes.as_ref().map(|a| a.labels.clone()).unwrap_or_default();
         let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
         let (cpu, memory) = (stats.cpu.unwrap_or_default(), stats.memory.unwrap_or_default());
@@ -89,12 +89,12 @@ pub async fn summary(node: &Node) -> Answer {
         }
     }
     let free = machine::meminfo("MemAvailable");
-    let disk = machine::disk(&node.config.root_dir).unwrap_or_default();
+    let disk = machine::disk(&kubelet.config.root_dir).unwrap_or_default();
     let (size, left) = (disk.size, disk.free);
     document(&json!({
         "node": {
-            "nodeName": node.config.node_name, "startTime": now,
-            "memory": { "time": now, "availableBytes": free, "workingSetBytes": node.machine.memory - free },
+            "nodeName": kubelet.config.node_name, "startTime": now,
+            "memory": { "time": now, "availableBytes": free, "workingSetBytes": kubelet.host.machine.memory - free },
             "fs": { "time": now, "capacityBytes": size, "availableBytes": left, "usedBytes": size - left },
         },
         "pods": pods.into_values().collect::<Vec<_>>(),
@@ -126,8 +126,10 @@ fn options(text: &str) -> (Options, bool) {
 }
 
 /// The Pod of that name on this node.
-pub fn find(node: &Node, namespace: &str, name: &str) -> Option<Wanted> {
-    node.pods.lock().values().find(|w| w.namespace() == namespace && w.name() == name).cloned()
+pub fn find(kubelet: &Kubelet, namespace: &str, name: &str) -> Option<(DesiredPod, PodStatus)> {
+    let all = kubelet.pods.all().into_iter().map(|pod| (pod.desired(), pod));
+    let (desired, pod) = all.into_iter().find(|(d, _)| d.namespace() == namespace && d.name() == name)?;
+    Some((desired, pod.status()))
 }
 
 /// The run (by its id in the engine) whose log is meant: of a container that waits the last one that ended. In upstream's
@@ -162,19 +164,18 @@ fn choose(status: &PodStatus, pod: &str, container: &str, previous: bool) -> Res
     Err(format!("container \"{container}\" in pod \"{pod}\" is waiting to start: {why}"))
 }
 
-pub async fn logs(node: Arc<Node>, namespace: &str, pod: &str, container: &str, query: &str) -> Answer {
+pub async fn logs(kubelet: Arc<Kubelet>, namespace: &str, pod: &str, container: &str, query: &str) -> Answer {
     let (options, previous) = options(query);
-    let Some(wanted) = find(&node, namespace, pod) else {
+    let Some((desired, status)) = find(&kubelet, namespace, pod) else {
         return text(StatusCode::NOT_FOUND, format!("pod \"{pod}\" does not exist\n"));
     };
-    if wanted.container(container).is_none() {
+    if desired.container(container).is_none() {
         return text(StatusCode::NOT_FOUND, format!("container \"{container}\" not found in pod \"{pod}\"\n"));
     }
-    let running = match running::observe(&*node.config.runtime, wanted.uid()).await {
+    let running = match running::observe(&*kubelet.config.runtime, desired.uid()).await {
         Ok(running) => running,
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     };
-    let status = node.statuses.lock().get(wanted.uid()).cloned().unwrap_or_default();
     let id = match choose(&status, pod, container, previous) {
         Ok(id) => id,
         Err(message) => return text(StatusCode::BAD_REQUEST, message),
@@ -183,7 +184,7 @@ pub async fn logs(node: Arc<Node>, namespace: &str, pod: &str, container: &str, 
         return text(StatusCode::NOT_FOUND, format!("container \"{id}\" not found\n"));
     };
     let (to, pieces) = mpsc::channel::<Bytes>(4);
-    tokio::spawn(logs::send(node.clone(), PathBuf::from(&ran.log_path), ran.id.clone(), options, to));
+    tokio::spawn(logs::send(kubelet.clone(), PathBuf::from(&ran.log_path), ran.id.clone(), options, to));
     let frames = ReceiverStream::new(pieces).map(|bytes| Ok(Frame::data(bytes)));
     let mut answer = Response::new(StreamBody::new(frames).boxed_unsync());
     answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));

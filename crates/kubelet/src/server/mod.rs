@@ -17,15 +17,15 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::endpoint::Endpoint;
-use crate::{Error, kubelet::Node};
+use crate::{Error, kubelet::Kubelet};
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 type Answer = Response<Body>;
 
-pub async fn listen(node: &Node) -> Result<Option<TcpListener>, Error> {
-    let Some(serving) = &node.config.serving else { return Ok(None) };
+pub async fn listen(kubelet: &Kubelet) -> Result<Option<TcpListener>, Error> {
+    let Some(serving) = &kubelet.config.serving else { return Ok(None) };
     let port = serving.port;
-    let any: std::net::IpAddr = match node.config.node_ip {
+    let any: std::net::IpAddr = match kubelet.config.node_ip {
         std::net::IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         std::net::IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
@@ -34,12 +34,12 @@ pub async fn listen(node: &Node) -> Result<Option<TcpListener>, Error> {
 }
 
 /// For ever.
-pub async fn serve(node: Arc<Node>, client: Client, listener: Option<TcpListener>) {
-    let (Some(listener), Some(serving)) = (listener, &node.config.serving) else {
+pub async fn serve(kubelet: Arc<Kubelet>, client: Client, listener: Option<TcpListener>) {
+    let (Some(listener), Some(serving)) = (listener, &kubelet.config.serving) else {
         return std::future::pending().await;
     };
     let tls = tokio_rustls::TlsAcceptor::from(serving.tls.clone());
-    let guard = match access::Guard::new(client, &serving.client_authority, &node.config.node_name) {
+    let guard = match access::Guard::new(client, &serving.client_authority, &kubelet.config.node_name) {
         Ok(guard) => Arc::new(guard),
         Err(error) => {
             tracing::error!(error, "the kubelet's server cannot check its clients");
@@ -47,17 +47,17 @@ pub async fn serve(node: Arc<Node>, client: Client, listener: Option<TcpListener
         }
     };
     let service = move |peer: Peer| {
-        let (node, guard) = (node.clone(), guard.clone());
+        let (kubelet, guard) = (kubelet.clone(), guard.clone());
         move |request: Request<Incoming>| {
-            let (node, guard, peer) = (node.clone(), guard.clone(), peer.clone());
-            async move { respond(node, &guard, &peer, request).await }
+            let (kubelet, guard, peer) = (kubelet.clone(), guard.clone(), peer.clone());
+            async move { respond(kubelet, &guard, &peer, request).await }
         }
     };
     let listener = Listener::new(listener, "kubelet", Bounds::of_process(8), Arc::default());
     listener.serve(tls, CancellationToken::new(), service).await;
 }
 
-async fn respond(node: Arc<Node>, guard: &access::Guard, peer: &Peer, request: Request<Incoming>) -> Answer {
+async fn respond(kubelet: Arc<Kubelet>, guard: &access::Guard, peer: &Peer, request: Request<Incoming>) -> Answer {
     let path = request.uri().path().to_owned();
     let asked = endpoint::resolve(request.method(), &path);
     if let Err((code, message)) = guard.check(peer, request.headers(), &asked).await {
@@ -65,19 +65,19 @@ async fn respond(node: Arc<Node>, guard: &access::Guard, peer: &Peer, request: R
     }
     match asked.endpoint {
         Endpoint::Health => text(StatusCode::OK, "ok".to_owned()),
-        Endpoint::Pods => answers::pods(&node),
-        Endpoint::Metrics => answers::metrics(&node).await,
-        Endpoint::Config => answers::configz(&node),
-        Endpoint::Summary => answers::summary(&node).await,
+        Endpoint::Pods => answers::pods(&kubelet),
+        Endpoint::Metrics => answers::metrics(&kubelet).await,
+        Endpoint::Config => answers::configz(&kubelet),
+        Endpoint::Summary => answers::summary(&kubelet).await,
         Endpoint::Logs { namespace, pod, container } => {
             if let Some(answering) = request.extensions().get::<Answering>() {
                 answering.is_patient();
             }
-            answers::logs(node, namespace, pod, container, request.uri().query().unwrap_or_default()).await
+            answers::logs(kubelet, namespace, pod, container, request.uri().query().unwrap_or_default()).await
         }
         Endpoint::Stream(path) => {
             let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
-            streams::forward(&node, &parts, request).await
+            streams::forward(&kubelet, &parts, request).await
         }
         Endpoint::Unknown => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
     }

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::{Answer, answers::find, text};
 use crate::{
-    kubelet::Node,
+    kubelet::Kubelet,
     pod::running::{self, Running},
 };
 
@@ -20,10 +20,10 @@ fn internal(error: impl std::fmt::Display) -> Refusal {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-pub async fn forward(node: &Node, parts: &[&str], request: Request<Incoming>) -> Answer {
+pub async fn forward(kubelet: &Kubelet, parts: &[&str], request: Request<Incoming>) -> Answer {
     let asked = request.uri().query().unwrap_or_default().to_owned();
     let outcome = async {
-        let url = url(node, parts, &asked).await?;
+        let url = url(kubelet, parts, &asked).await?;
         pass_on(&url, request).await
     };
     match outcome.await {
@@ -33,16 +33,16 @@ pub async fn forward(node: &Node, parts: &[&str], request: Request<Incoming>) ->
 }
 
 /// The engine's URL for `/exec/namespace/pod[/uid]/container` and its like.
-async fn url(node: &Node, parts: &[&str], asked: &str) -> Result<String, Refusal> {
+async fn url(kubelet: &Kubelet, parts: &[&str], asked: &str) -> Result<String, Refusal> {
     let [what, namespace, pod, rest @ ..] = parts else {
         return Err((StatusCode::NOT_FOUND, "404 page not found\n".to_owned()));
     };
-    let wanted =
-        find(node, namespace, pod).ok_or((StatusCode::NOT_FOUND, format!("pod \"{pod}\" does not exist\n")))?;
-    let running = running::observe(&*node.config.runtime, wanted.uid()).await.map_err(internal)?;
+    let (desired, _) =
+        find(kubelet, namespace, pod).ok_or((StatusCode::NOT_FOUND, format!("pod \"{pod}\" does not exist\n")))?;
+    let running = running::observe(&*kubelet.config.runtime, desired.uid()).await.map_err(internal)?;
     let pairs: Vec<(String, String)> = api::rules::url::query_pairs(asked).collect();
     let flag = |names: [&str; 2]| pairs.iter().any(|(k, v)| names.contains(&k.as_str()) && (v == "1" || v == "true"));
-    let engine = &node.config.runtime;
+    let engine = &kubelet.config.runtime;
     if *what == "portForward" {
         let sandbox =
             running.sandbox().ok_or((StatusCode::BAD_REQUEST, "the pod's sandbox is not ready".to_owned()))?;
@@ -57,7 +57,7 @@ async fn url(node: &Node, parts: &[&str], asked: &str) -> Result<String, Refusal
     // With a terminal both outputs are one.
     let stderr = stderr && !tty;
     if *what == "attach" {
-        outlives_its_start(node, wanted.uid(), &running, &container_id).await?;
+        outlives_its_start(kubelet, desired.uid(), &running, &container_id).await?;
         return engine.attach(AttachRequest { container_id, stdin, tty, stdout, stderr }).await.map_err(internal);
     }
     let cmd = pairs.into_iter().filter(|(k, _)| k == "command").map(|(_, v)| v).collect();
@@ -71,14 +71,14 @@ fn container(running: &Running, name: &str) -> Result<String, Refusal> {
 
 /// A command that has only just been started may be over before its client is attached, and what it said gone by. So the
 /// first moment is waited for: a client that is told that the container has ended reads the log instead.
-async fn outlives_its_start(node: &Node, uid: &str, running: &Running, id: &str) -> Result<(), Refusal> {
+async fn outlives_its_start(kubelet: &Kubelet, uid: &str, running: &Running, id: &str) -> Result<(), Refusal> {
     const YOUNG_SECONDS: i64 = 2;
     const LOOKS: usize = 6;
     let started = running.alive().find(|c| c.id == id).and_then(|c| c.started_at);
     let is_young = started.is_some_and(|at| clock::now().as_second() - at.as_second() < YOUNG_SECONDS);
     for _ in 0..if is_young { LOOKS } else { 0 } {
         clock::sleep(Duration::from_millis(50)).await;
-        let now = running::observe(&*node.config.runtime, uid).await.map_err(internal)?;
+        let now = running::observe(&*kubelet.config.runtime, uid).await.map_err(internal)?;
         if !now.alive().any(|c| c.id == id) {
             return Err((StatusCode::NOT_FOUND, format!("container not found (\"{id}\")")));
         }

@@ -1,5 +1,6 @@
 //! Where Pods come from: the API server and the folder of manifests, brought together and handed to the workers.
 
+pub mod admission;
 pub mod dispatch;
 pub mod manifests;
 pub mod mirror;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::rules::pod::is_sidecar;
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
 use sha2::{Digest, Sha256};
 
@@ -18,7 +19,7 @@ pub const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
 /// One Pod that a source wants on this node.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct DesiredPod {
     pub pod: Arc<Pod>,
     /// From a file; the API shows it by a mirror.
     pub is_static: bool,
@@ -40,10 +41,10 @@ fn ephemeral(spec: &PodSpec) -> Arc<[Container]> {
     spec.ephemeral_containers.iter().flatten().filter_map(same).collect()
 }
 
-impl Wanted {
+impl DesiredPod {
     pub fn new(pod: Arc<Pod>, is_static: bool) -> Self {
         let ephemeral = pod.spec.as_ref().map(ephemeral).unwrap_or_default();
-        Wanted { pod, is_static, removed: false, ephemeral }
+        DesiredPod { pod, is_static, removed: false, ephemeral }
     }
 
     pub fn ephemeral_containers(&self) -> &[Container] {
@@ -101,6 +102,32 @@ impl Wanted {
 
     pub fn container(&self, name: &str) -> Option<&Container> {
         self.containers().find(|c| c.name == name)
+    }
+
+    /// Whether a container that ended is to run again.
+    pub fn restarts(&self, container: &Container, exit_code: i32) -> bool {
+        if self.ephemeral_containers().iter().any(|c| c.name == container.name) {
+            return false;
+        }
+        is_sidecar(container)
+            || match self.restart_policy() {
+                "Never" => false,
+                "OnFailure" => exit_code != 0,
+                _ => self.spec().containers.iter().any(|c| c.name == container.name) || exit_code != 0,
+            }
+    }
+
+    /// Whether there is something for the Pod's worker to do that was not in the object `before`. A change of the status
+    /// alone is an echo of the worker's own report, or a readiness gate's.
+    pub fn concerns_worker(&self, before: &DesiredPod) -> bool {
+        let (now, then) = (&self.pod.metadata, &before.pod.metadata);
+        let has_gates = self.spec().readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+        has_gates
+            || now.deletion_timestamp != then.deletion_timestamp
+            || now.deletion_grace_period_seconds != then.deletion_grace_period_seconds
+            || now.labels != then.labels
+            || now.annotations != then.annotations
+            || self.pod.spec != before.pod.spec
     }
 
     pub fn restart_policy(&self) -> &str {

@@ -1,0 +1,67 @@
+//! What this node is and has, as its Node object says it: labels, capacity, and what of that is for Pods.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::{
+    config::Config,
+    eviction::pressure::Signal,
+    node::machine::{self, Machine},
+};
+
+pub fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// What this node says of itself in labels.
+pub fn labels(config: &Config) -> BTreeMap<String, String> {
+    let own = [
+        ("kubernetes.io/hostname", config.node_name.as_str()),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", arch()),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", arch()),
+    ];
+    let own = own.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
+    own.chain(config.node_labels.clone()).collect()
+}
+
+/// What of the node Pods get: all but what must stay free.
+pub fn allocatable(config: &Config, machine: &Machine) -> BTreeMap<String, Quantity> {
+    let mut list = capacity(config, machine);
+    let disk = number(machine::disk(&config.root_dir).unwrap_or_default().size);
+    let kept = |signal, most| config.eviction_hard.iter().find(|t| t.signal == signal).map(|t| t.amount(most));
+    if let Some(kept) = kept(Signal::MemoryAvailable, machine.memory) {
+        let left = (machine.memory - kept).max(0) / 1024;
+        list.insert("memory".to_owned(), Quantity(format!("{left}Ki")));
+    }
+    if let Some(kept) = kept(Signal::NodefsAvailable, disk) {
+        list.insert("ephemeral-storage".to_owned(), Quantity((disk - kept).max(0).to_string()));
+    }
+    list
+}
+
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// What the node has.
+pub fn capacity(config: &Config, machine: &Machine) -> BTreeMap<String, Quantity> {
+    let disk = machine::disk(&config.root_dir).unwrap_or_default().size;
+    [
+        ("cpu", machine.cpus.to_string()),
+        ("memory", format!("{}Ki", machine.memory / 1024)),
+        ("ephemeral-storage", format!("{}Ki", disk / 1024)),
+        ("pods", config.max_pods.to_string()),
+        ("hugepages-1Gi", "0".to_owned()),
+        ("hugepages-2Mi", "0".to_owned()),
+    ]
+    .into_iter()
+    .map(|(k, v)| (k.to_owned(), Quantity(v)))
+    .collect()
+}

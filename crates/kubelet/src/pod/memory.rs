@@ -1,0 +1,202 @@
+//! What a Pod's worker knows of its Pod and neither the API server nor the engine tells.
+
+use std::collections::BTreeMap;
+
+use clock::Timestamp;
+
+use crate::pod::{
+    backoff::{Backoff, Pull},
+    running::{Ran, State},
+};
+
+/// A reason and a message, as statuses show them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cause {
+    pub reason: String,
+    pub message: String,
+}
+
+impl Cause {
+    pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Cause { reason: reason.into(), message: message.into() }
+    }
+}
+
+/// Where a Pod is in its life on this node. It never goes back.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Life {
+    /// Its folders, volumes and cgroup are still to be made. Mounting has failed this often in a row.
+    Preparing { failed_mounts: u32 },
+    /// They are there: its sandbox and its containers may run.
+    Prepared,
+    /// No container starts again, although the API server asks for none of that.
+    Ending(End),
+    /// Nothing runs any more, and what was made for it is gone.
+    Settled(End),
+}
+
+/// Why a Pod has come to its end here.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// Its containers have done their work, or it was deleted.
+    Finished,
+    /// The API server had it as over before this kubelet saw it.
+    WasOver,
+    /// It was not let in: nothing of it was ever here.
+    Refused(Cause),
+    /// The node was short of something. It goes at once.
+    Evicted(Cause),
+    /// It was active for longer than it may.
+    Late(Cause),
+}
+
+impl End {
+    /// Why the node made it fail.
+    pub fn cause(&self) -> Option<&Cause> {
+        match self {
+            End::Finished | End::WasOver => None,
+            End::Refused(cause) | End::Evicted(cause) | End::Late(cause) => Some(cause),
+        }
+    }
+}
+
+impl Life {
+    pub fn end(&self) -> Option<&End> {
+        match self {
+            Life::Preparing { .. } | Life::Prepared => None,
+            Life::Ending(end) | Life::Settled(end) => Some(end),
+        }
+    }
+
+    /// Why the node made the Pod fail.
+    pub fn failure(&self) -> Option<&Cause> {
+        self.end()?.cause()
+    }
+
+    pub fn is_settled(&self) -> bool {
+        matches!(self, Life::Settled(_))
+    }
+
+    pub fn is_evicted(&self) -> bool {
+        matches!(self.end(), Some(End::Evicted(_)))
+    }
+
+    pub fn is_refused(&self) -> bool {
+        matches!(self.end(), Some(End::Refused(_)))
+    }
+
+    pub fn was_over(&self) -> bool {
+        matches!(self.end(), Some(End::WasOver))
+    }
+
+    /// The node ends the Pod, unless it has come to its end already; whether it does.
+    pub fn end_by(&mut self, end: End) -> bool {
+        let lives = self.end().is_none();
+        if lives {
+            *self = Life::Ending(end);
+        }
+        lives
+    }
+
+    /// Nothing of the Pod runs, and nothing that was made for it is left.
+    pub fn settle(&mut self) {
+        *self = Life::Settled(self.end().cloned().unwrap_or(End::Finished));
+    }
+}
+
+/// Why a container is to be ended and started anew.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct KillReason {
+    /// The message of the event.
+    pub message: String,
+    /// The probe's own grace, which counts instead of the Pod's.
+    pub grace_seconds: Option<i64>,
+}
+
+/// What is known of a container, whichever of its runs is the latest.
+#[derive(Debug, Clone, Default)]
+pub struct ContainerRecord {
+    /// How long it pauses after its end.
+    pub backoff: Option<Backoff>,
+    /// Why it does not run.
+    pub waiting: Option<Cause>,
+    /// Its start is not tried before.
+    pub retry_at: Option<Timestamp>,
+    /// How often it had been restarted when this kubelet first saw the Pod, if it had run.
+    pub restarts: Option<i32>,
+}
+
+/// What is known of one run of a container.
+#[derive(Debug, Clone, Default)]
+pub struct RunRecord {
+    /// Its startup probe has passed.
+    pub started: bool,
+    /// Its readiness probe passes.
+    pub ready: bool,
+    /// A probe or a hook has condemned it.
+    pub condemned: Option<KillReason>,
+    /// What it left as its termination message, once that was read.
+    pub message: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Memory {
+    pub life: Life,
+    /// Neither the Pod's folders nor its sandbox are tried before.
+    pub retry_at: Option<Timestamp>,
+    /// Images that could not be pulled, by reference.
+    pub pulls: BTreeMap<String, Pull>,
+    containers: BTreeMap<String, ContainerRecord>,
+    runs: BTreeMap<String, RunRecord>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory {
+            life: Life::Preparing { failed_mounts: 0 },
+            retry_at: None,
+            pulls: BTreeMap::new(),
+            containers: BTreeMap::new(),
+            runs: BTreeMap::new(),
+        }
+    }
+}
+
+static UNKNOWN: ContainerRecord = ContainerRecord { backoff: None, waiting: None, retry_at: None, restarts: None };
+static UNSEEN: RunRecord = RunRecord { started: false, ready: false, condemned: None, message: None };
+
+impl Memory {
+    pub fn container(&self, name: &str) -> &ContainerRecord {
+        self.containers.get(name).unwrap_or(&UNKNOWN)
+    }
+
+    pub fn container_mut(&mut self, name: &str) -> &mut ContainerRecord {
+        self.containers.entry(name.to_owned()).or_default()
+    }
+
+    /// What is known of a run, by its id in the engine.
+    pub fn run(&self, id: &str) -> &RunRecord {
+        self.runs.get(id).unwrap_or(&UNSEEN)
+    }
+
+    pub fn run_mut(&mut self, id: &str) -> &mut RunRecord {
+        self.runs.entry(id.to_owned()).or_default()
+    }
+
+    pub fn retain_runs(&mut self, is_known: impl Fn(&str) -> bool) {
+        self.runs.retain(|id, _| is_known(id));
+    }
+
+    /// When a container that ended may run again; `None` is at once.
+    pub fn restart_due(&self, ran: Option<&Ran>) -> Option<Timestamp> {
+        let ran = ran.filter(|r| r.state == State::Exited)?;
+        self.container(&ran.name).backoff?.due(ran.finished_at?)
+    }
+
+    /// When the image of a container may be tried again; then, or when its status is due to change, the worker looks again.
+    pub fn pull_due(&self, image: &str, now: Timestamp) -> Option<Timestamp> {
+        let pull = self.pulls.get(image).filter(|p| p.due() > now)?;
+        let shown = pull.shown_as_waiting_at();
+        Some(if shown > now { shown.min(pull.due()) } else { pull.due() })
+    }
+}

@@ -1,0 +1,177 @@
+//! Starts one container: its image, its environment, its mounts, the engine's two calls, and its postStart hook.
+
+use std::{fs, io, io::Read, time::Duration};
+
+use client::EventKind;
+use files::modes;
+use k8s_cri::v1::{ContainerConfig, PodSandboxConfig};
+use k8s_openapi::api::core::v1::Container;
+
+use crate::{
+    engine::{handler, image},
+    pod::{
+        act::{Round, later},
+        backoff::Backoff,
+        env, hook,
+        memory::{Cause, KillReason},
+        mounts,
+        render::{self, ContainerSetting},
+        resources,
+        running::{Sandbox, State},
+    },
+    volumes::Sources,
+};
+
+/// A container that is about to be made, in the sandbox where it will run.
+struct Start<'a> {
+    container: &'a Container,
+    restarts: i32,
+    sandbox: Sandbox,
+    config: PodSandboxConfig,
+}
+
+/// The words of a CreateContainerConfigError.
+fn wrong(message: String) -> Cause {
+    Cause::new("CreateContainerConfigError", message)
+}
+
+/// Why the engine did not do a call.
+fn refused(reason: &'static str) -> impl Fn(runtime::Error) -> Cause {
+    move |error| Cause::new(reason, error.words())
+}
+
+impl Round<'_> {
+    /// Why the container could not be started is in its status and its events.
+    pub(super) async fn start(&mut self, container: &Container, restarts: i32) {
+        waypoint::kubelet::start_container(&self.desired.full_name());
+        let name = &container.name;
+        // A sandbox that was made in this round is seen by the next one.
+        let Some(sandbox) = self.running.sandbox().cloned() else { return };
+        let config = self.sandbox_config(sandbox.attempt);
+        let (kubelet, desired) = (self.kubelet, self.desired);
+        let Some(image) = image::ensure(kubelet, desired, container, &config, self.memory).await else { return };
+        let last = self.running.latest(name).filter(|r| r.state == State::Exited);
+        let record = self.memory.container_mut(name);
+        if let Some(ended) = last.and_then(|r| r.finished_at) {
+            record.backoff = Some(Backoff::next(record.backoff, ended, clock::now()));
+        }
+        let ip = sandbox.ips.first().cloned().unwrap_or_default();
+        match self.create(Start { container, restarts, sandbox, config }, image).await {
+            Ok(id) => {
+                let record = self.memory.container_mut(name);
+                (record.waiting, record.retry_at) = (None, None);
+                self.post_start(container, &id, &ip).await;
+            }
+            Err(cause) => {
+                self.warn_of(name, "Failed", &format!("Error: {}", cause.message));
+                let record = self.memory.container_mut(name);
+                (record.waiting, record.retry_at) = (Some(cause), Some(later()));
+            }
+        }
+    }
+
+    /// A warning about one container.
+    fn warn_of(&self, name: &str, reason: &str, text: &str) {
+        self.kubelet.events.container(self.desired, name, EventKind::Warning, reason, text);
+    }
+
+    async fn create(&self, start: Start<'_>, image: image::Held) -> Result<String, Cause> {
+        let rendered = self.render(&start, image).await.map_err(wrong)?;
+        let tell = |reason: &str, text: &str| {
+            self.kubelet.events.container(self.desired, &start.container.name, EventKind::Normal, reason, text);
+        };
+        let engine = &self.kubelet.config.runtime;
+        let made = engine.create_container(&start.sandbox.id, rendered, start.config).await;
+        let id = made.map_err(refused("CreateContainerError"))?;
+        tell("Created", "Container created");
+        engine.start_container(&id).await.map_err(refused("RunContainerError"))?;
+        tell("Started", "Container started");
+        Ok(id)
+    }
+
+    /// The container as the engine is to make it; its files and mounts are made on the way.
+    async fn render(&self, start: &Start<'_>, image: image::Held) -> Result<ContainerConfig, String> {
+        let (kubelet, desired, container) = (self.kubelet, self.desired, start.container);
+        let config = &kubelet.config;
+        let node_ip = || vec![config.node_ip.to_string()];
+        let ips = if desired.host_network() { node_ip() } else { start.sandbox.ips.clone() };
+        self.write_hosts(&ips).map_err(|e| format!("cannot write the hosts file: {e}"))?;
+        let logs = config.pod_log_dir(desired.namespace(), desired.name(), desired.uid()).join(&container.name);
+        modes::folder(&logs, modes::NODE_FOLDER).map_err(|e| format!("cannot make {}: {e}", logs.display()))?;
+        let user = image.user_of(desired, container)?;
+        let env = self.environment(container, &ips).await?;
+        let recursive = mounts::ask_recursive(container) && handler::makes_recursive(kubelet, desired).await?;
+        let mounts = mounts::mounts(kubelet, desired, container, &env, start.restarts, recursive)?;
+        let setting = ContainerSetting {
+            restarts: start.restarts,
+            image: image.id,
+            env,
+            mounts,
+            resources: resources::of_container(desired.spec(), container, kubelet.host.machine.memory),
+            target: self.target(container)?,
+            seccomp_dir: config.root_dir.join("seccomp"),
+        };
+        let mut rendered = render::container(desired, container, setting)?;
+        if let Some(security) = rendered.linux.as_mut().and_then(|l| l.security_context.as_mut()) {
+            user.put(security);
+        }
+        Ok(rendered)
+    }
+
+    /// The id of the container that a debugging container looks into.
+    fn target(&self, container: &Container) -> Result<Option<String>, String> {
+        let Some(name) = self.desired.target(&container.name) else { return Ok(None) };
+        let found = self.running.alive().find(|r| r.name == name);
+        found.map(|r| Some(r.id.clone())).ok_or_else(|| format!("unable to find target container \"{name}\""))
+    }
+
+    async fn post_start(&mut self, container: &Container, id: &str, ip: &str) {
+        let Some(handler) = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else { return };
+        if let Err(error) = hook::run(self.kubelet, handler, container, id, ip).await {
+            self.warn_of(&container.name, "FailedPostStartHook", &format!("PostStartHook failed: {error}"));
+            let why = KillReason { message: "FailedPostStartHook".to_owned(), grace_seconds: None };
+            self.memory.run_mut(id).condemned = Some(why);
+        }
+    }
+
+    fn write_hosts(&self, ips: &[String]) -> io::Result<()> {
+        let config = &self.kubelet.config;
+        let of_node = fs::read_to_string("/etc/hosts").unwrap_or_default();
+        let text = render::hosts(self.desired, &config.cluster_domain, ips, &of_node);
+        let at = config.pod_dir(self.desired.uid()).join("etc-hosts");
+        // Containers that run have this very file mounted: it is written over, never replaced. They may have made it as long
+        // as they like, so no more of it is read than what it should be.
+        let mut held = Vec::new();
+        let read = fs::File::open(&at).and_then(|file| file.take(text.len() as u64 + 1).read_to_end(&mut held));
+        if read.is_ok() && held == text.as_bytes() { Ok(()) } else { modes::write(&at, modes::SEEN_FILE, text) }
+    }
+
+    /// Fetches what the environment refers to, then renders it.
+    async fn environment(&self, container: &Container, ips: &[String]) -> Result<Vec<(String, String)>, String> {
+        let (kubelet, desired) = (self.kubelet, self.desired);
+        let mut given = env::Given { facts: kubelet.facts(ips.to_vec()), ..Default::default() };
+        if clock::timeout(Duration::from_secs(10), kubelet.services.synced()).await.is_err() {
+            return Err("services have not yet been read at least once, cannot construct envvars".to_owned());
+        }
+        let links = desired.spec().enable_service_links.unwrap_or(true);
+        given.services = env::services(desired.namespace(), links, &kubelet.services.list());
+        let (mut maps, mut secrets) = (Vec::new(), Vec::new());
+        for from in container.env_from.iter().flatten() {
+            maps.extend(from.config_map_ref.iter().map(|r| r.name.clone()));
+            secrets.extend(from.secret_ref.iter().map(|r| r.name.clone()));
+        }
+        for from in container.env.iter().flatten().filter_map(|e| e.value_from.as_ref()) {
+            maps.extend(from.config_map_key_ref.iter().map(|r| r.name.clone()));
+            secrets.extend(from.secret_key_ref.iter().map(|r| r.name.clone()));
+        }
+        for name in maps {
+            let data = kubelet.sources.config_map(desired.namespace(), &name).await.map_err(|e| e.to_string())?;
+            given.config_maps.extend(data.map(|data| (name, data)));
+        }
+        for name in secrets {
+            let data = kubelet.sources.secret(desired.namespace(), &name).await.map_err(|e| e.to_string())?;
+            given.secrets.extend(data.map(|data| (name, data)));
+        }
+        env::render(&desired.pod, container, &given)
+    }
+}

@@ -1,0 +1,141 @@
+//! The Pods of this node, each by the channels of the worker that owns it.
+//!
+//! The dispatcher alone adds and forgets Pods. Everybody else looks at them, wakes their workers, or asks for an eviction.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use crate::pod::desired::DesiredPod;
+
+/// How others speak to a Pod's worker, and what they may know of the Pod.
+#[derive(Clone)]
+pub struct Handle {
+    desired: watch::Sender<DesiredPod>,
+    mirror: watch::Sender<Option<Arc<Pod>>>,
+    eviction: watch::Sender<Option<String>>,
+    wake: Arc<Notify>,
+    status: watch::Receiver<PodStatus>,
+    /// The Pod was not let in: it takes nothing of the node.
+    pub is_refused: bool,
+}
+
+/// The worker's ends of the channels.
+pub struct Inbox {
+    pub desired: watch::Receiver<DesiredPod>,
+    /// The mirror Pod under which a static Pod is reported.
+    pub mirror: watch::Receiver<Option<Arc<Pod>>>,
+    /// Why the node evicts the Pod.
+    pub eviction: watch::Receiver<Option<String>>,
+    /// The engine may have something new.
+    pub wake: Arc<Notify>,
+    /// The status as it is reported, or about to be.
+    pub status: watch::Sender<PodStatus>,
+}
+
+/// The two sides of a Pod that begins with the status that the API server has of it.
+pub fn channels(desired: DesiredPod, is_refused: bool) -> (Handle, Inbox) {
+    let (status_tx, status) = watch::channel(desired.pod.status.clone().unwrap_or_default());
+    let (desired, desired_rx) = watch::channel(desired);
+    let (mirror, mirror_rx) = watch::channel(None);
+    let (eviction, eviction_rx) = watch::channel(None);
+    let wake = Arc::new(Notify::new());
+    let inbox =
+        Inbox { desired: desired_rx, mirror: mirror_rx, eviction: eviction_rx, wake: wake.clone(), status: status_tx };
+    (Handle { desired, mirror, eviction, wake, status, is_refused }, inbox)
+}
+
+impl Handle {
+    pub fn desired(&self) -> DesiredPod {
+        self.desired.borrow().clone()
+    }
+
+    pub fn status(&self) -> PodStatus {
+        self.status.borrow().clone()
+    }
+
+    /// All work of the Pod is done, or has failed.
+    pub fn is_over(&self) -> bool {
+        matches!(self.status.borrow().phase.as_deref(), Some("Succeeded" | "Failed"))
+    }
+
+    /// Takes in the newest object. The worker is told when there is something in it for the worker to do. A Pod that was
+    /// removed stays so: one of the same uid begins when this one has gone.
+    pub fn update(&self, mut fresh: DesiredPod) -> bool {
+        self.desired.send_if_modified(|held| {
+            let concerns_worker = fresh.concerns_worker(held);
+            fresh.removed |= held.removed;
+            *held = fresh;
+            concerns_worker
+        })
+    }
+
+    /// The source no longer has the Pod.
+    pub fn remove(&self) {
+        self.desired.send_if_modified(|held| !std::mem::replace(&mut held.removed, true));
+    }
+
+    pub fn set_mirror(&self, mirror: &Arc<Pod>) {
+        self.mirror.send_if_modified(|held| {
+            let is_other = held.as_ref().map(|h| &h.metadata.uid) != Some(&mirror.metadata.uid);
+            *held = Some(mirror.clone());
+            is_other
+        });
+    }
+
+    pub fn evict(&self, message: String) {
+        self.eviction.send_replace(Some(message));
+        self.wake();
+    }
+
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+}
+
+/// The Pods that have a worker, by uid.
+#[derive(Default)]
+pub struct PodWorkers(Mutex<BTreeMap<String, Handle>>);
+
+impl PodWorkers {
+    pub fn insert(&self, uid: &str, handle: Handle) {
+        self.0.lock().insert(uid.to_owned(), handle);
+    }
+
+    pub fn forget(&self, uid: &str) {
+        self.0.lock().remove(uid);
+    }
+
+    pub fn get(&self, uid: &str) -> Option<Handle> {
+        self.0.lock().get(uid).cloned()
+    }
+
+    /// In the order of their uids.
+    pub fn all(&self) -> Vec<Handle> {
+        self.0.lock().values().cloned().collect()
+    }
+
+    pub fn has(&self, uid: &str) -> bool {
+        self.0.lock().contains_key(uid)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    pub fn wake(&self, uid: &str) {
+        if let Some(handle) = self.0.lock().get(uid) {
+            handle.wake();
+        }
+    }
+
+    pub fn wake_all(&self) {
+        self.0.lock().values().for_each(Handle::wake);
+    }
+}
