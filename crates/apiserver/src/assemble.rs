@@ -1,5 +1,5 @@
-//! The whole server from its settings: authentication, authorization, admission and allocation over one core, the
-//! objects that every cluster has, and the table of special subresources.
+//! The whole server from its settings: authentication, authorization, admission and allocation over one object
+//! store, the objects that every cluster has, and the table of special subresources.
 
 use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
 
@@ -7,13 +7,13 @@ use api::{Value, kind::Definition, status::StatusError};
 use store::Store;
 
 use crate::{
-    Config, Core, Server,
-    admission::{Configuration, Plugins, World},
+    Server,
+    admission::{self, Configuration, Plugins},
     allocation::ServiceAllocation,
     auth::{
         AlwaysAllow, Authorizer, Union,
         authn::{
-            Authentication, Lookup, Tokens,
+            Authentication, Tokens,
             bootstrap_token::BootstrapTokens,
             certificate::Certificates,
             front_proxy::FrontProxy,
@@ -25,13 +25,10 @@ use crate::{
     },
     bootstrap::{self, Cluster},
     pages::{health::Checks, issuer::IssuerDocuments},
-    server::Limits,
-    special::{
-        Specials, answers,
-        connect::{self, Connector},
-        token::Issuer,
-    },
-    storage::{inside::Inside, mirror::Follower},
+    router::Router,
+    special::{self, connect::Connector, token::Issuer},
+    state::{Allocations, Limits, State},
+    storage::{informer::EventHandler, loopback::Loopback, object_store::ObjectStore},
 };
 
 /// What a server is built from.
@@ -76,41 +73,40 @@ pub enum AssembleError {
 }
 
 /// Kinds that are looked up on many requests and of which there are few: kept as live copies.
-const MIRRORED: &[(&str, &str)] =
+const INFORMED: &[(&str, &str)] =
     &[("", "namespaces"), ("", "serviceaccounts"), ("scheduling.k8s.io", "priorityclasses")];
 const RBAC_KINDS: &[&str] = &["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
 
 /// Builds the server and makes the objects that every cluster has. When this returns, it can answer.
 pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
-    let core = Core::new(options.store.clone()).await?;
-    bootstrap::ensure(&Inside::new(core.clone()), &options.cluster).await?;
-    let objects = Arc::new(Inside::with_mirrors(core.clone(), MIRRORED).await?);
+    let objects = ObjectStore::new(options.store.clone()).await?;
+    bootstrap::ensure(&objects, &options.cluster).await?;
+    let loopback = Arc::new(Loopback::new(objects.clone(), INFORMED).await?);
     let rbac = Arc::new(Rbac::default());
     for plural in RBAC_KINDS {
-        core.follow(&core.definition(rbac::GROUP, plural)?, Arc::new(FollowsRoles(rbac.clone()))).await?;
+        objects
+            .add_event_handler(&objects.definition(rbac::GROUP, plural)?, Arc::new(RbacHandler(rbac.clone())))
+            .await?;
     }
     let nodes = Arc::new(NodeAuthorizer::default());
     for (group, plural) in node::graph::FOLLOWED {
-        let follower = FollowsNodes { authorizer: nodes.clone(), names_node: *plural != "persistentvolumes" };
-        core.follow(&core.definition(group, plural)?, Arc::new(follower)).await?;
+        let handler = NodeGraphHandler { authorizer: nodes.clone(), names_node: *plural != "persistentvolumes" };
+        objects.add_event_handler(&objects.definition(group, plural)?, Arc::new(handler)).await?;
     }
     let authorizer: Arc<dyn Authorizer> =
         if options.always_allow { Arc::new(AlwaysAllow) } else { Arc::new(Union(vec![nodes, rbac.clone()])) };
-    let world = World {
-        objects: objects.clone(),
+    let context = admission::Context {
+        objects: loopback.clone(),
         rbac: rbac.clone(),
         authorizer: authorizer.clone(),
         configuration: options.admission,
     };
     let disabled: Vec<&str> = options.disabled_admission.iter().map(String::as_str).collect();
-    let admission = Arc::new(Plugins::new(world, &disabled).map_err(AssembleError::Setting)?);
-    let services = core.list(&*core.definition("", "services")?, "").await?;
+    let admission = Arc::new(Plugins::new(context, &disabled).map_err(AssembleError::Setting)?);
+    let services = objects.list(&*objects.definition("", "services")?, "").await?;
     let allocation = ServiceAllocation::new(&options.cluster.service_ranges, options.node_ports.clone(), &services);
-    let mut specials = Specials::default();
-    if let Some(connector) = options.connector.map(Arc::new) {
-        connect::add(&mut specials, &connector);
-    }
-    let mut authenticator = authentication(&options.service_accounts, objects.clone(), &options.token_file)?;
+    let allocations: Allocations = vec![(("", "services"), Arc::new(allocation))];
+    let mut authenticator = authentication(&options.service_accounts, loopback, &options.token_file)?;
     authenticator.certificates = options.client_certificates.map(Certificates::new);
     let names = &options.cluster.front_proxy_names;
     authenticator.front_proxy = options.front_proxy.map(|c| FrontProxy::new(c, names.clone()));
@@ -124,29 +120,22 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let address = SocketAddr::new(options.cluster.advertise_address, options.cluster.secure_port);
     let accounts = &options.service_accounts;
     let documents = IssuerDocuments::new(&accounts.issuer, address, std::slice::from_ref(&accounts.key.public));
-    let parts = answers::Parts {
+    let parts = special::Parts {
         authentication: authenticator.clone(),
-        tokens: Some(Arc::new(issuer)),
+        tokens: Arc::new(issuer),
         components: options.components,
+        connector: options.connector,
     };
-    answers::add(&mut specials, &parts);
-    Ok(Server::new(Config {
-        core,
-        authenticator,
-        authorizer,
-        admission,
-        specials,
-        allocations: vec![(("", "services"), Arc::new(allocation))],
-        limits: options.limits,
-        checks: Checks::default(),
-        issuer: Some(documents),
-    })
-    .await)
+    let state = Arc::new(State::new(objects, authorizer, admission, allocations, options.limits));
+    let mut router = Router::new(state, authenticator);
+    router.specials = special::all(parts);
+    router.issuer = Some(documents);
+    Ok(Server::new(router))
 }
 
 fn authentication(
     accounts: &ServiceAccounts,
-    objects: Arc<dyn Lookup>,
+    objects: Arc<Loopback>,
     token_file: &Option<(String, String)>,
 ) -> Result<Authentication, AssembleError> {
     let keys = std::slice::from_ref(&accounts.key.public);
@@ -162,21 +151,21 @@ fn authentication(
     Ok(authentication)
 }
 
-struct FollowsRoles(Arc<Rbac>);
+struct RbacHandler(Arc<Rbac>);
 
-impl Follower for FollowsRoles {
+impl EventHandler for RbacHandler {
     fn changed(&self, definition: &Definition, namespace: &str, name: &str, object: Option<&Value>) {
         self.0.changed(&definition.plural, namespace, name, object);
     }
 }
 
-struct FollowsNodes {
+struct NodeGraphHandler {
     authorizer: Arc<NodeAuthorizer>,
     /// The objects name their node; volumes are tied to it through a claim.
     names_node: bool,
 }
 
-impl Follower for FollowsNodes {
+impl EventHandler for NodeGraphHandler {
     /// A Pod that is on no node concerns no node. (Inside a string the quotes would be escaped, so the text finds the
     /// field and nothing else.)
     fn wants(&self, stored: &[u8]) -> bool {

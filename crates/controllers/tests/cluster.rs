@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use apiserver::{
-    Config, Core, Server, User,
-    admission::attributes::{Admission, Review},
+    Server, User,
+    admission::attributes::{Admission, Attributes},
     auth::{AlwaysAllow, user::GROUP_MASTERS},
     http::access::Authenticator,
-    pages::health::Checks,
-    server::Limits,
-    special::Specials,
+    router::Router,
+    state::{Limits, State},
+    storage::object_store::ObjectStore,
 };
 use client::{Caches, Client};
 use futures::{FutureExt, StreamExt, future::BoxFuture};
@@ -42,30 +42,20 @@ impl Authenticator for Nobody {
 struct NoAdmission;
 
 impl Admission for NoAdmission {
-    fn admit<'a>(&'a self, _: &'a mut Review<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
+    fn admit<'a>(&'a self, _: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
         async { Ok(()) }.boxed()
     }
 
-    fn validate<'a>(&'a self, _: &'a mut Review<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
+    fn validate<'a>(&'a self, _: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
         async { Ok(()) }.boxed()
     }
 }
 
 async fn server() -> Client {
     clock::simulate("2026-01-01T00:00:00Z".parse().unwrap(), 1);
-    let core = Core::new(Arc::new(Embedded::memory())).await.unwrap();
-    let server = Server::new(Config {
-        core,
-        authenticator: Arc::new(Nobody),
-        authorizer: Arc::new(AlwaysAllow),
-        admission: Arc::new(NoAdmission),
-        specials: Specials::default(),
-        allocations: Vec::new(),
-        limits: Limits::default(),
-        checks: Checks::default(),
-        issuer: None,
-    })
-    .await;
+    let objects = ObjectStore::new(Arc::new(Embedded::memory())).await.unwrap();
+    let state = State::new(objects, Arc::new(AlwaysAllow), Arc::new(NoAdmission), Vec::new(), Limits::default());
+    let server = Server::new(Router::new(Arc::new(state), Arc::new(Nobody)));
     let user = User::new("system:test", [GROUP_MASTERS]).authenticated();
     client::in_process(server.in_process().as_user(user))
 }

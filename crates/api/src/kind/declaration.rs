@@ -120,6 +120,12 @@ pub struct Kind<T: 'static> {
     /// What a client reads about a label that is not among them, with `LABEL` for the label.
     pub unknown_label: Option<&'static str>,
     pub grace_seconds: Option<GraceSeconds>,
+    /// The store deletes each object by itself when it has this age.
+    pub lifetime_seconds: Option<u32>,
+    /// `spec.finalizers` hold a deletion up as those of the metadata do.
+    pub spec_finalizers: bool,
+    /// What the kind's strategy does to an object that stays in the store while its deletion is under way.
+    pub prepare_delete: Option<fn(&mut Value)>,
     /// From this version to the stored one and back, where they differ.
     pub to_storage: Option<fn(&mut Value)>,
     pub from_storage: Option<fn(&mut Value)>,
@@ -154,6 +160,9 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         field_labels: &[],
         unknown_label: None,
         grace_seconds: None,
+        lifetime_seconds: None,
+        spec_finalizers: false,
+        prepare_delete: None,
         to_storage: None,
         from_storage: None,
     };

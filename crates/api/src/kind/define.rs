@@ -76,6 +76,8 @@ where
             create_on_update: self.create_on_update,
             unconditional_update: self.unconditional_update,
             without_effect: self.without_effect,
+            lifetime_seconds: self.lifetime_seconds,
+            spec_finalizers: self.spec_finalizers,
             scale: self.scale.map(|Scale { wanted, current, selector }| Scale {
                 wanted: wanted.to_owned(),
                 current: current.to_owned(),
@@ -278,6 +280,12 @@ where
 
     fn grace_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
         self.kind.grace_seconds.and_then(|grace| grace(object, requested))
+    }
+
+    fn prepare_delete(&self, object: &mut Value) {
+        if let Some(prepare) = self.kind.prepare_delete {
+            prepare(object);
+        }
     }
 
     fn to_storage(&self, object: &mut Value) {

@@ -28,6 +28,10 @@ pub struct Definition {
     pub unconditional_update: bool,
     /// Why objects of the kind change nothing, as long as that is so.
     pub without_effect: Option<&'static str>,
+    /// The store deletes each object by itself when it has this age.
+    pub lifetime_seconds: Option<u32>,
+    /// `spec.finalizers` hold a deletion up as those of the metadata do.
+    pub spec_finalizers: bool,
     pub scale: Option<Scale>,
     pub subresources: Vec<Subresource>,
     /// The shape of its objects, by which they are decoded, patched and applied.

@@ -13,8 +13,12 @@ use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
 use crate::validation::object_meta::invalid;
 
+/// The default of upstream's `--event-ttl`.
+const LIFETIME_SECONDS: u32 = 3600;
+
 pub const EVENT: Kind<Event> = Kind {
     create_on_update: true,
+    lifetime_seconds: Some(LIFETIME_SECONDS),
     short: &["ev"],
     validate: Some(validate),
     columns: COLUMNS,
@@ -36,6 +40,7 @@ pub const EVENT: Kind<Event> = Kind {
 
 pub const NEW_EVENT: Kind<NewEvent> = Kind {
     create_on_update: true,
+    lifetime_seconds: Some(LIFETIME_SECONDS),
     short: &["ev"],
     storage: Some(("", "v1")),
     validate: Some(validate_new),

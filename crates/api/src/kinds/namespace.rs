@@ -23,6 +23,8 @@ pub const NAMESPACE: Kind<Namespace> = Kind {
     validate_status: Some(|new, _| validate_status(new)),
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
+    spec_finalizers: true,
+    prepare_delete: Some(|namespace| namespace["status"]["phase"] = json!("Terminating")),
     columns: &[
         name(),
         col("Status", "The status of the namespace", |n, _| {

@@ -26,7 +26,7 @@ impl Operation {
 }
 
 /// One write on its way through admission.
-pub struct Review<'a> {
+pub struct Attributes<'a> {
     pub definition: &'a Definition,
     pub operation: Operation,
     pub subresource: &'a str,
@@ -49,8 +49,8 @@ pub struct Review<'a> {
 
 /// Admission: first everything that changes the object, later everything that only refuses.
 pub trait Admission: Send + Sync {
-    fn admit<'a>(&'a self, review: &'a mut Review<'_>) -> BoxFuture<'a, Result<(), StatusError>>;
-    fn validate<'a>(&'a self, review: &'a mut Review<'_>) -> BoxFuture<'a, Result<(), StatusError>>;
+    fn admit<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), StatusError>>;
+    fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), StatusError>>;
 }
 
 /// Takes values out of a limited supply (addresses, ports) for objects of one kind while they are written.

@@ -6,34 +6,34 @@ use api::rules::certificate_request::{CertificateRequest, RequestError};
 use api::status::StatusError;
 use serde_json::json;
 
-use super::{Operation, Plugin, Review, World, done, forbid, text};
-use crate::auth::Attributes;
+use super::{Attributes, Context, Operation, Plugin, done, forbid, text};
+use crate::auth;
 use crate::auth::user::GROUP_MASTERS;
 
 pub const PLUGIN: Plugin = Plugin {
     name: "CertificateRequests",
-    concerns: |review| {
-        review.definition.plural == "certificatesigningrequests"
-            && review.definition.group == GROUP
-            && matches!(review.operation, Operation::Create | Operation::Update)
+    concerns: |attributes| {
+        attributes.definition.plural == "certificatesigningrequests"
+            && attributes.definition.group == GROUP
+            && matches!(attributes.operation, Operation::Create | Operation::Update)
     },
-    admit: Some(|_, review| {
-        name_requestor(review);
+    admit: Some(|_, attributes| {
+        name_requestor(attributes);
         done(Ok(()))
     }),
-    validate: Some(|world, review| done(validate(world, review))),
+    validate: Some(|context, attributes| done(validate(context, attributes))),
 };
 
 const GROUP: &str = "certificates.k8s.io";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Who asks is what the server knows, whatever the client wrote.
-fn name_requestor(review: &mut Review<'_>) {
-    if review.operation != Operation::Create {
+fn name_requestor(attributes: &mut Attributes<'_>) {
+    if attributes.operation != Operation::Create {
         return;
     }
-    let user = review.user;
-    let spec = review.object.as_mut().and_then(|o| o.get_mut("spec")).and_then(|s| s.as_object_mut());
+    let user = attributes.user;
+    let spec = attributes.object.as_mut().and_then(|o| o.get_mut("spec")).and_then(|s| s.as_object_mut());
     let Some(spec) = spec else { return };
     for field in ["username", "uid", "groups", "extra"] {
         spec.remove(field);
@@ -50,22 +50,22 @@ fn name_requestor(review: &mut Review<'_>) {
     }
 }
 
-fn validate(world: &World, review: &Review<'_>) -> Result<(), StatusError> {
-    let Some(object) = &review.object else { return Ok(()) };
-    match (review.operation, review.subresource) {
+fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+    let Some(object) = &attributes.object else { return Ok(()) };
+    match (attributes.operation, attributes.subresource) {
         (Operation::Create, _) if text(object, "/spec/signerName") == CLIENT_SIGNER => {
-            let wish = wish(object).map_err(|why| forbid(review, format!("unable to parse csr: {why}")))?;
+            let wish = wish(object).map_err(|why| forbid(attributes, format!("unable to parse csr: {why}")))?;
             if !wish.organizations().any(|o| o == GROUP_MASTERS) {
                 return Ok(());
             }
-            Err(forbid(review, format!("use of {CLIENT_SIGNER} signer with {GROUP_MASTERS} group is not allowed")))
+            Err(forbid(attributes, format!("use of {CLIENT_SIGNER} signer with {GROUP_MASTERS} group is not allowed")))
         }
-        (Operation::Update, "approval") => require(world, review, "approve"),
+        (Operation::Update, "approval") => require(context, attributes, "approve"),
         (Operation::Update, "status") => {
             let part = |o: &Value, path: &str| api::meta::at(o, path).cloned().unwrap_or_default();
-            let same = |path: &str| review.old.is_some_and(|old| part(old, path) == part(object, path));
+            let same = |path: &str| attributes.old.is_some_and(|old| part(old, path) == part(object, path));
             let unchanged = same("/status/certificate") && same("/status/conditions");
-            if unchanged { Ok(()) } else { require(world, review, "sign") }
+            if unchanged { Ok(()) } else { require(context, attributes, "sign") }
         }
         _ => Ok(()),
     }
@@ -78,18 +78,22 @@ pub fn wish(object: &Value) -> Result<CertificateRequest, RequestError> {
 }
 
 /// The user may do it for the signer that the stored request names, or for all signers of its domain.
-fn require(world: &World, review: &Review<'_>, verb: &str) -> Result<(), StatusError> {
-    let signer = review.old.map(|old| text(old, "/spec/signerName")).unwrap_or_default();
+fn require(context: &Context, attributes: &Attributes<'_>, verb: &str) -> Result<(), StatusError> {
+    let signer = attributes.old.map(|old| text(old, "/spec/signerName")).unwrap_or_default();
     let domain = signer.split_once('/').map_or_else(String::new, |(domain, _)| format!("{domain}/*"));
     let may = |name: &str| {
-        let a = Attributes { version: "*", name, ..Attributes::resource(review.user, verb, GROUP, "signers") };
-        world.authorizer.authorize(&a).allowed()
+        let a = auth::Attributes {
+            version: "*",
+            name,
+            ..auth::Attributes::resource(attributes.user, verb, GROUP, "signers")
+        };
+        context.authorizer.authorize(&a).allowed()
     };
     if may(signer) || (!domain.is_empty() && may(&domain)) {
         return Ok(());
     }
     Err(forbid(
-        review,
+        attributes,
         format!("user not permitted to {verb} requests with signerName {}", api::validation::field::show(signer)),
     ))
 }
@@ -102,7 +106,7 @@ mod tests {
     use super::*;
     use crate::auth::User;
     use crate::auth::rbac::Rbac;
-    use crate::tests::fake::Objects;
+    use crate::tests::objects;
 
     #[tokio::test]
     async fn a_request_says_who_asked_and_only_approvers_approve() {
@@ -112,8 +116,8 @@ mod tests {
         let binding =
             json!({"roleRef": {"kind": "ClusterRole", "name": "a"}, "subjects": [{"kind": "User", "name": "boss"}]});
         rbac.changed("clusterrolebindings", "", "a", Some(&binding));
-        let world = World {
-            objects: Arc::new(Objects::default()),
+        let context = Context {
+            objects: objects::loopback(Vec::new()).await,
             authorizer: rbac.clone(),
             rbac,
             configuration: Default::default(),
@@ -126,10 +130,10 @@ mod tests {
             old: (operation == Operation::Update).then(csr),
             object: Some(csr()),
         };
-        let made = write("jane", Operation::Create, "").through(&world, &PLUGIN).await.unwrap();
+        let made = write("jane", Operation::Create, "").through(&context, &PLUGIN).await.unwrap();
         assert_eq!(made["spec"], json!({"signerName": "example.com/x", "username": "jane", "groups": ["dev"]}));
-        assert!(write("boss", Operation::Update, "approval").through(&world, &PLUGIN).await.is_ok());
-        let refused = write("jane", Operation::Update, "approval").through(&world, &PLUGIN).await.unwrap_err();
+        assert!(write("boss", Operation::Update, "approval").through(&context, &PLUGIN).await.is_ok());
+        let refused = write("jane", Operation::Update, "approval").through(&context, &PLUGIN).await.unwrap_err();
         let expected = "certificatesigningrequests.certificates.k8s.io \"c\" is forbidden: user not permitted to approve \
                         requests with signerName \"example.com/x\"";
         assert_eq!(refused, expected);
@@ -139,21 +143,21 @@ mod tests {
         let mut masters = write("jane", Operation::Create, "");
         masters.object =
             Some(json!({"metadata": {"name": "c"}, "spec": {"signerName": CLIENT_SIGNER, "request": encoded}}));
-        assert!(masters.through(&world, &PLUGIN).await.unwrap_err().contains("system:masters group is not allowed"));
+        assert!(masters.through(&context, &PLUGIN).await.unwrap_err().contains("system:masters group is not allowed"));
         let mut broken = write("jane", Operation::Create, "");
         broken.object =
             Some(json!({"metadata": {"name": "c"}, "spec": {"signerName": CLIENT_SIGNER, "request": "YQ=="}}));
-        assert!(broken.through(&world, &PLUGIN).await.unwrap_err().contains("unable to parse csr"));
+        assert!(broken.through(&context, &PLUGIN).await.unwrap_err().contains("unable to parse csr"));
 
         // The signer is the stored one, and conditions are a signer's as certificates are.
         let mut renamed = write("boss", Operation::Update, "approval");
         renamed.old.as_mut().unwrap()["spec"]["signerName"] = json!("kubernetes.io/kubelet-serving");
-        assert!(renamed.through(&world, &PLUGIN).await.is_err());
-        assert!(write("jane", Operation::Update, "status").through(&world, &PLUGIN).await.is_ok());
+        assert!(renamed.through(&context, &PLUGIN).await.is_err());
+        assert!(write("jane", Operation::Update, "status").through(&context, &PLUGIN).await.is_ok());
         for status in [json!({"conditions": [{"type": "Approved"}]}), json!({"certificate": "YQ=="})] {
             let mut changed = write("jane", Operation::Update, "status");
             changed.object.as_mut().unwrap()["status"] = status;
-            assert!(changed.through(&world, &PLUGIN).await.unwrap_err().contains("not permitted to sign"));
+            assert!(changed.through(&context, &PLUGIN).await.unwrap_err().contains("not permitted to sign"));
         }
     }
 }

@@ -6,27 +6,27 @@ use api::status::StatusError;
 use api::{Value, meta};
 use serde_json::json;
 
-use super::{Operation, Plugin, Review, World, is, text};
+use super::{Attributes, Context, Operation, Plugin, is, text};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "DefaultStorageClass",
     concerns,
-    admit: Some(|world, review| Box::pin(admit(world, review))),
+    admit: Some(|context, attributes| Box::pin(admit(context, attributes))),
     validate: None,
 };
 
-fn concerns(review: &Review<'_>) -> bool {
-    review.operation == Operation::Create
-        && is(review, "", "persistentvolumeclaims", "")
-        && review.object.as_ref().is_some_and(|claim| {
+fn concerns(attributes: &Attributes<'_>) -> bool {
+    attributes.operation == Operation::Create
+        && is(attributes, "", "persistentvolumeclaims", "")
+        && attributes.object.as_ref().is_some_and(|claim| {
             api::meta::at(claim, "/spec/storageClassName").is_none()
                 && api::meta::annotation(claim, "volume.beta.kubernetes.io/storage-class").is_none()
         })
 }
 
-async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
-    let all = world.objects.list("storage.k8s.io", "storageclasses", "").await?;
-    if let (Some(class), Some(claim)) = (default(&all), &mut review.object) {
+async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    let all = context.objects.list("storage.k8s.io", "storageclasses", "").await?;
+    if let (Some(class), Some(claim)) = (default(&all), &mut attributes.object) {
         claim["spec"]["storageClassName"] = json!(meta::name(class));
     }
     Ok(())
@@ -48,7 +48,7 @@ fn default(all: &[Arc<Value>]) -> Option<&Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fake::{Write, world};
+    use super::super::fake::{Write, context};
     use super::*;
 
     #[tokio::test]
@@ -60,13 +60,13 @@ mod tests {
                 json!({"metadata": {"name": name, "creationTimestamp": time, "annotations": annotations}}),
             )
         };
-        let world = world(vec![class("a", "1", "true"), class("b", "2", "true"), class("c", "3", "false")]);
+        let context = context(vec![class("a", "1", "true"), class("b", "2", "true"), class("c", "3", "false")]).await;
         let claim = |spec: Value| {
             Write::create("persistentvolumeclaims", json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}))
         };
-        let out = claim(json!({})).through(&world, &PLUGIN).await.unwrap();
+        let out = claim(json!({})).through(&context, &PLUGIN).await.unwrap();
         assert_eq!(out["spec"]["storageClassName"], "b");
-        let none = claim(json!({"storageClassName": ""})).through(&world, &PLUGIN).await.unwrap();
+        let none = claim(json!({"storageClassName": ""})).through(&context, &PLUGIN).await.unwrap();
         assert_eq!(none["spec"]["storageClassName"], "");
     }
 }

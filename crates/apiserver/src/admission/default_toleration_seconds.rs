@@ -4,13 +4,13 @@
 use api::Value;
 use serde_json::json;
 
-use super::{Operation, Plugin, Review, done, is, items, spec_list, text};
+use super::{Attributes, Operation, Plugin, done, is, items, spec_list, text};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "DefaultTolerationSeconds",
     concerns,
-    admit: Some(|_, review| {
-        if let Some(pod) = &mut review.object {
+    admit: Some(|_, attributes| {
+        if let Some(pod) = &mut attributes.object {
             tolerate(pod);
         }
         done(Ok(()))
@@ -20,8 +20,8 @@ pub const PLUGIN: Plugin = Plugin {
 
 const SECONDS: i64 = 300;
 
-fn concerns(review: &Review<'_>) -> bool {
-    matches!(review.operation, Operation::Create | Operation::Update) && is(review, "", "pods", "")
+fn concerns(attributes: &Attributes<'_>) -> bool {
+    matches!(attributes.operation, Operation::Create | Operation::Update) && is(attributes, "", "pods", "")
 }
 
 fn tolerate(pod: &mut Value) {

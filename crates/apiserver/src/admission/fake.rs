@@ -1,4 +1,4 @@
-//! A small world for the plugins' tests: some objects, and writes as `verb` and JSON.
+//! What plugins decide from, for their tests: some objects, and writes as `verb` and JSON.
 
 use std::sync::OnceLock;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::auth::{AlwaysAllow, User};
-use crate::tests::fake::Objects;
+use crate::tests::objects;
 
 /// Any definition under another name: plugins look at names alone.
 pub fn definition(group: &str, plural: &str) -> Definition {
@@ -16,9 +16,9 @@ pub fn definition(group: &str, plural: &str) -> Definition {
     Definition { group: group.into(), plural: plural.into(), ..any }
 }
 
-pub fn world(objects: Vec<(&'static str, Value)>) -> World {
-    World {
-        objects: Arc::new(Objects::of(objects)),
+pub async fn context(objects: Vec<(&'static str, Value)>) -> Context {
+    Context {
+        objects: objects::loopback(objects).await,
         rbac: Arc::default(),
         authorizer: Arc::new(AlwaysAllow),
         configuration: Configuration::default(),
@@ -48,16 +48,16 @@ impl Write {
     }
 
     /// Runs one plugin: the object afterwards, or the refusal.
-    pub async fn through(self, world: &World, plugin: &Plugin) -> Result<Value, String> {
-        self.told(world, plugin).await.map(|told| told.object)
+    pub async fn through(self, context: &Context, plugin: &Plugin) -> Result<Value, String> {
+        self.told(context, plugin).await.map(|told| told.object)
     }
 
     /// The same, with what is told besides.
-    pub async fn told(self, world: &World, plugin: &Plugin) -> Result<Told, String> {
+    pub async fn told(self, context: &Context, plugin: &Plugin) -> Result<Told, String> {
         static EMPTY: OnceLock<Value> = OnceLock::new();
         let definition = definition(self.kind.0, self.kind.1);
         let subject = self.object.as_ref().or(self.old.as_ref()).unwrap_or(EMPTY.get_or_init(|| json!({}))).clone();
-        let mut review = Review {
+        let mut attributes = Attributes {
             definition: &definition,
             operation: self.operation,
             subresource: self.kind.2,
@@ -72,11 +72,11 @@ impl Write {
             annotations: Vec::new(),
         };
         for step in [plugin.admit, plugin.validate].into_iter().flatten() {
-            if (plugin.concerns)(&review) {
-                step(world, &mut review).await.map_err(|e| e.message)?;
+            if (plugin.concerns)(&attributes) {
+                step(context, &mut attributes).await.map_err(|e| e.message)?;
             }
         }
-        let (warnings, annotations) = (review.warnings, review.annotations);
-        Ok(Told { object: review.object.unwrap_or_default(), warnings, annotations })
+        let (warnings, annotations) = (attributes.warnings, attributes.annotations);
+        Ok(Told { object: attributes.object.unwrap_or_default(), warnings, annotations })
     }
 }

@@ -24,41 +24,30 @@ use api::status::StatusError;
 use api::{Value, meta};
 use futures::future::BoxFuture;
 
-use crate::admission::attributes::{Admission, Operation, Review};
+use crate::admission::attributes::{Admission, Attributes, Operation};
 use crate::auth::Authorizer;
-use crate::auth::authn::Lookup;
 use crate::auth::rbac::Rbac;
+use crate::storage::loopback::Loopback;
 
 pub use configuration::Configuration;
 
-/// Reads for admission.
-pub trait Reader: Lookup {
-    /// All objects of a kind, in one namespace or (with an empty one) in all.
-    fn list<'a>(
-        &'a self,
-        group: &'a str,
-        plural: &'a str,
-        namespace: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Arc<Value>>, StatusError>>;
-}
-
 /// What plugins decide from.
-pub struct World {
-    pub objects: Arc<dyn Reader>,
+pub struct Context {
+    pub objects: Arc<Loopback>,
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
     pub configuration: Configuration,
 }
 
 pub type Outcome<'a> = BoxFuture<'a, Result<(), StatusError>>;
-type Step = for<'a, 'r> fn(&'a World, &'a mut Review<'r>) -> Outcome<'a>;
+type Step = for<'a, 'r> fn(&'a Context, &'a mut Attributes<'r>) -> Outcome<'a>;
 
 /// One plugin.
 pub struct Plugin {
     /// As upstream's flags name it.
     pub name: &'static str,
     /// Whether a write concerns it at all.
-    pub concerns: fn(&Review<'_>) -> bool,
+    pub concerns: fn(&Attributes<'_>) -> bool,
     /// Changes the object (or refuses early).
     pub admit: Option<Step>,
     /// Refuses.
@@ -82,26 +71,26 @@ pub const PLUGINS: &[&Plugin] = &[
 
 /// The plugins that are on.
 pub struct Plugins {
-    world: World,
+    context: Context,
     enabled: Vec<&'static Plugin>,
 }
 
 impl Plugins {
     /// All of them but the `disabled`. A name that is no plugin's is an error.
-    pub fn new(world: World, disabled: &[&str]) -> Result<Self, String> {
+    pub fn new(context: Context, disabled: &[&str]) -> Result<Self, String> {
         if let Some(unknown) = disabled.iter().find(|name| !PLUGINS.iter().any(|p| p.name == **name)) {
             return Err(format!("there is no admission plugin {unknown:?}"));
         }
         let enabled = PLUGINS.iter().copied().filter(|p| !disabled.contains(&p.name)).collect();
-        Ok(Plugins { world, enabled })
+        Ok(Plugins { context, enabled })
     }
 
-    async fn run(&self, review: &mut Review<'_>, step: fn(&Plugin) -> Option<Step>) -> Result<(), StatusError> {
+    async fn run(&self, attributes: &mut Attributes<'_>, step: fn(&Plugin) -> Option<Step>) -> Result<(), StatusError> {
         for plugin in &self.enabled {
             if let Some(step) = step(plugin)
-                && (plugin.concerns)(review)
+                && (plugin.concerns)(attributes)
             {
-                step(&self.world, review).await?;
+                step(&self.context, attributes).await?;
             }
         }
         Ok(())
@@ -109,24 +98,26 @@ impl Plugins {
 }
 
 impl Admission for Plugins {
-    fn admit<'a>(&'a self, review: &'a mut Review<'_>) -> Outcome<'a> {
-        Box::pin(self.run(review, |plugin| plugin.admit))
+    fn admit<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> Outcome<'a> {
+        Box::pin(self.run(attributes, |plugin| plugin.admit))
     }
 
-    fn validate<'a>(&'a self, review: &'a mut Review<'_>) -> Outcome<'a> {
-        Box::pin(self.run(review, |plugin| plugin.validate))
+    fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> Outcome<'a> {
+        Box::pin(self.run(attributes, |plugin| plugin.validate))
     }
 }
 
 /// Whether the write is of this kind and subresource.
-fn is(review: &Review<'_>, group: &str, plural: &str, subresource: &str) -> bool {
-    review.definition.plural == plural && review.definition.group == group && review.subresource == subresource
+fn is(attributes: &Attributes<'_>, group: &str, plural: &str, subresource: &str) -> bool {
+    attributes.definition.plural == plural
+        && attributes.definition.group == group
+        && attributes.subresource == subresource
 }
 
 /// A refusal: `pods "web" is forbidden: WHY`.
-fn forbid(review: &Review<'_>, why: impl std::fmt::Display) -> StatusError {
-    let (group, plural) = (&review.definition.group, &review.definition.plural);
-    let name = if review.name.is_empty() { "Unknown" } else { review.name };
+fn forbid(attributes: &Attributes<'_>, why: impl std::fmt::Display) -> StatusError {
+    let (group, plural) = (&attributes.definition.group, &attributes.definition.plural);
+    let name = if attributes.name.is_empty() { "Unknown" } else { attributes.name };
     let what = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
     StatusError::forbidden(group, plural, name, format!("{what} \"{name}\" is forbidden: {why}"))
 }

@@ -4,37 +4,37 @@
 use api::status::StatusError;
 use api::{Value, k8s_openapi::apimachinery::pkg::apis::meta::v1::StatusCause};
 
-use super::{Operation, Plugin, Review, World, forbid, is, text};
+use super::{Attributes, Context, Operation, Plugin, forbid, is, text};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "NamespaceLifecycle",
     concerns,
-    admit: Some(|world, review| Box::pin(admit(world, review))),
+    admit: Some(|context, attributes| Box::pin(admit(context, attributes))),
     validate: None,
 };
 
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
-fn concerns(review: &Review<'_>) -> bool {
-    if is(review, "", "namespaces", "") {
-        return review.operation == Operation::Delete && IMMORTAL.contains(&review.name);
+fn concerns(attributes: &Attributes<'_>) -> bool {
+    if is(attributes, "", "namespaces", "") {
+        return attributes.operation == Operation::Delete && IMMORTAL.contains(&attributes.name);
     }
-    let writes = matches!(review.operation, Operation::Create | Operation::Update);
+    let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
     // Asking for one's own rights must work in any namespace.
-    let review_of_access = review.definition.group == "authorization.k8s.io";
-    writes && !review.namespace.is_empty() && review.definition.plural != "namespaces" && !review_of_access
+    let review_of_access = attributes.definition.group == "authorization.k8s.io";
+    writes && !attributes.namespace.is_empty() && attributes.definition.plural != "namespaces" && !review_of_access
 }
 
-async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
-    if is(review, "", "namespaces", "") {
-        return Err(forbid(review, "this namespace may not be deleted"));
+async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    if is(attributes, "", "namespaces", "") {
+        return Err(forbid(attributes, "this namespace may not be deleted"));
     }
-    let namespace = world.objects.get("", "namespaces", "", review.namespace).await?;
-    let namespace = namespace.ok_or_else(|| StatusError::not_found("", "namespaces", review.namespace))?;
-    if review.operation == Operation::Create && terminating(&namespace) {
-        let name = review.namespace;
+    let namespace = context.objects.get("", "namespaces", "", attributes.namespace).await?;
+    let namespace = namespace.ok_or_else(|| StatusError::not_found("", "namespaces", attributes.namespace))?;
+    if attributes.operation == Operation::Create && terminating(&namespace) {
+        let name = attributes.namespace;
         let why = format!("unable to create new content in namespace {name} because it is being terminated");
-        let mut error = forbid(review, why);
+        let mut error = forbid(attributes, why);
         if let Some(details) = &mut error.details {
             details.causes = Some(vec![StatusCause {
                 reason: Some("NamespaceTerminating".to_owned()),
@@ -55,16 +55,16 @@ fn terminating(namespace: &Value) -> bool {
 mod tests {
     use serde_json::json;
 
-    use super::super::fake::{Write, world};
+    use super::super::fake::{Write, context};
     use super::*;
 
     #[tokio::test]
     async fn writes_need_a_living_namespace() {
         let namespace =
             |name: &str, phase: &str| ("namespaces", json!({"metadata": {"name": name}, "status": {"phase": phase}}));
-        let world = world(vec![namespace("a", "Active"), namespace("b", "Terminating")]);
+        let context = context(vec![namespace("a", "Active"), namespace("b", "Terminating")]).await;
         let write = |namespace: &str| {
-            Write::create("pods", json!({"metadata": {"name": "p", "namespace": namespace}})).through(&world, &PLUGIN)
+            Write::create("pods", json!({"metadata": {"name": "p", "namespace": namespace}})).through(&context, &PLUGIN)
         };
         assert!(write("a").await.is_ok());
         assert_eq!(write("c").await.unwrap_err(), r#"namespaces "c" not found"#);
@@ -75,7 +75,7 @@ mod tests {
             let old = Some(json!({"metadata": {"name": name}}));
             let write =
                 Write { operation: Operation::Delete, old, object: None, ..Write::create("namespaces", json!({})) };
-            write.through(&world, &PLUGIN)
+            write.through(&context, &PLUGIN)
         };
         let expected = r#"namespaces "default" is forbidden: this namespace may not be deleted"#;
         assert_eq!(delete("default").await.unwrap_err(), expected);

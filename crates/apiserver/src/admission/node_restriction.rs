@@ -4,13 +4,13 @@
 use api::status::StatusError;
 use api::{Value, meta};
 
-use super::{Operation, Plugin, Review, World, certificate_requests, forbid, items, text, token_audience};
+use super::{Attributes, Context, Operation, Plugin, certificate_requests, forbid, items, text, token_audience};
 use crate::auth::node::graph::{self, Target};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "NodeRestriction",
-    concerns: |review| review.user.in_group("system:nodes") && review.operation != Operation::Connect,
-    admit: Some(|world, review| Box::pin(admit(world, review))),
+    concerns: |attributes| attributes.user.in_group("system:nodes") && attributes.operation != Operation::Connect,
+    admit: Some(|context, attributes| Box::pin(admit(context, attributes))),
     validate: None,
 };
 
@@ -20,48 +20,48 @@ fn require(condition: bool, why: impl FnOnce() -> String) -> Verdict {
     if condition { Ok(()) } else { Err(why()) }
 }
 
-async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
-    let Some(node) = review.user.node_name() else {
-        let why = format!("could not determine node from user {:?}", review.user.name);
-        return Err(forbid(review, why));
+async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    let Some(node) = attributes.user.node_name() else {
+        let why = format!("could not determine node from user {:?}", attributes.user.name);
+        return Err(forbid(attributes, why));
     };
-    let (group, plural) = (review.definition.group.as_str(), review.definition.plural.as_str());
-    let verdict = match (group, plural, review.subresource) {
-        ("", "pods", "") => pod(world, node, review).await?,
-        ("", "pods", "status") => pod_status(node, review),
-        ("", "pods", "eviction") => eviction(world, node, review).await?,
+    let (group, plural) = (attributes.definition.group.as_str(), attributes.definition.plural.as_str());
+    let verdict = match (group, plural, attributes.subresource) {
+        ("", "pods", "") => pod(context, node, attributes).await?,
+        ("", "pods", "status") => pod_status(node, attributes),
+        ("", "pods", "eviction") => eviction(context, node, attributes).await?,
         ("", "pods", other) => {
             Err(format!("unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"))
         }
-        ("", "nodes", _) => own_node(node, review),
-        ("", "persistentvolumeclaims", "status") => claim_status(node, review),
+        ("", "nodes", _) => own_node(node, attributes),
+        ("", "persistentvolumeclaims", "status") => claim_status(node, attributes),
         ("", "persistentvolumeclaims", _) => Err("may only update PVC status".to_owned()),
-        ("", "serviceaccounts", "token") => token(world, node, review).await?,
-        ("certificates.k8s.io", "certificatesigningrequests", "") => certificate(review),
-        ("coordination.k8s.io", "leases", _) => own(node, review, "lease"),
-        ("storage.k8s.io", "csinodes", _) => own(node, review, "CSINode"),
-        ("resource.k8s.io", "resourceslices", _) => resource_slice(node, review),
+        ("", "serviceaccounts", "token") => token(context, node, attributes).await?,
+        ("certificates.k8s.io", "certificatesigningrequests", "") => certificate(attributes),
+        ("coordination.k8s.io", "leases", _) => own(node, attributes, "lease"),
+        ("storage.k8s.io", "csinodes", _) => own(node, attributes, "CSINode"),
+        ("resource.k8s.io", "resourceslices", _) => resource_slice(node, attributes),
         _ => Ok(()),
     };
-    verdict.map_err(|why| forbid(review, why))
+    verdict.map_err(|why| forbid(attributes, why))
 }
 
 fn on(node: &str, pod: Option<&Value>) -> bool {
     pod.is_some_and(|pod| text(pod, "/spec/nodeName") == node)
 }
 
-async fn pod(world: &World, node: &str, review: &Review<'_>) -> Result<Verdict, StatusError> {
-    Ok(match (review.operation, &review.object) {
+async fn pod(context: &Context, node: &str, attributes: &Attributes<'_>) -> Result<Verdict, StatusError> {
+    Ok(match (attributes.operation, &attributes.object) {
         (Operation::Create, Some(pod)) => {
-            let itself = world.objects.get("", "nodes", "", node).await?;
+            let itself = context.objects.get("", "nodes", "", node).await?;
             mirror_pod(node, itself.as_deref(), pod)
         }
-        (Operation::Delete, _) => require(on(node, review.old), || {
+        (Operation::Delete, _) => require(on(node, attributes.old), || {
             format!("node {node:?} can only delete pods with spec.nodeName set to itself")
         }),
         _ => Err(format!(
             "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
-            review.operation.name()
+            attributes.operation.name()
         )),
     })
 }
@@ -105,12 +105,12 @@ fn mirror_pod(node: &str, itself: Option<&Value>, pod: &Value) -> Verdict {
     })
 }
 
-fn pod_status(node: &str, review: &Review<'_>) -> Verdict {
-    require(on(node, review.old), || {
+fn pod_status(node: &str, attributes: &Attributes<'_>) -> Verdict {
+    require(on(node, attributes.old), || {
         format!("node {node:?} can only update pod status for pods with spec.nodeName set to itself")
     })?;
     let labels = |o: Option<&Value>| o.and_then(meta::labels).cloned().unwrap_or_default();
-    require(labels(review.old) == labels(review.object.as_ref()), || {
+    require(labels(attributes.old) == labels(attributes.object.as_ref()), || {
         format!("node {node:?} cannot update labels through pod status")
     })?;
     // What stands there opens claims to the node.
@@ -119,7 +119,7 @@ fn pod_status(node: &str, review: &Review<'_>) -> Verdict {
         ("/status/extendedResourceClaimStatus", "extended resource claim status"),
     ] {
         let status = |o: Option<&Value>| o.and_then(|o| meta::at(o, field)).filter(|v| !v.is_null()).cloned();
-        require(status(review.old) == status(review.object.as_ref()), || {
+        require(status(attributes.old) == status(attributes.object.as_ref()), || {
             format!("node {node:?} cannot update {what}")
         })?;
     }
@@ -127,7 +127,7 @@ fn pod_status(node: &str, review: &Review<'_>) -> Verdict {
 }
 
 /// Of a claim's status a node writes what its volume became, and nothing of its metadata.
-fn claim_status(node: &str, review: &Review<'_>) -> Verdict {
+fn claim_status(node: &str, attributes: &Attributes<'_>) -> Verdict {
     const WRITTEN: &[&str] = &["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"];
     let rest = |object: Option<&Value>| {
         let mut object = object.cloned().unwrap_or_default();
@@ -139,33 +139,35 @@ fn claim_status(node: &str, review: &Review<'_>) -> Verdict {
         }
         object
     };
-    require(rest(review.old) == rest(review.object.as_ref()), || {
+    require(rest(attributes.old) == rest(attributes.object.as_ref()), || {
         format!("node {node:?} is not allowed to update fields other than status.capacity and status.conditions")
     })
 }
 
 /// A node asks for certificates of its own name.
-fn certificate(review: &Review<'_>) -> Verdict {
+fn certificate(attributes: &Attributes<'_>) -> Verdict {
     const NODE_SIGNERS: &[&str] = &["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
-    let Some(csr) = review.object.as_ref().filter(|_| review.operation == Operation::Create) else { return Ok(()) };
+    let Some(csr) = attributes.object.as_ref().filter(|_| attributes.operation == Operation::Create) else {
+        return Ok(());
+    };
     if !NODE_SIGNERS.contains(&text(csr, "/spec/signerName")) {
         return Ok(());
     }
     let wish = certificate_requests::wish(csr).map_err(|why| format!("unable to parse csr: {why}"))?;
-    let user = &review.user.name;
+    let user = &attributes.user.name;
     require(wish.common_name() == user, || format!("can only create a node CSR with CN={user}"))
 }
 
-async fn eviction(world: &World, node: &str, review: &Review<'_>) -> Result<Verdict, StatusError> {
-    let pod = world.objects.get("", "pods", review.namespace, review.name).await?;
+async fn eviction(context: &Context, node: &str, attributes: &Attributes<'_>) -> Result<Verdict, StatusError> {
+    let pod = context.objects.get("", "pods", attributes.namespace, attributes.name).await?;
     Ok(require(on(node, pod.as_deref()), || {
         format!("node {node:?} can only evict pods with spec.nodeName set to itself")
     }))
 }
 
 /// The token of an account is for a Pod of this node that runs as the account, and for an audience that the Pod names.
-async fn token(world: &World, node: &str, review: &Review<'_>) -> Result<Verdict, StatusError> {
-    let request = review.object.as_ref();
+async fn token(context: &Context, node: &str, attributes: &Attributes<'_>) -> Result<Verdict, StatusError> {
+    let request = attributes.object.as_ref();
     let reference = request.and_then(|r| api::meta::at(r, "/spec/boundObjectRef"));
     let of_pod =
         |r: &&Value| (text(r, "/kind"), text(r, "/apiVersion")) == ("Pod", "v1") && !text(r, "/name").is_empty();
@@ -176,7 +178,7 @@ async fn token(world: &World, node: &str, review: &Review<'_>) -> Result<Verdict
     if uid.is_empty() {
         return Ok(Err("node requested token with a pod binding without a uid".to_owned()));
     }
-    let pod = world.objects.get("", "pods", review.namespace, name).await?;
+    let pod = context.objects.get("", "pods", attributes.namespace, name).await?;
     let pod = pod.ok_or_else(|| StatusError::not_found("", "pods", name))?;
     if meta::uid(&pod) != uid {
         return Ok(Err(format!(
@@ -193,41 +195,41 @@ async fn token(world: &World, node: &str, review: &Review<'_>) -> Result<Verdict
         [one] => one.as_str().unwrap_or_default(),
         _ => return Ok(Err("node may only request 0 or 1 audiences".to_owned())),
     };
-    if token_audience::names(world, &pod, audience).await? || token_audience::granted(world, review, audience) {
+    if token_audience::names(context, &pod, audience).await? || token_audience::granted(context, attributes, audience) {
         return Ok(Ok(()));
     }
     Ok(Err(format!(
         "audience {audience:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",
-        review.user.name
+        attributes.user.name
     )))
 }
 
-fn own(node: &str, review: &Review<'_>, what: &str) -> Verdict {
-    let name = review.object.as_ref().map_or(review.name, meta::name);
+fn own(node: &str, attributes: &Attributes<'_>, what: &str) -> Verdict {
+    let name = attributes.object.as_ref().map_or(attributes.name, meta::name);
     require(name == node, || format!("can only access node {what} with the same name as the requesting node"))
 }
 
-fn resource_slice(node: &str, review: &Review<'_>) -> Verdict {
-    let slice = review.object.as_ref().or(review.old);
+fn resource_slice(node: &str, attributes: &Attributes<'_>) -> Verdict {
+    let slice = attributes.object.as_ref().or(attributes.old);
     require(slice.is_some_and(|s| text(s, "/spec/nodeName") == node), || {
         "can only create or delete ResourceSlice for the requesting node".to_owned()
     })
 }
 
-fn own_node(node: &str, review: &Review<'_>) -> Verdict {
-    let name = review.object.as_ref().map(meta::name).filter(|n| !n.is_empty()).unwrap_or(review.name);
+fn own_node(node: &str, attributes: &Attributes<'_>) -> Verdict {
+    let name = attributes.object.as_ref().map(meta::name).filter(|n| !n.is_empty()).unwrap_or(attributes.name);
     require(name == node, || format!("node {node:?} is not allowed to modify node {name:?}"))?;
-    let Some(object) = &review.object else {
+    let Some(object) = &attributes.object else {
         return Err(format!("node {node:?} cannot delete node {name:?}"));
     };
-    let old = review.old;
+    let old = attributes.old;
     let part = |o: Option<&Value>, path: &str| {
         o.and_then(|o| api::meta::at(o, path)).filter(|v| !v.is_null()).cloned().unwrap_or_default()
     };
     require(part(Some(object), "/spec/configSource") == part(old, "/spec/configSource"), || {
         format!("node {node:?} is not allowed to update configSource to a new non-nil configSource")
     })?;
-    if review.operation == Operation::Update {
+    if attributes.operation == Operation::Update {
         require(part(Some(object), "/spec/taints") == part(old, "/spec/taints"), || {
             format!("node {node:?} is not allowed to modify taints")
         })?;
@@ -238,7 +240,7 @@ fn own_node(node: &str, review: &Review<'_>) -> Verdict {
     }
     let refused = refused_labels(object, old);
     require(refused.is_empty(), || {
-        let verb = if review.operation == Operation::Create { "set" } else { "modify" };
+        let verb = if attributes.operation == Operation::Create { "set" } else { "modify" };
         format!("is not allowed to {verb} the following labels: {}", refused.join(", "))
     })
 }
@@ -284,7 +286,7 @@ fn kubelet_may_set(key: &str) -> bool {
 mod tests {
     use serde_json::json;
 
-    use super::super::fake::{Write, world};
+    use super::super::fake::{Write, context};
     use super::*;
     use crate::auth::User;
 
@@ -299,12 +301,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_kubelet_keeps_to_its_own() {
-        let world = world(vec![(
+        let context = context(vec![(
             "pods",
             json!({"metadata": {"name": "web", "namespace": "ns", "uid": "u"}, "spec": {"nodeName": "n1"}}),
-        )]);
+        )])
+        .await;
         let node = |name: &str, more: Value| json!({"metadata": {"name": name, "labels": more}});
-        let create = |object: Value| by_node(Write::create("nodes", object)).through(&world, &PLUGIN);
+        let create = |object: Value| by_node(Write::create("nodes", object)).through(&context, &PLUGIN);
         assert!(create(node("n1", json!({"kubernetes.io/hostname": "n1", "team": "a"}))).await.is_ok());
         let other = create(node("n2", json!({}))).await.unwrap_err();
         assert!(other.contains(r#"node "n1" is not allowed to modify node "n2""#), "{other}");
@@ -314,34 +317,34 @@ mod tests {
         }
         let tainted = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": "a"}]}});
         let clean = json!({"metadata": {"name": "n1"}, "spec": {}});
-        let error = update("nodes", "", tainted, clean).through(&world, &PLUGIN).await.unwrap_err();
+        let error = update("nodes", "", tainted, clean).through(&context, &PLUGIN).await.unwrap_err();
         assert!(error.contains("is not allowed to modify taints"), "{error}");
 
         let pod = |node: &str| json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": {"nodeName": node}});
-        assert!(update("pods", "status", pod("n1"), pod("n1")).through(&world, &PLUGIN).await.is_ok());
-        assert!(update("pods", "status", pod("n2"), pod("n2")).through(&world, &PLUGIN).await.is_err());
+        assert!(update("pods", "status", pod("n1"), pod("n1")).through(&context, &PLUGIN).await.is_ok());
+        assert!(update("pods", "status", pod("n2"), pod("n2")).through(&context, &PLUGIN).await.is_err());
         let claims = |name: &str| {
             let mut pod = pod("n1");
             pod["status"] = json!({"resourceClaimStatuses": [{"name": "c", "resourceClaimName": name}]});
             pod
         };
-        assert!(update("pods", "status", claims("a"), claims("a")).through(&world, &PLUGIN).await.is_ok());
-        assert!(update("pods", "status", claims("a"), claims("b")).through(&world, &PLUGIN).await.is_err());
-        assert!(update("pods", "resize", pod("n1"), pod("n1")).through(&world, &PLUGIN).await.is_err());
+        assert!(update("pods", "status", claims("a"), claims("a")).through(&context, &PLUGIN).await.is_ok());
+        assert!(update("pods", "status", claims("a"), claims("b")).through(&context, &PLUGIN).await.is_err());
+        assert!(update("pods", "resize", pod("n1"), pod("n1")).through(&context, &PLUGIN).await.is_err());
 
         let claim =
             |more: Value| json!({"metadata": {"name": "c", "namespace": "ns"}, "spec": {"a": 1}, "status": more});
         let grown = json!({"phase": "Bound", "capacity": {"storage": "2Gi"}});
         let write =
             |sub, status| update("persistentvolumeclaims", sub, claim(json!({"phase": "Bound"})), claim(status));
-        assert!(write("status", grown.clone()).through(&world, &PLUGIN).await.is_ok());
-        assert!(write("", grown).through(&world, &PLUGIN).await.is_err());
-        assert!(write("status", json!({"phase": "Lost"})).through(&world, &PLUGIN).await.is_err());
+        assert!(write("status", grown.clone()).through(&context, &PLUGIN).await.is_ok());
+        assert!(write("", grown).through(&context, &PLUGIN).await.is_err());
+        assert!(write("status", json!({"phase": "Lost"})).through(&context, &PLUGIN).await.is_err());
     }
 
     #[tokio::test]
     async fn a_mirror_pod_is_the_nodes_and_opens_nothing() {
-        let world = world(vec![("nodes", json!({"metadata": {"name": "n1", "uid": "u1"}}))]);
+        let context = context(vec![("nodes", json!({"metadata": {"name": "n1", "uid": "u1"}}))]).await;
         let create = |change: &[(&str, Value)]| {
             let mut pod = json!({
                 "metadata": {"name": "p", "namespace": "ns", "annotations": {"kubernetes.io/config.mirror": "h"},
@@ -351,7 +354,7 @@ mod tests {
             for (place, value) in change {
                 *pod.pointer_mut(place).unwrap() = value.clone();
             }
-            by_node(Write::create("pods", pod)).through(&world, &PLUGIN)
+            by_node(Write::create("pods", pod)).through(&context, &PLUGIN)
         };
         create(&[]).await.unwrap();
         for (place, value, why) in [
@@ -396,9 +399,9 @@ mod tests {
         let driver = |name: &str, audience: &str| {
             ("csidrivers", json!({"metadata": {"name": name}, "spec": {"tokenRequests": [{"audience": audience}]}}))
         };
-        let world = World {
+        let context = Context {
             authorizer: std::sync::Arc::new(crate::auth::Union(Vec::new())),
-            ..world(vec![
+            ..context(vec![
                 pod("web", volumes, "n1"),
                 pod("bare", json!([]), "n1"),
                 pod("far", json!([]), "n2"),
@@ -410,12 +413,13 @@ mod tests {
                 ),
                 ("persistentvolumes", json!({"metadata": {"name": "pv"}, "spec": {"csi": {"driver": "disks"}}})),
             ])
+            .await
         };
         let ask = |reference: Value, audiences: &[&str]| {
             let spec = json!({"boundObjectRef": reference, "audiences": audiences});
             let object = json!({"metadata": {"name": "bot", "namespace": "ns"}, "spec": spec});
             let write = Write { kind: ("", "serviceaccounts", "token"), ..Write::create("", object) };
-            by_node(write).through(&world, &PLUGIN)
+            by_node(write).through(&context, &PLUGIN)
         };
         let of = |name: &str, uid: &str| json!({"kind": "Pod", "apiVersion": "v1", "name": name, "uid": uid});
         for audiences in [&[][..], &["vault"], &["kms"], &["cloud"]] {
@@ -435,7 +439,7 @@ mod tests {
             assert!(said.contains(why), "{audiences:?}: {said}");
         }
         // Who is granted an audience needs no volume.
-        let granting = World { authorizer: std::sync::Arc::new(crate::auth::AlwaysAllow), ..world };
+        let granting = Context { authorizer: std::sync::Arc::new(crate::auth::AlwaysAllow), ..context };
         let object = json!({"metadata": {"name": "bot", "namespace": "ns"},
             "spec": {"boundObjectRef": of("bare", "u"), "audiences": ["registry"]}});
         let write = Write { kind: ("", "serviceaccounts", "token"), ..Write::create("", object) };
@@ -444,13 +448,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_node_asks_for_certificates_of_its_own_name() {
-        let world = world(Vec::new());
+        let context = context(Vec::new()).await;
         let ask = |name: &str, signer: &str| {
             let pem = pki::Wish::new(&pki::Subject::client(name, Some("system:nodes"))).unwrap().request;
             let request = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem);
             let csr = json!({"metadata": {"name": "c"}, "spec": {"signerName": signer, "request": request}});
             let kind = ("certificates.k8s.io", "certificatesigningrequests", "");
-            by_node(Write { kind, ..Write::create("", csr) }).through(&world, &PLUGIN)
+            by_node(Write { kind, ..Write::create("", csr) }).through(&context, &PLUGIN)
         };
         for signer in ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"] {
             ask("system:node:n1", signer).await.unwrap();

@@ -4,23 +4,24 @@ use api::Value;
 use api::status::StatusError;
 use serde_json::json;
 
-use super::{Operation, Plugin, Review, World, forbid, is, text};
+use super::{Attributes, Context, Operation, Plugin, forbid, is, text};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "Priority",
-    concerns: |review| concerns_pod(review) || concerns_class(review),
-    admit: Some(|world, review| Box::pin(admit(world, review))),
-    validate: Some(|world, review| Box::pin(validate(world, review))),
+    concerns: |attributes| concerns_pod(attributes) || concerns_class(attributes),
+    admit: Some(|context, attributes| Box::pin(admit(context, attributes))),
+    validate: Some(|context, attributes| Box::pin(validate(context, attributes))),
 };
 
 const GROUP: &str = "scheduling.k8s.io";
 
-fn concerns_pod(review: &Review<'_>) -> bool {
-    matches!(review.operation, Operation::Create | Operation::Update) && is(review, "", "pods", "")
+fn concerns_pod(attributes: &Attributes<'_>) -> bool {
+    matches!(attributes.operation, Operation::Create | Operation::Update) && is(attributes, "", "pods", "")
 }
 
-fn concerns_class(review: &Review<'_>) -> bool {
-    matches!(review.operation, Operation::Create | Operation::Update) && is(review, GROUP, "priorityclasses", "")
+fn concerns_class(attributes: &Attributes<'_>) -> bool {
+    matches!(attributes.operation, Operation::Create | Operation::Update)
+        && is(attributes, GROUP, "priorityclasses", "")
 }
 
 /// What a class gives to a Pod.
@@ -41,13 +42,13 @@ impl Class {
     }
 }
 
-async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
-    if !concerns_pod(review) {
+async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    if !concerns_pod(attributes) {
         return Ok(());
     }
-    if review.operation == Operation::Update {
+    if attributes.operation == Operation::Update {
         // Neither can change, and old clients leave them out.
-        if let (Some(pod), Some(old)) = (&mut review.object, review.old) {
+        if let (Some(pod), Some(old)) = (&mut attributes.object, attributes.old) {
             for field in ["priority", "preemptionPolicy"] {
                 let kept = old.get("spec").and_then(|s| s.get(field));
                 if let Some(kept) = kept.filter(|_| pod.get("spec").is_some_and(|s| s.get(field).is_none())) {
@@ -57,13 +58,13 @@ async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError
         }
         return Ok(());
     }
-    let Some(pod) = &review.object else { return Ok(()) };
-    let class = class(world, review, text(pod, "/spec/priorityClassName")).await?;
-    let pod = review.object.as_ref();
+    let Some(pod) = &attributes.object else { return Ok(()) };
+    let class = class(context, attributes, text(pod, "/spec/priorityClassName")).await?;
+    let pod = attributes.object.as_ref();
     let given = pod.and_then(|p| api::meta::at(p, "/spec/priority")).and_then(Value::as_i64);
     if let Some(given) = given.filter(|g| *g != class.value) {
         return Err(forbid(
-            review,
+            attributes,
             format!(
                 "the integer value of priority ({given}) must not be provided in pod spec; priority admission \
                  controller computed {} from the given PriorityClass name",
@@ -74,7 +75,7 @@ async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError
     let policy = pod.map_or("", |p| text(p, "/spec/preemptionPolicy")).to_owned();
     if !policy.is_empty() && policy != class.policy {
         return Err(forbid(
-            review,
+            attributes,
             format!(
                 "the string value of PreemptionPolicy ({policy}) must not be provided in pod spec; priority admission \
                  controller computed {} from the given PriorityClass name",
@@ -82,7 +83,7 @@ async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError
             ),
         ));
     }
-    if let Some(pod) = &mut review.object {
+    if let Some(pod) = &mut attributes.object {
         if !class.name.is_empty() {
             pod["spec"]["priorityClassName"] = json!(class.name);
         }
@@ -93,14 +94,14 @@ async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError
 }
 
 /// The class that a Pod names, else the default one, else none: zero.
-async fn class(world: &World, review: &Review<'_>, name: &str) -> Result<Class, StatusError> {
+async fn class(context: &Context, attributes: &Attributes<'_>, name: &str) -> Result<Class, StatusError> {
     if !name.is_empty() {
-        let found = world.objects.get(GROUP, "priorityclasses", "", name).await?;
-        let class = found.ok_or_else(|| forbid(review, format!("no PriorityClass with name {name} was found")))?;
+        let found = context.objects.get(GROUP, "priorityclasses", "", name).await?;
+        let class = found.ok_or_else(|| forbid(attributes, format!("no PriorityClass with name {name} was found")))?;
         return Ok(Class::of(&class));
     }
     // Of several defaults (a race made them) the lowest counts.
-    let all = world.objects.list(GROUP, "priorityclasses", "").await?;
+    let all = context.objects.list(GROUP, "priorityclasses", "").await?;
     let defaults = all.iter().filter(|c| is_default(c)).map(|c| Class::of(c));
     let none = || Class { name: String::new(), value: 0, policy: "PreemptLowerPriority".to_owned() };
     Ok(defaults.min_by_key(|c| c.value).unwrap_or_else(none))
@@ -110,24 +111,24 @@ fn is_default(class: &Value) -> bool {
     class.get("globalDefault").and_then(Value::as_bool) == Some(true)
 }
 
-async fn validate(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
-    if !concerns_class(review) || !review.object.as_ref().is_some_and(is_default) {
+async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    if !concerns_class(attributes) || !attributes.object.as_ref().is_some_and(is_default) {
         return Ok(());
     }
-    let all = world.objects.list(GROUP, "priorityclasses", "").await?;
-    match all.iter().find(|c| is_default(c) && api::meta::name(c) != review.name) {
+    let all = context.objects.list(GROUP, "priorityclasses", "").await?;
+    match all.iter().find(|c| is_default(c) && api::meta::name(c) != attributes.name) {
         None => Ok(()),
         Some(other) => {
             let other = api::meta::name(other);
             let why = format!("PriorityClass {other} is already marked as default. Only one default can exist");
-            Err(forbid(review, why))
+            Err(forbid(attributes, why))
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fake::{Write, world};
+    use super::super::fake::{Write, context};
     use super::*;
 
     #[tokio::test]
@@ -135,8 +136,8 @@ mod tests {
         let class = |name: &str, value: i64, default: bool| {
             ("priorityclasses", json!({"metadata": {"name": name}, "value": value, "globalDefault": default}))
         };
-        let some = world(vec![class("high", 100, false), class("usual", 5, true)]);
-        let none = world(vec![]);
+        let some = context(vec![class("high", 100, false), class("usual", 5, true)]).await;
+        let none = context(vec![]).await;
         let pod =
             |spec: Value| Write::create("pods", json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}));
         let high = pod(json!({"priorityClassName": "high"})).through(&some, &PLUGIN).await.unwrap();

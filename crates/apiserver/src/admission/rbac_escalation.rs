@@ -4,8 +4,8 @@
 use api::status::StatusError;
 use api::{Value, meta};
 
-use super::{Operation, Plugin, Review, World, done, forbid};
-use crate::auth::Attributes;
+use super::{Attributes, Context, Operation, Plugin, done, forbid};
+use crate::auth;
 use crate::auth::rbac::policy::{RoleRef, rules};
 use crate::auth::rbac::{GROUP, PolicyRule, cover};
 
@@ -13,41 +13,41 @@ pub const PLUGIN: Plugin = Plugin {
     name: "RBACEscalation",
     concerns,
     admit: None,
-    validate: Some(|world, review| done(validate(world, review))),
+    validate: Some(|context, attributes| done(validate(context, attributes))),
 };
 
-fn concerns(review: &Review<'_>) -> bool {
-    review.definition.group == GROUP
-        && review.subresource.is_empty()
-        && matches!(review.operation, Operation::Create | Operation::Update)
-        && !review.user.is_master()
+fn concerns(attributes: &Attributes<'_>) -> bool {
+    attributes.definition.group == GROUP
+        && attributes.subresource.is_empty()
+        && matches!(attributes.operation, Operation::Create | Operation::Update)
+        && !attributes.user.is_master()
 }
 
-fn validate(world: &World, review: &Review<'_>) -> Result<(), StatusError> {
-    let Some(object) = &review.object else { return Ok(()) };
-    let wanted = match review.definition.plural.as_str() {
-        plural @ ("roles" | "clusterroles") => role(world, review, plural, object),
-        _ => binding(world, review, object),
+fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+    let Some(object) = &attributes.object else { return Ok(()) };
+    let wanted = match attributes.definition.plural.as_str() {
+        plural @ ("roles" | "clusterroles") => role(context, attributes, plural, object),
+        _ => binding(context, attributes, object),
     };
     let Some(wanted) = wanted? else { return Ok(()) };
-    let held = world.rbac.rules_of(review.user, review.namespace);
+    let held = context.rbac.rules_of(attributes.user, attributes.namespace);
     let missing = cover::uncovered(&held, &wanted);
-    if missing.is_empty() { Ok(()) } else { Err(forbid(review, cover::refusal(review.user, &missing))) }
+    if missing.is_empty() { Ok(()) } else { Err(forbid(attributes, cover::refusal(attributes.user, &missing))) }
 }
 
 type Wanted = Result<Option<Vec<PolicyRule>>, StatusError>;
 
-fn role(world: &World, review: &Review<'_>, plural: &str, object: &Value) -> Wanted {
-    let unchanged = review
+fn role(context: &Context, attributes: &Attributes<'_>, plural: &str, object: &Value) -> Wanted {
+    let unchanged = attributes
         .old
         .is_some_and(|old| rules(old) == rules(object) && old.get("aggregationRule") == object.get("aggregationRule"));
-    let a = Attributes {
-        namespace: review.namespace,
+    let a = auth::Attributes {
+        namespace: attributes.namespace,
         name: meta::name(object),
         version: "v1",
-        ..Attributes::resource(review.user, "escalate", GROUP, plural)
+        ..auth::Attributes::resource(attributes.user, "escalate", GROUP, plural)
     };
-    if unchanged || world.authorizer.authorize(&a).allowed() {
+    if unchanged || context.authorizer.authorize(&a).allowed() {
         return Ok(None);
     }
     // An aggregated role can come to hold anything.
@@ -58,23 +58,28 @@ fn role(world: &World, review: &Review<'_>, plural: &str, object: &Value) -> Wan
     Ok(Some(rules(object)))
 }
 
-fn binding(world: &World, review: &Review<'_>, object: &Value) -> Wanted {
-    let same = |field: &str| review.old.is_some_and(|old| old.get(field) == object.get(field));
+fn binding(context: &Context, attributes: &Attributes<'_>, object: &Value) -> Wanted {
+    let same = |field: &str| attributes.old.is_some_and(|old| old.get(field) == object.get(field));
     if same("roleRef") && same("subjects") {
         return Ok(None);
     }
     let Some(reference) = RoleRef::of(object) else { return Ok(None) };
-    let a = Attributes {
-        namespace: review.namespace,
+    let a = auth::Attributes {
+        namespace: attributes.namespace,
         name: &reference.name,
         version: "v1",
-        ..Attributes::resource(review.user, "bind", GROUP, if reference.cluster { "clusterroles" } else { "roles" })
+        ..auth::Attributes::resource(
+            attributes.user,
+            "bind",
+            GROUP,
+            if reference.cluster { "clusterroles" } else { "roles" },
+        )
     };
-    if world.authorizer.authorize(&a).allowed() {
+    if context.authorizer.authorize(&a).allowed() {
         return Ok(None);
     }
     let plural = if reference.cluster { "clusterroles" } else { "roles" };
-    let found = world.rbac.rules_of_role(&reference, review.namespace);
+    let found = context.rbac.rules_of_role(&reference, attributes.namespace);
     found.map(Some).ok_or_else(|| StatusError::not_found(GROUP, plural, &reference.name))
 }
 
@@ -88,9 +93,9 @@ mod tests {
     use super::*;
     use crate::auth::User;
     use crate::auth::rbac::Rbac;
-    use crate::tests::fake::Objects;
+    use crate::tests::objects;
 
-    fn world() -> World {
+    async fn context() -> Context {
         let rbac = Arc::new(Rbac::default());
         let role = |rules: Value| json!({"rules": rules});
         let pods = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
@@ -110,8 +115,8 @@ mod tests {
         };
         rbac.changed("clusterrolebindings", "", "a", Some(&bind("jane", "small")));
         rbac.changed("clusterrolebindings", "", "b", Some(&bind("bob", "binds")));
-        World {
-            objects: Arc::new(Objects::default()),
+        Context {
+            objects: objects::loopback(Vec::new()).await,
             authorizer: rbac.clone(),
             rbac,
             configuration: Default::default(),
@@ -120,7 +125,7 @@ mod tests {
 
     async fn try_it(user: &str, plural: &'static str, object: Value) -> Result<Value, String> {
         let write = Write { kind: (GROUP, plural, ""), user: User::new(user, ["dev"]), ..Write::create("", object) };
-        write.through(&world(), &PLUGIN).await
+        write.through(&context().await, &PLUGIN).await
     }
 
     #[tokio::test]

@@ -4,42 +4,42 @@ use api::Value;
 use api::status::StatusError;
 use serde_json::json;
 
-use super::{Operation, Plugin, Review, World, forbid, is, items, spec_list, text};
+use super::{Attributes, Context, Operation, Plugin, forbid, is, items, spec_list, text};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "RuntimeClass",
     concerns,
-    admit: Some(|world, review| Box::pin(admit(world, review))),
-    validate: Some(|world, review| Box::pin(validate(world, review))),
+    admit: Some(|context, attributes| Box::pin(admit(context, attributes))),
+    validate: Some(|context, attributes| Box::pin(validate(context, attributes))),
 };
 
-fn concerns(review: &Review<'_>) -> bool {
-    review.operation == Operation::Create
-        && is(review, "", "pods", "")
-        && review.object.as_ref().is_some_and(|pod| {
+fn concerns(attributes: &Attributes<'_>) -> bool {
+    attributes.operation == Operation::Create
+        && is(attributes, "", "pods", "")
+        && attributes.object.as_ref().is_some_and(|pod| {
             api::meta::at(pod, "/spec/runtimeClassName").is_some() || api::meta::at(pod, "/spec/overhead").is_some()
         })
 }
 
-async fn class(world: &World, review: &Review<'_>) -> Result<Option<std::sync::Arc<Value>>, StatusError> {
-    let name = review.object.as_ref().map_or("", |pod| text(pod, "/spec/runtimeClassName"));
+async fn class(context: &Context, attributes: &Attributes<'_>) -> Result<Option<std::sync::Arc<Value>>, StatusError> {
+    let name = attributes.object.as_ref().map_or("", |pod| text(pod, "/spec/runtimeClassName"));
     if name.is_empty() {
         return Ok(None);
     }
-    let found = world.objects.get("node.k8s.io", "runtimeclasses", "", name).await?;
-    found.map(Some).ok_or_else(|| forbid(review, format!("pod rejected: RuntimeClass \"{name}\" not found")))
+    let found = context.objects.get("node.k8s.io", "runtimeclasses", "", name).await?;
+    found.map(Some).ok_or_else(|| forbid(attributes, format!("pod rejected: RuntimeClass \"{name}\" not found")))
 }
 
-async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
-    let Some(class) = class(world, review).await? else { return Ok(()) };
-    let Some(pod) = &mut review.object else { return Ok(()) };
+async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    let Some(class) = class(context, attributes).await? else { return Ok(()) };
+    let Some(pod) = &mut attributes.object else { return Ok(()) };
     if let Some(overhead) = api::meta::at(&class, "/overhead/podFixed") {
         match api::meta::at(pod, "/spec/overhead") {
             None => pod["spec"]["overhead"] = overhead.clone(),
             Some(given) if given == overhead => {}
             Some(_) => {
                 let why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
-                return Err(forbid(review, why));
+                return Err(forbid(attributes, why));
             }
         }
     }
@@ -49,7 +49,7 @@ async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError
         match api::meta::at(pod, "/spec/nodeSelector").and_then(|s| s.get(key)) {
             Some(given) if given != value => {
                 let why = "conflict: runtimeClass.scheduling.nodeSelector and pod.spec.nodeSelector disagree";
-                return Err(forbid(review, format!("{why} on {key}")));
+                return Err(forbid(attributes, format!("{why} on {key}")));
             }
             _ => pod["spec"]["nodeSelector"][key] = value.clone(),
         }
@@ -62,26 +62,27 @@ async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError
     Ok(())
 }
 
-async fn validate(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
-    let class = class(world, review).await?;
-    let given = review.object.as_ref().and_then(|pod| api::meta::at(pod, "/spec/overhead"));
+async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    let class = class(context, attributes).await?;
+    let given = attributes.object.as_ref().and_then(|pod| api::meta::at(pod, "/spec/overhead"));
     let empty = json!({});
     match (given, class.as_ref().and_then(|c| api::meta::at(c, "/overhead/podFixed"))) {
         (None, _) => Ok(()),
         (Some(given), None) if *given == empty => Ok(()),
         (Some(given), Some(defined)) if given == defined => Ok(()),
-        (Some(_), None) => {
-            Err(forbid(review, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"))
-        }
+        (Some(_), None) => Err(forbid(
+            attributes,
+            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
+        )),
         (Some(_), Some(_)) => {
-            Err(forbid(review, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"))
+            Err(forbid(attributes, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"))
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fake::{Write, world};
+    use super::super::fake::{Write, context};
     use super::*;
 
     #[tokio::test]
@@ -91,15 +92,15 @@ mod tests {
             "overhead": {"podFixed": {"memory": "64Mi"}},
             "scheduling": {"nodeSelector": {"vm": "yes"}, "tolerations": [{"key": "vm", "operator": "Exists"}]},
         });
-        let world = world(vec![("runtimeclasses", class)]);
+        let context = context(vec![("runtimeclasses", class)]).await;
         let pod =
             |spec: Value| Write::create("pods", json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}));
-        let out = pod(json!({"runtimeClassName": "vm"})).through(&world, &PLUGIN).await.unwrap();
+        let out = pod(json!({"runtimeClassName": "vm"})).through(&context, &PLUGIN).await.unwrap();
         assert_eq!(out["spec"]["overhead"], json!({"memory": "64Mi"}));
         assert_eq!(out["spec"]["nodeSelector"], json!({"vm": "yes"}));
         assert_eq!(out["spec"]["tolerations"], json!([{"key": "vm", "operator": "Exists"}]));
-        let missing = pod(json!({"runtimeClassName": "x"})).through(&world, &PLUGIN).await.unwrap_err();
+        let missing = pod(json!({"runtimeClassName": "x"})).through(&context, &PLUGIN).await.unwrap_err();
         assert_eq!(missing, r#"pods "p" is forbidden: pod rejected: RuntimeClass "x" not found"#);
-        assert!(pod(json!({"overhead": {"cpu": "1"}})).through(&world, &PLUGIN).await.is_err());
+        assert!(pod(json!({"overhead": {"cpu": "1"}})).through(&context, &PLUGIN).await.is_err());
     }
 }

@@ -7,12 +7,12 @@ use api::status::StatusError;
 use clock::Duration;
 use serde_json::json;
 
-use super::{Operation, Plugin, Review, World, forbid, is, items, spec_list, text};
+use super::{Attributes, Context, Operation, Plugin, forbid, is, items, spec_list, text};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "ServiceAccount",
     concerns,
-    admit: Some(|world, review| Box::pin(admit(world, review))),
+    admit: Some(|context, attributes| Box::pin(admit(context, attributes))),
     validate: None,
 };
 
@@ -24,40 +24,40 @@ const TOKEN_SECONDS: i64 = 3607;
 const ATTEMPTS: usize = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 
-fn concerns(review: &Review<'_>) -> bool {
-    review.operation == Operation::Create && is(review, "", "pods", "")
+fn concerns(attributes: &Attributes<'_>) -> bool {
+    attributes.operation == Operation::Create && is(attributes, "", "pods", "")
 }
 
-async fn admit(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
-    let Some(pod) = &review.object else { return Ok(()) };
+async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    let Some(pod) = &attributes.object else { return Ok(()) };
     let given = text(pod, "/spec/serviceAccountName").to_owned();
     if api::meta::annotation(pod, api::rules::pod::MIRROR_ANNOTATION).is_some() {
         if !given.is_empty() {
-            return Err(forbid(review, "a mirror pod may not reference service accounts"));
+            return Err(forbid(attributes, "a mirror pod may not reference service accounts"));
         }
         return Ok(());
     }
     let name = if given.is_empty() { "default".to_owned() } else { given };
-    let account = account(world, review, &name).await?;
-    if let Some(pod) = &mut review.object {
+    let account = account(context, attributes, &name).await?;
+    if let Some(pod) = &mut attributes.object {
         apply(pod, &name, &account);
     }
     Ok(())
 }
 
-async fn account(world: &World, review: &Review<'_>, name: &str) -> Result<Arc<Value>, StatusError> {
+async fn account(context: &Context, attributes: &Attributes<'_>, name: &str) -> Result<Arc<Value>, StatusError> {
     let attempts = if name == "default" { ATTEMPTS } else { 1 };
     for attempt in 0..attempts {
         if attempt > 0 {
             clock::sleep(BETWEEN_ATTEMPTS).await;
         }
-        if let Some(account) = world.objects.get("", "serviceaccounts", review.namespace, name).await? {
+        if let Some(account) = context.objects.get("", "serviceaccounts", attributes.namespace, name).await? {
             return Ok(account);
         }
     }
-    let place = review.namespace;
+    let place = attributes.namespace;
     let why = format!("error looking up service account {place}/{name}: serviceaccount \"{name}\" not found");
-    Err(forbid(review, why))
+    Err(forbid(attributes, why))
 }
 
 /// Writes the account into the Pod.
@@ -123,7 +123,7 @@ fn volume(name: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fake::{Write, world};
+    use super::super::fake::{Write, context};
     use super::*;
 
     fn pod(spec: Value) -> Write {
@@ -137,14 +137,15 @@ mod tests {
             account.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             ("serviceaccounts", account)
         };
-        let world = world(vec![
+        let context = context(vec![
             account("default", json!({"imagePullSecrets": [{"name": "pull"}]})),
             account("quiet", json!({"automountServiceAccountToken": false})),
-        ]);
+        ])
+        .await;
         let out = pod(
             json!({"containers": [{"name": "a"}, {"name": "b", "volumeMounts": [{"name": "x", "mountPath": MOUNT_PATH}]}]}),
         );
-        let out = out.through(&world, &PLUGIN).await.unwrap();
+        let out = out.through(&context, &PLUGIN).await.unwrap();
         let volume = out["spec"]["volumes"][0]["name"].as_str().unwrap();
         assert!(volume.starts_with("kube-api-access-") && volume.len() == "kube-api-access-".len() + 5);
         let mount = json!([{"name": volume, "readOnly": true, "mountPath": MOUNT_PATH}]);
@@ -154,14 +155,14 @@ mod tests {
         assert_eq!(out["spec"]["imagePullSecrets"], json!([{"name": "pull"}]));
 
         let quiet = pod(json!({"serviceAccountName": "quiet", "containers": [{"name": "a"}]}));
-        let quiet = quiet.through(&world, &PLUGIN).await.unwrap();
+        let quiet = quiet.through(&context, &PLUGIN).await.unwrap();
         assert!(quiet["spec"].get("volumes").is_none());
         let loud = pod(
             json!({"serviceAccountName": "quiet", "automountServiceAccountToken": true, "containers": [{"name": "a"}]}),
         );
-        assert!(loud.through(&world, &PLUGIN).await.unwrap()["spec"].get("volumes").is_some());
+        assert!(loud.through(&context, &PLUGIN).await.unwrap()["spec"].get("volumes").is_some());
 
-        let missing = pod(json!({"serviceAccountName": "none"})).through(&world, &PLUGIN).await.unwrap_err();
+        let missing = pod(json!({"serviceAccountName": "none"})).through(&context, &PLUGIN).await.unwrap_err();
         let expected =
             r#"pods "p" is forbidden: error looking up service account ns/none: serviceaccount "none" not found"#;
         assert_eq!(missing, expected);

@@ -3,13 +3,13 @@
 use api::Value;
 use serde_json::json;
 
-use super::{Operation, Plugin, Review, done, is, items, spec_list, text};
+use super::{Attributes, Operation, Plugin, done, is, items, spec_list, text};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "TaintNodesByCondition",
     concerns,
-    admit: Some(|_, review| {
-        if let Some(node) = &mut review.object {
+    admit: Some(|_, attributes| {
+        if let Some(node) = &mut attributes.object {
             taint(node);
         }
         done(Ok(()))
@@ -19,8 +19,8 @@ pub const PLUGIN: Plugin = Plugin {
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-fn concerns(review: &Review<'_>) -> bool {
-    review.operation == Operation::Create && is(review, "", "nodes", "")
+fn concerns(attributes: &Attributes<'_>) -> bool {
+    attributes.operation == Operation::Create && is(attributes, "", "nodes", "")
 }
 
 fn taint(node: &mut Value) {

@@ -4,21 +4,21 @@
 use api::Value;
 use api::status::StatusError;
 
-use super::{Review, World, items, text};
-use crate::auth::Attributes;
+use super::{Attributes, Context, items, text};
+use crate::auth;
 
 const VERB: &str = "request-serviceaccounts-token-audience";
 
 /// Whether a volume of the Pod wants tokens for the audience: a projected one, or one whose CSI driver asks for them. The
 /// empty audience is the API server's own.
-pub async fn names(world: &World, pod: &Value, audience: &str) -> Result<bool, StatusError> {
+pub async fn names(context: &Context, pod: &Value, audience: &str) -> Result<bool, StatusError> {
     for volume in items(pod, "/spec/volumes") {
         let projected = items(volume, "/projected/sources").filter_map(|s| s.get("serviceAccountToken"));
         if projected.into_iter().any(|token| text(token, "/audience") == audience) {
             return Ok(true);
         }
-        let driver = driver(world, pod, volume).await?;
-        if !driver.is_empty() && driver_wants(world, &driver, audience).await? {
+        let driver = driver(context, pod, volume).await?;
+        if !driver.is_empty() && driver_wants(context, &driver, audience).await? {
             return Ok(true);
         }
     }
@@ -26,7 +26,7 @@ pub async fn names(world: &World, pod: &Value, audience: &str) -> Result<bool, S
 }
 
 /// The CSI driver behind a volume; empty when there is none.
-async fn driver(world: &World, pod: &Value, volume: &Value) -> Result<String, StatusError> {
+async fn driver(context: &Context, pod: &Value, volume: &Value) -> Result<String, StatusError> {
     let set = |field: &str| volume.get(field).is_some_and(|v| !v.is_null());
     let claim = if set("ephemeral") {
         format!("{}-{}", api::meta::name(pod), text(volume, "/name"))
@@ -37,27 +37,27 @@ async fn driver(world: &World, pod: &Value, volume: &Value) -> Result<String, St
         return Ok(text(volume, "/csi/driver").to_owned());
     }
     let namespace = api::meta::namespace(pod);
-    let Some(claim) = world.objects.get("", "persistentvolumeclaims", namespace, &claim).await? else {
+    let Some(claim) = context.objects.get("", "persistentvolumeclaims", namespace, &claim).await? else {
         return Ok(String::new());
     };
     let name = text(&claim, "/spec/volumeName");
-    let bound = if name.is_empty() { None } else { world.objects.get("", "persistentvolumes", "", name).await? };
+    let bound = if name.is_empty() { None } else { context.objects.get("", "persistentvolumes", "", name).await? };
     Ok(bound.map(|volume| text(&volume, "/spec/csi/driver").to_owned()).unwrap_or_default())
 }
 
-async fn driver_wants(world: &World, driver: &str, audience: &str) -> Result<bool, StatusError> {
-    let driver = world.objects.get("storage.k8s.io", "csidrivers", "", driver).await?;
+async fn driver_wants(context: &Context, driver: &str, audience: &str) -> Result<bool, StatusError> {
+    let driver = context.objects.get("storage.k8s.io", "csidrivers", "", driver).await?;
     let wanted = driver.iter().flat_map(|d| items(d, "/spec/tokenRequests"));
     Ok(wanted.into_iter().any(|token| text(token, "/audience") == audience))
 }
 
 /// Whether the node may ask for the audience, whatever its Pods say: the audience is the resource, the account the name.
-pub fn granted(world: &World, review: &Review<'_>, audience: &str) -> bool {
-    let a = Attributes {
+pub fn granted(context: &Context, attributes: &Attributes<'_>, audience: &str) -> bool {
+    let a = auth::Attributes {
         version: "v1",
-        namespace: review.namespace,
-        name: review.name,
-        ..Attributes::resource(review.user, VERB, "", audience)
+        namespace: attributes.namespace,
+        name: attributes.name,
+        ..auth::Attributes::resource(attributes.user, VERB, "", audience)
     };
-    !audience.is_empty() && world.authorizer.authorize(&a).allowed()
+    !audience.is_empty() && context.authorizer.authorize(&a).allowed()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Wanted;
+use super::BootstrapObject;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 
@@ -19,7 +19,7 @@ const LEVELS: &[Level] = &[
     ("global-default", 20, 50, Some((128, 6))),
 ];
 
-pub fn objects() -> Vec<Wanted> {
+pub fn objects() -> Vec<BootstrapObject> {
     let mut all = vec![level(
         "exempt",
         &json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}}),
@@ -49,8 +49,8 @@ fn object(kind: &str, name: &str, spec: &Value) -> Value {
     })
 }
 
-fn level(name: &str, spec: &Value) -> Wanted {
-    Wanted::new(GROUP, "prioritylevelconfigurations", object("PriorityLevelConfiguration", name, spec))
+fn level(name: &str, spec: &Value) -> BootstrapObject {
+    BootstrapObject::new(GROUP, "prioritylevelconfigurations", object("PriorityLevelConfiguration", name, spec))
 }
 
 fn group(name: &str) -> Value {
@@ -92,7 +92,7 @@ fn rule(subjects: &[Value], (resource, path): (Vec<Value>, Vec<Value>)) -> Value
     rule
 }
 
-fn schema(name: &str, level: &str, precedence: i32, by: &str, rules: &[Value]) -> Wanted {
+fn schema(name: &str, level: &str, precedence: i32, by: &str, rules: &[Value]) -> BootstrapObject {
     let mut spec = json!({
         "priorityLevelConfiguration": {"name": level},
         "matchingPrecedence": precedence,
@@ -101,10 +101,10 @@ fn schema(name: &str, level: &str, precedence: i32, by: &str, rules: &[Value]) -
     if !by.is_empty() {
         spec["distinguisherMethod"] = json!({"type": by});
     }
-    Wanted::new(GROUP, "flowschemas", object("FlowSchema", name, &spec))
+    BootstrapObject::new(GROUP, "flowschemas", object("FlowSchema", name, &spec))
 }
 
-fn schemas() -> Vec<Wanted> {
+fn schemas() -> Vec<BootstrapObject> {
     let all = || [group("system:unauthenticated"), group("system:authenticated")];
     let leases = |namespaces: &[&str]| {
         let verbs = ["get", "create", "update"];

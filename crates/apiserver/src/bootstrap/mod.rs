@@ -5,41 +5,23 @@ pub mod flow_control;
 pub mod policy;
 pub mod system;
 
-use std::sync::Arc;
-
-use api::meta;
-use api::status::StatusError;
-use futures::future::{BoxFuture, try_join_all};
+use api::{kind::Target, meta, status::StatusError};
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 
-use crate::auth::authn::Lookup;
-use crate::auth::rbac::{cover, policy as roles};
+use crate::{
+    auth::rbac::{cover, policy as roles},
+    storage::object_store::ObjectStore,
+};
 
 pub use system::Cluster;
 
 /// The annotation that lets the server mend a default role or binding; `"false"` keeps it as the administrator made it.
 pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// Writes objects for the server itself: without authentication, authorization or admission.
-pub trait Objects: Lookup {
-    fn create<'a>(
-        &'a self,
-        group: &'a str,
-        plural: &'a str,
-        object: Value,
-    ) -> BoxFuture<'a, Result<Arc<Value>, StatusError>>;
-    /// Fails with a conflict when `metadata.resourceVersion` is not the present one.
-    fn update<'a>(
-        &'a self,
-        group: &'a str,
-        plural: &'a str,
-        object: Value,
-    ) -> BoxFuture<'a, Result<Arc<Value>, StatusError>>;
-}
-
 /// An object that must exist.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct BootstrapObject {
     pub group: &'static str,
     pub plural: &'static str,
     pub object: Value,
@@ -47,9 +29,9 @@ pub struct Wanted {
     pub owned: &'static [&'static str],
 }
 
-impl Wanted {
+impl BootstrapObject {
     pub fn new(group: &'static str, plural: &'static str, object: Value) -> Self {
-        Wanted { group, plural, object, owned: &[] }
+        BootstrapObject { group, plural, object, owned: &[] }
     }
 
     #[must_use]
@@ -60,39 +42,30 @@ impl Wanted {
 }
 
 /// Makes and mends everything.
-pub async fn ensure(objects: &dyn Objects, cluster: &Cluster) -> Result<(), StatusError> {
+pub async fn ensure(objects: &ObjectStore, cluster: &Cluster) -> Result<(), StatusError> {
     let all = policy::objects().into_iter().chain(flow_control::objects()).chain(system::objects(cluster));
-    let all: Vec<Wanted> = all.collect();
+    let all: Vec<BootstrapObject> = all.collect();
     try_join_all(all.iter().map(|wanted| ensure_one(objects, wanted))).await?;
     Ok(())
 }
 
-/// Another server may write the same object at the same time; the loser looks again.
-const ATTEMPTS: usize = 5;
-
-async fn ensure_one(objects: &dyn Objects, wanted: &Wanted) -> Result<(), StatusError> {
-    let (namespace, name) = (meta::namespace(&wanted.object), meta::name(&wanted.object));
-    let mut last = None;
-    for _ in 0..ATTEMPTS {
-        let present = objects.get(wanted.group, wanted.plural, namespace, name).await?;
-        let written = match present {
-            None => objects.create(wanted.group, wanted.plural, wanted.object.clone()).await,
-            Some(present) => match mended(&present, wanted) {
-                None => return Ok(()),
-                Some(object) => objects.update(wanted.group, wanted.plural, object).await,
-            },
-        };
-        match written {
-            Ok(_) => return Ok(()),
-            Err(e) if e.code == 409 => last = Some(e),
-            Err(e) => return Err(e),
-        }
+async fn ensure_one(objects: &ObjectStore, wanted: &BootstrapObject) -> Result<(), StatusError> {
+    let definition = objects.definition(wanted.group, wanted.plural)?;
+    let of = (meta::namespace(&wanted.object), meta::name(&wanted.object));
+    let mend = |present: &mut Value| Ok(mended(present, wanted).map(|object| *present = object).is_some());
+    match objects.update(&definition, of, Target::Object, mend).await {
+        Err(error) if error.code == 404 => {}
+        done => return done,
     }
-    Err(last.unwrap_or_else(|| StatusError::conflict(wanted.group, wanted.plural, name, "too many writers")))
+    match objects.create(&definition, wanted.object.clone()).await {
+        // Another server was faster.
+        Err(error) if error.code == 409 => objects.update(&definition, of, Target::Object, mend).await,
+        done => done,
+    }
 }
 
 /// The object with what is missing in it, or `None` when nothing is.
-fn mended(present: &Value, wanted: &Wanted) -> Option<Value> {
+fn mended(present: &Value, wanted: &BootstrapObject) -> Option<Value> {
     match wanted.plural {
         "roles" | "clusterroles" | "rolebindings" | "clusterrolebindings"
             if wanted.group == crate::auth::rbac::GROUP =>
@@ -110,7 +83,7 @@ fn mended(present: &Value, wanted: &Wanted) -> Option<Value> {
 }
 
 /// Default roles get back rules that they lost, default bindings subjects; more than the default is left alone.
-fn mended_policy(present: &Value, wanted: &Wanted) -> Option<Value> {
+fn mended_policy(present: &Value, wanted: &BootstrapObject) -> Option<Value> {
     let annotation = present.get("metadata")?.get("annotations").and_then(|a| a.get(AUTOUPDATE));
     if annotation.and_then(Value::as_str) != Some("true") {
         return None;
@@ -157,95 +130,81 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
 
 #[cfg(test)]
 mod tests {
-    use parking_lot::Mutex;
+    use std::sync::Arc;
+
+    use futures::StreamExt;
+    use store::{Store, embedded::Embedded};
 
     use super::*;
-    use crate::tests::fake::{self, key};
 
-    #[derive(Default)]
-    struct Fake {
-        objects: fake::Objects,
-        writes: Mutex<Vec<String>>,
-    }
-
-    impl Lookup for Fake {
-        fn get<'a>(
-            &'a self,
-            group: &'a str,
-            plural: &'a str,
-            namespace: &'a str,
-            name: &'a str,
-        ) -> BoxFuture<'a, Result<Option<Arc<Value>>, StatusError>> {
-            self.objects.get(group, plural, namespace, name)
+    /// The keys that were written after a revision.
+    async fn written(objects: &ObjectStore, after: u64) -> Vec<String> {
+        let newest = objects.caught_up().await.unwrap();
+        let mut history = objects.store.watch("/registry/", Some(after)).await.unwrap();
+        let (mut keys, mut reached) = (Vec::new(), after);
+        while reached < newest {
+            let batch = history.next().await.unwrap().unwrap();
+            keys.extend(batch.events.iter().map(|event| event.key["/registry/".len()..].to_owned()));
+            reached = batch.revision;
         }
-    }
-
-    impl Objects for Fake {
-        fn create<'a>(
-            &'a self,
-            _: &'a str,
-            plural: &'a str,
-            object: Value,
-        ) -> BoxFuture<'a, Result<Arc<Value>, StatusError>> {
-            let (key, object) = (key(plural, &object), Arc::new(object));
-            self.writes.lock().push(key.clone());
-            assert!(self.objects.0.lock().insert(key.clone(), object.clone()).is_none(), "{key} twice");
-            Box::pin(std::future::ready(Ok(object)))
-        }
-
-        fn update<'a>(
-            &'a self,
-            _: &'a str,
-            plural: &'a str,
-            object: Value,
-        ) -> BoxFuture<'a, Result<Arc<Value>, StatusError>> {
-            let (key, object) = (key(plural, &object), Arc::new(object));
-            self.writes.lock().push(key.clone());
-            self.objects.0.lock().insert(key, object.clone());
-            Box::pin(std::future::ready(Ok(object)))
-        }
+        keys.sort();
+        keys
     }
 
     #[tokio::test]
     async fn a_second_start_writes_only_what_is_wrong() {
-        let store = Fake::default();
+        let store = Arc::new(Embedded::memory());
+        let objects = ObjectStore::new(store.clone()).await.unwrap();
         let cluster = Cluster::example();
-        ensure(&store, &cluster).await.unwrap();
-        for name in ["namespaces//kube-system", "services/default/kubernetes", "clusterroles//admin"] {
-            assert!(store.objects.0.lock().contains_key(name), "{name}");
+        let group = crate::auth::rbac::GROUP;
+        ensure(&objects, &cluster).await.unwrap();
+        for (group, plural, namespace, name) in [
+            ("", "namespaces", "", "kube-system"),
+            ("", "services", "default", "kubernetes"),
+            (group, "clusterroles", "", "admin"),
+        ] {
+            let definition = objects.definition(group, plural).unwrap();
+            objects.get(&definition, namespace, name).await.unwrap();
         }
-        store.writes.lock().clear();
-        ensure(&store, &cluster).await.unwrap();
-        assert_eq!(*store.writes.lock(), [""; 0]);
+        let first = store.revision().await.unwrap();
+        ensure(&objects, &cluster).await.unwrap();
+        assert_eq!(written(&objects, first).await, [""; 0]);
 
-        let change = |key: &str, f: &dyn Fn(&mut Value)| {
-            let mut objects = store.objects.0.lock();
-            let mut object = objects[key].as_ref().clone();
-            f(&mut object);
-            objects.insert(key.to_owned(), Arc::new(object));
+        let change = async |group: &str, plural: &str, of: (&str, &str), f: &(dyn Fn(&mut Value) + Sync)| {
+            let definition = objects.definition(group, plural).unwrap();
+            let change = |object: &mut Value| {
+                f(object);
+                Ok(true)
+            };
+            objects.update(&definition, of, Target::Object, change).await.unwrap();
         };
-        change("clusterroles//system:kube-dns", &|o| o["rules"] = json!([]));
-        change("clusterroles//system:monitoring", &|o| {
+        change(group, "clusterroles", ("", "system:kube-dns"), &|o| o["rules"] = json!([])).await;
+        change(group, "clusterroles", ("", "system:monitoring"), &|o| {
             o["rules"] = json!([]);
             o["metadata"]["annotations"][AUTOUPDATE] = json!("false");
-        });
-        change("clusterrolebindings//cluster-admin", &|o| {
+        })
+        .await;
+        change(group, "clusterrolebindings", ("", "cluster-admin"), &|o| {
             o["subjects"] = json!([{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}]);
-        });
-        change("endpoints/default/kubernetes", &|o| o["subsets"] = json!([]));
-        store.objects.0.lock().remove("priorityclasses//system-node-critical");
-        ensure(&store, &cluster).await.unwrap();
-        let mut writes = store.writes.lock().clone();
-        writes.sort();
+        })
+        .await;
+        change("", "endpoints", ("default", "kubernetes"), &|o| o["subsets"] = json!([])).await;
+        let classes = objects.definition("scheduling.k8s.io", "priorityclasses").unwrap();
+        let critical = objects.entry(&classes, "", "system-node-critical").await.unwrap();
+        objects.swap(&classes, critical).remove().await.unwrap();
+        let before = store.revision().await.unwrap();
+        ensure(&objects, &cluster).await.unwrap();
         let expected = [
-            "clusterrolebindings//cluster-admin",
-            "clusterroles//system:kube-dns",
-            "endpoints/default/kubernetes",
-            "priorityclasses//system-node-critical",
+            "clusterrolebindings/cluster-admin",
+            "clusterroles/system:kube-dns",
+            "priorityclasses/system-node-critical",
+            "services/endpoints/default/kubernetes",
         ];
-        assert_eq!(writes, expected);
-        let objects = store.objects.0.lock();
-        assert_eq!(objects["clusterrolebindings//cluster-admin"]["subjects"].as_array().unwrap().len(), 2);
-        assert_eq!(objects["clusterroles//system:kube-dns"]["rules"][0]["resources"], json!(["endpoints"]));
+        assert_eq!(written(&objects, before).await, expected);
+        let read = async |plural: &str, name: &str| {
+            objects.get(&objects.definition(group, plural).unwrap(), "", name).await.unwrap()
+        };
+        assert_eq!(read("clusterrolebindings", "cluster-admin").await["subjects"].as_array().unwrap().len(), 2);
+        assert_eq!(read("clusterroles", "system:kube-dns").await["rules"][0]["resources"], json!(["endpoints"]));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::Wanted;
+use super::BootstrapObject;
 use crate::auth::rbac::{GROUP, PolicyRule};
 
 const TABLE: &str = include_str!("policy.txt");
@@ -20,7 +20,7 @@ struct Role {
 }
 
 /// Every default role and binding.
-pub fn objects() -> Vec<Wanted> {
+pub fn objects() -> Vec<BootstrapObject> {
     let mut roles: Vec<Role> = Vec::new();
     let mut bindings = Vec::new();
     for line in TABLE.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {
@@ -117,7 +117,7 @@ fn metadata(name: &str, namespace: Option<&str>, labels: BTreeMap<String, String
     Value::Object(metadata)
 }
 
-fn role_object(role: &Role) -> Wanted {
+fn role_object(role: &Role) -> BootstrapObject {
     let label = |to: &String| (format!("rbac.authorization.k8s.io/aggregate-to-{to}"), "true".to_owned());
     let namespace = role.namespace.as_deref();
     let mut object = json!({
@@ -130,10 +130,10 @@ fn role_object(role: &Role) -> Wanted {
         let (label, value) = label(from);
         object["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {label: value}}]});
     }
-    Wanted::new(GROUP, if namespace.is_some() { "roles" } else { "clusterroles" }, object)
+    BootstrapObject::new(GROUP, if namespace.is_some() { "roles" } else { "clusterroles" }, object)
 }
 
-fn binding_object(name: &str, role: &str, namespace: Option<&str>, subjects: &[Value]) -> Wanted {
+fn binding_object(name: &str, role: &str, namespace: Option<&str>, subjects: &[Value]) -> BootstrapObject {
     let (kind, role_kind, plural) = match namespace {
         Some(_) => ("RoleBinding", "Role", "rolebindings"),
         None => ("ClusterRoleBinding", "ClusterRole", "clusterrolebindings"),
@@ -147,10 +147,10 @@ fn binding_object(name: &str, role: &str, namespace: Option<&str>, subjects: &[V
     if !subjects.is_empty() {
         object["subjects"] = json!(subjects);
     }
-    Wanted::new(GROUP, plural, object)
+    BootstrapObject::new(GROUP, plural, object)
 }
 
-fn binding(name: &str, role: &str, rest: &[&str]) -> Wanted {
+fn binding(name: &str, role: &str, rest: &[&str]) -> BootstrapObject {
     let namespace = rest.iter().find_map(|w| w.strip_prefix("in="));
     let subject = |word: &&str| {
         let (kind, name) = word.split_once(':')?;
@@ -168,7 +168,7 @@ fn binding(name: &str, role: &str, rest: &[&str]) -> Wanted {
     binding_object(name, role, namespace, &subjects)
 }
 
-fn controller_binding(role: &Role) -> Wanted {
+fn controller_binding(role: &Role) -> BootstrapObject {
     let account = &role.name[CONTROLLER.len()..];
     let subject = json!({"kind": "ServiceAccount", "name": account, "namespace": "kube-system"});
     binding_object(&role.name, &role.name, role.namespace.as_deref(), &[subject])

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
-use super::Wanted;
+use super::BootstrapObject;
 
 /// What the objects say about this cluster.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub fn first_address(range: &IpNet) -> IpAddr {
     }
 }
 
-pub fn objects(cluster: &Cluster) -> Vec<Wanted> {
+pub fn objects(cluster: &Cluster) -> Vec<BootstrapObject> {
     let mut all = namespaces();
     all.extend(priority_classes());
     all.extend(service(cluster));
@@ -41,7 +41,7 @@ pub fn objects(cluster: &Cluster) -> Vec<Wanted> {
     all
 }
 
-fn namespaces() -> Vec<Wanted> {
+fn namespaces() -> Vec<BootstrapObject> {
     let namespace = |name: &&str| {
         let object = json!({
             "apiVersion": "v1",
@@ -50,12 +50,12 @@ fn namespaces() -> Vec<Wanted> {
             "spec": {"finalizers": ["kubernetes"]},
             "status": {"phase": "Active"},
         });
-        Wanted::new("", "namespaces", object)
+        BootstrapObject::new("", "namespaces", object)
     };
     ["default", "kube-system", "kube-public", "kube-node-lease"].iter().map(namespace).collect()
 }
 
-fn priority_classes() -> Vec<Wanted> {
+fn priority_classes() -> Vec<BootstrapObject> {
     let class = |name: &str, value: i64, description: &str| {
         let object = json!({
             "apiVersion": "scheduling.k8s.io/v1",
@@ -65,7 +65,7 @@ fn priority_classes() -> Vec<Wanted> {
             "description": description,
             "preemptionPolicy": "PreemptLowerPriority",
         });
-        Wanted::new("scheduling.k8s.io", "priorityclasses", object)
+        BootstrapObject::new("scheduling.k8s.io", "priorityclasses", object)
     };
     let cluster = "Used for system critical pods that must run in the cluster, but can be moved to another node if \
                    necessary.";
@@ -78,7 +78,7 @@ fn family(ip: &IpAddr) -> &'static str {
 }
 
 /// The Service itself, its Endpoints and its EndpointSlice. The server is the only endpoint it knows.
-fn service(cluster: &Cluster) -> Vec<Wanted> {
+fn service(cluster: &Cluster) -> Vec<BootstrapObject> {
     let Some(address) = cluster.service_ranges.first().map(first_address) else { return Vec::new() };
     let service = json!({
         "apiVersion": "v1",
@@ -119,14 +119,14 @@ fn service(cluster: &Cluster) -> Vec<Wanted> {
         "ports": [port],
     });
     vec![
-        Wanted::new("", "services", service).owning(&["/spec/ports"]),
-        Wanted::new("", "endpoints", endpoints).owning(&["/subsets"]),
-        Wanted::new("discovery.k8s.io", "endpointslices", slice).owning(&["/endpoints", "/ports"]),
+        BootstrapObject::new("", "services", service).owning(&["/spec/ports"]),
+        BootstrapObject::new("", "endpoints", endpoints).owning(&["/subsets"]),
+        BootstrapObject::new("discovery.k8s.io", "endpointslices", slice).owning(&["/endpoints", "/ports"]),
     ]
 }
 
 /// How extension servers check clients and the front proxy.
-fn authentication(cluster: &Cluster) -> Wanted {
+fn authentication(cluster: &Cluster) -> BootstrapObject {
     let mut data = Map::from_iter([("client-ca-file".to_owned(), json!(cluster.client_authority))]);
     if let Some(authority) = &cluster.front_proxy_authority {
         let list = |names: &[String]| json!(json!(names).to_string());
@@ -144,10 +144,10 @@ fn authentication(cluster: &Cluster) -> Wanted {
         "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
         "data": data,
     });
-    Wanted::new("", "configmaps", object).owning(&["/data"])
+    BootstrapObject::new("", "configmaps", object).owning(&["/data"])
 }
 
-fn service_range(cluster: &Cluster) -> Wanted {
+fn service_range(cluster: &Cluster) -> BootstrapObject {
     let ranges: Vec<String> = cluster.service_ranges.iter().map(IpNet::to_string).collect();
     let ready = json!({
         "type": "Ready", "status": "True", "reason": "",
@@ -161,7 +161,7 @@ fn service_range(cluster: &Cluster) -> Wanted {
         "spec": {"cidrs": ranges},
         "status": {"conditions": [ready]},
     });
-    Wanted::new("networking.k8s.io", "servicecidrs", object)
+    BootstrapObject::new("networking.k8s.io", "servicecidrs", object)
 }
 
 #[cfg(test)]

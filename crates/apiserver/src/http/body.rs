@@ -15,6 +15,8 @@ use crate::http::large;
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+pub type Response = http::Response<Body>;
+
 /// Bytes of a request or a response.
 pub enum Body {
     Whole(Option<Bytes>),

@@ -10,24 +10,34 @@ use http::{Method, Request, header, request::Parts};
 
 use crate::{
     auth::{self, Attributes, User},
-    http::{body::Body, large, places, pretty, request::Info, respond, route},
+    call::Call,
+    http::{
+        body::{Body, Response},
+        encoding::{self, Encoding},
+        large, pretty,
+        request::Info,
+        respond,
+        view::View,
+    },
     pages::metrics::Labels,
-    server::Server,
-    special::{Call, Response},
+    router::{self, Router},
 };
 
 /// Answers a request; an error or a panic on the way becomes a response too.
-pub async fn handle(server: Server, request: Request<Body>) -> Response {
+pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     let started = Instant::now();
+    let state = &router.state;
     let (parts, body) = request.into_parts();
     let query = parts.uri.query().unwrap_or("");
-    let info = Arc::new(Info::resolve(&parts.method, parts.uri.path(), query, &server.core().kinds.table()));
+    let info = Arc::new(Info::resolve(&parts.method, parts.uri.path(), query, &state.objects.kinds.table()));
     waypoint::apiserver::request(&info.path);
     let head = parts.method == Method::HEAD;
     let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();
     let counted = info.clone();
+    let view = info.is_document().then(|| View::negotiate(&parts.headers, ""));
+    let encoding = view.and_then(Result::ok).map(|view| view.encoding).unwrap_or_default();
     let for_people = pretty::wanted(&info, query, &parts.headers);
-    let guarded = AssertUnwindSafe(limited(server.clone(), parts, body, info)).catch_unwind().await;
+    let guarded = AssertUnwindSafe(limited(&router, parts, body, info)).catch_unwind().await;
     let mut response = match guarded {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => respond::error(&error),
@@ -41,31 +51,31 @@ pub async fn handle(server: Server, request: Request<Body>) -> Response {
             ))
         }
     };
-    if for_people {
-        response = pretty::indented(response);
-    }
+    response = match encoding {
+        Encoding::Json if for_people => pretty::indented(response),
+        encoding => encoding::encoded(response, encoding),
+    };
     respond::common_headers(response.headers_mut());
     let mut response = respond::compress(response, accept_encoding.as_ref());
     if head {
         response = respond::head(response);
     }
-    server.shared.metrics.finished(&Labels::of(&counted, response.status()), started.elapsed());
+    state.metrics.finished(&Labels::of(&counted, response.status()), started.elapsed());
     response
 }
 
 /// Applies the deadline.
-async fn limited(server: Server, parts: Parts, body: Body, info: Arc<Info>) -> Result<Response, StatusError> {
+async fn limited(router: &Router, parts: Parts, body: Body, info: Arc<Info>) -> Result<Response, StatusError> {
     let long_running = info.long_running();
-    let shared = server.shared.clone();
     // Callers inside this process bound themselves, and must not starve behind clients.
     let internal = parts.extensions.get::<Arc<User>>().is_some();
     // The state of a whole request is some kilobytes: every layer above would move them, so they move one pointer.
-    let work = Box::pin(authenticated(server, parts, body, info));
+    let work = Box::pin(authenticated(router, parts, body, info));
     if long_running {
         return work.await;
     }
-    let timeout = shared.config.limits.request_timeout;
-    let gate = (!internal).then(|| shared.large.clone());
+    let timeout = router.state.limits.request_timeout;
+    let gate = (!internal).then(|| router.large.clone());
     match clock::timeout(timeout, large::guarded(gate, work)).await {
         Ok(result) => result,
         Err(_) => Err(StatusError::timeout("Timeout: request did not complete within the allotted timeout")),
@@ -73,38 +83,44 @@ async fn limited(server: Server, parts: Parts, body: Body, info: Arc<Info>) -> R
 }
 
 /// Finds out who asks and, if he asks to be somebody else, whether he may.
-async fn authenticated(server: Server, mut parts: Parts, body: Body, info: Arc<Info>) -> Result<Response, StatusError> {
+async fn authenticated(
+    router: &Router,
+    mut parts: Parts,
+    body: Body,
+    info: Arc<Info>,
+) -> Result<Response, StatusError> {
     let given = parts.extensions.get::<Arc<User>>().cloned();
     let user = match given {
         Some(user) => user,
-        None => places::authenticate(&server, &mut parts).await?,
+        None => router.state.places.authenticate(&*router.authenticator, &mut parts).await?,
     };
     waypoint::apiserver::authenticate(&user.name);
     let user = match auth::impersonation::requested(&parts.headers)? {
         None => user,
         Some((wanted, asked)) => {
-            asked.iter().try_for_each(|part| server.ask(&part.attributes(&user)))?;
+            asked.iter().try_for_each(|part| router.state.ask(&part.attributes(&user)))?;
             Arc::new(wanted)
         }
     };
-    authorized(server, parts, body, info, user).await
+    authorized(router, parts, body, info, user).await
 }
 
 /// Refuses what nothing serves, asks whether the user may do the rest, and hands it to what serves it. Handlers get the
 /// resolved request, not the method or the path, and none of the caller's credentials.
 async fn authorized(
-    server: Server,
+    router: &Router,
     parts: Parts,
     body: Body,
     info: Arc<Info>,
     user: Arc<User>,
 ) -> Result<Response, StatusError> {
     if let Some(refusal) = &info.refusal {
-        return route::refuse(refusal);
+        return router::refuse(refusal);
     }
-    server.ask(&Attributes::of(&user, &info))?;
+    let state = &router.state;
+    state.ask(&Attributes::of(&user, &info))?;
     waypoint::apiserver::authorize(&info.path);
-    let body = places::admit(&server, &parts, body, &info).await?;
+    let body = state.places.admit(&parts, body, &info, state.limits.body_bytes).await?;
     let query = parts.uri.query().unwrap_or("").to_owned();
     let Parts { mut headers, uri, extensions, .. } = parts;
     auth::credentials::strip(&mut headers);
@@ -113,5 +129,5 @@ async fn authorized(
         headers.entry(header::HOST).or_insert(host);
     }
     waypoint::apiserver::route(&info.path);
-    route::route(Call { server, info, user, query, headers, extensions, body }).await
+    router.route(Call { state: state.clone(), info, user, query, headers, extensions, body }).await
 }

@@ -9,7 +9,10 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Server, http::body::Body};
+use crate::{
+    http::{body::Body, chain},
+    router::Router,
+};
 
 /// A listener at work. Dropping it closes the listener; [`Listening::stop`] also waits for open requests.
 pub struct Listening {
@@ -34,19 +37,18 @@ impl Drop for Listening {
     }
 }
 
-pub async fn listen(server: Server, address: SocketAddr, tls: Arc<rustls::ServerConfig>) -> io::Result<Listening> {
+pub async fn listen(router: Arc<Router>, address: SocketAddr, tls: Arc<rustls::ServerConfig>) -> io::Result<Listening> {
     let tcp = TcpListener::bind(address).await?;
     let address = tcp.local_addr()?;
     let stop = CancellationToken::new();
-    let figures = server.shared.metrics.connections.clone();
+    let figures = router.state.metrics.connections.clone();
     let listener = Listener::new(tcp, "API server", Bounds::of_process(2), figures);
     let service = move |peer: Peer| {
-        let server = server.clone();
+        let router = router.clone();
         move |request: Request<Incoming>| {
             let mut request = request.map(Body::Network);
             request.extensions_mut().insert(peer.clone());
-            let server = server.clone();
-            async move { server.handle(request).await }
+            chain::handle(router.clone(), request)
         }
     };
     let task = tokio::spawn(listener.serve(with_alpn(tls), stop.clone(), service));

@@ -4,6 +4,7 @@
 pub mod access;
 pub mod body;
 pub mod chain;
+pub mod encoding;
 pub mod large;
 pub mod listen;
 pub mod options;
@@ -12,5 +13,5 @@ pub mod places;
 pub mod pretty;
 pub mod request;
 pub mod respond;
-pub mod route;
 pub mod view;
+pub mod yaml;

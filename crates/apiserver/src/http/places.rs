@@ -22,8 +22,8 @@ use listener::{Answering, Peer, Place, Places};
 
 use crate::{
     auth::{User, user},
-    http::{body::Body, request::Info},
-    server::Server,
+    http::{access::Authenticator, body::Body, request::Info},
+    pages::metrics::Metrics,
 };
 
 /// A request's body has arrived by then.
@@ -83,6 +83,8 @@ impl Level {
 
 /// The places of all.
 pub struct Levels {
+    /// Counts those that were turned away.
+    metrics: Arc<Metrics>,
     unknown: Arc<Places>,
     masters: Level,
     nodes: Level,
@@ -90,9 +92,10 @@ pub struct Levels {
     strangers: Level,
 }
 
-impl Default for Levels {
-    fn default() -> Self {
+impl Levels {
+    pub fn new(metrics: Arc<Metrics>) -> Self {
         Levels {
+            metrics,
             unknown: Places::new(UNKNOWN.0, UNKNOWN.1),
             masters: Level::new(&MASTERS),
             nodes: Level::new(&NODES),
@@ -100,9 +103,7 @@ impl Default for Levels {
             strangers: Level::new(&STRANGERS),
         }
     }
-}
 
-impl Levels {
     fn of(&self, asker: &Asker) -> &Level {
         if asker.user.is_master() {
             &self.masters
@@ -135,53 +136,6 @@ impl Hash for Asker {
     }
 }
 
-/// Finds out who sent a request that came over the network, in bounded time and not for too many at once.
-pub(crate) async fn authenticate(server: &Server, parts: &mut Parts) -> Result<Arc<User>, StatusError> {
-    let address = parts.extensions.get::<Peer>().map(|peer| peer.address.ip());
-    let mut asking = server.config().authenticator.authenticate(parts);
-    let known = match futures::poll!(&mut asking) {
-        Poll::Ready(known) => known,
-        // It has to be looked up.
-        Poll::Pending => {
-            let unknown = |address| server.shared.places.unknown.take(&address);
-            let _place = address.map(unknown).transpose().map_err(|_| full(server, "", "requests of unknown users"))?;
-            let late = |_| StatusError::timeout("Timeout: who sent the request could not be found out in time");
-            clock::timeout(AUTHENTICATION, &mut asking).await.map_err(late)?
-        }
-    };
-    drop(asking);
-    let user = known?.ok_or_else(StatusError::unauthorized)?;
-    if let Some(address) = address {
-        parts.extensions.insert(Asker { user: user.clone(), address });
-    }
-    Ok(user)
-}
-
-/// Gives a request its place, with its body read where it has one that the server reads itself. Requests from inside
-/// this process bound themselves, and must not starve behind clients; health is told to everybody.
-pub(crate) async fn admit(server: &Server, parts: &Parts, body: Body, info: &Info) -> Result<Body, StatusError> {
-    let (Some(asker), Some(answering)) = (parts.extensions.get::<Asker>(), parts.extensions.get::<Answering>()) else {
-        return Ok(body);
-    };
-    if is_health(info) {
-        return Ok(body);
-    }
-    let level = server.shared.places.of(asker);
-    if info.long_running() {
-        if info.verb != "watch" {
-            answering.is_patient();
-        }
-        answering.hold(take(server, &level.long, asker, "long-running requests")?);
-        return Ok(body);
-    }
-    let sends = !matches!(parts.method, Method::GET | Method::HEAD) && !body.is_end_stream();
-    let body = if sends { Body::from(read(server, level, asker, body).await?) } else { body };
-    let reading = matches!(info.verb, "get" | "list" | "head");
-    let (places, what) = if reading { (&level.reads, "reading requests") } else { (&level.writes, "writing requests") };
-    answering.hold(take(server, places, asker, what)?);
-    Ok(body)
-}
-
 /// What a watch begins with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Beginning {
@@ -191,44 +145,107 @@ pub(crate) enum Beginning {
     Past,
 }
 
-/// The place of a watch until it has what it begins with; none for callers inside this process.
-pub(crate) fn begin(server: &Server, of: &Extensions, with: Beginning) -> Result<Option<Place>, StatusError> {
-    let Some(asker) = of.get::<Asker>() else { return Ok(None) };
-    let level = server.shared.places.of(asker);
-    let place = match with {
-        Beginning::Present => take(server, &level.reads, asker, "reading requests"),
-        Beginning::Past => take(server, &level.replays, asker, "watches that catch up"),
-    };
-    place.map(Some)
-}
+impl Levels {
+    /// Finds out who sent a request that came over the network, in bounded time and not for too many at once.
+    pub(crate) async fn authenticate(
+        &self,
+        authenticator: &dyn Authenticator,
+        parts: &mut Parts,
+    ) -> Result<Arc<User>, StatusError> {
+        let address = parts.extensions.get::<Peer>().map(|peer| peer.address.ip());
+        let mut asking = authenticator.authenticate(parts);
+        let known = match futures::poll!(&mut asking) {
+            Poll::Ready(known) => known,
+            // It has to be looked up.
+            Poll::Pending => {
+                let unknown = |address| self.unknown.take(&address);
+                let _place =
+                    address.map(unknown).transpose().map_err(|_| self.full("", "requests of unknown users"))?;
+                let late = |_| StatusError::timeout("Timeout: who sent the request could not be found out in time");
+                clock::timeout(AUTHENTICATION, &mut asking).await.map_err(late)?
+            }
+        };
+        drop(asking);
+        let user = known?.ok_or_else(StatusError::unauthorized)?;
+        if let Some(address) = address {
+            parts.extensions.insert(Asker { user: user.clone(), address });
+        }
+        Ok(user)
+    }
 
-/// Reads a body within bounds, before its request takes the place of one that could be worked on.
-async fn read(server: &Server, level: &Level, asker: &Asker, body: Body) -> Result<Bytes, StatusError> {
-    const WHAT: &str = "request bodies on their way";
-    let _place = take(server, &level.bodies, asker, WHAT)?;
-    let mut bytes = take(server, &level.body_bytes, asker, WHAT)?;
-    let limit = server.limits().body_bytes;
-    let reading = body.read(limit, |more| bytes.grow(more).map_err(|_| full(server, &asker.user.name, WHAT)));
-    let late = |_| StatusError::new(408, "Timeout", "Timeout: the request's body did not arrive in time");
-    clock::timeout(BODY, reading).await.map_err(late)?
+    /// Gives a request its place, with its body read where it has one that the server reads itself, of at most `limit`
+    /// bytes. Requests from inside this process bound themselves, and must not starve behind clients; health is told to
+    /// everybody.
+    pub(crate) async fn admit(
+        &self,
+        parts: &Parts,
+        body: Body,
+        info: &Info,
+        limit: usize,
+    ) -> Result<Body, StatusError> {
+        let (Some(asker), Some(answering)) = (parts.extensions.get::<Asker>(), parts.extensions.get::<Answering>())
+        else {
+            return Ok(body);
+        };
+        if is_health(info) {
+            return Ok(body);
+        }
+        let level = self.of(asker);
+        if info.long_running() {
+            if info.verb != "watch" {
+                answering.is_patient();
+            }
+            answering.hold(self.take(&level.long, asker, "long-running requests")?);
+            return Ok(body);
+        }
+        let sends = !matches!(parts.method, Method::GET | Method::HEAD) && !body.is_end_stream();
+        let body = if sends { Body::from(self.read(asker, body, limit).await?) } else { body };
+        let reading = matches!(info.verb, "get" | "list" | "head");
+        let (places, what) =
+            if reading { (&level.reads, "reading requests") } else { (&level.writes, "writing requests") };
+        answering.hold(self.take(places, asker, what)?);
+        Ok(body)
+    }
+
+    /// The place of a watch until it has what it begins with; none for callers inside this process.
+    pub(crate) fn begin(&self, of: &Extensions, with: Beginning) -> Result<Option<Place>, StatusError> {
+        let Some(asker) = of.get::<Asker>() else { return Ok(None) };
+        let level = self.of(asker);
+        let place = match with {
+            Beginning::Present => self.take(&level.reads, asker, "reading requests"),
+            Beginning::Past => self.take(&level.replays, asker, "watches that catch up"),
+        };
+        place.map(Some)
+    }
+
+    /// Reads a body within bounds, before its request takes the place of one that could be worked on.
+    async fn read(&self, asker: &Asker, body: Body, limit: usize) -> Result<Bytes, StatusError> {
+        const WHAT: &str = "request bodies on their way";
+        let level = self.of(asker);
+        let _place = self.take(&level.bodies, asker, WHAT)?;
+        let mut bytes = self.take(&level.body_bytes, asker, WHAT)?;
+        let reading = body.read(limit, |more| bytes.grow(more).map_err(|_| self.full(&asker.user.name, WHAT)));
+        let late = |_| StatusError::new(408, "Timeout", "Timeout: the request's body did not arrive in time");
+        clock::timeout(BODY, reading).await.map_err(late)?
+    }
+
+    fn take(&self, places: &Arc<Places>, asker: &Asker, what: &'static str) -> Result<Place, StatusError> {
+        places.take(asker).map_err(|_| self.full(&asker.user.name, what))
+    }
+
+    fn full(&self, user: &str, what: &'static str) -> StatusError {
+        static SELDOM: Seldom = Seldom::new();
+        self.metrics.rejected.fetch_add(1, Ordering::Relaxed);
+        if let Some(more) = SELDOM.turn() {
+            tracing::warn!(user, of = what, more, "too many at once, a request was turned away");
+        }
+        StatusError::too_many_requests("Too many requests, please try again later.", 1)
+    }
 }
 
 fn is_health(info: &Info) -> bool {
     let first = info.path.trim_start_matches('/').split('/').next();
     !info.is_resource() && matches!(first, Some("healthz" | "livez" | "readyz"))
-}
-
-fn take(server: &Server, places: &Arc<Places>, asker: &Asker, what: &'static str) -> Result<Place, StatusError> {
-    places.take(asker).map_err(|_| full(server, &asker.user.name, what))
-}
-
-fn full(server: &Server, user: &str, what: &'static str) -> StatusError {
-    static SELDOM: Seldom = Seldom::new();
-    server.shared.metrics.rejected.fetch_add(1, Ordering::Relaxed);
-    if let Some(more) = SELDOM.turn() {
-        tracing::warn!(user, of = what, more, "too many at once, a request was turned away");
-    }
-    StatusError::too_many_requests("Too many requests, please try again later.", 1)
 }
 
 #[cfg(test)]
@@ -242,7 +259,7 @@ mod tests {
 
     #[test]
     fn each_sort_of_users_has_places_of_its_own() {
-        let levels = Levels::default();
+        let levels = Levels::new(Arc::default());
         let check = |name: &str, group: &str, expected: &Level| {
             let found = levels.of(&asker(name, &[group], "10.0.0.1"));
             assert!(std::ptr::eq(found, expected), "{name} in {group}");

@@ -1,15 +1,12 @@
 //! Answers for people: indented for those who ask with `pretty`, and for curl, wget and browsers.
 
-use api::{kind::Way, rules::url::query_pairs};
-use futures::StreamExt;
+use api::rules::url::query_pairs;
 use http::{HeaderMap, header};
 
-use crate::{
-    http::{
-        body::Body,
-        request::{Info, is_true},
-    },
-    special::Response,
+use crate::http::{
+    body::Response,
+    request::{Info, is_true},
+    respond,
 };
 
 /// What reads for people unless it says otherwise.
@@ -17,8 +14,7 @@ const AGENTS: &[&str] = &["curl", "Wget", "Mozilla/5.0"];
 
 /// Whether the answer to this request is to be indented: objects and discovery are, streams of changes are not.
 pub fn wanted(info: &Info, query: &str, headers: &HeaderMap) -> bool {
-    let of_api = info.path == "/api" || info.path.starts_with("/api/") || info.path.starts_with("/apis");
-    if !of_api || info.verb == "watch" || info.way() != Way::Own {
+    if !info.is_document() {
         return false;
     }
     let asked = || query_pairs(query).find(|(key, value)| key == "pretty" && !value.is_empty());
@@ -29,22 +25,11 @@ pub fn wanted(info: &Info, query: &str, headers: &HeaderMap) -> bool {
     AGENTS.iter().any(|known| agent.starts_with(known))
 }
 
-/// The same answer, indented, if it is JSON that nobody has compressed.
-pub fn indented(mut response: Response) -> Response {
-    let headers = response.headers_mut();
-    let json = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-    if !json || headers.contains_key(header::CONTENT_ENCODING) {
-        return response;
-    }
-    headers.remove(header::CONTENT_LENGTH);
+/// The same answer, indented.
+pub fn indented(response: Response) -> Response {
+    let media_type = response.headers().get(header::CONTENT_TYPE).cloned().unwrap_or(respond::JSON);
     let mut indenter = Indenter::default();
-    response.map(|body| match body {
-        Body::Whole(bytes) => Body::from(indenter.push(&bytes.unwrap_or_default())),
-        Body::Stream(stream) => {
-            Body::stream(stream.into_inner().map(move |chunk| chunk.map(|bytes| indenter.push(&bytes).into())))
-        }
-        network => network,
-    })
+    respond::rewritten(response, media_type, move |json| indenter.push(json))
 }
 
 /// JSON text, indented by two spaces.

@@ -235,6 +235,12 @@ impl Info {
         subresource.map_or(Way::Own, |(_, _, way)| way)
     }
 
+    /// Whether the answer is a document of the API (an object, a list, discovery), and no stream of changes.
+    pub fn is_document(&self) -> bool {
+        let of_api = self.path == "/api" || self.path.starts_with("/api/") || self.path.starts_with("/apis");
+        of_api && self.verb != "watch" && self.way() == Way::Own
+    }
+
     /// Requests that stay open as long as the client likes: no deadline, no place among the requests in flight.
     pub fn long_running(&self) -> bool {
         self.is_resource() && (self.verb == "watch" || self.way() != Way::Own)

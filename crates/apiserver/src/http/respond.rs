@@ -4,9 +4,10 @@ use std::{collections::HashSet, io::Write as _};
 
 use api::status::StatusError;
 use bytes::Bytes;
+use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use crate::{http::body::Body, special::Response};
+use crate::http::body::{Body, Response};
 
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -24,6 +25,28 @@ pub fn json(code: StatusCode, body: impl Into<Bytes>) -> Response {
 /// A JSON response from a value.
 pub fn value(code: StatusCode, value: &api::Value) -> Response {
     json(code, value.to_string())
+}
+
+/// The same answer with the bytes that `rewrite` makes of its text, if it is JSON that nobody has compressed.
+pub fn rewritten(
+    mut response: Response,
+    media_type: HeaderValue,
+    mut rewrite: impl FnMut(&[u8]) -> Vec<u8> + Send + 'static,
+) -> Response {
+    let headers = response.headers_mut();
+    let json = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON.as_bytes()));
+    if !json || headers.contains_key(header::CONTENT_ENCODING) {
+        return response;
+    }
+    headers.remove(header::CONTENT_LENGTH);
+    headers.insert(header::CONTENT_TYPE, media_type);
+    response.map(|body| match body {
+        Body::Whole(bytes) => Body::from(rewrite(&bytes.unwrap_or_default())),
+        Body::Stream(stream) => {
+            Body::stream(stream.into_inner().map(move |chunk| chunk.map(|bytes| rewrite(&bytes).into())))
+        }
+        network => network,
+    })
 }
 
 /// An error as a response: a `Status`.

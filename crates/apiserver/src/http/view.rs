@@ -7,7 +7,13 @@ use http::{HeaderMap, header};
 use serde_json::json;
 use store::{Entry, Revision};
 
-use crate::{http::pieces::Pieces, storage::object};
+use crate::{
+    http::{
+        encoding::{Encoding, accepted, not_acceptable},
+        pieces::Pieces,
+    },
+    storage::object,
+};
 
 /// What comes with each row of a Table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -18,6 +24,16 @@ pub enum Include {
     Object,
 }
 
+impl Include {
+    fn parse(text: &str) -> Self {
+        match text {
+            "None" => Include::None,
+            "Object" => Include::Object,
+            _ => Include::Metadata,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Form {
     Object,
@@ -25,66 +41,54 @@ pub enum Form {
     Metadata,
 }
 
-/// The form asked for, and the version of `meta.k8s.io` it is in.
+/// The form asked for, the version of `meta.k8s.io` it is in, and its encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct View {
     pub form: Form,
     pub meta_version: &'static str,
+    pub encoding: Encoding,
 }
 
 impl View {
-    pub const OBJECT: View = View { form: Form::Object, meta_version: "v1" };
+    pub const OBJECT: View = View { form: Form::Object, meta_version: "v1", encoding: Encoding::Json };
 
     /// What the `Accept` header asks for, the first alternative that the server can make.
     pub fn negotiate(headers: &HeaderMap, include: &str) -> Result<View, StatusError> {
-        let Some(accept) = headers.get(header::ACCEPT) else { return Ok(View::OBJECT) };
-        let accept = accept.to_str().unwrap_or_default();
-        if accept.is_empty() || accept == "application/json" || accept == "*/*" {
+        let usual = headers.get(header::ACCEPT).is_none_or(|accept| accept == "application/json" || accept == "*/*");
+        if usual {
             return Ok(View::OBJECT);
         }
-        let include = match include {
-            "None" => Include::None,
-            "Object" => Include::Object,
-            _ => Include::Metadata,
-        };
-        accept.split(',').find_map(|clause| alternative(clause, include)).ok_or_else(not_acceptable)
+        let found = accepted(headers).find_map(|(encoding, parameters)| Self::read(encoding, parameters, include));
+        found.ok_or_else(|| not_acceptable(false))
     }
-}
 
-pub fn not_acceptable() -> StatusError {
-    StatusError::not_acceptable(
-        "only the following media types are accepted: application/json, application/json;stream=watch",
-    )
-}
-
-fn alternative(clause: &str, include: Include) -> Option<View> {
-    let mut parts = clause.split(';').map(str::trim);
-    if !matches!(parts.next()?, "application/json" | "application/*" | "*/*") {
-        return None;
+    /// The same for a watch.
+    pub fn negotiate_watch(headers: &HeaderMap, include: &str) -> Result<View, StatusError> {
+        let streamed = accepted(headers).filter(|(encoding, _)| encoding.is_streamed());
+        let mut found = streamed.filter_map(|(encoding, parameters)| Self::read(encoding, parameters, include));
+        found.next().ok_or_else(|| not_acceptable(true))
     }
-    let (mut kind, mut version, mut group) = ("", "", "");
-    for part in parts {
-        match part.split_once('=') {
-            Some(("as", value)) => kind = value,
-            Some(("v", value)) => version = value,
-            Some(("g", value)) => group = value,
-            _ => {}
+
+    /// The view that the parameters of a media type ask for.
+    fn read(encoding: Encoding, parameters: &str, include: &str) -> Option<View> {
+        let (mut kind, mut version, mut group) = ("", "", "");
+        for parameter in parameters.split(';') {
+            match parameter.trim().split_once('=') {
+                Some(("as", value)) => kind = value,
+                Some(("v", value)) => version = value,
+                Some(("g", value)) => group = value,
+                _ => {}
+            }
         }
+        let known = group == "meta.k8s.io" && matches!(version, "v1" | "v1beta1");
+        let form = match kind {
+            "" => return Some(View { encoding, ..View::OBJECT }),
+            "Table" if known => Form::Table(Include::parse(include)),
+            "PartialObjectMetadata" | "PartialObjectMetadataList" if known => Form::Metadata,
+            _ => return None,
+        };
+        Some(View { form, meta_version: if version == "v1beta1" { "v1beta1" } else { "v1" }, encoding })
     }
-    let meta_version = match version {
-        "v1beta1" => "v1beta1",
-        _ => "v1",
-    };
-    if kind.is_empty() {
-        return Some(View::OBJECT);
-    }
-    let known = group == "meta.k8s.io" && matches!(version, "v1" | "v1beta1");
-    let form = match kind {
-        "Table" if known => Form::Table(include),
-        "PartialObjectMetadata" | "PartialObjectMetadataList" if known => Form::Metadata,
-        _ => return None,
-    };
-    Some(View { form, meta_version })
 }
 
 /// Appends one stored object in this view. In a Table's list this is a row, outside a list a whole Table.

@@ -4,21 +4,16 @@ use std::sync::Arc;
 
 use api::{
     Value,
-    kind::{Definition, group::GROUPS},
+    kind::{Definition, KindTable, group::GROUPS},
 };
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, json};
 use sha2::{Digest, Sha512};
 
-use crate::{
-    http::respond,
-    special::{Call, Response},
-    storage::core::Core,
-};
+use crate::{call::Call, http::body::Response, http::respond};
 
 /// Groups with their versions, the preferred one first.
-fn groups(core: &Core) -> Vec<(String, Vec<String>)> {
-    let table = core.kinds.table();
+fn groups(table: &KindTable) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for known in GROUPS {
         let served = |v: &&(&str, i32)| table.all().iter().any(|d| d.group == known.name && d.version == v.0);
@@ -39,7 +34,7 @@ fn groups(core: &Core) -> Vec<(String, Vec<String>)> {
 
 /// Answers `/api`, `/apis` and what is below them.
 pub fn answer(call: &Call) -> Option<Response> {
-    let core = call.server.core();
+    let table = &call.state.objects.kinds.table();
     let parts: Vec<&str> = call.info.path.trim_matches('/').split('/').collect();
     let accept = call.header(header::ACCEPT);
     let aggregated = || aggregated_version(accept);
@@ -54,16 +49,16 @@ pub fn answer(call: &Call) -> Option<Response> {
         ["apis"] => match aggregated() {
             Some(version) => return Some(aggregate(call, version, false)),
             None => {
-                let list = groups(core).into_iter().filter(|(g, _)| !g.is_empty()).map(|(g, v)| group(&g, &v, false));
+                let list = groups(table).into_iter().filter(|(g, _)| !g.is_empty()).map(|(g, v)| group(&g, &v, false));
                 json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list.collect::<Vec<_>>()})
             }
         },
-        ["api", version] => resources(core, "", version)?,
+        ["api", version] => resources(table, "", version)?,
         ["apis", name] => {
-            let (name, versions) = groups(core).into_iter().find(|(g, _)| !g.is_empty() && g == name)?;
+            let (name, versions) = groups(table).into_iter().find(|(g, _)| !g.is_empty() && g == name)?;
             group(&name, &versions, true)
         }
-        ["apis", group, version] => resources(core, group, version)?,
+        ["apis", group, version] => resources(table, group, version)?,
         _ => return None,
     };
     Some(respond::value(StatusCode::OK, &document))
@@ -117,16 +112,15 @@ fn rows(definition: &Definition) -> Vec<Row<'_>> {
     rows
 }
 
-fn of_version(core: &Core, group: &str, version: &str) -> Vec<Arc<Definition>> {
-    let table = core.kinds.table();
+fn of_version(table: &KindTable, group: &str, version: &str) -> Vec<Arc<Definition>> {
     let mut list: Vec<_> = table.all().iter().filter(|d| d.group == group && d.version == version).cloned().collect();
     list.sort_by(|a, b| a.plural.cmp(&b.plural));
     list
 }
 
 /// `APIResourceList` of one group version.
-fn resources(core: &Core, group: &str, version: &str) -> Option<Value> {
-    let definitions = of_version(core, group, version);
+fn resources(table: &KindTable, group: &str, version: &str) -> Option<Value> {
+    let definitions = of_version(table, group, version);
     if definitions.is_empty() {
         return None;
     }
@@ -188,12 +182,12 @@ fn aggregated_version(accept: &str) -> Option<&'static str> {
 
 /// `APIGroupDiscoveryList` with everything in it.
 fn aggregate(call: &Call, version: &'static str, core_group: bool) -> Response {
-    let core = call.server.core();
+    let table = &call.state.objects.kinds.table();
     let of = |(group, versions): (String, Vec<String>)| {
-        let versions: Vec<Value> = versions.iter().map(|v| discovered_version(core, &group, v)).collect();
+        let versions: Vec<Value> = versions.iter().map(|v| discovered_version(table, &group, v)).collect();
         json!({"metadata": {"name": group, "creationTimestamp": null}, "versions": versions})
     };
-    let items: Vec<Value> = groups(core).into_iter().filter(|(g, _)| g.is_empty() == core_group).map(of).collect();
+    let items: Vec<Value> = groups(table).into_iter().filter(|(g, _)| g.is_empty() == core_group).map(of).collect();
     let document = json!({
         "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {}, "items": items,
     })
@@ -217,7 +211,7 @@ fn aggregate(call: &Call, version: &'static str, core_group: bool) -> Response {
     response
 }
 
-fn discovered_version(core: &Core, group: &str, version: &str) -> Value {
+fn discovered_version(table: &KindTable, group: &str, version: &str) -> Value {
     let kind = |o: &(String, String, String)| json!({"group": o.0, "version": o.1, "kind": o.2});
     let resource = |d: &Arc<Definition>| {
         let rows = rows(d);
@@ -240,19 +234,19 @@ fn discovered_version(core: &Core, group: &str, version: &str) -> Value {
         }
         Value::Object(resource)
     };
-    let list: Vec<Value> = of_version(core, group, version).iter().map(resource).collect();
+    let list: Vec<Value> = of_version(table, group, version).iter().map(resource).collect();
     json!({"version": version, "resources": list, "freshness": "Current"})
 }
 
 /// The paths that `/` lists.
-pub fn paths(core: &Core) -> Value {
+pub fn paths(table: &KindTable) -> Value {
     let mut paths = vec![
         "/.well-known/openid-configuration".to_owned(),
         "/api".to_owned(),
         "/api/v1".to_owned(),
         "/apis".to_owned(),
     ];
-    for (group, versions) in groups(core).into_iter().filter(|(g, _)| !g.is_empty()) {
+    for (group, versions) in groups(table).into_iter().filter(|(g, _)| !g.is_empty()) {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
     }

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use http::StatusCode;
 
-use crate::{http::body::Body, special::Response};
+use crate::http::body::{Body, Response};
 use api::rules::url::query_pairs;
 
 type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;

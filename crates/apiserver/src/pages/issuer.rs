@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, net::SocketAddr};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use crate::{http::respond, special::Response};
+use crate::{http::body::Response, http::respond};
 
 const CONFIGURATION: &str = "/.well-known/openid-configuration";
 const KEYS: &str = "/openid/v1/jwks";

@@ -135,8 +135,8 @@ impl Metrics {
         counter.buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The page at `/metrics`; the feed counts for itself.
-    pub fn render(&self, feed: &Metrics) -> String {
+    /// The page at `/metrics`.
+    pub fn render(&self) -> String {
         let mut out = String::new();
         let requests = self.requests.read();
         let mut series: Vec<_> = requests.values().flatten().collect();
@@ -171,13 +171,13 @@ impl Metrics {
                 "apiserver_watch_events_total",
                 "counter",
                 "Events put into the queues of watchers.",
-                feed.watch_events.load(Ordering::Relaxed),
+                self.watch_events.load(Ordering::Relaxed),
             ),
             (
                 "apiserver_terminated_watchers_total",
                 "counter",
                 "Watchers cut off because they did not keep up.",
-                feed.watchers_cut.load(Ordering::Relaxed),
+                self.watchers_cut.load(Ordering::Relaxed),
             ),
             (
                 "apiserver_rejected_requests_total",
@@ -227,7 +227,7 @@ mod tests {
         let conversation = Conversation::start().await;
         let check = |request: &str, code: u16, expected: &str| {
             let (method, path) = request.split_once(' ').unwrap();
-            let served = conversation.server.core().kinds.table();
+            let served = conversation.server.objects().kinds.table();
             let info = Info::resolve(&method.parse::<Method>().unwrap(), path, "", &served);
             let labels = Labels::of(&info, StatusCode::from_u16(code).unwrap());
             let Labels { verb, group, version, resource, subresource, code } = labels;

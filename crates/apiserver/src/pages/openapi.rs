@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha512};
 
 use crate::{
-    http::{body::Body, respond},
-    special::{Call, Response},
+    call::Call,
+    http::{body::Body, body::Response, respond},
 };
 
 /// Documents that were asked for.
@@ -54,10 +54,9 @@ fn text(document: &Value) -> Vec<u8> {
 }
 
 /// Answers `/openapi/v2`, `/openapi/v3` and the documents below it.
-pub fn answer(call: &Call) -> Option<Response> {
+pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
     let path = call.info.path.trim_matches('/');
-    let documents = &call.server.shared.documents;
-    let table = call.server.core().kinds.table();
+    let table = call.state.objects.kinds.table();
     let all = table.all();
     let accept = call.header(header::ACCEPT);
     let ((bytes, etag), media) = match path {

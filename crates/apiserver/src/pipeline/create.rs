@@ -6,15 +6,15 @@ use api::{Value, codec::decode::Gvk, meta, status::StatusError};
 use http::{StatusCode, header};
 
 use super::{
-    Request,
+    request::Request,
     write::{Outcome, Written},
 };
 use crate::{
     admission::attributes::Operation,
     auth::User,
+    http::body::Response,
     http::options::WriteOptions,
-    special::Response,
-    storage::core::{begin, wipe},
+    storage::strategy::{self, wipe},
 };
 
 /// Random characters behind a `generateName`, and how long the name may be without them.
@@ -119,33 +119,28 @@ impl Request {
             self.track(None, &mut object, options);
         }
         let name = meta::name(&object).to_owned();
-        let admission = self.call.server.admission();
-        let mut review = self.review(Operation::Create, &name, options, Some(object), None);
+        let admission = &self.call.state.admission;
+        let mut attributes = self.attributes(Operation::Create, &name, options, Some(object), None);
         waypoint::apiserver::admit(self.waypoint_name());
-        admission.admit(&mut review).await?;
-        let mut object = review.object.take().unwrap_or_default();
+        admission.admit(&mut attributes).await?;
+        let mut object = attributes.object.take().unwrap_or_default();
         let reservation = self.allocate(None, &mut object, options.dry_run).await?;
-        begin(&mut object);
-        definition.strategy.prepare_create(&mut object);
         waypoint::apiserver::validate(self.waypoint_name());
-        let about = definition
-            .strategy
-            .check(&object)
-            .map_err(|errors| StatusError::invalid(&definition.group, &definition.kind, &name, &errors))?;
-        review.object = Some(object);
-        admission.validate(&mut review).await?;
-        let object = review.object.take().unwrap_or_default();
-        warnings.append(&mut review.warnings);
+        let about = strategy::before_create(definition, &mut object)?;
+        attributes.object = Some(object);
+        admission.validate(&mut attributes).await?;
+        let object = attributes.object.take().unwrap_or_default();
+        warnings.append(&mut attributes.warnings);
         warnings.extend(about);
         warnings.extend(self.about_effect());
-        let core = self.call.server.core();
+        let objects = self.objects();
         if options.dry_run {
-            return match core.entry(definition, &self.call.info.namespace, &name).await {
+            return match objects.entry(definition, &self.call.info.namespace, &name).await {
                 Ok(_) => Err(StatusError::already_exists(&definition.group, &definition.plural, &name)),
                 Err(_) => Ok(Written { outcome: Outcome::Tried(object), warnings }),
             };
         }
-        let entry = core.insert(definition, &object).await?;
+        let entry = objects.insert(definition, &object).await?;
         if let Some(reservation) = reservation {
             reservation.keep();
         }

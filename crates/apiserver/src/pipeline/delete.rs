@@ -5,21 +5,19 @@ use http::{StatusCode, header};
 use serde_json::json;
 use store::Entry;
 
-use super::{
-    Request,
-    write::{has_finalize, has_finalizers},
-};
+use super::{request::Request, write::has_finalizers};
 use crate::{
-    admission::attributes::{Operation, Review},
+    admission::attributes::{Attributes, Operation},
+    auth::User,
     http::{
+        body::Response,
         options::{DeleteOptions, Propagation, WriteOptions},
         respond,
     },
-    special::Response,
-    storage::{core::Replaced, object},
+    state::State,
+    storage::object,
 };
 
-const ATTEMPTS: usize = 100;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
@@ -28,11 +26,10 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     request.view()?;
     let body = request.body().await?;
     let options = DeleteOptions::parse(request.query(), &body, request.header(header::CONTENT_TYPE))?;
-    let info = &request.call.info;
-    let entry = request.call.server.core().entry(&request.definition, &info.namespace, &info.name).await?;
+    let entry = request.entry().await?;
     // Only clients that ask in the old way are told that the deletion is still under way.
     let pending = if options.orphan_dependents == Some(false) { StatusCode::ACCEPTED } else { StatusCode::OK };
-    match request.delete(entry, &options, true).await? {
+    match Deletion::asked(&request, &options).run(entry).await? {
         Deleted::Gone { last, graceful: true } => request.respond_value(StatusCode::OK, last, &[]),
         Deleted::Gone { last, graceful: false } => {
             Ok(respond::value(StatusCode::OK, &success(&request.definition, &last)))
@@ -67,24 +64,32 @@ enum Step {
     Remove,
 }
 
-impl Request {
-    /// Deletes the object that `entry` is the state of. `wanted` is false for a delete that may lose a race (of a
-    /// collection): the object being gone already is then no error.
-    pub(crate) async fn delete(
-        &self,
-        mut entry: Entry,
-        options: &DeleteOptions,
-        wanted: bool,
-    ) -> Result<Deleted, StatusError> {
-        let definition = &*self.definition;
-        let core = self.call.server.core();
-        let (namespace, name) = object::names(definition, &entry.key);
-        let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        for attempt in 0..ATTEMPTS {
-            let old = object::of_entry(definition, &entry);
-            self.check_delete(&old, options)?;
-            if attempt == 0 {
-                self.admit_delete(&namespace, &name, &old, options).await?;
+/// The deletion of objects of one kind.
+pub(crate) struct Deletion<'a> {
+    pub state: &'a State,
+    pub definition: &'a Definition,
+    pub options: &'a DeleteOptions,
+    /// Whose deletion admission is asked about. Without a user it is not asked: it has let the write through that this
+    /// deletion is a part of.
+    pub user: Option<&'a User>,
+}
+
+impl<'a> Deletion<'a> {
+    /// The deletion that a request asks for.
+    pub(super) fn asked(request: &'a Request, options: &'a DeleteOptions) -> Self {
+        let Request { call, definition, .. } = request;
+        Deletion { state: &call.state, definition, options, user: Some(&call.user) }
+    }
+
+    /// Deletes the object that `entry` is the state of.
+    pub(crate) async fn run(&self, entry: Entry) -> Result<Deleted, StatusError> {
+        let Deletion { state, definition, options, mut user } = *self;
+        let mut swap = state.objects.swap(definition, entry);
+        loop {
+            let old = swap.object();
+            check_preconditions(definition, &old, options)?;
+            if let Some(user) = user.take() {
+                self.admit(user, &old).await?;
             }
             let graceful = definition.strategy.grace_seconds(&old, options.grace_seconds);
             let step = plan(definition, &old, options, graceful);
@@ -94,76 +99,65 @@ impl Request {
                     _ => Deleted::Tried(old),
                 });
             }
-            let outcome = match step {
-                Step::Nothing => return Ok(Deleted::Marked(entry)),
-                Step::Mark(new) => core.replace(definition, &entry, &new).await.map(|r| (r, false))?,
-                Step::Remove => core.remove(&entry).await.map(|r| (r, true))?,
-            };
-            match outcome {
-                (Replaced::Written(written), false) => return Ok(Deleted::Marked(written)),
-                (Replaced::Written(written), true) => {
-                    if let Some(allocation) = self.allocation() {
-                        allocation.release(&old);
+            match step {
+                Step::Nothing => return Ok(Deleted::Marked(swap.entry)),
+                Step::Mark(new) => {
+                    if let Some(marked) = swap.replace(&new).await? {
+                        return Ok(Deleted::Marked(marked));
                     }
-                    let mut last = old;
-                    object::set_revision(&mut last, written.modified);
-                    return Ok(Deleted::Gone { last, graceful: graceful.is_some() });
                 }
-                (Replaced::Conflict(Some(current)), _) => entry = current,
-                (Replaced::Conflict(None), _) if !wanted => return Ok(Deleted::Gone { last: old, graceful: false }),
-                (Replaced::Conflict(None), _) => {
-                    return Err(StatusError::not_found(&definition.group, &definition.plural, &name));
+                Step::Remove => {
+                    if let Some(removed) = swap.remove().await? {
+                        if let Some(allocation) = state.allocation(definition) {
+                            allocation.release(&old);
+                        }
+                        let mut last = old;
+                        object::set_revision(&mut last, removed.modified);
+                        return Ok(Deleted::Gone { last, graceful: graceful.is_some() });
+                    }
                 }
             }
         }
-        Err(StatusError::modified(&definition.group, &definition.plural, &name))
     }
 
-    fn check_delete(&self, old: &Value, options: &DeleteOptions) -> Result<(), StatusError> {
-        let (definition, name) = (&self.definition, meta::name(old));
-        let refuse = |why: String| Err(StatusError::conflict(&definition.group, &definition.kind, name, &why));
-        let (uid, version) = (meta::uid(old), meta::resource_version(old));
-        if let Some(wanted) = options.uid.as_deref().filter(|w| *w != uid) {
-            return refuse(format!(
-                "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been \
-                 deleted and then recreated"
-            ));
-        }
-        if let Some(wanted) = options.resource_version.as_deref().filter(|w| *w != version) {
-            return refuse(format!(
-                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). \
-                 The object might have been modified"
-            ));
-        }
-        Ok(())
-    }
-
-    async fn admit_delete(
-        &self,
-        namespace: &str,
-        name: &str,
-        old: &Value,
-        options: &DeleteOptions,
-    ) -> Result<(), StatusError> {
-        let write = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
-        let mut review = Review {
-            definition: &self.definition,
+    async fn admit(&self, user: &User, old: &Value) -> Result<(), StatusError> {
+        let dry_run = self.options.dry_run;
+        let write = WriteOptions { dry_run, ..WriteOptions::default() };
+        let mut attributes = Attributes {
+            definition: self.definition,
             operation: Operation::Delete,
             subresource: "",
-            namespace,
-            name,
-            user: &self.call.user,
-            dry_run: options.dry_run,
+            namespace: meta::namespace(old),
+            name: meta::name(old),
+            user,
+            dry_run,
             object: None,
             old: Some(old),
             options: write.object("DeleteOptions"),
             warnings: Vec::new(),
             annotations: Vec::new(),
         };
-        let admission = self.call.server.admission();
-        admission.admit(&mut review).await?;
-        admission.validate(&mut review).await
+        self.state.admission.admit(&mut attributes).await?;
+        self.state.admission.validate(&mut attributes).await
     }
+}
+
+fn check_preconditions(definition: &Definition, old: &Value, options: &DeleteOptions) -> Result<(), StatusError> {
+    let refuse = |why: String| Err(StatusError::conflict(&definition.group, &definition.kind, meta::name(old), &why));
+    let (uid, version) = (meta::uid(old), meta::resource_version(old));
+    if let Some(wanted) = options.uid.as_deref().filter(|w| *w != uid) {
+        return refuse(format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been \
+             deleted and then recreated"
+        ));
+    }
+    if let Some(wanted) = options.resource_version.as_deref().filter(|w| *w != version) {
+        return refuse(format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). \
+             The object might have been modified"
+        ));
+    }
+    Ok(())
 }
 
 /// Decides between removing the object, marking it, and leaving it as it is.
@@ -206,10 +200,7 @@ fn mark(definition: &Definition, object: &mut Value, grace: i64) {
     };
     let end = clock::Timestamp::from_second(start.saturating_add(grace)).unwrap_or(clock::Timestamp::MAX);
     let generation = meta::generation(object);
-    // What has a finalize subresource shows in its phase that others are to finalize it.
-    if has_finalize(definition) {
-        object["status"]["phase"] = json!("Terminating");
-    }
+    definition.strategy.prepare_delete(object);
     let Some(metadata) = meta::metadata_mut(object) else { return };
     if already.is_none() && generation > 0 {
         metadata.insert("generation".to_owned(), Value::from(generation + 1));

@@ -6,12 +6,13 @@ use futures::StreamExt;
 use http::header;
 
 use super::{
-    Request,
+    delete::Deletion,
     list::{Found, respond_list},
+    request::Request,
 };
 use crate::{
+    http::body::Response,
     http::options::{DeleteOptions, ListOptions},
-    special::Response,
 };
 
 /// Deletes in flight at once.
@@ -24,14 +25,15 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let options = DeleteOptions::parse(request.query(), &body, request.header(header::CONTENT_TYPE))?;
     let list = ListOptions::of_list(request.query())?;
     let found = request.find(&list).await?;
-    let shared = &request;
-    let options = &options;
+    let deletion = Deletion::asked(&request, &options);
+    let deletion = &deletion;
     let mut deletes = futures::stream::iter(found.entries.iter().cloned())
-        .map(|entry| async move { shared.delete(entry, options, false).await })
+        .map(|entry| async move { deletion.run(entry).await })
         .buffer_unordered(WORKERS);
     while let Some(deleted) = deletes.next().await {
         match deleted {
             Ok(_) => {}
+            // Somebody else was faster.
             Err(error) if error.code == 404 => {}
             Err(error) => return Err(error),
         }

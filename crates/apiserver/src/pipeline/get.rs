@@ -1,16 +1,15 @@
-//! get: one object, always the newest.
+//! get: one object, read from the store itself.
 
 use api::status::StatusError;
 use http::StatusCode;
 
-use super::Request;
-use crate::{http::view::View, special::Response};
+use super::request::Request;
+use crate::{http::body::Response, http::view::View};
 
 pub async fn run(request: Request) -> Result<Response, StatusError> {
-    let info = &request.call.info;
     waypoint::apiserver::get(request.waypoint_name());
     // Before anything is read: an unacceptable view is refused whether the object exists or not.
     let _: View = request.view()?;
-    let entry = request.call.server.core().entry(&request.definition, &info.namespace, &info.name).await?;
+    let entry = request.entry().await?;
     request.respond(StatusCode::OK, &entry, &[])
 }

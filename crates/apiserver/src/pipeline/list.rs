@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Entry, Page, Range, Revision, StoreError};
 
-use super::Request;
+use super::request::Request;
 use crate::{
     http::{
-        body::Body,
+        body::{Body, Response},
+        encoding::Encoding,
         options::{ListOptions, Match},
         pieces::Pieces,
         respond,
         view::{self, View},
     },
-    special::Response,
     storage::{
-        core::{store_error, too_large_version},
+        error::{store_error, too_large_version},
         filter::Filter,
         object,
     },
@@ -121,7 +121,7 @@ impl Request {
         if wanted == 0 {
             return Ok(None);
         }
-        let newest = self.call.server.core().store.revision().await.map_err(store_error)?;
+        let newest = self.objects().store.revision().await.map_err(store_error)?;
         if wanted > newest {
             return Err(too_large_version(wanted, newest));
         }
@@ -178,7 +178,7 @@ impl Request {
     }
 
     async fn page(&self, range: &Range, options: &ListOptions) -> Result<Page, StatusError> {
-        self.call.server.core().store.range(range.clone()).await.map_err(|error| match error {
+        self.objects().store.range(range.clone()).await.map_err(|error| match error {
             StoreError::Compacted { .. } if !options.continue_token.is_empty() => StatusError::expired(
                 "The provided continue parameter is too old to display a consistent list result. You must start a new list \
                  without the continue parameter.",
@@ -215,7 +215,7 @@ pub(super) fn respond_list(definition: Arc<Definition>, view: View, found: Found
     }
     let mut response = Response::new(Body::empty());
     response.headers_mut().insert(header::CONTENT_TYPE, respond::JSON);
-    *response.body_mut() = if gzip && size > 2 * WHOLE {
+    *response.body_mut() = if gzip && view.encoding == Encoding::Json && size > 2 * WHOLE {
         response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
         Body::stream(futures::stream::iter(Compressed {

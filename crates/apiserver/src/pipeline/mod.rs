@@ -6,6 +6,7 @@ mod deletecollection;
 mod get;
 mod list;
 mod patch;
+mod request;
 mod scale;
 mod update;
 mod upsert;
@@ -15,20 +16,12 @@ mod write;
 use std::sync::Arc;
 
 use api::{
-    Value,
-    kind::{Definition, Target},
+    kind::{Definition, Subresource, Target},
     status::StatusError,
 };
-use http::{StatusCode, header};
-use store::Entry;
 
-use crate::{
-    http::{
-        respond,
-        view::{self, View},
-    },
-    special::{Call, Response},
-};
+use crate::{call::Call, http::body::Response};
+use request::Request;
 
 /// Serves a request for a resource that is not special.
 pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, StatusError> {
@@ -58,60 +51,9 @@ fn target(definition: &Definition, subresource: &str) -> Option<Target> {
         "scale" => Some(Target::Other("scale")),
         other => {
             // Subresources that write a part of the object itself.
-            let own = |s: &&api::kind::Subresource| {
-                s.name == other && s.object.2 == definition.kind && s.verbs.contains(&"update")
-            };
+            let own =
+                |s: &&Subresource| s.name == other && s.object.2 == definition.kind && s.verbs.contains(&"update");
             definition.subresources.iter().find(own).map(|s| Target::Other(s.name))
         }
-    }
-}
-
-/// One request for one kind.
-pub(crate) struct Request {
-    pub call: Call,
-    pub definition: Arc<Definition>,
-    pub target: Target,
-}
-
-impl Request {
-    pub fn query(&self) -> &str {
-        &self.call.query
-    }
-
-    pub fn header(&self, name: header::HeaderName) -> &str {
-        self.call.header(name)
-    }
-
-    /// `namespace/name`, as waypoints name what passes.
-    pub fn waypoint_name(&self) -> &str {
-        &self.call.info.path
-    }
-
-    pub fn view(&self) -> Result<View, StatusError> {
-        View::negotiate(&self.call.headers, "")
-    }
-
-    pub async fn body(&mut self) -> Result<bytes::Bytes, StatusError> {
-        let limit = self.call.server.limits().body_bytes;
-        std::mem::replace(&mut self.call.body, crate::http::body::Body::empty()).collect(limit).await
-    }
-
-    /// A stored object as the response.
-    pub fn respond(&self, code: StatusCode, entry: &Entry, warnings: &[String]) -> Result<Response, StatusError> {
-        let view = self.view()?;
-        let mut out = Vec::with_capacity(entry.value.len() + 64);
-        view::write(&mut out, &self.definition, view, entry, false);
-        out.push(b'\n');
-        let mut response = respond::json(code, out);
-        respond::warn(&mut response, warnings);
-        Ok(response)
-    }
-
-    /// An object that is not (yet) stored as the response.
-    pub fn respond_value(&self, code: StatusCode, value: Value, warnings: &[String]) -> Result<Response, StatusError> {
-        let value = view::value(&self.definition, self.view()?, value);
-        let mut response = respond::value(code, &value);
-        respond::warn(&mut response, warnings);
-        Ok(response)
     }
 }

@@ -8,8 +8,8 @@ use api::{
 };
 use http::{StatusCode, header};
 
-use super::Request;
-use crate::{http::options::WriteOptions, special::Response};
+use super::request::Request;
+use crate::{http::body::Response, http::options::WriteOptions};
 
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::patch(request.waypoint_name());

@@ -12,10 +12,9 @@ use api::{
 use http::{StatusCode, header};
 use serde_json::json;
 
-use super::{Request, patch::unsupported, write::Outcome};
+use super::{patch::unsupported, request::Request, write::Outcome};
 use crate::{
-    http::{options::WriteOptions, respond},
-    special::Response,
+    http::{body::Response, options::WriteOptions, respond},
     storage::object,
 };
 
@@ -27,8 +26,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     request.view()?;
     if request.call.info.verb == "get" {
         waypoint::apiserver::get(request.waypoint_name());
-        let info = &request.call.info;
-        let entry = request.call.server.core().entry(&definition, &info.namespace, &info.name).await?;
+        let entry = request.entry().await?;
         return answer(&definition, scale, &object::of_entry(&definition, &entry));
     }
     let agent = request.header(header::USER_AGENT).to_owned();

@@ -3,8 +3,8 @@
 use api::{Value, codec::decode::Gvk, meta, status::StatusError};
 use http::{StatusCode, header};
 
-use super::Request;
-use crate::{http::options::WriteOptions, special::Response};
+use super::request::Request;
+use crate::{http::body::Response, http::options::WriteOptions};
 
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::update(request.waypoint_name());

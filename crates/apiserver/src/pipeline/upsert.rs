@@ -3,7 +3,7 @@
 use api::{Value, meta, status::StatusError};
 use http::StatusCode;
 
-use super::{Request, write::Written};
+use super::{request::Request, write::Written};
 use crate::{auth::Attributes, http::options::WriteOptions};
 
 /// Tried so often while somebody else creates and deletes the same object.
@@ -42,7 +42,7 @@ impl Request {
                 });
             }
             // Who may change an object that is there may not therefore make it.
-            self.call.server.ask(&Attributes { verb: "create", ..Attributes::of(&self.call.user, &self.call.info) })?;
+            self.call.state.ask(&Attributes { verb: "create", ..Attributes::of(&self.call.user, &self.call.info) })?;
             if let Some(metadata) = meta::metadata_mut(&mut object) {
                 metadata.remove("resourceVersion");
             }

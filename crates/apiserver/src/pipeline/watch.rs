@@ -1,6 +1,11 @@
 //! watch: changes as they happen, from a revision on, or from now with the present objects first.
 
-use std::{collections::VecDeque, time::Duration, vec};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+    vec,
+};
 
 use api::status::StatusError;
 use bytes::Bytes;
@@ -11,24 +16,25 @@ use listener::Place;
 use serde_json::json;
 use store::{Entry, Event, Range, Revision, StoreError};
 
-use super::Request;
+use super::request::Request;
 use crate::{
     http::{
+        body::Response,
         body::{Body, BoxError},
         options::ListOptions,
         pieces::Pieces,
-        places::{self, Beginning},
+        places::Beginning,
         respond,
         view::{self, View},
     },
-    server::Server,
-    special::Response,
+    pages::metrics::Metrics,
     storage::{
-        core::{Core, store_error, too_large_version},
+        error::{store_error, too_large_version},
         filter::Filter,
         object,
+        object_store::ObjectStore,
     },
-    watch_dispatch::{Subscription, Wanted},
+    watch_dispatch::{Subscription, WatchScope},
 };
 
 /// Events that wait for a watcher are joined up to about this size: as much as an HTTP/2 frame usually holds.
@@ -37,9 +43,9 @@ const FRAME: usize = 16 * 1024;
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::watch(request.waypoint_name());
     let options = ListOptions::of_watch(request.query())?;
-    let view = View::negotiate(&request.call.headers, &options.include_object)?;
-    let wanted = request.wanted(&options, view)?;
-    let lines = match request.begin(&options, wanted).await {
+    let view = View::negotiate_watch(&request.call.headers, &options.include_object)?;
+    let scope = request.scope(&options, view)?;
+    let lines = match request.begin(&options, scope).await {
         Ok(lines) => lines,
         // What is wrong with the revision is an event of the watch, as from upstream's cache.
         Err(error) if error.code == 410 => return Ok(stream(Body::from(error_line(&error)))),
@@ -61,7 +67,7 @@ fn error_line(error: &StatusError) -> String {
 }
 
 impl Request {
-    fn wanted(&self, options: &ListOptions, view: View) -> Result<Wanted, StatusError> {
+    fn scope(&self, options: &ListOptions, view: View) -> Result<WatchScope, StatusError> {
         let info = &self.call.info;
         let filter = Filter::parse(&self.definition, &info.label_selector, &info.field_selector)?;
         let namespace = match info.namespace.as_str() {
@@ -71,7 +77,7 @@ impl Request {
         };
         let name = filter.name().unwrap_or("").to_owned();
         let selectors = format!("{}|{}", info.label_selector, info.field_selector);
-        Ok(Wanted {
+        Ok(WatchScope {
             definition: self.definition.clone(),
             view,
             namespace,
@@ -82,62 +88,62 @@ impl Request {
         })
     }
 
-    /// Joins the feed and gathers what comes before its events.
-    async fn begin(&self, options: &ListOptions, wanted: Wanted) -> Result<Lines, StatusError> {
-        let server = &self.call.server;
-        let core = server.core();
+    /// Subscribes to the events, and gathers what comes before them.
+    async fn begin(&self, options: &ListOptions, scope: WatchScope) -> Result<Lines, StatusError> {
+        let state = &self.call.state;
+        let objects = &state.objects;
         let from = options.resource_version.filter(|r| *r > 0);
         let initial = options.send_initial_events.unwrap_or(from.is_none());
         let reach = match (from, options.resource_version) {
             (Some(from), _) => from,
             (None, Some(_)) => 0,
-            (None, None) => core.store.revision().await.map_err(store_error)?,
+            (None, None) => objects.store.revision().await.map_err(store_error)?,
         };
-        if !core.feed.reached(reach, &*core.store).await {
-            return Err(too_large_version(reach, core.feed.revision()));
+        if !objects.watches.reached(reach, &*objects.store).await {
+            return Err(too_large_version(reach, objects.watches.revision()));
         }
-        let (subscription, joined) = core.feed.subscribe(wanted.clone());
+        let (subscription, joined) = objects.watches.subscribe(scope.clone());
         let asked = &self.call.extensions;
         let mut start = None;
         if initial {
-            let place = places::begin(server, asked, Beginning::Present)?;
-            let end = (options.send_initial_events == Some(true) && wanted.bookmarks).then_some(joined.revision);
-            let entries = present(core, &wanted, joined.revision).await?.into_iter();
+            let place = state.places.begin(asked, Beginning::Present)?;
+            let end = (options.send_initial_events == Some(true) && scope.bookmarks).then_some(joined.revision);
+            let entries = present(objects, &scope, joined.revision).await?.into_iter();
             start = Some(Start::new(Before::Present { entries, end }, place));
         } else if let Some(from) = from {
             // Without an event of this kind since, there is nothing to read.
             let (newest, prefix) = match joined.latest {
-                Ok(latest) => (latest, object::key(&wanted.definition, "", "")),
+                Ok(latest) => (latest, object::key(&scope.definition, "", "")),
                 Err(started) => (started, "/registry/".to_owned()),
             };
             if from < newest {
-                let place = places::begin(server, asked, Beginning::Past)?;
-                let history = core.store.watch(&prefix, Some(from)).await.map_err(expired)?;
+                let place = state.places.begin(asked, Beginning::Past)?;
+                let history = objects.store.watch(&prefix, Some(from)).await.map_err(expired)?;
                 let past = Before::Past { history, events: Vec::new().into_iter(), reached: from, to: joined.revision };
                 start = Some(Start::new(past, place));
             }
         }
-        let limit = server.limits().watch_timeout;
+        let limit = state.limits.watch_timeout;
         let timeout = match options.timeout_seconds {
             Some(seconds) => Duration::from_secs(seconds),
             None => limit + Duration::from_millis(clock::random_range(0..limit.as_millis().max(1) as u64)),
         };
         let deadline = Instant::now() + timeout;
-        let (rest, _open) = (VecDeque::new(), Open::new(server.clone()));
-        Ok(Lines { start, rest, subscription: Some(subscription), deadline, wanted, _open })
+        let (rest, _open) = (VecDeque::new(), Open::new(state.metrics.clone()));
+        Ok(Lines { start, rest, subscription: Some(subscription), deadline, scope, _open })
     }
 }
 
 /// The objects there are at `revision`, with those that the selectors leave out.
-async fn present(core: &Core, wanted: &Wanted, revision: Revision) -> Result<Vec<Entry>, StatusError> {
-    let definition = &wanted.definition;
-    let mut range = Range::prefix(&object::key(definition, &wanted.namespace, ""));
-    if !wanted.name.is_empty() && (!definition.namespaced() || !wanted.namespace.is_empty()) {
-        range.start.push_str(&wanted.name);
+async fn present(objects: &ObjectStore, scope: &WatchScope, revision: Revision) -> Result<Vec<Entry>, StatusError> {
+    let definition = &scope.definition;
+    let mut range = Range::prefix(&object::key(definition, &scope.namespace, ""));
+    if !scope.name.is_empty() && (!definition.namespaced() || !scope.namespace.is_empty()) {
+        range.start.push_str(&scope.name);
         range.end = format!("{}\0", range.start);
     }
     range.revision = Some(revision);
-    Ok(core.store.range(range).await.map_err(store_error)?.entries)
+    Ok(objects.store.range(range).await.map_err(store_error)?.entries)
 }
 
 fn expired(error: StoreError) -> StatusError {
@@ -149,7 +155,7 @@ fn expired(error: StoreError) -> StatusError {
     }
 }
 
-/// What comes before the feed's events. It becomes text piece by piece as the client takes it.
+/// What comes before the events that are dispatched. It becomes text piece by piece as the client takes it.
 enum Before {
     /// The objects there are, as ADDED events, and the bookmark that ends them if it was asked for.
     Present { entries: vec::IntoIter<Entry>, end: Option<Revision> },
@@ -159,20 +165,20 @@ enum Before {
 
 impl Before {
     /// Adds text until there is enough for a piece; less is the end.
-    async fn fill(&mut self, pieces: &mut Pieces, wanted: &Wanted) -> Result<(), StatusError> {
-        let definition = &wanted.definition;
+    async fn fill(&mut self, pieces: &mut Pieces, scope: &WatchScope) -> Result<(), StatusError> {
+        let definition = &scope.definition;
         while !pieces.is_full() {
             match self {
                 Before::Present { entries, end } => match entries.next() {
                     Some(entry) => {
-                        let fits = wanted.name.is_empty() || object::names(definition, &entry.key).1 == wanted.name;
-                        if fits && wanted.filter.matches_bytes(definition, &entry.value) {
-                            view::added(pieces, definition, wanted.view, &entry);
+                        let fits = scope.name.is_empty() || object::names(definition, &entry.key).1 == scope.name;
+                        if fits && scope.filter.matches_bytes(definition, &entry.value) {
+                            view::added(pieces, definition, scope.view, &entry);
                         }
                     }
                     None => {
                         if let Some(revision) = end.take() {
-                            let line = view::bookmark(definition, wanted.view, revision, true);
+                            let line = view::bookmark(definition, scope.view, revision, true);
                             pieces.text().extend_from_slice(&line);
                         }
                         break;
@@ -180,7 +186,7 @@ impl Before {
                 },
                 Before::Past { history, events, reached, to } => match events.next() {
                     Some(event) if event.revision <= *to => {
-                        if let Some(line) = line(wanted, &event) {
+                        if let Some(line) = line(scope, &event) {
                             pieces.share(line.into());
                         }
                     }
@@ -212,26 +218,24 @@ impl Start {
     }
 
     /// The next piece; `None` at the end.
-    async fn next(&mut self, wanted: &Wanted) -> Result<Option<Bytes>, StatusError> {
-        self.before.fill(&mut self.pieces, wanted).await?;
+    async fn next(&mut self, scope: &WatchScope) -> Result<Option<Bytes>, StatusError> {
+        self.before.fill(&mut self.pieces, scope).await?;
         Ok(self.pieces.take())
     }
 }
 
 /// One event of the past for this watcher.
-fn line(wanted: &Wanted, event: &Event) -> Option<Vec<u8>> {
-    let definition = &wanted.definition;
+fn line(scope: &WatchScope, event: &Event) -> Option<Vec<u8>> {
+    let definition = &scope.definition;
     let own = object::key(definition, "", "");
     if !event.key.starts_with(&own) {
         return None;
     }
     let (namespace, name) = object::names(definition, &event.key);
-    if !(wanted.namespace.is_empty() || wanted.namespace == namespace)
-        || !(wanted.name.is_empty() || wanted.name == name)
-    {
+    if !(scope.namespace.is_empty() || scope.namespace == namespace) || !(scope.name.is_empty() || scope.name == name) {
         return None;
     }
-    let matching = |e: &&store::Entry| wanted.filter.matches_bytes(definition, &e.value);
+    let matching = |e: &&store::Entry| scope.filter.matches_bytes(definition, &e.value);
     let (old, new) = (event.previous.as_ref().filter(matching), event.entry.as_ref().filter(matching));
     let (kind, entry) = match (old, new) {
         (None, Some(new)) => ("ADDED", new),
@@ -239,22 +243,22 @@ fn line(wanted: &Wanted, event: &Event) -> Option<Vec<u8>> {
         (Some(old), None) => ("DELETED", old),
         (None, None) => return None,
     };
-    Some(view::event(definition, wanted.view, kind, &entry.value, event.revision))
+    Some(view::event(definition, scope.view, kind, &entry.value, event.revision))
 }
 
 /// Counts a watch among the long-running requests while it is open.
-struct Open(Server);
+struct Open(Arc<Metrics>);
 
 impl Open {
-    fn new(server: Server) -> Self {
-        server.shared.metrics.long_running.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Open(server)
+    fn new(metrics: Arc<Metrics>) -> Self {
+        metrics.long_running.fetch_add(1, Ordering::Relaxed);
+        Open(metrics)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.shared.metrics.long_running.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.long_running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -282,7 +286,7 @@ struct Lines {
     /// `None` once the watch has ended.
     subscription: Option<Subscription>,
     deadline: Instant,
-    wanted: Wanted,
+    scope: WatchScope,
     _open: Open,
 }
 
@@ -296,7 +300,7 @@ impl Lines {
 
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(start) = &mut self.start {
-            match start.next(&self.wanted).await {
+            match start.next(&self.scope).await {
                 Ok(Some(piece)) => return Some(piece),
                 Ok(None) => self.start = None,
                 Err(error) => {
@@ -317,8 +321,8 @@ impl Lines {
                 while let Ok(line) = subscription.events.try_recv() {
                     self.rest.push_back(line);
                 }
-                if self.wanted.bookmarks {
-                    let Wanted { definition, view, .. } = &self.wanted;
+                if self.scope.bookmarks {
+                    let WatchScope { definition, view, .. } = &self.scope;
                     self.rest.push_back(view::bookmark(definition, *view, revision, false).into());
                 }
                 self.rest.pop_front()

@@ -1,4 +1,4 @@
-//! What creates, updates and patches share: review by admission, allocation, validation, and the answer.
+//! What creates, updates and patches share: attributes by admission, allocation, validation, and the answer.
 
 use api::{
     Value,
@@ -10,20 +10,17 @@ use api::{
 };
 use store::Entry;
 
-use super::Request;
+use super::request::Request;
 use crate::{
-    admission::attributes::{Allocation, Operation, Reservation, Review},
+    admission::attributes::{Attributes, Operation, Reservation},
     http::{large, options::WriteOptions},
-    storage::{core::Replaced, object},
+    storage::{object, strategy},
 };
-
-/// How often an update without a precondition is tried again when others write in between.
-const ATTEMPTS: usize = 100;
 
 /// The result of a write.
 pub(super) enum Outcome {
     Stored(Entry),
-    /// A dry run: what would be stored.
+    /// What would be stored (in a dry run), or what was stored last (of an object that is gone).
     Tried(Value),
 }
 
@@ -33,26 +30,20 @@ pub(super) struct Written {
 }
 
 impl Request {
-    pub(super) fn allocation(&self) -> Option<&dyn Allocation> {
-        let of = |d: &Definition, key: &(&str, &str)| d.group == key.0 && d.plural == key.1;
-        let list = &self.call.server.config().allocations;
-        list.iter().find(|(key, _)| of(&self.definition, key)).map(|(_, allocation)| &**allocation)
-    }
-
-    pub(super) fn review<'a>(
+    pub(super) fn attributes<'a>(
         &'a self,
         operation: Operation,
         name: &'a str,
         options: &WriteOptions,
         object: Option<Value>,
         old: Option<&'a Value>,
-    ) -> Review<'a> {
+    ) -> Attributes<'a> {
         let kind = match operation {
             Operation::Create => "CreateOptions",
             _ if self.call.info.verb == "patch" => "PatchOptions",
             _ => "UpdateOptions",
         };
-        Review {
+        Attributes {
             definition: &self.definition,
             operation,
             subresource: self.call.info.subresource,
@@ -96,7 +87,7 @@ impl Request {
         new: &mut Value,
         dry_run: bool,
     ) -> Result<Option<Box<dyn Reservation>>, StatusError> {
-        match self.allocation().filter(|_| self.target == Target::Object) {
+        match self.call.state.allocation(&self.definition).filter(|_| self.target == Target::Object) {
             Some(allocation) => allocation.allocate(old, new, dry_run).await.map(Some),
             None => Ok(None),
         }
@@ -109,42 +100,49 @@ impl Request {
         tracked: bool,
         mut change: impl FnMut(&Value) -> Result<(Value, Vec<String>), StatusError> + Send,
     ) -> Result<Written, StatusError> {
-        let core = self.call.server.core();
-        let (definition, name) = (&*self.definition, self.call.info.name.as_str());
-        let mut entry = core.entry(definition, &self.call.info.namespace, name).await?;
-        for _ in 0..ATTEMPTS {
-            large::enter(entry.value.len()).await?;
-            let old = object::of_entry(definition, &entry);
+        let definition = &*self.definition;
+        let mut swap = self.objects().swap(definition, self.entry().await?);
+        loop {
+            large::enter(swap.entry.value.len()).await?;
+            let old = swap.object();
             let (mut new, mut warnings) = change(&old)?;
             let unconditional = self.check_preconditions(&new, &old)?;
-            object::set_revision(&mut new, entry.modified);
+            object::set_revision(&mut new, swap.entry.modified);
             definition.strategy.default(&mut new);
             if tracked {
                 self.track(Some(&old), &mut new, options);
             }
-            let (new, reservation) = self.admit_update(options, new, &old, &mut warnings).await?;
+            let (mut new, reservation) = self.admit_update(options, new, &old, &mut warnings).await?;
             if options.dry_run {
                 return Ok(Written { outcome: Outcome::Tried(new), warnings });
             }
-            if is_finished(definition, &new) {
-                return self.remove_finished(&entry, &new, warnings).await;
-            }
-            let new = without_idle_times(new, &old);
-            match core.replace(definition, &entry, &new).await? {
-                Replaced::Written(entry) => {
+            // The last finalizer is gone from an object that waits for its deletion: it leaves the store.
+            let finished = is_finished(definition, &new);
+            let written = if finished {
+                swap.remove().await?
+            } else {
+                new = without_idle_times(new, &old);
+                swap.replace(&new).await?
+            };
+            let outcome = match written {
+                None if unconditional => continue,
+                None => return Err(swap.modified()),
+                Some(removed) if finished => {
+                    if let Some(allocation) = self.call.state.allocation(definition) {
+                        allocation.release(&new);
+                    }
+                    object::set_revision(&mut new, removed.modified);
+                    Outcome::Tried(new)
+                }
+                Some(entry) => {
                     if let Some(reservation) = reservation {
                         reservation.keep();
                     }
-                    return Ok(Written { outcome: Outcome::Stored(entry), warnings });
+                    Outcome::Stored(entry)
                 }
-                Replaced::Conflict(Some(current)) if unconditional => entry = current,
-                Replaced::Conflict(Some(_)) => break,
-                Replaced::Conflict(None) => {
-                    return Err(StatusError::not_found(&definition.group, &definition.plural, name));
-                }
-            }
+            };
+            return Ok(Written { outcome, warnings });
         }
-        Err(StatusError::modified(&definition.group, &definition.plural, name))
     }
 
     /// Whether the new object may replace the old one; true when the client named no resourceVersion, or the one
@@ -191,47 +189,21 @@ impl Request {
         warnings: &mut Vec<String>,
     ) -> Result<(Value, Option<Box<dyn Reservation>>), StatusError> {
         let (definition, name) = (&*self.definition, self.call.info.name.as_str());
-        let admission = self.call.server.admission();
-        let mut review = self.review(Operation::Update, name, options, Some(new), Some(old));
+        let admission = &self.call.state.admission;
+        let mut attributes = self.attributes(Operation::Update, name, options, Some(new), Some(old));
         waypoint::apiserver::admit(self.waypoint_name());
-        admission.admit(&mut review).await?;
-        let mut new = review.object.take().unwrap_or_default();
+        admission.admit(&mut attributes).await?;
+        let mut new = attributes.object.take().unwrap_or_default();
         definition.strategy.prepare_update(&mut new, old, self.target);
         let reservation = self.allocate(Some(old), &mut new, options.dry_run).await?;
         waypoint::apiserver::validate(self.waypoint_name());
-        let about = definition
-            .strategy
-            .check_update(&new, old, self.target)
-            .map_err(|errors| StatusError::invalid(&definition.group, &definition.kind, name, &errors))?;
-        review.object = Some(new);
-        admission.validate(&mut review).await?;
-        let new = review.object.take().unwrap_or_default();
-        warnings.append(&mut review.warnings);
+        let about = strategy::check_update(definition, &new, old, self.target)?;
+        attributes.object = Some(new);
+        admission.validate(&mut attributes).await?;
+        let new = attributes.object.take().unwrap_or_default();
+        warnings.append(&mut attributes.warnings);
         warnings.extend(about);
         Ok((new, reservation))
-    }
-
-    /// The last finalizer is gone from an object that waits for its deletion: it leaves the store.
-    async fn remove_finished(
-        &self,
-        entry: &Entry,
-        last: &Value,
-        warnings: Vec<String>,
-    ) -> Result<Written, StatusError> {
-        let definition = &self.definition;
-        match self.call.server.core().remove(entry).await? {
-            Replaced::Written(removed) => {
-                if let Some(allocation) = self.allocation() {
-                    allocation.release(last);
-                }
-                let mut last = last.clone();
-                object::set_revision(&mut last, removed.modified);
-                Ok(Written { outcome: Outcome::Tried(last), warnings })
-            }
-            Replaced::Conflict(_) => {
-                Err(StatusError::modified(&definition.group, &definition.plural, &self.call.info.name))
-            }
-        }
     }
 }
 
@@ -241,15 +213,11 @@ pub(super) fn is_finished(definition: &Definition, object: &Value) -> bool {
     meta::deletion_timestamp(object).is_some() && grace == 0 && !has_finalizers(definition, object)
 }
 
-/// Finalizers of the metadata and, where the kind has a finalize subresource, those of the spec.
+/// Finalizers of the metadata and, where the kind has them, those of the spec.
 pub(super) fn has_finalizers(definition: &Definition, object: &Value) -> bool {
-    let of_spec = || has_finalize(definition) && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    let of_spec =
+        || definition.spec_finalizers && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
     meta::finalizers(object).next().is_some() || of_spec()
-}
-
-/// Whether the kind's objects carry finalizers in their spec, removed through a subresource.
-pub(super) fn has_finalize(definition: &Definition) -> bool {
-    definition.subresources.iter().any(|s| s.name == "finalize")
 }
 
 /// A write that changes nothing but the times in managedFields is no change.

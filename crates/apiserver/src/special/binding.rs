@@ -5,12 +5,8 @@ use api::validation::field::{FieldError, Path};
 use api::{Value, meta};
 use serde_json::json;
 
-use super::answers::{admitted, body, same_name, success, text};
-use crate::special::{Call, Response};
-use crate::storage::core::{Core, Replaced};
-use crate::storage::object;
-
-const ATTEMPTS: usize = 100;
+use super::object::{admitted, body, same_name, success, text};
+use crate::{call::Call, http::body::Response};
 
 /// `pods/NAME/binding`
 pub async fn pod(mut call: Call) -> Result<Response, StatusError> {
@@ -40,24 +36,18 @@ async fn bind(
     if !errors.is_empty() {
         return Err(StatusError::invalid("", "Binding", name, &errors));
     }
-    let core = call.server.core();
-    let definition = core.definition("", "pods")?;
+    let objects = &call.state.objects;
+    let definition = objects.definition("", "pods")?;
     let binding = admitted(call, &definition, name, binding, options).await?;
     let now = clock::now_seconds().to_string();
-    let mut entry = core.entry(&definition, &call.info.namespace, name).await?;
-    for _ in 0..ATTEMPTS {
-        let mut pod = object::of_entry(&definition, &entry);
+    let mut swap = objects.swap(&definition, objects.entry(&definition, &call.info.namespace, name).await?);
+    loop {
+        let mut pod = swap.object();
         assign(&mut pod, &binding, &now)?;
-        if options.dry_run {
+        if options.dry_run || swap.replace(&pod).await?.is_some() {
             return Ok(success());
         }
-        match Core::replace(core, &definition, &entry, &pod).await? {
-            Replaced::Written(_) => return Ok(success()),
-            Replaced::Conflict(Some(current)) => entry = current,
-            Replaced::Conflict(None) => return Err(StatusError::not_found("", "pods", name)),
-        }
     }
-    Err(StatusError::modified("", "pods", name))
 }
 
 fn validate(binding: &Value) -> Vec<FieldError> {

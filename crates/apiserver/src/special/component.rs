@@ -6,13 +6,14 @@ use http::StatusCode;
 use serde_json::json;
 
 use crate::{
+    call::Call,
     http::{
+        body::Response,
         options::ListOptions,
         respond,
         view::{self, View},
     },
     pages::health::Checks,
-    special::{Call, Response},
     storage::filter::Filter,
 };
 
@@ -20,10 +21,11 @@ const DEPRECATED: &str = "v1 ComponentStatus is deprecated in v1.19+";
 
 /// `componentstatuses` and `componentstatuses/NAME`
 pub async fn read(call: Call, components: Checks) -> Result<Response, StatusError> {
-    let definition = call.server.core().definition("", "componentstatuses")?;
+    let objects = &call.state.objects;
+    let definition = objects.definition("", "componentstatuses")?;
     let options = ListOptions::of_list(&call.query)?;
     let view = View::negotiate(&call.headers, &options.include_object)?;
-    let store = call.server.core().store.revision().await.map(|_| ()).map_err(|error| error.to_string());
+    let store = objects.store.revision().await.map(|_| ()).map_err(|error| error.to_string());
     let all = components.results().chain([("etcd-0", store)]).map(|(name, result)| status(name, result));
     let answer = if call.info.verb == "list" {
         let filter = Filter::parse(&definition, &call.info.label_selector, &call.info.field_selector)?;

@@ -1,23 +1,25 @@
 //! Eviction: a delete that asks the Pod's disruption budget first.
 
-use api::k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use api::k8s_openapi::apimachinery::pkg::apis::meta::v1::StatusCause;
-use api::kind::Target;
 use std::collections::BTreeMap;
 
-use api::rules::selector::Selector;
-use api::status::StatusError;
-use api::{Value, meta};
-use http::{Request, StatusCode, header};
+use api::{
+    Value,
+    k8s_openapi::{api::policy::v1::PodDisruptionBudget, apimachinery::pkg::apis::meta::v1::StatusCause},
+    kind::Target,
+    meta,
+    rules::selector::Selector,
+    status::StatusError,
+};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::answers::{admitted, body, same_name, success, text};
-use crate::auth::User;
-use crate::auth::user::GROUP_MASTERS;
-use crate::http::body::Body;
-use crate::http::options::DeleteOptions;
-use crate::special::{Call, Response};
+use super::object::{admitted, body, same_name, success, text};
+use crate::{
+    call::Call,
+    http::{body::Response, options::DeleteOptions},
+    pipeline::delete::Deletion,
+    storage,
+};
 
 const VIOLATED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 /// Evictions that were allowed and not yet seen by the controller; more means that the controller is far behind.
@@ -27,27 +29,29 @@ const DISRUPTED_MAX: usize = 2000;
 pub async fn evict(mut call: Call) -> Result<Response, StatusError> {
     let (eviction, options) = body(&mut call, "policy", "v1", "Eviction").await?;
     same_name(&call, &eviction, "Eviction")?;
-    let core = call.server.core().clone();
-    let definition = core.definition("", "pods")?;
-    let (namespace, name) = (call.info.namespace.clone(), call.info.name.clone());
-    let eviction = admitted(&call, &definition, &name, eviction, &options).await?;
-    let pod = core.get(&definition, &namespace, &name).await?;
+    let objects = &call.state.objects;
+    let definition = objects.definition("", "pods")?;
+    let (namespace, name) = (call.info.namespace.as_str(), call.info.name.as_str());
+    let eviction = admitted(&call, &definition, name, eviction, &options).await?;
+    let entry = objects.entry(&definition, namespace, name).await?;
+    let pod = storage::object::of_entry(&definition, &entry);
     // What the delete would refuse is refused before a budget is charged for it.
-    let wanted = DeleteOptions::of(eviction.get("deleteOptions").unwrap_or(&Value::Null))?;
-    let dry_run = options.dry_run || wanted.dry_run;
+    let mut wanted = DeleteOptions::of(eviction.get("deleteOptions").unwrap_or(&Value::Null))?;
+    wanted.dry_run |= options.dry_run;
+    wanted.uid.get_or_insert_with(|| meta::uid(&pod).to_owned());
     if !unprotected(&pod) {
-        let budgets = core.definition("policy", "poddisruptionbudgets")?;
-        let all = core.list(&budgets, &namespace).await?;
+        let budgets = objects.definition("policy", "poddisruptionbudgets")?;
+        let all = objects.list(&budgets, namespace).await?;
         match all.iter().filter(|b| selects(b, &pod)).collect::<Vec<_>>().as_slice() {
             [] => {}
             [budget] if may_go_unhealthy(&pod, budget) => {}
             [budget] => {
                 let now = clock::now_seconds().to_string();
-                if dry_run {
-                    charge(&mut (*budget).clone(), &name, &now)?;
+                if wanted.dry_run {
+                    charge(&mut (*budget).clone(), name, &now)?;
                 } else {
-                    let charge = |budget: &mut Value| charge(budget, &name, &now).map(|()| true);
-                    core.update(&budgets, &namespace, meta::name(budget), Target::Status, charge).await?;
+                    let charge = |budget: &mut Value| charge(budget, name, &now).map(|()| true);
+                    objects.update(&budgets, (namespace, meta::name(budget)), Target::Status, charge).await?;
                 }
             }
             _ => {
@@ -57,7 +61,10 @@ pub async fn evict(mut call: Call) -> Result<Response, StatusError> {
             }
         }
     }
-    delete(&call, &pod, &eviction, dry_run).await
+    // As upstream's, the deletion is the server's own: who may evict need not be allowed to delete, and admission has
+    // looked at the eviction.
+    Deletion { state: &call.state, definition: &definition, options: &wanted, user: None }.run(entry).await?;
+    Ok(success())
 }
 
 /// Nobody relies on a Pod that never ran, is done, or is going anyway.
@@ -124,28 +131,6 @@ fn charge(budget: &mut Value, pod: &str, now: &str) -> Result<(), StatusError> {
     budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
     budget["status"]["disruptedPods"][pod] = json!(now);
     Ok(())
-}
-
-/// Deletes the Pod that was looked at, with the grace of the request, as the server itself.
-async fn delete(call: &Call, pod: &Value, eviction: &Value, dry_run: bool) -> Result<Response, StatusError> {
-    let mut options = eviction.get("deleteOptions").filter(|o| o.is_object()).cloned().unwrap_or_else(|| json!({}));
-    options["kind"] = json!("DeleteOptions");
-    options["apiVersion"] = json!("v1");
-    if options.pointer("/preconditions/uid").is_none() {
-        options["preconditions"]["uid"] = json!(meta::uid(pod));
-    }
-    if dry_run {
-        options["dryRun"] = json!(["All"]);
-    }
-    let path = format!("/api/v1/namespaces/{}/pods/{}", call.info.namespace, call.info.name);
-    let request = Request::delete(path)
-        .header(header::CONTENT_TYPE, "application/json")
-        .extension(std::sync::Arc::new(User::new("system:apiserver", [GROUP_MASTERS])))
-        .body(Body::from(bytes::Bytes::from(options.to_string())))
-        .map_err(StatusError::internal)?;
-    // Boxed: the way of the inner request leads through this very function's type.
-    let response = Box::pin(call.server.handle(request)).await;
-    if response.status() == StatusCode::OK { Ok(success()) } else { Ok(response) }
 }
 
 #[cfg(test)]

@@ -1,78 +1,51 @@
-//! The one table of resources and subresources that the verbs of the pipeline do not cover: reviews, bindings,
-//! evictions, tokens, and connections to nodes.
+//! Resources and subresources that the verbs of the pipeline do not cover: reviews, bindings, evictions, tokens, and
+//! connections to nodes. What an ordinary kind does differently belongs in its declaration, not here.
 
-pub mod answers;
 mod binding;
 mod component;
 pub mod connect;
 mod eviction;
+mod object;
 mod review;
+pub mod table;
 pub mod token;
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
-use api::status::StatusError;
-use futures::future::BoxFuture;
-use http::{Extensions, HeaderMap, HeaderName};
+use crate::{auth::authn::Authentication, pages::health::Checks};
+use connect::Connector;
+use table::Specials;
+use token::Issuer;
 
-use crate::{
-    auth::User,
-    http::{body::Body, request::Info},
-    server::Server,
-};
-
-pub type Response = http::Response<Body>;
-
-/// A request that reached its handler: resolved, authenticated and authorized, without the caller's credentials.
-pub struct Call {
-    pub server: Server,
-    pub info: Arc<Info>,
-    pub user: Arc<User>,
-    /// Raw.
-    pub query: String,
-    pub headers: HeaderMap,
-    /// The connection's upgrade, for those who join it with another.
-    pub extensions: Extensions,
-    pub body: Body,
+/// What the specials need besides the state.
+pub struct Parts {
+    pub authentication: Arc<Authentication>,
+    pub tokens: Arc<Issuer>,
+    /// How the rest of the control plane is.
+    pub components: Checks,
+    /// Without it nothing is connected to.
+    pub connector: Option<Connector>,
 }
 
-impl Call {
-    /// A header that programs set: text, or empty.
-    pub fn header(&self, name: HeaderName) -> &str {
-        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("")
+/// All of them.
+pub fn all(parts: Parts) -> Specials {
+    const AUTHENTICATION: &str = "authentication.k8s.io";
+    const AUTHORIZATION: &str = "authorization.k8s.io";
+    let Parts { authentication, tokens, components, connector } = parts;
+    let mut all = Specials::default();
+    all.add(("", "pods", "binding"), binding::pod);
+    all.add(("", "bindings", ""), binding::collection);
+    all.add(("", "pods", "eviction"), eviction::evict);
+    all.add(("", "serviceaccounts", "token"), move |call| token::create(call, tokens.clone()));
+    all.add(("", "componentstatuses", ""), move |call| component::read(call, components.clone()));
+    all.add((AUTHENTICATION, "tokenreviews", ""), move |call| review::token(call, authentication.clone()));
+    all.add((AUTHENTICATION, "selfsubjectreviews", ""), review::self_subject);
+    all.add((AUTHORIZATION, "subjectaccessreviews", ""), review::access);
+    all.add((AUTHORIZATION, "localsubjectaccessreviews", ""), review::local_access);
+    all.add((AUTHORIZATION, "selfsubjectaccessreviews", ""), review::self_access);
+    all.add((AUTHORIZATION, "selfsubjectrulesreviews", ""), review::self_rules);
+    if let Some(connector) = connector {
+        connect::add(&mut all, &Arc::new(connector));
     }
-}
-
-/// Serves all verbs of one resource or subresource.
-pub trait Special: Send + Sync {
-    fn call(&self, call: Call) -> BoxFuture<'static, Result<Response, StatusError>>;
-}
-
-/// `(group, plural, subresource)`; an empty subresource stands for the resource itself.
-pub type Key = (&'static str, &'static str, &'static str);
-
-/// The table.
-#[derive(Default, Clone)]
-pub struct Specials {
-    entries: HashMap<String, Arc<dyn Special>>,
-}
-
-fn joined(group: &str, plural: &str, subresource: &str) -> String {
-    format!("{group}/{plural}/{subresource}")
-}
-
-impl Specials {
-    #[must_use]
-    pub fn with(mut self, (group, plural, subresource): Key, special: Arc<dyn Special>) -> Self {
-        self.add((group, plural, subresource), special);
-        self
-    }
-
-    pub fn add(&mut self, (group, plural, subresource): Key, special: Arc<dyn Special>) {
-        self.entries.insert(joined(group, plural, subresource), special);
-    }
-
-    pub fn get(&self, group: &str, plural: &str, subresource: &str) -> Option<&Arc<dyn Special>> {
-        self.entries.get(&joined(group, plural, subresource))
-    }
+    all
 }

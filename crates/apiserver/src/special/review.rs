@@ -8,10 +8,10 @@ use api::status::StatusError;
 use api::validation::field::{FieldError, Path};
 use serde_json::{Map, json};
 
-use super::answers::{body, created, text};
+use super::object::{body, created, text};
 use crate::auth::authn::Authentication;
 use crate::auth::{Attributes, Selected, User, Verdict};
-use crate::special::{Call, Response};
+use crate::{call::Call, http::body::Response};
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -130,10 +130,10 @@ fn answer(
         return Err(StatusError::invalid(AUTHORIZATION, kind, "", &errors));
     }
     let verdict = match (resource, path) {
-        (Some(wanted), _) => call.server.authorizer().authorize(&attributes(user, wanted)),
+        (Some(wanted), _) => call.state.authorizer.authorize(&attributes(user, wanted)),
         (None, Some(wanted)) => {
             let a = Attributes::path(user, text(wanted, "/verb"), text(wanted, "/path"));
-            call.server.authorizer().authorize(&a)
+            call.state.authorizer.authorize(&a)
         }
         (None, None) => Verdict::NoOpinion(String::new()),
     };
@@ -184,7 +184,7 @@ pub async fn self_rules(mut call: Call) -> Result<Response, StatusError> {
     if namespace.is_empty() {
         return Err(StatusError::bad_request("no namespace on request"));
     }
-    let rules = call.server.authorizer().rules_for(&call.user, &namespace);
+    let rules = call.state.authorizer.rules_for(&call.user, &namespace);
     let paths: Vec<Value> =
         rules.path.iter().map(|rule| json!({"verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls})).collect();
     review["status"] =

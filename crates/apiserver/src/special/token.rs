@@ -7,10 +7,10 @@ use api::validation::field::{FieldError, Path};
 use api::{Value, meta};
 use serde_json::json;
 
-use super::answers::{admitted, body, created, same_name, text};
+use super::object::{admitted, body, created, same_name, text};
 use crate::auth::authn::service_account::{Bound, Claims, Reference, Signer};
-use crate::special::{Call, Response};
-use crate::storage::core::Core;
+use crate::storage::object_store::ObjectStore;
+use crate::{call::Call, http::body::Response};
 
 const MINIMUM_SECONDS: i64 = 600;
 const MAXIMUM_SECONDS: i64 = 1 << 32;
@@ -29,10 +29,10 @@ pub struct Issuer {
 pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, StatusError> {
     let (mut request, options) = body(&mut call, "authentication.k8s.io", "v1", "TokenRequest").await?;
     same_name(&call, &request, "TokenRequest")?;
-    let core = call.server.core().clone();
-    let definition = core.definition("", "serviceaccounts")?;
+    let objects = &call.state.objects;
+    let definition = objects.definition("", "serviceaccounts")?;
     let (namespace, name) = (call.info.namespace.clone(), call.info.name.clone());
-    let account = core.get(&definition, &namespace, &name).await?;
+    let account = objects.get(&definition, &namespace, &name).await?;
     let now = clock::now_seconds();
     if let Some(metadata) = meta::metadata_mut(&mut request) {
         metadata.insert("name".to_owned(), json!(name));
@@ -57,7 +57,7 @@ pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, Sta
         serviceaccount: reference(&account),
         warnafter: None,
     };
-    bind(&core, &request, &mut bound).await?;
+    bind(objects, &request, &mut bound).await?;
     let claims = claims(&request, bound, &issuer, now.as_second());
     let token = issuer.signer.sign(&claims).map_err(StatusError::internal)?;
     let expires = clock::Timestamp::from_second(now.as_second() + seconds(&request)).map_err(StatusError::internal)?;
@@ -86,7 +86,7 @@ fn validate(request: &Value) -> Vec<FieldError> {
 }
 
 /// Finds the object that the token is to be bound to, and the node of a Pod.
-async fn bind(core: &Core, request: &Value, bound: &mut Bound) -> Result<(), StatusError> {
+async fn bind(objects: &ObjectStore, request: &Value, bound: &mut Bound) -> Result<(), StatusError> {
     let Some(wanted) = request.pointer("/spec/boundObjectRef").filter(|r| r.is_object()) else { return Ok(()) };
     let (kind, version, name) = (text(wanted, "/kind"), text(wanted, "/apiVersion"), text(wanted, "/name"));
     let (plural, namespace) = match (kind, version) {
@@ -98,7 +98,7 @@ async fn bind(core: &Core, request: &Value, bound: &mut Bound) -> Result<(), Sta
             return Err(StatusError::bad_request(message));
         }
     };
-    let object = core.get(&*core.definition("", plural)?, namespace, name).await?;
+    let object = objects.get(&*objects.definition("", plural)?, namespace, name).await?;
     let uid = text(wanted, "/uid");
     if !uid.is_empty() && uid != meta::uid(&object) {
         let why = format!(
@@ -119,18 +119,18 @@ async fn bind(core: &Core, request: &Value, bound: &mut Bound) -> Result<(), Sta
                 )));
             }
             bound.pod = found;
-            bound.node = node(core, text(&object, "/spec/nodeName")).await?;
+            bound.node = node(objects, text(&object, "/spec/nodeName")).await?;
         }
     }
     Ok(())
 }
 
 /// The node of a Pod, for information; it may be gone.
-async fn node(core: &Core, name: &str) -> Result<Option<Reference>, StatusError> {
+async fn node(objects: &ObjectStore, name: &str) -> Result<Option<Reference>, StatusError> {
     if name.is_empty() {
         return Ok(None);
     }
-    match core.get(&*core.definition("", "nodes")?, "", name).await {
+    match objects.get(&*objects.definition("", "nodes")?, "", name).await {
         Ok(node) => Ok(Some(reference(&node))),
         Err(error) if error.code == 404 => Ok(Some(Reference { name: name.to_owned(), uid: String::new() })),
         Err(error) => Err(error),

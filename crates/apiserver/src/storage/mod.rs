@@ -1,9 +1,12 @@
 //! Objects in the store: the form in which they are kept, which kinds there are, and how the server's own parts read and
 //! write them. Requests are not known here.
 
-pub mod core;
+pub mod commit;
+pub mod error;
 pub mod filter;
-pub mod inside;
+pub mod informer;
 pub mod kinds;
-pub mod mirror;
+pub mod loopback;
 pub mod object;
+pub mod object_store;
+pub mod strategy;

@@ -89,7 +89,7 @@ async fn who_may_what_is_upstreams_policy() {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]});
     let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
     talk.ok("+root", &format!("POST {bindings}"), binding).await;
-    talk.0.core().caught_up().await.unwrap();
+    talk.0.objects().caught_up().await.unwrap();
     assert_eq!(talk.ok("secret", can_i, review).await["status"]["allowed"], true);
     talk.ok("secret", &format!("GET {PODS}"), json!(null)).await;
     let who = talk.ok("secret", "POST /apis/authentication.k8s.io/v1/selfsubjectreviews", json!({})).await;
@@ -123,7 +123,7 @@ async fn a_pod_is_admitted_bound_and_evicted_and_its_node_reads_for_it() {
     let bound = talk.ok("+root", &format!("GET {PODS}/web"), json!(null)).await;
     assert_eq!((&bound["spec"]["nodeName"], &bound["status"]["phase"]), (&json!("n1"), &json!("Pending")));
     assert_eq!(bound["status"]["conditions"][0]["type"], "PodScheduled");
-    talk.0.core().caught_up().await.unwrap();
+    talk.0.objects().caught_up().await.unwrap();
     talk.ok("@n1", secret, json!(null)).await;
     assert_eq!(talk.say("@n2", secret, json!(null)).await.0, 403);
 

@@ -7,16 +7,16 @@ use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
 use http::Request;
 
 use crate::{
-    Config, Core, Server, User,
-    admission::attributes::{Admission, Review},
+    Server, User,
+    admission::attributes::{Admission, Attributes},
     auth::AlwaysAllow,
     http::{
         access::Authenticator,
         body::{Body, BoxError},
     },
-    pages::health::Checks,
-    server::Limits,
-    special::Specials,
+    router::Router,
+    state::{Limits, State},
+    storage::object_store::ObjectStore,
 };
 
 struct Nobody;
@@ -33,11 +33,11 @@ impl Authenticator for Nobody {
 struct AdmitsAll;
 
 impl Admission for AdmitsAll {
-    fn admit<'a>(&'a self, _: &'a mut Review<'_>) -> BoxFuture<'a, Result<(), StatusError>> {
+    fn admit<'a>(&'a self, _: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), StatusError>> {
         Box::pin(async { Ok(()) })
     }
 
-    fn validate<'a>(&'a self, _: &'a mut Review<'_>) -> BoxFuture<'a, Result<(), StatusError>> {
+    fn validate<'a>(&'a self, _: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), StatusError>> {
         Box::pin(async { Ok(()) })
     }
 }
@@ -70,19 +70,10 @@ impl Answer {
 impl Conversation {
     pub async fn start() -> Self {
         clock::simulate(clock::Timestamp::from_second(1_700_000_000).unwrap(), 1);
-        let core = Core::new(Arc::new(store::embedded::Embedded::memory())).await.unwrap();
-        let config = Config {
-            core,
-            authenticator: Arc::new(Nobody),
-            authorizer: Arc::new(AlwaysAllow),
-            admission: Arc::new(AdmitsAll),
-            specials: Specials::default(),
-            allocations: Vec::new(),
-            limits: Limits::default(),
-            checks: Checks::default(),
-            issuer: None,
-        };
-        Conversation { server: Server::new(config).await }
+        let objects = ObjectStore::new(Arc::new(store::embedded::Embedded::memory())).await.unwrap();
+        let (authorizer, admission) = (Arc::new(AlwaysAllow), Arc::new(AdmitsAll));
+        let state = State::new(objects, authorizer, admission, Vec::new(), Limits::default());
+        Conversation { server: Server::new(Router::new(Arc::new(state), Arc::new(Nobody))) }
     }
 
     /// `say("POST /api/v1/namespaces", "{…}")`; more header lines may follow the first line.

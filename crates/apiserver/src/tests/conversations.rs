@@ -186,8 +186,8 @@ async fn lists_select_and_page() {
     assert_eq!((future.code, future.at("/details/causes/0/reason")), (504, json!("ResourceVersionTooLarge")));
     let bad = c.say(&format!("GET {MAPS}?fieldSelector=data.k%3Dx"), "").await;
     assert_eq!(bad.code, 400);
-    let newest = c.server.core().caught_up().await.unwrap();
-    c.server.core().store.compact(newest).await.unwrap();
+    let newest = c.server.objects().caught_up().await.unwrap();
+    c.server.objects().store.compact(newest).await.unwrap();
     let expired = c.say(&format!("GET {MAPS}?limit=3&continue={token}"), "").await;
     assert_eq!((expired.code, expired.at("/reason")), (410, json!("Expired")));
 }
@@ -221,7 +221,7 @@ async fn watches_show_changes_once_and_resume() {
         (&json!("BOOKMARK"), &json!("true"))
     );
     assert_eq!((list.line().await, list.line().await), ("BOOKMARK".to_owned(), "END".to_owned()));
-    let core = c.server.core();
+    let core = c.server.objects();
     core.store.compact(core.caught_up().await.unwrap()).await.unwrap();
     let old = c.say(&format!("GET {MAPS}?watch=1&resourceVersion=1"), "").await;
     assert_eq!((old.code, old.at("/type"), old.at("/object/code")), (200, json!("ERROR"), json!(410)));
@@ -394,6 +394,37 @@ async fn views_are_negotiated() {
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: from-yaml\n";
     assert_eq!(c.say(&format!("POST {MAPS}\ncontent-type: application/yaml"), yaml).await.code, 201);
     assert_eq!(c.say(&format!("POST {MAPS}\ncontent-type: application/cbor"), "x").await.code, 415);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_document_can_be_had_in_yaml() {
+    let c = start().await;
+    c.say(&format!("POST {PODS}"), &pod("x", "")).await;
+    for (path, parameters) in [
+        (format!("GET {PODS}/x"), ""),
+        (format!("GET {PODS}"), ""),
+        (format!("GET {PODS}"), ";as=Table;v=v1;g=meta.k8s.io"),
+        (format!("GET {PODS}/y"), ""),
+        (format!("PATCH {PODS}/x"), ""),
+        ("GET /api/v1".to_owned(), ""),
+        ("GET /api/v1/nothing".to_owned(), ""),
+    ] {
+        let json = c.say(&format!("{path}\naccept: application/json{parameters}"), "").await;
+        let yaml = c.say(&format!("{path}\naccept: application/yaml{parameters}"), "").await;
+        assert_eq!(
+            (yaml.code, &yaml.headers["content-type"]),
+            (json.code, &"application/yaml".parse().unwrap()),
+            "{path}"
+        );
+        let read: Value = serde_saphyr::from_str(&yaml.text).unwrap_or_else(|e| panic!("{e}: {}", yaml.text));
+        assert_eq!(read, json.json(), "{path}");
+    }
+    let watch = c.say(&format!("GET {PODS}?watch=1\naccept: application/yaml"), "").await;
+    let expected = "only the following media types are accepted: application/json;stream=watch";
+    assert_eq!((watch.code, watch.message().as_str()), (406, expected));
+    let cbor = c.say(&format!("GET {PODS}/x\naccept: application/cbor"), "").await;
+    let expected = "only the following media types are accepted: application/json, application/yaml";
+    assert_eq!((cbor.code, cbor.message().as_str()), (406, expected));
 }
 
 #[tokio::test(start_paused = true)]

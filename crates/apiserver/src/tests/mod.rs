@@ -4,4 +4,4 @@ mod assembled;
 pub mod conversation;
 mod conversations;
 mod exchanges;
-pub mod fake;
+pub mod objects;

@@ -13,13 +13,13 @@ use store::{Event, Revision};
 use tokio::sync::mpsc;
 
 use super::{
-    offer::Offer,
-    wanted::{Place, Wanted},
+    encoded_event::EncodedEvent,
+    scope::{Place, WatchScope},
 };
 use crate::{
     http::view,
     pages::metrics::Metrics,
-    storage::{mirror::Mirror, object},
+    storage::{informer::Informer, object},
 };
 
 /// A group smaller than this gets its events at once, whatever there is.
@@ -36,7 +36,7 @@ struct Member {
 }
 
 struct Group {
-    wanted: Wanted,
+    scope: WatchScope,
     members: Vec<Member>,
     /// Events that are not sent yet.
     pending: Vec<Bytes>,
@@ -68,7 +68,7 @@ impl Group {
                     metrics.watchers_cut.fetch_add(1, Ordering::Relaxed);
                     static SELDOM: Seldom = Seldom::new();
                     if let Some(more) = SELDOM.turn() {
-                        let (kind, namespace) = (&self.wanted.definition.kind, &self.wanted.namespace);
+                        let (kind, namespace) = (&self.scope.definition.kind, &self.scope.namespace);
                         tracing::warn!(kind, namespace, more, "a watcher did not keep up and was cut off");
                     }
                 }
@@ -85,7 +85,7 @@ pub(super) struct Hub {
     places: BTreeMap<Place, Vec<Group>>,
     /// Field labels that some group is indexed by, with the number of such groups.
     fields: HashMap<String, usize>,
-    pub mirrors: Vec<Arc<Mirror>>,
+    pub informers: Vec<Arc<Informer>>,
     /// Places with groups that have events pending.
     touched: BTreeSet<Place>,
 }
@@ -95,17 +95,17 @@ impl Hub {
         !self.places.is_empty()
     }
 
-    /// Adds a member to the group of those who want the same. It gets every event offered from now on.
-    pub fn join(&mut self, wanted: Wanted, id: u64, queue: mpsc::Sender<Bytes>, metrics: &Metrics) {
-        let place = wanted.place();
+    /// Adds a member to the group of those who want the same. It gets every event dispatched from now on.
+    pub fn join(&mut self, scope: WatchScope, id: u64, queue: mpsc::Sender<Bytes>, metrics: &Metrics) {
+        let place = scope.place();
         // What is pending is older than the new member.
         self.send_all(&place, metrics);
-        let member = Member { id, bookmarks: wanted.bookmarks, queue };
+        let member = Member { id, bookmarks: scope.bookmarks, queue };
         let groups = self.places.entry(place.clone()).or_default();
-        match groups.iter_mut().find(|g| g.wanted.same_group(&wanted)) {
+        match groups.iter_mut().find(|g| g.scope.same_group(&scope)) {
             Some(group) => group.members.push(member),
             None => {
-                groups.push(Group { wanted, members: vec![member], pending: Vec::new(), due: None });
+                groups.push(Group { scope, members: vec![member], pending: Vec::new(), due: None });
                 if let Place::Field(field, _) = &place {
                     *self.fields.entry(field.clone()).or_default() += 1;
                 }
@@ -113,7 +113,7 @@ impl Hub {
         }
     }
 
-    /// Takes a member out. It has, or has waiting in its queue, every event offered so far.
+    /// Takes a member out. It has, or has waiting in its queue, every event dispatched so far.
     pub fn leave(&mut self, place: &Place, id: u64, metrics: &Metrics) {
         self.send_all(place, metrics);
         self.remove(place, |m| m.id == id);
@@ -126,9 +126,9 @@ impl Hub {
         self.touched.clear();
     }
 
-    pub fn offer(&mut self, definition: &Definition, event: &Event) {
+    pub fn dispatch(&mut self, definition: &Definition, event: &Event) {
         let (namespace, name) = object::names(definition, &event.key);
-        let mut offer = Offer::new(definition, event);
+        let mut encoded = EncodedEvent::new(definition, event);
         let mut places = vec![
             Place::Everywhere,
             Place::Namespace(namespace.to_owned()),
@@ -140,7 +140,7 @@ impl Hub {
         }
         if !self.fields.is_empty() {
             for old in [false, true] {
-                let Some(value) = offer.value(old) else { continue };
+                let Some(value) = encoded.value(old) else { continue };
                 for (label, value) in definition.field_values(value) {
                     let place = Place::Field(label.to_owned(), value);
                     if self.fields.contains_key(label) && !places.contains(&place) {
@@ -151,8 +151,8 @@ impl Hub {
         }
         for place in places {
             for group in self.places.get_mut(&place).into_iter().flatten() {
-                if group.wanted.covers(namespace, name)
-                    && let Some(line) = offer.line(&group.wanted)
+                if group.scope.covers(namespace, name)
+                    && let Some(line) = encoded.line(&group.scope)
                 {
                     if group.pending.is_empty() {
                         self.touched.insert(place.clone());
@@ -203,7 +203,7 @@ impl Hub {
             if !group.members.iter().any(|m| m.bookmarks) {
                 continue;
             }
-            let line = Bytes::from(view::bookmark(&group.wanted.definition, group.wanted.view, revision, false));
+            let line = Bytes::from(view::bookmark(&group.scope.definition, group.scope.view, revision, false));
             for member in group.members.iter().filter(|m| m.bookmarks) {
                 // A full queue shows soon enough, by an event that does not fit.
                 let _ = member.queue.try_send(line.clone());
@@ -245,9 +245,9 @@ mod tests {
         api::kinds::built_in().find("", "v1", "configmaps").expect("a built-in kind").clone()
     }
 
-    fn wanted() -> Wanted {
+    fn scope() -> WatchScope {
         let definition = definition();
-        Wanted {
+        WatchScope {
             filter: Filter::parse(&definition, "", "").expect("empty selectors"),
             definition,
             view: View::OBJECT,
@@ -282,7 +282,7 @@ mod tests {
         let (mut hub, metrics, mut queues) = (Hub::default(), Metrics::default(), Vec::new());
         for id in 0..members {
             let (sender, receiver) = mpsc::channel(4);
-            hub.join(wanted(), id, sender, &metrics);
+            hub.join(scope(), id, sender, &metrics);
             queues.push(receiver);
         }
         (hub, metrics, queues)
@@ -292,7 +292,7 @@ mod tests {
     async fn a_few_get_each_event_at_once() {
         let (mut hub, metrics, mut queues) = hub(2);
         for revision in 1..=2 {
-            hub.offer(&definition(), &event(revision));
+            hub.dispatch(&definition(), &event(revision));
             assert_eq!(hub.flush(Instant::now(), &metrics), None);
         }
         assert_eq!(received(&mut queues[1]), ["c1", "c2"]);
@@ -303,7 +303,7 @@ mod tests {
         let (mut hub, metrics, mut queues) = hub(100);
         let start = Instant::now();
         for revision in 1..=3 {
-            hub.offer(&definition(), &event(revision));
+            hub.dispatch(&definition(), &event(revision));
             hub.flush(start, &metrics);
         }
         assert_eq!(received(&mut queues[7]), ["c1"], "the first after a pause does not wait");
@@ -317,18 +317,18 @@ mod tests {
     async fn who_joins_leaves_or_asks_for_a_bookmark_finds_nothing_pending() {
         let (mut hub, metrics, mut queues) = hub(100);
         let now = Instant::now();
-        let offer = |hub: &mut Hub, revision| {
-            hub.offer(&definition(), &event(revision));
+        let dispatch = |hub: &mut Hub, revision| {
+            hub.dispatch(&definition(), &event(revision));
             hub.flush(now, &metrics);
         };
-        offer(&mut hub, 1);
-        offer(&mut hub, 2);
+        dispatch(&mut hub, 1);
+        dispatch(&mut hub, 2);
         let (sender, mut late) = mpsc::channel(4);
-        hub.join(wanted(), 1000, sender, &metrics);
+        hub.join(scope(), 1000, sender, &metrics);
         assert_eq!(received(&mut queues[0]), ["c1", "c2"]);
-        offer(&mut hub, 3);
+        dispatch(&mut hub, 3);
         hub.leave(&Place::Everywhere, 0, &metrics);
-        offer(&mut hub, 4);
+        dispatch(&mut hub, 4);
         hub.bookmark(4, &metrics);
         assert_eq!(received(&mut queues[0]), ["c3"]);
         assert_eq!(received(&mut late), ["c3", "c4", "-"], "nothing from before it came");
@@ -339,7 +339,7 @@ mod tests {
         let (mut hub, metrics, mut queues) = hub(2);
         for revision in 1..=5 {
             received(&mut queues[1]);
-            hub.offer(&definition(), &event(revision));
+            hub.dispatch(&definition(), &event(revision));
             hub.flush(Instant::now(), &metrics);
         }
         assert_eq!(received(&mut queues[0]), ["c1", "c2", "c3", "c4"]);

@@ -2,9 +2,9 @@
 //! event is encoded once per view, and what a group is sent at one time is one buffer that all its members share.
 //! Groups are found through indexes (namespace, name, a field's value), so that an event costs those who want it.
 
+mod encoded_event;
 mod hub;
-mod offer;
-mod wanted;
+mod scope;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -21,12 +21,12 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use hub::Hub;
-use wanted::Place;
-pub use wanted::Wanted;
+use scope::Place;
+pub use scope::WatchScope;
 
 use crate::{
     pages::metrics::Metrics,
-    storage::{kinds::Kinds, mirror::Mirror},
+    storage::{informer::Informer, kinds::Kinds},
 };
 
 /// Buffers that may wait for one watcher; one more and it is cut off.
@@ -65,11 +65,11 @@ impl State {
 }
 
 /// The one reader of the store's changes.
-pub struct Feed {
+pub struct WatchDispatch {
     state: Mutex<State>,
     progress: Progress,
     pub metrics: Arc<Metrics>,
-    /// Ends the feed's tasks, and with them their hold on the store.
+    /// Ends the tasks, and with them their hold on the store.
     _stop: DropGuard,
 }
 
@@ -82,10 +82,10 @@ pub struct Joined {
     pub latest: Result<Revision, Revision>,
 }
 
-/// A watcher's end of the feed. Ends when the watcher is cut off or the feed starts anew.
+/// A watcher's end. It ends when the watcher is cut off or reading begins anew.
 pub struct Subscription {
     pub events: mpsc::Receiver<Bytes>,
-    feed: Arc<Feed>,
+    watches: Arc<WatchDispatch>,
     prefix: String,
     place: Place,
     id: u64,
@@ -94,7 +94,7 @@ pub struct Subscription {
 impl Subscription {
     /// Takes the watcher out; returns the revision up to which it got, or has waiting, everything.
     pub fn leave(&self) -> Revision {
-        self.feed.leave(&self.prefix, &self.place, self.id)
+        self.watches.leave(&self.prefix, &self.place, self.id)
     }
 }
 
@@ -104,9 +104,9 @@ impl Drop for Subscription {
     }
 }
 
-impl Feed {
+impl WatchDispatch {
     /// Starts reading at the store's present revision. Reading ends when the last reference is gone.
-    pub async fn start(store: Arc<dyn Store>, kinds: Arc<Kinds>) -> store::Result<Arc<Feed>> {
+    pub async fn start(store: Arc<dyn Store>, kinds: Arc<Kinds>) -> store::Result<Arc<WatchDispatch>> {
         let revision = store.revision().await?;
         let state = State {
             revision,
@@ -117,16 +117,16 @@ impl Feed {
             next_id: 0,
         };
         let stop = CancellationToken::new();
-        let feed = Arc::new(Feed {
+        let watches = Arc::new(WatchDispatch {
             _stop: stop.clone().drop_guard(),
             state: Mutex::new(state),
             progress: Progress::new(revision),
             metrics: Arc::default(),
         });
-        let reading = run(Arc::downgrade(&feed), store.clone(), kinds);
+        let reading = run(Arc::downgrade(&watches), store.clone(), kinds);
         tokio::spawn(stop.clone().run_until_cancelled_owned(reading));
-        tokio::spawn(stop.run_until_cancelled_owned(compact(Arc::downgrade(&feed), store)));
-        Ok(feed)
+        tokio::spawn(stop.run_until_cancelled_owned(compact(Arc::downgrade(&watches), store)));
+        Ok(watches)
     }
 
     pub fn revision(&self) -> Revision {
@@ -143,16 +143,16 @@ impl Feed {
     }
 
     /// Adds a watcher: it gets every event after the revision in the answer.
-    pub fn subscribe(self: &Arc<Self>, wanted: Wanted) -> (Subscription, Joined) {
+    pub fn subscribe(self: &Arc<Self>, scope: WatchScope) -> (Subscription, Joined) {
         let (queue, events) = mpsc::channel(QUEUE);
-        let place = wanted.place();
-        let prefix = wanted.definition.storage_prefix.clone();
+        let place = scope.place();
+        let prefix = scope.definition.storage_prefix.clone();
         let mut state = self.state.lock();
         state.next_id += 1;
         let id = state.next_id;
         let hub = state.hubs.entry(prefix.clone()).or_default();
-        hub.join(wanted, id, queue, &self.metrics);
-        let subscription = Subscription { events, feed: self.clone(), prefix, place, id };
+        hub.join(scope, id, queue, &self.metrics);
+        let subscription = Subscription { events, watches: self.clone(), prefix, place, id };
         let latest = state.latest.get(&subscription.prefix).copied();
         let joined = Joined { revision: state.revision, latest: latest.ok_or(state.started) };
         (subscription, joined)
@@ -167,20 +167,20 @@ impl Feed {
         revision
     }
 
-    /// Registers a mirror; the caller fills it from a range at the revision returned or a later one.
-    pub fn add_mirror(&self, mirror: Arc<Mirror>) -> Revision {
+    /// Registers an informer; the caller fills it from a range at the revision returned or a later one.
+    pub fn add_informer(&self, informer: Arc<Informer>) -> Revision {
         let mut state = self.state.lock();
-        let hub = state.hubs.entry(mirror.definition.storage_prefix.clone()).or_default();
-        hub.mirrors.push(mirror);
+        let hub = state.hubs.entry(informer.definition.storage_prefix.clone()).or_default();
+        hub.informers.push(informer);
         state.revision
     }
 
-    /// The mirrors there are, each with its kind.
-    pub fn mirrors(&self) -> Vec<Arc<Mirror>> {
-        self.state.lock().hubs.values().flat_map(|h| h.mirrors.iter().cloned()).collect()
+    /// The informers there are, each with its kind.
+    pub fn informers(&self) -> Vec<Arc<Informer>> {
+        self.state.lock().hubs.values().flat_map(|h| h.informers.iter().cloned()).collect()
     }
 
-    /// Hands a batch out; returns when [`Feed::flush`] has to be called for what is gathered.
+    /// Hands a batch out; returns when [`WatchDispatch::flush`] has to be called for what is gathered.
     fn dispatch(&self, batch: &Batch, kinds: &Kinds) -> Option<Instant> {
         let table = kinds.table();
         let mut guard = self.state.lock();
@@ -194,14 +194,14 @@ impl Feed {
                 }
             }
             let Some(hub) = state.hubs.get_mut(prefix) else { continue };
-            for mirror in &hub.mirrors {
-                mirror.apply(event);
+            for informer in &hub.informers {
+                informer.apply(event);
             }
             if !hub.has_watchers() {
                 continue;
             }
             waypoint::apiserver::watch_event(&event.key);
-            hub.offer(definition, event);
+            hub.dispatch(definition, event);
             if !state.pending.contains(prefix) {
                 state.pending.insert(prefix.to_owned());
             }
@@ -231,18 +231,18 @@ impl Feed {
     }
 }
 
-/// Reads changes until the feed is gone; begins anew when the store cuts the watch.
-async fn run(feed: std::sync::Weak<Feed>, store: Arc<dyn Store>, kinds: Arc<Kinds>) {
+/// Reads changes until nobody holds the dispatch; begins anew when the store cuts the watch.
+async fn run(watches: std::sync::Weak<WatchDispatch>, store: Arc<dyn Store>, kinds: Arc<Kinds>) {
     let mut bookmarks = tokio::time::interval_at(clock::Instant::now() + BOOKMARK_INTERVAL, BOOKMARK_INTERVAL);
     bookmarks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        let Some(after) = feed.upgrade().map(|f| f.revision()) else { return };
+        let Some(after) = watches.upgrade().map(|f| f.revision()) else { return };
         let mut changes = match store.watch("/registry/", Some(after)).await {
             Ok(changes) => changes,
             Err(error) => {
                 tracing::warn!(%error, "watching the store failed");
-                let Some(feed) = feed.upgrade() else { return };
-                restart(&feed, &*store).await;
+                let Some(watches) = watches.upgrade() else { return };
+                restart(&watches, &*store).await;
                 continue;
             }
         };
@@ -251,11 +251,11 @@ async fn run(feed: std::sync::Weak<Feed>, store: Arc<dyn Store>, kinds: Arc<Kind
             tokio::select! {
                 biased;
                 batch = changes.next() => {
-                    let Some(feed) = feed.upgrade() else { return };
+                    let Some(watches) = watches.upgrade() else { return };
                     let end = match batch {
                         Some(Ok(batch)) => {
                             let (batch, end) = gather(batch, &mut changes);
-                            due = feed.dispatch(&batch, &kinds);
+                            due = watches.dispatch(&batch, &kinds);
                             end
                         }
                         Some(Err(error)) => Some(Some(error)),
@@ -265,17 +265,17 @@ async fn run(feed: std::sync::Weak<Feed>, store: Arc<dyn Store>, kinds: Arc<Kind
                         if let Some(error) = why {
                             tracing::warn!(%error, "the store ended the watch");
                         }
-                        restart(&feed, &*store).await;
+                        restart(&watches, &*store).await;
                         break;
                     }
                 }
                 () = clock::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                    let Some(feed) = feed.upgrade() else { return };
-                    due = feed.flush();
+                    let Some(watches) = watches.upgrade() else { return };
+                    due = watches.flush();
                 }
                 _ = bookmarks.tick() => {
-                    let Some(feed) = feed.upgrade() else { return };
-                    feed.bookmark_all();
+                    let Some(watches) = watches.upgrade() else { return };
+                    watches.bookmark_all();
                 }
             }
         }
@@ -299,31 +299,31 @@ fn gather(mut batch: Batch, changes: &mut store::Watch) -> (Batch, Option<Option
     (batch, None)
 }
 
-/// Events may have been missed: all watches end, mirrors are read again, and reading goes on from now.
-async fn restart(feed: &Arc<Feed>, store: &dyn Store) {
+/// Events may have been missed: all watches end, informers are read again, and reading goes on from now.
+async fn restart(watches: &Arc<WatchDispatch>, store: &dyn Store) {
     clock::sleep(Duration::from_millis(200)).await;
-    feed.reset();
+    watches.reset();
     if let Ok(revision) = store.revision().await {
-        let mut state = feed.state.lock();
+        let mut state = watches.state.lock();
         state.revision = revision;
         state.started = revision;
         state.latest.clear();
         drop(state);
-        feed.progress.reset(revision);
+        watches.progress.reset(revision);
     }
-    for mirror in feed.mirrors() {
-        if let Err(error) = mirror.fill(store).await {
-            tracing::warn!(%error, kind = mirror.definition.kind, "reading all objects of a kind failed");
+    for informer in watches.informers() {
+        if let Err(error) = informer.fill(store).await {
+            tracing::warn!(%error, kind = informer.definition.kind, "reading all objects of a kind failed");
         }
     }
 }
 
 /// Forgets history that is older than the interval.
-async fn compact(feed: std::sync::Weak<Feed>, store: Arc<dyn Store>) {
+async fn compact(watches: std::sync::Weak<WatchDispatch>, store: Arc<dyn Store>) {
     let mut forget: Option<Revision> = None;
     loop {
         clock::sleep(COMPACT_INTERVAL).await;
-        let Some(revision) = feed.upgrade().map(|f| f.revision()) else { return };
+        let Some(revision) = watches.upgrade().map(|f| f.revision()) else { return };
         if let Some(old) = forget.filter(|old| *old < revision)
             && let Err(error) = store.compact(old).await
         {

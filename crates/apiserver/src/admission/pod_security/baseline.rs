@@ -9,7 +9,7 @@ use api::{
 };
 
 use super::{
-    checks::Violation,
+    violation::Violation,
     workload::{Workload, containers, plural, quoted, setters},
 };
 

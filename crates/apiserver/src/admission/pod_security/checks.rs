@@ -6,20 +6,12 @@ use super::{
     baseline,
     level::{Level, Standard, Version},
     restricted,
+    violation::Violation,
     workload::Workload,
 };
 
 /// The newest release whose rules are known; later ones and `latest` mean this one.
 const NEWEST: i64 = 35;
-
-/// What a Pod does that a check forbids.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Such as `host namespaces`.
-    pub reason: &'static str,
-    /// Such as `hostNetwork=true, hostPID=true`.
-    pub detail: String,
-}
 
 type Rule = fn(&Workload) -> Option<Violation>;
 

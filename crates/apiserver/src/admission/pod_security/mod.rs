@@ -14,6 +14,7 @@ mod namespace;
 mod restricted;
 #[cfg(test)]
 mod tests;
+mod violation;
 mod workload;
 
 use api::{Value, meta, status::StatusError};
@@ -24,13 +25,13 @@ use self::{
     checks::{details, violations},
     workload::Workload,
 };
-use super::{Operation, Plugin, Review, World, forbid, items, text};
+use super::{Attributes, Context, Operation, Plugin, forbid, items, text};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "PodSecurity",
-    concerns: |review| Concern::of(review).is_some(),
+    concerns: |attributes| Concern::of(attributes).is_some(),
     admit: None,
-    validate: Some(|world, review| Box::pin(validate(world, review))),
+    validate: Some(|context, attributes| Box::pin(validate(context, attributes))),
 };
 
 /// Writes of these subresources of Pods cannot change what a Pod may do. Any other one is looked at, also one that
@@ -58,12 +59,12 @@ enum Concern {
 }
 
 impl Concern {
-    fn of(review: &Review<'_>) -> Option<Concern> {
-        if !matches!(review.operation, Operation::Create | Operation::Update) {
+    fn of(attributes: &Attributes<'_>) -> Option<Concern> {
+        if !matches!(attributes.operation, Operation::Create | Operation::Update) {
             return None;
         }
-        let (group, plural) = (review.definition.group.as_str(), review.definition.plural.as_str());
-        match (group, plural, review.subresource) {
+        let (group, plural) = (attributes.definition.group.as_str(), attributes.definition.plural.as_str());
+        match (group, plural, attributes.subresource) {
             ("", "pods", subresource) => (!HARMLESS.contains(&subresource)).then_some(Concern::Pod),
             ("", "namespaces", "") => Some(Concern::Namespace),
             (_, _, "") => {
@@ -75,29 +76,29 @@ impl Concern {
     }
 }
 
-async fn validate(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
-    let Some(concern) = Concern::of(review) else { return Ok(()) };
-    let settings = &world.configuration.pod_security;
+async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    let Some(concern) = Concern::of(attributes) else { return Ok(()) };
+    let settings = &context.configuration.pod_security;
     if matches!(concern, Concern::Namespace) {
-        return namespace::validate(world, review).await;
+        return namespace::validate(context, attributes).await;
     }
-    if settings.exempt.namespaces.iter().any(|name| name == review.namespace) {
-        annotate(review, "exempt", "namespace");
+    if settings.exempt.namespaces.iter().any(|name| name == attributes.namespace) {
+        annotate(attributes, "exempt", "namespace");
         return Ok(());
     }
-    if settings.exempt.users.contains(&review.user.name) {
-        annotate(review, "exempt", "user");
+    if settings.exempt.users.contains(&attributes.user.name) {
+        annotate(attributes, "exempt", "user");
         return Ok(());
     }
-    let namespace = world.objects.get("", "namespaces", "", review.namespace).await?;
+    let namespace = context.objects.get("", "namespaces", "", attributes.namespace).await?;
     match (concern, namespace) {
         (Concern::Pod, None) => {
-            let why = format!("failed to lookup namespace {:?}", review.namespace);
+            let why = format!("failed to lookup namespace {:?}", attributes.namespace);
             Err(StatusError::internal(why))
         }
-        (Concern::Pod, Some(namespace)) => pod(settings, &namespace, review),
+        (Concern::Pod, Some(namespace)) => pod(settings, &namespace, attributes),
         (Concern::Template(place), Some(namespace)) => {
-            template(settings, &namespace, place, review);
+            template(settings, &namespace, place, attributes);
             Ok(())
         }
         // Without a namespace the workload's Pods are refused.
@@ -105,87 +106,87 @@ async fn validate(world: &World, review: &mut Review<'_>) -> Result<(), StatusEr
     }
 }
 
-fn pod(settings: &Configuration, namespace: &Value, review: &mut Review<'_>) -> Result<(), StatusError> {
+fn pod(settings: &Configuration, namespace: &Value, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
     let (policy, errors) = Policy::of(meta::labels(namespace), &settings.defaults);
     if errors.is_empty() && policy.is_privileged() {
-        annotate(review, "enforce-policy", Standard::PRIVILEGED);
+        annotate(attributes, "enforce-policy", Standard::PRIVILEGED);
         return Ok(());
     }
-    let Some(pod) = &review.object else { return Ok(()) };
-    if review.old.is_some_and(|old| !may_matter(pod, old)) {
+    let Some(pod) = &attributes.object else { return Ok(()) };
+    if attributes.old.is_some_and(|old| !may_matter(pod, old)) {
         return Ok(());
     }
     let workload = Workload::read(pod).map_err(|_| StatusError::bad_request("failed to decode pod"))?;
-    if is_exempt(settings, &workload, review) {
+    if is_exempt(settings, &workload, attributes) {
         return Ok(());
     }
-    annotate_errors(review, &errors);
-    annotate(review, "enforce-policy", policy.enforce);
+    annotate_errors(attributes, &errors);
+    annotate(attributes, "enforce-policy", policy.enforce);
     let found = violations(policy.enforce, &workload);
-    audit(policy, &workload, review);
+    audit(policy, &workload, attributes);
     if !found.is_empty() {
         let why = format!("violates PodSecurity \"{}\": {}", policy.enforce, details(&found));
-        return Err(forbid(review, why));
+        return Err(forbid(attributes, why));
     }
-    warn(policy, &workload, review);
+    warn(policy, &workload, attributes);
     Ok(())
 }
 
 /// A workload is never refused.
-fn template(settings: &Configuration, namespace: &Value, place: &str, review: &mut Review<'_>) {
+fn template(settings: &Configuration, namespace: &Value, place: &str, attributes: &mut Attributes<'_>) {
     let (policy, errors) = Policy::of(meta::labels(namespace), &settings.defaults);
     if errors.is_empty() && policy.warn.level == Level::Privileged && policy.audit.level == Level::Privileged {
         return;
     }
-    let template = review.object.as_ref().and_then(|object| meta::at(object, place));
+    let template = attributes.object.as_ref().and_then(|object| meta::at(object, place));
     let Some(template) = template.filter(|template| !template.is_null()) else { return };
     let workload = match Workload::read(template) {
         Ok(workload) => workload,
-        Err(error) => return annotate(review, "error", format!("failed to extract pod template: {error}")),
+        Err(error) => return annotate(attributes, "error", format!("failed to extract pod template: {error}")),
     };
-    if !is_exempt(settings, &workload, review) {
-        annotate_errors(review, &errors);
-        audit(policy, &workload, review);
-        warn(policy, &workload, review);
+    if !is_exempt(settings, &workload, attributes) {
+        annotate_errors(attributes, &errors);
+        audit(policy, &workload, attributes);
+        warn(policy, &workload, attributes);
     }
 }
 
-fn is_exempt(settings: &Configuration, workload: &Workload, review: &mut Review<'_>) -> bool {
+fn is_exempt(settings: &Configuration, workload: &Workload, attributes: &mut Attributes<'_>) -> bool {
     let class = workload.spec.runtime_class_name.as_ref();
     let exempt = class.is_some_and(|name| settings.exempt.runtime_classes.contains(name));
     if exempt {
-        annotate(review, "exempt", "runtimeClass");
+        annotate(attributes, "exempt", "runtimeClass");
     }
     exempt
 }
 
-fn audit(policy: Policy, workload: &Workload, review: &mut Review<'_>) {
+fn audit(policy: Policy, workload: &Workload, attributes: &mut Attributes<'_>) {
     let found = violations(policy.audit, workload);
     if !found.is_empty() {
         let what = format!("would violate PodSecurity \"{}\": {}", policy.audit, details(&found));
-        annotate(review, "audit-violations", what);
+        annotate(attributes, "audit-violations", what);
     }
 }
 
-fn warn(policy: Policy, workload: &Workload, review: &mut Review<'_>) {
+fn warn(policy: Policy, workload: &Workload, attributes: &mut Attributes<'_>) {
     let found = violations(policy.warn, workload);
     if !found.is_empty() {
         let what = format!("would violate PodSecurity \"{}\": {}", policy.warn, details(&found));
-        review.warnings.push(what);
+        attributes.warnings.push(what);
     }
 }
 
-fn annotate(review: &mut Review<'_>, key: &str, value: impl std::fmt::Display) {
-    review.annotations.push((format!("pod-security.kubernetes.io/{key}"), value.to_string()));
+fn annotate(attributes: &mut Attributes<'_>, key: &str, value: impl std::fmt::Display) {
+    attributes.annotations.push((format!("pod-security.kubernetes.io/{key}"), value.to_string()));
 }
 
-fn annotate_errors(review: &mut Review<'_>, errors: &[api::validation::field::FieldError]) {
+fn annotate_errors(attributes: &mut Attributes<'_>, errors: &[api::validation::field::FieldError]) {
     let all = match errors {
         [] => return,
         [one] => one.to_string(),
         many => format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     };
-    annotate(review, "error", format!("Failed to parse policy: {all}"));
+    annotate(attributes, "error", format!("Failed to parse policy: {all}"));
 }
 
 /// Whether an update of a Pod changes something that a check could look at: of what can be changed at all these are the

@@ -16,8 +16,8 @@ use super::{
     workload::Workload,
 };
 use crate::admission::{
-    World,
-    attributes::{Operation, Review},
+    Context,
+    attributes::{Attributes, Operation},
     items, text,
 };
 
@@ -27,38 +27,38 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// After so many Pods others get their turn on this thread.
 const AT_ONCE: usize = 64;
 
-pub async fn validate(world: &World, review: &mut Review<'_>) -> Result<(), StatusError> {
-    let settings = &world.configuration.pod_security;
-    let Some(object) = &review.object else { return Ok(()) };
+pub async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    let settings = &context.configuration.pod_security;
+    let Some(object) = &attributes.object else { return Ok(()) };
     let labels = meta::labels(object);
     let (policy, errors) = Policy::of(labels, &settings.defaults);
-    let (old, old_errors) = match review.old {
+    let (old, old_errors) = match attributes.old {
         Some(old) => Policy::of(meta::labels(old), &settings.defaults),
         None => (policy, Vec::new()),
     };
     if !errors.is_empty() && errors != old_errors {
-        return Err(StatusError::invalid("", "Namespace", review.name, &errors));
+        return Err(StatusError::invalid("", "Namespace", attributes.name, &errors));
     }
-    let grows = review.operation == Operation::Update && is_stricter(policy.enforce, old.enforce);
-    if review.operation == Operation::Update && !grows {
+    let grows = attributes.operation == Operation::Update && is_stricter(policy.enforce, old.enforce);
+    if attributes.operation == Operation::Update && !grows {
         return Ok(());
     }
-    if settings.exempt.namespaces.iter().any(|name| name == review.name) {
-        let warning = ignored(review.name, &policy, &settings.defaults, labels);
-        review.warnings.extend(warning);
+    if settings.exempt.namespaces.iter().any(|name| name == attributes.name) {
+        let warning = ignored(attributes.name, &policy, &settings.defaults, labels);
+        attributes.warnings.extend(warning);
     } else if grows {
         let end = Instant::now() + LONGEST;
-        let pods = match clock::timeout(LONGEST, world.objects.list("", "pods", review.name)).await {
+        let pods = match clock::timeout(LONGEST, context.objects.list("", "pods", attributes.name)).await {
             Ok(Ok(pods)) => pods,
             Ok(Err(_)) | Err(_) => {
                 let what = "failed to list pods while checking new PodSecurity enforce level";
-                review.warnings.push(what.to_owned());
+                attributes.warnings.push(what.to_owned());
                 return Ok(());
             }
         };
         let exempt = |class: &str| settings.exempt.runtime_classes.iter().any(|name| name == class);
         let pods = unlike_first(pods.into_iter().filter(|pod| !exempt(text(pod, "/spec/runtimeClassName"))));
-        review.warnings.extend(against(policy.enforce, review.name, &pods, end).await);
+        attributes.warnings.extend(against(policy.enforce, attributes.name, &pods, end).await);
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use api::k8s_openapi::api::core::v1::Volume;
 
 use super::{
     baseline::{self, seccomp_is_bad},
-    checks::Violation,
+    violation::Violation,
     workload::{Workload, containers, plural, quoted, setters},
 };
 

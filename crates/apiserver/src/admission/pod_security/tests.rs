@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    admission::fake::{Told, Write, world},
+    admission::fake::{Told, Write, context},
     auth::User,
 };
 
-/// A world with one namespace for each set of labels (`enforce=baseline warn=restricted`), named after it, with dashes.
-fn cluster() -> World {
+/// A cluster with one namespace for each set of labels (`enforce=baseline warn=restricted`), named after it, with dashes.
+async fn cluster() -> Context {
     let sets = [
         "",
         "enforce=privileged audit=privileged warn=privileged",
@@ -22,7 +22,7 @@ fn cluster() -> World {
         "enforce=baseline warn=restricted audit=restricted",
     ];
     let namespace = |set: &&str| ("namespaces", json!({"metadata": {"name": named(set), "labels": labels(set)}}));
-    world(sets.iter().map(namespace).collect())
+    context(sets.iter().map(namespace).collect()).await
 }
 
 fn named(set: &str) -> String {
@@ -59,8 +59,8 @@ const OF_RESTRICTED: &str = "allowPrivilegeEscalation != false (container \"c\" 
     securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\")";
 
 /// What came of a write: the refusal, or what the client and the audit log are told.
-async fn outcome(world: &World, write: Write) -> String {
-    match write.told(world, &PLUGIN).await {
+async fn outcome(context: &Context, write: Write) -> String {
+    match write.told(context, &PLUGIN).await {
         Err(refusal) => refusal,
         Ok(Told { warnings, annotations, .. }) => {
             let noted = annotations.iter().map(|(key, value)| (key.replace("pod-security.kubernetes.io/", ""), value));
@@ -71,7 +71,7 @@ async fn outcome(world: &World, write: Write) -> String {
 }
 
 async fn create(labels: &str, spec: Value, expected: &str) {
-    assert_eq!(outcome(&cluster(), Write::create("pods", pod(labels, spec))).await, expected, "{labels}");
+    assert_eq!(outcome(&cluster().await, Write::create("pods", pod(labels, spec))).await, expected, "{labels}");
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn pods_are_held_to_what_the_namespace_enforces() {
     create("enforce=nonsense", baseline(), &refused("restricted:latest", OF_RESTRICTED)).await;
     let missing = "Internal error occurred: failed to lookup namespace \"gone\"";
     let write = Write::create("pods", json!({"metadata": {"name": "p", "namespace": "gone"}, "spec": baseline()}));
-    assert_eq!(outcome(&cluster(), write).await, missing);
+    assert_eq!(outcome(&cluster().await, write).await, missing);
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn what_is_only_warned_of_or_noted_is_let_in() {
 
 #[tokio::test]
 async fn workloads_are_warned_of_and_never_refused() {
-    let world = cluster();
+    let context = cluster().await;
     let both = format!("{OF_BASELINE}, {OF_RESTRICTED}");
     let told = format!("would violate PodSecurity \"restricted:latest\": {both}");
     let template = json!({"metadata": {}, "spec": privileged()});
@@ -122,20 +122,20 @@ async fn workloads_are_warned_of_and_never_refused() {
         let target = place.split('/').skip(1).fold(&mut object, |target, part| &mut target[part]);
         *target = template.clone();
         let write = || Write { kind: (group, plural, ""), ..Write::create("", object.clone()) };
-        assert_eq!(outcome(&world, write()).await, told, "{plural}");
+        assert_eq!(outcome(&context, write()).await, told, "{plural}");
         let update = Write { operation: Operation::Update, old: Some(object.clone()), ..write() };
-        assert_eq!(outcome(&world, update).await, told, "{plural}");
+        assert_eq!(outcome(&context, update).await, told, "{plural}");
         let scale = Write { operation: Operation::Update, kind: (group, plural, "scale"), ..write() };
-        assert_eq!(outcome(&world, scale).await, "");
+        assert_eq!(outcome(&context, scale).await, "");
         let mut elsewhere = object.clone();
         elsewhere["metadata"]["namespace"] = json!("");
         let nowhere = Write { object: Some(elsewhere), ..write() };
-        assert_eq!(outcome(&world, nowhere).await, "", "the namespace without labels demands nothing");
+        assert_eq!(outcome(&context, nowhere).await, "", "the namespace without labels demands nothing");
         let bare = Write { object: Some(json!({"metadata": {"namespace": named("enforce=restricted")}})), ..write() };
-        assert_eq!(outcome(&world, bare).await, "", "there is no template");
+        assert_eq!(outcome(&context, bare).await, "", "there is no template");
     }
     let other = Write { kind: ("apps", "foobars", ""), ..Write::create("", pod("enforce=restricted", privileged())) };
-    assert_eq!(outcome(&world, other).await, "");
+    assert_eq!(outcome(&context, other).await, "");
 }
 
 fn update(subresource: &'static str, old: Value, new: Value) -> Write {
@@ -146,7 +146,7 @@ fn update(subresource: &'static str, old: Value, new: Value) -> Write {
 
 #[tokio::test]
 async fn old_pods_are_left_in_peace_until_something_comes_in() {
-    let world = cluster();
+    let context = cluster().await;
     let with = |place: &str, value: Value| {
         let mut spec = privileged();
         *place.split('.').fold(&mut spec, |target, part| match part.parse::<usize>() {
@@ -157,7 +157,7 @@ async fn old_pods_are_left_in_peace_until_something_comes_in() {
     };
     let tolerant = with("tolerations", json!([{"operator": "Exists"}]));
     for subresource in ["", "resize", "ephemeralcontainers"] {
-        assert_eq!(outcome(&world, update(subresource, privileged(), tolerant.clone())).await, "");
+        assert_eq!(outcome(&context, update(subresource, privileged(), tolerant.clone())).await, "");
     }
     let debugger = |image: &str| json!([{"name": "e", "image": image}]);
     let significant = [
@@ -167,22 +167,22 @@ async fn old_pods_are_left_in_peace_until_something_comes_in() {
         ("of-tomorrow", with("containers.0.image", json!("b"))),
     ];
     for (subresource, new) in significant {
-        let refusal = outcome(&world, update(subresource, privileged(), new.clone())).await;
+        let refusal = outcome(&context, update(subresource, privileged(), new.clone())).await;
         assert!(
             refusal.starts_with("pods \"p\" is forbidden: violates PodSecurity \"restricted:latest\": "),
             "{refusal}"
         );
         // The same write of a subresource that changes nothing of the kind passes.
-        assert_eq!(outcome(&world, update("status", privileged(), new)).await, "");
+        assert_eq!(outcome(&context, update("status", privileged(), new)).await, "");
     }
     let (old, new) = (with("ephemeralContainers", debugger("a")), with("ephemeralContainers", debugger("b")));
-    assert_eq!(outcome(&world, update("ephemeralcontainers", old.clone(), old.clone())).await, "");
-    assert!(outcome(&world, update("ephemeralcontainers", old, new)).await.contains("container \"c\""));
+    assert_eq!(outcome(&context, update("ephemeralcontainers", old.clone(), old.clone())).await, "");
+    assert!(outcome(&context, update("ephemeralcontainers", old, new)).await.contains("container \"c\""));
     let mut better = restricted();
     better["containers"][0]["image"] = json!("b");
-    assert_eq!(outcome(&world, update("", restricted(), better)).await, "[enforce-policy: restricted:latest]");
+    assert_eq!(outcome(&context, update("", restricted(), better)).await, "[enforce-policy: restricted:latest]");
     let binding = Write { kind: ("", "pods", "binding"), ..Write::create("", pod("enforce=restricted", privileged())) };
-    assert_eq!(outcome(&world, binding).await, "");
+    assert_eq!(outcome(&context, binding).await, "");
 }
 
 /// What the kubelet could not read is refused, not passed over.
@@ -194,33 +194,33 @@ async fn what_cannot_be_read_is_refused() {
 
 #[tokio::test]
 async fn who_is_exempt() {
-    let mut world = cluster();
-    world.configuration.pod_security.exempt = Exemptions {
+    let mut context = cluster().await;
+    context.configuration.pod_security.exempt = Exemptions {
         users: vec!["root".into()],
         namespaces: vec![named("enforce=baseline")],
         runtime_classes: vec!["vm".into()],
     };
     let write = |labels: &str, spec: Value| Write::create("pods", pod(labels, spec));
-    assert_eq!(outcome(&world, write("enforce=baseline", privileged())).await, "[exempt: namespace]");
+    assert_eq!(outcome(&context, write("enforce=baseline", privileged())).await, "[exempt: namespace]");
     let by_root = Write { user: User::new("root", [""; 0]), ..write("enforce=restricted", privileged()) };
-    assert_eq!(outcome(&world, by_root).await, "[exempt: user]");
+    assert_eq!(outcome(&context, by_root).await, "[exempt: user]");
     let mut of_class = privileged();
     of_class["runtimeClassName"] = json!("vm");
-    assert_eq!(outcome(&world, write("enforce=restricted", of_class.clone())).await, "[exempt: runtimeClass]");
+    assert_eq!(outcome(&context, write("enforce=restricted", of_class.clone())).await, "[exempt: runtimeClass]");
     of_class["runtimeClassName"] = json!("vmx");
-    assert!(outcome(&world, write("enforce=restricted", of_class)).await.contains("is forbidden"));
-    assert!(outcome(&world, write("enforce=restricted", privileged())).await.contains("is forbidden"));
+    assert!(outcome(&context, write("enforce=restricted", of_class)).await.contains("is forbidden"));
+    assert!(outcome(&context, write("enforce=restricted", privileged())).await.contains("is forbidden"));
 }
 
 #[tokio::test]
 async fn the_configuration_counts_where_no_label_does() {
-    let mut world = cluster();
+    let mut context = cluster().await;
     let strict = Standard { level: Level::Restricted, version: Version::Latest };
-    world.configuration.pod_security.defaults = Policy { enforce: strict, audit: strict, warn: strict };
-    let refusal = outcome(&world, Write::create("pods", pod("", baseline()))).await;
+    context.configuration.pod_security.defaults = Policy { enforce: strict, audit: strict, warn: strict };
+    let refusal = outcome(&context, Write::create("pods", pod("", baseline()))).await;
     assert!(refusal.contains("violates PodSecurity \"restricted:latest\""), "{refusal}");
     let explicit = "enforce=privileged audit=privileged warn=privileged";
-    let allowed = outcome(&world, Write::create("pods", pod(explicit, privileged()))).await;
+    let allowed = outcome(&context, Write::create("pods", pod(explicit, privileged()))).await;
     assert_eq!(allowed, "[enforce-policy: privileged:latest]");
 }
 
@@ -234,7 +234,7 @@ fn namespace(old: Option<&str>, new: &str) -> Write {
 
 #[tokio::test]
 async fn labels_must_be_understood_when_they_are_set() {
-    let world = cluster();
+    let context = cluster().await;
     let invalid = |label: &str, value: &str, why: &str| {
         format!(
             "Namespace \"n\" is invalid: metadata.labels[pod-security.kubernetes.io/{label}]: Invalid value: {value:?}: {why}"
@@ -252,15 +252,15 @@ async fn labels_must_be_understood_when_they_are_set() {
         (Some("enforce=baseline"), "enforce=baseline warn-version=2", invalid("warn-version", "2", version)),
     ];
     for (old, new, expected) in refused {
-        assert_eq!(outcome(&world, namespace(old, new)).await, expected);
+        assert_eq!(outcome(&context, namespace(old, new)).await, expected);
     }
-    let two = outcome(&world, namespace(None, "enforce=x warn-version=y")).await;
+    let two = outcome(&context, namespace(None, "enforce=x warn-version=y")).await;
     assert!(two.starts_with("Namespace \"n\" is invalid: [metadata.labels[") && two.contains("warn-version"), "{two}");
     for (old, new) in [(None, "enforce=restricted enforce-version=v1.99"), (Some("enforce=x"), "enforce=x app=y")] {
-        assert_eq!(outcome(&world, namespace(old, new)).await, "", "{new}");
+        assert_eq!(outcome(&context, namespace(old, new)).await, "", "{new}");
     }
     let finalize = Write { kind: ("", "namespaces", "finalize"), ..namespace(Some(""), "enforce=x") };
-    assert_eq!(outcome(&world, finalize).await, "");
+    assert_eq!(outcome(&context, finalize).await, "");
 }
 
 fn running(name: &str, owner: Option<&str>, spec: Value) -> (&'static str, Value) {
@@ -274,22 +274,23 @@ async fn who_makes_a_namespace_stricter_hears_of_its_pods() {
     of_class["runtimeClassName"] = json!("vm");
     let mut host = restricted();
     host["hostNetwork"] = json!(true);
-    let mut world = world(vec![
+    let mut context = context(vec![
         running("c", None, privileged()),
         running("b", Some("rs"), privileged()),
         running("a", Some("rs"), privileged()),
         running("d", None, host),
         running("good", None, restricted()),
         running("vm", None, of_class),
-    ]);
-    world.configuration.pod_security.exempt.runtime_classes = vec!["vm".to_owned()];
+    ])
+    .await;
+    context.configuration.pod_security.exempt.runtime_classes = vec!["vm".to_owned()];
     let expected = "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\"\n\
         a (and 2 other pods): privileged\nd: host namespaces";
-    assert_eq!(outcome(&world, namespace(Some(""), "enforce=baseline")).await, expected);
+    assert_eq!(outcome(&context, namespace(Some(""), "enforce=baseline")).await, expected);
     let stricter = "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"restricted:v1.0\"\n\
         a (and 2 other pods): privileged, runAsNonRoot != true\nd: host namespaces";
     let change = namespace(Some("enforce=baseline"), "enforce=restricted enforce-version=v1.0");
-    assert_eq!(outcome(&world, change).await, stricter);
+    assert_eq!(outcome(&context, change).await, stricter);
     // What changes nothing, or makes it less strict, is not worth a look.
     let quiet = [
         ("enforce=baseline", "enforce=baseline app=x"),
@@ -299,14 +300,14 @@ async fn who_makes_a_namespace_stricter_hears_of_its_pods() {
         ("", "warn=restricted audit=restricted"),
     ];
     for (old, new) in quiet {
-        assert_eq!(outcome(&world, namespace(Some(old), new)).await, "", "{old} -> {new}");
+        assert_eq!(outcome(&context, namespace(Some(old), new)).await, "", "{old} -> {new}");
     }
     // Another version of a lower level can be stricter.
     let other = namespace(Some("enforce=restricted"), "enforce=baseline enforce-version=v1.0");
-    assert!(outcome(&world, other).await.contains("enforce level \"baseline:v1.0\""));
-    assert_eq!(outcome(&world, namespace(None, "enforce=restricted")).await, "", "a new namespace has no Pods");
-    world.configuration.pod_security.defaults.enforce = Standard { level: Level::Baseline, version: Version::Latest };
-    assert_eq!(outcome(&world, namespace(Some("enforce=privileged"), "")).await, expected);
+    assert!(outcome(&context, other).await.contains("enforce level \"baseline:v1.0\""));
+    assert_eq!(outcome(&context, namespace(None, "enforce=restricted")).await, "", "a new namespace has no Pods");
+    context.configuration.pod_security.defaults.enforce = Standard { level: Level::Baseline, version: Version::Latest };
+    assert_eq!(outcome(&context, namespace(Some("enforce=privileged"), "")).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,28 +316,28 @@ async fn a_namespace_of_many_pods_is_looked_at_in_part() {
     let many = (0..3005).map(|at| running(&format!("a{at:04}"), Some("one"), privileged()));
     let mut host = baseline();
     host["hostPID"] = json!(true);
-    let world = world(many.chain([running("z", Some("two"), host)]).collect());
+    let context = context(many.chain([running("z", Some("two"), host)]).collect()).await;
     let expected = "new PodSecurity enforce level only checked against the first 3000 of 3006 existing pods\n\
         existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\"\n\
         a0000 (and 2998 other pods): privileged\nz: host namespaces";
-    assert_eq!(outcome(&world, namespace(Some(""), "enforce=baseline")).await, expected);
+    assert_eq!(outcome(&context, namespace(Some(""), "enforce=baseline")).await, expected);
 }
 
 #[tokio::test]
 async fn who_labels_an_exempt_namespace_is_told() {
-    let mut world = world(vec![running("a", None, privileged())]);
-    world.configuration.pod_security.exempt.namespaces = vec!["n".to_owned()];
+    let mut context = context(vec![running("a", None, privileged())]).await;
+    context.configuration.pod_security.exempt.namespaces = vec!["n".to_owned()];
     let told = |policy: &str| {
         format!("namespace \"n\" is exempt from Pod Security, and the policy ({policy}) will be ignored")
     };
     let labels = "enforce=restricted enforce-version=v1.0 audit=restricted warn=baseline";
     let all = told("enforce=restricted:v1.0, audit=restricted:latest, warn=baseline:latest");
-    assert_eq!(outcome(&world, namespace(Some(""), labels)).await, all);
-    assert_eq!(outcome(&world, namespace(None, "audit=restricted")).await, told("audit=restricted:latest"));
-    assert_eq!(outcome(&world, namespace(None, "enforce=privileged warn-version=v1.2")).await, "");
-    assert_eq!(outcome(&world, namespace(None, "")).await, "");
+    assert_eq!(outcome(&context, namespace(Some(""), labels)).await, all);
+    assert_eq!(outcome(&context, namespace(None, "audit=restricted")).await, told("audit=restricted:latest"));
+    assert_eq!(outcome(&context, namespace(None, "enforce=privileged warn-version=v1.2")).await, "");
+    assert_eq!(outcome(&context, namespace(None, "")).await, "");
     let baseline = Standard { level: Level::Baseline, version: Version::Minor(23) };
-    world.configuration.pod_security.defaults = Policy { enforce: baseline, audit: baseline, warn: baseline };
-    assert_eq!(outcome(&world, namespace(None, "app=x")).await, "");
-    assert_eq!(outcome(&world, namespace(None, "warn-version=latest")).await, told("warn=baseline:latest"));
+    context.configuration.pod_security.defaults = Policy { enforce: baseline, audit: baseline, warn: baseline };
+    assert_eq!(outcome(&context, namespace(None, "app=x")).await, "");
+    assert_eq!(outcome(&context, namespace(None, "warn-version=latest")).await, told("warn=baseline:latest"));
 }

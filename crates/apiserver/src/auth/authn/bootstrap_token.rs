@@ -7,11 +7,11 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
-use super::{Identity, Lookup, Rejected, Tokens, same_secret};
-use crate::auth::User;
+use super::{Identity, Rejected, Tokens, same_secret};
+use crate::{auth::User, storage::loopback::Loopback};
 
 /// Checks tokens against the Secrets.
-pub struct BootstrapTokens(pub Arc<dyn Lookup>);
+pub struct BootstrapTokens(pub Arc<Loopback>);
 
 impl Tokens for BootstrapTokens {
     fn check<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Identity>, Rejected>> {

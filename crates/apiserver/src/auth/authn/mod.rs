@@ -18,24 +18,12 @@ use futures::future::BoxFuture;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use api::status::StatusError;
 
 use super::{User, credentials::WEBSOCKET_TOKEN, header};
 use crate::http::access::{Authenticator, Peer};
-
-/// Reads objects for authentication: always the newest state, without a check of who asks.
-pub trait Lookup: Send + Sync {
-    fn get<'a>(
-        &'a self,
-        group: &'a str,
-        plural: &'a str,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, StatusError>>;
-}
 
 /// What a bearer token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]

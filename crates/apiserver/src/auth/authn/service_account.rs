@@ -11,8 +11,8 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 
 use super::certificate::CREDENTIAL_ID;
-use super::{Identity, Lookup, Rejected, Tokens, same_secret};
-use crate::auth::User;
+use super::{Identity, Rejected, Tokens, same_secret};
+use crate::{auth::User, storage::loopback::Loopback};
 
 /// A deleted object still vouches this long for a token, because its containers may run that long.
 const DELETION_LEEWAY_SECONDS: i64 = 60;
@@ -138,11 +138,11 @@ struct Key {
 pub struct ServiceAccountTokens {
     issuers: Vec<String>,
     keys: Vec<Key>,
-    objects: Arc<dyn Lookup>,
+    objects: Arc<Loopback>,
 }
 
 impl ServiceAccountTokens {
-    pub fn new(issuers: Vec<String>, keys: &[pki::VerifyingKey], objects: Arc<dyn Lookup>) -> Result<Self, String> {
+    pub fn new(issuers: Vec<String>, keys: &[pki::VerifyingKey], objects: Arc<Loopback>) -> Result<Self, String> {
         let load = |key: &pki::VerifyingKey| {
             let algorithm = algorithm(key.algorithm);
             let decoding = match algorithm {
@@ -307,7 +307,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tests::fake::Objects;
+    use crate::{storage::object_store::ObjectStore, tests::objects};
 
     fn claims(now: i64) -> Claims {
         let reference = |name: &str| Reference { name: name.into(), uid: format!("{name}-uid") };
@@ -330,18 +330,21 @@ mod tests {
         }
     }
 
+    async fn tokens(objects: &Arc<ObjectStore>, key: &pki::SigningKey) -> ServiceAccountTokens {
+        let loopback = Arc::new(Loopback::new(objects.clone(), &[]).await.unwrap());
+        ServiceAccountTokens::new(vec!["https://us".into()], std::slice::from_ref(&key.public), loopback).unwrap()
+    }
+
     #[tokio::test]
     async fn a_token_is_good_while_all_it_names_exists() {
         let key = pki::SigningKey::create().unwrap();
-        let objects = Arc::new(Objects::default());
-        let put = |key: &str, uid: &str| {
-            objects.0.lock().insert(key.to_owned(), Arc::new(json!({"metadata": {"uid": uid}})));
+        let objects = objects::store(Vec::new()).await;
+        let put = async |plural, name, uid: &str| {
+            objects::put(&objects, plural, ("ns", name), Some(json!({"metadata": {"uid": uid}}))).await;
         };
-        put("serviceaccounts/ns/bot", "bot-uid");
-        put("pods/ns/web", "web-uid");
-        let tokens =
-            ServiceAccountTokens::new(vec!["https://us".into()], std::slice::from_ref(&key.public), objects.clone())
-                .unwrap();
+        put("serviceaccounts", "bot", "bot-uid").await;
+        put("pods", "web", "web-uid").await;
+        let tokens = tokens(&objects, &key).await;
         let signer = Signer::new("https://us", &key).unwrap();
         let now = clock::now().as_second();
         let check = |claims: Claims| {
@@ -359,9 +362,9 @@ mod tests {
         assert!(check(Claims { exp: now - 1, ..claims(now) }).await.unwrap_err().contains("expired"));
         assert!(check(Claims { aud: vec!["x".into()], ..claims(now) }).await.is_err());
         assert_eq!(check(Claims { iss: "https://them".into(), ..claims(now) }).await, Ok(None));
-        put("pods/ns/web", "another");
+        put("pods", "web", "another").await;
         assert!(check(claims(now)).await.unwrap_err().contains("does not match"));
-        objects.0.lock().remove("pods/ns/web");
+        objects::put(&objects, "pods", ("ns", "web"), None).await;
         assert_eq!(check(claims(now)).await.unwrap_err(), "pod has been deleted");
 
         // The same claims under another key.
@@ -374,19 +377,17 @@ mod tests {
     #[tokio::test]
     async fn a_token_in_a_secret_is_good_while_that_secret_holds_it() {
         let key = pki::SigningKey::create().unwrap();
-        let objects = Arc::new(Objects::default());
-        let put = |key: &str, object: Value| objects.0.lock().insert(key.to_owned(), Arc::new(object));
-        let tokens =
-            ServiceAccountTokens::new(vec!["https://us".into()], std::slice::from_ref(&key.public), objects.clone())
-                .unwrap();
+        let objects = objects::store(Vec::new()).await;
+        let put = async |plural, name, object| objects::put(&objects, plural, ("ns", name), Some(object)).await;
+        let tokens = tokens(&objects, &key).await;
         let signer = Signer::new("https://us", &key).unwrap();
         let account = Reference { name: "bot".into(), uid: "bot-uid".into() };
         let token = signer.sign_for_secret("ns", "bot-token", &account).unwrap();
         let secret = |held: &str| json!({"metadata": {"uid": "s"}, "data": {"token": base64::engine::general_purpose::STANDARD.encode(held)}});
         let check = || async { tokens.check(&token, &["api".to_owned()]).await };
-        put("serviceaccounts/ns/bot", json!({"metadata": {"uid": "bot-uid"}}));
+        put("serviceaccounts", "bot", json!({"metadata": {"uid": "bot-uid"}})).await;
         assert!(check().await.unwrap_err().contains("invalidated"));
-        put("secrets/ns/bot-token", secret(&token));
+        put("secrets", "bot-token", secret(&token)).await;
         let identity = check().await.unwrap().unwrap();
         assert_eq!(identity.user.name, "system:serviceaccount:ns:bot");
         assert!(identity.audiences.is_empty());
@@ -394,19 +395,19 @@ mod tests {
         // The next Secret of the name holds another token, or none.
         let other = signer.sign_for_secret("ns", "bot-token", &account).unwrap();
         for held in [json!({"metadata": {}}), secret(""), secret(&other)] {
-            put("secrets/ns/bot-token", held);
+            put("secrets", "bot-token", held).await;
             assert!(check().await.unwrap_err().contains("does not match server's copy"));
         }
         let mut marked = secret(&token);
         marked["metadata"]["labels"] = json!({INVALID_SINCE: "2026-01-01"});
-        put("secrets/ns/bot-token", marked);
+        put("secrets", "bot-token", marked).await;
         assert!(check().await.unwrap_err().contains("has been marked invalid"));
         let mut going = secret(&token);
         going["metadata"]["deletionTimestamp"] = json!(clock::now().to_string());
-        put("secrets/ns/bot-token", going);
+        put("secrets", "bot-token", going).await;
         assert!(check().await.unwrap_err().contains("invalidated"));
-        put("secrets/ns/bot-token", secret(&token));
-        put("serviceaccounts/ns/bot", json!({"metadata": {"uid": "another"}}));
+        put("secrets", "bot-token", secret(&token)).await;
+        put("serviceaccounts", "bot", json!({"metadata": {"uid": "another"}})).await;
         assert!(check().await.unwrap_err().contains("does not match claim"));
     }
 }

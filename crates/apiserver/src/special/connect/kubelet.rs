@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::{Connector, DIAL_TIMEOUT, plain};
-use crate::{http::body::Body, special::Response};
+use crate::http::body::{Body, Response};
 
 /// The port of a kubelet that names none.
 const DEFAULT_PORT: u64 = 10250;

@@ -20,9 +20,10 @@ use stream::{
 
 use crate::{
     auth::Attributes,
-    http::body::Body,
-    server::Server,
-    special::{Call, Response, Special, Specials},
+    call::Call,
+    http::body::{Body, Response},
+    special::table::{Special, Specials},
+    state::State,
 };
 
 /// Connecting to a node or pod takes no longer.
@@ -51,7 +52,7 @@ pub fn add(specials: &mut Specials, connector: &Arc<Connector>) {
         ("services", "proxy", Target::ServiceProxy),
     ];
     for (plural, subresource, target) in all {
-        specials.add(("", plural, subresource), Arc::new(Connect { connector: connector.clone(), target }));
+        specials.add(("", plural, subresource), Connect { connector: connector.clone(), target });
     }
 }
 
@@ -89,23 +90,23 @@ impl Special for Connect {
 }
 
 /// Reads an object that the request names.
-async fn object(server: &Server, plural: &str, namespace: &str, name: &str) -> Result<Value, StatusError> {
-    let core = server.core();
-    core.get(&*core.definition("", plural)?, namespace, name).await
+async fn object(state: &State, plural: &str, namespace: &str, name: &str) -> Result<Value, StatusError> {
+    let objects = &state.objects;
+    objects.get(&*objects.definition("", plural)?, namespace, name).await
 }
 
-async fn node_of(server: &Server, pod: &Value) -> Result<Value, StatusError> {
-    object(server, "nodes", "", pod::node_name(pod)).await
+async fn node_of(state: &State, pod: &Value) -> Result<Value, StatusError> {
+    object(state, "nodes", "", pod::node_name(pod)).await
 }
 
 async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusError> {
-    let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
+    let pod = object(&call.state, "pods", &call.info.namespace, &call.info.name).await?;
     let wanted = pod::log_path(&pod, &call.query)?;
     if pod::node_name(&pod).is_empty() {
         // Nothing was logged yet.
         return Ok(text(Body::empty()));
     }
-    let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
+    let endpoint = kubelet::endpoint(&node_of(&call.state, &pod).await?, &connector.address_types)?;
     call.body = Body::empty();
     // The text is passed on piece by piece, as it is written.
     call.headers.remove(header::ACCEPT_ENCODING);
@@ -136,9 +137,9 @@ fn text(body: Body) -> Response {
 
 async fn stream_to(connector: &Connector, call: Call, path: &'static str) -> Result<Response, StatusError> {
     check_streaming(&call)?;
-    let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
+    let pod = object(&call.state, "pods", &call.info.namespace, &call.info.name).await?;
     let (wanted, streams) = pod::stream_path(path, &pod, &call.query)?;
-    let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
+    let endpoint = kubelet::endpoint(&node_of(&call.state, &pod).await?, &connector.address_types)?;
     if let Some(protocol) = websocket::offered(&call.headers, &websocket::REMOTE_COMMAND) {
         return translated(connector, call, protocol, &endpoint, &wanted, Translation::Command(streams)).await;
     }
@@ -147,9 +148,9 @@ async fn stream_to(connector: &Connector, call: Call, path: &'static str) -> Res
 
 async fn port_forward(connector: &Connector, call: Call) -> Result<Response, StatusError> {
     check_streaming(&call)?;
-    let pod = object(&call.server, "pods", &call.info.namespace, &call.info.name).await?;
+    let pod = object(&call.state, "pods", &call.info.namespace, &call.info.name).await?;
     let wanted = pod::port_forward_path(&pod, &call.query)?;
-    let endpoint = kubelet::endpoint(&node_of(&call.server, &pod).await?, &connector.address_types)?;
+    let endpoint = kubelet::endpoint(&node_of(&call.state, &pod).await?, &connector.address_types)?;
     if let Some(protocol) = websocket::offered(&call.headers, &[websocket::PORT_FORWARD]) {
         return translated(connector, call, protocol, &endpoint, &wanted, Translation::Tunnel).await;
     }
@@ -218,7 +219,7 @@ fn check_streaming(call: &Call) -> Result<(), StatusError> {
 
 /// A WebSocket begins with a GET, which a role may allow to readers; opening a stream takes the right to create.
 fn may_create(call: &Call) -> Result<(), StatusError> {
-    call.server.ask(&Attributes { verb: "create", ..Attributes::of(&call.user, &call.info) })
+    call.state.ask(&Attributes { verb: "create", ..Attributes::of(&call.user, &call.info) })
 }
 
 /// The client's request, readdressed. Nothing in it tells who the client is.

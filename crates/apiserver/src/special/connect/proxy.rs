@@ -7,10 +7,7 @@ use http::{HeaderValue, StatusCode, header};
 use stream::upgrade;
 
 use super::{Connector, kubelet, object, request};
-use crate::{
-    http::body::Body,
-    special::{Call, Response},
-};
+use crate::{call::Call, http::body::Body, http::body::Response};
 
 /// `name`, `name:port` or `scheme:name:port`, as the name in a proxy's path may be written.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,7 +70,7 @@ pub(super) async fn pod(call: Call) -> Result<Response, StatusError> {
     };
     let id = call.info.name.clone();
     let named = split(&id, "pod")?;
-    let pod = object(&call.server, "pods", &call.info.namespace, named.name).await?;
+    let pod = object(&call.state, "pods", &call.info.namespace, named.name).await?;
     let address = pod.pointer("/status/podIP").and_then(Value::as_str).unwrap_or("").to_owned();
     let port = if named.port.is_empty() { first_port(&pod).unwrap_or(80) } else { port_number(named.port)? };
     pass(call, named.scheme, &address, port, &path).await
@@ -92,7 +89,7 @@ pub(super) async fn node(connector: &Connector, call: Call) -> Result<Response, 
     };
     let id = call.info.name.clone();
     let named = split(&id, "node")?;
-    let node = object(&call.server, "nodes", "", named.name).await?;
+    let node = object(&call.state, "nodes", "", named.name).await?;
     let endpoint = kubelet::endpoint(&node, &connector.address_types)?;
     if named.port.is_empty() || named.port == endpoint.port.to_string() {
         return connector.pass(&endpoint, request(call, &path, &endpoint.authority())?).await;
@@ -107,9 +104,9 @@ pub(super) async fn service(call: Call) -> Result<Response, StatusError> {
     };
     let id = call.info.name.clone();
     let named = split(&id, "service")?;
-    let service = object(&call.server, "services", &call.info.namespace, named.name).await?;
+    let service = object(&call.state, "services", &call.info.namespace, named.name).await?;
     let port = service_port(&service, named.name, named.port)?;
-    let endpoints = object(&call.server, "endpoints", &call.info.namespace, named.name).await?;
+    let endpoints = object(&call.state, "endpoints", &call.info.namespace, named.name).await?;
     let backends = backends(&endpoints, &port);
     if backends.is_empty() {
         return Err(StatusError::unavailable(format!("no endpoints available for service \"{id}\"")));

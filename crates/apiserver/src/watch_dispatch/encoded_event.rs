@@ -6,11 +6,11 @@ use api::{Value, kind::Definition};
 use bytes::Bytes;
 use store::Event;
 
-use super::wanted::Wanted;
+use super::scope::WatchScope;
 use crate::http::view::{self, View};
 
 /// One event with what was found out about it so far.
-pub(super) struct Offer<'e> {
+pub(super) struct EncodedEvent<'e> {
     pub definition: &'e Definition,
     event: &'e Event,
     new: std::cell::OnceCell<Value>,
@@ -18,9 +18,9 @@ pub(super) struct Offer<'e> {
     encoded: Vec<(usize, View, &'static str, Bytes)>,
 }
 
-impl<'e> Offer<'e> {
+impl<'e> EncodedEvent<'e> {
     pub fn new(definition: &'e Definition, event: &'e Event) -> Self {
-        Offer { definition, event, new: Default::default(), old: Default::default(), encoded: Vec::new() }
+        EncodedEvent { definition, event, new: Default::default(), old: Default::default(), encoded: Vec::new() }
     }
 
     pub fn value(&self, old: bool) -> Option<&Value> {
@@ -29,37 +29,37 @@ impl<'e> Offer<'e> {
         Some(cell.get_or_init(|| serde_json::from_slice(&entry.value).unwrap_or_default()))
     }
 
-    fn matches(&self, wanted: &Wanted, old: bool) -> bool {
+    fn matches(&self, scope: &WatchScope, old: bool) -> bool {
         let entry = if old { &self.event.previous } else { &self.event.entry };
         let Some(entry) = entry else { return false };
-        if wanted.filter.is_everything() {
+        if scope.filter.is_everything() {
             return true;
         }
-        if !wanted.filter.may_match(&entry.value) {
+        if !scope.filter.may_match(&entry.value) {
             return false;
         }
-        if wanted.definition.is_converted() {
-            return wanted.filter.matches_bytes(&wanted.definition, &entry.value);
+        if scope.definition.is_converted() {
+            return scope.filter.matches_bytes(&scope.definition, &entry.value);
         }
-        self.value(old).is_some_and(|v| wanted.filter.matches(self.definition, v))
+        self.value(old).is_some_and(|v| scope.filter.matches(self.definition, v))
     }
 
     /// The line for this group, if the event concerns it.
-    pub fn line(&mut self, wanted: &Wanted) -> Option<Bytes> {
-        let (kind, entry) = match (self.matches(wanted, true), self.matches(wanted, false)) {
+    pub fn line(&mut self, scope: &WatchScope) -> Option<Bytes> {
+        let (kind, entry) = match (self.matches(scope, true), self.matches(scope, false)) {
             (false, true) => ("ADDED", self.event.entry.as_ref()?),
             (true, true) => ("MODIFIED", self.event.entry.as_ref()?),
             (true, false) => ("DELETED", self.event.previous.as_ref()?),
             (false, false) => return None,
         };
-        let of = Arc::as_ptr(&wanted.definition) as usize;
-        let known = self.encoded.iter().find(|(d, v, k, _)| *d == of && *v == wanted.view && *k == kind);
+        let of = Arc::as_ptr(&scope.definition) as usize;
+        let known = self.encoded.iter().find(|(d, v, k, _)| *d == of && *v == scope.view && *k == kind);
         if let Some((.., line)) = known {
             return Some(line.clone());
         }
-        let line = view::event(&wanted.definition, wanted.view, kind, &entry.value, self.event.revision);
+        let line = view::event(&scope.definition, scope.view, kind, &entry.value, self.event.revision);
         let line = Bytes::from(line);
-        self.encoded.push((of, wanted.view, kind, line.clone()));
+        self.encoded.push((of, scope.view, kind, line.clone()));
         Some(line)
     }
 }

@@ -8,7 +8,7 @@ use crate::{http::view::View, storage::filter::Filter};
 
 /// What one watcher wants.
 #[derive(Clone)]
-pub struct Wanted {
+pub struct WatchScope {
     pub definition: Arc<Definition>,
     pub view: View,
     /// Empty for all.
@@ -29,7 +29,7 @@ pub(super) enum Place {
     Field(String, String),
 }
 
-impl Wanted {
+impl WatchScope {
     pub(super) fn place(&self) -> Place {
         if !self.name.is_empty() {
             return Place::Object(self.namespace.clone(), self.name.clone());
@@ -40,7 +40,7 @@ impl Wanted {
         if self.namespace.is_empty() { Place::Everywhere } else { Place::Namespace(self.namespace.clone()) }
     }
 
-    pub(super) fn same_group(&self, other: &Wanted) -> bool {
+    pub(super) fn same_group(&self, other: &WatchScope) -> bool {
         Arc::ptr_eq(&self.definition, &other.definition)
             && self.view == other.view
             && self.namespace == other.namespace

@@ -1,5 +1,5 @@
-//! All objects of one kind, kept up to date by the feed: for the server's own lookups (namespaces, accounts), which
-//! happen on every request, and for its own parts that follow a kind (authorizers).
+//! All objects of one kind, kept up to date by the store's changes: for the server's own lookups (namespaces, accounts),
+//! which happen on every request, and for its own parts that follow a kind (authorizers).
 
 use std::{
     collections::BTreeMap,
@@ -15,33 +15,34 @@ use store::{Entry, Event, Range, Revision, Store};
 
 use crate::storage::object;
 
-/// Is told of every change: namespace, name, and the object as it is now.
-pub trait Follower: Send + Sync {
+/// Is told of every change of a kind's objects.
+pub trait EventHandler: Send + Sync {
     /// Whether the stored bytes matter at all; what does not is treated as gone, without being decoded.
     fn wants(&self, _stored: &[u8]) -> bool {
         true
     }
+    /// `object` is what it is now, `None` when it is gone.
     fn changed(&self, definition: &Definition, namespace: &str, name: &str, object: Option<&Value>);
 }
 
 /// Objects by storage key, each with the revision it was read at.
 type Objects = BTreeMap<Arc<str>, (Revision, Arc<Value>)>;
 
-/// A live copy of a kind's objects, keyed by their storage key. With a follower only the keys are kept.
-pub struct Mirror {
+/// A live copy of a kind's objects, keyed by their storage key. With an event handler only the keys are kept.
+pub struct Informer {
     pub definition: Arc<Definition>,
     objects: RwLock<Objects>,
     generation: AtomicU64,
-    follower: Option<Arc<dyn Follower>>,
+    handler: Option<Arc<dyn EventHandler>>,
 }
 
-impl Mirror {
-    pub(crate) fn new(definition: Arc<Definition>, follower: Option<Arc<dyn Follower>>) -> Self {
-        Mirror { definition, objects: RwLock::default(), generation: AtomicU64::new(0), follower }
+impl Informer {
+    pub(crate) fn new(definition: Arc<Definition>, handler: Option<Arc<dyn EventHandler>>) -> Self {
+        Informer { definition, objects: RwLock::default(), generation: AtomicU64::new(0), handler }
     }
 
-    pub(crate) fn is_followed(&self) -> bool {
-        self.follower.is_some()
+    pub(crate) fn has_handler(&self) -> bool {
+        self.handler.is_some()
     }
 
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Value>> {
@@ -97,18 +98,18 @@ impl Mirror {
 
     /// What is kept of an entry.
     fn take(&self, entry: &Entry) -> Arc<Value> {
-        let Some(follower) = &self.follower else {
+        let Some(handler) = &self.handler else {
             return Arc::new(object::of_entry(&self.definition, entry));
         };
-        let object = follower.wants(&entry.value).then(|| object::of_entry(&self.definition, entry));
+        let object = handler.wants(&entry.value).then(|| object::of_entry(&self.definition, entry));
         self.tell(&entry.key, object.as_ref());
         Arc::new(Value::Null)
     }
 
     fn tell(&self, key: &str, object: Option<&Value>) {
-        if let Some(follower) = &self.follower {
+        if let Some(handler) = &self.handler {
             let (namespace, name) = object::names(&self.definition, key);
-            follower.changed(&self.definition, namespace, name, object);
+            handler.changed(&self.definition, namespace, name, object);
         }
     }
 }

@@ -1,0 +1,10 @@
+//! What a check finds.
+
+/// What a Pod does that a check forbids.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Such as `host namespaces`.
+    pub reason: &'static str,
+    /// Such as `hostNetwork=true, hostPID=true`.
+    pub detail: String,
+}

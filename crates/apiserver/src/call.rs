@@ -1,0 +1,38 @@
+//! A request as handlers get it.
+
+use std::sync::Arc;
+
+use api::status::StatusError;
+use bytes::Bytes;
+use http::{Extensions, HeaderMap, HeaderName};
+
+use crate::{
+    auth::User,
+    http::{body::Body, request::Info},
+    state::State,
+};
+
+/// A request that reached its handler: resolved, authenticated and authorized, without the caller's credentials.
+pub struct Call {
+    pub state: Arc<State>,
+    pub info: Arc<Info>,
+    pub user: Arc<User>,
+    /// Raw.
+    pub query: String,
+    pub headers: HeaderMap,
+    /// The connection's upgrade, for those who join it with another.
+    pub extensions: Extensions,
+    pub body: Body,
+}
+
+impl Call {
+    /// A header that programs set: text, or empty.
+    pub fn header(&self, name: HeaderName) -> &str {
+        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("")
+    }
+
+    /// Reads the whole body, within the server's limit.
+    pub async fn read_body(&mut self) -> Result<Bytes, StatusError> {
+        std::mem::replace(&mut self.body, Body::empty()).collect(self.state.limits.body_bytes).await
+    }
+}

@@ -1,0 +1,80 @@
+//! One request for one kind, and what all verbs do with it.
+
+use std::sync::Arc;
+
+use api::{
+    Value,
+    kind::{Definition, Target},
+    status::StatusError,
+};
+use bytes::Bytes;
+use http::{StatusCode, header};
+use store::Entry;
+
+use crate::{
+    call::Call,
+    http::{
+        body::Response,
+        respond,
+        view::{self, View},
+    },
+    storage::object_store::ObjectStore,
+};
+
+/// One request for one kind.
+pub struct Request {
+    pub call: Call,
+    pub definition: Arc<Definition>,
+    pub target: Target,
+}
+
+impl Request {
+    pub fn objects(&self) -> &ObjectStore {
+        &self.call.state.objects
+    }
+
+    pub fn query(&self) -> &str {
+        &self.call.query
+    }
+
+    pub fn header(&self, name: header::HeaderName) -> &str {
+        self.call.header(name)
+    }
+
+    /// `namespace/name`, as waypoints name what passes.
+    pub fn waypoint_name(&self) -> &str {
+        &self.call.info.path
+    }
+
+    pub fn view(&self) -> Result<View, StatusError> {
+        View::negotiate(&self.call.headers, "")
+    }
+
+    pub async fn body(&mut self) -> Result<Bytes, StatusError> {
+        self.call.read_body().await
+    }
+
+    /// The object that the request names, as it is stored.
+    pub async fn entry(&self) -> Result<Entry, StatusError> {
+        self.objects().entry(&self.definition, &self.call.info.namespace, &self.call.info.name).await
+    }
+
+    /// A stored object as the response.
+    pub fn respond(&self, code: StatusCode, entry: &Entry, warnings: &[String]) -> Result<Response, StatusError> {
+        let view = self.view()?;
+        let mut out = Vec::with_capacity(entry.value.len() + 64);
+        view::write(&mut out, &self.definition, view, entry, false);
+        out.push(b'\n');
+        let mut response = respond::json(code, out);
+        respond::warn(&mut response, warnings);
+        Ok(response)
+    }
+
+    /// An object that is not (yet) stored as the response.
+    pub fn respond_value(&self, code: StatusCode, value: Value, warnings: &[String]) -> Result<Response, StatusError> {
+        let value = view::value(&self.definition, self.view()?, value);
+        let mut response = respond::value(code, &value);
+        respond::warn(&mut response, warnings);
+        Ok(response)
+    }
+}

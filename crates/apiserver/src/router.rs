@@ -1,0 +1,108 @@
+//! From a request to what serves it: a special handler, a verb of the pipeline, or a page about the server itself.
+
+use std::sync::Arc;
+
+use api::status::StatusError;
+use http::{HeaderValue, StatusCode, header};
+
+use crate::{
+    call::Call,
+    http::{access::Authenticator, body::Response, large::Gate, pretty, request::Refusal, respond},
+    pages::{
+        discovery,
+        health::Checks,
+        issuer::IssuerDocuments,
+        openapi::{self, Documents},
+    },
+    pipeline,
+    special::table::Specials,
+    state::State,
+};
+
+/// What the front door knows beside the state that handlers read.
+pub struct Router {
+    pub state: Arc<State>,
+    pub authenticator: Arc<dyn Authenticator>,
+    pub specials: Specials,
+    /// Named checks beside the server's own, for `/readyz` and `/livez`.
+    pub checks: Checks,
+    /// Tells others how to check the tokens that this server signs.
+    pub issuer: Option<IssuerDocuments>,
+    pub documents: Documents,
+    pub(crate) large: Arc<Gate>,
+}
+
+impl Router {
+    /// With nothing but the pipeline's verbs and the pages that every server has.
+    pub fn new(state: Arc<State>, authenticator: Arc<dyn Authenticator>) -> Self {
+        Router {
+            state,
+            authenticator,
+            specials: Specials::default(),
+            checks: Checks::default(),
+            issuer: None,
+            documents: Documents::default(),
+            large: Arc::default(),
+        }
+    }
+
+    pub async fn route(&self, call: Call) -> Result<Response, StatusError> {
+        let Some(definition) = call.info.definition.clone() else { return self.page(call) };
+        match self.specials.get(&definition.group, &definition.plural, call.info.subresource) {
+            Some(special) => special.call(call).await,
+            None => pipeline::run(call, definition).await,
+        }
+    }
+
+    fn page(&self, call: Call) -> Result<Response, StatusError> {
+        if !matches!(call.info.verb, "get" | "head") {
+            return Err(StatusError::no_route());
+        }
+        let path = call.info.path.as_str();
+        match path {
+            "/version" => Ok(respond::json(StatusCode::OK, pretty::text(&version().to_string()))),
+            "/metrics" => {
+                let mut response = Response::new(self.state.metrics.render().into());
+                let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+                response.headers_mut().insert(header::CONTENT_TYPE, kind);
+                Ok(response)
+            }
+            "/" => {
+                let paths = discovery::paths(&self.state.objects.kinds.table());
+                Ok(respond::json(StatusCode::OK, pretty::text(&paths.to_string())))
+            }
+            _ => {
+                let issuer = || self.issuer.as_ref()?.answer(path);
+                let found = self.checks.answer(path, &call.query).or_else(issuer);
+                let found =
+                    found.or_else(|| discovery::answer(&call)).or_else(|| openapi::answer(&call, &self.documents));
+                Ok(found.unwrap_or_else(nothing_here))
+            }
+        }
+    }
+}
+
+/// The answer to a request that nothing serves.
+pub fn refuse(refusal: &Refusal) -> Result<Response, StatusError> {
+    refusal.error().map_or_else(|| Ok(nothing_here()), Err)
+}
+
+/// No part of the API: a page for people, as upstream has it.
+fn nothing_here() -> Response {
+    let mut response = Response::new("404 page not found\n".into());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// `/version`: the Kubernetes version that is served; what follows the plus sign is ours.
+pub fn version() -> api::Value {
+    serde_json::json!({
+        "major": "1", "minor": "35", "emulationMajor": "1", "emulationMinor": "35",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "34",
+        "gitVersion": "v1.35.0+skiff", "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, match std::env::consts::ARCH { "x86_64" => "amd64", "aarch64" => "arm64", other => other }),
+    })
+}

@@ -1,0 +1,88 @@
+//! The object that a special request carries: read, named as the path says, admitted, and answered.
+
+use api::{Value, codec::decode::Gvk, kind::Definition, meta, schema::Type, status::StatusError};
+use http::{StatusCode, header};
+use serde_json::json;
+
+use crate::{
+    admission::attributes::{Attributes, Operation},
+    call::Call,
+    http::{body::Response, options::WriteOptions, respond},
+};
+
+/// Reads the body as a built-in kind, with its defaults, and the options of the write.
+pub async fn body(
+    call: &mut Call,
+    group: &str,
+    version: &str,
+    kind: &str,
+) -> Result<(Value, WriteOptions), StatusError> {
+    let options = WriteOptions::parse(&call.query, "CreateOptions", call.header(header::USER_AGENT))?;
+    let media_type = call.header(header::CONTENT_TYPE).to_owned();
+    let bytes = call.read_body().await?;
+    let definition = api::kinds::built_in().by_kind(group, version, kind);
+    let ty = definition.map_or(&Type::Any, |d| &d.ty);
+    let decoded =
+        api::codec::decode::decode(ty, Gvk { group, version, kind }, &bytes, &media_type, options.validation)?;
+    let mut value = decoded.value;
+    if let Some(definition) = definition {
+        definition.strategy.default(&mut value);
+    }
+    Ok((value, options))
+}
+
+/// Sends the object of a subresource through admission, as a create.
+pub async fn admitted(
+    call: &Call,
+    definition: &Definition,
+    name: &str,
+    object: Value,
+    options: &WriteOptions,
+) -> Result<Value, StatusError> {
+    let mut attributes = Attributes {
+        definition,
+        operation: Operation::Create,
+        subresource: call.info.subresource,
+        namespace: &call.info.namespace,
+        name,
+        user: &call.user,
+        dry_run: options.dry_run,
+        object: Some(object),
+        old: None,
+        options: options.object("CreateOptions"),
+        warnings: Vec::new(),
+        annotations: Vec::new(),
+    };
+    call.state.admission.admit(&mut attributes).await?;
+    call.state.admission.validate(&mut attributes).await?;
+    Ok(attributes.object.unwrap_or_default())
+}
+
+/// The name in the body is the one in the path, or absent.
+pub fn same_name(call: &Call, object: &Value, what: &str) -> Result<(), StatusError> {
+    let (namespace, name) = (meta::namespace(object), meta::name(object));
+    if !name.is_empty() && name != call.info.name {
+        let path = &call.info.name;
+        return Err(StatusError::bad_request(format!(
+            "name in URL does not match name in {what} object: {path} != {name}"
+        )));
+    }
+    if !namespace.is_empty() && namespace != call.info.namespace {
+        return Err(StatusError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+pub fn created(value: &Value) -> Response {
+    respond::value(StatusCode::CREATED, value)
+}
+
+pub fn success() -> Response {
+    created(&json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
+}
+
+pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
+}

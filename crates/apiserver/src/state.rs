@@ -1,0 +1,76 @@
+//! What every handler reads: the objects, who may do what, what admission and allocations say, and how much is allowed.
+
+use std::{sync::Arc, time::Duration};
+
+use api::{kind::Definition, status::StatusError};
+
+use crate::{
+    admission::attributes::{Admission, Allocation},
+    auth::{self, Attributes, Authorizer, Verdict},
+    http::places::Levels,
+    pages::metrics::Metrics,
+    storage::object_store::ObjectStore,
+};
+
+/// `(group, plural)` of each kind with an allocation.
+pub type Allocations = Vec<((&'static str, &'static str), Arc<dyn Allocation>)>;
+
+/// Where the server says stop.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// The time a request may take that is not long-running.
+    pub request_timeout: Duration,
+    /// A watch without a `timeoutSeconds` ends after this to twice this time.
+    pub watch_timeout: Duration,
+    pub body_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            request_timeout: Duration::from_secs(60),
+            watch_timeout: Duration::from_secs(1800),
+            body_bytes: 3 * 1024 * 1024,
+        }
+    }
+}
+
+/// What all requests share.
+pub struct State {
+    pub objects: Arc<ObjectStore>,
+    pub authorizer: Arc<dyn Authorizer>,
+    pub admission: Arc<dyn Admission>,
+    /// Of the kinds whose objects hold something out of a limited supply.
+    pub allocations: Allocations,
+    pub limits: Limits,
+    pub metrics: Arc<Metrics>,
+    pub places: Levels,
+}
+
+impl State {
+    pub fn new(
+        objects: Arc<ObjectStore>,
+        authorizer: Arc<dyn Authorizer>,
+        admission: Arc<dyn Admission>,
+        allocations: Allocations,
+        limits: Limits,
+    ) -> Self {
+        let metrics = objects.watches.metrics.clone();
+        let places = Levels::new(metrics.clone());
+        State { objects, authorizer, admission, allocations, limits, metrics, places }
+    }
+
+    /// Whether the authorizers allow this; the error is the answer to who asked.
+    pub fn ask(&self, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+        match self.authorizer.authorize(attributes) {
+            Verdict::Allow(_) => Ok(()),
+            Verdict::Deny(why) | Verdict::NoOpinion(why) => Err(auth::forbidden(attributes, &why)),
+        }
+    }
+
+    /// The supply that objects of this kind hold something of.
+    pub fn allocation(&self, definition: &Definition) -> Option<&dyn Allocation> {
+        let of = |key: &(&str, &str)| definition.group == key.0 && definition.plural == key.1;
+        self.allocations.iter().find(|(key, _)| of(key)).map(|(_, allocation)| &**allocation)
+    }
+}

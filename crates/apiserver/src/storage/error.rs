@@ -1,0 +1,36 @@
+//! What a client reads when the store refuses.
+
+use api::{
+    k8s_openapi::apimachinery::pkg::apis::meta::v1::{StatusCause, StatusDetails},
+    status::StatusError,
+};
+use store::{Revision, StoreError};
+
+pub fn store_error(error: StoreError) -> StatusError {
+    match error {
+        StoreError::Compacted { .. } => StatusError::expired("The resourceVersion for the provided list is too old."),
+        StoreError::Future { requested, newest } => too_large_version(requested, newest),
+        StoreError::TooLarge { bytes, limit } => {
+            // The first words are those of upstream's store, which people look for.
+            StatusError::too_large(format!(
+                "etcdserver: request is too large: the object has {bytes} bytes, at most {limit} are stored"
+            ))
+        }
+        StoreError::Conflict { .. } => StatusError::internal("a write met an unexpected state"),
+        full @ StoreError::Full(_) => StatusError::insufficient_storage(full.to_string()),
+        other => StatusError::unavailable(other.to_string()),
+    }
+}
+
+/// A revision that the server has not reached.
+pub fn too_large_version(requested: Revision, newest: Revision) -> StatusError {
+    let mut error = StatusError::timeout(format!("Too large resource version: {requested}, current: {newest}"));
+    let cause = StatusCause {
+        message: Some("Too large resource version".to_owned()),
+        reason: Some("ResourceVersionTooLarge".to_owned()),
+        ..Default::default()
+    };
+    error.details =
+        Some(Box::new(StatusDetails { causes: Some(vec![cause]), retry_after_seconds: Some(1), ..Default::default() }));
+    error
+}

@@ -1,0 +1,151 @@
+//! The objects of all kinds over the store: reads, and the writes that the server makes for itself. Those ask no
+//! authentication, authorization or admission, and otherwise pass the steps of every write: defaults, strategy, validation,
+//! commit.
+
+use std::sync::Arc;
+
+use api::{
+    Value,
+    kind::{Definition, Target},
+    status::StatusError,
+};
+use store::{Entry, Range, Revision, Store};
+
+use crate::{
+    storage::{
+        commit::{self, Swap},
+        error::store_error,
+        informer::{EventHandler, Informer},
+        kinds::Kinds,
+        object, strategy,
+    },
+    watch_dispatch::WatchDispatch,
+};
+
+/// The objects of all kinds over the store.
+pub struct ObjectStore {
+    pub store: Arc<dyn Store>,
+    pub kinds: Arc<Kinds>,
+    pub watches: Arc<WatchDispatch>,
+}
+
+impl ObjectStore {
+    /// Begins to read the changes of a store, with the built-in kinds.
+    pub async fn new(store: Arc<dyn Store>) -> store::Result<Arc<ObjectStore>> {
+        let kinds = Arc::new(Kinds::default());
+        let watches = WatchDispatch::start(store.clone(), kinds.clone()).await?;
+        Ok(Arc::new(ObjectStore { store, kinds, watches }))
+    }
+
+    /// The definition of a resource in any version, preferably the stored one. Built-in names are always known.
+    pub fn definition(&self, group: &str, plural: &str) -> Result<Arc<Definition>, StatusError> {
+        self.kinds.any_version(group, plural).ok_or_else(StatusError::no_route)
+    }
+
+    pub(crate) async fn entry(
+        &self,
+        definition: &Definition,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Entry, StatusError> {
+        let key = object::key(definition, namespace, name);
+        let (entry, _) = self.store.get(&key).await.map_err(store_error)?;
+        entry.ok_or_else(|| StatusError::not_found(&definition.group, &definition.plural, name))
+    }
+
+    /// One object, with its resourceVersion.
+    pub async fn get(&self, definition: &Definition, namespace: &str, name: &str) -> Result<Value, StatusError> {
+        Ok(object::of_entry(definition, &self.entry(definition, namespace, name).await?))
+    }
+
+    /// All objects of a kind as they are stored, in one namespace or (empty) in all.
+    pub(crate) async fn entries(&self, definition: &Definition, namespace: &str) -> Result<Vec<Entry>, StatusError> {
+        let range = Range::prefix(&object::key(definition, namespace, ""));
+        Ok(self.store.range(range).await.map_err(store_error)?.entries)
+    }
+
+    /// All objects of a kind, in one namespace or (empty) in all.
+    pub async fn list(&self, definition: &Definition, namespace: &str) -> Result<Vec<Value>, StatusError> {
+        let entries = self.entries(definition, namespace).await?;
+        Ok(entries.iter().map(|entry| object::of_entry(definition, entry)).collect())
+    }
+
+    /// Creates an object of the server's own.
+    pub async fn create(&self, definition: &Definition, mut object: Value) -> Result<(), StatusError> {
+        if let Some(map) = object.as_object_mut() {
+            map.insert("apiVersion".to_owned(), Value::from(definition.api_version()));
+            map.insert("kind".to_owned(), Value::from(definition.kind.clone()));
+        }
+        definition.strategy.default(&mut object);
+        strategy::before_create(definition, &mut object)?;
+        self.insert(definition, &object).await.map(|_| ())
+    }
+
+    /// Reads, changes and writes an object until no one else writes in between. `change` returns false to leave it.
+    pub async fn update(
+        &self,
+        definition: &Definition,
+        (namespace, name): (&str, &str),
+        target: Target,
+        mut change: impl FnMut(&mut Value) -> Result<bool, StatusError> + Send,
+    ) -> Result<(), StatusError> {
+        let mut swap = self.swap(definition, self.entry(definition, namespace, name).await?);
+        loop {
+            let old = swap.object();
+            let mut new = old.clone();
+            if !change(&mut new)? {
+                return Ok(());
+            }
+            definition.strategy.prepare_update(&mut new, &old, target);
+            strategy::check_update(definition, &new, &old, target)?;
+            if swap.replace(&new).await?.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Commits a new object.
+    pub(crate) async fn insert(&self, definition: &Definition, object: &Value) -> Result<Entry, StatusError> {
+        commit::insert(&*self.store, definition, object).await
+    }
+
+    /// The compare-and-swap of an object that `entry` is the state of.
+    pub(crate) fn swap<'a>(&'a self, definition: &'a Definition, entry: Entry) -> Swap<'a> {
+        Swap::new(&*self.store, definition, entry)
+    }
+
+    /// A live copy of all objects of a kind; the same one for all who ask.
+    pub async fn informer(&self, definition: &Arc<Definition>) -> Result<Arc<Informer>, StatusError> {
+        let same = |i: &Arc<Informer>| Arc::ptr_eq(&i.definition, definition) && !i.has_handler();
+        let known = self.watches.informers().into_iter().find(same);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        self.start(Informer::new(definition.clone(), None)).await
+    }
+
+    /// Tells the handler of all objects of a kind as they are now, and of every change from here on.
+    pub async fn add_event_handler(
+        &self,
+        definition: &Arc<Definition>,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<(), StatusError> {
+        self.start(Informer::new(definition.clone(), Some(handler))).await.map(|_| ())
+    }
+
+    async fn start(&self, informer: Informer) -> Result<Arc<Informer>, StatusError> {
+        let informer = Arc::new(informer);
+        self.watches.add_informer(informer.clone());
+        informer.fill(&*self.store).await.map_err(store_error)?;
+        Ok(informer)
+    }
+
+    /// Waits until informers and watches have everything that is committed now.
+    pub async fn caught_up(&self) -> Result<Revision, StatusError> {
+        let revision = self.store.revision().await.map_err(store_error)?;
+        if !self.watches.reached(revision, &*self.store).await {
+            return Err(StatusError::timeout("the caches did not catch up with the store in time"));
+        }
+        Ok(revision)
+    }
+}

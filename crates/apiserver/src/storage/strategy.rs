@@ -1,0 +1,45 @@
+//! The steps that a kind's strategy has in every write, whether it is a client's or the server's own.
+//!
+//! Upstream counterpart: `BeforeCreate` and `BeforeUpdate` of apiserver/pkg/registry/rest.
+
+use api::{
+    Value,
+    kind::{Definition, Target},
+    meta,
+    status::StatusError,
+    validation::field::FieldError,
+};
+
+/// Takes from a new object what only the server says: an object that was exported can be created again.
+pub fn wipe(object: &mut Value) {
+    let Some(metadata) = meta::metadata_mut(object) else { return };
+    let ours = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
+    for field in ours.iter().chain(&["resourceVersion"]) {
+        metadata.remove(*field);
+    }
+}
+
+/// Gives a new object what the server sets, and checks it; returns warnings for the client.
+pub fn before_create(definition: &Definition, object: &mut Value) -> Result<Vec<String>, StatusError> {
+    wipe(object);
+    if let Some(metadata) = meta::metadata_mut(object) {
+        metadata.insert("uid".to_owned(), Value::from(clock::uuid()));
+        metadata.insert("creationTimestamp".to_owned(), Value::from(clock::now_seconds().to_string()));
+    }
+    definition.strategy.prepare_create(object);
+    definition.strategy.check(object).map_err(|errors| invalid(definition, object, &errors))
+}
+
+/// Checks an object that the strategy has prepared for an update; returns warnings for the client.
+pub fn check_update(
+    definition: &Definition,
+    new: &Value,
+    old: &Value,
+    target: Target,
+) -> Result<Vec<String>, StatusError> {
+    definition.strategy.check_update(new, old, target).map_err(|errors| invalid(definition, old, &errors))
+}
+
+fn invalid(definition: &Definition, object: &Value, errors: &[FieldError]) -> StatusError {
+    StatusError::invalid(&definition.group, &definition.kind, meta::name(object), errors)
+}
