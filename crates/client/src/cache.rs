@@ -10,10 +10,14 @@ use std::{
 };
 
 use clock::Progress;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::RwLock;
 use tokio::sync::broadcast;
 
-use crate::{caches::Kind, reflector::Sink};
+use crate::{
+    object::{Kind, MetadataOnly},
+    reflector::{Listing, Sink, revision_of},
+};
 
 /// Names one object of a kind. Cluster-scoped objects have an empty namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -28,7 +32,10 @@ impl Key {
     }
 
     pub fn of<K: Kind>(object: &K) -> Self {
-        let meta = object.meta();
+        Key::named(object.meta())
+    }
+
+    pub fn named(meta: &ObjectMeta) -> Self {
         Key { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() }
     }
 }
@@ -187,43 +194,67 @@ fn trim<K: Kind>(object: &mut K) {
     object.meta_mut().managed_fields = None;
 }
 
-impl<K: Kind> Sink<K> for Cache<K> {
-    fn apply(&self, mut object: K, revision: u64) {
-        trim(&mut object);
+/// Reads an object as it is kept.
+fn read<K: Kind>(text: &str) -> Result<K, serde_json::Error> {
+    let mut object = K::from_json(text.as_bytes())?;
+    trim(&mut object);
+    Ok(object)
+}
+
+impl<K: Kind> Sink for Cache<K> {
+    fn list(&self) -> Box<dyn Listing + '_> {
+        Box::new(Fresh { cache: self, objects: BTreeMap::new() })
+    }
+
+    fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
+        let object: K = read(object)?;
+        let revision = revision_of(object.meta());
         self.put(Key::of(&object), Some(Arc::new(object)));
         self.advance(revision);
+        Ok(revision)
     }
 
-    fn delete(&self, object: K, revision: u64) {
-        self.put(Key::of(&object), None);
+    fn delete(&self, object: &str) -> Result<u64, serde_json::Error> {
+        let object: MetadataOnly = serde_json::from_str(object)?;
+        let revision = revision_of(&object.metadata);
+        self.put(Key::named(&object.metadata), None);
         self.advance(revision);
-    }
-
-    fn replace(&self, objects: Vec<K>, revision: u64) {
-        let fresh: BTreeMap<Key, Arc<K>> = objects
-            .into_iter()
-            .map(|mut object| {
-                trim(&mut object);
-                (Key::of(&object), Arc::new(object))
-            })
-            .collect();
-        let gone: Vec<Key> = self.state.read().objects.keys().filter(|k| !fresh.contains_key(*k)).cloned().collect();
-        for key in gone {
-            self.put(key, None);
-        }
-        for (key, object) in fresh {
-            let same =
-                self.get(&key).is_some_and(|held| held.meta().resource_version == object.meta().resource_version);
-            if !same {
-                self.put(key, Some(object));
-            }
-        }
-        // A list after the server's store was reset may go backwards, so this sets instead of advancing.
-        self.revision.reset(revision.max(1));
+        Ok(revision)
     }
 
     fn advance(&self, revision: u64) {
         self.revision.advance(revision);
+    }
+}
+
+/// A new list on its way into the cache.
+struct Fresh<'a, K> {
+    cache: &'a Cache<K>,
+    objects: BTreeMap<Key, Arc<K>>,
+}
+
+impl<K: Kind> Listing for Fresh<'_, K> {
+    fn add(&mut self, object: &str) -> Result<(), serde_json::Error> {
+        let object: K = read(object)?;
+        self.objects.insert(Key::of(&object), Arc::new(object));
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, revision: u64) {
+        let Fresh { cache, objects } = *self;
+        let held: Vec<Key> = cache.state.read().objects.keys().cloned().collect();
+        for key in held.into_iter().filter(|key| !objects.contains_key(key)) {
+            cache.put(key, None);
+        }
+        for (key, object) in objects {
+            let same =
+                cache.get(&key).is_some_and(|held| held.meta().resource_version == object.meta().resource_version);
+            if !same {
+                cache.put(key, Some(object));
+            }
+        }
+        // A list after the server's store was reset may go backwards, so this sets instead of advancing.
+        cache.revision.reset(revision.max(1));
     }
 }
 

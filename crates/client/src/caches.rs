@@ -3,23 +3,19 @@
 use std::{
     any::{Any, TypeId},
     collections::HashMap,
-    fmt::Debug,
     sync::Arc,
 };
 
-use kube::{Api, Client, Resource};
+use kube::Client;
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
 use crate::{
     cache::Cache,
-    reflector::{Whole, reflect},
+    object::Kind,
+    reflector::{Sink, reflect},
+    rest::{Collection, Form, Resource},
 };
-
-/// A typed API kind, as `k8s-openapi` declares them.
-pub trait Kind: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {}
-impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static> Kind for K {}
 
 /// Shared caches of one process. Cloning shares them; the reflectors end when the last clone is dropped.
 #[derive(Clone)]
@@ -62,12 +58,16 @@ impl Caches {
         let mut caches = self.inner.caches.lock();
         let any = caches.entry(id).or_insert_with(|| {
             let cache = Arc::new(Cache::<K>::default());
-            let (source, fields, sink) =
-                (Whole(Api::all(self.client.clone())), field_selector.to_owned(), cache.clone());
-            let task = tokio::spawn(async move { reflect(source, &fields, &*sink, &K::kind(&())).await });
-            self.inner.reflectors.lock().push(task);
+            let mut collection = Collection::all(Resource::of::<K>(), Form::Whole);
+            collection.fields = field_selector.to_owned();
+            self.inner.reflectors.lock().push(keep(self.client.clone(), collection, cache.clone()));
             cache
         });
         any.clone().downcast().expect("the key holds the type")
     }
+}
+
+/// Not generic, so that the task is compiled once for all kinds.
+fn keep(client: Client, collection: Collection, sink: Arc<dyn Sink>) -> JoinHandle<()> {
+    tokio::spawn(async move { reflect(&client, &collection, &*sink).await })
 }

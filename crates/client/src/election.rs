@@ -10,7 +10,8 @@ use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
-use kube::{Api, Client, api::PostParams};
+
+use crate::{Api, Client};
 
 /// Who wants to lead what. Durations are upstream's defaults for control-plane components.
 #[derive(Debug, Clone)]
@@ -117,11 +118,11 @@ async fn renew(api: &Api<Lease>, me: &Candidate, mut seen: Option<Seen>) {
 /// One try to take or renew. `Ok(false)`: somebody else leads.
 async fn attempt(api: &Api<Lease>, me: &Candidate, seen: &mut Option<Seen>) -> Result<bool, kube::Error> {
     let (now, wall) = (Instant::now(), clock::now());
-    let Some(mut lease) = api.get_opt(&me.lease).await? else {
+    let Some(mut lease) = api.find(&me.lease).await? else {
         let metadata = ObjectMeta { name: Some(me.lease.clone()), ..Default::default() };
         let free = Seen { spec: LeaseSpec { lease_transitions: Some(-1), ..Default::default() }, changed: now };
         let lease = Lease { metadata, spec: claim(me, &free, now, wall) };
-        let made = api.create(&PostParams::default(), &lease).await?;
+        let made = api.create(&lease).await?;
         *seen = Some(Seen { spec: made.spec.unwrap_or_default(), changed: now });
         return Ok(true);
     };
@@ -130,7 +131,7 @@ async fn attempt(api: &Api<Lease>, me: &Candidate, seen: &mut Option<Seen>) -> R
     *seen = Some(noted);
     let Some(spec) = claimed else { return Ok(false) };
     lease.spec = Some(spec);
-    match api.replace(&me.lease, &PostParams::default(), &lease).await {
+    match api.replace(&me.lease, "", &lease).await {
         Ok(written) => {
             *seen = Some(Seen { spec: written.spec.unwrap_or_default(), changed: now });
             Ok(true)
@@ -141,14 +142,14 @@ async fn attempt(api: &Api<Lease>, me: &Candidate, seen: &mut Option<Seen>) -> R
 
 /// Gives the Lease up, so that the next leader need not wait.
 async fn release(api: &Api<Lease>, me: &Candidate) {
-    let Ok(Some(mut lease)) = api.get_opt(&me.lease).await else { return };
+    let Ok(Some(mut lease)) = api.find(&me.lease).await else { return };
     let spec = lease.spec.get_or_insert_default();
     if spec.holder_identity.as_deref() != Some(&me.identity) {
         return;
     }
     spec.holder_identity = Some(String::new());
     spec.lease_duration_seconds = Some(1);
-    if let Err(error) = api.replace(&me.lease, &PostParams::default(), &lease).await {
+    if let Err(error) = api.replace(&me.lease, "", &lease).await {
         tracing::debug!(lease = %me.lease, %error, "cannot give up the lease");
     }
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::{
-    caches::Kind,
+    object::{Kind, Object},
     rest::{self, Resource, Verb},
 };
 
@@ -132,7 +132,7 @@ struct Send {
 impl Send {
     fn verb(&self) -> Verb {
         if !self.patch {
-            return Verb::Create(serde_json::to_value(&self.event).expect("an Event is plain data"));
+            return Verb::Create(self.event.to_value());
         }
         let Event { count, last_timestamp, message, .. } = &self.event;
         Verb::StrategicPatch(json!({"count": count, "lastTimestamp": last_timestamp, "message": message}))

@@ -1,94 +1,70 @@
 //! Keeps a copy of a collection current for ever: one list, then one watch from the list's revision.
 //!
 //! When the watch ends it is resumed from the last revision seen; when the server no longer has that revision (410),
-//! everything is listed anew. What is done with the objects is the [`Sink`]'s business.
+//! everything is listed anew. Objects stay text here; what is made of them is the [`Sink`]'s business.
 
-use std::{fmt::Debug, time::Duration};
+use std::{marker::PhantomData, time::Duration};
 
-use futures::{StreamExt, stream::BoxStream};
-use kube::{
-    Api, Resource,
-    api::{DynamicObject, ListParams, PartialObjectMeta, WatchParams},
-    core::{ObjectList, WatchEvent},
+use bytes::{Buf, Bytes, BytesMut};
+use futures::{Stream, StreamExt, stream::BoxStream};
+use http::Method;
+use http_body_util::BodyExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Client, Error, core::Status};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::{
+    object::{MetadataOnly, Object},
+    rest::{self, Collection},
 };
-use serde::de::DeserializeOwned;
 
-/// Takes what the server says about a collection.
-pub trait Sink<T>: Send + Sync {
-    /// Everything there is, as of `revision`.
-    fn replace(&self, objects: Vec<T>, revision: u64);
-    fn apply(&self, object: T, revision: u64);
-    fn delete(&self, object: T, revision: u64);
+/// Takes what the server says about a collection, as JSON text.
+pub trait Sink: Send + Sync {
+    /// Begins a new list of everything there is.
+    fn list(&self) -> Box<dyn Listing + '_>;
+    /// An object was made or has changed. Returns its revision.
+    fn apply(&self, object: &str) -> Result<u64, serde_json::Error>;
+    /// An object is gone. Returns the revision of its removal.
+    fn delete(&self, object: &str) -> Result<u64, serde_json::Error>;
     /// A bookmark: nothing else happened up to `revision`.
     fn advance(&self, revision: u64);
 }
 
-type Events<T> = BoxStream<'static, Result<WatchEvent<T>, kube::Error>>;
-
-/// Where the objects come from.
-pub trait Source: Send + Sync {
-    type Item: Resource + Clone + Send;
-    fn list(&self, params: &ListParams) -> impl Future<Output = Result<ObjectList<Self::Item>, kube::Error>> + Send;
-    fn watch(
-        &self,
-        params: &WatchParams,
-        from: &str,
-    ) -> impl Future<Output = Result<Events<Self::Item>, kube::Error>> + Send;
+/// Everything there is, as it comes in, page by page.
+pub trait Listing: Send {
+    fn add(&mut self, object: &str) -> Result<(), serde_json::Error>;
+    /// That was everything, as of `revision`.
+    fn finish(self: Box<Self>, revision: u64);
 }
 
-/// Whole objects.
-pub struct Whole<K>(pub Api<K>);
-
-impl<K> Source for Whole<K>
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K::DynamicType: Send + Sync,
-{
-    type Item = K;
-
-    async fn list(&self, params: &ListParams) -> Result<ObjectList<K>, kube::Error> {
-        self.0.list(params).await
-    }
-
-    async fn watch(&self, params: &WatchParams, from: &str) -> Result<Events<K>, kube::Error> {
-        Ok(self.0.watch(params, from).await?.boxed())
-    }
-}
-
-/// Only `metadata`, of a kind known at run time.
-pub struct MetadataOnly(pub Api<DynamicObject>);
-
-impl Source for MetadataOnly {
-    type Item = PartialObjectMeta<DynamicObject>;
-
-    async fn list(&self, params: &ListParams) -> Result<ObjectList<Self::Item>, kube::Error> {
-        self.0.list_metadata(params).await
-    }
-
-    async fn watch(&self, params: &WatchParams, from: &str) -> Result<Events<Self::Item>, kube::Error> {
-        Ok(self.0.watch_metadata(params, from).await?.boxed())
-    }
+/// The revision in an object's metadata; 0 when it has none.
+pub fn revision_of(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
 /// How long a failed list or watch waits before it is tried again, doubling from the first to the second.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(15));
 
 /// How many objects one request of a list asks for.
-const PAGE: u32 = 500;
+const PAGE: &str = "500";
 
 /// How long the server is asked to keep one watch, in seconds; a random time in this range, so that the watches of
 /// many clients do not end together.
 const WATCH_SECONDS: std::ops::Range<u64> = 200..290;
 
-/// Feeds `sink` from `source`; `fields` is a field selector or empty. Never returns.
-pub async fn reflect<S: Source>(source: S, fields: &str, sink: &impl Sink<S::Item>, name: &str) {
+/// How long one event may be: several times the largest object that a server stores.
+const EVENT_BYTES: usize = 16 << 20;
+
+/// Feeds `sink` from a collection. Never returns.
+pub async fn reflect(client: &Client, collection: &Collection, sink: &dyn Sink) {
     let mut wait = RETRY.0;
     let mut from: Option<u64> = None;
     loop {
         let started = clock::Instant::now();
         let outcome = match from {
-            None => list(&source, fields, sink).await.map(Some),
-            Some(revision) => watch(&source, fields, sink, revision).await,
+            None => list(client, collection, sink).await.map(Some),
+            Some(revision) => watch(client, collection, sink, revision).await,
         };
         match outcome {
             Ok(next) => {
@@ -100,7 +76,7 @@ pub async fn reflect<S: Source>(source: S, fields: &str, sink: &impl Sink<S::Ite
                 wait = RETRY.0;
             }
             Err(error) => {
-                tracing::debug!(kind = name, %error, "list or watch failed, trying again");
+                tracing::debug!(kind = collection.resource.kind, %error, "list or watch failed, trying again");
                 let jitter = clock::random_range(0..wait.as_millis() as u64 / 2);
                 clock::sleep(wait + Duration::from_millis(jitter)).await;
                 wait = (wait * 2).min(RETRY.1);
@@ -109,59 +85,187 @@ pub async fn reflect<S: Source>(source: S, fields: &str, sink: &impl Sink<S::Ite
     }
 }
 
-async fn list<S: Source>(source: &S, fields: &str, sink: &impl Sink<S::Item>) -> Result<u64, kube::Error> {
-    let mut params = ListParams::default().fields(fields).limit(PAGE);
-    let mut objects = Vec::new();
+async fn list(client: &Client, collection: &Collection, sink: &dyn Sink) -> Result<u64, Error> {
+    let mut listing = sink.list();
+    let mut token = String::new();
     loop {
-        let page = source.list(&params).await?;
-        objects.extend(page.items);
-        let revision = page.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => {
-                sink.replace(objects, revision);
-                return Ok(revision);
-            }
+        let mut query = vec![("limit", PAGE)];
+        if !token.is_empty() {
+            query.push(("continue", &token));
+        }
+        let text = rest::read(client, &collection.path(&query), collection.form).await?;
+        let page = rest::page(&text)?;
+        for object in page.items {
+            listing.add(object.get()).map_err(Error::SerdeError)?;
+        }
+        token = page.metadata.continue_.unwrap_or_default();
+        if token.is_empty() {
+            let revision = page.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
+            listing.finish(revision);
+            return Ok(revision);
         }
     }
 }
 
+/// One line of a watch.
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
 /// Watches until the server ends the watch. `Ok(None)` asks for a new list, `Ok(Some(r))` for a watch from `r`.
-async fn watch<S: Source>(
-    source: &S,
-    fields: &str,
-    sink: &impl Sink<S::Item>,
+async fn watch(
+    client: &Client,
+    collection: &Collection,
+    sink: &dyn Sink,
     mut revision: u64,
-) -> Result<Option<u64>, kube::Error> {
-    let params = WatchParams::default().fields(fields).timeout(clock::random_range(WATCH_SECONDS) as u32);
-    let mut events = match source.watch(&params, &revision.to_string()).await {
-        Err(kube::Error::Api(status)) if status.code == 410 => return Ok(None),
+) -> Result<Option<u64>, Error> {
+    let mut lines = match open(client, collection, revision).await {
+        Err(Error::Api(status)) if status.code == 410 => return Ok(None),
         other => other?,
     };
-    let revision_of =
-        |object: &S::Item| object.meta().resource_version.as_deref().and_then(|v| v.parse::<u64>().ok()).unwrap_or(0);
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                revision = revision_of(&object);
-                sink.apply(object, revision);
-            }
-            Ok(WatchEvent::Deleted(object)) => {
-                revision = revision_of(&object);
-                sink.delete(object, revision);
-            }
-            Ok(WatchEvent::Bookmark(mark)) => {
-                revision = mark.metadata.resource_version.parse().unwrap_or(revision);
-                sink.advance(revision);
-            }
-            Ok(WatchEvent::Error(status)) if status.code == 410 => return Ok(None),
-            Ok(WatchEvent::Error(status)) => return Err(kube::Error::Api(status)),
+    while let Some(line) = lines.next().await {
+        let line = match line {
+            Ok(line) => line,
             // The connection broke: go on from where it was, without a new list.
             Err(error) => {
                 tracing::debug!(%error, "watch broke off");
                 break;
             }
+        };
+        let event: Event<'_> = parsed(&line)?;
+        let object = event.object.get();
+        match event.kind {
+            "ADDED" | "MODIFIED" => revision = sink.apply(object).map_err(Error::SerdeError)?,
+            "DELETED" => revision = sink.delete(object).map_err(Error::SerdeError)?,
+            "BOOKMARK" => {
+                let mark: MetadataOnly = parsed(object.as_bytes())?;
+                revision = revision_of(&mark.metadata).max(revision);
+                sink.advance(revision);
+            }
+            _ => {
+                let status: Status = parsed(object.as_bytes())?;
+                return if status.code == 410 { Ok(None) } else { Err(Error::Api(Box::new(status))) };
+            }
         }
     }
     Ok(Some(revision))
+}
+
+fn parsed<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Error> {
+    serde_json::from_slice(text).map_err(Error::SerdeError)
+}
+
+async fn open(
+    client: &Client,
+    collection: &Collection,
+    revision: u64,
+) -> Result<BoxStream<'static, Result<Bytes, Error>>, Error> {
+    let (from, seconds) = (revision.to_string(), clock::random_range(WATCH_SECONDS).to_string());
+    let path = collection.path(&[
+        ("watch", "true"),
+        ("allowWatchBookmarks", "true"),
+        ("resourceVersion", &from),
+        ("timeoutSeconds", &seconds),
+    ]);
+    let response = rest::open(client, Method::GET, &path, collection.form.accept(), rest::JSON, Vec::new()).await?;
+    Ok(lines(response.into_body().into_data_stream()).boxed())
+}
+
+/// The lines of a body, without their ends.
+fn lines(
+    body: impl Stream<Item = Result<Bytes, Error>> + Send + Unpin,
+) -> impl Stream<Item = Result<Bytes, Error>> + Send {
+    futures::stream::unfold((body, BytesMut::new(), 0), |(mut body, mut held, mut searched)| async move {
+        loop {
+            if let Some(end) = held[searched..].iter().position(|byte| *byte == b'\n') {
+                let line = held.split_to(searched + end).freeze();
+                held.advance(1);
+                return Some((Ok(line), (body, held, 0)));
+            }
+            searched = held.len();
+            if searched > EVENT_BYTES {
+                let error = format!("an event of a watch has more than {EVENT_BYTES} bytes");
+                return Some((Err(Error::Service(error.into())), (body, BytesMut::new(), 0)));
+            }
+            match body.next().await {
+                Some(Ok(piece)) => held.extend_from_slice(&piece),
+                Some(Err(error)) => return Some((Err(error), (body, held, searched))),
+                None => return None,
+            }
+        }
+    })
+}
+
+/// A sink of a collection that has one object at most: `tell` hears its state at the first list and after every change.
+pub struct One<K, F> {
+    tell: F,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Object, F: Fn(Option<K>) + Send + Sync> One<K, F> {
+    pub fn new(tell: F) -> Self {
+        One { tell, kind: PhantomData }
+    }
+}
+
+impl<K: Object + Send, F: Fn(Option<K>) + Send + Sync> Sink for One<K, F> {
+    fn list(&self) -> Box<dyn Listing + '_> {
+        Box::new(OneListing { one: self, found: None })
+    }
+
+    fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
+        let revision = revision_in(object)?;
+        (self.tell)(Some(K::from_json(object.as_bytes())?));
+        Ok(revision)
+    }
+
+    fn delete(&self, object: &str) -> Result<u64, serde_json::Error> {
+        (self.tell)(None);
+        revision_in(object)
+    }
+
+    fn advance(&self, _: u64) {}
+}
+
+/// The revision of an object of which nothing else is wanted.
+pub fn revision_in(object: &str) -> Result<u64, serde_json::Error> {
+    serde_json::from_str::<MetadataOnly>(object).map(|object| revision_of(&object.metadata))
+}
+
+struct OneListing<'a, K, F> {
+    one: &'a One<K, F>,
+    found: Option<K>,
+}
+
+impl<K: Object + Send, F: Fn(Option<K>) + Send + Sync> Listing for OneListing<'_, K, F> {
+    fn add(&mut self, object: &str) -> Result<(), serde_json::Error> {
+        self.found = Some(K::from_json(object.as_bytes())?);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, _: u64) {
+        (self.one.tell)(self.found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_cut_wherever_the_pieces_end() {
+        let check = async |pieces: &[&'static str], expected: &[&str]| {
+            let body = futures::stream::iter(pieces.to_vec()).map(|piece| Ok(Bytes::from(piece)));
+            let lines: Vec<Bytes> = lines(body).map(|line| line.expect("no error came in")).collect().await;
+            assert_eq!(lines, expected, "{pieces:?}");
+        };
+        check(&["a\nb\n"], &["a", "b"]).await;
+        check(&["a", "b\n", "\nc", "\n"], &["ab", "", "c"]).await;
+        // What has no end is an event that did not come whole.
+        check(&["a\nb"], &["a"]).await;
+    }
 }

@@ -1,18 +1,18 @@
-//! Writes whose kind is known only as data: one request in, the identity and revision of the result out.
-//!
-//! Controllers plan writes as values. Sending them needs no type, so this is compiled once for all kinds.
+//! Requests whose kind is known only as data. Sending and receiving needs no type, so this is compiled once for all
+//! kinds: controllers plan writes as values, and [`Api`](crate::Api) and the caches add types to what comes back.
 
-use http::{Method, Request};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use bytes::Bytes;
+use http::{Method, Request, Response, header};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
 use kube::{
     Client,
     client::Body,
-    core::{Status, discovery::ApiResource, response::StatusDetails},
+    core::{Status, response::StatusDetails},
 };
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
-use crate::caches::Kind;
+use crate::object::{Kind, MetadataOnly};
 
 /// A resource as URLs name it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,16 +53,6 @@ impl Resource {
         }
         path
     }
-
-    pub fn to_api_resource(&self) -> ApiResource {
-        ApiResource {
-            group: self.group.clone(),
-            version: self.version.clone(),
-            api_version: self.api_version(),
-            kind: self.kind.clone(),
-            plural: self.plural.clone(),
-        }
-    }
 }
 
 /// What to do to an object.
@@ -73,6 +63,8 @@ pub enum Verb {
     MergePatch(Value),
     JsonPatch(Value),
     StrategicPatch(Value),
+    /// Server-side apply in the name of a manager, over the objections of others.
+    Apply(Value, &'static str),
     Delete(DeleteOptions),
     DeleteCollection(DeleteOptions),
 }
@@ -131,6 +123,15 @@ pub fn is_namespace_terminating(error: &kube::Error) -> bool {
     status.details.iter().flat_map(|d| &d.causes).any(|cause| cause.reason == "NamespaceTerminating")
 }
 
+/// That there is no such object is an answer, not a failure.
+pub fn found<T>(outcome: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+    match outcome {
+        Ok(object) => Ok(Some(object)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The server's message, or the error's own words.
 pub fn message(error: &kube::Error) -> String {
     match error {
@@ -139,7 +140,56 @@ pub fn message(error: &kube::Error) -> String {
     }
 }
 
-/// Sends one write.
+impl Verb {
+    fn method(&self) -> Method {
+        match self {
+            Verb::Create(_) => Method::POST,
+            Verb::Update(_) => Method::PUT,
+            Verb::MergePatch(_) | Verb::JsonPatch(_) | Verb::StrategicPatch(_) | Verb::Apply(..) => Method::PATCH,
+            Verb::Delete(_) | Verb::DeleteCollection(_) => Method::DELETE,
+        }
+    }
+
+    fn content_type(&self) -> &'static str {
+        match self {
+            Verb::MergePatch(_) => "application/merge-patch+json",
+            Verb::JsonPatch(_) => "application/json-patch+json",
+            Verb::StrategicPatch(_) => "application/strategic-merge-patch+json",
+            Verb::Apply(..) => "application/apply-patch+yaml",
+            _ => JSON,
+        }
+    }
+
+    fn body(&self) -> Result<Vec<u8>, serde_json::Error> {
+        match self {
+            Verb::Delete(options) | Verb::DeleteCollection(options) => serde_json::to_vec(&options.body()),
+            Verb::Create(body) | Verb::Update(body) | Verb::Apply(body, _) => serde_json::to_vec(body),
+            Verb::MergePatch(body) | Verb::JsonPatch(body) | Verb::StrategicPatch(body) => serde_json::to_vec(body),
+        }
+    }
+}
+
+/// Sends one write and returns the server's answer.
+pub async fn send(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+    subresource: &str,
+    verb: &Verb,
+) -> Result<Bytes, kube::Error> {
+    // A new object's name is in its body; the URL names the collection, or the parent of a subresource.
+    let in_url = if matches!(verb, Verb::Create(_)) && subresource.is_empty() { "" } else { name };
+    let mut path = resource.path(namespace, in_url, subresource);
+    if let Verb::Apply(_, manager) = verb {
+        path = with_query(path, &[("fieldManager", *manager), ("force", "true")]);
+    }
+    let body = verb.body().map_err(kube::Error::SerdeError)?;
+    let response = open(client, verb.method(), &path, JSON, verb.content_type(), body).await?;
+    response.into_body().collect_bytes().await
+}
+
+/// Sends one write; only the identity and revision of the result come back.
 pub async fn write(
     client: &Client,
     resource: &Resource,
@@ -148,38 +198,13 @@ pub async fn write(
     subresource: &str,
     verb: &Verb,
 ) -> Result<Written, kube::Error> {
-    let (method, content_type, body) = match verb {
-        Verb::Create(body) => (Method::POST, "application/json", serde_json::to_vec(body)),
-        Verb::Update(body) => (Method::PUT, "application/json", serde_json::to_vec(body)),
-        Verb::MergePatch(body) => (Method::PATCH, "application/merge-patch+json", serde_json::to_vec(body)),
-        Verb::JsonPatch(body) => (Method::PATCH, "application/json-patch+json", serde_json::to_vec(body)),
-        Verb::StrategicPatch(body) => {
-            (Method::PATCH, "application/strategic-merge-patch+json", serde_json::to_vec(body))
-        }
-        Verb::Delete(options) | Verb::DeleteCollection(options) => {
-            (Method::DELETE, "application/json", serde_json::to_vec(&options.body()))
-        }
-    };
-    let body = body.map_err(kube::Error::SerdeError)?;
-    // A new object's name is in its body; the URL names the collection, or the parent of a subresource.
-    let in_url = if matches!(verb, Verb::Create(_)) && subresource.is_empty() { "" } else { name };
-    send(client, method, &resource.path(namespace, in_url, subresource), content_type, body).await
-}
-
-async fn send(
-    client: &Client,
-    method: Method,
-    path: &str,
-    content_type: &str,
-    body: Vec<u8>,
-) -> Result<Written, kube::Error> {
     #[derive(Deserialize, Default)]
     struct Answer {
         #[serde(default)]
         metadata: ObjectMeta,
         details: Option<StatusDetails>,
     }
-    let bytes = request(client, method, path, content_type, body).await?;
+    let bytes = send(client, resource, namespace, name, subresource, verb).await?;
     let answer: Answer = serde_json::from_slice(&bytes).unwrap_or_default();
     let (name, uid) = answer.details.map(|d| (d.name, d.uid)).unwrap_or_default();
     Ok(Written {
@@ -189,39 +214,140 @@ async fn send(
     })
 }
 
-/// One request and its whole answer; an answer that is no success becomes the error that its `Status` says.
-pub async fn request(
+pub(crate) const JSON: &str = "application/json";
+
+/// How much of the objects is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Whole,
+    Metadata,
+}
+
+impl Form {
+    /// One answer form fits a single object, a list and a watch.
+    pub(crate) fn accept(self) -> &'static str {
+        match self {
+            Form::Whole => JSON,
+            Form::Metadata => {
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+                 application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+            }
+        }
+    }
+}
+
+/// Some objects of one kind.
+#[derive(Debug, Clone)]
+pub struct Collection {
+    pub resource: Resource,
+    /// Empty for all.
+    pub namespace: String,
+    /// A field selector, or empty.
+    pub fields: String,
+    pub form: Form,
+}
+
+impl Collection {
+    /// All objects of a kind in all namespaces.
+    pub fn all(resource: Resource, form: Form) -> Self {
+        Collection { resource, namespace: String::new(), fields: String::new(), form }
+    }
+
+    /// The path of a list or watch.
+    pub(crate) fn path(&self, query: &[(&str, &str)]) -> String {
+        let fields = (!self.fields.is_empty()).then_some(("fieldSelector", self.fields.as_str()));
+        let query: Vec<_> = fields.into_iter().chain(query.iter().copied()).collect();
+        with_query(self.resource.path(&self.namespace, "", ""), &query)
+    }
+}
+
+/// A path with a query, escaped.
+pub(crate) fn with_query(mut path: String, query: &[(&str, &str)]) -> String {
+    if !query.is_empty() {
+        path.push('?');
+        path = form_urlencoded::Serializer::new(path).extend_pairs(query).finish();
+    }
+    path
+}
+
+/// A page of a list, its objects still text.
+#[derive(Deserialize)]
+pub struct Page<'a> {
+    #[serde(default)]
+    pub metadata: ListMeta,
+    #[serde(borrow)]
+    pub items: Vec<&'a RawValue>,
+}
+
+pub fn page(text: &[u8]) -> Result<Page<'_>, kube::Error> {
+    serde_json::from_slice(text).map_err(kube::Error::SerdeError)
+}
+
+/// One read and its whole answer.
+pub async fn read(client: &Client, path: &str, form: Form) -> Result<Bytes, kube::Error> {
+    let response = open(client, Method::GET, path, form.accept(), JSON, Vec::new()).await?;
+    response.into_body().collect_bytes().await
+}
+
+/// The metadata of one object; `None` when there is none of that name.
+pub async fn metadata(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<ObjectMeta>, kube::Error> {
+    let Some(text) = found(read(client, &resource.path(namespace, name, ""), Form::Metadata).await)? else {
+        return Ok(None);
+    };
+    let object: MetadataOnly = serde_json::from_slice(&text).map_err(kube::Error::SerdeError)?;
+    Ok(Some(object.metadata))
+}
+
+/// The metadata of all objects of a kind in a namespace.
+pub async fn list_metadata(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+) -> Result<Vec<ObjectMeta>, kube::Error> {
+    let text = read(client, &resource.path(namespace, "", ""), Form::Metadata).await?;
+    let object = |item: &RawValue| serde_json::from_str::<MetadataOnly>(item.get()).map(|o| o.metadata);
+    page(&text)?.items.into_iter().map(object).collect::<Result<_, _>>().map_err(kube::Error::SerdeError)
+}
+
+/// Reads one object as plain JSON.
+pub async fn get(client: &Client, resource: &Resource, namespace: &str, name: &str) -> Result<Value, kube::Error> {
+    let text = read(client, &resource.path(namespace, name, ""), Form::Whole).await?;
+    serde_json::from_slice(&text).map_err(kube::Error::SerdeError)
+}
+
+/// One request, of which the body is still to come; an answer that is no success becomes the error that its `Status`
+/// says.
+pub async fn open(
     client: &Client,
     method: Method,
     path: &str,
+    accept: &str,
     content_type: &str,
     body: Vec<u8>,
-) -> Result<bytes::Bytes, kube::Error> {
+) -> Result<Response<Body>, kube::Error> {
     let request = Request::builder()
         .method(method)
         .uri(path)
-        .header(http::header::ACCEPT, "application/json")
-        .header(http::header::CONTENT_TYPE, content_type)
+        .header(header::ACCEPT, accept)
+        .header(header::CONTENT_TYPE, content_type)
         .body(Body::from(body))
         .map_err(kube::Error::HttpError)?;
     let response = client.send(request).await?;
     let code = response.status();
-    let bytes = response.into_body().collect_bytes().await?;
     if code.is_success() {
-        return Ok(bytes);
+        return Ok(response);
     }
+    let bytes = response.into_body().collect_bytes().await?;
     let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(&bytes);
         Status::failure(text.trim(), "Failed to parse error data")
     });
     Err(kube::Error::Api(Box::new(status.with_code(code.as_u16()))))
-}
-
-/// Reads one object as plain JSON.
-pub async fn get(client: &Client, resource: &Resource, namespace: &str, name: &str) -> Result<Value, kube::Error> {
-    let path = resource.path(namespace, name, "");
-    let bytes = request(client, Method::GET, &path, "application/json", Vec::new()).await?;
-    serde_json::from_slice(&bytes).map_err(kube::Error::SerdeError)
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use client::{
     rest::{DeleteOptions, Resource, Verb},
 };
 use k8s_openapi::api::core::v1::ObjectReference;
-use serde::Serialize;
 use serde_json::Value;
 
 /// An event to tell.
@@ -68,17 +67,17 @@ impl Write {
         }
     }
 
-    pub fn create<K: Kind + Serialize>(object: &K) -> Self {
-        Self::new(object, "", Verb::Create(body(object)))
+    pub fn create<K: Kind>(object: &K) -> Self {
+        Self::new(object, "", Verb::Create(object.to_value()))
     }
 
     /// Replaces an object as it was read and changed: a change in between is a conflict.
-    pub fn update<K: Kind + Serialize>(object: &K) -> Self {
-        Self::new(object, "", Verb::Update(body(object)))
+    pub fn update<K: Kind>(object: &K) -> Self {
+        Self::new(object, "", Verb::Update(object.to_value()))
     }
 
-    pub fn update_part<K: Kind + Serialize>(object: &K, subresource: &'static str) -> Self {
-        Self::new(object, subresource, Verb::Update(body(object)))
+    pub fn update_part<K: Kind>(object: &K, subresource: &'static str) -> Self {
+        Self::new(object, subresource, Verb::Update(object.to_value()))
     }
 
     pub fn merge_patch<K: Kind>(object: &K, subresource: &'static str, patch: Value) -> Self {
@@ -120,7 +119,7 @@ impl Write {
         match self.verb {
             Verb::Create(_) => "create",
             Verb::Update(_) => "update",
-            Verb::MergePatch(_) | Verb::JsonPatch(_) | Verb::StrategicPatch(_) => "patch",
+            Verb::MergePatch(_) | Verb::JsonPatch(_) | Verb::StrategicPatch(_) | Verb::Apply(..) => "patch",
             Verb::Delete(_) => "delete",
             Verb::DeleteCollection(_) => "deletecollection",
         }
@@ -129,14 +128,11 @@ impl Write {
     /// The object or patch that is sent; `Null` for a deletion.
     pub fn body(&self) -> &Value {
         match &self.verb {
-            Verb::Create(v) | Verb::Update(v) | Verb::MergePatch(v) | Verb::JsonPatch(v) | Verb::StrategicPatch(v) => v,
+            Verb::Create(v) | Verb::Update(v) | Verb::Apply(v, _) => v,
+            Verb::MergePatch(v) | Verb::JsonPatch(v) | Verb::StrategicPatch(v) => v,
             Verb::Delete(_) | Verb::DeleteCollection(_) => &Value::Null,
         }
     }
-}
-
-fn body<K: Kind + Serialize>(object: &K) -> Value {
-    serde_json::to_value(object).expect("API types are plain data")
 }
 
 /// `create pods web-1`, `update deployments/status web`.
@@ -183,8 +179,8 @@ impl Plan {
     }
 
     /// Writes `new` as the object's new status, if it differs from what `old` has.
-    pub fn set_status<K: Kind + Serialize>(&mut self, old: &K, new: &K) -> &mut Self {
-        let (before, after) = (body(old), body(new));
+    pub fn set_status<K: Kind>(&mut self, old: &K, new: &K) -> &mut Self {
+        let (before, after) = (old.to_value(), new.to_value());
         if before.get("status") != after.get("status") {
             self.status = Some(Write::new(new, "status", Verb::Update(after)));
         }

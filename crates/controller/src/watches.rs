@@ -174,9 +174,8 @@ mod tests {
         watches.changed::<Endpoints>(|change, _| vec![change.key.clone()]);
         let cache = caches.of::<Endpoints>();
         for number in 1..=CHANGES {
-            let mut endpoints = Endpoints::default();
-            endpoints.metadata.name = Some(format!("e{number}"));
-            cache.apply(endpoints, number);
+            let endpoints = format!(r#"{{"metadata": {{"name": "e{number}", "resourceVersion": "{number}"}}}}"#);
+            assert_eq!(cache.apply(&endpoints).unwrap(), number);
         }
         for _ in 0..CHANGES {
             tokio::task::yield_now().await;

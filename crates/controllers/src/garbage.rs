@@ -16,17 +16,14 @@ use std::{
 
 use client::{
     Client, EventKind, EventRecorder, Key, Sink,
-    reflector::{MetadataOnly, reflect},
-    rest::{self, DeleteOptions, Resource, Verb},
+    object::MetadataOnly,
+    reflector::{Listing, reflect, revision_of},
+    rest::{self, Collection, DeleteOptions, Form, Resource, Verb},
 };
 use controller::{Done, Queue, Reconcile, Setup, drive};
 use k8s_openapi::{
     api::core::v1::ObjectReference,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
-};
-use kube::{
-    Api,
-    api::{DynamicObject, PartialObjectMeta},
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -100,10 +97,9 @@ async fn watch_all(collector: Arc<Collector>) {
                             resource: Arc::new(resource.clone()),
                             listed: listed.clone(),
                         };
-                        let api: Api<DynamicObject> =
-                            Api::all_with(collector.client.clone(), &resource.to_api_resource());
-                        let name = resource.plural;
-                        let task = tasks.spawn(async move { reflect(MetadataOnly(api), "", &sink, &name).await });
+                        let collection = Collection::all(resource, Form::Metadata);
+                        let client = collector.client.clone();
+                        let task = tasks.spawn(async move { reflect(&client, &collection, &sink).await });
                         (task, listed)
                     });
                 }
@@ -148,8 +144,6 @@ struct Monitor {
     listed: Arc<AtomicBool>,
 }
 
-type Metadata = PartialObjectMeta<DynamicObject>;
-
 impl Monitor {
     fn note_kinds(&self) {
         if self.resource.plural == "customresourcedefinitions" && self.listed.load(Ordering::Acquire) {
@@ -158,32 +152,53 @@ impl Monitor {
     }
 }
 
-impl Sink<Metadata> for Monitor {
-    fn replace(&self, objects: Vec<Metadata>, _revision: u64) {
-        let listed = objects.into_iter().filter_map(|o| {
-            let object = Object::of(&self.resource, &o.metadata);
-            Some((o.metadata.uid?, object))
-        });
-        let listed: Vec<_> = listed.collect();
-        self.collector.tell(|graph| graph.replace(&self.resource, listed));
-        self.note_kinds();
-        self.listed.store(true, Ordering::Release);
-        self.collector.changed.notify_one();
+impl Sink for Monitor {
+    fn list(&self) -> Box<dyn Listing + '_> {
+        Box::new(Listed { monitor: self, objects: Vec::new() })
     }
 
-    fn apply(&self, object: Metadata, _revision: u64) {
-        let Some(uid) = &object.metadata.uid else { return };
-        self.collector.tell(|graph| graph.apply(uid, Object::of(&self.resource, &object.metadata)));
-        self.note_kinds();
+    fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
+        let MetadataOnly { metadata } = serde_json::from_str(object)?;
+        if let Some(uid) = &metadata.uid {
+            self.collector.tell(|graph| graph.apply(uid, Object::of(&self.resource, &metadata)));
+            self.note_kinds();
+        }
+        Ok(revision_of(&metadata))
     }
 
-    fn delete(&self, object: Metadata, _revision: u64) {
-        let Some(uid) = &object.metadata.uid else { return };
-        self.collector.tell(|graph| graph.remove(uid));
-        self.note_kinds();
+    fn delete(&self, object: &str) -> Result<u64, serde_json::Error> {
+        let MetadataOnly { metadata } = serde_json::from_str(object)?;
+        if let Some(uid) = &metadata.uid {
+            self.collector.tell(|graph| graph.remove(uid));
+            self.note_kinds();
+        }
+        Ok(revision_of(&metadata))
     }
 
     fn advance(&self, _revision: u64) {}
+}
+
+/// All objects of a kind, by UID, as a list brings them.
+struct Listed<'a> {
+    monitor: &'a Monitor,
+    objects: Vec<(String, Object)>,
+}
+
+impl Listing for Listed<'_> {
+    fn add(&mut self, object: &str) -> Result<(), serde_json::Error> {
+        let MetadataOnly { metadata } = serde_json::from_str(object)?;
+        let object = Object::of(&self.monitor.resource, &metadata);
+        self.objects.extend(metadata.uid.map(|uid| (uid, object)));
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, _revision: u64) {
+        let Listed { monitor, objects } = *self;
+        monitor.collector.tell(|graph| graph.replace(&monitor.resource, objects));
+        monitor.note_kinds();
+        monitor.listed.store(true, Ordering::Release);
+        monitor.collector.changed.notify_one();
+    }
 }
 
 impl Collector {
@@ -274,12 +289,7 @@ impl Collector {
         namespace: &str,
         name: &str,
     ) -> Result<Option<ObjectMeta>, kube::Error> {
-        let resource = resource.to_api_resource();
-        let api: Api<DynamicObject> = match namespace {
-            "" => Api::all_with(self.client.clone(), &resource),
-            _ => Api::namespaced_with(self.client.clone(), namespace, &resource),
-        };
-        Ok(api.get_metadata_opt(name).await?.map(|o| o.metadata))
+        rest::metadata(&self.client, resource, namespace, name).await
     }
 
     /// Deletes the object if nobody needs it, or goes on with its foreground deletion.

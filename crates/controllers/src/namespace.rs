@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use client::{
-    Client, Key,
+    Api, Client, Key, Object,
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use clock::Timestamp;
@@ -14,10 +14,6 @@ use controller::{Done, Queue, Reconcile, Setup, drive};
 use k8s_openapi::{
     api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus},
     apimachinery::pkg::apis::meta::v1::Time,
-};
-use kube::{
-    Api,
-    api::{DynamicObject, ListParams},
 };
 use tokio::sync::broadcast::error::RecvError;
 
@@ -102,7 +98,7 @@ impl Namespaces {
         let client = &self.setup.client;
         let api: Api<Namespace> = Api::all(client.clone());
         // The server's own word, not the cache's: this deletes things.
-        let Some(namespace) = api.get_opt(name).await? else { return Ok(None) };
+        let Some(namespace) = api.find(name).await? else { return Ok(None) };
         let held = namespace.spec.as_ref().and_then(|s| s.finalizers.clone()).unwrap_or_default();
         if namespace.metadata.deletion_timestamp.is_none() || !held.iter().any(|f| f == FINALIZER) {
             return Ok(None);
@@ -136,7 +132,7 @@ impl Namespaces {
         if !set_conditions(status, remains, clock::now_seconds()) {
             return Ok(());
         }
-        let body = Verb::Update(serde_json::to_value(&new).expect("API types are plain data"));
+        let body = Verb::Update(new.to_value());
         let name = namespace.metadata.name.as_deref().unwrap_or("");
         rest::write(&self.setup.client, &Resource::of::<Namespace>(), "", name, "status", &body).await?;
         Ok(())
@@ -145,13 +141,11 @@ impl Namespaces {
     async fn finalize(&self, name: &str) -> Result<(), kube::Error> {
         waypoint::controller::act(name);
         let resource = Resource::of::<Namespace>();
-        let mut namespace: Namespace =
-            serde_json::from_value(rest::get(&self.setup.client, &resource, "", name).await?)
-                .map_err(kube::Error::SerdeError)?;
+        let mut namespace = Api::<Namespace>::all(self.setup.client.clone()).get(name).await?;
         if let Some(finalizers) = namespace.spec.as_mut().and_then(|s| s.finalizers.as_mut()) {
             finalizers.retain(|f| f != FINALIZER);
         }
-        let body = Verb::Update(serde_json::to_value(&namespace).expect("API types are plain data"));
+        let body = Verb::Update(namespace.to_value());
         match rest::write(&self.setup.client, &resource, "", name, "finalize", &body).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             other => other.map(|_| ()),
@@ -171,10 +165,8 @@ async fn delete_all(client: &Client, namespace: &str, kind: &Offered, remains: &
         if !kind.can(&["list", "delete"]) && !kind.can(&["deletecollection"]) {
             return Ok(());
         }
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource.to_api_resource());
-        let params = ListParams::default();
-        let list = || api.list_metadata(&params);
-        let before = if kind.can(&["list"]) { list().await?.items } else { Vec::new() };
+        let list = || rest::list_metadata(client, resource, namespace);
+        let before = if kind.can(&["list"]) { list().await? } else { Vec::new() };
         if kind.can(&["list"]) && before.is_empty() {
             return Ok(());
         }
@@ -183,16 +175,16 @@ async fn delete_all(client: &Client, namespace: &str, kind: &Offered, remains: &
             rest::write(client, resource, namespace, "", "", &Verb::DeleteCollection(options)).await?;
         } else {
             for object in &before {
-                let name = object.metadata.name.as_deref().unwrap_or("");
+                let name = object.name.as_deref().unwrap_or("");
                 match rest::write(client, resource, namespace, name, "", &Verb::Delete(options.clone())).await {
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
                     other => drop(other?),
                 }
             }
         }
-        for object in list().await?.items {
+        for object in list().await? {
             *remains.objects.entry(title.clone()).or_default() += 1;
-            for finalizer in object.metadata.finalizers.into_iter().flatten() {
+            for finalizer in object.finalizers.into_iter().flatten() {
                 *remains.finalizers.entry(finalizer).or_default() += 1;
             }
         }

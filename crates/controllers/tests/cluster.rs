@@ -11,7 +11,10 @@ use apiserver::{
     state::{Limits, State},
     storage::object_store::ObjectStore,
 };
-use client::{Caches, Client};
+use client::{
+    Api, Caches, Client, Kind, Object,
+    rest::{self, DeleteOptions, Form, Resource},
+};
 use futures::{FutureExt, StreamExt, future::BoxFuture};
 use http_body_util::{BodyStream, StreamBody};
 use k8s_openapi::api::{
@@ -19,12 +22,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Endpoints, Event, Namespace, Node, Pod, Service, ServiceAccount},
     discovery::v1::EndpointSlice,
 };
-use kube::{
-    Api, Resource,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-    client::Body,
-};
-use serde::{Serialize, de::DeserializeOwned};
+use kube::client::Body;
 use serde_json::{Value, json};
 use store::embedded::Embedded;
 
@@ -77,36 +75,20 @@ impl Cluster {
         let tasks = controllers::run(&caches, |_| client.clone(), &options);
         let cluster = Cluster { client, _controllers: tasks };
         let namespace: Namespace = object(json!({"metadata": {"name": "d"}}));
-        Api::all(cluster.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        Api::all(cluster.client.clone()).create(&namespace).await.unwrap();
         cluster
     }
 
-    fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-    {
+    fn api<K: Kind>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), "d")
     }
 
-    async fn create<K>(&self, value: Value)
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + Serialize
-            + DeserializeOwned,
-    {
-        self.api::<K>().create(&PostParams::default(), &object(value)).await.unwrap();
+    async fn create<K: Kind>(&self, value: Value) {
+        self.api::<K>().create(&object(value)).await.unwrap();
     }
 
-    async fn list<K>(&self) -> Vec<K>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned,
-    {
-        self.api::<K>().list(&ListParams::default()).await.unwrap().items
+    async fn list<K: Kind>(&self) -> Vec<K> {
+        self.api::<K>().list(&[]).await.unwrap()
     }
 
     /// Every Pod that is not running yet runs and is ready, as a kubelet would say.
@@ -120,9 +102,8 @@ impl Cluster {
             let now = clock::now_seconds().to_string();
             let status = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
                 "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now}]});
-            let patch = Patch::Merge(json!({"status": status}));
             // It may be gone by now.
-            let _ = self.api::<Pod>().patch_status(&name, &PatchParams::default(), &patch).await;
+            let _ = self.api::<Pod>().merge_patch(&name, "status", json!({"status": status})).await;
         }
     }
 
@@ -158,8 +139,8 @@ impl Cluster {
     }
 }
 
-fn object<K: DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
+fn object<K: Object>(value: Value) -> K {
+    K::from_value(&value).unwrap()
 }
 
 fn deployment(image: &str) -> Value {
@@ -180,11 +161,9 @@ async fn a_deployment_rolls_out_behind_a_service_rolls_back_and_is_collected() {
             "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}]}});
     cluster.create::<Service>(service).await;
     cluster.rolled_out("v1").await;
-    let change = |image: &str| {
-        Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}}))
-    };
+    let change = |image: &str| json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}});
     for (image, revision) in [("v2", "2"), ("v1", "3")] {
-        cluster.api::<Deployment>().patch("web", &PatchParams::default(), &change(image)).await.unwrap();
+        cluster.api::<Deployment>().strategic_patch("web", "", change(image)).await.unwrap();
         cluster.rolled_out(image).await;
         let deployment = cluster.api::<Deployment>().get("web").await.unwrap();
         assert_eq!(deployment.metadata.annotations.unwrap()["deployment.kubernetes.io/revision"], revision);
@@ -199,8 +178,8 @@ async fn a_deployment_rolls_out_behind_a_service_rolls_back_and_is_collected() {
             slices.iter().map(|s| s.endpoints.len()).sum::<usize>() == 3 && slices.len() == 1 && old.count() == 3
         })
         .await;
-    cluster.api::<Deployment>().delete("web", &DeleteParams::background()).await.unwrap();
-    cluster.api::<Service>().delete("web", &DeleteParams::background()).await.unwrap();
+    cluster.api::<Deployment>().delete("web", propagated("Background")).await.unwrap();
+    cluster.api::<Service>().delete("web", propagated("Background")).await.unwrap();
     cluster
         .until("everything is collected", || async {
             let left = cluster.list::<Pod>().await.len() + cluster.list::<ReplicaSet>().await.len();
@@ -209,13 +188,17 @@ async fn a_deployment_rolls_out_behind_a_service_rolls_back_and_is_collected() {
         .await;
 }
 
+fn propagated(how: &'static str) -> DeleteOptions {
+    DeleteOptions { propagation: Some(how), ..DeleteOptions::default() }
+}
+
 #[tokio::test(start_paused = true)]
 async fn foreground_deletion_waits_and_orphans_stay() {
     let cluster = Cluster::start().await;
     cluster.create::<Deployment>(deployment("v1")).await;
     cluster.rolled_out("v1").await;
     let set = cluster.list::<ReplicaSet>().await.remove(0).metadata.name.unwrap();
-    cluster.api::<Deployment>().delete("web", &DeleteParams::orphan()).await.unwrap();
+    cluster.api::<Deployment>().delete("web", propagated("Orphan")).await.unwrap();
     cluster
         .until("the deployment is gone and the replica set free", || async {
             let owners = cluster.api::<ReplicaSet>().get(&set).await.unwrap().metadata.owner_references;
@@ -223,7 +206,7 @@ async fn foreground_deletion_waits_and_orphans_stay() {
         })
         .await;
     assert_eq!(cluster.list::<Pod>().await.len(), 3);
-    cluster.api::<ReplicaSet>().delete(&set, &DeleteParams::foreground()).await.unwrap();
+    cluster.api::<ReplicaSet>().delete(&set, propagated("Foreground")).await.unwrap();
     cluster.until("all is gone", || async { cluster.list::<ReplicaSet>().await.is_empty() }).await;
     assert_eq!(cluster.list::<Pod>().await.len(), 0, "the owner goes last");
 }
@@ -233,8 +216,8 @@ async fn a_namespace_gets_what_every_namespace_has() {
     let cluster = Cluster::start().await;
     cluster
         .until("account and certificate are there", || async {
-            cluster.api::<ServiceAccount>().get_opt("default").await.unwrap().is_some()
-                && cluster.api::<ConfigMap>().get_opt("kube-root-ca.crt").await.unwrap().is_some()
+            cluster.api::<ServiceAccount>().find("default").await.unwrap().is_some()
+                && cluster.api::<ConfigMap>().find("kube-root-ca.crt").await.unwrap().is_some()
         })
         .await;
 }
@@ -245,13 +228,13 @@ async fn a_silent_node_is_tainted_and_its_pods_move_on() {
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     for name in ["n1", "n2"] {
         let node: Node = object(json!({"metadata": {"name": name}}));
-        nodes.create(&PostParams::default(), &node).await.unwrap();
+        nodes.create(&node).await.unwrap();
     }
     let beat = async |name: &str| {
         let now = clock::now_seconds().to_string();
         let ready = json!({"type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now});
-        let patch = Patch::Strategic(json!({"status": {"conditions": [ready]}}));
-        nodes.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+        let patch = json!({"status": {"conditions": [ready]}});
+        nodes.strategic_patch(name, "status", patch).await.unwrap();
     };
     beat("n1").await;
     let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n1", "terminationGracePeriodSeconds": 0,
@@ -263,7 +246,7 @@ async fn a_silent_node_is_tainted_and_its_pods_move_on() {
     cluster
         .until("the pod is evicted", || async {
             beat("n2").await;
-            let pod = cluster.api::<Pod>().get_opt("p").await.unwrap();
+            let pod = cluster.api::<Pod>().find("p").await.unwrap();
             pod.is_none_or(|p| p.metadata.deletion_timestamp.is_some())
         })
         .await;
@@ -275,7 +258,7 @@ async fn a_silent_node_is_tainted_and_its_pods_move_on() {
     assert_eq!(taints, ["node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"]);
     let ready = n1_status.conditions.unwrap().into_iter().find(|c| c.type_ == "Ready").unwrap();
     assert_eq!(ready.message.as_deref(), Some("Kubelet stopped posting node status."));
-    let ranges: Vec<_> = nodes.list(&ListParams::default()).await.unwrap().items;
+    let ranges = nodes.list(&[]).await.unwrap();
     let mut ranges: Vec<_> = ranges.into_iter().filter_map(|n| n.spec?.pod_cidr).collect();
     ranges.sort();
     assert_eq!(ranges, ["10.244.0.0/24", "10.244.1.0/24"]);
@@ -288,8 +271,9 @@ async fn a_quiet_cluster_is_left_alone() {
     cluster.rolled_out("v1").await;
     clock::sleep(Duration::from_secs(60)).await;
     let revision = async || {
-        let list = cluster.api::<Pod>().list(&ListParams::default()).await.unwrap();
-        list.metadata.resource_version.unwrap()
+        let pods = Resource::of::<Pod>().path("d", "", "");
+        let list = rest::read(&cluster.client, &pods, Form::Whole).await.unwrap();
+        rest::page(&list).unwrap().metadata.resource_version.unwrap()
     };
     let before = revision().await;
     // Long enough for the progress deadline, resumed watches and everything else that has a timer, but too short for
@@ -304,8 +288,8 @@ async fn a_namespace_is_emptied_before_it_goes() {
     cluster.create::<Deployment>(deployment("v1")).await;
     cluster.rolled_out("v1").await;
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
-    namespaces.delete("d", &DeleteParams::default()).await.unwrap();
-    cluster.until("the namespace is gone", || async { namespaces.get_opt("d").await.unwrap().is_none() }).await;
+    namespaces.delete("d", DeleteOptions::default()).await.unwrap();
+    cluster.until("the namespace is gone", || async { namespaces.find("d").await.unwrap().is_none() }).await;
     let left = cluster.list::<Pod>().await.len() + cluster.list::<Deployment>().await.len();
     assert_eq!(left + cluster.list::<ConfigMap>().await.len(), 0);
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use client::{
     Client, Sink,
-    reflector::{Whole, reflect},
+    reflector::{Listing, reflect, revision_in},
+    rest::{Collection, Form, Resource},
 };
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use parking_lot::Mutex;
 
 /// What came after one list: its revision, and the revisions of the changes since.
@@ -21,26 +21,41 @@ struct Stretch {
 #[derive(Clone, Default)]
 pub struct Witness(Arc<Mutex<Vec<Stretch>>>);
 
-impl Sink<Pod> for Witness {
-    fn replace(&self, _: Vec<Pod>, revision: u64) {
-        self.0.lock().push(Stretch { listed: revision, changes: Vec::new() });
+impl Sink for Witness {
+    fn list(&self) -> Box<dyn Listing + '_> {
+        Box::new(Begun(self))
     }
 
-    fn apply(&self, _: Pod, revision: u64) {
+    fn apply(&self, pod: &str) -> Result<u64, serde_json::Error> {
+        let revision = revision_in(pod)?;
         self.note(revision);
+        Ok(revision)
     }
 
-    fn delete(&self, _: Pod, revision: u64) {
-        self.note(revision);
+    fn delete(&self, pod: &str) -> Result<u64, serde_json::Error> {
+        self.apply(pod)
     }
 
     fn advance(&self, _: u64) {}
 }
 
+/// A list; of its objects nothing is noted.
+struct Begun<'a>(&'a Witness);
+
+impl Listing for Begun<'_> {
+    fn add(&mut self, _: &str) -> Result<(), serde_json::Error> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, revision: u64) {
+        self.0.0.lock().push(Stretch { listed: revision, changes: Vec::new() });
+    }
+}
+
 impl Witness {
     /// Watches until the future is dropped.
     pub async fn watch(self, client: Client) {
-        reflect(Whole(Api::<Pod>::all(client)), "", &self, "pods").await;
+        reflect(&client, &Collection::all(Resource::of::<Pod>(), Form::Whole), &self).await;
     }
 
     fn note(&self, revision: u64) {
@@ -76,7 +91,7 @@ mod tests {
     fn a_gap_a_repetition_and_a_wrong_order_are_seen() {
         let check = |told: &[u64], fine: bool| {
             let witness = Witness::default();
-            witness.replace(Vec::new(), 3);
+            witness.list().finish(3);
             told.iter().for_each(|revision| witness.note(*revision));
             let objection = witness.objection(&[2, 3, 5, 6, 9]);
             assert_eq!(objection.is_none(), fine, "{told:?}: {objection:?}");

@@ -8,12 +8,12 @@ use std::{
     sync::Arc,
 };
 
-use client::{Caches, Client, rest, slices::SERVICE_NAME_LABEL};
-use k8s_openapi::api::{core::v1::Node, discovery::v1::EndpointSlice};
-use kube::{
-    Api,
-    api::{DeleteParams, ListParams},
+use client::{
+    Api, Caches, Client,
+    rest::{self, DeleteOptions},
+    slices::SERVICE_NAME_LABEL,
 };
+use k8s_openapi::api::{core::v1::Node, discovery::v1::EndpointSlice};
 use serde_json::{Value, json};
 
 use crate::objects::{apply, bind_cluster_role, subject};
@@ -62,10 +62,11 @@ async fn write(client: &Client, address: Ipv4Addr, slices: &BTreeMap<String, Val
         apply(client, object).await?;
     }
     let api: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
-    let ours = ListParams::default().labels(&format!("{}={}", MANAGED_BY.0, MANAGED_BY.1));
-    let held: BTreeSet<String> = api.list(&ours).await?.items.into_iter().filter_map(|s| s.metadata.name).collect();
+    let ours = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
+    let held = api.list(&[("labelSelector", &ours)]).await?;
+    let held: BTreeSet<String> = held.into_iter().filter_map(|s| s.metadata.name).collect();
     for name in held.iter().filter(|name| !slices.contains_key(*name)) {
-        api.delete(name, &DeleteParams::default()).await?;
+        api.delete(name, DeleteOptions::default()).await?;
     }
     Ok(())
 }

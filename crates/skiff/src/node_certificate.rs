@@ -3,13 +3,12 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use client::{Api, Client, connect::Replaceable};
 use k8s_openapi::{
     ByteString,
     api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec},
 };
-use kube::{api::PostParams, runtime::wait::await_condition};
 use pki::{Credential, Serving, Subject, Usage, Wish, file, inspect, inspect::Facts};
 
 use crate::fresh;
@@ -118,15 +117,14 @@ async fn request(client: &Client, wish: &Wish, purpose: Purpose, patience: Durat
         ..CertificateSigningRequest::default()
     };
     wanted.metadata.generate_name = Some("csr-".to_owned());
-    let made = api.create(&PostParams::default(), &wanted).await?;
+    let made = api.create(&wanted).await?;
     let name = made.metadata.name.unwrap_or_default();
     let decided = |csr: Option<&CertificateSigningRequest>| csr.is_none_or(|csr| outcome(csr).is_some());
-    match clock::timeout(patience, await_condition(api, &name, decided)).await {
-        Ok(Ok(Some(csr))) => outcome(&csr)
+    match clock::timeout(patience, api.wait(&name, decided)).await {
+        Ok(Some(csr)) => outcome(&csr)
             .unwrap_or(Err("nothing was decided".to_owned()))
             .map_err(|why| anyhow::anyhow!("the certificate request {name} of this node was refused: {why}")),
-        Ok(Ok(None)) => bail!("the certificate request {name} of this node was deleted before it was signed"),
-        Ok(Err(error)) => Err(error).with_context(|| format!("cannot follow the certificate request {name}")),
+        Ok(None) => bail!("the certificate request {name} of this node was deleted before it was signed"),
         Err(_) => bail!(
             "the certificate request {name} of this node was not signed within {} s; approve it with \
              `kubectl certificate approve {name}`, then start the agent again",

@@ -1,41 +1,37 @@
 //! Objects that skiff itself puts into the cluster, written by server-side apply.
 
-use client::{Api, Client};
-use kube::{
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
-    core::{GroupVersionKind, TypeMeta, discovery::ApiResource},
+use client::{
+    Client,
+    rest::{self, DeleteOptions, Resource, Verb},
 };
+use kube::core::{GroupVersionKind, TypeMeta, discovery::ApiResource};
 use serde_json::Value;
 
 /// The field manager of everything that skiff applies.
 const MANAGER: &str = "skiff";
 
-fn api_of(client: &Client, object: &Value) -> Api<DynamicObject> {
+fn resource_of(object: &Value) -> Resource {
     let text = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
     let types = TypeMeta { api_version: text("apiVersion"), kind: text("kind") };
     // Every object written here is of a kind of Kubernetes, whose plurals are regular.
     let gvk = GroupVersionKind::try_from(&types).unwrap_or_else(|_| GroupVersionKind::gvk("", "v1", &types.kind));
-    let resource = ApiResource::from_gvk(&gvk);
-    match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    }
+    let ApiResource { group, version, kind, plural, .. } = ApiResource::from_gvk(&gvk);
+    Resource { group, version, kind, plural }
+}
+
+async fn write(client: &Client, object: &Value, verb: &Verb) -> Result<(), kube::Error> {
+    let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+    rest::write(client, &resource_of(object), text("namespace"), text("name"), "", verb).await.map(drop)
 }
 
 /// Applies one object. What is as it should be already costs no write.
 pub async fn apply(client: &Client, object: &Value) -> Result<(), kube::Error> {
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let params = PatchParams::apply(MANAGER).force();
-    api_of(client, object).patch(name, &params, &Patch::Apply(object)).await.map(drop)
+    write(client, object, &Verb::Apply(object.clone(), MANAGER)).await
 }
 
 /// Deletes one object, if it is there.
 pub async fn remove(client: &Client, object: &Value) -> Result<(), kube::Error> {
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    match api_of(client, object).delete(name, &DeleteParams::default()).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        other => other.map(drop),
-    }
+    rest::found(write(client, object, &Verb::Delete(DeleteOptions::default())).await).map(drop)
 }
 
 /// A ClusterRoleBinding of a role to subjects.

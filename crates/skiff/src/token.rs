@@ -4,13 +4,10 @@ use std::{collections::BTreeMap, path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
 use api::rules::bootstrap_token::{self, BootstrapToken, End};
-use client::{Api, Client};
+use client::{Api, Client, rest::DeleteOptions};
 use clock::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{
-    api::{DeleteParams, ListParams, PostParams},
-    config::Kubeconfig,
-};
+use kube::config::Kubeconfig;
 
 use crate::{layout::Layout, options::Token, reach, server, welcome};
 
@@ -112,7 +109,7 @@ async fn create(data_dir: &Path, ttl: u64) -> anyhow::Result<()> {
         signs: true,
         groups: Vec::new(),
     };
-    cluster.secrets().create(&PostParams::default(), &secret(&token)).await.map_err(|e| cluster.explain(e))?;
+    cluster.secrets().create(&secret(&token)).await.map_err(|e| cluster.explain(e))?;
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), welcome::INFO_NAMESPACE);
     let info = maps.get(welcome::INFO).await.map_err(|e| cluster.explain(e))?;
     let joined = crate::join::Info::read(&info)?;
@@ -143,10 +140,10 @@ fn characters(count: usize) -> String {
 
 async fn list(data_dir: &Path) -> anyhow::Result<()> {
     let cluster = Cluster::of(data_dir).await?;
-    let selected = ListParams::default().fields(&format!("type={}", bootstrap_token::SECRET_TYPE));
-    let secrets = cluster.secrets().list(&selected).await.map_err(|e| cluster.explain(e))?;
+    let selected = format!("type={}", bootstrap_token::SECRET_TYPE);
+    let secrets = cluster.secrets().list(&[("fieldSelector", &selected)]).await.map_err(|e| cluster.explain(e))?;
     println!("{:<8} {:<22} GROUPS", "TOKEN", "ENDS");
-    for token in secrets.items.iter().filter_map(bootstrap_token::read) {
+    for token in secrets.iter().filter_map(bootstrap_token::read) {
         let end = match token.end {
             End::Never => "never".to_owned(),
             End::At(at) => at.to_string(),
@@ -160,7 +157,7 @@ async fn list(data_dir: &Path) -> anyhow::Result<()> {
 async fn delete(data_dir: &Path, token: &str) -> anyhow::Result<()> {
     let id = token.split('.').next().unwrap_or_default();
     let cluster = Cluster::of(data_dir).await?;
-    match cluster.secrets().delete(&bootstrap_token::secret_name(id), &DeleteParams::default()).await {
+    match cluster.secrets().delete(&bootstrap_token::secret_name(id), DeleteOptions::default()).await {
         Ok(_) => println!("token {id} lets nobody in any more"),
         Err(kube::Error::Api(status)) if status.code == 404 => {
             bail!("there is no token {id:?}; `skiff token list` shows those that there are")

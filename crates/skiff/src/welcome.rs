@@ -60,7 +60,7 @@ impl Settings {
     /// the usual values count.
     pub async fn for_agent(client: &Client, options: &options::Agent) -> Result<Self, kube::Error> {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), SETTINGS_NAMESPACE);
-        let map = match api.get_opt(SETTINGS).await {
+        let map = match api.find(SETTINGS).await {
             Err(kube::Error::Api(status)) if status.code == 403 => None,
             other => other?,
         };

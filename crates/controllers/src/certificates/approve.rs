@@ -5,13 +5,12 @@
 
 use std::sync::Arc;
 
-use client::{Key, rest};
+use client::{Api, Key, rest};
 use controller::{Done, Queue, Reconcile, Setup, drive};
 use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
     certificates::v1::CertificateSigningRequest,
 };
-use kube::{Api, api::PostParams};
 
 use super::{KUBELET_CLIENT, check, is_undecided, wish, with_condition};
 
@@ -73,12 +72,12 @@ impl Approver {
         let nothing_to_ask = questions.is_empty();
         for (subresource, message) in questions {
             let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-            let answer = reviews.create(&PostParams::default(), &review(csr, subresource)).await?;
+            let answer = reviews.create(&review(csr, subresource)).await?;
             if answer.status.is_some_and(|s| s.allowed) {
                 let approved = with_condition(csr, "Approved", "AutoApproved", message, clock::now_seconds());
                 let api: Api<CertificateSigningRequest> = Api::all(client.clone());
                 let name = csr.metadata.name.as_deref().unwrap_or("");
-                api.replace_subresource("approval", name, &PostParams::default(), &approved).await?;
+                api.replace(name, "approval", &approved).await?;
                 return Ok(true);
             }
         }

@@ -4,11 +4,10 @@
 
 use std::sync::Arc;
 
-use client::{Key, rest};
+use client::{Api, Key, rest};
 use clock::Timestamp;
 use controller::{Done, Queue, Reconcile, Setup, drive};
 use k8s_openapi::{ByteString, api::certificates::v1::CertificateSigningRequest};
-use kube::{Api, api::PostParams};
 use pki::{Authority, Grant, PkiError, authority::CERTIFICATE_SECONDS};
 
 use super::{
@@ -81,7 +80,7 @@ impl Reconcile for Signer {
         let outcome = match signed(&csr, &self.authority, clock::now_seconds()) {
             Ok(signed) => {
                 let api: Api<CertificateSigningRequest> = Api::all(self.setup.client.clone());
-                let written = api.replace_status(&key.name, &PostParams::default(), &signed).await;
+                let written = api.replace(&key.name, "status", &signed).await;
                 written.map(drop).map_err(|e| rest::message(&e))
             }
             Err(error) => Err(error.to_string()),

@@ -1,7 +1,7 @@
 //! Which of the engine's handlers a Pod's sandbox runs with, and what that handler can do.
 
+use client::Api;
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::Api;
 
 use crate::{kubelet::Kubelet, pod::desired::DesiredPod};
 
@@ -11,7 +11,7 @@ pub async fn of(kubelet: &Kubelet, desired: &DesiredPod) -> Result<String, Strin
         return Ok(String::new());
     };
     let api: Api<RuntimeClass> = Api::all(kubelet.config.client.clone());
-    let class = api.get_opt(name).await.map_err(|e| client::rest::message(&e))?;
+    let class = api.find(name).await.map_err(|e| client::rest::message(&e))?;
     class.map(|class| class.handler).ok_or_else(|| format!("RuntimeClass.node.k8s.io \"{name}\" not found"))
 }
 

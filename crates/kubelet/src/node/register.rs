@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use client::Api;
 use clock::Timestamp;
 use k8s_openapi::{
     api::{
@@ -13,10 +14,6 @@ use k8s_openapi::{
         },
     },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
-};
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 
@@ -174,10 +171,10 @@ async fn register(kubelet: &Kubelet, api: &Api<Node>) -> NodeStatus {
             spec: Some(NodeSpec { taints: Some(vec![taint]), ..Default::default() }),
             status: Some(status(kubelet, &NodeStatus::default()).await),
         };
-        let outcome = match api.create(&PostParams::default(), &object).await {
+        let outcome = match api.create(&object).await {
             Err(kube::Error::Api(s)) if s.code == 409 => {
                 let patch = json!({ "metadata": { "labels": capacity::labels(&kubelet.config), "annotations": annotations(kubelet) } });
-                api.patch(&kubelet.config.node_name, &PatchParams::default(), &Patch::Merge(patch)).await
+                api.merge_patch(&kubelet.config.node_name, "", patch).await
             }
             other => other,
         };
@@ -213,8 +210,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
         let fresh = status(&kubelet, &reported).await;
         let now = clock::now().as_second();
         if without_heartbeats(&fresh) != without_heartbeats(&reported) || now - reported_at >= REPORT_SECONDS {
-            let patch = Patch::Strategic(json!({ "status": fresh }));
-            match api.patch_status(&kubelet.config.node_name, &PatchParams::default(), &patch).await {
+            match api.strategic_patch(&kubelet.config.node_name, "status", json!({ "status": fresh })).await {
                 Ok(_) => (reported, reported_at) = (fresh, now),
                 Err(kube::Error::Api(s)) if s.code == 404 => reported = register(&kubelet, &api).await,
                 Err(error) => tracing::warn!(%error, "the node's status could not be written"),
@@ -243,7 +239,7 @@ async fn keep_lease(kubelet: Arc<Kubelet>, nodes: Api<Node>) {
     loop {
         let now = MicroTime(clock::now());
         let renewal = json!({ "spec": { "renewTime": now } });
-        let outcome = match api.patch(name, &PatchParams::default(), &Patch::Merge(renewal)).await {
+        let outcome = match api.merge_patch(name, "", renewal).await {
             Err(kube::Error::Api(s)) if s.code == 404 => {
                 let owner = nodes.get(name).await.ok().and_then(|n| n.metadata.uid).map(|uid| OwnerReference {
                     api_version: "v1".to_owned(),
@@ -263,7 +259,7 @@ async fn keep_lease(kubelet: Arc<Kubelet>, nodes: Api<Node>) {
                     renew_time: Some(now),
                     ..Default::default()
                 };
-                api.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
+                api.create(&Lease { metadata, spec: Some(spec) }).await
             }
             other => other,
         };

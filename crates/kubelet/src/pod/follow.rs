@@ -1,11 +1,17 @@
 //! Follows the ConfigMaps and Secrets that a Pod's volumes show: one watch for each.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
-use client::Client;
-use futures::StreamExt;
+use client::{
+    Client,
+    object::MetadataOnly,
+    reflector::{One, reflect},
+    rest::{Collection, Form, Resource},
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, runtime::watcher};
 use tokio::{sync::Notify, task::JoinSet};
 
 use crate::pod::{desired::DesiredPod, mounts};
@@ -25,13 +31,12 @@ impl Follower {
             return;
         }
         let (maps, secrets) = mounts::followed(desired);
-        for name in maps {
-            let api: Api<ConfigMap> = Api::namespaced(client.clone(), desired.namespace());
-            self.watches.spawn(follow(api, name, self.changed.clone()));
-        }
-        for name in secrets {
-            let api: Api<Secret> = Api::namespaced(client.clone(), desired.namespace());
-            self.watches.spawn(follow(api, name, self.changed.clone()));
+        let maps = maps.into_iter().map(|name| (Resource::of::<ConfigMap>(), name));
+        let secrets = secrets.into_iter().map(|name| (Resource::of::<Secret>(), name));
+        for (resource, name) in maps.chain(secrets) {
+            let (namespace, fields) = (desired.namespace().to_owned(), format!("metadata.name={name}"));
+            let source = Collection { resource, namespace, fields, form: Form::Whole };
+            self.watches.spawn(follow(client.clone(), source, self.changed.clone()));
         }
     }
 
@@ -49,18 +54,14 @@ impl Follower {
     }
 }
 
-async fn follow<K: client::Kind>(api: Api<K>, name: String, changed: Arc<Notify>) {
-    let mut changes = watcher::watch_object(api, &name).boxed();
-    // The first is what the volume was made from.
-    let mut first = true;
-    while let Some(change) = changes.next().await {
-        match change {
-            Ok(_) if std::mem::take(&mut first) => {}
-            Ok(_) => changed.notify_one(),
-            Err(error) => {
-                tracing::debug!(name, %error, "a watched object is out of reach");
-                clock::sleep(Duration::from_secs(5)).await;
-            }
+/// Tells of every change of the one object of `source`.
+async fn follow(client: Client, source: Collection, changed: Arc<Notify>) {
+    // The first state is what the volume was made from.
+    let is_first = AtomicBool::new(true);
+    let sink = One::<MetadataOnly, _>::new(|_| {
+        if !is_first.swap(false, Ordering::Relaxed) {
+            changed.notify_one();
         }
-    }
+    });
+    reflect(&client, &source, &sink).await;
 }

@@ -1,10 +1,7 @@
 //! Writes a Pod's status to the API: only what has changed, only when something has.
 
+use client::{Api, rest::DeleteOptions};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
-};
 use serde_json::{Value, json};
 
 use crate::{kubelet::Kubelet, pod::desired::DesiredPod};
@@ -45,8 +42,8 @@ pub async fn write(kubelet: &Kubelet, desired: &DesiredPod, uid: &str, before: &
     }
     waypoint::kubelet::status_update(&desired.full_name());
     let api: Api<Pod> = Api::namespaced(kubelet.config.client.clone(), desired.namespace());
-    let patch = Patch::Strategic(json!({ "metadata": { "uid": uid }, "status": changed }));
-    match api.patch_status(desired.name(), &PatchParams::default(), &patch).await {
+    let patch = json!({ "metadata": { "uid": uid }, "status": changed });
+    match api.strategic_patch(desired.name(), "status", patch).await {
         Ok(_) => true,
         // Gone, or another Pod of that name by now.
         Err(kube::Error::Api(s)) if s.code == 404 || s.code == 409 => true,
@@ -60,10 +57,9 @@ pub async fn write(kubelet: &Kubelet, desired: &DesiredPod, uid: &str, before: &
 /// The last act of a deletion: the object goes, if it still is this one.
 pub async fn delete(kubelet: &Kubelet, desired: &DesiredPod) -> bool {
     let api: Api<Pod> = Api::namespaced(kubelet.config.client.clone(), desired.namespace());
-    let preconditions = Preconditions { uid: Some(desired.uid().to_owned()), resource_version: None };
-    let params =
-        DeleteParams { grace_period_seconds: Some(0), preconditions: Some(preconditions), ..Default::default() };
-    match api.delete(desired.name(), &params).await {
+    let options =
+        DeleteOptions { uid: Some(desired.uid().to_owned()), grace_seconds: Some(0), ..DeleteOptions::default() };
+    match api.delete(desired.name(), options).await {
         Ok(_) => true,
         Err(kube::Error::Api(s)) if s.code == 404 || s.code == 409 => true,
         Err(error) => {

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use client::Client;
+use client::{Api, Client};
 use http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec},
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
-use kube::{Api, api::PostParams};
 use listener::{Peer, Place, Places};
 use rustls_pki_types::CertificateDer;
 
@@ -78,7 +77,7 @@ impl Guard {
         let (_, token) = token.filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer")).ok_or_else(unauthorized)?;
         let spec = TokenReviewSpec { token: Some(token.to_owned()), ..Default::default() };
         let api: Api<TokenReview> = Api::all(self.client.clone());
-        let review = api.create(&PostParams::default(), &TokenReview { spec, ..Default::default() }).await;
+        let review = api.create(&TokenReview { spec, ..Default::default() }).await;
         let status = review.ok().and_then(|r| r.status).ok_or_else(unauthorized)?;
         let user = status.user.filter(|_| status.authenticated == Some(true)).ok_or_else(unauthorized)?;
         Ok(User {
@@ -123,7 +122,7 @@ impl Guard {
             ..Default::default()
         };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let review = api.create(&PostParams::default(), &SubjectAccessReview { spec, ..Default::default() }).await;
+        let review = api.create(&SubjectAccessReview { spec, ..Default::default() }).await;
         match review.ok().and_then(|r| r.status) {
             Some(status) => Ok(status.allowed && status.denied != Some(true)),
             None => {

@@ -1,8 +1,8 @@
 //! Whether a new Pod is let in: what the node knows of itself and of its other Pods, for the pure rules to judge.
 
+use client::Api;
 use client::Key;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::Api;
 
 use crate::{
     kubelet::Kubelet,
@@ -26,7 +26,7 @@ pub async fn refusal(kubelet: &Kubelet, desired: &DesiredPod) -> Option<Refusal>
     }
     // The label or taint may have changed a moment ago.
     let api: Api<Node> = Api::all(kubelet.config.client.clone());
-    let fresh = api.get_opt(&kubelet.config.node_name).await.ok().flatten();
+    let fresh = api.find(&kubelet.config.node_name).await.ok().flatten();
     admit(kubelet, desired, fresh.as_ref()).err()
 }
 

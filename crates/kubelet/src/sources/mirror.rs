@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
+use client::{Api, rest::DeleteOptions};
 use k8s_openapi::{
     api::core::v1::{Node, Pod},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
-};
-use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
 };
 
 /// Tries until it is there.
@@ -32,7 +29,7 @@ pub async fn create(client: client::Client, node_name: &str, pod: &Pod) {
                 ..Default::default()
             }]
         });
-        match api.create(&PostParams::default(), &mirror).await {
+        match api.create(&mirror).await {
             Ok(_) => return,
             Err(kube::Error::Api(s)) if s.code == 409 => return,
             Err(error) => tracing::warn!(%error, "a mirror Pod could not be made, trying again"),
@@ -43,8 +40,8 @@ pub async fn create(client: client::Client, node_name: &str, pod: &Pod) {
 
 pub async fn delete(client: client::Client, mirror: &Pod) {
     let api: Api<Pod> = Api::namespaced(client, mirror.metadata.namespace.as_deref().unwrap_or("default"));
-    let params = DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
-    if let Err(error) = api.delete(mirror.metadata.name.as_deref().unwrap_or_default(), &params).await {
+    let options = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
+    if let Err(error) = api.delete(mirror.metadata.name.as_deref().unwrap_or_default(), options).await {
         tracing::debug!(%error, "a mirror Pod could not be deleted");
     }
 }

@@ -2,13 +2,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use client::{Api, Client};
 use clock::Timestamp;
 use futures::future::BoxFuture;
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
     core::v1::{ConfigMap, Pod, Secret, ServiceAccount},
 };
-use kube::{Api, Client, api::PostParams};
 use parking_lot::Mutex;
 
 use crate::volumes::{
@@ -77,8 +77,7 @@ impl ApiSources {
         };
         let spec = TokenRequestSpec { audiences, bound_object_ref: Some(bound), expiration_seconds: Some(seconds) };
         let request = TokenRequest { spec, ..TokenRequest::default() };
-        let answer =
-            accounts.create_token_request(account, &PostParams::default(), &request).await.map_err(api_error)?;
+        let answer = accounts.create_below(account, "token", &request).await.map_err(api_error)?;
         let status =
             answer.status.ok_or_else(|| VolumeError::Api("the token request came back without a token".to_owned()))?;
         let (now, expires_at) = (clock::now().as_second(), status.expiration_timestamp.0.as_second());
@@ -97,14 +96,14 @@ impl Sources for ApiSources {
     fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Data>, VolumeError>> {
         Box::pin(async move {
             let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-            Ok(maps.get_opt(name).await.map_err(api_error)?.map(content::of_config_map))
+            Ok(maps.find(name).await.map_err(api_error)?.map(content::of_config_map))
         })
     }
 
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Data>, VolumeError>> {
         Box::pin(async move {
             let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-            Ok(secrets.get_opt(name).await.map_err(api_error)?.map(content::of_secret))
+            Ok(secrets.find(name).await.map_err(api_error)?.map(content::of_secret))
         })
     }
 

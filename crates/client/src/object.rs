@@ -1,0 +1,87 @@
+//! The kinds that components read and write, each with its JSON codec compiled once. Reading a Pod from text is some
+//! hundred kilobytes of machine code; as a generic function every crate that reads Pods would hold a copy of its own.
+
+use std::fmt::Debug;
+
+use k8s_openapi::{
+    api::{
+        apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization, batch::v1 as batch,
+        certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
+        discovery::v1 as discovery, node::v1 as node, policy::v1 as policy, storage::v1 as storage,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+use serde_json::{Error, Value};
+
+/// A type whose objects come as JSON and go as JSON.
+pub trait Object: Sized {
+    fn from_json(text: &[u8]) -> Result<Self, Error>;
+    fn from_value(value: &Value) -> Result<Self, Error>;
+    fn to_value(&self) -> Value;
+}
+
+/// A typed API kind, as `k8s-openapi` declares them.
+pub trait Kind: Resource<DynamicType = ()> + Object + Clone + Debug + Send + Sync + 'static {}
+impl<K: Resource<DynamicType = ()> + Object + Clone + Debug + Send + Sync + 'static> Kind for K {}
+
+/// No inlining: a function that is compiled in this crate is called by the others, one that is inlined is copied.
+macro_rules! objects {
+    ($($kind:ty),* $(,)?) => {$(
+        impl Object for $kind {
+            #[inline(never)]
+            fn from_json(text: &[u8]) -> Result<Self, Error> {
+                serde_json::from_slice(text)
+            }
+
+            #[inline(never)]
+            fn from_value(value: &Value) -> Result<Self, Error> {
+                Self::deserialize(value)
+            }
+
+            #[inline(never)]
+            fn to_value(&self) -> Value {
+                serde_json::to_value(self).expect("API types are plain data")
+            }
+        }
+    )*};
+}
+
+objects! {
+    apps::ControllerRevision,
+    apps::DaemonSet,
+    apps::Deployment,
+    apps::ReplicaSet,
+    apps::StatefulSet,
+    authentication::TokenRequest,
+    authentication::TokenReview,
+    authorization::SubjectAccessReview,
+    batch::Job,
+    certificates::CertificateSigningRequest,
+    coordination::Lease,
+    core::ConfigMap,
+    core::Endpoints,
+    core::Event,
+    core::Namespace,
+    core::Node,
+    core::PersistentVolume,
+    core::PersistentVolumeClaim,
+    core::Pod,
+    core::ReplicationController,
+    core::Secret,
+    core::Service,
+    core::ServiceAccount,
+    discovery::EndpointSlice,
+    node::RuntimeClass,
+    policy::PodDisruptionBudget,
+    MetadataOnly,
+    storage::StorageClass,
+}
+
+/// An object of any kind, of which only the metadata counts.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct MetadataOnly {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+}
