@@ -144,7 +144,7 @@ fn authentication(
     if let Some((name, text)) = token_file {
         tokens.push(Arc::new(TokenFile::parse(name, text).map_err(AssembleError::Setting)?));
     }
-    tokens.push(Arc::new(issued.map_err(AssembleError::Setting)?));
+    tokens.push(Arc::new(issued));
     tokens.push(Arc::new(BootstrapTokens(objects)));
     let mut authentication = Authentication::new(vec![accounts.issuer.clone()]);
     authentication.tokens = tokens;

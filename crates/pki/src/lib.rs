@@ -10,6 +10,7 @@ pub mod file;
 pub mod folder;
 pub mod inspect;
 pub mod jws;
+pub mod jwt;
 pub mod kubeconfig;
 pub mod signing;
 pub mod tls;

@@ -88,16 +88,10 @@ pub struct Signer {
 
 impl Signer {
     pub fn new(issuer: &str, key: &pki::SigningKey) -> Result<Self, String> {
-        let pem = key.private.as_bytes();
-        let algorithm = algorithm(key.public.algorithm);
-        let encoding = match algorithm {
-            Algorithm::RS256 => EncodingKey::from_rsa_pem(pem),
-            _ => EncodingKey::from_ec_pem(pem),
-        };
-        let mut header = Header::new(algorithm);
+        let mut header = Header::new(key.public.jwt_algorithm());
         header.typ = None;
         header.kid = Some(key.public.id.clone());
-        let key = encoding.map_err(|e| format!("the service account signing key can't be used: {e}"))?;
+        let key = key.for_jwt().map_err(|e| e.to_string())?;
         Ok(Signer { issuer: issuer.to_owned(), key, header })
     }
 
@@ -120,14 +114,6 @@ impl Signer {
     }
 }
 
-fn algorithm(name: &str) -> Algorithm {
-    match name {
-        "RS256" => Algorithm::RS256,
-        "ES384" => Algorithm::ES384,
-        _ => Algorithm::ES256,
-    }
-}
-
 struct Key {
     id: String,
     algorithm: Algorithm,
@@ -142,18 +128,10 @@ pub struct ServiceAccountTokens {
 }
 
 impl ServiceAccountTokens {
-    pub fn new(issuers: Vec<String>, keys: &[pki::VerifyingKey], objects: Arc<Loopback>) -> Result<Self, String> {
-        let load = |key: &pki::VerifyingKey| {
-            let algorithm = algorithm(key.algorithm);
-            let decoding = match algorithm {
-                Algorithm::RS256 => DecodingKey::from_rsa_pem(key.pem.as_bytes()),
-                _ => DecodingKey::from_ec_pem(key.pem.as_bytes()),
-            };
-            let decoding = decoding.map_err(|e| format!("a service account key can't be used: {e}"))?;
-            Ok(Key { id: key.id.clone(), algorithm, key: decoding })
-        };
-        let keys = keys.iter().map(load).collect::<Result<Vec<_>, String>>()?;
-        Ok(ServiceAccountTokens { issuers, keys, objects })
+    pub fn new(issuers: Vec<String>, keys: &[pki::VerifyingKey], objects: Arc<Loopback>) -> Self {
+        let load =
+            |key: &pki::VerifyingKey| Key { id: key.id.clone(), algorithm: key.jwt_algorithm(), key: key.for_jwt() };
+        ServiceAccountTokens { issuers, keys: keys.iter().map(load).collect(), objects }
     }
 
     /// The claims under a good signature.
@@ -332,7 +310,7 @@ mod tests {
 
     async fn tokens(objects: &Arc<ObjectStore>, key: &pki::SigningKey) -> ServiceAccountTokens {
         let loopback = Arc::new(Loopback::new(objects.clone(), &[]).await.unwrap());
-        ServiceAccountTokens::new(vec!["https://us".into()], std::slice::from_ref(&key.public), loopback).unwrap()
+        ServiceAccountTokens::new(vec!["https://us".into()], std::slice::from_ref(&key.public), loopback)
     }
 
     #[tokio::test]
