@@ -14,3 +14,14 @@ pub mod write;
 
 pub use k8s_openapi;
 pub use serde_json::Value;
+
+/// The version of Kubernetes that this API is, as a literal for `concat!`.
+#[macro_export]
+macro_rules! kubernetes_version {
+    () => {
+        "v1.35.0"
+    };
+}
+
+/// The version of Kubernetes that this API is.
+pub const KUBERNETES_VERSION: &str = kubernetes_version!();

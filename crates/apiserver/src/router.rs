@@ -98,11 +98,15 @@ fn nothing_here() -> Response {
 
 /// `/version`: the Kubernetes version that is served; what follows the plus sign is ours.
 pub fn version() -> api::Value {
+    let version = api::KUBERNETES_VERSION;
+    let (major, minor) = version.trim_start_matches('v').split_once('.').unwrap_or_default();
+    let minor = minor.split('.').next().unwrap_or_default();
+    let arch = api::rules::platform::architecture(std::env::consts::ARCH);
     serde_json::json!({
-        "major": "1", "minor": "35", "emulationMajor": "1", "emulationMinor": "35",
+        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
         "minCompatibilityMajor": "1", "minCompatibilityMinor": "34",
-        "gitVersion": "v1.35.0+skiff", "gitCommit": "", "gitTreeState": "clean",
+        "gitVersion": format!("{version}+skiff"), "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, match std::env::consts::ARCH { "x86_64" => "amd64", "aarch64" => "arm64", other => other }),
+        "platform": format!("{}/{arch}", std::env::consts::OS),
     })
 }

@@ -28,7 +28,6 @@ use crate::{
 };
 
 pub use config::{Config, Serving};
-pub use register::VERSION;
 
 /// Why a kubelet ended.
 #[derive(Debug, thiserror::Error)]

@@ -42,11 +42,7 @@ impl Recipe {
     /// Writes the archive. The same recipe gives the same bytes.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let layer = self.layer()?;
-        let arch = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
+        let arch = api::rules::platform::architecture(std::env::consts::ARCH);
         let config = to_bytes(&json!({
             "architecture": arch,
             "os": "linux",

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use api::rules::pod::is_terminal;
 use client::Key;
 use clock::Instant;
 use k8s_openapi::api::{
@@ -116,8 +117,7 @@ impl Engine {
 
     pub fn set_pod(&mut self, pod: &v1::Pod, now: Instant) {
         let key = Key::of(pod);
-        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-        if matches!(phase, Some("Succeeded" | "Failed")) {
+        if is_terminal(pod) {
             return self.remove_pod(&key, now);
         }
         let node = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).filter(|n| !n.is_empty());

@@ -34,7 +34,7 @@ use clap::Parser;
 use crate::options::{Cli, Command};
 
 /// What `skiff version` and `skiff --version` say after the name.
-const LONG_VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"), " (Kubernetes v1.35.0)");
+const LONG_VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"), " (Kubernetes ", api::kubernetes_version!(), ")");
 
 fn main() -> ExitCode {
     let mut args: Vec<String> = std::env::args().collect();

@@ -2,4 +2,10 @@
 //! The crate has no code of its own.
 
 #[cfg(test)]
+mod graph;
+#[cfg(test)]
+mod map;
+#[cfg(test)]
+mod repository;
+#[cfg(test)]
 mod tests;

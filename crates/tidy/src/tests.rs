@@ -1,55 +1,8 @@
 //! What every source file must keep to.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
-/// A source file, relative to the repository's root.
-struct Source {
-    path: String,
-    text: String,
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")
-}
-
-fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            walk(&path, found);
-        } else {
-            found.push(path);
-        }
-    }
-}
-
-fn sources() -> Vec<Source> {
-    let root = root();
-    let mut paths = Vec::new();
-    walk(&root.join("crates"), &mut paths);
-    paths.sort();
-    let rust = paths.into_iter().filter(|p| p.extension().is_some_and(|e| e == "rs"));
-    let sources: Vec<Source> = rust
-        .map(|p| Source {
-            path: p.strip_prefix(&root).expect("below the root").display().to_string(),
-            text: fs::read_to_string(&p).expect("readable"),
-        })
-        .collect();
-    assert!(sources.len() > 100, "the walk found only {} files", sources.len());
-    sources
-}
-
-/// The part of a file before its unit tests.
-fn product(text: &str) -> &str {
-    text.split("#[cfg(test)]").next().unwrap_or(text)
-}
-
-fn is_test(path: &str) -> bool {
-    path.contains("/tests/") || path.ends_with("tests.rs") || path.contains("/benches/") || path.contains("/examples/")
-}
+use crate::repository::{Source, is_test, product, root, sources};
 
 fn offenders(rule: &str, broken: impl Fn(&Source) -> Option<String>) {
     let found: Vec<String> =
@@ -158,21 +111,4 @@ fn unsafe_has_a_reason() {
             .any(|l| l.contains(&format!("{word}{{")) || l.contains(&format!("{word}fn")));
         (uses && !s.text.contains("SAFETY:")).then(|| "unsafe without a SAFETY comment".to_owned())
     });
-}
-
-#[test]
-fn the_map_names_every_crate() {
-    let root = root();
-    let map = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
-    for entry in fs::read_dir(root.join("crates")).expect("crates").flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        assert!(map.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name the crate {name}");
-    }
-    let mut missing = Vec::new();
-    for word in map.split('`').filter(|w| w.starts_with("crates/") && !w.contains(' ')) {
-        if !root.join(word).exists() {
-            missing.push(word);
-        }
-    }
-    assert!(missing.is_empty(), "ARCHITECTURE.md names files that are not there: {missing:?}");
 }

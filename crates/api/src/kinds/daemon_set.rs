@@ -1,13 +1,11 @@
 //! DaemonSet: one Pod on every node that fits.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus, RollingUpdateDaemonSet};
-use k8s_openapi::api::core::v1::PodTemplateSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use crate::kind::cell;
-use crate::kind::{Generation, Kind, age, col, int, name};
+use crate::kind::{Kind, age, col, int, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Workload};
@@ -18,13 +16,8 @@ use crate::validation::internal_form;
 pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     without_effect: Some("no controller makes its Pods"),
     short: &["ds"],
-    categories: &["all"],
-    status: true,
-    generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
-    validate_update: Some(workload::selector_is_fixed),
-    warnings: Some(workload::warnings),
     columns: &[
         name(),
         int("Desired", "Number of nodes that should run the Pod.", |d, _| count(d, |s| s.desired_number_scheduled)),
@@ -44,21 +37,11 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
         workload::images(),
         workload::selected(),
     ],
-    ..Kind::BASE
+    ..workload::base()
 };
 
 fn spec(set: &DaemonSet) -> Option<&DaemonSetSpec> {
     set.spec.as_ref()
-}
-
-impl Workload for DaemonSet {
-    fn template(&self) -> Option<&PodTemplateSpec> {
-        spec(self).map(|s| &s.template)
-    }
-
-    fn selector(&self) -> Option<&LabelSelector> {
-        spec(self).map(|s| &s.selector)
-    }
 }
 
 fn count(set: &DaemonSet, of: fn(&DaemonSetStatus) -> i32) -> Value {

@@ -1,28 +1,21 @@
 //! Deployment: a changing set of identical Pods, realised through ReplicaSets.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use k8s_openapi::api::core::v1::PodTemplateSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use crate::kind::{Generation, Kind, Scale, age, col, name};
+use crate::kind::{Kind, age, col, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
-use crate::kinds::workload::{self, Workload};
+use crate::kinds::workload;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
 
 pub const DEPLOYMENT: Kind<Deployment> = Kind {
     short: &["deploy"],
-    categories: &["all"],
-    status: true,
-    scale: Some(Scale { wanted: "spec.replicas", current: "status.replicas", selector: Some("spec.selector") }),
-    generation: Generation::CountsChangesOf("spec"),
+    scale: Some(workload::SCALE),
     default: Some(default),
     validate: Some(validate),
-    validate_update: Some(workload::selector_is_fixed),
-    warnings: Some(workload::warnings),
     columns: &[
         name(),
         col("Ready", workload::READY_ABOUT, |d, _| {
@@ -39,21 +32,11 @@ pub const DEPLOYMENT: Kind<Deployment> = Kind {
         workload::images(),
         workload::selected(),
     ],
-    ..Kind::BASE
+    ..workload::base()
 };
 
 fn spec(deployment: &Deployment) -> Option<&DeploymentSpec> {
     deployment.spec.as_ref()
-}
-
-impl Workload for Deployment {
-    fn template(&self) -> Option<&PodTemplateSpec> {
-        spec(self).map(|s| &s.template)
-    }
-
-    fn selector(&self) -> Option<&LabelSelector> {
-        spec(self).map(|s| &s.selector)
-    }
 }
 
 fn default(deployment: &mut Deployment) {

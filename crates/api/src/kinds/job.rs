@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use crate::kind::cell;
-use crate::kind::{Generation, Kind, age, col, label, name};
+use crate::kind::{Kind, age, col, label, name};
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Workload};
@@ -17,14 +17,10 @@ use crate::validation::internal_form;
 
 pub const JOB: Kind<Job> = Kind {
     without_effect: Some("no controller makes its Pods"),
-    categories: &["all"],
-    status: true,
-    generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
     validate_update: Some(|new, old, _| validate_update(new, old)),
     prepare_create: Some(choose_pods),
-    warnings: Some(workload::warnings),
     columns: &[
         name(),
         col("Status", "Status of the job.", |j, _| Value::from(status(j))),
@@ -37,7 +33,7 @@ pub const JOB: Kind<Job> = Kind {
     ],
     field_labels: &[label("status.successful", |o| field_text_or(o, &["status", "succeeded"], "0"))],
     unknown_label: Some("field label \"LABEL\" not supported for Job"),
-    ..Kind::BASE
+    ..workload::base()
 };
 
 fn spec(job: &Job) -> Option<&JobSpec> {

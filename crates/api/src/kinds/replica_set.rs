@@ -4,33 +4,19 @@ use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::kind::{Generation, Kind, Scale, age, name};
+use crate::kind::Kind;
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
-use crate::kinds::workload::{self, Counted, Counts, Workload};
+use crate::kinds::workload::{self, Counted, Workload};
 use crate::validation::field::{Errors, FieldError, Path};
 
 pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
     short: &["rs"],
-    categories: &["all"],
-    status: true,
-    scale: Some(Scale { wanted: "spec.replicas", current: "status.replicas", selector: Some("spec.selector") }),
-    generation: Generation::CountsChangesOf("spec"),
+    scale: Some(workload::SCALE),
     default: Some(default),
     validate: Some(validate),
-    validate_update: Some(workload::selector_is_fixed),
-    warnings: Some(workload::warnings),
-    columns: &[
-        name(),
-        workload::desired(),
-        workload::current(),
-        workload::ready(),
-        age(),
-        workload::containers(),
-        workload::images(),
-        workload::selected(),
-    ],
-    ..Kind::BASE
+    columns: ReplicaSet::COLUMNS,
+    ..workload::base()
 };
 
 fn spec(set: &ReplicaSet) -> Option<&ReplicaSetSpec> {
@@ -44,16 +30,6 @@ impl Workload for ReplicaSet {
 
     fn selector(&self) -> Option<&LabelSelector> {
         spec(self).map(|s| &s.selector)
-    }
-}
-
-impl Counted for ReplicaSet {
-    fn counts(&self) -> Counts {
-        Counts {
-            wanted: spec(self).and_then(|s| s.replicas).unwrap_or(0),
-            current: self.status.as_ref().map_or(0, |s| s.replicas),
-            ready: self.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0),
-        }
     }
 }
 

@@ -2,13 +2,12 @@
 
 use k8s_openapi::api::core::v1::{PodTemplateSpec, ReplicationController, ReplicationControllerSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::Value;
 
 use crate::kind::cell;
-use crate::kind::{Generation, Kind, Scale, age, label, name, wide};
+use crate::kind::{Kind, label};
 use crate::kinds::pod::{defaults, validate as pods};
 use crate::kinds::rollout;
-use crate::kinds::workload::{self, Counted, Counts, Workload};
+use crate::kinds::workload::{self, Counted, Workload};
 use crate::meta::field_text;
 use crate::rules::selector::Selector;
 use crate::validation::field::{Errors, FieldError, Path};
@@ -16,28 +15,13 @@ use crate::validation::field::{Errors, FieldError, Path};
 pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
     without_effect: Some("no controller makes its Pods; a Deployment works"),
     short: &["rc"],
-    categories: &["all"],
-    status: true,
-    scale: Some(Scale { wanted: "spec.replicas", current: "status.replicas", selector: Some("spec.selector") }),
+    scale: Some(workload::SCALE),
     storage_prefix: Some("controllers"),
-    generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
-    warnings: Some(workload::warnings),
-    columns: &[
-        name(),
-        workload::desired(),
-        workload::current(),
-        workload::ready(),
-        age(),
-        workload::containers(),
-        workload::images(),
-        wide("Selector", "The labels that its Pods have.", |c, _| {
-            Value::from(cell::labels(spec(c).and_then(|s| s.selector.as_ref())))
-        }),
-    ],
+    columns: ReplicationController::COLUMNS,
     field_labels: &[label("status.replicas", |o| field_text(o, &["status", "replicas"]))],
-    ..Kind::BASE
+    ..workload::base()
 };
 
 fn spec(controller: &ReplicationController) -> Option<&ReplicationControllerSpec> {
@@ -53,15 +37,9 @@ impl Workload for ReplicationController {
     fn selector(&self) -> Option<&LabelSelector> {
         None
     }
-}
 
-impl Counted for ReplicationController {
-    fn counts(&self) -> Counts {
-        Counts {
-            wanted: spec(self).and_then(|s| s.replicas).unwrap_or(0),
-            current: self.status.as_ref().map_or(0, |s| s.replicas),
-            ready: self.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0),
-        }
+    fn selector_text(&self) -> String {
+        cell::labels(spec(self).and_then(|s| s.selector.as_ref()))
     }
 }
 

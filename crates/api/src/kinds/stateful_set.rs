@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::kind::{Generation, Kind, Scale, age, col, name};
+use crate::kind::{Kind, age, col, name};
 use crate::kinds::persistent_volume::default_claim;
 use crate::kinds::pod::{defaults, validate as pod};
 use crate::kinds::rollout;
-use crate::kinds::workload::{self, Workload};
+use crate::kinds::workload;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
 use crate::validation::names::{self, NameRule};
@@ -19,15 +18,11 @@ use crate::validation::object_meta::invalid_at;
 pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
     without_effect: Some("no controller makes its Pods"),
     short: &["sts"],
-    categories: &["all"],
-    status: true,
-    scale: Some(Scale { wanted: "spec.replicas", current: "status.replicas", selector: Some("spec.selector") }),
+    scale: Some(workload::SCALE),
     name: NameRule::Label,
-    generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
     validate: Some(validate),
     validate_update: Some(|new, old, _| validate_update(new, old)),
-    warnings: Some(workload::warnings),
     columns: &[
         name(),
         col("Ready", workload::READY_ABOUT, |s, _| {
@@ -37,21 +32,11 @@ pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
         workload::containers(),
         workload::images(),
     ],
-    ..Kind::BASE
+    ..workload::base()
 };
 
 fn spec(set: &StatefulSet) -> Option<&StatefulSetSpec> {
     set.spec.as_ref()
-}
-
-impl Workload for StatefulSet {
-    fn template(&self) -> Option<&PodTemplateSpec> {
-        spec(self).map(|s| &s.template)
-    }
-
-    fn selector(&self) -> Option<&LabelSelector> {
-        spec(self).map(|s| &s.selector)
-    }
 }
 
 fn default(set: &mut StatefulSet) {

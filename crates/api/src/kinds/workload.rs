@@ -1,10 +1,12 @@
 //! What tables, warnings and updates of the kinds that run Pods from a template have in common.
 
-use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::Metadata;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, ReplicationController};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde_json::Value;
 
-use crate::kind::{Column, Target, int, wide};
+use crate::kind::{Column, Generation, Kind, Scale, Target, age, int, name, wide};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
 use crate::{kind::cell, rules::selector};
@@ -18,7 +20,43 @@ pub(crate) trait Workload {
     fn pod_spec(&self) -> Option<&PodSpec> {
         self.template()?.spec.as_ref()
     }
+
+    fn selector_text(&self) -> String {
+        selector::describe(self.selector())
+    }
 }
+
+macro_rules! workloads {
+    ($($kind:ident),*) => {$(
+        impl Workload for $kind {
+            fn template(&self) -> Option<&PodTemplateSpec> {
+                self.spec.as_ref().map(|s| &s.template)
+            }
+
+            fn selector(&self) -> Option<&LabelSelector> {
+                self.spec.as_ref().map(|s| &s.selector)
+            }
+        }
+    )*};
+}
+
+workloads!(DaemonSet, Deployment, StatefulSet);
+
+/// What the declarations of all workloads begin with.
+pub(crate) const fn base<T: Workload + Metadata<Ty = ObjectMeta> + 'static>() -> Kind<T> {
+    Kind {
+        categories: &["all"],
+        status: true,
+        generation: Generation::CountsChangesOf("spec"),
+        validate_update: Some(selector_is_fixed),
+        warnings: Some(warnings),
+        ..Kind::BASE
+    }
+}
+
+/// The scale of workloads that keep a number of Pods.
+pub(crate) const SCALE: Scale<&str> =
+    Scale { wanted: "spec.replicas", current: "status.replicas", selector: Some("spec.selector") };
 
 pub(crate) const fn containers<T: Workload>() -> Column<T> {
     wide("Containers", cell::CONTAINERS_ABOUT, |w, _| cell::container_names(w.pod_spec()))
@@ -29,17 +67,17 @@ pub(crate) const fn images<T: Workload>() -> Column<T> {
 }
 
 pub(crate) const fn selected<T: Workload>() -> Column<T> {
-    wide("Selector", "The labels that its Pods have.", |w, _| Value::from(selector::describe(w.selector())))
+    wide("Selector", "The labels that its Pods have.", |w, _| Value::from(w.selector_text()))
 }
 
 /// What is valid in a template, and hardly meant.
-pub(crate) fn warnings<T: Workload>(new: &T, _old: Option<&T>) -> Vec<String> {
+fn warnings<T: Workload>(new: &T, _old: Option<&T>) -> Vec<String> {
     let path = Path::new("spec").child("template").child("spec");
     new.pod_spec().map(|spec| crate::kinds::pod::spec_warnings(spec, &path)).unwrap_or_default()
 }
 
-/// Which Pods are its own is decided once.
-pub(crate) fn selector_is_fixed<T: Workload>(new: &T, old: &T, _target: Target) -> Errors {
+/// The selector says which Pods are its own, and never changes.
+fn selector_is_fixed<T: Workload>(new: &T, old: &T, _target: Target) -> Errors {
     if new.selector() == old.selector() {
         return Errors::new();
     }
@@ -54,21 +92,36 @@ pub(crate) struct Counts {
     pub ready: i32,
 }
 
-pub(crate) trait Counted {
+pub(crate) trait Counted: Workload + Metadata<Ty = ObjectMeta> + Sized + 'static {
     fn counts(&self) -> Counts;
+
+    const COLUMNS: &'static [Column<Self>] = &[
+        name(),
+        int("Desired", "Number of Pods wanted.", |w, _| Value::from(w.counts().wanted)),
+        int("Current", "Number of Pods that exist.", |w, _| Value::from(w.counts().current)),
+        int("Ready", "Number of Pods that are ready.", |w, _| Value::from(w.counts().ready)),
+        age(),
+        containers(),
+        images(),
+        selected(),
+    ];
 }
 
-pub(crate) const fn desired<T: Counted>() -> Column<T> {
-    int("Desired", "Number of Pods wanted.", |w, _| Value::from(w.counts().wanted))
+macro_rules! counted {
+    ($($kind:ident),*) => {$(
+        impl Counted for $kind {
+            fn counts(&self) -> Counts {
+                Counts {
+                    wanted: self.spec.as_ref().and_then(|s| s.replicas).unwrap_or(0),
+                    current: self.status.as_ref().map_or(0, |s| s.replicas),
+                    ready: self.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0),
+                }
+            }
+        }
+    )*};
 }
 
-pub(crate) const fn current<T: Counted>() -> Column<T> {
-    int("Current", "Number of Pods that exist.", |w, _| Value::from(w.counts().current))
-}
-
-pub(crate) const fn ready<T: Counted>() -> Column<T> {
-    int("Ready", "Number of Pods that are ready.", |w, _| Value::from(w.counts().ready))
-}
+counted!(ReplicaSet, ReplicationController);
 
 /// `2/3`: how many are ready of those wanted.
 pub(crate) fn ready_of(ready: Option<i32>, wanted: Option<i32>) -> Value {

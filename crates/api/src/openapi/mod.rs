@@ -110,7 +110,7 @@ pub fn v2(definitions: &[Arc<Definition>]) -> Value {
 }
 
 fn info() -> Value {
-    json!({ "title": "Kubernetes", "version": "v1.35.0" })
+    json!({ "title": "Kubernetes", "version": crate::KUBERNETES_VERSION })
 }
 
 fn bearer() -> Value {

@@ -189,7 +189,12 @@ pub fn phase(pod: &Pod) -> &str {
 
 /// No container runs or will run again.
 pub fn is_terminal(pod: &Pod) -> bool {
-    matches!(phase(pod), "Succeeded" | "Failed")
+    is_terminal_phase(phase(pod))
+}
+
+/// The phases that no Pod leaves.
+pub fn is_terminal_phase(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
 }
 
 /// Neither done nor being deleted: what controllers count.

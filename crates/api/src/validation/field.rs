@@ -195,6 +195,15 @@ impl FieldError {
 /// All that is wrong with an object.
 pub type Errors = Vec<FieldError>;
 
+/// A word that must be given and known.
+pub(crate) fn one_of(value: &str, known: &[&str], path: &Path, field: &str) -> Option<FieldError> {
+    match value {
+        "" => Some(FieldError::required(&path.child(field), "")),
+        word if known.contains(&word) => None,
+        other => Some(FieldError::not_supported(&path.child(field), other, known)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,3 +6,4 @@ pub mod internal_form;
 pub mod line_diff;
 pub mod names;
 pub mod object_meta;
+pub(crate) mod relative_path;

@@ -7,7 +7,7 @@ use api::{
     k8s_openapi::{api::policy::v1::PodDisruptionBudget, apimachinery::pkg::apis::meta::v1::StatusCause},
     kind::Target,
     meta,
-    rules::selector::Selector,
+    rules::{pod::is_terminal_phase, selector::Selector},
     status::StatusError,
 };
 use serde::Deserialize;
@@ -69,7 +69,8 @@ pub async fn evict(mut call: Call) -> Result<Response, StatusError> {
 
 /// Nobody relies on a Pod that never ran, is done, or is going anyway.
 fn unprotected(pod: &Value) -> bool {
-    matches!(text(pod, "/status/phase"), "Succeeded" | "Failed" | "Pending") || meta::deletion_timestamp(pod).is_some()
+    let phase = text(pod, "/status/phase");
+    phase == "Pending" || is_terminal_phase(phase) || meta::deletion_timestamp(pod).is_some()
 }
 
 fn selects(budget: &Value, pod: &Value) -> bool {

@@ -11,11 +11,7 @@ use crate::{
 };
 
 pub fn arch() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
+    api::rules::platform::architecture(std::env::consts::ARCH)
 }
 
 /// What this node says of itself in labels.

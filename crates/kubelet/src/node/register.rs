@@ -22,8 +22,6 @@ use crate::{eviction::pressure, kubelet::Kubelet, node::capacity};
 const CHECK: Duration = Duration::from_secs(10);
 const REPORT_SECONDS: i64 = 300;
 const LEASE: Duration = Duration::from_secs(10);
-/// The version that this kubelet behaves as.
-pub const VERSION: &str = "v1.35.0";
 
 fn annotations(kubelet: &Kubelet) -> BTreeMap<String, String> {
     let own = ("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned());
@@ -140,7 +138,7 @@ async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
             boot_id: kubelet.host.machine.boot_id.clone(),
             container_runtime_version: engine.version,
             kernel_version: kubelet.host.machine.kernel.clone(),
-            kubelet_version: VERSION.to_owned(),
+            kubelet_version: api::KUBERNETES_VERSION.to_owned(),
             machine_id: kubelet.host.machine.machine_id.clone(),
             operating_system: "linux".to_owned(),
             os_image: kubelet.host.machine.os_image.clone(),

@@ -58,7 +58,7 @@ impl Handle {
 
     /// All work of the Pod is done, or has failed.
     pub fn is_over(&self) -> bool {
-        matches!(self.status.borrow().phase.as_deref(), Some("Succeeded" | "Failed"))
+        self.status.borrow().phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase)
     }
 
     /// Takes in the newest object. The worker is told when there is something in it for the worker to do. A Pod that was

@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::kinds::pod::probe::{self, Which};
-use crate::kinds::pod::volume::{no_backsteps, relative_path};
 use crate::kinds::pod::{environment, resources, security};
-use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::field::{Errors, FieldError, Path, one_of};
 use crate::validation::names;
 use crate::validation::object_meta::invalid_at;
+use crate::validation::relative_path::{no_backsteps, relative_path};
 
 /// What containers may refer to, and what their Pod says about all of them.
 pub(crate) struct Around<'a> {
@@ -184,15 +184,6 @@ pub(crate) fn trimmed_images(list: &[Container], path: &Path) -> Errors {
 fn trimmed_image(image: Option<&str>, path: &Path) -> Option<FieldError> {
     let image = image.filter(|image| image.trim() != *image)?;
     Some(FieldError::invalid(&path.child("image"), image, "must not have leading or trailing whitespace"))
-}
-
-/// A word that must be given and known.
-pub(crate) fn one_of(value: &str, known: &[&str], path: &Path, field: &str) -> Option<FieldError> {
-    match value {
-        "" => Some(FieldError::required(&path.child(field), "")),
-        word if known.contains(&word) => None,
-        other => Some(FieldError::not_supported(&path.child(field), other, known)),
-    }
 }
 
 fn ports(list: &[ContainerPort], path: &Path) -> Errors {

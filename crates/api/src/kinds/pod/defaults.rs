@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::kinds::pod::volume;
+use crate::rules::image::pull_policy;
 use crate::rules::pod::{Resources, requests};
 
 pub(crate) fn unset(text: &Option<String>) -> bool {
@@ -129,17 +130,6 @@ fn ephemeral(container: &mut EphemeralContainer) {
     }
 }
 
-/// An image whose tag moves is always pulled: `latest`, or no tag and no digest.
-pub(crate) fn pull_policy(image: &str) -> &'static str {
-    let (name, digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
-    let last = name.rsplit('/').next().unwrap_or(name);
-    match last.split_once(':') {
-        Some((_, "latest")) => "Always",
-        None if !digest => "Always",
-        _ => "IfNotPresent",
-    }
-}
-
 fn probe(probe: &mut Probe) {
     for (field, value) in [
         (&mut probe.timeout_seconds, 1),
@@ -172,21 +162,6 @@ fn http_get(get: &mut HTTPGetAction) {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn pull_policies() {
-        for (image, policy) in [
-            ("a", "Always"),
-            ("a:latest", "Always"),
-            ("a:1", "IfNotPresent"),
-            ("host:5000/a", "Always"),
-            ("host:5000/a:1", "IfNotPresent"),
-            ("a@sha256:00", "IfNotPresent"),
-            ("a:latest@sha256:00", "Always"),
-        ] {
-            assert_eq!(pull_policy(image), policy, "{image}");
-        }
-    }
 
     #[test]
     fn a_small_pod_becomes_whole() {

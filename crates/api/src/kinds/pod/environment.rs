@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::{
     EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector, ResourceFieldSelector,
 };
 
-use crate::kinds::pod::volume::no_backsteps;
 use crate::rules::quantity;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
 use crate::validation::object_meta::invalid_at;
+use crate::validation::relative_path::no_backsteps;
 
 pub(crate) fn variables(list: &[EnvVar], path: &Path) -> Errors {
     let mut errors = Errors::new();

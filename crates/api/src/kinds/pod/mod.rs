@@ -246,7 +246,7 @@ fn grace_seconds(object: &Value, requested: Option<i64>) -> Option<i64> {
     let spec = object.get("spec");
     let own = spec.and_then(|s| s.get("terminationGracePeriodSeconds")).and_then(Value::as_i64);
     let idle = field_text(object, &["spec", "nodeName"]).is_empty();
-    let done = matches!(field_text(object, &["status", "phase"]).as_str(), "Succeeded" | "Failed");
+    let done = pod::is_terminal_phase(&field_text(object, &["status", "phase"]));
     let seconds = if idle || done { 0 } else { requested.or(own).unwrap_or(0) };
     Some(if seconds < 0 { 1 } else { seconds })
 }

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
 };
 
-use crate::kinds::pod::volume::relative_path;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
+use crate::validation::relative_path::relative_path;
 
 /// User and group ids.
 fn ids(list: &[(&str, Option<i64>)], path: &Path) -> Errors {

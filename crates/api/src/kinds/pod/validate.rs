@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::kinds::pod::{container, placement, resources, security, volume};
 use crate::rules::ip;
 use crate::rules::pod::{self, MIRROR_ANNOTATION};
-use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::field::{Errors, FieldError, Path, one_of};
 use crate::validation::internal_form;
 use crate::validation::names;
 use crate::validation::object_meta::{self, invalid, invalid_at};
@@ -150,14 +150,9 @@ fn validate_spec(spec: &PodSpec, pod: Option<&Pod>, path: &Path) -> Errors {
         errors.extend(ports_of_host(spec, pod.is_some(), &path.child("containers")));
     }
     let word = |text: &'_ Option<String>| text.clone().unwrap_or_default();
-    errors.extend(container::one_of(
-        &word(&spec.restart_policy),
-        &["Always", "OnFailure", "Never"],
-        path,
-        "restartPolicy",
-    ));
+    errors.extend(one_of(&word(&spec.restart_policy), &["Always", "OnFailure", "Never"], path, "restartPolicy"));
     let policies = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-    errors.extend(container::one_of(&word(&spec.dns_policy), policies, path, "dnsPolicy"));
+    errors.extend(one_of(&word(&spec.dns_policy), policies, path, "dnsPolicy"));
     errors.extend(object_meta::labels(spec.node_selector.as_ref(), &path.child("nodeSelector")));
     if let Some(context) = &spec.security_context {
         errors.extend(security::of_pod(context, spec, &path.child("securityContext")));
@@ -214,7 +209,7 @@ fn plain_fields(spec: &PodSpec, path: &Path) -> Errors {
         errors.extend(invalid_at(path, "runtimeClassName", name, names::dns1123_subdomain(name)));
     }
     if let Some(policy) = &spec.preemption_policy {
-        errors.extend(container::one_of(policy, &["PreemptLowerPriority", "Never"], path, "preemptionPolicy"));
+        errors.extend(one_of(policy, &["PreemptLowerPriority", "Never"], path, "preemptionPolicy"));
     }
     errors.extend(spec.overhead.iter().flat_map(|amounts| resources::overhead(amounts, &path.child("overhead"))));
     errors

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::kinds::persistent_volume;
-use crate::kinds::pod::container::one_of;
-use crate::kinds::pod::defaults::pull_policy;
 use crate::kinds::pod::environment::{field_selector, resource_selector};
-use crate::validation::field::{Errors, FieldError, Path};
+use crate::rules::image::pull_policy;
+use crate::validation::field::{Errors, FieldError, Path, one_of};
 use crate::validation::names;
 use crate::validation::object_meta::invalid_at;
+use crate::validation::relative_path::{no_backsteps, relative_path};
 
 /// Permissions of files that the kubelet writes: 0644.
 const MODE: i32 = 0o644;
@@ -417,22 +417,7 @@ fn mode(mode: Option<i32>, path: &Path, field: &str) -> Option<FieldError> {
     Some(FieldError::invalid(&path.child(field), mode, detail))
 }
 
-/// A path that does not lead upwards.
-pub(crate) fn no_backsteps(text: &str, path: &Path) -> Option<FieldError> {
-    text.split('/').any(|part| part == "..").then(|| FieldError::invalid(path, text, "must not contain '..'"))
-}
-
-/// A path inside a volume that cannot leave it.
-pub(crate) fn relative_path(text: &str, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    if text.starts_with('/') {
-        errors.push(FieldError::invalid(path, text, "must be a relative path"));
-    }
-    errors.extend(no_backsteps(text, path));
-    errors
-}
-
-/// The same for a file that the kubelet writes: it keeps names that begin with two dots for itself.
+/// A path inside a volume whose files the kubelet writes: it keeps names that begin with two dots for itself.
 fn non_reserved_path(text: &str, path: &Path) -> Errors {
     let mut errors = relative_path(text, path);
     if text.starts_with("..") && !text.starts_with("../") {

@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 
 use super::{kind, reached_from_outside, spec};
 use crate::kind::Target;
-use crate::kinds::pod::container::one_of;
 use crate::kinds::pod::probe;
 use crate::rules::ip;
-use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::field::{Errors, FieldError, Path, one_of};
 use crate::validation::internal_form;
 use crate::validation::names;
 use crate::validation::object_meta::{self, invalid_at};

@@ -4,110 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use serde_json::{Map, Value};
 
-use crate::validation::names;
-
+mod field;
+mod requirement;
 mod text;
 
-/// Anything that gives a value for a label key.
-pub trait Labels {
-    fn get(&self, key: &str) -> Option<&str>;
-}
-
-impl Labels for BTreeMap<String, String> {
-    fn get(&self, key: &str) -> Option<&str> {
-        BTreeMap::get(self, key).map(String::as_str)
-    }
-}
-
-impl Labels for Map<String, Value> {
-    fn get(&self, key: &str) -> Option<&str> {
-        Map::get(self, key).and_then(Value::as_str)
-    }
-}
-
-impl<L: Labels> Labels for Option<L> {
-    fn get(&self, key: &str) -> Option<&str> {
-        self.as_ref().and_then(|l| l.get(key))
-    }
-}
-
-impl<L: Labels> Labels for &L {
-    fn get(&self, key: &str) -> Option<&str> {
-        (*self).get(key)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Operator {
-    In,
-    NotIn,
-    Exists,
-    DoesNotExist,
-    GreaterThan,
-    LessThan,
-}
-
-/// One condition on one label.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Requirement {
-    pub key: String,
-    pub operator: Operator,
-    /// Sorted; one number for `GreaterThan` and `LessThan`, none for `Exists` and `DoesNotExist`.
-    pub values: Vec<String>,
-    /// Written as `=` or `!=`, not as a set: matters for the text alone.
-    plain: bool,
-}
-
-impl Requirement {
-    pub fn new(key: &str, operator: Operator, values: &[&str]) -> Self {
-        let mut values: Vec<String> = values.iter().map(|v| (*v).to_owned()).collect();
-        values.sort_unstable();
-        values.dedup();
-        let plain = values.len() == 1;
-        Requirement { key: key.to_owned(), operator, values, plain }
-    }
-
-    /// Written as a set also when it has one value.
-    pub(crate) fn new_set(key: &str, operator: Operator, values: &[&str]) -> Self {
-        Requirement { plain: false, ..Requirement::new(key, operator, values) }
-    }
-
-    pub fn matches(&self, labels: &impl Labels) -> bool {
-        let value = labels.get(&self.key);
-        let listed = || value.is_some_and(|v| self.values.binary_search_by(|w| w.as_str().cmp(v)).is_ok());
-        match self.operator {
-            Operator::In => listed(),
-            Operator::NotIn => !listed(),
-            Operator::Exists => value.is_some(),
-            Operator::DoesNotExist => value.is_none(),
-            Operator::GreaterThan => self.compare(value, |a, b| a > b),
-            Operator::LessThan => self.compare(value, |a, b| a < b),
-        }
-    }
-
-    fn compare(&self, value: Option<&str>, holds: fn(i64, i64) -> bool) -> bool {
-        let wanted = self.values.first().and_then(|v| v.parse().ok());
-        matches!((value.and_then(|v| v.parse().ok()), wanted), (Some(a), Some(b)) if holds(a, b))
-    }
-}
-
-impl Display for Requirement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (key, values) = (&self.key, self.values.join(","));
-        match self.operator {
-            Operator::In if self.plain => write!(f, "{key}={values}"),
-            Operator::In => write!(f, "{key} in ({values})"),
-            Operator::NotIn if self.plain => write!(f, "{key}!={values}"),
-            Operator::NotIn => write!(f, "{key} notin ({values})"),
-            Operator::Exists => f.write_str(key),
-            Operator::DoesNotExist => write!(f, "!{key}"),
-            Operator::GreaterThan => write!(f, "{key}>{values}"),
-            Operator::LessThan => write!(f, "{key}<{values}"),
-        }
-    }
-}
+pub use field::{FieldRequirement, FieldSelector, escape};
+pub use requirement::{Labels, Operator, Requirement, SelectorError};
 
 /// Conditions that must all hold. None at all matches everything; [`Selector::NOTHING`] matches nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -115,10 +18,6 @@ pub struct Selector {
     pub requirements: Vec<Requirement>,
     nothing: bool,
 }
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SelectorError(pub String);
 
 impl Selector {
     pub const EVERYTHING: Selector = Selector { requirements: Vec::new(), nothing: false };
@@ -134,7 +33,7 @@ impl Selector {
 
     /// Parses `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        crate::rules::selector::text::parse(text).map_err(SelectorError)
+        text::parse(text).map(Selector::of).map_err(SelectorError)
     }
 
     /// Equality with each of the labels: what a Service or ReplicationController selects.
@@ -143,7 +42,7 @@ impl Selector {
         Selector { requirements, nothing: false }
     }
 
-    pub(crate) fn of(mut requirements: Vec<Requirement>) -> Self {
+    fn of(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Selector { requirements, nothing: false }
     }
@@ -186,121 +85,6 @@ pub fn describe(selector: Option<&LabelSelector>) -> String {
         Ok(selector) if selector.requirements.is_empty() => "<none>".to_owned(),
         Ok(selector) => selector.to_string(),
     }
-}
-
-/// One condition on one field.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct FieldRequirement {
-    pub field: String,
-    pub value: String,
-    /// `=` or `!=`.
-    pub equal: bool,
-}
-
-/// Conditions on fields that must all hold.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct FieldSelector(pub Vec<FieldRequirement>);
-
-impl FieldSelector {
-    /// Parses `metadata.name=a,status.phase!=Running`; `\,`, `\=` and `\\` stand for themselves in values.
-    pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        let mut list = Vec::new();
-        for term in split_unescaped(text).into_iter().filter(|t| !t.is_empty()) {
-            let broken = || SelectorError(format!("invalid selector: '{text}'; can't understand '{term}'"));
-            let at = term.find(['=', '!']).ok_or_else(broken)?;
-            let (field, rest) = term.split_at(at);
-            let (equal, raw) = if let Some(value) = rest.strip_prefix("!=") {
-                (false, value)
-            } else if let Some(value) = rest.strip_prefix("==") {
-                (true, value)
-            } else {
-                (true, rest.strip_prefix('=').ok_or_else(broken)?)
-            };
-            list.push(FieldRequirement { field: field.to_owned(), value: unescape(raw)?, equal });
-        }
-        Ok(FieldSelector(list))
-    }
-
-    /// `value` gives the value of a field, empty when it has none.
-    pub fn matches<'a>(&self, value: impl Fn(&str) -> &'a str) -> bool {
-        self.0.iter().all(|r| (value(&r.field) == r.value) == r.equal)
-    }
-
-    /// The value that this field must have, when the selector demands one: for indexes.
-    pub fn exact(&self, field: &str) -> Option<&str> {
-        self.0.iter().find(|r| r.equal && r.field == field).map(|r| r.value.as_str())
-    }
-
-    pub fn is_everything(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-fn split_unescaped(text: &str) -> Vec<&str> {
-    let (mut list, mut start, mut escaped) = (Vec::new(), 0, false);
-    for (at, c) in text.char_indices() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            ',' => {
-                list.push(&text[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    list.push(&text[start..]);
-    list
-}
-
-/// A value as it is written in a field selector.
-pub fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=")
-}
-
-fn unescape(raw: &str) -> Result<String, SelectorError> {
-    let mut out = String::with_capacity(raw.len());
-    let mut chars = raw.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => match chars.next() {
-                Some(next @ ('\\' | ',' | '=')) => out.push(next),
-                next => {
-                    let sequence = format!("\\{}", next.map(String::from).unwrap_or_default());
-                    return Err(SelectorError(format!("invalid field selector: invalid escape sequence: {sequence}")));
-                }
-            },
-            ',' | '=' => {
-                let message = format!("invalid field selector: unescaped character in value: {c}");
-                return Err(SelectorError(message));
-            }
-            other => out.push(other),
-        }
-    }
-    Ok(out)
-}
-
-/// What is wrong with the key and values of a requirement, in upstream's words.
-pub(crate) fn check_requirement(requirement: &Requirement) -> Result<(), String> {
-    let key = &requirement.key;
-    let wrong = names::qualified_name(key);
-    if !wrong.is_empty() {
-        return Err(format!("key: Invalid value: {key:?}: {}", wrong.join("; ")));
-    }
-    if matches!(requirement.operator, Operator::GreaterThan | Operator::LessThan)
-        && let Some(value) = requirement.values.iter().find(|v| v.parse::<i64>().is_err())
-    {
-        return Err(format!(
-            "values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer"
-        ));
-    }
-    for (i, value) in requirement.values.iter().enumerate() {
-        let wrong = names::label_value(value);
-        if !wrong.is_empty() {
-            return Err(format!("values[{i}][{key}]: Invalid value: {value:?}: {}", wrong.join("; ")));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -362,15 +146,5 @@ mod tests {
             "matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}));
         assert_eq!(describe(Some(&both)), "a notin (x),b=1");
         assert_eq!(describe(None), "<none>");
-    }
-
-    #[test]
-    fn field_selectors() {
-        let parse = |s: &str| FieldSelector::parse(s).unwrap();
-        let of = |f: &str| if f == "a" { "1" } else { "" };
-        assert!(parse("a=1").matches(of) && parse("a==1,b=").matches(of) && parse("a!=2").matches(of));
-        assert!(!parse("a!=1").matches(of) && !parse("b=1").matches(of));
-        assert_eq!(parse(r"a=x\,y\=z\\").exact("a"), Some(r"x,y=z\"));
-        assert!(FieldSelector::parse("a").is_err() && FieldSelector::parse(r"a=\x").is_err());
     }
 }

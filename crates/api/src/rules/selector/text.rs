@@ -1,6 +1,6 @@
 //! The grammar of label selectors as text, with upstream's messages (apimachinery's `labels/selector.go`).
 
-use crate::rules::selector::{Operator, Requirement, Selector, check_requirement};
+use super::requirement::{Operator, Requirement, check_requirement};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
@@ -45,7 +45,7 @@ struct Parser {
     at: usize,
 }
 
-pub(crate) fn parse(text: &str) -> Result<Selector, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     let mut parser = Parser { tokens: tokens(text), at: 0 };
     let mut list = Vec::new();
     loop {
@@ -54,7 +54,7 @@ pub(crate) fn parse(text: &str) -> Result<Selector, String> {
                 let requirement = parser.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?;
                 list.push(requirement);
                 match parser.next() {
-                    Token::End => return Ok(Selector::of(list)),
+                    Token::End => return Ok(list),
                     Token::Sign(",") => {
                         if !matches!(parser.peek(), Token::Word(_) | Token::Sign("!")) {
                             return Err(format!("found '{}', expected: identifier after ','", parser.peek().text()));
@@ -63,7 +63,7 @@ pub(crate) fn parse(text: &str) -> Result<Selector, String> {
                     other => return Err(format!("found '{}', expected: ',' or 'end of string'", other.text())),
                 }
             }
-            Token::End => return Ok(Selector::of(list)),
+            Token::End => return Ok(list),
             other => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text())),
         }
     }
