@@ -44,7 +44,7 @@ pub fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     annotations.and_then(|a| a.get(name)).and_then(Value::as_str)
 }
 
-/// What is at a place in an object: names, each behind a slash (`/spec/nodeName`). Nothing is unescaped and nothing is
+/// The value at a place in an object: names, each behind a slash (`/spec/nodeName`). Nothing is unescaped and nothing is
 /// allocated, unlike with a JSON pointer: the paths are the program's own.
 pub fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('/').skip(1).try_fold(object, |value, field| value.get(field))
@@ -59,7 +59,7 @@ pub fn field_text(object: &Value, path: &[impl AsRef<str>]) -> String {
     }
 }
 
-/// The same, with a word for nothing.
+/// The text, number or flag at a place in an object, or a word for nothing.
 pub fn field_text_or(object: &Value, path: &[&str], none: &str) -> String {
     let text = field_text(object, path);
     if text.is_empty() { none.to_owned() } else { text }

@@ -8,10 +8,10 @@ use std::io::{self, Write};
 /// server puts around a value (managed fields, lists, events) must fit in between. Upstream takes 10,000.
 pub const DEPTH_MAX: usize = 100;
 
-/// The same in YAML, whose parser takes more of the stack for each level.
+/// The depth of a YAML document, whose parser takes more of the stack for each level.
 pub(crate) const YAML_DEPTH_MAX: usize = 64;
 
-/// What a client is told beyond that, in Go's words.
+/// The message for a document that is deeper, in Go's words.
 pub(crate) const TOO_DEEP: &str = "exceeded max depth";
 
 /// The weight of a document: one for each value, and more for each object, which takes about that much more memory. A text
@@ -42,7 +42,7 @@ pub(crate) fn cut(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}...", &text[..text.floor_char_boundary(most)]))
 }
 
-/// What an answer has room for of a list: errors, conflicts.
+/// An answer names at most this many errors or conflicts.
 pub(crate) struct Room {
     items: usize,
     bytes: usize,

@@ -82,7 +82,7 @@ pub fn first_three(list: &[String], none: &str) -> String {
     first(&list[..list.len().min(SHOWN)], list.len(), none)
 }
 
-/// So many are shown.
+/// A cell shows this many items of a list.
 pub(crate) const SHOWN: usize = 3;
 
 /// The first of `count`, where the others need not be there.

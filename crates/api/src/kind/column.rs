@@ -83,13 +83,13 @@ pub const fn created<T: Metadata<Ty = ObjectMeta>>() -> Column<T> {
     Column { name: "Created At", kind: "date", format: "", priority: 0, description: CREATED_ABOUT, cell }
 }
 
-/// What the API documents about `metadata.name`; clients read it in the Table's header.
+/// The API's documentation of `metadata.name`; clients read it in the Table's header.
 pub const NAME_ABOUT: &str = "Name must be unique within a namespace. Is required when creating resources, although some \
     resources may allow a client to request the generation of an appropriate name automatically. Name is primarily \
     intended for creation idempotence and configuration definition. Cannot be updated. More info: \
     https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 
-/// What the API documents about `metadata.creationTimestamp`.
+/// The API's documentation of `metadata.creationTimestamp`.
 pub const CREATED_ABOUT: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. \
     It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. \
     It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: \

@@ -71,7 +71,7 @@ pub enum Generation {
     Counts(fn(new: &Value, old: &Value) -> bool),
 }
 
-/// What a client should know about an object that is valid; `old` on a change.
+/// Warnings to the client about an object that is valid; `old` on a change.
 pub type Warnings<T> = fn(new: &T, old: Option<&T>) -> Vec<String>;
 
 /// The grace period of a deletion, of the object and of what the client asked for.
@@ -103,21 +103,21 @@ pub struct Kind<T: 'static> {
     pub generation: Generation,
     pub default: Option<fn(&mut T)>,
     pub validate: Option<fn(&T) -> Errors>,
-    /// What a new object may not have besides.
+    /// Checks that only a new object must pass.
     pub validate_create: Option<fn(&T) -> Errors>,
-    /// What a change may not do; the new object alone is checked by `validate`. Not asked about writes of the status.
+    /// Checks of a change; `validate` checks the new object alone. Writes of the status do not pass here.
     pub validate_update: Option<fn(new: &T, old: &T, target: Target) -> Errors>,
     /// Checks a write of the status subresource. Not in its type: kubelets write status all the time.
     pub validate_status: Option<fn(new: &Value, old: &Value) -> Errors>,
-    /// What the kind's strategy does to a new object after the general steps.
+    /// Changes a new object after the general steps.
     pub prepare_create: Option<fn(&mut Value)>,
-    /// What the kind's strategy does to a changed object after the general steps. For a subresource of the kind's own it
+    /// Changes a changed object after the general steps. For a subresource of the kind's own it
     /// decides too what the request may write.
     pub prepare_update: Option<fn(new: &mut Value, old: &Value, target: Target)>,
     pub warnings: Option<Warnings<T>>,
     pub columns: &'static [Column<T>],
     pub field_labels: &'static [FieldLabel],
-    /// What a client reads about a label that is not among them, with `LABEL` for the label.
+    /// The message about a label that is not among them, with `LABEL` for the label.
     pub unknown_label: Option<&'static str>,
     pub grace_seconds: Option<GraceSeconds>,
     /// The store deletes each object by itself when it has this age.

@@ -106,7 +106,7 @@ struct Typed<T: 'static> {
     empty_status: Value,
 }
 
-/// What a status is before anybody wrote it: the fields that are always written, with their zero values.
+/// A status that nobody wrote yet: the fields that are always written, with their zero values.
 fn empty_status<T: Object>() -> Value {
     let bare = serde_json::json!({"status": {}});
     let whole = T::deserialize(&bare).ok().and_then(|typed| serde_json::to_value(typed).ok());
@@ -156,7 +156,7 @@ where
     }
 }
 
-/// What the old object has and the new one may leave out, or says in vain: what a client exported long ago, or took from
+/// Keeps the metadata that a new object may leave out or says in vain: what a client exported long ago, or took from
 /// another object, replaces this one all the same. What is left of a difference is refused by validation.
 fn keep_server_metadata(new: &mut Value, old: &Value) {
     let old = old.get("metadata").and_then(Value::as_object);

@@ -47,7 +47,7 @@ pub struct Definition {
     pub columns: Vec<ColumnHeader>,
     /// The fields that a selector may name, besides `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<SelectableField>,
-    /// What a client reads about a field label that is not selectable, with `LABEL` for the label.
+    /// The message about a field label that is not selectable, with `LABEL` for the label.
     pub unknown_label: String,
     pub strategy: Arc<dyn Strategy>,
 }

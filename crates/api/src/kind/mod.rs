@@ -1,4 +1,4 @@
-//! What a kind is: the one declaration from which routes, discovery, tables, RBAC names, defaults and validation follow.
+//! The declaration of a kind, from which routes, discovery, tables, RBAC names, defaults and validation follow.
 //!
 //! A built-in kind is a `const` [`Kind<T>`] in its own file under `kinds/`, over its `k8s-openapi` type. The server works
 //! on [`Definition`], which owns all that it says, so that a CustomResourceDefinition can build one at run time too.

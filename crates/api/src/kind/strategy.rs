@@ -1,4 +1,6 @@
-//! What a kind does with its objects, without their Rust type: upstream's registry strategies.
+//! The strategy of a kind: its rules over objects as JSON.
+//!
+//! Upstream counterpart: pkg/registry, the `strategy.go` of each kind.
 
 use serde_json::Value;
 
@@ -24,17 +26,17 @@ pub trait Strategy: Send + Sync {
     fn check(&self, object: &Value) -> Result<Vec<String>, Errors>;
     /// Checks a change, and the new object as `check` does.
     fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors>;
-    /// What is wrong with a new object.
+    /// Returns what is wrong with a new object.
     fn validate(&self, object: &Value) -> Errors {
         self.check(object).err().unwrap_or_default()
     }
-    /// What is wrong with a change.
+    /// Returns what is wrong with a change.
     fn validate_update(&self, new: &Value, old: &Value, target: Target) -> Errors {
         self.check_update(new, old, target).err().unwrap_or_default()
     }
-    /// What the server itself sets on a new object: status reset, generation and what the kind adds.
+    /// Sets the fields of a new object that belong to the server: status, generation and those that the kind adds.
     fn prepare_create(&self, object: &mut Value);
-    /// What the server itself sets on a changed object; this decides too whether `metadata.generation` grows.
+    /// Sets the fields of a changed object that belong to the server, and decides whether `metadata.generation` grows.
     fn prepare_update(&self, new: &mut Value, old: &Value, target: Target);
     /// The cells of one row of a Table, in the order of the definition's columns.
     fn row(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value>;

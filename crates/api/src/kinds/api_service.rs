@@ -34,7 +34,7 @@ pub const API_SERVICE: Kind<APIService> = Kind {
     ..Kind::BASE
 };
 
-/// What this server serves itself is available as soon as it is named.
+/// A group version that this server serves itself is available as soon as it is named.
 fn prepare_create(object: &mut Value) {
     let local = object.get("spec").and_then(|s| s.get("service")).is_none_or(Value::is_null);
     if local {

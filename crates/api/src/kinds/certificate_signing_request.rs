@@ -1,7 +1,6 @@
 //! CertificateSigningRequest: the wish for a certificate.
 //!
-//! Who decides, decides through `approval`, and who signs, through `status`: neither of the two writes what is the
-//! other's.
+//! An approver writes through `approval`, a signer through `status`: neither of the two can write the other's part.
 
 use std::collections::BTreeSet;
 
@@ -160,7 +159,7 @@ fn validate(request: &CertificateSigningRequest) -> Errors {
     errors
 }
 
-/// What a new request may not have, and an old one keeps.
+/// A new request may not have these; an old one keeps them.
 fn validate_create(request: &CertificateSigningRequest) -> Errors {
     let path = Path::new("spec");
     let mut errors = Errors::new();

@@ -187,7 +187,7 @@ fn from_core(object: &mut Value) {
 const TEXT_MAX: usize = 128;
 const NOTE_MAX: usize = 1024;
 
-/// What holds for an event in both groups. `controller` is what the group calls the field of who reports.
+/// The rules for an event in both groups. `controller` is the group's name for the field of the reporting component.
 fn validate_common(event: &Event, controller: &str) -> Errors {
     let mut errors = Errors::new();
     let own = event.metadata.namespace.as_deref().unwrap_or_default();

@@ -158,7 +158,7 @@ fn bodies(to: &mut impl Visitor) {
 mod tests {
     use std::collections::BTreeSet;
 
-    /// What users read about these kinds before they meet the warning.
+    /// The README tells users about these kinds before they meet the warning.
     #[test]
     fn the_readme_names_what_has_no_effect() {
         let readme = include_str!("../../../../README.md");

@@ -126,7 +126,7 @@ fn percent(text: &str) -> Option<i64> {
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// What is no number counts as none.
+/// A text that is no number counts as none.
 pub(crate) fn is_zero(value: Option<&IntOrString>) -> bool {
     match value {
         None => true,

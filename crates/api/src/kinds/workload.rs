@@ -1,4 +1,4 @@
-//! What tables, warnings and updates of the kinds that run Pods from a template have in common.
+//! The kinds that run Pods from a template share these columns, warnings and rules of updates.
 
 use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -42,7 +42,7 @@ macro_rules! workloads {
 
 workloads!(DaemonSet, Deployment, StatefulSet);
 
-/// What the declarations of all workloads begin with.
+/// The declaration that all workloads begin with.
 pub(crate) const fn base<T: Workload + Metadata<Ty = ObjectMeta> + 'static>() -> Kind<T> {
     Kind {
         categories: &["all"],
@@ -70,7 +70,7 @@ pub(crate) const fn selected<T: Workload>() -> Column<T> {
     wide("Selector", "The labels that its Pods have.", |w, _| Value::from(w.selector_text()))
 }
 
-/// What is valid in a template, and hardly meant.
+/// Warnings about a template that is valid but hardly meant.
 fn warnings<T: Workload>(new: &T, _old: Option<&T>) -> Vec<String> {
     let path = Path::new("spec").child("template").child("spec");
     new.pod_spec().map(|spec| crate::kinds::pod::spec_warnings(spec, &path)).unwrap_or_default()

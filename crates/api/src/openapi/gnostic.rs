@@ -149,7 +149,7 @@ fn extensions(m: &mut Writer, field: u32, of: &Value) {
     }
 }
 
-/// What the document's parts need beyond the wire format.
+/// Writers for the document's parts, beyond the wire format.
 trait Parts {
     fn text(&mut self, field: u32, value: Option<&Value>);
     fn texts(&mut self, field: u32, values: Option<&Value>);

@@ -1,8 +1,9 @@
 //! The OpenAPI documents: version 3 (an index, and one document per group version) and version 2 (one document for all,
 //! as JSON and in gnostic's protobuf form, which is what client-go asks for).
 //!
-//! Types, list types and merge keys come from the schema table, texts from the `k8s-openapi` types (the one place that asks
-//! `schemars` is `built_in.rs`) or from a custom kind's own schema, paths from the definitions. Nothing is kept: a caller builds a document when it is first asked for and remembers the bytes.
+//! Types, list types and merge keys come from the schema table, paths from the definitions, texts from the `k8s-openapi`
+//! types (the one place that asks `schemars` is `built_in.rs`) or from a custom kind's own schema. Nothing is kept: a
+//! caller builds a document when it is first asked for and remembers the bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +22,9 @@ use schemas::Schemas;
 
 pub use gnostic::encode as v2_protobuf;
 
-/// What client-go accepts for version 2, and nothing else.
+/// The only media type that client-go accepts for version 2.
 pub const V2_PROTOBUF_ACCEPTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-/// What the answer calls it: `@` is not allowed in a `Content-Type`, and client-go refuses it there.
+/// The media type of the answer: `@` is not allowed in a `Content-Type`, and client-go refuses it there.
 pub const V2_PROTOBUF_RETURNED: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// Where schemas stand in a document, and what differs in how they are written.
@@ -60,7 +61,7 @@ pub fn v3_index(definitions: &[Arc<Definition>]) -> Value {
     json!({ "paths": paths.collect::<Map<_, _>>() })
 }
 
-/// What a group version's document is made from, in short. Built-in kinds change with the program only; custom ones are
+/// A hash of all that a group version's document is made from. Built-in kinds change with the program only; custom ones are
 /// described in full.
 fn fingerprint(definitions: &[&Definition]) -> String {
     let mut hash = Sha256::new();

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 pub const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 /// The namespace of the Secrets.
 pub const NAMESPACE: &str = "kube-system";
-/// What users of a token are always a member of, and what their further groups begin with.
+/// The group of every user of a token, and the prefix of further groups.
 pub const GROUP: &str = "system:bootstrappers";
 
 /// The name of the Secret that holds the token with this id.

@@ -1,5 +1,6 @@
-//! What a certificate signing request asks for. Its bytes are parsed here, once, into a [`CertificateRequest`]; validation,
-//! admission, approvers and signers read that value and never the bytes, so that they can't see two different requests.
+//! The contents of a certificate signing request. Its bytes are parsed here, once, into a [`CertificateRequest`];
+//! validation, admission, approvers and signers read that value and never the bytes, so that they can't see two
+//! different requests.
 //!
 //! Exactly one PEM block with exactly the right label, a good signature by the key that it is for, at most one common
 //! name, and each extension once. What the value has no place for is named in [`CertificateRequest::unknown`].
@@ -41,7 +42,7 @@ pub enum RequestError {
     CommonNames,
 }
 
-/// What is asked for.
+/// A parsed request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CertificateRequest {
     /// The attributes of the subject in order, by their number below 2.5.4.
@@ -52,7 +53,8 @@ pub struct CertificateRequest {
     pub uris: Vec<String>,
     /// The key, as DER of a `SubjectPublicKeyInfo`.
     pub public_key: Vec<u8>,
-    /// What it asks for besides: a signer that copies fields from here can't grant it and has to refuse.
+    /// Attributes and extensions that have no place here: a signer that copies fields from here can't grant them and has
+    /// to refuse.
     pub unknown: Vec<String>,
 }
 

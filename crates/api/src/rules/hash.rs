@@ -1,4 +1,4 @@
-//! FNV-1a: a short hash that is the same everywhere and for ever, for names that are made from other names.
+//! FNV-1a: a short hash that never changes between versions and machines, for names that are made from other names.
 
 pub fn fnv_32<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u32 {
     bytes.into_iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::validation::field::{Errors, FieldError, Path, quote};
 
-/// What a text is told that is no IP address.
+/// The message about a text that is no IP address.
 pub(crate) const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 /// The address that a text stands for. Fields older than the strict form may hold octets with leading zeros, which are
@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Option<IpAddr> {
     Some(IpAddr::V6(address.ok()?).to_canonical())
 }
 
-/// The same for those who know IPv4 only.
+/// An address for code that knows IPv4 only.
 pub fn parse_v4(text: &str) -> Option<Ipv4Addr> {
     match parse(text)? {
         IpAddr::V4(ip) => Some(ip),
@@ -52,7 +52,7 @@ pub enum Special {
     Broadcast,
 }
 
-/// What is special about an address, in whichever form it comes.
+/// The special ranges that an address may belong to, in whichever form it is written.
 pub fn special(ip: IpAddr) -> Option<Special> {
     let ip = ip.to_canonical();
     let (link_local, link_local_multicast, broadcast) = match ip {
@@ -96,7 +96,7 @@ pub(crate) fn endpoint_errors(text: &str, path: &Path) -> Errors {
     vec![FieldError::invalid(path, text, detail)]
 }
 
-/// What a client should know about a valid address in a form that others may read differently.
+/// The warning about a valid address in a form that others may read differently.
 pub(crate) fn warning(text: &str, path: &Path) -> Option<String> {
     let ip = parse(text)?;
     match text.parse::<IpAddr>() {

@@ -45,7 +45,7 @@ pub fn is_sidecar(init_container: &Container) -> bool {
     init_container.restart_policy.as_deref() == Some("Always")
 }
 
-/// What a Pod's spec may set for the whole Pod, which then counts instead of the sum of its containers.
+/// The resources that a Pod's spec may set for the whole Pod, which then count instead of the sum of its containers.
 fn is_pod_level(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
@@ -73,15 +73,15 @@ fn total(spec: &PodSpec, of: fn(&ResourceRequirements) -> Option<&Texts>) -> Res
     sum
 }
 
-/// What the scheduler sets aside and the kubelet admits by: the containers together or the hungriest moment of the
-/// start, whichever is more, with sidecars, Pod-level requests and overhead.
+/// The amounts that the scheduler sets aside and the kubelet admits by: the containers together or the hungriest
+/// moment of the start, whichever is more, with sidecars, Pod-level requests and overhead.
 pub fn requests(spec: &PodSpec) -> Resources {
     let mut sum = total(spec, |r| r.requests.as_ref());
     add(&mut sum, &parsed(spec.overhead.as_ref()));
     sum
 }
 
-/// The same for limits; overhead raises only limits that exist.
+/// The limits of the whole Pod; overhead raises only limits that exist.
 pub fn limits(spec: &PodSpec) -> Resources {
     let mut sum = total(spec, |r| r.limits.as_ref());
     for (name, amount) in parsed(spec.overhead.as_ref()) {

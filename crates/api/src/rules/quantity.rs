@@ -136,7 +136,7 @@ impl Quantity {
         i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// The same amount in whole thousandths, rounded up: the finest that resources of Pods and nodes keep.
+    /// The amount in whole thousandths, rounded up: the finest that resources of Pods and nodes keep.
     #[must_use]
     pub fn rounded_to_milli(self) -> Self {
         let milli = NANO / 1000;

@@ -90,11 +90,11 @@ pub struct Object {
     pub custom: bool,
 }
 
-/// What encoding does with a field that is absent or zero.
+/// How encoding treats a field that is absent or zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Zero {
     Keep,
-    /// A zero value is the same as none, and not written.
+    /// A zero value counts as none, and is not written.
     Drop,
     /// Written even when zero.
     Fill,

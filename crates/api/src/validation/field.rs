@@ -143,7 +143,7 @@ impl FieldError {
         Self::invalid_shown(path, &show(value), detail)
     }
 
-    /// The same with the value as text, for objects that are shown in their internal form.
+    /// An invalid value that is given as text, for objects that are shown in their internal form.
     pub(crate) fn invalid_shown(path: &Path, shown: &str, detail: &str) -> Self {
         Self::new(path, Cause::Invalid, format!("Invalid value: {}: {detail}", bounds::cut(shown, SHOWN_MAX)))
     }
@@ -153,7 +153,7 @@ impl FieldError {
         Self::not_supported_shown(path, &show(value), supported)
     }
 
-    /// The same with the value as text.
+    /// The error with its value given as text.
     pub(crate) fn not_supported_shown(path: &Path, shown: &str, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|word| quote(word)).collect();
         let shown = bounds::cut(shown, SHOWN_MAX);
@@ -165,7 +165,7 @@ impl FieldError {
         Self::duplicate_shown(path, &show(value))
     }
 
-    /// The same with the value as text.
+    /// The error with its value given as text.
     pub(crate) fn duplicate_shown(path: &Path, shown: &str) -> Self {
         Self::new(path, Cause::Duplicate, format!("Duplicate value: {}", bounds::cut(shown, SHOWN_MAX)))
     }

@@ -1,5 +1,5 @@
-//! What validation of every kind uses: field errors with their paths, names, `metadata`, and the texts that upstream's
-//! messages show. The rules of one kind are in its file under `kinds`.
+//! The parts that validation of every kind uses: field errors with their paths, names, `metadata`, and the texts of
+//! upstream's messages. The rules of one kind are in its file under `kinds`.
 
 pub mod field;
 pub mod internal_form;

@@ -1,4 +1,4 @@
-//! What names may look like: DNS labels and subdomains, label keys and values, config keys, port names; the messages are
+//! The forms of names: DNS labels and subdomains, label keys and values, config keys, port names; the messages are
 //! upstream's (apimachinery's `util/validation`). Each check returns what is wrong; nothing means valid.
 
 /// How the name of a kind's objects is checked.

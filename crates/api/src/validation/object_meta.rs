@@ -1,4 +1,4 @@
-//! Validation of `metadata`, the same for every kind (apimachinery's `api/validation/objectmeta.go`).
+//! Validation of `metadata` for every kind (apimachinery's `api/validation/objectmeta.go`).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -20,7 +20,7 @@ pub(crate) fn invalid(path: &Path, value: &str, wrong: Vec<String>) -> impl Iter
     wrong.into_iter().map(move |w| FieldError::invalid(path, value, &w))
 }
 
-/// The same for a field of an object; makes the path only when something is wrong, which is rare and often asked.
+/// Errors about a field of an object; makes the path only when something is wrong, which is rare and often asked.
 pub(crate) fn invalid_at(path: &Path, field: &str, value: &str, wrong: Vec<String>) -> Errors {
     if wrong.is_empty() { Errors::new() } else { invalid(&path.child(field), value, wrong).collect() }
 }
@@ -96,7 +96,7 @@ pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> Errors {
     errors
 }
 
-/// What is checked on every write: labels, annotations, owners.
+/// The checks of every write: labels, annotations, owners.
 fn parts(meta: &ObjectMeta, path: &Path) -> Errors {
     let mut errors = labels(meta.labels.as_ref(), &path.child("labels"));
     errors.extend(annotations(meta.annotations.as_ref(), &path.child("annotations")));

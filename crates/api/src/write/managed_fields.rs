@@ -32,7 +32,7 @@ const SERVER_METADATA: [&str; 9] = [
     "uid",
 ];
 
-/// Who writes, and through what.
+/// The writer of a change, and the operation through which it writes.
 #[derive(Debug, Clone, Copy)]
 pub struct Writer<'a> {
     /// `fieldManager` of the request, or what [`default_manager`] makes of the user agent.
@@ -151,7 +151,7 @@ pub(crate) fn new_entry(operation: &str, fields: Set, by: &Writer<'_>) -> Value 
     Value::Object(entry)
 }
 
-/// Whether an entry is the writer's own for an operation. Appliers are the same whatever version they use.
+/// Whether an entry is the writer's own for an operation. An applier is one writer in whatever version it applies.
 pub(crate) fn is_of(entry: &Value, operation: &str, by: &Writer<'_>) -> bool {
     let text = |name| entry.get(name).and_then(Value::as_str).unwrap_or("");
     let manager = if by.manager.is_empty() { "unknown" } else { by.manager };

@@ -1,4 +1,4 @@
-//! What a write makes of the object that is there: the patch formats, server-side apply, and who owns which field.
+//! The ways in which a write changes an object: the patch formats, server-side apply, and the owners of fields.
 //! Nothing here knows a kind, only its schema.
 
 pub mod apply;

@@ -71,7 +71,7 @@ pub fn fields_of(ty: &Type, value: &Value) -> Set {
     set
 }
 
-/// What differs between two objects.
+/// The differences between two objects.
 #[derive(Debug, Default, PartialEq)]
 pub struct Difference {
     /// Added or modified.
@@ -182,7 +182,7 @@ fn compare_lists(list: &List, old: Option<&Value>, new: Option<&Value>) -> Diffe
     difference
 }
 
-/// What a new object of the type holds before anything is set: upstream compares a create against it, so fields that are
+/// An object of the type before anything is set: upstream compares a create against it, so fields that are
 /// always written are nobody's unless they differ from it.
 pub fn blank(ty: &Type) -> Value {
     fn fill(object: &Object) -> Value {

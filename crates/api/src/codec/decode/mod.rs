@@ -80,7 +80,7 @@ pub struct Decoded {
     pub warnings: Vec<String>,
 }
 
-/// What a body is written in.
+/// The format that a body is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Json,
@@ -175,7 +175,7 @@ fn read(ty: &Type, bytes: &[u8], format: Format, context: &mut Context) -> Resul
     }
 }
 
-/// What a client reads about a body that is no object of the kind.
+/// The message about a body that is no object of the kind.
 fn unreadable(problem: Problem, gvk: Gvk<'_>, bytes: &[u8]) -> StatusError {
     match problem {
         Problem::TooLarge(why) => StatusError::too_large(why),
@@ -294,7 +294,7 @@ pub fn typed(ty: &Type, value: Value) -> Result<(Value, Vec<String>), String> {
     }
 }
 
-/// What Go writes for a value that was never set; `None` where it writes nothing (or null).
+/// The value that Go writes where none was ever set; `None` where it writes nothing (or null).
 pub(crate) fn zero(ty: &Type) -> Option<Value> {
     Some(match ty.resolve() {
         Type::String | Type::Bytes => Value::String(String::new()),
@@ -486,7 +486,7 @@ mod tests {
         );
     }
 
-    /// What is read must still be read when it comes back from the store with its managed fields.
+    /// A document that was read must still be read when it comes back from the store with its managed fields.
     #[test]
     fn what_is_as_deep_as_may_be_survives_the_store() {
         let ty = schema::of("io.k8s.api.apps.v1.ControllerRevision").expect("known");

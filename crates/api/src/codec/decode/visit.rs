@@ -28,7 +28,7 @@ enum Step<'t> {
     Key(String),
 }
 
-/// What a walk collects for its caller.
+/// The findings of a walk, for its caller.
 pub(crate) struct Context {
     /// Whether unknown and duplicate fields are collected.
     pub collect: bool,
@@ -62,7 +62,7 @@ struct Walk<'t, 'c> {
     path: Vec<Step<'t>>,
     /// Objects and lists around the value that is read.
     depth: usize,
-    /// What was read so far, see [`WEIGHT_MAX`].
+    /// The weight of all values read so far, see [`WEIGHT_MAX`].
     weight: usize,
     /// Why the walk is broken off; set just before.
     problem: Option<Problem>,

@@ -1,4 +1,4 @@
-//! What `kubectl get pods` shows.
+//! The columns that `kubectl get pods` shows.
 
 use std::collections::BTreeSet;
 

@@ -13,7 +13,7 @@ use crate::validation::names;
 use crate::validation::object_meta::invalid_at;
 use crate::validation::relative_path::{no_backsteps, relative_path};
 
-/// What containers may refer to, and what their Pod says about all of them.
+/// The things that containers may refer to, and the settings of their Pod for all of them.
 pub(crate) struct Around<'a> {
     /// The volumes that are valid themselves.
     pub volumes: BTreeMap<&'a str, &'a Volume>,
@@ -144,7 +144,7 @@ fn restart_policy(one: &Container, path: &Path) -> Errors {
     errors
 }
 
-/// What holds for every container, whatever it is for.
+/// The rules for every container: main, init or ephemeral.
 fn validate(one: &Container, around: &Around<'_>, path: &Path) -> Errors {
     let mut errors = Errors::new();
     if one.name.is_empty() {

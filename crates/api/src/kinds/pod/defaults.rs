@@ -40,7 +40,7 @@ pub fn pod(pod: &mut Pod) {
     pod_spec(spec);
 }
 
-/// What a template gets wherever it stands.
+/// Fills in a template, in whichever kind it stands.
 pub fn template(template: &mut PodTemplateSpec) {
     template.metadata.get_or_insert_default();
     pod_spec(template.spec.get_or_insert_default());
@@ -115,7 +115,7 @@ fn whole_milli(resources: &mut ResourceRequirements) {
     }
 }
 
-/// A debugging container: the same, with the fields that it has.
+/// Fills in a debugging container, which has fewer fields.
 fn ephemeral(container: &mut EphemeralContainer) {
     fill(&mut container.termination_message_path, "/dev/termination-log");
     fill(&mut container.termination_message_policy, "File");

@@ -98,7 +98,7 @@ fn warnings(pod: &Pod, old: Option<&Pod>) -> Vec<String> {
     list
 }
 
-/// What is valid in a Pod or a template, and hardly meant.
+/// Warnings about a Pod or a template that is valid but hardly meant.
 pub(crate) fn spec_warnings(spec: &PodSpec, path: &Path) -> Vec<String> {
     let mut list = Vec::new();
     if spec.termination_grace_period_seconds.is_some_and(|s| s < 0) {
@@ -183,7 +183,7 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     }
 }
 
-/// Who may write a part of the spec may not write labels, owners or finalizers with it.
+/// The right to write a part of the spec is no right to write labels, owners or finalizers with it.
 fn keep_metadata(new: &mut Map<String, Value>, old: &Value) {
     let Some(Value::Object(mut kept)) = old.get("metadata").cloned() else { return };
     for field in ["resourceVersion", "uid", "managedFields"] {

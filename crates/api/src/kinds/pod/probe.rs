@@ -92,7 +92,7 @@ pub(crate) fn lifecycle(lifecycle: &Lifecycle, grace: Option<i64>, os: Option<&s
     errors
 }
 
-/// What probes and hooks have in common: one way to ask.
+/// Probes and hooks share one rule: exactly one way to ask.
 struct Handler<'a> {
     exec: Option<&'a ExecAction>,
     http_get: Option<&'a HTTPGetAction>,

@@ -19,7 +19,7 @@ pub(crate) fn of_container(needs: &ResourceRequirements, claims: &BTreeSet<&str>
     validate(needs, container_resource, claims, path)
 }
 
-/// What a Pod itself takes on top of its containers.
+/// Overhead is the amount that a Pod itself takes on top of its containers.
 pub(crate) fn overhead(amounts: &Amounts, path: &Path) -> Errors {
     let needs = ResourceRequirements { limits: Some(amounts.clone()), ..ResourceRequirements::default() };
     of_container(&needs, &BTreeSet::new(), path)

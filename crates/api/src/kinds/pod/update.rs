@@ -1,4 +1,4 @@
-//! What may change in a Pod that exists: almost nothing.
+//! Almost nothing may change in a Pod that exists. These are the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,7 +77,7 @@ fn object(new: &PodSpec, old: &PodSpec) -> Errors {
     errors
 }
 
-/// Whether two specs say the same: nothing and an empty list are the same.
+/// Whether two specs are equal, where an absent list equals an empty one.
 fn same(a: &PodSpec, b: &PodSpec) -> bool {
     fn without_empty(value: &mut serde_json::Value) {
         use serde_json::Value;

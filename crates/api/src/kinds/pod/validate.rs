@@ -57,7 +57,7 @@ pub(crate) fn validate(pod: &Pod) -> Errors {
     errors
 }
 
-/// What only a new Pod may not have.
+/// Rules that only a new Pod must keep.
 pub(crate) fn validate_create(pod: &Pod) -> Errors {
     let path = Path::new("spec");
     let mut errors = Errors::new();

@@ -332,7 +332,7 @@ pub(super) fn validate_status(new: &Value) -> Errors {
     errors
 }
 
-/// What has no effect for a service of this type, and addresses that others may read differently.
+/// Warnings about fields without effect for a service of this type, and about addresses that others may read differently.
 pub(super) fn warnings(service: &Service, _old: Option<&Service>) -> Vec<String> {
     let Some(spec) = spec(service) else { return Vec::new() };
     let path = Path::new("spec");

@@ -110,7 +110,7 @@ impl Display for Requirement {
     }
 }
 
-/// What is wrong with the key and values of a requirement, in upstream's words.
+/// Checks the key and values of a requirement; the error is in upstream's words.
 pub(crate) fn check_requirement(requirement: &Requirement) -> Result<(), String> {
     let key = &requirement.key;
     let wrong = names::qualified_name(key);

@@ -36,7 +36,7 @@ pub fn apply(mut current: Value, patch: &Value) -> Result<Value, StatusError> {
     Ok(current)
 }
 
-/// What the operations so far have cost. An operation is charged before it is carried out.
+/// The cost of the operations so far. An operation is charged before it is carried out.
 struct Account {
     copied: usize,
     steps: usize,

@@ -14,7 +14,7 @@ pub mod json;
 pub mod merge;
 pub mod strategic;
 
-/// What a PATCH request carries, by its `Content-Type`.
+/// The patch format of a request, by its `Content-Type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Json,
