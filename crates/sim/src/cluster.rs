@@ -16,19 +16,12 @@ use tokio::task::JoinHandle;
 
 use crate::{
     check::Model,
+    duty::Component,
     fault::{Faults, Faulty, Line, Weather},
     hollow::{self, Profile},
     random,
     witness::Witness,
 };
-
-/// A part that can be killed and started again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Component {
-    Controllers,
-    Scheduler,
-    Node(usize),
-}
 
 /// See the module.
 pub struct Cluster {

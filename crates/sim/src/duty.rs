@@ -2,7 +2,15 @@
 
 use http::Method;
 
-use crate::{cluster::Component, hollow::Profile};
+use crate::hollow::Profile;
+
+/// A part that can be killed and started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Component {
+    Controllers,
+    Scheduler,
+    Node(usize),
+}
 
 /// The parts of a path behind the group and version: namespace, resource, name, subresource; empty where there is none.
 fn parts(path: &str) -> [&str; 4] {

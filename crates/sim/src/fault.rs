@@ -19,7 +19,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use tower::{BoxError, Service};
 
-use crate::{cluster::Component, duty};
+use crate::duty::{self, Component};
 
 /// How bad it is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,5 +22,6 @@ mod random;
 mod server;
 mod witness;
 
-pub use cluster::{Cluster, Component};
+pub use cluster::Cluster;
+pub use duty::Component;
 pub use fault::{Faults, Weather};

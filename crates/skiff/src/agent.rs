@@ -70,15 +70,6 @@ impl Running {
     }
 }
 
-/// Where our own containerd lives.
-pub fn engine_options(layout: &Layout) -> containerd::Options {
-    containerd::Options {
-        cni_bin: layout.cni_bin(),
-        cni_conf: layout.cni_conf(),
-        ..containerd::Options::new(layout.engine(), layout.run())
-    }
-}
-
 fn node_name(options: &Node) -> anyhow::Result<String> {
     match &options.node_name {
         Some(name) => Ok(name.clone()),
@@ -303,7 +294,7 @@ async fn engine(
         tracing::info!(engine = version.runtime_name, version = version.runtime_version, "using the container engine");
         return Ok(Arc::new(engine));
     }
-    let containerd = progress.step("container engine", containerd::Containerd::start(engine_options(layout))).await?;
+    let containerd = progress.step("container engine", containerd::Containerd::start(layout.engine_options())).await?;
     let engine = containerd.cri();
     match images::busybox(images::BUSYBOX) {
         Ok(recipe) => {
