@@ -26,12 +26,12 @@ use crate::{
     bootstrap::{self, Cluster},
     pages::{health::Checks, issuer::IssuerDocuments},
     router::Router,
-    special::{self, connect::Connector, token::Issuer},
+    special::{self, connect::connector::Connector, token::Issuer},
     state::{Allocations, Limits, State},
     storage::{informer::EventHandler, loopback::Loopback, object_store::ObjectStore},
 };
 
-/// What a server is built from.
+/// The settings that a server is built from.
 pub struct Options {
     pub store: Arc<dyn Store>,
     pub cluster: Cluster,

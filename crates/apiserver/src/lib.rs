@@ -12,6 +12,7 @@ pub mod auth;
 pub mod bootstrap;
 pub mod call;
 pub mod http;
+mod outbound;
 pub mod pages;
 mod pipeline;
 pub mod router;

@@ -17,7 +17,7 @@ use apiserver::{
     auth::authn::service_account::{Reference, Signer},
     bootstrap::Cluster,
     pages::health::{Checks, Counts},
-    special::connect::Connector,
+    special::connect::connector::Connector,
 };
 use client::{Caches, Client};
 use controllers::service_account_token::TokenSigner;
@@ -248,10 +248,8 @@ async fn assembled(
         None => None,
     };
     let authority = pki.authority.certificate();
-    let connector = Connector {
-        tls: Arc::new(pki::client_config_showing(authority, fresh.shown(pki, Pki::kubelet_client)?, &["http/1.1"])?),
-        address_types: ["InternalIP", "Hostname", "ExternalIP"].map(str::to_owned).to_vec(),
-    };
+    let tls = pki::client_config_showing(authority, fresh.shown(pki, Pki::kubelet_client)?, &["http/1.1"])?;
+    let connector = Connector::new(Arc::new(tls), ["InternalIP", "Hostname", "ExternalIP"].map(str::to_owned).to_vec());
     let cluster = Cluster {
         service_ranges: vec![options.service_cluster_ip_range.into()],
         advertise_address: address,

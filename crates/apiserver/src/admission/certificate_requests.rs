@@ -1,4 +1,5 @@
-//! Certificate signing requests: they say truly who asked, and who approves or signs may do so for the signer.
+//! Certificate signing requests: the user in them is the one who asked, and approving or signing takes the right to do so for
+//! the signer.
 //! Upstream: the strategy of the kind, CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
 
 use api::Value;
@@ -27,7 +28,7 @@ pub const PLUGIN: Plugin = Plugin {
 const GROUP: &str = "certificates.k8s.io";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Who asks is what the server knows, whatever the client wrote.
+/// The server writes who asks, whatever the client wrote.
 fn name_requestor(attributes: &mut Attributes<'_>) {
     if attributes.operation != Operation::Create {
         return;
@@ -71,7 +72,7 @@ fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), Status
     }
 }
 
-/// What a request (base64 of PEM in `spec.request`) asks for.
+/// The subject that a request (base64 of PEM in `spec.request`) asks for.
 pub fn wish(object: &Value) -> Result<CertificateRequest, RequestError> {
     let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, text(object, "/spec/request"));
     CertificateRequest::parse(&pem.map_err(|_| RequestError::Pem)?)

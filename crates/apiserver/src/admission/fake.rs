@@ -1,4 +1,4 @@
-//! What plugins decide from, for their tests: some objects, and writes as `verb` and JSON.
+//! The context of plugins in their tests: some objects, and writes as `verb` and JSON.
 
 use std::sync::OnceLock;
 
@@ -52,7 +52,7 @@ impl Write {
         self.told(context, plugin).await.map(|told| told.object)
     }
 
-    /// The same, with what is told besides.
+    /// Runs one plugin: the object and what is told besides, or the refusal.
     pub async fn told(self, context: &Context, plugin: &Plugin) -> Result<Told, String> {
         static EMPTY: OnceLock<Value> = OnceLock::new();
         let definition = definition(self.kind.0, self.kind.1);

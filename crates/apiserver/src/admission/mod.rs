@@ -31,7 +31,7 @@ use crate::storage::loopback::Loopback;
 
 pub use configuration::Configuration;
 
-/// What plugins decide from.
+/// Everything that plugins decide from.
 pub struct Context {
     pub objects: Arc<Loopback>,
     pub rbac: Arc<Rbac>,

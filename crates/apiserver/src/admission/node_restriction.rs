@@ -438,7 +438,7 @@ mod tests {
             let said = ask(reference, audiences).await.unwrap_err();
             assert!(said.contains(why), "{audiences:?}: {said}");
         }
-        // Who is granted an audience needs no volume.
+        // A node that is granted an audience needs no volume.
         let granting = Context { authorizer: std::sync::Arc::new(crate::auth::AlwaysAllow), ..context };
         let object = json!({"metadata": {"name": "bot", "namespace": "ns"},
             "spec": {"boundObjectRef": of("bare", "u"), "audiences": ["registry"]}});

@@ -24,7 +24,7 @@ fn concerns_class(attributes: &Attributes<'_>) -> bool {
         && is(attributes, GROUP, "priorityclasses", "")
 }
 
-/// What a class gives to a Pod.
+/// The part of a class that a Pod gets.
 struct Class {
     name: String,
     value: i64,

@@ -1,5 +1,5 @@
-//! Nobody grants more than he holds: roles and bindings are refused that would give away rights the writer lacks, unless
-//! he may `escalate` or `bind`. (Upstream does this in the storage of these kinds.)
+//! Privilege escalation: roles and bindings are refused that would give away rights that the writer lacks, unless the writer
+//! may `escalate` or `bind`. (Upstream does this in the storage of these kinds.)
 
 use api::status::StatusError;
 use api::{Value, meta};

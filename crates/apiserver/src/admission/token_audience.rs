@@ -1,4 +1,4 @@
-//! For whom a node may ask tokens: for the audiences that a Pod's volumes name, and those granted to the node.
+//! The audiences that a node may ask tokens for: those that a Pod's volumes name, and those granted to the node.
 //! Upstream: the node audience restriction of NodeRestriction (KEP-4935).
 
 use api::Value;

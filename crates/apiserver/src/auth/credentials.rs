@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 /// The WebSocket subprotocol with which browsers send a bearer token, before the token.
 pub const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Who somebody is or wants to be, in headers whose names begin so: the front proxy's word, and impersonation.
+/// Headers with these prefixes name a user: as the front proxy says, or as the caller wants to act.
 const IDENTITIES: [&str; 2] = ["x-remote-", "impersonate-"];
 
 /// Takes all credentials out of a request's headers.

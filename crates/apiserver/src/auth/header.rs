@@ -1,4 +1,4 @@
-//! The request headers that say who somebody is or whom he acts as: `Authorization`, `Impersonate-*` and the front
+//! The request headers that name a user, or the user that a caller acts as: `Authorization`, `Impersonate-*` and the front
 //! proxy's. Their values are UTF-8, as upstream takes them. One that can't be read, or that is there twice where one
 //! counts, is an error and never absent: who leaves it out acts with other rights than the client meant.
 

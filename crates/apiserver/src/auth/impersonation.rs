@@ -1,6 +1,6 @@
 //! Acting as somebody else: `Impersonate-*` headers, each part of which the caller must be allowed to take on.
 //!
-//! Who sends one of them never acts as himself by accident: what can't be understood is refused.
+//! A caller that sends one of them never acts under its own name by accident: a header that can't be understood is refused.
 
 use api::status::StatusError;
 use http::HeaderMap;
@@ -95,7 +95,7 @@ fn parts(wanted: &User) -> Vec<Part> {
     all
 }
 
-/// Gives the user the groups that come with his name, when no groups were asked for.
+/// Gives the user the groups that come with the name, when no groups were asked for.
 fn complete(wanted: &mut User) {
     if wanted.groups.is_empty()
         && let Some((namespace, _)) = user::split_service_account(&wanted.name)

@@ -1,4 +1,4 @@
-//! Who asks, and may he: users, the attributes of a request, and the verdicts of authorizers.
+//! Authentication and authorization: users, the attributes of a request, and the verdicts of authorizers.
 //!
 //! Authentication answers the first question with a [`User`], an [`Authorizer`] the second with a [`Verdict`].
 

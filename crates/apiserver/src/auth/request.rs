@@ -1,4 +1,4 @@
-//! What a request wants to do, and what authorizers say to it.
+//! The attributes of a request that authorizers look at, and their verdicts.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ pub trait Authorizer: Send + Sync {
     fn rules_for(&self, user: &User, namespace: &str) -> Rules;
 }
 
-/// What a user may do in one namespace.
+/// The rules of a user in one namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     /// `rbac.authorization.k8s.io` `PolicyRule`s with resources.

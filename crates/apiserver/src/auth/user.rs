@@ -1,4 +1,4 @@
-//! The user behind a request, as authentication found him, and the names that have a meaning of their own.
+//! The user behind a request, as authentication found out, and the names that have a meaning of their own.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub const NODE_PREFIX: &str = "system:node:";
 pub const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 pub const GROUP_SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct User {
     pub name: String,

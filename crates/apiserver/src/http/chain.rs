@@ -1,5 +1,5 @@
-//! The way of every request, from top to bottom: panic guard, what it is about, its deadline, who asks, as whom,
-//! whether he may, a place (with the body read before), and the handler.
+//! The way of every request, from top to bottom: panic guard, resolution, deadline, authentication, impersonation,
+//! authorization, a place (with the body read before), and the handler.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -82,7 +82,7 @@ async fn limited(router: &Router, parts: Parts, body: Body, info: Arc<Info>) -> 
     }
 }
 
-/// Finds out who asks and, if he asks to be somebody else, whether he may.
+/// Finds out who asks and, where the request asks to act as somebody else, whether that is allowed.
 async fn authenticated(
     router: &Router,
     mut parts: Parts,

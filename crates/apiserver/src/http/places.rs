@@ -1,6 +1,6 @@
-//! Who may have how much of the server at once: requests in work, answers not yet read, bodies being read, watches.
+//! How much of the server each user may have at once: requests in work, answers not yet read, bodies being read, watches.
 //!
-//! Who asks is known before he gets a place. Administrators, nodes, other users and strangers have places of their own
+//! A request gets its place when its user is known. Administrators, nodes, other users and strangers have places of their own
 //! each, so that none of them can take the others'; within each sort one user gets a part. A place is held until the
 //! answer is read or given up. Nobody waits: whoever finds no place is told to come back (429).
 //!
@@ -43,7 +43,7 @@ struct Numbers {
     replays: usize,
     bodies: usize,
     body_bytes: usize,
-    /// One user gets one of so many parts.
+    /// One user gets one part of this many.
     parts: usize,
 }
 
@@ -117,7 +117,7 @@ impl Levels {
     }
 }
 
-/// Who sent a request over the network, whomever he says he acts for: an extension of the request.
+/// The sender of a request over the network, whomever the request acts for: an extension of the request.
 #[derive(Clone)]
 struct Asker {
     user: Arc<User>,
@@ -136,7 +136,7 @@ impl Hash for Asker {
     }
 }
 
-/// What a watch begins with.
+/// The events with which a watch begins.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Beginning {
     /// The objects there are: a list, as far as the server is concerned.

@@ -25,7 +25,7 @@ pub fn wanted(info: &Info, query: &str, headers: &HeaderMap) -> bool {
     AGENTS.iter().any(|known| agent.starts_with(known))
 }
 
-/// The same answer, indented.
+/// Indents an answer.
 pub fn indented(response: Response) -> Response {
     let media_type = response.headers().get(header::CONTENT_TYPE).cloned().unwrap_or(respond::JSON);
     let mut indenter = Indenter::default();

@@ -1,4 +1,4 @@
-//! What a request asks for: method, path and query, resolved once against the table of what is served.
+//! The meaning of a request: method, path and query, resolved once against the table of what is served.
 //!
 //! The authorizer, the limits, the metrics and the handlers all read this one resolution, and handlers get nothing else
 //! of the method and the path: what is authorized is what is done. A request for anything that the table does not serve
@@ -229,7 +229,7 @@ impl Info {
         self.definition.as_ref().map_or("", |d| &d.plural)
     }
 
-    /// Who answers: the server itself, or a node or Pod.
+    /// Whether the server itself answers, or a node or Pod.
     pub fn way(&self) -> Way {
         let subresource = self.definition.as_ref().and_then(|d| d.subresource(self.subresource));
         subresource.map_or(Way::Own, |(_, _, way)| way)

@@ -27,7 +27,7 @@ pub fn value(code: StatusCode, value: &api::Value) -> Response {
     json(code, value.to_string())
 }
 
-/// The same answer with the bytes that `rewrite` makes of its text, if it is JSON that nobody has compressed.
+/// Puts the bytes that `rewrite` makes of it in the place of an answer's text, if that is JSON which nobody has compressed.
 pub fn rewritten(
     mut response: Response,
     media_type: HeaderValue,
@@ -75,7 +75,7 @@ fn status_text(error: &StatusError) -> String {
     )
 }
 
-/// Together warnings are at most so many characters; when they would be more, each is cut to `WARNING_MAX`. Clients refuse
+/// Together warnings have at most this many characters; when they would have more, each is cut to `WARNING_MAX`. Clients refuse
 /// answers whose headers are very long.
 const WARNINGS_MAX: usize = 4096;
 const WARNING_MAX: usize = 256;

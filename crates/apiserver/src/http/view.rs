@@ -62,7 +62,7 @@ impl View {
         found.ok_or_else(|| not_acceptable(false))
     }
 
-    /// The same for a watch.
+    /// What the `Accept` header of a watch asks for: only some encodings can be streamed.
     pub fn negotiate_watch(headers: &HeaderMap, include: &str) -> Result<View, StatusError> {
         let streamed = accepted(headers).filter(|(encoding, _)| encoding.is_streamed());
         let mut found = streamed.filter_map(|(encoding, parameters)| Self::read(encoding, parameters, include));

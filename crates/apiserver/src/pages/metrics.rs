@@ -23,7 +23,7 @@ const BUCKETS: &[f64] = &[
     45.0, 60.0,
 ];
 
-/// What a request is counted as. What the server does not serve has no names, and so is counted together: there are as
+/// The labels under which a request is counted. Requests for what is not served have no names, and are counted together: there are as
 /// many series as there are things to ask for, whatever strangers ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Labels<'a> {

@@ -20,7 +20,7 @@ use crate::{
 /// Random characters behind a `generateName`, and how long the name may be without them.
 const SUFFIX: usize = 5;
 const PREFIX_MAX: usize = 58;
-/// A generated name that is taken is drawn again so often.
+/// A generated name that is taken is drawn again this often.
 const DRAWS: usize = 8;
 
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {

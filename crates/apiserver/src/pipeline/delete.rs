@@ -57,7 +57,7 @@ fn success(definition: &Definition, last: &Value) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-/// What a delete does to the object as it is.
+/// The effect of a delete on the object as it is.
 enum Step {
     Nothing,
     Mark(Value),

@@ -31,7 +31,7 @@ use crate::{
 
 /// Answers up to this size are sent in one piece with their length.
 const WHOLE: usize = 64 * 1024;
-/// So many entries are read at once when a selector leaves out most of them.
+/// This many entries are read at once when a selector leaves out most of them.
 const SCAN: usize = 1000;
 
 pub async fn run(request: Request) -> Result<Response, StatusError> {

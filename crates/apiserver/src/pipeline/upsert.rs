@@ -6,7 +6,7 @@ use http::StatusCode;
 use super::{request::Request, write::Written};
 use crate::{auth::Attributes, http::options::WriteOptions};
 
-/// Tried so often while somebody else creates and deletes the same object.
+/// The write is tried this often while somebody else creates and deletes the object.
 const ATTEMPTS: usize = 5;
 
 impl Request {
@@ -41,7 +41,7 @@ impl Request {
                     _ => self.other_uid(uid, ""),
                 });
             }
-            // Who may change an object that is there may not therefore make it.
+            // The right to change an object that is there is not the right to make it.
             self.call.state.ask(&Attributes { verb: "create", ..Attributes::of(&self.call.user, &self.call.info) })?;
             if let Some(metadata) = meta::metadata_mut(&mut object) {
                 metadata.remove("resourceVersion");

@@ -1,4 +1,4 @@
-//! What creates, updates and patches share: attributes by admission, allocation, validation, and the answer.
+//! What creates, updates and patches share: admission, allocation, validation, and the answer.
 
 use api::{
     Value,

@@ -13,7 +13,7 @@ pub mod token;
 use std::sync::Arc;
 
 use crate::{auth::authn::Authentication, pages::health::Checks};
-use connect::Connector;
+use connect::connector::Connector;
 use table::Specials;
 use token::Issuer;
 

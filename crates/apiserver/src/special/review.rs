@@ -1,4 +1,4 @@
-//! Reviews: who is somebody, and may he do something. Answered at once, never stored.
+//! Reviews: questions about the identity and the rights of a user. They are answered at once and never stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

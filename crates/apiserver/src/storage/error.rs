@@ -1,4 +1,4 @@
-//! What a client reads when the store refuses.
+//! The errors that a client reads when the store refuses.
 
 use api::{
     k8s_openapi::apimachinery::pkg::apis::meta::v1::{StatusCause, StatusDetails},

@@ -1,4 +1,4 @@
-//! Which objects a list or watch wants: namespace, name, label and field selectors, checked against stored bytes.
+//! The selection of a list or watch: namespace, name, label and field selectors, checked against stored bytes.
 
 use api::{
     Value,

@@ -1,4 +1,4 @@
-//! How the server's own parts look objects up by name: authentication and admission, which nobody has to authorize.
+//! How the server's own parts look objects up by name: authentication and admission, which need no authorization.
 
 use std::sync::Arc;
 

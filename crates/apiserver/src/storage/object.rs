@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use store::{Entry, Revision};
 
 const METADATA: &[u8] = b"\"metadata\":{";
-/// Kind and apiVersion are short: metadata begins within so many bytes.
+/// Kind and apiVersion are short: metadata begins within this many bytes.
 const HEAD: usize = 400;
 
 /// The stored form of an object of this kind.

@@ -114,7 +114,7 @@ impl ObjectStore {
         Swap::new(&*self.store, definition, entry)
     }
 
-    /// A live copy of all objects of a kind; the same one for all who ask.
+    /// A live copy of all objects of a kind; all callers share one.
     pub async fn informer(&self, definition: &Arc<Definition>) -> Result<Arc<Informer>, StatusError> {
         let same = |i: &Arc<Informer>| Arc::ptr_eq(&i.definition, definition) && !i.has_handler();
         let known = self.watches.informers().into_iter().find(same);

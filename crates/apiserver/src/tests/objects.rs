@@ -7,7 +7,7 @@ use store::embedded::Embedded;
 
 use crate::storage::{loopback::Loopback, object_store::ObjectStore};
 
-/// The kind of that name; no two that tests need have the same.
+/// The kind of that name; tests need no two with one name.
 pub fn kind(objects: &ObjectStore, plural: &str) -> Arc<Definition> {
     let found = objects.kinds.table().all().iter().find(|d| d.plural == plural).map(|d| d.group.clone());
     objects.definition(&found.unwrap_or_default(), plural).unwrap()

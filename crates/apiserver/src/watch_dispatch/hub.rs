@@ -1,4 +1,4 @@
-//! The watchers of one storage prefix, in groups of those who want the same.
+//! The watchers of one storage prefix, in groups with one scope each.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -95,7 +95,7 @@ impl Hub {
         !self.places.is_empty()
     }
 
-    /// Adds a member to the group of those who want the same. It gets every event dispatched from now on.
+    /// Adds a member to the group of its scope. It gets every event dispatched from now on.
     pub fn join(&mut self, scope: WatchScope, id: u64, queue: mpsc::Sender<Bytes>, metrics: &Metrics) {
         let place = scope.place();
         // What is pending is older than the new member.

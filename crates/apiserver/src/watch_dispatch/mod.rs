@@ -1,4 +1,4 @@
-//! From the store's changes to watch events. One task reads all changes; watchers that want the same are one group, an
+//! From the store's changes to watch events. One task reads all changes; watchers of one scope are one group, an
 //! event is encoded once per view, and what a group is sent at one time is one buffer that all its members share.
 //! Groups are found through indexes (namespace, name, a field's value), so that an event costs those who want it.
 
@@ -31,7 +31,7 @@ use crate::{
 
 /// Buffers that may wait for one watcher; one more and it is cut off.
 const QUEUE: usize = 1000;
-/// Events that are handed out in one go, when so many have come.
+/// At most this many events are handed out in one go.
 const TOGETHER: usize = 256;
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// History older than this is forgotten.

@@ -1,4 +1,4 @@
-//! What a watcher wants, and where those who want the same are found.
+//! The scope of a watch, and its place in the index of watchers.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use api::kind::Definition;
 
 use crate::{http::view::View, storage::filter::Filter};
 
-/// What one watcher wants.
+/// The objects that one watcher hears of, and the form in which it gets them.
 #[derive(Clone)]
 pub struct WatchScope {
     pub definition: Arc<Definition>,

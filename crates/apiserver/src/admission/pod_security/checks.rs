@@ -106,7 +106,7 @@ pub fn details(violations: &[Violation]) -> String {
     violations.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The same without what concerns one object only, for lists of many.
+/// The reasons without the details of one object, for lists of many.
 pub fn reasons(violations: &[Violation]) -> String {
     violations.iter().map(|v| v.reason).collect::<Vec<_>>().join(", ")
 }

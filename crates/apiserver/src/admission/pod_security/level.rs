@@ -78,7 +78,7 @@ pub struct Standard {
 impl Standard {
     pub const PRIVILEGED: Standard = Standard { level: Level::Privileged, version: Version::Latest };
 
-    /// Whether both demand the same: the privileged level demands nothing in any version.
+    /// Whether both demand one and the same standard: the privileged level demands nothing in any version.
     fn is_like(self, other: Standard) -> bool {
         self == other || (self.level == Level::Privileged && other.level == Level::Privileged)
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Standard {
     }
 }
 
-/// What a namespace demands, by mode.
+/// The demands of a namespace, by mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// Pods that violate it are refused.
@@ -132,7 +132,7 @@ impl Policy {
         read.version(AUDIT[1], &mut policy.audit.version);
         read.level(WARN[0], Level::Privileged, &mut policy.warn.level);
         read.version(WARN[1], &mut policy.warn.version);
-        // Who enforces more than is warned of hears of workloads too, whose Pods would be refused later.
+        // A namespace that enforces more than it warns of warns of workloads too, whose Pods would be refused later.
         if enforced && !labels.contains_key(WARN[0]) && policy.enforce.level > policy.warn.level {
             policy.warn.level = policy.enforce.level;
             if !labels.contains_key(WARN[1]) {

@@ -50,7 +50,7 @@ const TEMPLATES: &[(&str, &str, &str)] = &[
     ("batch", "cronjobs", "/spec/jobTemplate/spec/template"),
 ];
 
-/// What a write is to this plugin.
+/// The sorts of writes that this plugin tells apart.
 enum Concern {
     Namespace,
     Pod,

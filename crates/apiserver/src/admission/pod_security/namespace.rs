@@ -21,10 +21,10 @@ use crate::admission::{
     items, text,
 };
 
-/// At most so many Pods are looked at, for so long.
+/// At most this many Pods are looked at, and no longer than this.
 const MOST_PODS: usize = 3000;
 const LONGEST: Duration = Duration::from_secs(1);
-/// After so many Pods others get their turn on this thread.
+/// After this many Pods other requests get their turn on this thread.
 const AT_ONCE: usize = 64;
 
 pub async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {

@@ -1,6 +1,6 @@
-//! What a check finds.
+//! The finding of a check.
 
-/// What a Pod does that a check forbids.
+/// Something about a Pod that a check forbids.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Such as `host namespaces`.

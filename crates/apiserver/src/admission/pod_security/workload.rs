@@ -112,7 +112,7 @@ pub fn containers(names: &[&str]) -> String {
     format!("{} {}", plural(names.len(), "container", "containers"), quoted(names))
 }
 
-/// Who sets something: `pod`, `container "a"`, `pod and containers "a", "b"`; empty when nobody does.
+/// Names the parts that set something: `pod`, `container "a"`, `pod and containers "a", "b"`; empty when nobody does.
 pub fn setters(pod: bool, names: &[&str]) -> String {
     let pod = pod.then(|| "pod".to_owned());
     let names = (!names.is_empty()).then(|| containers(names));

@@ -1,4 +1,4 @@
-//! Client certificates: the common name is the user, the organizations are his groups.
+//! Client certificates: the common name is the user, the organizations are the user's groups.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::Rejected;
 use crate::auth::User;
 
-/// The key of a user's `extra` that names the credential he showed.
+/// The key of a user's `extra` that names the credential that was shown.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// How long a checked certificate is believed, and how many are remembered. A connection sends thousands of requests

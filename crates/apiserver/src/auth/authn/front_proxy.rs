@@ -9,7 +9,7 @@ use crate::auth::{User, header};
 /// Why the headers name nobody.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// The caller is not the proxy; he may still be himself.
+    /// The caller is not the proxy; its own certificate may still be good.
     Stranger(String),
     /// It is the proxy, and it can't be understood whom it speaks for: certainly not for itself.
     Unreadable(String),

@@ -1,6 +1,6 @@
 //! Authentication: client certificates, the front proxy's headers, and bearer tokens of several sorts.
 //!
-//! The first that knows the caller names him. A credential that is there but wrong is answered with 401, also where
+//! The first sort that knows the caller names the user. A credential that is there but wrong is answered with 401, also where
 //! anonymous callers are let in.
 
 pub mod bootstrap_token;
@@ -25,7 +25,7 @@ use api::status::StatusError;
 use super::{User, credentials::WEBSOCKET_TOKEN, header};
 use crate::http::access::{Authenticator, Peer};
 
-/// What a bearer token stands for.
+/// The user that a bearer token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub user: Arc<User>,
@@ -75,7 +75,7 @@ impl Authentication {
         }
     }
 
-    /// Who sent a request with these headers over a connection with these client certificates.
+    /// Finds the user behind a request with these headers, over a connection with these client certificates.
     pub async fn identify(
         &self,
         chain: &[CertificateDer<'static>],

@@ -100,7 +100,7 @@ impl Graph {
         let id = format!("{namespace}/{name}");
         let node = object.and_then(|o| at(o, "/spec/nodeName")).and_then(Value::as_str).unwrap_or("");
         let uid = object.map_or("", api::meta::uid);
-        // What a Pod names can't change after it was bound, so most updates end here. (Claims made for it can.)
+        // The objects that a Pod names are fixed once it is bound, so most updates end here. (Claims made for it can change.)
         let claims = object.is_some_and(|o| at(o, "/spec/resourceClaims").is_some());
         if !claims && self.pods.get(&id).is_some_and(|known| known.uid == uid && known.node == node) {
             return;

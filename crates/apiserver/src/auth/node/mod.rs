@@ -1,6 +1,6 @@
 //! The Node authorizer: a kubelet reads what the Pods on its node need, and writes what is its node's.
 //!
-//! What a kubelet may write to an object in detail is the business of the NodeRestriction admission plugin.
+//! The NodeRestriction admission plugin decides in detail which fields of an object a kubelet may write.
 
 pub mod graph;
 
@@ -110,7 +110,7 @@ impl NodeAuthorizer {
         }
     }
 
-    /// What a new one says is compared by admission.
+    /// Admission compares what a new object says.
     fn resource_slice(&self, node: &str, a: &Attributes<'_>) -> Verdict {
         match a.verb {
             _ if !a.subresource.is_empty() => no("cannot authorize ResourceSlice subresources"),
@@ -193,7 +193,7 @@ impl Authorizer for NodeAuthorizer {
         }
     }
 
-    /// What a node may do depends on its Pods: that is no list of rules.
+    /// The rights of a node depend on its Pods, so that no list of rules can say them.
     fn rules_for(&self, user: &User, _: &str) -> Rules {
         Rules { incomplete: user.node_name().is_some(), ..Rules::default() }
     }

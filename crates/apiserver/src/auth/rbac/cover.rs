@@ -1,4 +1,5 @@
-//! Whether rules that somebody holds cover rules that he wants to grant: nobody can give away more than he has.
+//! Whether the rules that a user holds cover the rules that the user wants to grant: nobody can give away more rights than
+//! their own.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -129,7 +130,7 @@ fn quoted(list: &[String]) -> String {
     format!("[{}]", quoted.join(" "))
 }
 
-/// What the user reads who wanted to grant more than he holds.
+/// The message for a user who wanted to grant more rights than their own.
 pub fn refusal(user: &User, uncovered: &[PolicyRule]) -> String {
     let mut shown: Vec<String> = uncovered.iter().map(show).collect();
     shown.sort();

@@ -1,14 +1,14 @@
 //! Connections to nodes, pods and services through the API server: log, exec, attach, port-forward and proxy.
 //!
-//! What a request means is worked out by pure functions (`pod`, `proxy`), `kubelet` knows where a node listens and
-//! dials it. Upgrades are passed on as they are; WebSocket clients are translated where the other side speaks SPDY only.
+//! The meaning of a request is worked out by pure functions (`pod`, `proxy`), `connector` knows where a node listens. Upgrades
+//! are passed on as they are; WebSocket clients are translated where the other side speaks SPDY only.
 //! Upstream counterpart: pkg/registry/core/{pod,node,service}, apimachinery/pkg/util/proxy.
 
-mod kubelet;
+pub mod connector;
 mod pod;
 mod proxy;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use api::{Value, status::StatusError};
 use futures::future::BoxFuture;
@@ -18,27 +18,19 @@ use stream::{
     websocket::{self, Streams},
 };
 
+use connector::{Connector, object, request};
+
 use crate::{
     auth::Attributes,
     call::Call,
     http::body::{Body, Response},
+    outbound::endpoint::Endpoint,
     special::table::{Special, Specials},
     state::State,
 };
 
-/// Connecting to a node or pod takes no longer.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// So much of a kubelet's error text is passed on.
 const ERROR_BYTES: usize = 50_000;
-
-/// How the API server reaches kubelets.
-pub struct Connector {
-    /// The API server's client certificate, and the authority that kubelets' certificates must come from. It offers no
-    /// protocol but HTTP/1.1, or none: upgrades need it.
-    pub tls: Arc<rustls::ClientConfig>,
-    /// Node address types in order of preference (`--kubelet-preferred-address-types`).
-    pub address_types: Vec<String>,
-}
 
 /// Adds all connecting subresources to the table.
 pub fn add(specials: &mut Specials, connector: &Arc<Connector>) {
@@ -81,22 +73,17 @@ impl Special for Connect {
                 Target::Log => log(&connector, call).await,
                 Target::Stream(path) => stream_to(&connector, call, path).await,
                 Target::PortForward => port_forward(&connector, call).await,
-                Target::PodProxy => proxy::pod(call).await,
+                Target::PodProxy => proxy::pod(&connector, call).await,
                 Target::NodeProxy => proxy::node(&connector, call).await,
-                Target::ServiceProxy => proxy::service(call).await,
+                Target::ServiceProxy => proxy::service(&connector, call).await,
             }
         })
     }
 }
 
-/// Reads an object that the request names.
-async fn object(state: &State, plural: &str, namespace: &str, name: &str) -> Result<Value, StatusError> {
-    let objects = &state.objects;
-    objects.get(&*objects.definition("", plural)?, namespace, name).await
-}
-
-async fn node_of(state: &State, pod: &Value) -> Result<Value, StatusError> {
-    object(state, "nodes", "", pod::node_name(pod)).await
+/// The kubelet that runs a Pod.
+async fn kubelet_of(connector: &Connector, state: &State, pod: &Value) -> Result<Endpoint, StatusError> {
+    connector.kubelet(&object(state, "nodes", "", pod::node_name(pod)).await?)
 }
 
 async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusError> {
@@ -106,12 +93,12 @@ async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusEr
         // Nothing was logged yet.
         return Ok(text(Body::empty()));
     }
-    let endpoint = kubelet::endpoint(&node_of(&call.state, &pod).await?, &connector.address_types)?;
+    let endpoint = kubelet_of(connector, &call.state, &pod).await?;
     call.body = Body::empty();
     // The text is passed on piece by piece, as it is written.
     call.headers.remove(header::ACCEPT_ENCODING);
     let name = call.info.name.clone();
-    let answer = connector.send(&endpoint, request(call, &wanted, &endpoint.authority())?).await?;
+    let answer = connector.kubelets.forward(&endpoint, request(call, &wanted, &endpoint)?).await?;
     let code = answer.status();
     if code.is_success() {
         return Ok(text(Body::Network(answer.into_body())));
@@ -139,22 +126,22 @@ async fn stream_to(connector: &Connector, call: Call, path: &'static str) -> Res
     check_streaming(&call)?;
     let pod = object(&call.state, "pods", &call.info.namespace, &call.info.name).await?;
     let (wanted, streams) = pod::stream_path(path, &pod, &call.query)?;
-    let endpoint = kubelet::endpoint(&node_of(&call.state, &pod).await?, &connector.address_types)?;
+    let endpoint = kubelet_of(connector, &call.state, &pod).await?;
     if let Some(protocol) = websocket::offered(&call.headers, &websocket::REMOTE_COMMAND) {
         return translated(connector, call, protocol, &endpoint, &wanted, Translation::Command(streams)).await;
     }
-    connector.pass(&endpoint, request(call, &wanted, &endpoint.authority())?).await
+    connector.pass(call, &wanted, &endpoint).await
 }
 
 async fn port_forward(connector: &Connector, call: Call) -> Result<Response, StatusError> {
     check_streaming(&call)?;
     let pod = object(&call.state, "pods", &call.info.namespace, &call.info.name).await?;
     let wanted = pod::port_forward_path(&pod, &call.query)?;
-    let endpoint = kubelet::endpoint(&node_of(&call.state, &pod).await?, &connector.address_types)?;
+    let endpoint = kubelet_of(connector, &call.state, &pod).await?;
     if let Some(protocol) = websocket::offered(&call.headers, &[websocket::PORT_FORWARD]) {
         return translated(connector, call, protocol, &endpoint, &wanted, Translation::Tunnel).await;
     }
-    connector.pass(&endpoint, request(call, &wanted, &endpoint.authority())?).await
+    connector.pass(call, &wanted, &endpoint).await
 }
 
 /// How a WebSocket client is served by a kubelet that speaks SPDY.
@@ -181,7 +168,7 @@ async fn translated(
     connector: &Connector,
     call: Call,
     protocol: &str,
-    endpoint: &kubelet::Endpoint,
+    endpoint: &Endpoint,
     path: &str,
     translation: Translation,
 ) -> Result<Response, StatusError> {
@@ -196,7 +183,7 @@ async fn translated(
     for protocol in translation.protocols() {
         spdy = spdy.header("X-Stream-Protocol-Version", *protocol);
     }
-    let answer = connector.open(endpoint, spdy.body(Body::empty()).map_err(StatusError::internal)?).await?;
+    let answer = connector.kubelets.open(endpoint, spdy.body(Body::empty()).map_err(StatusError::internal)?).await?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(answer.map(Body::Network));
     }
@@ -220,22 +207,4 @@ fn check_streaming(call: &Call) -> Result<(), StatusError> {
 /// A WebSocket begins with a GET, which a role may allow to readers; opening a stream takes the right to create.
 fn may_create(call: &Call) -> Result<(), StatusError> {
     call.state.ask(&Attributes { verb: "create", ..Attributes::of(&call.user, &call.info) })
-}
-
-/// The client's request, readdressed. Nothing in it tells who the client is.
-fn request(call: Call, path: &str, authority: &str) -> Result<Request<Body>, StatusError> {
-    let passed =
-        call.info.passed.as_ref().ok_or_else(|| StatusError::internal("the request is not to be passed on"))?;
-    let mut request = Request::new(call.body);
-    *request.method_mut() = passed.method.clone();
-    *request.uri_mut() = path.parse().map_err(|_| StatusError::bad_request(format!("invalid path {path:?}")))?;
-    *request.headers_mut() = call.headers;
-    *request.extensions_mut() = call.extensions;
-    request.headers_mut().insert(header::HOST, HeaderValue::from_str(authority).map_err(StatusError::internal)?);
-    Ok(request)
-}
-
-/// An error that upstream gives as a bare message.
-fn plain(message: String) -> StatusError {
-    StatusError::new(500, "", message)
 }

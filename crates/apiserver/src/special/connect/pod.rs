@@ -1,4 +1,4 @@
-//! What a request for a pod's log, exec, attach or port-forward asks of the kubelet: pure functions from the pod and
+//! The kubelet's part in a request for a Pod's log, exec, attach or port-forward: pure functions from the Pod and
 //! the query to a path.
 
 use api::{Value, status::StatusError};

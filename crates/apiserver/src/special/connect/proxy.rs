@@ -6,8 +6,12 @@ use api::{Value, status::StatusError};
 use http::{HeaderValue, StatusCode, header};
 use stream::upgrade;
 
-use super::{Connector, kubelet, object, request};
-use crate::{call::Call, http::body::Body, http::body::Response};
+use super::connector::{Connector, object, request};
+use crate::{
+    call::Call,
+    http::body::{Body, Response},
+    outbound::{endpoint::Endpoint, service},
+};
 
 /// `name`, `name:port` or `scheme:name:port`, as the name in a proxy's path may be written.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,18 +56,22 @@ fn port_number(port: &str) -> Result<u16, StatusError> {
     port.parse().map_err(|_| StatusError::bad_request(format!("invalid port {port:?}")))
 }
 
-async fn pass(call: Call, scheme: &str, host: &str, port: u16, path: &str) -> Result<Response, StatusError> {
+/// Passes the request on to a Pod or another server of the cluster.
+async fn pass(
+    connector: &Connector,
+    call: Call,
+    scheme: &str,
+    to: Endpoint,
+    path: &str,
+) -> Result<Response, StatusError> {
     if scheme == "https" {
         return Err(StatusError::new(501, "", "proxying to https backends is not supported"));
     }
-    let address = allowed(host)?;
-    let authority = kubelet::Endpoint { host: address.to_string(), port }.authority();
-    let request = request(call, path, &authority)?;
-    let io = kubelet::dial_plain(&address.to_string(), port).await?;
-    Ok(upgrade::forward(request, io).await.map_err(|e| kubelet::unanswered(&e))?.map(Body::Network))
+    let to = Endpoint { host: allowed(&to.host)?.to_string(), port: to.port };
+    Ok(connector.pods.forward(&to, request(call, path, &to)?).await?.map(Body::Network))
 }
 
-pub(super) async fn pod(call: Call) -> Result<Response, StatusError> {
+pub(super) async fn pod(connector: &Connector, call: Call) -> Result<Response, StatusError> {
     let path = match rest(&call) {
         Ok(path) => path,
         Err(redirect) => return Ok(*redirect),
@@ -71,9 +79,9 @@ pub(super) async fn pod(call: Call) -> Result<Response, StatusError> {
     let id = call.info.name.clone();
     let named = split(&id, "pod")?;
     let pod = object(&call.state, "pods", &call.info.namespace, named.name).await?;
-    let address = pod.pointer("/status/podIP").and_then(Value::as_str).unwrap_or("").to_owned();
+    let host = pod.pointer("/status/podIP").and_then(Value::as_str).unwrap_or("").to_owned();
     let port = if named.port.is_empty() { first_port(&pod).unwrap_or(80) } else { port_number(named.port)? };
-    pass(call, named.scheme, &address, port, &path).await
+    pass(connector, call, named.scheme, Endpoint { host, port }, &path).await
 }
 
 fn first_port(pod: &Value) -> Option<u16> {
@@ -90,66 +98,28 @@ pub(super) async fn node(connector: &Connector, call: Call) -> Result<Response, 
     let id = call.info.name.clone();
     let named = split(&id, "node")?;
     let node = object(&call.state, "nodes", "", named.name).await?;
-    let endpoint = kubelet::endpoint(&node, &connector.address_types)?;
+    let endpoint = connector.kubelet(&node)?;
     if named.port.is_empty() || named.port == endpoint.port.to_string() {
-        return connector.pass(&endpoint, request(call, &path, &endpoint.authority())?).await;
+        return connector.pass(call, &path, &endpoint).await;
     }
-    pass(call, named.scheme, &endpoint.host, port_number(named.port)?, &path).await
+    let to = Endpoint { port: port_number(named.port)?, ..endpoint };
+    pass(connector, call, named.scheme, to, &path).await
 }
 
-pub(super) async fn service(call: Call) -> Result<Response, StatusError> {
+pub(super) async fn service(connector: &Connector, call: Call) -> Result<Response, StatusError> {
     let path = match rest(&call) {
         Ok(path) => path,
         Err(redirect) => return Ok(*redirect),
     };
     let id = call.info.name.clone();
     let named = split(&id, "service")?;
-    let service = object(&call.state, "services", &call.info.namespace, named.name).await?;
-    let port = service_port(&service, named.name, named.port)?;
-    let endpoints = object(&call.state, "endpoints", &call.info.namespace, named.name).await?;
-    let backends = backends(&endpoints, &port);
-    if backends.is_empty() {
-        return Err(StatusError::unavailable(format!("no endpoints available for service \"{id}\"")));
-    }
-    let chosen = clock::random_range(0..backends.len() as u64) as usize;
-    let (address, port) = &backends[chosen];
-    pass(call, named.scheme, address, *port, &path).await
-}
-
-/// The name of the service's port that is meant; ports may be given by name or number, and a single one left out.
-fn service_port(service: &Value, name: &str, wanted: &str) -> Result<String, StatusError> {
-    let ports = service.pointer("/spec/ports").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let name_of = |port: &Value| port.get("name").and_then(Value::as_str).unwrap_or("").to_owned();
-    match (wanted.parse::<u64>(), ports) {
-        (Err(_), [only]) if wanted.is_empty() => Ok(name_of(only)),
-        (Err(_), _) => Ok(wanted.to_owned()),
-        (Ok(number), _) => {
-            let found = ports.iter().find(|p| p.get("port").and_then(Value::as_u64) == Some(number));
-            let missing = || StatusError::unavailable(format!("no service port {number} found for service \"{name}\""));
-            found.map(name_of).ok_or_else(missing)
-        }
-    }
-}
-
-/// The ready addresses behind the port of that name.
-fn backends(endpoints: &Value, port: &str) -> Vec<(String, u16)> {
-    let list = |v: &Value, key: &str| v.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
-    let mut all = Vec::new();
-    for subset in list(endpoints, "subsets") {
-        let ports = list(&subset, "ports");
-        let wanted = ports.iter().find(|p| p.get("name").and_then(Value::as_str).unwrap_or("") == port);
-        let number = wanted.and_then(|p| u16::try_from(p.get("port")?.as_u64()?).ok());
-        let addresses = list(&subset, "addresses");
-        let ips = addresses.iter().filter_map(|a| a.get("ip")?.as_str());
-        all.extend(number.into_iter().flat_map(|number| ips.clone().map(move |ip| (ip.to_owned(), number))));
-    }
-    all
+    let found = service::resolve(&call.state.objects, &call.info.namespace, named.name, named.port).await?;
+    let none = || StatusError::unavailable(format!("no endpoints available for service \"{id}\""));
+    pass(connector, call, named.scheme, found.ok_or_else(none)?, &path).await
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -164,24 +134,6 @@ mod tests {
         check("https:a:", "https|a|");
         check("ftp:a:80", "invalid pod request \"ftp:a:80\"");
         check(":80", "invalid pod request \":80\"");
-    }
-
-    #[test]
-    fn services_lead_to_ready_addresses() {
-        let service = json!({"spec": {"ports": [{"name": "web", "port": 80}]}});
-        let endpoints = json!({"subsets": [
-            {"addresses": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}], "notReadyAddresses": [{"ip": "10.0.0.3"}],
-             "ports": [{"name": "web", "port": 8080}]}, {"addresses": [{"ip": "10.0.0.4"}]}]});
-        for wanted in ["", "80", "web"] {
-            let port = service_port(&service, "s", wanted).unwrap();
-            let found = vec![("10.0.0.1".to_owned(), 8080), ("10.0.0.2".to_owned(), 8080)];
-            assert_eq!(backends(&endpoints, &port), found, "{wanted:?}");
-        }
-        assert_eq!(
-            service_port(&service, "s", "81").unwrap_err().message,
-            "no service port 81 found for service \"s\""
-        );
-        assert!(backends(&endpoints, "other").is_empty());
     }
 
     #[test]

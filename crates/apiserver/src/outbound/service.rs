@@ -1,0 +1,76 @@
+//! From a reference to a Service to one of the addresses behind it.
+
+use api::{Value, status::StatusError};
+
+use super::endpoint::Endpoint;
+use crate::storage::object_store::ObjectStore;
+
+/// A ready address behind a port of a Service, chosen at random; `None` when there is none. The port may be given by name
+/// or number, and a single one left out.
+pub async fn resolve(
+    objects: &ObjectStore,
+    namespace: &str,
+    name: &str,
+    port: &str,
+) -> Result<Option<Endpoint>, StatusError> {
+    let object = async |plural| objects.get(&*objects.definition("", plural)?, namespace, name).await;
+    let port = port_name(&object("services").await?, name, port)?;
+    let mut backends = backends(&object("endpoints").await?, &port);
+    if backends.is_empty() {
+        return Ok(None);
+    }
+    let chosen = clock::random_range(0..backends.len() as u64) as usize;
+    Ok(Some(backends.swap_remove(chosen)))
+}
+
+/// The name of the Service's port that is meant.
+fn port_name(service: &Value, name: &str, wanted: &str) -> Result<String, StatusError> {
+    let ports = service.pointer("/spec/ports").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let name_of = |port: &Value| port.get("name").and_then(Value::as_str).unwrap_or("").to_owned();
+    match (wanted.parse::<u64>(), ports) {
+        (Err(_), [only]) if wanted.is_empty() => Ok(name_of(only)),
+        (Err(_), _) => Ok(wanted.to_owned()),
+        (Ok(number), _) => {
+            let found = ports.iter().find(|p| p.get("port").and_then(Value::as_u64) == Some(number));
+            let missing = || StatusError::unavailable(format!("no service port {number} found for service \"{name}\""));
+            found.map(name_of).ok_or_else(missing)
+        }
+    }
+}
+
+/// The ready addresses behind the port of that name.
+fn backends(endpoints: &Value, port: &str) -> Vec<Endpoint> {
+    let list = |v: &Value, key: &str| v.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut all = Vec::new();
+    for subset in list(endpoints, "subsets") {
+        let ports = list(&subset, "ports");
+        let wanted = ports.iter().find(|p| p.get("name").and_then(Value::as_str).unwrap_or("") == port);
+        let Some(port) = wanted.and_then(|p| u16::try_from(p.get("port")?.as_u64()?).ok()) else { continue };
+        let addresses = list(&subset, "addresses");
+        let hosts = addresses.iter().filter_map(|a| a.get("ip")?.as_str());
+        all.extend(hosts.map(|host| Endpoint { host: host.to_owned(), port }));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn services_lead_to_ready_addresses() {
+        let service = json!({"spec": {"ports": [{"name": "web", "port": 80}]}});
+        let endpoints = json!({"subsets": [
+            {"addresses": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}], "notReadyAddresses": [{"ip": "10.0.0.3"}],
+             "ports": [{"name": "web", "port": 8080}]}, {"addresses": [{"ip": "10.0.0.4"}]}]});
+        for wanted in ["", "80", "web"] {
+            let port = port_name(&service, "s", wanted).unwrap();
+            let found: Vec<String> = backends(&endpoints, &port).iter().map(Endpoint::authority).collect();
+            assert_eq!(found, ["10.0.0.1:8080", "10.0.0.2:8080"], "{wanted:?}");
+        }
+        assert_eq!(port_name(&service, "s", "81").unwrap_err().message, "no service port 81 found for service \"s\"");
+        assert!(backends(&endpoints, "other").is_empty());
+    }
+}

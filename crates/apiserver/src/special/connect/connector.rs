@@ -1,0 +1,105 @@
+//! How the API server reaches kubelets and Pods, and what it tells them of a client's request.
+
+use std::sync::Arc;
+
+use api::{Value, status::StatusError};
+use http::{HeaderValue, Request, header};
+
+use crate::{
+    call::Call,
+    http::body::{Body, Response},
+    outbound::{
+        dialer::{Dialer, bare},
+        endpoint::Endpoint,
+    },
+    state::State,
+};
+
+/// The port of a kubelet that names none.
+const DEFAULT_PORT: u64 = 10250;
+
+/// The ways to kubelets and Pods.
+pub struct Connector {
+    pub(super) kubelets: Dialer,
+    pub(super) pods: Dialer,
+    address_types: Vec<String>,
+}
+
+impl Connector {
+    /// `tls` shows the API server's client certificate, and knows the authority that kubelets' certificates must come from;
+    /// `address_types` of nodes are in order of preference (`--kubelet-preferred-address-types`).
+    pub fn new(tls: Arc<rustls::ClientConfig>, address_types: Vec<String>) -> Self {
+        Connector { kubelets: Dialer::tls(tls), pods: Dialer::plain(), address_types }
+    }
+
+    /// Where a node's kubelet listens.
+    pub(super) fn kubelet(&self, node: &Value) -> Result<Endpoint, StatusError> {
+        kubelet(node, &self.address_types)
+    }
+
+    /// Passes a client's request on to a kubelet, with its upgrade if it asks for one.
+    pub(super) async fn pass(&self, call: Call, path: &str, to: &Endpoint) -> Result<Response, StatusError> {
+        Ok(self.kubelets.forward(to, request(call, path, to)?).await?.map(Body::Network))
+    }
+}
+
+/// Reads an object that the request names.
+pub(super) async fn object(state: &State, plural: &str, namespace: &str, name: &str) -> Result<Value, StatusError> {
+    let objects = &state.objects;
+    objects.get(&*objects.definition("", plural)?, namespace, name).await
+}
+
+/// The client's request, readdressed. Nothing in it tells who the client is.
+pub(super) fn request(call: Call, path: &str, to: &Endpoint) -> Result<Request<Body>, StatusError> {
+    let passed =
+        call.info.passed.as_ref().ok_or_else(|| StatusError::internal("the request is not to be passed on"))?;
+    let mut request = Request::new(call.body);
+    *request.method_mut() = passed.method.clone();
+    *request.uri_mut() = path.parse().map_err(|_| StatusError::bad_request(format!("invalid path {path:?}")))?;
+    *request.headers_mut() = call.headers;
+    *request.extensions_mut() = call.extensions;
+    let host = HeaderValue::from_str(&to.authority()).map_err(StatusError::internal)?;
+    request.headers_mut().insert(header::HOST, host);
+    Ok(request)
+}
+
+/// The node's address of the most preferred type, with its kubelet's port.
+fn kubelet(node: &Value, types: &[String]) -> Result<Endpoint, StatusError> {
+    let text = |v: &Value, key: &str| v.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
+    let addresses = node.pointer("/status/addresses").and_then(Value::as_array);
+    let known: Vec<(String, String)> =
+        addresses.into_iter().flatten().map(|a| (text(a, "type"), text(a, "address"))).collect();
+    let preferred = types.iter().find_map(|wanted| known.iter().find(|(kind, _)| kind == wanted));
+    let Some((_, host)) = preferred else {
+        let known: Vec<String> = known.iter().map(|(kind, address)| format!("{{{kind} {address}}}")).collect();
+        return Err(bare(format!("no preferred addresses found; known addresses: [{}]", known.join(" "))));
+    };
+    let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
+    let port = u16::try_from(port.filter(|p| *p != 0).unwrap_or(DEFAULT_PORT)).map_err(StatusError::internal)?;
+    Ok(Endpoint { host: host.clone(), port })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn endpoints_follow_the_preference() {
+        let node = json!({"status": {
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "n"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10260}}}});
+        let check = |node: &Value, types: &[&str], expected: &str| {
+            let types: Vec<String> = types.iter().map(ToString::to_string).collect();
+            let got = kubelet(node, &types).map_or_else(|e| e.message, |e| e.authority());
+            assert_eq!(got, expected);
+        };
+        check(&node, &["Hostname", "InternalIP"], "n:10260");
+        check(&node, &["ExternalIP", "InternalIP"], "10.0.0.1:10260");
+        let none = "no preferred addresses found; known addresses: [{InternalIP 10.0.0.1} {Hostname n}]";
+        check(&node, &["ExternalIP"], none);
+        let six = json!({"status": {"addresses": [{"type": "InternalIP", "address": "fd00::1"}]}});
+        check(&six, &["InternalIP"], "[fd00::1]:10250");
+    }
+}
