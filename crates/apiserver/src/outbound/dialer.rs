@@ -142,3 +142,58 @@ pub fn bare(message: String) -> StatusError {
 fn unanswered(error: &dyn std::fmt::Display) -> StatusError {
     bare(format!("error dialing backend: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    use hyper::{server::conn::http1, service::service_fn};
+    use tokio::{net::TcpListener, sync::oneshot};
+
+    use super::*;
+
+    /// A server that counts its connections. Each one answers two requests; the end of the first is told.
+    async fn server(connections: Arc<AtomicUsize>) -> (Endpoint, oneshot::Receiver<()>) {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        let (end, ended) = oneshot::channel();
+        let mut end = Some(end);
+        tokio::spawn(async move {
+            loop {
+                let (io, _) = tcp.accept().await.unwrap();
+                connections.fetch_add(1, Ordering::Relaxed);
+                let answered = AtomicUsize::new(0);
+                let service = service_fn(|_: Request<Incoming>| {
+                    let mut response = Response::new(Body::from("ok"));
+                    if answered.fetch_add(1, Ordering::Relaxed) == 1 {
+                        response.headers_mut().insert("connection", http::HeaderValue::from_static("close"));
+                    }
+                    async move { Ok::<_, Infallible>(response) }
+                });
+                http1::Builder::new().serve_connection(TokioIo::new(io), service).await.unwrap();
+                end.take().map(|end| end.send(()));
+            }
+        });
+        (Endpoint { host: "127.0.0.1".to_owned(), port }, ended)
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_kept_for_the_next_request_until_it_ends() {
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (to, ended) = server(connections.clone()).await;
+        let dialer = Dialer::plain();
+        let ask = async || {
+            let answer = dialer.forward(&to, Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+            assert!(answer.headers().get("connection").is_none(), "that is about one connection only");
+            let text = Body::Network(answer.into_body()).collect(100).await.unwrap();
+            assert_eq!(text, "ok");
+            connections.load(Ordering::Relaxed)
+        };
+        assert_eq!((ask().await, ask().await), (1, 1));
+        ended.await.unwrap();
+        assert_eq!(ask().await, 2);
+    }
+}
