@@ -66,13 +66,10 @@ async fn ensure_one(objects: &ObjectStore, wanted: &BootstrapObject) -> Result<(
 
 /// The object with what is missing in it, or `None` when nothing is.
 fn mended(present: &Value, wanted: &BootstrapObject) -> Option<Value> {
-    match wanted.plural {
-        "roles" | "clusterroles" | "rolebindings" | "clusterrolebindings"
-            if wanted.group == crate::auth::rbac::GROUP =>
-        {
-            mended_policy(present, wanted)
-        }
-        _ => {
+    match (autoupdates(&wanted.object), autoupdates(present)) {
+        (true, true) => mended_policy(present, wanted),
+        (true, false) => None,
+        (false, _) => {
             let mut object = present.clone();
             for pointer in wanted.owned {
                 set(&mut object, pointer, wanted.object.pointer(pointer)?.clone());
@@ -82,12 +79,13 @@ fn mended(present: &Value, wanted: &BootstrapObject) -> Option<Value> {
     }
 }
 
+/// Whether an object is a default role or binding that the server may mend.
+fn autoupdates(object: &Value) -> bool {
+    object["metadata"]["annotations"][AUTOUPDATE] == "true"
+}
+
 /// Default roles get back rules that they lost, default bindings subjects; more than the default is left alone.
 fn mended_policy(present: &Value, wanted: &BootstrapObject) -> Option<Value> {
-    let annotation = present.get("metadata")?.get("annotations").and_then(|a| a.get(AUTOUPDATE));
-    if annotation.and_then(Value::as_str) != Some("true") {
-        return None;
-    }
     let mut object = present.clone();
     if wanted.object.get("roleRef").is_some() {
         let mut subjects = present.get("subjects").and_then(Value::as_array).cloned().unwrap_or_default();

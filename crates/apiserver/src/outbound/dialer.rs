@@ -41,7 +41,7 @@ pub struct Dialer {
 
 /// A connection that may take another request.
 struct Kept {
-    authority: String,
+    to: Endpoint,
     sender: SendRequest<Body>,
     since: Instant,
 }
@@ -68,7 +68,8 @@ impl Dialer {
         // Terminals send single bytes.
         let _ = tcp.set_nodelay(true);
         let Some(tls) = &self.tls else { return Ok(Box::new(tcp)) };
-        let name = ServerName::try_from(to.host.clone()).map_err(StatusError::internal)?;
+        let name =
+            ServerName::try_from(to.server_name.as_ref().unwrap_or(&to.host).clone()).map_err(StatusError::internal)?;
         let done = clock::timeout(DIAL_TIMEOUT, tls.connect(name, tcp)).await;
         let done = done.map_err(|_| bare("error dialing backend: net/http: TLS handshake timeout".to_owned()))?;
         let stream = done.map_err(|error| bare(format!("error dialing backend: tls: {error}")))?;
@@ -87,10 +88,9 @@ impl Dialer {
         }
         strip_hop_by_hop(request.headers_mut());
         *request.version_mut() = Version::HTTP_11;
-        let authority = to.authority();
-        while let Some(mut sender) = self.take(&authority) {
+        while let Some(mut sender) = self.take(to) {
             match sender.try_send_request(request).await {
-                Ok(response) => return Ok(self.keep(authority, sender, response)),
+                Ok(response) => return Ok(self.keep(to, sender, response)),
                 // The other side closed the connection before it saw anything of the request.
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => request = unsent,
@@ -106,29 +106,22 @@ impl Dialer {
             }
         });
         let response = sender.send_request(request).await.map_err(|error| unanswered(&error))?;
-        Ok(self.keep(authority, sender, response))
+        Ok(self.keep(to, sender, response))
     }
 
     /// A kept connection whose last answer has been read.
-    fn take(&self, authority: &str) -> Option<SendRequest<Body>> {
+    fn take(&self, to: &Endpoint) -> Option<SendRequest<Body>> {
         let mut kept = self.kept.lock();
-        let at = kept
-            .iter()
-            .position(|one| one.authority == authority && one.sender.is_ready() && one.since.elapsed() < IDLE)?;
+        let at = kept.iter().position(|one| one.to == *to && one.sender.is_ready() && one.since.elapsed() < IDLE)?;
         Some(kept.swap_remove(at).sender)
     }
 
-    fn keep(
-        &self,
-        authority: String,
-        sender: SendRequest<Body>,
-        mut response: Response<Incoming>,
-    ) -> Response<Incoming> {
+    fn keep(&self, to: &Endpoint, sender: SendRequest<Body>, mut response: Response<Incoming>) -> Response<Incoming> {
         strip_hop_by_hop(response.headers_mut());
         let mut kept = self.kept.lock();
         kept.retain(|one| !one.sender.is_closed() && one.since.elapsed() < IDLE);
         if kept.len() < IDLE_MAX {
-            kept.push(Kept { authority, sender, since: Instant::now() });
+            kept.push(Kept { to: to.clone(), sender, since: Instant::now() });
         }
         response
     }
@@ -177,7 +170,7 @@ mod tests {
                 end.take().map(|end| end.send(()));
             }
         });
-        (Endpoint { host: "127.0.0.1".to_owned(), port }, ended)
+        (Endpoint::new("127.0.0.1", port), ended)
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use super::endpoint::Endpoint;
 use crate::storage::object_store::ObjectStore;
 
 /// A ready address behind a port of a Service, chosen at random; `None` when there is none. The port may be given by name
-/// or number, and a single one left out.
+/// or number, and a single one left out. Over TLS the server shows a certificate for the Service, as upstream demands.
 pub async fn resolve(
     objects: &ObjectStore,
     namespace: &str,
@@ -20,7 +20,7 @@ pub async fn resolve(
         return Ok(None);
     }
     let chosen = clock::random_range(0..backends.len() as u64) as usize;
-    Ok(Some(backends.swap_remove(chosen)))
+    Ok(Some(Endpoint { server_name: Some(format!("{name}.{namespace}.svc")), ..backends.swap_remove(chosen) }))
 }
 
 /// The name of the Service's port that is meant.
@@ -48,7 +48,7 @@ fn backends(endpoints: &Value, port: &str) -> Vec<Endpoint> {
         let Some(port) = wanted.and_then(|p| u16::try_from(p.get("port")?.as_u64()?).ok()) else { continue };
         let addresses = list(&subset, "addresses");
         let hosts = addresses.iter().filter_map(|a| a.get("ip")?.as_str());
-        all.extend(hosts.map(|host| Endpoint { host: host.to_owned(), port }));
+        all.extend(hosts.map(|host| Endpoint::new(host, port)));
     }
     all
 }

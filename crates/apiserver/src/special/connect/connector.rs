@@ -76,7 +76,7 @@ fn kubelet(node: &Value, types: &[String]) -> Result<Endpoint, StatusError> {
     };
     let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
     let port = u16::try_from(port.filter(|p| *p != 0).unwrap_or(DEFAULT_PORT)).map_err(StatusError::internal)?;
-    Ok(Endpoint { host: host.clone(), port })
+    Ok(Endpoint::new(host.clone(), port))
 }
 
 #[cfg(test)]

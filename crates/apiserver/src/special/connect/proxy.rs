@@ -67,7 +67,7 @@ async fn pass(
     if scheme == "https" {
         return Err(StatusError::new(501, "", "proxying to https backends is not supported"));
     }
-    let to = Endpoint { host: allowed(&to.host)?.to_string(), port: to.port };
+    let to = Endpoint { host: allowed(&to.host)?.to_string(), ..to };
     Ok(connector.pods.forward(&to, request(call, path, &to)?).await?.map(Body::Network))
 }
 
@@ -81,7 +81,7 @@ pub(super) async fn pod(connector: &Connector, call: Call) -> Result<Response, S
     let pod = object(&call.state, "pods", &call.info.namespace, named.name).await?;
     let host = pod.pointer("/status/podIP").and_then(Value::as_str).unwrap_or("").to_owned();
     let port = if named.port.is_empty() { first_port(&pod).unwrap_or(80) } else { port_number(named.port)? };
-    pass(connector, call, named.scheme, Endpoint { host, port }, &path).await
+    pass(connector, call, named.scheme, Endpoint::new(host, port), &path).await
 }
 
 fn first_port(pod: &Value) -> Option<u16> {
