@@ -35,9 +35,10 @@ fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), Status
     if missing.is_empty() { Ok(()) } else { Err(forbid(attributes, cover::refusal(attributes.user, &missing))) }
 }
 
-type Wanted = Result<Option<Vec<PolicyRule>>, StatusError>;
+/// The rules that a write grants; `None` where nothing has to be checked.
+type Granted = Result<Option<Vec<PolicyRule>>, StatusError>;
 
-fn role(context: &Context, attributes: &Attributes<'_>, plural: &str, object: &Value) -> Wanted {
+fn role(context: &Context, attributes: &Attributes<'_>, plural: &str, object: &Value) -> Granted {
     let unchanged = attributes
         .old
         .is_some_and(|old| rules(old) == rules(object) && old.get("aggregationRule") == object.get("aggregationRule"));
@@ -58,7 +59,7 @@ fn role(context: &Context, attributes: &Attributes<'_>, plural: &str, object: &V
     Ok(Some(rules(object)))
 }
 
-fn binding(context: &Context, attributes: &Attributes<'_>, object: &Value) -> Wanted {
+fn binding(context: &Context, attributes: &Attributes<'_>, object: &Value) -> Granted {
     let same = |field: &str| attributes.old.is_some_and(|old| old.get(field) == object.get(field));
     if same("roleRef") && same("subjects") {
         return Ok(None);

@@ -221,8 +221,8 @@ async fn watches_show_changes_once_and_resume() {
         (&json!("BOOKMARK"), &json!("true"))
     );
     assert_eq!((list.line().await, list.line().await), ("BOOKMARK".to_owned(), "END".to_owned()));
-    let core = c.server.objects();
-    core.store.compact(core.caught_up().await.unwrap()).await.unwrap();
+    let objects = c.server.objects();
+    objects.store.compact(objects.caught_up().await.unwrap()).await.unwrap();
     let old = c.say(&format!("GET {MAPS}?watch=1&resourceVersion=1"), "").await;
     assert_eq!((old.code, old.at("/type"), old.at("/object/code")), (200, json!("ERROR"), json!(410)));
     assert!(old.at("/object/message").as_str().unwrap().starts_with("too old resource version: 1 ("), "{}", old.text);
