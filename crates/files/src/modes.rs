@@ -1,5 +1,5 @@
-//! Who may enter or read what the node makes, in one place. Each file is made with its mode said, whatever the umask is;
-//! a folder or file of an older version that lets more people in is narrowed when it is opened or written again.
+//! The modes of all files and folders that a node makes. Each is made with its mode, whatever the umask is. A folder or file of
+//! an older version that lets more people in is narrowed when it is opened or written again.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
@@ -10,17 +10,17 @@ use std::{
 
 /// Folders with keys, objects and the engine's state: root alone.
 pub const PRIVATE_FOLDER: u32 = 0o700;
-/// Upstream's folders of the kubelet: the modes inside volumes are the Pods' own, so nobody else gets this far.
+/// Upstream's folders of the kubelet: the modes inside volumes are the Pods' own, so others do not get this far.
 pub const NODE_FOLDER: u32 = 0o750;
-/// Folders in which a container's user, whoever that is, must find his files. They lie below a [`NODE_FOLDER`].
+/// Folders in which the user of a container, whichever it is, must find files. They lie below a [`NODE_FOLDER`].
 pub const SEEN_FOLDER: u32 = 0o755;
 
 pub const PRIVATE_FILE: u32 = 0o600;
 /// Logs, as engines write those of containers.
 pub const LOG_FILE: u32 = 0o640;
-/// What every user of a container reads.
+/// Files that every user of a container reads.
 pub const SEEN_FILE: u32 = 0o644;
-/// What every user of a container writes: its last words.
+/// Files that every user of a container writes: termination messages.
 pub const SHARED_FILE: u32 = 0o666;
 
 /// Makes a folder with its missing parents, all with this mode. One that exists loses what the mode does not grant.
@@ -29,7 +29,7 @@ pub fn folder(path: &Path, mode: u32) -> io::Result<()> {
     narrow(path, mode)
 }
 
-/// The same, but a folder that exists is left as it is: it is the user's.
+/// Makes a folder with its missing parents, all with this mode. One that exists is left as it is: it is the user's.
 pub fn make(path: &Path, mode: u32) -> io::Result<()> {
     let is_there = |p: &Path| p.as_os_str().is_empty() || p.is_dir();
     let mut missing: Vec<&Path> = path.ancestors().take_while(|p| !is_there(p)).collect();

@@ -1,13 +1,13 @@
-//! What one kubelet is told at its start.
+//! The settings of one kubelet.
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
 use client::Client;
 use runtime::Runtime;
 
-use crate::{eviction::pressure::Threshold, pod::hardening::Sysctls};
+use crate::{eviction::pressure::Threshold, pod::spec::hardening::Sysctls};
 
-/// How the kubelet's own HTTPS server is reached and whom it trusts.
+/// The kubelet's own HTTPS server: its port, its certificate, and the authority that it trusts.
 pub struct Serving {
     pub port: u16,
     pub tls: Arc<rustls::ServerConfig>,

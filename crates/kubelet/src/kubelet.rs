@@ -14,8 +14,16 @@ use crate::{
     events::Events,
     eviction::pressure::Pressures,
     node::{cgroup::Cgroups, machine::Machine},
-    pod::{downward::Facts, hardening::Modules, resources, workers::PodWorkers},
-    volumes::ApiSources,
+    pod::{
+        spec::{downward::Facts, hardening::Modules, resources},
+        workers::PodWorkers,
+    },
+    volumes::{
+        folder::PodFolder,
+        mounter::{self, Mounter},
+        plugin::Means,
+        sources::ApiSources,
+    },
 };
 
 /// The machine below a kubelet.
@@ -23,6 +31,7 @@ pub struct Host {
     pub machine: Machine,
     pub modules: Modules,
     pub cgroups: Cgroups,
+    pub mounter: Arc<dyn Mounter>,
 }
 
 impl Host {
@@ -31,6 +40,7 @@ impl Host {
             machine: Machine::read(),
             modules: Modules::of_this_kernel(),
             cgroups: Cgroups::new(Path::new("/sys/fs/cgroup"), &config.cgroup_root),
+            mounter: Arc::new(mounter::Kernel),
         }
     }
 }
@@ -43,7 +53,7 @@ pub struct Kubelet {
     /// The Node object of this node.
     pub node: Arc<Cache<Node>>,
     /// What volumes and environments are made from.
-    pub sources: ApiSources,
+    pub sources: Arc<ApiSources>,
     pub pods: PodWorkers,
     /// Which pressures the node is under, as the eviction manager measures them.
     pub pressures: watch::Receiver<Pressures>,
@@ -57,7 +67,7 @@ impl Kubelet {
             events: Events::new(config.client.clone(), &config.node_name),
             services: caches.of::<Service>(),
             node: caches.selected::<Node>(&format!("metadata.name={}", config.node_name)),
-            sources: ApiSources::new(config.client.clone()),
+            sources: Arc::new(ApiSources::new(config.client.clone())),
             pods: PodWorkers::default(),
             pressures,
             engine_name: OnceCell::new(),
@@ -89,5 +99,14 @@ impl Kubelet {
             cpu_millis: self.host.machine.cpus * 1000,
             memory_bytes: self.host.machine.memory,
         }
+    }
+
+    /// What volumes are mounted with.
+    pub fn volume_means(&self) -> Means {
+        Means { facts: self.facts(Vec::new()), sources: self.sources.clone(), mounter: self.host.mounter.clone() }
+    }
+
+    pub fn pod_folder(&self, uid: &str) -> PodFolder {
+        PodFolder::new(&self.config.root_dir, uid)
     }
 }

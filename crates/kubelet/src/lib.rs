@@ -7,6 +7,7 @@
 
 mod config;
 pub mod engine;
+mod error;
 mod events;
 pub mod eviction;
 mod kubelet;
@@ -14,6 +15,8 @@ pub mod node;
 pub mod pod;
 mod server;
 mod sources;
+#[cfg(test)]
+mod tests;
 pub mod volumes;
 
 use client::Caches;
@@ -28,25 +31,21 @@ use crate::{
 };
 
 pub use config::{Config, Serving};
-
-/// Why a kubelet ended.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("the kubelet's server cannot listen on port {port}: {source}")]
-    Listen { port: u16, source: std::io::Error },
-    #[error("the kubelet's folder {path} cannot be made: {source}")]
-    Folder { path: String, source: std::io::Error },
-}
+pub use error::Error;
+pub use pod::spec::hardening::Sysctls;
 
 /// Runs a kubelet until it fails or the future is dropped. Pods keep running either way.
 pub async fn run(config: Config, caches: Caches) -> Result<(), Error> {
+    run_on(Host::here(&config), config, caches).await
+}
+
+async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error> {
     waypoint::kubelet::start(&config.node_name);
     for folder in [&config.root_dir, &config.root_dir.join("pods"), &config.log_dir] {
         files::modes::folder(folder, files::modes::NODE_FOLDER)
             .map_err(|source| Error::Folder { path: folder.display().to_string(), source })?;
     }
     orphans::narrow(&config);
-    let host = Host::here(&config);
     let (pressures, measured) = watch::channel(Pressures::default());
     let kubelet = Kubelet::new(config, host, &caches, measured);
     let listener = server::listen(&kubelet).await?;

@@ -49,7 +49,7 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
         cgroup_root: CGROUP.into(),
         max_pods: 110,
         eviction_hard: Vec::new(),
-        sysctls: kubelet::pod::hardening::Sysctls::new(&[]).unwrap(),
+        sysctls: kubelet::Sysctls::new(&[]).unwrap(),
         selinux_labels: false,
         node_labels: Default::default(),
         node_annotations: Default::default(),

@@ -62,7 +62,7 @@ impl Options {
         self.root.join("containerd.log")
     }
 
-    /// containerd's configuration. Pure; the same options give the same text.
+    /// containerd's configuration. Pure: equal options give equal text.
     pub fn config(&self) -> String {
         let Options { root, state, cni_bin, cni_conf, sandbox_image } = self;
         let (root, state, socket) = (root.display(), state.display(), self.socket().display().to_string());

@@ -1,4 +1,4 @@
-//! What the kubelet asks of a container engine, in the terms of CRI v1.
+//! All that the kubelet asks of a container engine, in the terms of CRI v1.
 
 use std::time::Duration;
 

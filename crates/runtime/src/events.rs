@@ -50,7 +50,7 @@ fn container_of(envelope: Envelope) -> Option<String> {
 }
 
 /// A stream that the engine does not offer is refused at once; one that it offers answers with its first event, which
-/// may be hours away. So much time a refusal is given.
+/// may be hours away. A refusal is waited for this long.
 const REFUSAL: Duration = Duration::from_millis(500);
 
 /// The messages of a server stream, or `None` when the server refuses it. Ends with the first error.

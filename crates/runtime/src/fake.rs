@@ -1,29 +1,42 @@
 //! An engine in memory that records every call, for tests: sandboxes become ready and containers run at once, and a test
-//! ends them with [`Fake::exit`].
+//! ends them with [`Fake::exit`]. A test may stand before and after each call: to let the engine answer late, wrongly or never.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
-use futures::{StreamExt, stream::BoxStream};
+use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
 use k8s_cri::v1::*;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use crate::engine::{Credentials, Error, Result, Runtime};
 
+/// Where in a call a test stands: before the engine does what it is told, or before it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    Before,
+    After,
+}
+
+/// Called for each moment of each call, which goes by its name as [`Fake::calls`] has it. The call waits for what comes
+/// back, and fails if that is an error.
+pub type Interceptor = Arc<dyn Fn(&str, Moment) -> BoxFuture<'static, Result<()>> + Send + Sync>;
+
 #[derive(Default)]
 struct State {
     calls: Vec<String>,
     serial: u64,
     sandboxes: BTreeMap<String, PodSandboxStatus>,
+    /// With the sandbox of each.
     containers: BTreeMap<String, (String, ContainerStatus)>,
     images: BTreeSet<String>,
     failing: BTreeMap<String, String>,
     exec: ExecSyncResponse,
+    interceptor: Option<Interceptor>,
 }
 
 /// See the module. Cloning shares the state.
@@ -59,12 +72,29 @@ impl Fake {
         self.state.lock().exec = answer;
     }
 
+    /// Calls are intercepted from now on, or no longer.
+    pub fn intercept(&self, interceptor: Option<Interceptor>) {
+        self.state.lock().interceptor = interceptor;
+    }
+
+    /// The names of the containers that run.
+    pub fn running(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let running = state.containers.values().filter(|(_, c)| c.state() == ContainerState::ContainerRunning);
+        running.map(|(_, c)| name_of(c)).collect()
+    }
+
+    /// Neither a sandbox nor a container is left.
+    pub fn is_empty(&self) -> bool {
+        let state = self.state.lock();
+        state.sandboxes.is_empty() && state.containers.is_empty()
+    }
+
     /// The container of that name ends.
     pub fn exit(&self, name: &str, code: i32) {
         let mut state = self.state.lock();
-        let running = state.containers.values_mut().map(|(_, c)| c).find(|c| {
-            c.state() == ContainerState::ContainerRunning && c.metadata.as_ref().is_some_and(|m| m.name == name)
-        });
+        let mut containers = state.containers.values_mut().map(|(_, c)| c);
+        let running = containers.find(|c| c.state() == ContainerState::ContainerRunning && name_of(c) == name);
         if let Some(container) = running {
             end(container, code);
             // Nobody listening is fine.
@@ -72,22 +102,46 @@ impl Fake {
         }
     }
 
-    fn record(&self, call: String) -> Result<String> {
-        let mut state = self.state.lock();
-        let failure = state.failing.get(&call).cloned();
-        state.calls.push(call);
-        state.serial += 1;
-        match failure {
-            Some(message) => Err(Error::Refused { code: tonic::Code::Unknown, message }),
-            None => Ok(format!("{:04}", state.serial)),
+    /// A call that changes something.
+    async fn change<T>(&self, call: String, work: impl FnOnce(&mut State) -> Result<T> + Send) -> Result<T> {
+        self.meet(&call, Moment::Before).await?;
+        let done = {
+            let mut state = self.state.lock();
+            let failure = state.failing.get(&call).cloned();
+            state.calls.push(call.clone());
+            state.serial += 1;
+            match failure {
+                Some(message) => return Err(Error::Refused { code: tonic::Code::Unknown, message }),
+                None => work(&mut state)?,
+            }
+        };
+        self.meet(&call, Moment::After).await?;
+        Ok(done)
+    }
+
+    /// A call that only asks.
+    async fn read<T>(&self, call: &str, work: impl FnOnce(&State) -> Result<T> + Send) -> Result<T> {
+        self.meet(call, Moment::Before).await?;
+        let answer = work(&self.state.lock())?;
+        self.meet(call, Moment::After).await?;
+        Ok(answer)
+    }
+
+    async fn meet(&self, call: &str, moment: Moment) -> Result<()> {
+        let interceptor = self.state.lock().interceptor.clone();
+        match interceptor {
+            Some(interceptor) => interceptor(call, moment).await,
+            None => Ok(()),
         }
     }
 
     fn named(&self, id: &str) -> String {
-        let state = self.state.lock();
-        let container = state.containers.get(id).and_then(|(_, c)| c.metadata.as_ref()).map(|m| m.name.clone());
-        container.unwrap_or_else(|| id.to_owned())
+        self.state.lock().containers.get(id).map_or_else(|| id.to_owned(), |(_, c)| name_of(c))
     }
+}
+
+fn name_of(container: &ContainerStatus) -> String {
+    container.metadata.as_ref().map(|m| m.name.clone()).unwrap_or_default()
 }
 
 fn nanos() -> i64 {
@@ -105,78 +159,90 @@ fn not_found(what: &str) -> Error {
     Error::Refused { code: tonic::Code::NotFound, message: format!("{what}: not found") }
 }
 
-fn matches(
-    wanted: &std::collections::HashMap<String, String>,
-    labels: &std::collections::HashMap<String, String>,
-) -> bool {
+/// As containerd does: a name is made of the attempt, too, and given away once.
+fn reserved(what: &str) -> Error {
+    Error::Refused { code: tonic::Code::Unknown, message: format!("failed to reserve name \"{what}\"") }
+}
+
+fn matches(wanted: &HashMap<String, String>, labels: &HashMap<String, String>) -> bool {
     wanted.iter().all(|(k, v)| labels.get(k) == Some(v))
 }
 
 #[async_trait]
 impl Runtime for Fake {
     async fn version(&self) -> Result<VersionResponse> {
-        Ok(VersionResponse {
-            version: "0.1.0".to_owned(),
-            runtime_name: "fake".to_owned(),
-            runtime_version: "1.0.0".to_owned(),
-            runtime_api_version: "v1".to_owned(),
+        self.read("version", |_| {
+            Ok(VersionResponse {
+                version: "0.1.0".to_owned(),
+                runtime_name: "fake".to_owned(),
+                runtime_version: "1.0.0".to_owned(),
+                runtime_api_version: "v1".to_owned(),
+            })
         })
+        .await
     }
 
     async fn status(&self) -> Result<StatusResponse> {
         let ready = |kind: &str| RuntimeCondition { r#type: kind.to_owned(), status: true, ..Default::default() };
         let status = RuntimeStatus { conditions: vec![ready("RuntimeReady"), ready("NetworkReady")] };
-        Ok(StatusResponse { status: Some(status), ..Default::default() })
+        self.read("status", |_| Ok(StatusResponse { status: Some(status), ..Default::default() })).await
     }
 
     async fn run_sandbox(&self, config: PodSandboxConfig, handler: &str) -> Result<String> {
         let metadata = config.metadata.clone().unwrap_or_default();
         let with = if handler.is_empty() { String::new() } else { format!(" with {handler}") };
-        let id = format!("s{}", self.record(format!("run_sandbox {}{with}", metadata.name))?);
-        let mut status = PodSandboxStatus {
-            id: id.clone(),
-            metadata: Some(metadata),
-            created_at: nanos(),
-            labels: config.labels,
-            annotations: config.annotations,
-            network: Some(PodSandboxNetworkStatus { ip: "10.88.0.5".to_owned(), additional_ips: Vec::new() }),
-            ..Default::default()
-        };
-        status.set_state(PodSandboxState::SandboxReady);
-        self.state.lock().sandboxes.insert(id.clone(), status);
-        Ok(id)
+        self.change(format!("run_sandbox {}{with}", metadata.name), |state| {
+            if state.sandboxes.values().any(|s| s.metadata.as_ref() == Some(&metadata)) {
+                return Err(reserved(&metadata.name));
+            }
+            let id = format!("s{:04}", state.serial);
+            let mut status = PodSandboxStatus {
+                id: id.clone(),
+                metadata: Some(metadata),
+                created_at: nanos(),
+                labels: config.labels,
+                annotations: config.annotations,
+                network: Some(PodSandboxNetworkStatus { ip: "10.88.0.5".to_owned(), additional_ips: Vec::new() }),
+                ..Default::default()
+            };
+            status.set_state(PodSandboxState::SandboxReady);
+            state.sandboxes.insert(id.clone(), status);
+            Ok(id)
+        })
+        .await
     }
 
     async fn stop_sandbox(&self, id: &str) -> Result<()> {
-        self.record("stop_sandbox".to_owned())?;
-        let mut state = self.state.lock();
-        state.sandboxes.get_mut(id).ok_or_else(|| not_found(id))?.set_state(PodSandboxState::SandboxNotready);
-        state.containers.values_mut().filter(|(s, _)| s == id).for_each(|(_, c)| {
-            if c.state() == ContainerState::ContainerRunning {
-                end(c, 137);
-            }
-        });
-        Ok(())
+        self.change("stop_sandbox".to_owned(), |state| {
+            state.sandboxes.get_mut(id).ok_or_else(|| not_found(id))?.set_state(PodSandboxState::SandboxNotready);
+            state.containers.values_mut().filter(|(s, _)| s == id).for_each(|(_, c)| {
+                if c.state() == ContainerState::ContainerRunning {
+                    end(c, 137);
+                }
+            });
+            Ok(())
+        })
+        .await
     }
 
     async fn remove_sandbox(&self, id: &str) -> Result<()> {
-        self.record("remove_sandbox".to_owned())?;
-        let mut state = self.state.lock();
-        state.sandboxes.remove(id);
-        state.containers.retain(|_, (sandbox, _)| sandbox != id);
-        Ok(())
+        self.change("remove_sandbox".to_owned(), |state| {
+            state.sandboxes.remove(id);
+            state.containers.retain(|_, (sandbox, _)| sandbox != id);
+            Ok(())
+        })
+        .await
     }
 
     async fn sandbox_status(&self, id: &str) -> Result<PodSandboxStatus> {
-        self.state.lock().sandboxes.get(id).cloned().ok_or_else(|| not_found(id))
+        self.read("sandbox_status", |state| state.sandboxes.get(id).cloned().ok_or_else(|| not_found(id))).await
     }
 
     async fn sandboxes(&self, filter: Option<PodSandboxFilter>) -> Result<Vec<PodSandbox>> {
         let wanted = filter.map(|f| f.label_selector).unwrap_or_default();
-        let state = self.state.lock();
-        let found = state.sandboxes.values().filter(|s| matches(&wanted, &s.labels));
-        Ok(found
-            .map(|s| PodSandbox {
+        self.read("sandboxes", |state| {
+            let found = state.sandboxes.values().filter(|s| matches(&wanted, &s.labels));
+            let listed = found.map(|s| PodSandbox {
                 id: s.id.clone(),
                 metadata: s.metadata.clone(),
                 state: s.state,
@@ -184,61 +250,76 @@ impl Runtime for Fake {
                 labels: s.labels.clone(),
                 annotations: s.annotations.clone(),
                 ..Default::default()
-            })
-            .collect())
+            });
+            Ok(listed.collect())
+        })
+        .await
     }
 
     async fn create_container(&self, sandbox: &str, config: ContainerConfig, _: PodSandboxConfig) -> Result<String> {
         let metadata = config.metadata.clone().unwrap_or_default();
-        let id = format!("c{}", self.record(format!("create {}", metadata.name))?);
-        let mut status = ContainerStatus {
-            id: id.clone(),
-            metadata: Some(metadata),
-            created_at: nanos(),
-            image_ref: config.image.as_ref().map(|i| i.image.clone()).unwrap_or_default(),
-            image: config.image,
-            labels: config.labels,
-            annotations: config.annotations,
-            ..Default::default()
-        };
-        status.set_state(ContainerState::ContainerCreated);
-        self.state.lock().containers.insert(id.clone(), (sandbox.to_owned(), status));
-        Ok(id)
+        self.change(format!("create {}", metadata.name), |state| {
+            let mut of_sandbox = state.containers.values().filter(|(s, _)| s == sandbox);
+            if of_sandbox.any(|(_, c)| c.metadata.as_ref() == Some(&metadata)) {
+                return Err(reserved(&metadata.name));
+            }
+            let id = format!("c{:04}", state.serial);
+            let mut status = ContainerStatus {
+                id: id.clone(),
+                metadata: Some(metadata),
+                created_at: nanos(),
+                image_ref: config.image.as_ref().map(|i| i.image.clone()).unwrap_or_default(),
+                image: config.image,
+                labels: config.labels,
+                annotations: config.annotations,
+                ..Default::default()
+            };
+            status.set_state(ContainerState::ContainerCreated);
+            state.containers.insert(id.clone(), (sandbox.to_owned(), status));
+            Ok(id)
+        })
+        .await
     }
 
     async fn start_container(&self, id: &str) -> Result<()> {
-        self.record(format!("start {}", self.named(id)))?;
-        let mut state = self.state.lock();
-        let (_, container) = state.containers.get_mut(id).ok_or_else(|| not_found(id))?;
-        container.set_state(ContainerState::ContainerRunning);
-        container.started_at = nanos();
-        Ok(())
+        self.change(format!("start {}", self.named(id)), |state| {
+            let (_, container) = state.containers.get_mut(id).ok_or_else(|| not_found(id))?;
+            container.set_state(ContainerState::ContainerRunning);
+            container.started_at = nanos();
+            Ok(())
+        })
+        .await
     }
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
-        self.record(format!("stop {} {}", self.named(id), grace.as_secs()))?;
-        let mut state = self.state.lock();
-        let (_, container) = state.containers.get_mut(id).ok_or_else(|| not_found(id))?;
-        end(container, 143);
-        Ok(())
+        self.change(format!("stop {} {}", self.named(id), grace.as_secs()), |state| {
+            let (_, container) = state.containers.get_mut(id).ok_or_else(|| not_found(id))?;
+            if container.state() == ContainerState::ContainerRunning {
+                end(container, 143);
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn remove_container(&self, id: &str) -> Result<()> {
-        self.record(format!("remove {}", self.named(id)))?;
-        self.state.lock().containers.remove(id);
-        Ok(())
+        self.change(format!("remove {}", self.named(id)), |state| {
+            state.containers.remove(id);
+            Ok(())
+        })
+        .await
     }
 
     async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
-        self.state.lock().containers.get(id).map(|(_, c)| c.clone()).ok_or_else(|| not_found(id))
+        let found = |state: &State| state.containers.get(id).map(|(_, c)| c.clone()).ok_or_else(|| not_found(id));
+        self.read("container_status", found).await
     }
 
     async fn containers(&self, filter: Option<ContainerFilter>) -> Result<Vec<Container>> {
         let wanted = filter.map(|f| f.label_selector).unwrap_or_default();
-        let state = self.state.lock();
-        let found = state.containers.values().filter(|(_, c)| matches(&wanted, &c.labels));
-        Ok(found
-            .map(|(sandbox, c)| Container {
+        self.read("containers", |state| {
+            let found = state.containers.values().filter(|(_, c)| matches(&wanted, &c.labels));
+            let listed = found.map(|(sandbox, c)| Container {
                 id: c.id.clone(),
                 pod_sandbox_id: sandbox.clone(),
                 metadata: c.metadata.clone(),
@@ -249,16 +330,18 @@ impl Runtime for Fake {
                 labels: c.labels.clone(),
                 annotations: c.annotations.clone(),
                 ..Default::default()
-            })
-            .collect())
+            });
+            Ok(listed.collect())
+        })
+        .await
     }
 
     async fn update_resources(&self, id: &str, _: LinuxContainerResources) -> Result<()> {
-        self.record(format!("update {}", self.named(id))).map(drop)
+        self.change(format!("update {}", self.named(id)), |_| Ok(())).await
     }
 
     async fn reopen_log(&self, id: &str) -> Result<()> {
-        self.record(format!("reopen_log {}", self.named(id))).map(drop)
+        self.change(format!("reopen_log {}", self.named(id)), |_| Ok(())).await
     }
 
     async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
@@ -267,18 +350,20 @@ impl Runtime for Fake {
 
     async fn images(&self) -> Result<Vec<Image>> {
         let image = |r: &String| Image { id: r.clone(), repo_tags: vec![r.clone()], size: 1, ..Default::default() };
-        Ok(self.state.lock().images.iter().map(image).collect())
+        self.read("images", |state| Ok(state.images.iter().map(image).collect())).await
     }
 
     async fn image(&self, reference: &str) -> Result<Option<Image>> {
-        let held = self.state.lock().images.contains(reference);
-        Ok(held.then(|| Image { id: reference.to_owned(), size: 1, ..Default::default() }))
+        let image = || Image { id: reference.to_owned(), size: 1, ..Default::default() };
+        self.read("image", |state| Ok(state.images.contains(reference).then(image))).await
     }
 
     async fn pull_image(&self, reference: &str, _: Option<Credentials>, _: PodSandboxConfig) -> Result<String> {
-        self.record(format!("pull {reference}"))?;
-        self.add_image(reference);
-        Ok(reference.to_owned())
+        self.change(format!("pull {reference}"), |state| {
+            state.images.insert(reference.to_owned());
+            Ok(reference.to_owned())
+        })
+        .await
     }
 
     async fn remove_image(&self, reference: &str) -> Result<()> {
@@ -291,8 +376,7 @@ impl Runtime for Fake {
     }
 
     async fn exec_sync(&self, id: &str, command: Vec<String>, _: Duration) -> Result<ExecSyncResponse> {
-        self.record(format!("exec {} {}", self.named(id), command.join(" ")))?;
-        Ok(self.state.lock().exec.clone())
+        self.change(format!("exec {} {}", self.named(id), command.join(" ")), |state| Ok(state.exec.clone())).await
     }
 
     async fn exec(&self, _: ExecRequest) -> Result<String> {

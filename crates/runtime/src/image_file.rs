@@ -39,7 +39,7 @@ impl Recipe {
         Ok(())
     }
 
-    /// Writes the archive. The same recipe gives the same bytes.
+    /// Writes the archive. Equal recipes give equal bytes.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let layer = self.layer()?;
         let arch = api::rules::platform::architecture(std::env::consts::ARCH);

@@ -6,7 +6,7 @@ use ipnet::Ipv4Net;
 
 /// A parameter of the kernel, or the beginning of some, that namespaces keep apart.
 pub fn sysctl(text: &str) -> Result<String, String> {
-    kubelet::pod::hardening::Sysctls::new(&[text.to_owned()]).map(|_| text.to_owned())
+    kubelet::Sysctls::new(&[text.to_owned()]).map(|_| text.to_owned())
 }
 
 /// A port that something can be reached at.

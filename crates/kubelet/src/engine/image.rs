@@ -15,7 +15,7 @@ use crate::{
         memory::{Cause, Memory},
         waiting,
     },
-    volumes::Sources,
+    volumes::sources::Sources,
 };
 
 /// An image on this node.
@@ -25,7 +25,7 @@ pub struct Held {
     user_name: String,
 }
 
-/// As whom a container runs when its Pod does not say.
+/// The user that a container runs as when its Pod does not say.
 pub struct User {
     id: Option<i64>,
     name: String,
@@ -108,17 +108,17 @@ fn policy<'a>(container: &'a Container, image: &str) -> &'a str {
     container.image_pull_policy.as_deref().unwrap_or(if latest { "Always" } else { "IfNotPresent" })
 }
 
-/// Why a container's image is not to be had: what its status shows, and the event beside `Failed`.
+/// Why a container's image is not there: what its status shows, and the event beside `Failed`.
 struct Trouble {
     reason: &'static str,
     message: String,
     event: Option<&'static str>,
 }
 
-/// How soon what no pull can mend is looked at again.
+/// An image that no pull can mend is looked at again after this pause.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Makes sure that the container's image is here. `None` when it is not; why is in the memory, and events were told.
+/// Makes sure that the container's image is here. `None` when it is not: then the memory says why, and events were recorded.
 pub async fn ensure(
     kubelet: &Kubelet,
     desired: &DesiredPod,

@@ -1,4 +1,4 @@
-//! Container logs as CRI engines write them: `time stream F|P text` per line. Reading for clients, and rotation.
+//! Container logs as CRI engines write them: `time stream F|P text` per line. They are read for clients and rotated here.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -22,7 +22,7 @@ const ROTATE_BYTES: u64 = 10 << 20;
 const KEEP: usize = 4;
 const LOOK: Duration = Duration::from_secs(10);
 
-/// What a client wants of a log.
+/// Which part of a log a client wants, and in which form.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
     pub follow: bool,
@@ -34,7 +34,7 @@ pub struct Options {
     pub stream: Option<String>,
 }
 
-/// One line of the file as the client sees it, or `None` if it is not for him. A partial line has no line end.
+/// One line of the file as the client sees it, or `None` if it is left out. A partial line has no line end.
 pub fn render(line: &str, options: &Options) -> Option<String> {
     let mut parts = line.splitn(4, ' ');
     let (time, stream, tag, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next().unwrap_or_default());
@@ -175,7 +175,7 @@ fn is_replaced(reader: &BufReader<fs::File>, logs: &Path, path: &Path) -> bool {
     }
 }
 
-/// Moves logs away that have grown too large. For ever.
+/// Moves logs away that have grown too large. Runs for ever.
 pub async fn rotate(kubelet: Arc<Kubelet>) {
     loop {
         clock::sleep(LOOK).await;

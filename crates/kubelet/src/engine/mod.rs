@@ -1,4 +1,5 @@
-//! What the container engine holds besides running Pods: its events, images, logs, and what nobody needs any more.
+//! The container engine beside the Pods that run in it: its events, handlers, images and logs, and leftovers that are cleared
+//! up. What is asked of the engine for one Pod is not here.
 
 pub mod handler;
 pub mod image;

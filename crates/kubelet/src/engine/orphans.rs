@@ -2,12 +2,13 @@
 //! is done once every source has spoken after a start, and for each Pod when it has ended.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
+use k8s_cri::v1::PodSandboxFilter;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 use crate::{
@@ -74,10 +75,25 @@ pub async fn still_running(kubelet: &Kubelet) -> Vec<DesiredPod> {
     sandboxes.into_iter().filter_map(pod).collect()
 }
 
-/// Removes all of a Pod that is outside the engine; whether nothing is left.
+/// Removes the sandboxes of a Pod with what is in them.
+async fn remove_sandboxes(kubelet: &Kubelet, uid: &str) -> runtime::Result<()> {
+    let engine = &kubelet.config.runtime;
+    let label_selector = HashMap::from([(POD_UID.to_owned(), uid.to_owned())]);
+    for sandbox in engine.sandboxes(Some(PodSandboxFilter { label_selector, ..Default::default() })).await? {
+        engine.stop_sandbox(&sandbox.id).await?;
+        engine.remove_sandbox(&sandbox.id).await?;
+    }
+    Ok(())
+}
+
+/// Removes all that is left of a Pod; whether nothing is left.
 async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
-    let folder = volumes::PodFolder::new(&kubelet.config.root_dir, uid);
-    if let Err(error) = volumes::unmount(&folder).await {
+    let removed = remove_sandboxes(kubelet, uid).await;
+    if let Err(error) = &removed {
+        tracing::warn!(uid, %error, "an orphaned sandbox stays");
+    }
+    let folder = kubelet.pod_folder(uid);
+    if let Err(error) = volumes::unmount(&folder, &kubelet.host.mounter).await {
         tracing::warn!(folder = %folder.path().display(), %error, "an orphaned folder stays");
     }
     for qos in [api::rules::pod::GUARANTEED, api::rules::pod::BURSTABLE, api::rules::pod::BEST_EFFORT] {
@@ -88,7 +104,7 @@ async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
             tracing::warn!(folder = %logs.display(), %error, "orphaned logs stay");
         }
     }
-    !traces(kubelet).any(|other| other == uid)
+    removed.is_ok() && !traces(kubelet).any(|other| other == uid)
 }
 
 /// Clears up after a Pod until nothing of it is left, or it is back.

@@ -84,7 +84,7 @@ impl EvictionManager {
         measures
     }
 
-    /// What is short now. Those who follow the pressures learn when one begins or ends.
+    /// Measures what is short now. Whoever follows the pressures is told when one begins or ends.
     fn shortages(&self) -> Vec<Shortage> {
         let found = pressure::shortages(&self.kubelet.config.eviction_hard, &self.measure());
         self.pressures.send_if_modified(|pressures| pressures.note(&found, clock::now()));

@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
 use crate::pod::admit::Refusal;
 
 /// Upstream's thresholds on Linux, but for the disk: it is content with 5 %, because it is the user's own disk as a rule,
-/// and 15 % of a large one are more than all his Pods need.
+/// and 15 % of a large one are more than all Pods on it need.
 pub const DEFAULT: &str =
     "memory.available<100Mi,nodefs.available<5%,nodefs.inodesFree<5%,imagefs.available<5%,imagefs.inodesFree<5%";
-/// A condition holds on for so long after its cause was last seen.
+/// A condition holds for this long after its cause was last seen.
 pub const TRANSITION: Duration = Duration::from_secs(300);
 /// Pods of this priority and static ones are never evicted, and let in under pressure.
 const SYSTEM_CRITICAL: i32 = 2_000_000_000;
@@ -67,7 +67,7 @@ pub enum Least {
     Percent(f64),
 }
 
-/// So much must be left.
+/// The least that must be left of something.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Threshold {
     pub signal: Signal,
@@ -91,7 +91,7 @@ pub struct Shortage {
 }
 
 impl Threshold {
-    /// Of that capacity.
+    /// The least that must be left, given the capacity.
     pub fn amount(&self, capacity: i64) -> i64 {
         match self.least {
             Least::Amount(amount) => amount,
@@ -189,7 +189,8 @@ pub struct Candidate {
     pub containers: Vec<(String, i64, i64)>,
 }
 
-/// Who goes first: those that use more than they asked for, then the least important, then those that exceed it the most.
+/// Sorts by who is evicted first: Pods that use more than they requested, then the least important, then those that exceed
+/// their request the most.
 pub fn rank(candidates: &mut [Candidate]) {
     candidates.sort_by_key(|c| (c.used <= c.requested, c.priority, c.requested - c.used, c.uid.clone()));
 }

@@ -14,7 +14,7 @@ pub fn arch() -> &'static str {
     api::rules::platform::architecture(std::env::consts::ARCH)
 }
 
-/// What this node says of itself in labels.
+/// The labels that this node gives itself.
 pub fn labels(config: &Config) -> BTreeMap<String, String> {
     let own = [
         ("kubernetes.io/hostname", config.node_name.as_str()),
@@ -27,7 +27,7 @@ pub fn labels(config: &Config) -> BTreeMap<String, String> {
     own.chain(config.node_labels.clone()).collect()
 }
 
-/// What of the node Pods get: all but what must stay free.
+/// The part of the node that Pods get: all but what must stay free.
 pub fn allocatable(config: &Config, machine: &Machine) -> BTreeMap<String, Quantity> {
     let mut list = capacity(config, machine);
     let disk = number(machine::disk(&config.root_dir).unwrap_or_default().size);
@@ -46,7 +46,7 @@ fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// What the node has.
+/// All that the node has.
 pub fn capacity(config: &Config, machine: &Machine) -> BTreeMap<String, Quantity> {
     let disk = machine::disk(&config.root_dir).unwrap_or_default().size;
     [

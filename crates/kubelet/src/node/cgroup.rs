@@ -8,7 +8,7 @@ use std::{
 
 use api::rules::pod;
 
-use crate::pod::resources::PodLimits;
+use crate::pod::spec::resources::PodLimits;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {

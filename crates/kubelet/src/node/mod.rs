@@ -1,4 +1,4 @@
-//! The node itself: the Node object and its heartbeat, what the machine is, and its tree of cgroups. Nothing about one Pod.
+//! The node itself: the Node object and its heartbeat, what the machine is, and its tree of cgroups. Nothing about one Pod is here.
 
 pub mod capacity;
 pub mod cgroup;

@@ -1,4 +1,4 @@
-//! TLS to a program in a Pod, whose certificate nobody can check: probes and hooks only ask whether it answers.
+//! TLS to a program in a Pod, whose certificate cannot be checked: probes and hooks only ask whether it answers.
 
 use std::sync::Arc;
 

@@ -15,13 +15,14 @@ use crate::{
     pod::{
         decide::Step,
         desired::DesiredPod,
-        hardening,
         kill::Ending,
         memory::{Life, Memory},
-        mounts,
-        render::{self, SandboxSetting},
-        resources,
-        running::{Ran, Running},
+        running::{ContainerRun, RunningPod},
+        spec::{
+            hardening, mounts,
+            render::{self, SandboxSetting},
+            resources,
+        },
     },
     volumes,
 };
@@ -33,7 +34,7 @@ const RETRY: Duration = Duration::from_secs(5);
 pub struct Round<'a> {
     pub kubelet: &'a Kubelet,
     pub desired: &'a DesiredPod,
-    pub running: &'a Running,
+    pub running: &'a RunningPod,
     pub memory: &'a mut Memory,
 }
 
@@ -101,7 +102,7 @@ impl Round<'_> {
     }
 
     /// Removes what a container has left beside the engine: its log, with the older parts of it, and its termination message.
-    fn forget(&self, ran: &Ran) {
+    fn forget(&self, ran: &ContainerRun) {
         let config = &self.kubelet.config;
         let message = mounts::message_file(&config.pod_dir(self.desired.uid()), &ran.name, ran.restarts);
         let gone = [logs::remove(&config.log_dir, Path::new(&ran.log_path)), files::remove(&message)];
@@ -123,16 +124,17 @@ impl Round<'_> {
             self.memory.retry_at = Some(later());
             return false;
         }
-        let folder = volumes::PodFolder::new(&kubelet.config.root_dir, desired.uid());
-        if let Err(error) = volumes::mount(&desired.pod, &folder, &kubelet.facts(Vec::new()), &kubelet.sources).await {
-            self.warn("FailedMount", &error.to_string());
-            if let Life::Preparing { failed_mounts } = &mut self.memory.life {
-                self.memory.retry_at = Some(after(mount_wait(*failed_mounts)));
-                *failed_mounts += 1;
+        match volumes::mount(&desired.pod, &kubelet.pod_folder(desired.uid()), &kubelet.volume_means()).await {
+            Ok(mounted) => self.memory.life = Life::Prepared(mounted),
+            Err(error) => {
+                self.warn("FailedMount", &error.to_string());
+                if let Life::Preparing { failed_mounts } = &mut self.memory.life {
+                    self.memory.retry_at = Some(after(mount_wait(*failed_mounts)));
+                    *failed_mounts += 1;
+                }
+                return false;
             }
-            return false;
         }
-        self.memory.life = Life::Prepared;
         if !kubelet.host.modules.selinux && hardening::wants_labels(desired) {
             self.warn("SELinuxNotEnabled", "seLinuxOptions have no effect: SELinux is not enabled on the node");
         }
@@ -201,7 +203,12 @@ fn mount_wait(failures: u32) -> Duration {
 }
 
 /// What a container left in its message file, or, if it wants that and failed, the end of its log.
-pub fn termination_message(kubelet: &Kubelet, desired: &DesiredPod, container: &Container, ran: &Ran) -> String {
+pub fn termination_message(
+    kubelet: &Kubelet,
+    desired: &DesiredPod,
+    container: &Container,
+    ran: &ContainerRun,
+) -> String {
     const MOST: u64 = 4096;
     /// This much of a log holds its last lines, as far as they are shown.
     const END_OF_LOG: u64 = 64 << 10;
@@ -223,6 +230,7 @@ pub fn termination_message(kubelet: &Kubelet, desired: &DesiredPod, container: &
 mod tests {
     use super::*;
     use crate::pod::fixture;
+    use crate::pod::spec::mounts::MountSetting;
     use runtime::fake::Fake;
     use serde_json::json;
 
@@ -234,7 +242,7 @@ mod tests {
             let class = json!({"metadata": {"name": "sandboxed"}, "handler": "runsc"});
             path.ends_with("/runtimeclasses/sandboxed").then_some(class)
         });
-        let (desired, running, mut memory) = (fixture::pod(spec), Running::default(), Memory::default());
+        let (desired, running, mut memory) = (fixture::pod(spec), RunningPod::default(), Memory::default());
         let mut round = Round { kubelet: &kubelet, desired: &desired, running: &running, memory: &mut memory };
         let made = round.step(&Step::MakeSandbox { attempt: 0 }).await;
         assert_eq!(made, memory.retry_at.is_none(), "what failed is tried again");
@@ -262,9 +270,18 @@ mod tests {
             "configMap": {"name": "none", "optional": true}}]}"#,
         );
         pod_folders(&kubelet, &desired).unwrap();
-        let pod = volumes::PodFolder::new(&kubelet.config.root_dir, "u");
-        volumes::mount(&desired.pod, &pod, &kubelet.facts(Vec::new()), &kubelet.sources).await.unwrap();
-        mounts::mounts(&kubelet, &desired, &desired.spec().containers[0], &[], 0, false).unwrap();
+        let pod = kubelet.pod_folder("u");
+        let volumes = &volumes::mount(&desired.pod, &pod, &kubelet.volume_means()).await.unwrap();
+        let (env, restarts, recursive) = (&[], 0, false);
+        let setting = MountSetting {
+            desired: &desired,
+            container: &desired.spec().containers[0],
+            volumes,
+            env,
+            restarts,
+            recursive,
+        };
+        mounts::mounts(&kubelet, &setting).unwrap();
         let check = |below: &str, expected: u32| {
             let mode = fs::metadata(folder.path().join(below)).unwrap().permissions().mode() & 0o7777;
             assert_eq!(format!("{mode:o}"), format!("{expected:o}"), "{below}");

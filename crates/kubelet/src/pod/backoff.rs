@@ -30,7 +30,7 @@ impl Backoff {
         Backoff { delay, since: now }
     }
 
-    /// What failed at `failed` had run well for so long that earlier failures do not count.
+    /// Before its failure at `failed` all went well for so long that earlier failures do not count.
     fn is_past(&self, failed: Timestamp) -> bool {
         failed > later(self.since, 2 * LONGEST)
     }

@@ -1,4 +1,4 @@
-//! What to do next for one Pod: from what is wanted, what runs, and what was learnt on the way. Pure.
+//! Decides what to do next for one Pod, from what is desired, what runs, and what was learnt on the way. Pure.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use k8s_openapi::api::core::v1::Container;
 
 use crate::pod::{
     desired::{DesiredPod, hash},
-    memory::{KillReason, Life, Memory},
-    running::{Ran, Running, State},
+    memory::{KillReason, Memory},
+    running::{ContainerRun, RunningPod, State},
 };
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Volumes, cgroup, folders.
+    /// Makes the Pod's folders, volumes and cgroup.
     Prepare,
     MakeSandbox {
         attempt: u32,
@@ -34,11 +34,11 @@ pub enum Step {
     StopSandbox {
         id: String,
     },
-    /// A dead container that nobody needs any more, and its log.
+    /// Removes a dead container that is no longer needed, and its log.
     Remove {
         id: String,
     },
-    /// A sandbox that is over, with nothing left in it.
+    /// Removes a sandbox that is over, with nothing left in it.
     RemoveSandbox {
         id: String,
     },
@@ -55,7 +55,7 @@ pub struct Decision {
 }
 
 /// All work is done, or can't be: no container will be started again.
-pub fn is_done(desired: &DesiredPod, running: &Running, memory: &Memory) -> bool {
+pub fn is_done(desired: &DesiredPod, running: &RunningPod, memory: &Memory) -> bool {
     if memory.life.end().is_some() {
         return true;
     }
@@ -72,7 +72,7 @@ pub fn is_done(desired: &DesiredPod, running: &Running, memory: &Memory) -> bool
 }
 
 /// Every init container has done its part in the current sandbox.
-pub fn is_initialized(desired: &DesiredPod, running: &Running, memory: &Memory) -> bool {
+pub fn is_initialized(desired: &DesiredPod, running: &RunningPod, memory: &Memory) -> bool {
     let begun = desired.spec().containers.iter().any(|c| running.latest(&c.name).is_some());
     begun
         || desired.init_containers().iter().all(|c| match running.current(&c.name) {
@@ -82,7 +82,7 @@ pub fn is_initialized(desired: &DesiredPod, running: &Running, memory: &Memory) 
         })
 }
 
-pub fn decide(desired: &DesiredPod, running: &Running, memory: &Memory, now: Timestamp) -> Decision {
+pub fn decide(desired: &DesiredPod, running: &RunningPod, memory: &Memory, now: Timestamp) -> Decision {
     if memory.life.is_settled() && !desired.is_ending() {
         return Decision::default();
     }
@@ -94,7 +94,7 @@ pub fn decide(desired: &DesiredPod, running: &Running, memory: &Memory, now: Tim
     plan.out
 }
 
-fn end(desired: &DesiredPod, running: &Running) -> Decision {
+fn end(desired: &DesiredPod, running: &RunningPod) -> Decision {
     let mut steps = Vec::new();
     if running.alive().next().is_some() {
         steps.push(Step::KillAll);
@@ -111,10 +111,10 @@ fn end(desired: &DesiredPod, running: &Running) -> Decision {
 
 /// What is over (or was made and never started) and no longer asked for. Of each container the newest stays: its log and its end are still read.
 /// Of the sandboxes the newest stays, and those that hold a container.
-fn garbage(running: &Running) -> Vec<Step> {
+fn garbage(running: &RunningPod) -> Vec<Step> {
     let mut kept = BTreeSet::new();
     let ended = running.containers.iter().filter(|c| c.state != State::Running);
-    let surplus: Vec<&Ran> = ended.filter(|c| !kept.insert(&c.name)).collect();
+    let surplus: Vec<&ContainerRun> = ended.filter(|c| !kept.insert(&c.name)).collect();
     let used = |id: &str| running.containers.iter().any(|c| c.sandbox == id);
     let empty = running.sandboxes.iter().skip(1).filter(|s| !s.ready && !used(&s.id));
     let containers = surplus.into_iter().map(|c| Step::Remove { id: c.id.clone() });
@@ -123,7 +123,7 @@ fn garbage(running: &Running) -> Vec<Step> {
 
 struct Planner<'a> {
     desired: &'a DesiredPod,
-    running: &'a Running,
+    running: &'a RunningPod,
     memory: &'a Memory,
     now: Timestamp,
     out: Decision,
@@ -136,6 +136,9 @@ impl Planner<'_> {
             self.kill(stray, "Pod sandbox changed, it will be killed and re-created.");
         }
         self.out.steps.extend(garbage(self.running));
+        if !self.prepare() {
+            return;
+        }
         // They help to see why the others do not start. None is ever started twice.
         for container in self.desired.ephemeral_containers() {
             if self.running.latest(&container.name).is_none()
@@ -151,15 +154,24 @@ impl Planner<'_> {
         }
     }
 
+    /// Whether the Pod's folders and volumes are there for the steps that follow.
+    fn prepare(&mut self) -> bool {
+        if self.memory.life.is_prepared() {
+            return true;
+        }
+        let now = !self.held_back(self.memory.retry_at);
+        if now {
+            self.out.steps.push(Step::Prepare);
+        }
+        now
+    }
+
     fn make_sandbox(&mut self) {
         for stray in self.running.alive() {
             self.kill(stray, "Pod sandbox changed, it will be killed and re-created.");
         }
-        if self.held_back(self.memory.retry_at) {
+        if self.held_back(self.memory.retry_at) || !self.prepare() {
             return;
-        }
-        if self.memory.life != Life::Prepared {
-            self.out.steps.push(Step::Prepare);
         }
         // The engine names a sandbox by its attempt, and one that failed to start keeps its name for a while.
         let attempt = self.running.sandboxes.iter().map(|s| s.attempt + 1).max().unwrap_or(0);
@@ -205,18 +217,18 @@ impl Planner<'_> {
         }
     }
 
-    fn condemned(&mut self, ran: &Ran) -> bool {
+    fn condemned(&mut self, ran: &ContainerRun) -> bool {
         let Some(why) = self.memory.run(&ran.id).condemned.clone() else { return false };
         self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why });
         true
     }
 
-    fn kill(&mut self, ran: &Ran, message: &str) {
+    fn kill(&mut self, ran: &ContainerRun, message: &str) {
         let why = KillReason { message: message.to_owned(), grace_seconds: None };
         self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why });
     }
 
-    fn start(&mut self, container: &Container, before: Option<&Ran>) {
+    fn start(&mut self, container: &Container, before: Option<&ContainerRun>) {
         let name = &container.name;
         let record = self.memory.container(name);
         if self.held_back(record.retry_at) {
@@ -252,6 +264,7 @@ mod tests {
     use crate::pod::{
         backoff::{self, Backoff, Pull},
         fixture::{at, now, pod_of, running},
+        memory::Life,
         running::Sandbox,
     };
 
@@ -268,8 +281,15 @@ mod tests {
 
     /// The sidecar has started.
     fn started() -> Memory {
-        let mut memory = Memory::default();
+        let mut memory = prepared();
         memory.run_mut("s1").started = true;
+        memory
+    }
+
+    /// The Pod's volumes are mounted.
+    fn prepared() -> Memory {
+        let mut memory = Memory::default();
+        memory.life = Life::Prepared(Default::default());
         memory
     }
 
@@ -295,8 +315,11 @@ mod tests {
     #[test]
     fn a_pod_starts_in_order_restarts_by_policy_and_ends() {
         let started = started();
-        let none = Memory::default();
-        check("Always", "nothing", &none, "prepare, makesandbox");
+        let none = prepared();
+        check("Always", "nothing", &Memory::default(), "prepare, makesandbox");
+        check("Always", "nothing", &none, "makesandbox");
+        // An older kubelet has left no record of what it mounted.
+        check("Always", "i:up", &Memory::default(), "prepare");
         check("Always", "", &none, "start i 0");
         check("Always", "i:up", &none, "");
         check("Always", "i:1", &none, "start i 1");
@@ -343,7 +366,7 @@ mod tests {
 
     #[test]
     fn the_count_of_restarts_outlives_the_engine() {
-        let mut memory = Memory::default();
+        let mut memory = prepared();
         memory.container_mut("i").restarts = Some(4);
         check("Always", "", &memory, "start i 5");
         check("Always", "i:1", &memory, "start i 1");
@@ -360,13 +383,13 @@ mod tests {
             }}));
             assert_eq!(in_words(&decide(&desired, &running(&desired, text), memory, now())), expected, "{text}");
         };
-        let none = Memory::default();
+        let none = prepared();
         check("i:up", &none, "start e 0");
         check("i:0 m:up", &none, "start e 0");
         check("i:0 m:up e:up", &none, "");
         check("i:0 m:up e:1", &none, "");
         check("i:0 m:0 e:up", &none, "start m 1");
-        let mut ran_before = Memory::default();
+        let mut ran_before = prepared();
         ran_before.container_mut("e").restarts = Some(0);
         check("i:0 m:up", &ran_before, "");
     }
@@ -383,8 +406,12 @@ mod tests {
         let mut found = running(&desired, "i:0 s:up m:up");
         let old = |id: &str| Sandbox { id: id.into(), ready: false, attempt: 0, ips: Vec::new(), created_at: 0 };
         found.sandboxes.extend([old("empty"), old("used")]);
-        let last =
-            Ran { sandbox: "used".into(), state: State::Exited, id: "m-old".into(), ..found.containers[0].clone() };
+        let last = ContainerRun {
+            sandbox: "used".into(),
+            state: State::Exited,
+            id: "m-old".into(),
+            ..found.containers[0].clone()
+        };
         found.containers.push(last);
         assert_eq!(in_words(&decide(&desired, &found, &started, now())), "remove empty");
     }

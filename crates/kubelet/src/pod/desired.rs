@@ -1,4 +1,4 @@
-//! A Pod as it is wanted here, and the names under which it is found again in the engine.
+//! A Pod as its source wants it, and the names under which it is found again in the engine.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn target<'a>(spec: &'a PodSpec, name: &str) -> Option<&'a str> {
     found?.target_container_name.as_deref().filter(|target| !target.is_empty())
 }
 
-/// The fields that both sorts have are the same, by name and type.
+/// Containers of both sorts share their fields, by name and type.
 fn ephemeral(spec: &PodSpec) -> Arc<[Container]> {
     let same = |c: &EphemeralContainer| serde_json::to_value(c).and_then(serde_json::from_value).ok();
     spec.ephemeral_containers.iter().flatten().filter_map(same).collect()
@@ -135,7 +135,7 @@ impl DesiredPod {
     }
 }
 
-/// What a container was made from: it is made anew when this changes. Upstream hashes name and image only as well.
+/// Stands for what a container was made from: it is made anew when this changes. Upstream, too, hashes name and image only.
 pub fn hash(container: &Container) -> String {
     let text = format!("{}\0{}", container.name, container.image.as_deref().unwrap_or_default());
     Sha256::digest(text).iter().take(4).map(|b| format!("{b:02x}")).collect()

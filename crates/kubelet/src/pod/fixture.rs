@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::pod::{
     desired::{DesiredPod, hash},
-    running::{Ran, Running, Sandbox, State},
+    running::{ContainerRun, RunningPod, Sandbox, State},
 };
 
 /// The moment at which all tests decide.
@@ -15,7 +15,7 @@ pub fn now() -> Timestamp {
     Timestamp::from_second(1_700_000_000).unwrap()
 }
 
-/// So many seconds after (or before) it.
+/// The moment this many seconds after it, or before it.
 pub fn at(seconds: i64) -> Timestamp {
     let span = Duration::from_secs(seconds.unsigned_abs());
     if seconds < 0 { now().checked_sub(span).unwrap() } else { now().checked_add(span).unwrap() }
@@ -26,7 +26,7 @@ pub fn pod(spec: &str) -> DesiredPod {
     pod_of(json!({ "spec": serde_json::from_str::<Value>(spec).unwrap() }))
 }
 
-/// The same from a whole object, whose metadata is filled up.
+/// A desired Pod from a whole object, whose metadata is filled up.
 pub fn pod_of(mut object: Value) -> DesiredPod {
     for (name, value) in [("name", "p"), ("namespace", "d"), ("uid", "u")] {
         if object["metadata"][name].is_null() {
@@ -66,7 +66,7 @@ pub fn kubelet(
         cgroup_root: "/".into(),
         max_pods: 110,
         eviction_hard: Vec::new(),
-        sysctls: crate::pod::hardening::Sysctls::new(&[]).unwrap(),
+        sysctls: crate::pod::spec::hardening::Sysctls::new(&[]).unwrap(),
         selinux_labels: false,
         node_labels: Default::default(),
         node_annotations: Default::default(),
@@ -79,8 +79,8 @@ pub fn kubelet(
 
 /// `name:up` or `name:exit code`, the oldest first, in a sandbox that is ready; `nothing` is no sandbox either. Ids are the
 /// name and the place in the text.
-pub fn running(desired: &DesiredPod, text: &str) -> Running {
-    let mut found = Running::default();
+pub fn running(desired: &DesiredPod, text: &str) -> RunningPod {
+    let mut found = RunningPod::default();
     if text == "nothing" {
         return found;
     }
@@ -89,7 +89,7 @@ pub fn running(desired: &DesiredPod, text: &str) -> Running {
         let (name, state) = word.split_once(':').unwrap();
         let up = state == "up";
         let before = found.containers.iter().filter(|c| c.name == name).count();
-        let ran = Ran {
+        let ran = ContainerRun {
             id: format!("{name}{index}"),
             name: name.into(),
             sandbox: "s1".into(),

@@ -14,7 +14,10 @@ use client::{
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use tokio::{sync::Notify, task::JoinSet};
 
-use crate::pod::{desired::DesiredPod, mounts};
+use crate::{
+    pod::desired::DesiredPod,
+    volumes::{self, plugin::Followed},
+};
 
 /// Dropping it ends the watches.
 #[derive(Default)]
@@ -30,10 +33,11 @@ impl Follower {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
-        let (maps, secrets) = mounts::followed(desired);
-        let maps = maps.into_iter().map(|name| (Resource::of::<ConfigMap>(), name));
-        let secrets = secrets.into_iter().map(|name| (Resource::of::<Secret>(), name));
-        for (resource, name) in maps.chain(secrets) {
+        for object in volumes::followed(&desired.pod) {
+            let (resource, name) = match object {
+                Followed::ConfigMap(name) => (Resource::of::<ConfigMap>(), name),
+                Followed::Secret(name) => (Resource::of::<Secret>(), name),
+            };
             let (namespace, fields) = (desired.namespace().to_owned(), format!("metadata.name={name}"));
             let source = Collection { resource, namespace, fields, form: Form::Whole };
             self.watches.spawn(follow(client.clone(), source, self.changed.clone()));

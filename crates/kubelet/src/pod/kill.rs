@@ -11,8 +11,8 @@ use crate::{
     kubelet::Kubelet,
     pod::{
         desired::DesiredPod,
-        hook,
-        running::{Ran, Running},
+        probes::hook,
+        running::{ContainerRun, RunningPod},
     },
 };
 
@@ -21,18 +21,18 @@ use crate::{
 pub struct Ending<'a> {
     pub kubelet: &'a Kubelet,
     pub desired: &'a DesiredPod,
-    pub running: &'a Running,
+    pub running: &'a RunningPod,
 }
 
 impl Ending<'_> {
     /// Ends one container.
-    pub async fn one(self, ran: &Ran, message: &str, grace: Duration) {
+    pub async fn one(self, ran: &ContainerRun, message: &str, grace: Duration) {
         self.in_turn(ran, message, grace, std::future::ready(())).await;
     }
 
     /// The hook runs at once, the signal waits for its turn. Their time counts against the grace period, of which the signal
     /// gets two seconds at least.
-    async fn in_turn(self, ran: &Ran, message: &str, grace: Duration, turn: impl Future<Output = ()>) {
+    async fn in_turn(self, ran: &ContainerRun, message: &str, grace: Duration, turn: impl Future<Output = ()>) {
         let Ending { kubelet, desired, running } = self;
         waypoint::kubelet::kill_pod(&desired.full_name());
         let tell = |kind, reason: &str, text: &str| kubelet.events.container(desired, &ran.name, kind, reason, text);
@@ -66,7 +66,7 @@ impl Ending<'_> {
 
     /// Ends all that lives.
     async fn all(self, grace: Duration) {
-        let alive: Vec<&Ran> = self.running.alive().collect();
+        let alive: Vec<&ContainerRun> = self.running.alive().collect();
         let names: Vec<&str> = alive.iter().map(|ran| ran.name.as_str()).collect();
         let (ended, _) = watch::channel(vec![false; alive.len()]);
         let ends = alive.iter().zip(predecessors(self.desired, &names)).enumerate().map(|(index, (ran, before))| {
@@ -87,7 +87,12 @@ impl Ending<'_> {
 
 /// Ends all that lives, within `most` seconds if that is less than the Pod's own. A deletion with a shorter grace period
 /// that comes meanwhile takes over.
-pub async fn all(kubelet: &Kubelet, changes: &mut watch::Receiver<DesiredPod>, running: &Running, most: Option<i64>) {
+pub async fn all(
+    kubelet: &Kubelet,
+    changes: &mut watch::Receiver<DesiredPod>,
+    running: &RunningPod,
+    most: Option<i64>,
+) {
     loop {
         let desired = &changes.borrow_and_update().clone();
         waypoint::kubelet::terminating(&desired.full_name());

@@ -1,12 +1,15 @@
-//! What a Pod's worker knows of its Pod and neither the API server nor the engine tells.
+//! The memory of a Pod's worker: what it knows of its Pod and neither the API server nor the engine tells.
 
 use std::collections::BTreeMap;
 
 use clock::Timestamp;
 
-use crate::pod::{
-    backoff::{Backoff, Pull},
-    running::{Ran, State},
+use crate::{
+    pod::{
+        backoff::{Backoff, Pull},
+        running::{ContainerRun, State},
+    },
+    volumes::MountedVolumes,
 };
 
 /// A reason and a message, as statuses show them.
@@ -27,8 +30,8 @@ impl Cause {
 pub enum Life {
     /// Its folders, volumes and cgroup are still to be made. Mounting has failed this often in a row.
     Preparing { failed_mounts: u32 },
-    /// They are there: its sandbox and its containers may run.
-    Prepared,
+    /// They are there, the volumes as they were mounted: its sandbox and its containers may run.
+    Prepared(MountedVolumes),
     /// No container starts again, although the API server asks for none of that.
     Ending(End),
     /// Nothing runs any more, and what was made for it is gone.
@@ -63,7 +66,7 @@ impl End {
 impl Life {
     pub fn end(&self) -> Option<&End> {
         match self {
-            Life::Preparing { .. } | Life::Prepared => None,
+            Life::Preparing { .. } | Life::Prepared(_) => None,
             Life::Ending(end) | Life::Settled(end) => Some(end),
         }
     }
@@ -71,6 +74,15 @@ impl Life {
     /// Why the node made the Pod fail.
     pub fn failure(&self) -> Option<&Cause> {
         self.end()?.cause()
+    }
+
+    /// The Pod's volumes, once they are mounted.
+    pub fn volumes(&self) -> Option<&MountedVolumes> {
+        if let Life::Prepared(volumes) = self { Some(volumes) } else { None }
+    }
+
+    pub fn is_prepared(&self) -> bool {
+        self.volumes().is_some()
     }
 
     pub fn is_settled(&self) -> bool {
@@ -188,7 +200,7 @@ impl Memory {
     }
 
     /// When a container that ended may run again; `None` is at once.
-    pub fn restart_due(&self, ran: Option<&Ran>) -> Option<Timestamp> {
+    pub fn restart_due(&self, ran: Option<&ContainerRun>) -> Option<Timestamp> {
         let ran = ran.filter(|r| r.state == State::Exited)?;
         self.container(&ran.name).backoff?.due(ran.finished_at?)
     }

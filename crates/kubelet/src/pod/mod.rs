@@ -1,25 +1,18 @@
-//! One Pod on this node, from admission to removal: what is wanted, what runs, what to do next, doing it, and the status.
-//! What is shared by all Pods of the node is not here.
+//! One Pod on this node, from admission to removal: what is desired, what runs, what to do next, doing it, and the status.
+//! What is shared by all Pods of the node is not here, and neither is what a spec means to the engine ([`spec`]).
 
 pub mod act;
 pub mod admit;
-pub mod ask;
 pub mod backoff;
 pub mod decide;
 pub mod desired;
-pub mod downward;
-pub mod env;
 pub mod follow;
-pub mod hardening;
-pub mod hook;
 pub mod kill;
 pub mod memory;
-pub mod mounts;
-pub mod probe;
-pub mod render;
+pub mod probes;
 pub mod report;
-pub mod resources;
 pub mod running;
+pub mod spec;
 pub mod start;
 pub mod status;
 pub mod waiting;

@@ -15,8 +15,9 @@ pub enum State {
     Exited,
 }
 
+/// One run of a container, as the engine has it.
 #[derive(Debug, Clone)]
-pub struct Ran {
+pub struct ContainerRun {
     pub id: String,
     pub name: String,
     pub sandbox: String,
@@ -45,28 +46,28 @@ pub struct Sandbox {
 
 /// Sandboxes and containers of one Pod, the newest first.
 #[derive(Debug, Clone, Default)]
-pub struct Running {
+pub struct RunningPod {
     pub sandboxes: Vec<Sandbox>,
-    pub containers: Vec<Ran>,
+    pub containers: Vec<ContainerRun>,
 }
 
-impl Running {
+impl RunningPod {
     /// The sandbox in which containers may run.
     pub fn sandbox(&self) -> Option<&Sandbox> {
         self.sandboxes.first().filter(|s| s.ready)
     }
 
-    pub fn latest(&self, name: &str) -> Option<&Ran> {
+    pub fn latest(&self, name: &str) -> Option<&ContainerRun> {
         self.containers.iter().find(|c| c.name == name)
     }
 
     /// The newest container of that name in the sandbox that is ready.
-    pub fn current(&self, name: &str) -> Option<&Ran> {
+    pub fn current(&self, name: &str) -> Option<&ContainerRun> {
         let sandbox = self.sandbox()?;
         self.containers.iter().find(|c| c.name == name && c.sandbox == sandbox.id)
     }
 
-    pub fn alive(&self) -> impl Iterator<Item = &Ran> {
+    pub fn alive(&self) -> impl Iterator<Item = &ContainerRun> {
         self.containers.iter().filter(|c| c.state == State::Running)
     }
 }
@@ -75,10 +76,10 @@ fn time(nanos: i64) -> Option<Timestamp> {
     (nanos > 0).then(|| Timestamp::from_second(nanos / 1_000_000_000).ok()).flatten()
 }
 
-fn ran(status: ContainerStatus, sandbox: String) -> Ran {
+fn ran(status: ContainerStatus, sandbox: String) -> ContainerRun {
     let label = |name: &str| status.labels.get(name).cloned().unwrap_or_default();
     let note = |name: &str| status.annotations.get(name).cloned().unwrap_or_default();
-    Ran {
+    ContainerRun {
         name: label(CONTAINER_NAME),
         sandbox,
         state: match status.state() {
@@ -115,9 +116,9 @@ fn sandbox(status: PodSandboxStatus) -> Sandbox {
 }
 
 /// Asks the engine about one Pod.
-pub async fn observe(engine: &dyn Runtime, uid: &str) -> Result<Running> {
+pub async fn observe(engine: &dyn Runtime, uid: &str) -> Result<RunningPod> {
     let labels = std::collections::HashMap::from([(POD_UID.to_owned(), uid.to_owned())]);
-    let mut found = Running::default();
+    let mut found = RunningPod::default();
     let filter = PodSandboxFilter { label_selector: labels.clone(), ..Default::default() };
     for listed in engine.sandboxes(Some(filter)).await? {
         match engine.sandbox_status(&listed.id).await {

@@ -12,14 +12,17 @@ use crate::{
     pod::{
         act::{Round, later},
         backoff::Backoff,
-        env, hook,
         memory::{Cause, KillReason},
-        mounts,
-        render::{self, ContainerSetting},
-        resources,
+        probes::hook,
         running::{Sandbox, State},
+        spec::{
+            env,
+            mounts::{self, MountSetting},
+            render::{self, ContainerSetting},
+            resources,
+        },
     },
-    volumes::Sources,
+    volumes::sources::Sources,
 };
 
 /// A container that is about to be made, in the sandbox where it will run.
@@ -101,9 +104,12 @@ impl Round<'_> {
         let user = image.user_of(desired, container)?;
         let env = self.environment(container, &ips).await?;
         let recursive = mounts::ask_recursive(container) && handler::makes_recursive(kubelet, desired).await?;
-        let mounts = mounts::mounts(kubelet, desired, container, &env, start.restarts, recursive)?;
+        let volumes = self.memory.life.volumes().ok_or("the Pod's volumes are not mounted")?;
+        let restarts = start.restarts;
+        let setting = MountSetting { desired, container, volumes, env: &env, restarts, recursive };
+        let mounts = mounts::mounts(kubelet, &setting)?;
         let setting = ContainerSetting {
-            restarts: start.restarts,
+            restarts,
             image: image.id,
             env,
             mounts,

@@ -1,4 +1,4 @@
-//! The status of a Pod, from what is wanted, what runs and what the worker has learnt. Pure.
+//! The status of a Pod, from what is desired, what runs and what the worker has learnt. Pure.
 
 use api::rules::pod::is_sidecar;
 use clock::Timestamp;
@@ -14,15 +14,15 @@ use crate::pod::{
     decide,
     desired::DesiredPod,
     memory::Memory,
-    running::{Ran, Running, State},
+    running::{ContainerRun, RunningPod, State},
 };
 
 /// A container's id as the API shows it.
-fn container_id(place: &Place<'_>, ran: &Ran) -> Option<String> {
+fn container_id(place: &Place<'_>, ran: &ContainerRun) -> Option<String> {
     Some(format!("{}://{}", place.engine, ran.id))
 }
 
-fn terminated(ran: &Ran, memory: &Memory, place: &Place<'_>) -> ContainerStateTerminated {
+fn terminated(ran: &ContainerRun, memory: &Memory, place: &Place<'_>) -> ContainerStateTerminated {
     let reason = match ran.reason.as_str() {
         "" if ran.exit_code == 0 => "Completed",
         "" => "Error",
@@ -69,7 +69,7 @@ const LOST: &str = "The container could not be located when the pod was deleted.
 fn of_container(
     desired: &DesiredPod,
     container: &Container,
-    running: &Running,
+    running: &RunningPod,
     memory: &Memory,
     place: &Place<'_>,
     reported: Option<&ContainerStatus>,
@@ -186,7 +186,7 @@ pub struct Place<'a> {
     pub before: &'a PodStatus,
 }
 
-pub fn status(desired: &DesiredPod, running: &Running, memory: &Memory, place: &Place<'_>) -> PodStatus {
+pub fn status(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place: &Place<'_>) -> PodStatus {
     let spec = desired.spec();
     let of = |list: &[Container], reported: &Option<Vec<ContainerStatus>>| -> Vec<ContainerStatus> {
         let reported = |name: &str| reported.iter().flatten().find(|s| s.name == name);
@@ -203,7 +203,7 @@ pub fn status(desired: &DesiredPod, running: &Running, memory: &Memory, place: &
         ips = place.before.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
     }
     let mut ephemeral = of(desired.ephemeral_containers(), &place.before.ephemeral_container_statuses);
-    // Nobody waits for them.
+    // Readiness does not wait for them.
     for status in &mut ephemeral {
         (status.ready, status.started, status.resources) = (false, None, None);
     }
@@ -231,7 +231,7 @@ pub fn status(desired: &DesiredPod, running: &Running, memory: &Memory, place: &
 
 fn conditions(
     desired: &DesiredPod,
-    running: &Running,
+    running: &RunningPod,
     memory: &Memory,
     phase: &str,
     inits: &[ContainerStatus],

@@ -7,7 +7,7 @@ use crate::pod::{
     backoff::in_words,
     desired::DesiredPod,
     memory::Memory,
-    running::{Ran, Running, State},
+    running::{ContainerRun, RunningPod, State},
 };
 
 /// Why a container waits: what its status shows and the events that go with it, as warning, reason, message.
@@ -40,10 +40,10 @@ fn crash_wait(desired: &DesiredPod, container: &str, delay: Duration) -> Wait {
 }
 
 /// The containers that wait now, each with its first reason.
-pub fn waits(desired: &DesiredPod, running: &Running, memory: &Memory, now: Timestamp) -> Vec<Wait> {
+pub fn waits(desired: &DesiredPod, running: &RunningPod, memory: &Memory, now: Timestamp) -> Vec<Wait> {
     let one = |container: &k8s_openapi::api::core::v1::Container| {
         let (name, latest) = (&container.name, running.latest(&container.name));
-        let over = |r: &Ran| r.state == State::Exited && !desired.restarts(container, r.exit_code);
+        let over = |r: &ContainerRun| r.state == State::Exited && !desired.restarts(container, r.exit_code);
         if latest.is_some_and(|r| r.state == State::Running || over(r)) {
             return None;
         }

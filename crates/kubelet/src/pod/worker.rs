@@ -17,9 +17,9 @@ use crate::{
         follow::Follower,
         kill,
         memory::{Cause, End, Life, Memory},
-        probe::{News, Probes},
+        probes::probe::{News, Probes},
         report,
-        running::{self, Ran, Running, State},
+        running::{self, ContainerRun, RunningPod, State},
         status::{self, Place},
         waiting,
         workers::{self, Handle, Inbox},
@@ -116,12 +116,13 @@ impl Worker {
                     continue;
                 }
             };
-            self.learn(&desired, &running);
+            self.learn(&desired, &running).await;
             self.hear_eviction(&desired);
             waypoint::kubelet::plan_pod(&name);
             let decision = decide::decide(&desired, &running, &self.memory, clock::now());
             if !self.memory.life.is_settled() {
-                let alive: Vec<Ran> = if desired.is_ending() { Vec::new() } else { running.alive().cloned().collect() };
+                let alive: Vec<ContainerRun> =
+                    if desired.is_ending() { Vec::new() } else { running.alive().cloned().collect() };
                 let ips = running.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
                 self.probes.follow(&kubelet, &desired, (&ips, &alive), &self.memory, &self.news.0);
             }
@@ -140,7 +141,7 @@ impl Worker {
     }
 
     /// Takes in what the running containers tell without being asked.
-    fn learn(&mut self, desired: &DesiredPod, running: &Running) {
+    async fn learn(&mut self, desired: &DesiredPod, running: &RunningPod) {
         for ran in &running.containers {
             let Some(container) = desired.container(&ran.name) else { continue };
             if ran.state == State::Running {
@@ -156,8 +157,11 @@ impl Worker {
         }
         self.memory.retain_runs(|id| running.containers.iter().any(|r| r.id == id));
         // A Pod that was found running after a restart of the kubelet has its volumes.
-        if running.sandbox().is_some() && matches!(self.memory.life, Life::Preparing { .. }) {
-            self.memory.life = Life::Prepared;
+        if running.sandbox().is_some()
+            && matches!(self.memory.life, Life::Preparing { .. })
+            && let Some(mounted) = volumes::mounted(&desired.pod, &self.kubelet.pod_folder(desired.uid())).await
+        {
+            self.memory.life = Life::Prepared(mounted);
             self.follower.begin(&self.kubelet.config.client, desired);
             // What they show may have changed meanwhile, and the tokens in them are not known here.
             self.follower.note_change();
@@ -173,7 +177,7 @@ impl Worker {
     }
 
     /// A container that waits for its next start or its image says so, once.
-    fn note_waits(&mut self, desired: &DesiredPod, running: &Running) {
+    fn note_waits(&mut self, desired: &DesiredPod, running: &RunningPod) {
         for wait in waiting::waits(desired, running, &self.memory, clock::now()) {
             let fresh = Cause::new(wait.reason, wait.message.as_str());
             let record = self.memory.container_mut(&wait.container);
@@ -184,7 +188,7 @@ impl Worker {
         }
     }
 
-    async fn report(&mut self, desired: &DesiredPod, running: &Running, engine: &str) -> bool {
+    async fn report(&mut self, desired: &DesiredPod, running: &RunningPod, engine: &str) -> bool {
         let host_ip = self.kubelet.config.node_ip.to_string();
         let place = Place { engine, host_ip: &host_ip, now: clock::now_seconds(), before: &self.reported };
         if self.memory.life.was_over() {
@@ -229,7 +233,7 @@ impl Worker {
         }
         // Tokens are renewed when they are due; all else that volumes show is watched.
         let renewal = self.kubelet.sources.renewal(desired.uid()).into_iter().chain(self.refresh_at).min();
-        let renewal = renewal.filter(|_| self.memory.life == Life::Prepared).map(until_then);
+        let renewal = renewal.filter(|_| self.memory.life.is_prepared()).map(until_then);
         tokio::select! {
             changed = self.inbox.desired.changed() => {
                 if changed.is_err() {
@@ -237,7 +241,7 @@ impl Worker {
                     std::future::pending::<()>().await;
                 }
                 waypoint::kubelet::worker_update(&desired.full_name());
-                if self.memory.life == Life::Prepared {
+                if self.memory.life.is_prepared() {
                     self.follower.note_change();
                 }
             }
@@ -245,7 +249,7 @@ impl Worker {
             () = self.inbox.wake.notified() => waypoint::kubelet::pod_synced(&desired.full_name()),
             Some(news) = self.news.1.recv() => self.hear(news),
             () = self.follower.changed() => {
-                if self.memory.life == Life::Prepared {
+                if self.memory.life.is_prepared() {
                     self.refresh_volumes(desired).await;
                 } else {
                     // What was missing may be there now.
@@ -258,12 +262,14 @@ impl Worker {
     }
 
     async fn refresh_volumes(&mut self, desired: &DesiredPod) {
-        let folder = volumes::PodFolder::new(&self.kubelet.config.root_dir, desired.uid());
-        let facts = self.kubelet.facts(Vec::new());
+        let folder = self.kubelet.pod_folder(desired.uid());
         self.refresh_at = None;
-        if let Err(error) = volumes::mount(&desired.pod, &folder, &facts, &self.kubelet.sources).await {
-            tracing::warn!(pod = desired.full_name(), %error, "a volume could not be refreshed");
-            self.refresh_at = clock::now().checked_add(REFRESH_RETRY).ok();
+        match volumes::mount(&desired.pod, &folder, &self.kubelet.volume_means()).await {
+            Ok(mounted) => self.memory.life = Life::Prepared(mounted),
+            Err(error) => {
+                tracing::warn!(pod = desired.full_name(), %error, "a volume could not be refreshed");
+                self.refresh_at = clock::now().checked_add(REFRESH_RETRY).ok();
+            }
         }
     }
 
@@ -276,7 +282,7 @@ impl Worker {
     }
 
     /// Carries the steps out in their order; the first that fails ends the round. True when the Pod has gone.
-    async fn act(&mut self, desired: &DesiredPod, running: &Running, decision: Decision) -> bool {
+    async fn act(&mut self, desired: &DesiredPod, running: &RunningPod, decision: Decision) -> bool {
         for step in decision.steps {
             match step {
                 Step::KillAll => {
@@ -336,8 +342,8 @@ impl Worker {
     async fn settle(&mut self, desired: &DesiredPod) {
         self.follower.end();
         self.probes = Probes::default();
-        let folder = volumes::PodFolder::new(&self.kubelet.config.root_dir, desired.uid());
-        if let Err(error) = volumes::unmount(&folder).await {
+        let folder = self.kubelet.pod_folder(desired.uid());
+        if let Err(error) = volumes::unmount(&folder, &self.kubelet.host.mounter).await {
             tracing::warn!(pod = desired.full_name(), %error, "the Pod's folder could not be removed");
         }
         self.kubelet

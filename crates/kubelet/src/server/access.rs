@@ -1,4 +1,5 @@
-//! Who may ask a kubelet: the API server by its certificate; everyone else as the API server says when asked.
+//! Authenticates and authorizes requests to the kubelet. The API server proves itself by its certificate. About everyone else
+//! the API server is asked.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::endpoint::Asked;
 /// The name in the certificate by which the API server goes to kubelets.
 const API_SERVER: &str = "kube-apiserver-kubelet-client";
 const MASTERS: &str = "system:masters";
-/// Clients about whom the API server is being asked, in all and from one address: strangers must not use up what the
+/// The API server is asked about this many clients at once, in all and from one address: strangers must not use up what the
 /// node itself may ask of it.
 const ASKED_ABOUT: (usize, usize) = (32, 8);
 
@@ -88,7 +89,7 @@ impl Guard {
         })
     }
 
-    /// One right of those that would do is enough.
+    /// One of the rights that would do is enough.
     async fn authorize(&self, user: &User, asked: &Asked<'_>) -> Result<(), Refusal> {
         for subresource in asked.subresources {
             if self.may(user, asked.verb, subresource).await? {
@@ -214,7 +215,7 @@ mod tests {
             (bearer(&["Bearer good", "Bearer good"]), 401),
         ] {
             assert_eq!(code(&guard, &headers, "GET", "/healthz").await, expected, "{headers:?}");
-            // Also where nothing is: who may not ask does not learn what there is.
+            // An unknown path answers alike: a stranger does not learn which paths there are.
             assert_eq!(code(&guard, &headers, "GET", "/nothing").await, expected, "{headers:?}");
         }
         let named = bearer(&["Bearer server"]);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{Answer, reply, text};
+use super::answer::{Answer, reply, text};
 use crate::{
     engine::logs::{self, Options},
     kubelet::Kubelet,
@@ -101,7 +101,7 @@ pub async fn summary(kubelet: &Kubelet) -> Answer {
     }))
 }
 
-/// What a query asks of a log, in the words of PodLogOptions.
+/// The options of a log's reader, from a query in the words of PodLogOptions, and whether the previous run is meant.
 fn options(text: &str) -> (Options, bool) {
     let mut options = Options::default();
     let mut previous = false;
@@ -132,8 +132,8 @@ pub fn find(kubelet: &Kubelet, namespace: &str, name: &str) -> Option<(DesiredPo
     Some((desired, pod.status()))
 }
 
-/// The run (by its id in the engine) whose log is meant: of a container that waits the last one that ended. In upstream's
-/// words when there is none.
+/// The run (by its id in the engine) whose log is meant. Of a container that waits it is the last one that ended. The error is
+/// in upstream's words.
 fn choose(status: &PodStatus, pod: &str, container: &str, previous: bool) -> Result<String, String> {
     let lists = [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
     let found = lists.into_iter().flat_map(|l| l.iter().flatten()).find(|s| s.name == container);

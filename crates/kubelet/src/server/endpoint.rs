@@ -1,8 +1,8 @@
-//! What a request to the kubelet asks for, worked out once: the check of rights and the answer both follow from it.
+//! Resolves a request to the kubelet once: the check of rights and the answer both follow from the result.
 
 use http::Method;
 
-/// What the kubelet answers.
+/// The endpoints of the kubelet's server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Endpoint<'a> {
     Health,
@@ -17,7 +17,7 @@ pub enum Endpoint<'a> {
     },
     /// exec, attach and port-forward.
     Stream(&'a str),
-    /// Nothing here answers to it.
+    /// No endpoint has this path.
     Unknown,
 }
 
@@ -30,8 +30,8 @@ pub struct Asked<'a> {
     pub subresources: &'static [&'static str],
 }
 
-/// The parts of a path that is written in the one plain way. Anything that could be read in two ways (empty parts, dots,
-/// escapes) is no path of ours.
+/// The parts of a path that is written in the one plain way. A path that could be read in two ways (empty parts, dots,
+/// escapes) has no endpoint.
 fn parts(path: &str) -> Option<Vec<&str>> {
     let inner = path.strip_prefix('/')?;
     let inner = inner.strip_suffix('/').unwrap_or(inner);

@@ -1,26 +1,25 @@
 //! The kubelet's HTTPS server: what the API server and metrics collectors ask of a node.
 
 mod access;
+mod answer;
 mod answers;
 mod endpoint;
 mod streams;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use client::Client;
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use listener::{Answering, Bounds, Listener, Peer};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use self::endpoint::Endpoint;
-use crate::{Error, kubelet::Kubelet};
-
-type Body = UnsyncBoxBody<Bytes, hyper::Error>;
-type Answer = Response<Body>;
+use self::{
+    answer::{Answer, text},
+    endpoint::Endpoint,
+};
+use crate::{error::Error, kubelet::Kubelet};
 
 pub async fn listen(kubelet: &Kubelet) -> Result<Option<TcpListener>, Error> {
     let Some(serving) = &kubelet.config.serving else { return Ok(None) };
@@ -33,7 +32,7 @@ pub async fn listen(kubelet: &Kubelet) -> Result<Option<TcpListener>, Error> {
     Ok(Some(listener))
 }
 
-/// For ever.
+/// Serves until the future is dropped.
 pub async fn serve(kubelet: Arc<Kubelet>, client: Client, listener: Option<TcpListener>) {
     let (Some(listener), Some(serving)) = (listener, &kubelet.config.serving) else {
         return std::future::pending().await;
@@ -81,16 +80,4 @@ async fn respond(kubelet: Arc<Kubelet>, guard: &access::Guard, peer: &Peer, requ
         }
         Endpoint::Unknown => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
     }
-}
-
-fn text(code: StatusCode, message: String) -> Answer {
-    reply(code, "text/plain; charset=utf-8", message.into_bytes())
-}
-
-fn reply(code: StatusCode, content_type: &'static str, bytes: Vec<u8>) -> Answer {
-    let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed_unsync();
-    let mut answer = Response::new(body);
-    *answer.status_mut() = code;
-    answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
-    answer
 }

@@ -8,10 +8,13 @@ use hyper::body::Incoming;
 use k8s_cri::v1::{AttachRequest, ExecRequest, PortForwardRequest};
 use tokio::net::TcpStream;
 
-use super::{Answer, answers::find, text};
+use super::{
+    answer::{Answer, text},
+    answers::find,
+};
 use crate::{
     kubelet::Kubelet,
-    pod::running::{self, Running},
+    pod::running::{self, RunningPod},
 };
 
 type Refusal = (StatusCode, String);
@@ -64,14 +67,14 @@ async fn url(kubelet: &Kubelet, parts: &[&str], asked: &str) -> Result<String, R
     engine.exec(ExecRequest { container_id, cmd, tty, stdin, stdout, stderr }).await.map_err(internal)
 }
 
-fn container(running: &Running, name: &str) -> Result<String, Refusal> {
+fn container(running: &RunningPod, name: &str) -> Result<String, Refusal> {
     let found = running.alive().find(|c| c.name == name).map(|c| c.id.clone());
     found.ok_or_else(|| (StatusCode::NOT_FOUND, format!("container not found (\"{name}\")")))
 }
 
-/// A command that has only just been started may be over before its client is attached, and what it said gone by. So the
-/// first moment is waited for: a client that is told that the container has ended reads the log instead.
-async fn outlives_its_start(kubelet: &Kubelet, uid: &str, running: &Running, id: &str) -> Result<(), Refusal> {
+/// A command that has only just been started may be over before its client is attached, and its output lost. So the first
+/// moment is waited for: a client that is told that the container has ended reads the log instead.
+async fn outlives_its_start(kubelet: &Kubelet, uid: &str, running: &RunningPod, id: &str) -> Result<(), Refusal> {
     const YOUNG_SECONDS: i64 = 2;
     const LOOKS: usize = 6;
     let started = running.alive().find(|c| c.id == id).and_then(|c| c.started_at);
@@ -94,7 +97,7 @@ async fn pass_on(url: &str, mut request: Request<Incoming>) -> Result<Answer, Re
     *request.uri_mut() = path.parse().map_err(internal)?;
     let host = HeaderValue::from_str(authority.as_str()).map_err(internal)?;
     request.headers_mut().insert(header::HOST, host);
-    // The engine is not the one to believe or to check who asks.
+    // The engine gets no credentials: the kubelet has checked them.
     for credential in [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE] {
         request.headers_mut().remove(credential);
     }

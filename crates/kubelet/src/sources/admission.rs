@@ -10,7 +10,7 @@ use crate::{
     pod::{
         admit::{self, NodeFacts, Refusal},
         desired::DesiredPod,
-        hardening,
+        spec::hardening,
     },
 };
 

@@ -22,11 +22,18 @@ use crate::{
     sources::{admission, manifests, mirror},
 };
 
+/// A worker has come to its end.
+struct Ended {
+    uid: String,
+    /// By a panic, not because its Pod has gone.
+    broke_off: bool,
+}
+
 struct Dispatcher {
     kubelet: Arc<Kubelet>,
     cache: Arc<Cache<Pod>>,
-    /// The workers, each of which ends with its Pod's uid. They end with the dispatcher; the Pods stay.
-    workers: JoinSet<String>,
+    /// The workers end with the dispatcher; the Pods stay.
+    workers: JoinSet<Ended>,
     /// Work beside that of the Pods: reading manifests, listening to the engine, mirrors, and clearing up.
     beside: JoinSet<()>,
     /// Static Pods by full name, and the mirrors that the API has, by full name.
@@ -85,7 +92,7 @@ pub async fn run(kubelet: Arc<Kubelet>, caches: Caches) {
                 Err(RecvError::Closed) => return,
             },
             Some(all) = statics.recv() => dispatcher.static_pods(all).await,
-            Some(Ok(uid)) = dispatcher.workers.join_next() => dispatcher.forget(uid).await,
+            Some(Ok(ended)) = dispatcher.workers.join_next() => dispatcher.forget(ended).await,
             Some(_) = dispatcher.beside.join_next() => {}
         }
     }
@@ -153,23 +160,23 @@ impl Dispatcher {
         let (handle, work) = worker::new(self.kubelet.clone(), desired, refusal);
         self.kubelet.pods.insert(&uid, handle);
         self.workers.spawn(async move {
-            if AssertUnwindSafe(work).catch_unwind().await.is_err() {
+            let broke_off = AssertUnwindSafe(work).catch_unwind().await.is_err();
+            if broke_off {
                 tracing::error!(uid, "a Pod's worker broke off");
                 clock::sleep(Duration::from_secs(5)).await;
             }
-            uid
+            Ended { uid, broke_off }
         });
     }
 
-    /// A worker has ended.
-    async fn forget(&mut self, uid: String) {
+    async fn forget(&mut self, Ended { uid, broke_off }: Ended) {
         self.kubelet.pods.forget(&uid);
-        // A Pod of the same name and uid may have come back from its file meanwhile.
+        // A Pod of that name and uid may have come back from its file meanwhile.
         let is_it = |p: &&Arc<Pod>| p.metadata.uid.as_deref() == Some(&uid);
         if let Some(pod) = self.statics.values().find(is_it).cloned() {
             self.want(DesiredPod::new(pod, true)).await;
         } else if let Some(pod) = self.cache.list().iter().find(is_it).cloned()
-            && pod.metadata.deletion_timestamp.is_none()
+            && (broke_off || pod.metadata.deletion_timestamp.is_none())
         {
             self.api_pod(pod).await;
         } else {
@@ -223,8 +230,7 @@ impl Dispatcher {
         }
     }
 
-    /// What an earlier kubelet left of Pods that nobody wants. Nothing is known to be unwanted before every source has
-    /// spoken.
+    /// Takes care of what an earlier kubelet left of Pods that no source wants. That is known once every source has spoken.
     async fn adopt_orphans(&mut self) {
         for desired in orphans::still_running(&self.kubelet).await {
             self.want(desired).await;

@@ -1,4 +1,4 @@
-//! Static Pods from the files of a folder, which the kernel tells about whenever one changes.
+//! Reads static Pods from the files of a folder. The kernel says whenever one of them changes.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,12 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use sha2::{Digest, Sha256};
 use tokio::{net::unix::pipe, sync::mpsc};
 
-/// How soon a folder that is not there is looked for again.
+/// A folder that is not there is looked for again after this pause.
 const MISSING: Duration = Duration::from_secs(20);
-/// A write comes in several events; what follows so soon belongs to it.
+/// A write comes in several events: those that follow within this time belong to it.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Sends all Pods of the folder at the start and whenever a file has changed. For ever.
+/// Sends all Pods of the folder at the start and whenever a file has changed. Runs for ever.
 pub async fn watch(folder: PathBuf, node_name: String, to: mpsc::Sender<Vec<Arc<Pod>>>) {
     let mut files = Files { node_name, ..Default::default() };
     let mut sent = None;
@@ -105,7 +105,7 @@ async fn next(changes: &Changes, folder: &Path) -> bool {
 struct Files {
     node_name: String,
     pods: BTreeMap<PathBuf, Arc<Pod>>,
-    /// What was said about broken files, so that it is said once.
+    /// The complaints about broken files, so that each is made once.
     broken: BTreeMap<PathBuf, String>,
 }
 
@@ -125,7 +125,7 @@ impl Files {
             match text.and_then(|text| parse(&text, &self.node_name, &path)) {
                 Ok(pod) => {
                     self.broken.remove(&path);
-                    // The same text is the same Pod, with the time at which it was first seen.
+                    // A text that has not changed is the Pod of before, with the time at which it was first seen.
                     if self.pods.get(&path).is_none_or(|held| held.metadata.uid != pod.metadata.uid) {
                         self.pods.insert(path, Arc::new(pod));
                     }

@@ -1,4 +1,4 @@
-//! The objects by which the API shows static Pods: made and deleted, never more.
+//! Mirror Pods: the objects by which the API shows static Pods. They are made and deleted here, never changed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 
-/// Tries until it is there.
+/// Makes the mirror of a static Pod, and tries until it is there.
 pub async fn create(client: client::Client, node_name: &str, pod: &Pod) {
     let mut mirror = pod.clone();
     let hash = pod.metadata.annotations.as_ref().and_then(|a| a.get(api::rules::pod::HASH_ANNOTATION).cloned());

@@ -1,4 +1,5 @@
-//! Where Pods come from: the API server and the folder of manifests, brought together and handed to the workers.
+//! Where Pods come from: the API server and the folder of manifests, brought together and handed to the workers. What a worker
+//! does with its Pod is not here.
 
 pub mod admission;
 pub mod dispatch;

@@ -13,7 +13,7 @@ use std::{
 use files::{Dir, beneath, modes};
 use nix::unistd::{Gid, fchown};
 
-use crate::volumes::{VolumeError, file_error};
+use crate::volumes::error::{VolumeError, file_error};
 
 /// One file of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,29 +1,66 @@
-//! What the files of a volume are: from ConfigMaps, Secrets, tokens and the Pod itself.
+//! The files of volumes that the kubelet writes: from ConfigMaps, Secrets and the Pod itself.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::{
-    ByteString,
-    api::core::v1::{
-        ConfigMapVolumeSource, DownwardAPIVolumeFile, DownwardAPIVolumeSource, KeyToPath, Pod, ProjectedVolumeSource,
-        SecretVolumeSource, ServiceAccountTokenProjection, VolumeProjection,
-    },
-};
+use files::{Dir, modes};
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Pod};
 
 use crate::{
-    pod::downward::{self, Facts},
+    pod::spec::downward,
     volumes::{
-        Sources, VolumeError,
-        atomic::{File, Files},
+        atomic::{self, File, Files},
+        directory,
+        error::{VolumeError, file_error},
+        folder::blocking,
+        plugin::{Mounted, Request},
+        sources::Data,
     },
 };
 
 const DEFAULT_MODE: i32 = 0o644;
-/// How long a projected token lasts when the Pod does not say.
-const TOKEN_SECONDS: i64 = 3600;
 
-/// The content of an object, by key.
-pub type Data = BTreeMap<String, Vec<u8>>;
+/// Which keys of which object become files.
+pub struct Keys<'a> {
+    object: &'a str,
+    /// All of them when there are none here.
+    items: &'a [KeyToPath],
+    default_mode: Option<i32>,
+    optional: bool,
+}
+
+impl<'a> Keys<'a> {
+    pub fn new(
+        object: &'a str,
+        items: &'a Option<Vec<KeyToPath>>,
+        default_mode: Option<i32>,
+        optional: Option<bool>,
+    ) -> Self {
+        let items = items.as_deref().unwrap_or_default();
+        Keys { object, items, default_mode, optional: optional.unwrap_or(false) }
+    }
+
+    /// The files of an object that may be missing, called by these names in what users read.
+    fn files(&self, data: Option<Data>, object_kind: &'static str, kind: &'static str) -> Result<Files, VolumeError> {
+        let data = match data {
+            None if !self.optional => {
+                return Err(VolumeError::NotFound { kind: object_kind, name: self.object.to_owned() });
+            }
+            data => data.unwrap_or_default(),
+        };
+        let file = |data: &Vec<u8>, own| File { data: data.clone(), mode: mode(own, self.default_mode) };
+        if self.items.is_empty() {
+            return Ok(data.iter().map(|(key, data)| (key.clone(), file(data, None))).collect());
+        }
+        let mut files = Files::new();
+        for item in self.items {
+            check_path(&item.path)?;
+            match data.get(&item.key) {
+                Some(data) => _ = files.insert(item.path.clone(), file(data, item.mode)),
+                None if self.optional => {}
+                None => return Err(VolumeError::MissingKey { kind, key: item.key.clone() }),
+            }
+        }
+        Ok(files)
+    }
+}
 
 fn mode(own: Option<i32>, default: Option<i32>) -> u32 {
     own.or(default).unwrap_or(DEFAULT_MODE) as u32
@@ -35,70 +72,26 @@ pub fn check_path(path: &str) -> Result<(), VolumeError> {
     if bad { Err(VolumeError::Path(path.to_owned())) } else { Ok(()) }
 }
 
-/// Puts the keys into files: all of them, or those that `items` names.
-fn keyed(
-    data: &Data,
-    items: Option<&Vec<KeyToPath>>,
-    default_mode: Option<i32>,
-    kind: &'static str,
-    optional: bool,
-) -> Result<Files, VolumeError> {
-    let file = |data: &Vec<u8>, own| File { data: data.clone(), mode: mode(own, default_mode) };
-    let Some(items) = items.filter(|i| !i.is_empty()) else {
-        return Ok(data.iter().map(|(key, data)| (key.clone(), file(data, None))).collect());
-    };
-    let mut files = Files::new();
-    for item in items {
-        check_path(&item.path)?;
-        match data.get(&item.key) {
-            Some(data) => _ = files.insert(item.path.clone(), file(data, item.mode)),
-            None if optional => {}
-            None => return Err(VolumeError::MissingKey { kind, key: item.key.clone() }),
-        }
-    }
-    Ok(files)
-}
-
 fn namespace(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
-/// An object's data, or nothing when it is missing but optional.
-fn or_empty(data: Option<Data>, optional: bool, kind: &'static str, name: &str) -> Result<Data, VolumeError> {
-    match data {
-        Some(data) => Ok(data),
-        None if optional => Ok(Data::new()),
-        None => Err(VolumeError::NotFound { kind, name: name.to_owned() }),
-    }
+pub async fn config_map(request: &Request<'_>, keys: Keys<'_>) -> Result<Files, VolumeError> {
+    let data = request.means.sources.config_map(namespace(request.pod), keys.object).await?;
+    keys.files(data, "configmap", "config")
 }
 
-pub async fn config_map(
-    source: &ConfigMapVolumeSource,
-    pod: &Pod,
-    sources: &dyn Sources,
-) -> Result<Files, VolumeError> {
-    let optional = source.optional.unwrap_or(false);
-    let data = sources.config_map(namespace(pod), &source.name).await?;
-    let data = or_empty(data, optional, "configmap", &source.name)?;
-    keyed(&data, source.items.as_ref(), source.default_mode, "config", optional)
+pub async fn secret(request: &Request<'_>, keys: Keys<'_>) -> Result<Files, VolumeError> {
+    let data = request.means.sources.secret(namespace(request.pod), keys.object).await?;
+    keys.files(data, "secret", "secret")
 }
 
-pub async fn secret(source: &SecretVolumeSource, pod: &Pod, sources: &dyn Sources) -> Result<Files, VolumeError> {
-    let (name, optional) = (source.secret_name.as_deref().unwrap_or(""), source.optional.unwrap_or(false));
-    let data = or_empty(sources.secret(namespace(pod), name).await?, optional, "secret", name)?;
-    keyed(&data, source.items.as_ref(), source.default_mode, "secret", optional)
-}
-
-pub fn downward_api(source: &DownwardAPIVolumeSource, pod: &Pod, facts: &Facts) -> Result<Files, VolumeError> {
-    downward_files(source.items.as_deref().unwrap_or_default(), source.default_mode, pod, facts)
-}
-
-fn downward_files(
+pub fn downward_api(
+    request: &Request<'_>,
     items: &[DownwardAPIVolumeFile],
     default_mode: Option<i32>,
-    pod: &Pod,
-    facts: &Facts,
 ) -> Result<Files, VolumeError> {
+    let (pod, facts) = (request.pod, &request.means.facts);
     let mut files = Files::new();
     for item in items {
         check_path(&item.path)?;
@@ -112,72 +105,20 @@ fn downward_files(
     Ok(files)
 }
 
-pub async fn projected(
-    source: &ProjectedVolumeSource,
-    pod: &Pod,
-    facts: &Facts,
-    sources: &dyn Sources,
-) -> Result<Files, VolumeError> {
-    let mut files = Files::new();
-    for part in source.sources.iter().flatten() {
-        files.extend(projection(part, source.default_mode, pod, facts, sources).await?);
-    }
-    Ok(files)
-}
-
-async fn projection(
-    part: &VolumeProjection,
-    default_mode: Option<i32>,
-    pod: &Pod,
-    facts: &Facts,
-    sources: &dyn Sources,
-) -> Result<Files, VolumeError> {
-    if let Some(map) = &part.config_map {
-        let optional = map.optional.unwrap_or(false);
-        let data = sources.config_map(namespace(pod), &map.name).await?;
-        let data = or_empty(data, optional, "configmap", &map.name)?;
-        return keyed(&data, map.items.as_ref(), default_mode, "config", optional);
-    }
-    if let Some(secret) = &part.secret {
-        let optional = secret.optional.unwrap_or(false);
-        let data = sources.secret(namespace(pod), &secret.name).await?;
-        let data = or_empty(data, optional, "secret", &secret.name)?;
-        return keyed(&data, secret.items.as_ref(), default_mode, "secret", optional);
-    }
-    if let Some(downward) = &part.downward_api {
-        return downward_files(downward.items.as_deref().unwrap_or_default(), default_mode, pod, facts);
-    }
-    if let Some(token) = &part.service_account_token {
-        return token_file(token, pod, sources).await;
-    }
-    Err(VolumeError::Unsupported("this projected source".to_owned()))
-}
-
-async fn token_file(
-    token: &ServiceAccountTokenProjection,
-    pod: &Pod,
-    sources: &dyn Sources,
-) -> Result<Files, VolumeError> {
-    check_path(&token.path)?;
-    let seconds = token.expiration_seconds.unwrap_or(TOKEN_SECONDS);
-    let text = sources.token(pod, token.audience.as_deref().unwrap_or(""), seconds).await?;
-    // Only the Pod's user reads it: the group when there is one, everybody in the Pod otherwise.
-    let spec = pod.spec.as_ref();
-    let context = spec.and_then(|s| s.security_context.as_ref());
-    let alone = context.is_some_and(|c| c.fs_group.is_some());
-    let mode = if alone { 0o600 } else { 0o644 };
-    Ok(Files::from([(token.path.clone(), File { data: text.into_bytes(), mode })]))
-}
-
-/// The data of a ConfigMap: text and binary keys together.
-pub fn of_config_map(map: k8s_openapi::api::core::v1::ConfigMap) -> Data {
-    let text = map.data.into_iter().flatten().map(|(k, v)| (k, v.into_bytes()));
-    text.chain(map.binary_data.into_iter().flatten().map(|(k, ByteString(v))| (k, v))).collect()
-}
-
-/// The data of a Secret.
-pub fn of_secret(secret: k8s_openapi::api::core::v1::Secret) -> Data {
-    secret.data.into_iter().flatten().map(|(k, ByteString(v))| (k, v)).collect()
+/// Brings the folder of a volume to exactly these files. In memory is what must never reach a disk.
+pub async fn fill(request: &Request<'_>, plugin: &str, files: Files, in_memory: bool) -> Result<Mounted, VolumeError> {
+    let path = request.folder.volume(plugin, &request.volume.name);
+    let (group, mounter) = (request.fs_group(), request.means.mounter.clone());
+    blocking(move || {
+        directory::make(&path)?;
+        if in_memory {
+            mounter.in_memory(&path, None).map_err(file_error(&path))?;
+        }
+        Dir::open(&path).and_then(|folder| folder.set_mode(modes::SEEN_FOLDER)).map_err(file_error(&path))?;
+        atomic::write(&path, &files, group)?;
+        Ok(Mounted { path, read_only: true })
+    })
+    .await
 }
 
 #[cfg(test)]
@@ -187,7 +128,8 @@ mod tests {
     fn check(items: serde_json::Value, optional: bool, expected: &str) {
         let data = Data::from([("a".to_owned(), b"1".to_vec()), ("b".to_owned(), b"2".to_vec())]);
         let items: Vec<KeyToPath> = serde_json::from_value(items).unwrap();
-        let got = match keyed(&data, Some(&items), Some(0o400), "config", optional) {
+        let keys = Keys { object: "m", items: &items, default_mode: Some(0o400), optional };
+        let got = match keys.files(Some(data), "configmap", "config") {
             Ok(files) => files
                 .iter()
                 .map(|(p, f)| format!("{p}={}:{:o}", String::from_utf8_lossy(&f.data), f.mode))

@@ -1,20 +1,26 @@
 //! Where the content of volumes comes from: the API server, with tokens kept until they are due for renewal.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use client::{Api, Client};
 use clock::Timestamp;
 use futures::future::BoxFuture;
-use k8s_openapi::api::{
-    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
-    core::v1::{ConfigMap, Pod, Secret, ServiceAccount},
+use k8s_openapi::{
+    ByteString,
+    api::{
+        authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
+        core::v1::{ConfigMap, Pod, Secret, ServiceAccount},
+    },
 };
 use parking_lot::Mutex;
 
-use crate::volumes::{
-    VolumeError,
-    content::{self, Data},
-};
+use crate::volumes::error::VolumeError;
+
+/// The content of a ConfigMap or a Secret, by key.
+pub type Data = BTreeMap<String, Vec<u8>>;
 
 /// What volumes (and environments) ask for. `None` means that the object does not exist.
 pub trait Sources: Send + Sync {
@@ -59,6 +65,17 @@ fn api_error(error: kube::Error) -> VolumeError {
     VolumeError::Api(error.to_string())
 }
 
+/// The data of a ConfigMap: text and binary keys together.
+fn of_config_map(map: ConfigMap) -> Data {
+    let text = map.data.into_iter().flatten().map(|(k, v)| (k, v.into_bytes()));
+    text.chain(map.binary_data.into_iter().flatten().map(|(k, ByteString(v))| (k, v))).collect()
+}
+
+/// The data of a Secret.
+fn of_secret(secret: Secret) -> Data {
+    secret.data.into_iter().flatten().map(|(k, ByteString(v))| (k, v)).collect()
+}
+
 impl ApiSources {
     pub fn new(client: Client) -> Self {
         ApiSources { client, tokens: Mutex::default() }
@@ -96,14 +113,14 @@ impl Sources for ApiSources {
     fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Data>, VolumeError>> {
         Box::pin(async move {
             let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-            Ok(maps.find(name).await.map_err(api_error)?.map(content::of_config_map))
+            Ok(maps.find(name).await.map_err(api_error)?.map(of_config_map))
         })
     }
 
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Data>, VolumeError>> {
         Box::pin(async move {
             let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-            Ok(secrets.find(name).await.map_err(api_error)?.map(content::of_secret))
+            Ok(secrets.find(name).await.map_err(api_error)?.map(of_secret))
         })
     }
 

@@ -8,13 +8,13 @@ use std::{
 };
 
 use files::{Dir, beneath, modes};
-use nix::{
-    errno::Errno,
-    mount::{MntFlags, MsFlags, mount, umount2},
-    sys::stat::fstat,
-};
+use nix::{errno::Errno, sys::stat::fstat};
 
-use crate::volumes::{VolumeError, content, file_error};
+use crate::volumes::{
+    content,
+    error::{VolumeError, file_error},
+    mounter::Mounter,
+};
 
 /// Something in a volume, held open.
 #[derive(Debug)]
@@ -78,20 +78,17 @@ fn make(root: &Dir, volume: &Path, wanted: &Path) -> io::Result<OwnedFd> {
 
 impl Held {
     /// Mounts it at a place in a folder of the kubelet's own.
-    pub fn mount_at(&self, target: &Path) -> Result<(), VolumeError> {
+    pub fn mount_at(&self, target: &Path, mounter: &dyn Mounter) -> Result<(), VolumeError> {
         let failed = file_error(target);
-        // What an earlier start of the container left. A place that is no mount (any more) is what is wanted.
-        while umount2(target, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).is_ok() {}
-        files::remove(target).map_err(&failed)?;
+        // An earlier start of the container has left its mount.
+        mounter.unmount(target).and_then(|()| files::remove(target)).map_err(&failed)?;
         if self.is_folder {
             modes::folder(target, modes::NODE_FOLDER).map_err(&failed)?;
         } else {
             modes::folder(target.parent().unwrap_or(target), modes::NODE_FOLDER).map_err(&failed)?;
             modes::create_new(target, modes::PRIVATE_FILE).map_err(&failed)?;
         }
-        let source = beneath::path_of(&self.fd);
-        let bound = mount(Some(&source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>);
-        bound.map_err(|e| failed(e.into()))
+        mounter.bind(&beneath::path_of(&self.fd), target).map_err(failed)
     }
 
     /// Where it lies now.
@@ -103,6 +100,7 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volumes::mounter::Kernel;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     fn world() -> (tempfile::TempDir, PathBuf, PathBuf) {
@@ -190,16 +188,17 @@ mod tests {
         // The swap between check and mount.
         fs::rename(volume.join("data"), volume.join("moved")).unwrap();
         symlink(&outside, volume.join("data")).unwrap();
-        if let Err(error) = folder.mount_at(&target) {
+        if let Err(error) = folder.mount_at(&target, &Kernel) {
             eprintln!("SKIPPED: needs root and the right to mount: {error}");
             return;
         }
         let seen = fs::read_to_string(target.join("mine")).unwrap();
         // The same place again, as for the next start of the container, now with a file.
-        file.mount_at(&target).unwrap();
+        file.mount_at(&target, &Kernel).unwrap();
         let seen_file = fs::read_to_string(&target).unwrap();
         // What is mounted there is left alone by the removal.
-        crate::volumes::directory::remove(&world.path().join("volume-subpaths")).unwrap();
+        Kernel.unmount(&world.path().join("volume-subpaths")).unwrap();
+        files::remove(&world.path().join("volume-subpaths")).unwrap();
         assert_eq!((seen.as_str(), seen_file.as_str()), ("mine", "mine"));
         assert_eq!(fs::read_to_string(volume.join("moved/mine")).unwrap(), "mine");
         assert!(!target.exists());

@@ -18,8 +18,7 @@ use crate::pod::{
         CONTAINER_HASH, CONTAINER_NAME, DesiredPod, GRACE, MESSAGE_PATH, MESSAGE_POLICY, POD_NAME, POD_NAMESPACE,
         POD_UID, RESTART_COUNT, hash,
     },
-    env::Budget,
-    hardening,
+    spec::{env::Budget, hardening},
 };
 
 /// Where to resolve names: servers, searches, options.

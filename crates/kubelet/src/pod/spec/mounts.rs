@@ -1,5 +1,5 @@
 //! Which volume goes where in a container, and the two files that every container gets: `/etc/hosts` and the place for
-//! its last words.
+//! its termination message.
 
 use std::{
     collections::HashMap,
@@ -9,46 +9,16 @@ use std::{
 
 use files::{Dir, modes};
 use k8s_cri::v1::{Mount, MountPropagation};
-use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
 use crate::{
     kubelet::Kubelet,
-    pod::{desired::DesiredPod, env, hardening},
-    volumes::{PodFolder, VolumeError, sub_path},
+    pod::{
+        desired::DesiredPod,
+        spec::{env, hardening},
+    },
+    volumes::{MountedVolumes, error::VolumeError, sub_path},
 };
-
-/// Where a volume lies on this machine, as [`volumes::mount`] has put it there.
-fn path(folder: &PodFolder, volume: &Volume) -> PathBuf {
-    if let Some(host) = &volume.host_path {
-        return PathBuf::from(&host.path);
-    }
-    let plugin = if volume.config_map.is_some() {
-        "configmap"
-    } else if volume.secret.is_some() {
-        "secret"
-    } else if volume.projected.is_some() {
-        "projected"
-    } else if volume.downward_api.is_some() {
-        "downward-api"
-    } else {
-        "empty-dir"
-    };
-    folder.volume(plugin, &volume.name)
-}
-
-/// The names of the ConfigMaps and Secrets whose changes the volumes must follow.
-pub fn followed(desired: &DesiredPod) -> (Vec<String>, Vec<String>) {
-    let (mut maps, mut secrets) = (Vec::new(), Vec::new());
-    for volume in desired.spec().volumes.iter().flatten() {
-        maps.extend(volume.config_map.iter().map(|m| m.name.clone()));
-        secrets.extend(volume.secret.iter().filter_map(|s| s.secret_name.clone()));
-        for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
-            maps.extend(source.config_map.iter().map(|m| m.name.clone()));
-            secrets.extend(source.secret.iter().map(|s| s.name.clone()));
-        }
-    }
-    (maps, secrets)
-}
 
 /// Whether a mount asks for what only some engines can do: to be read-only with all that is mounted below it.
 pub fn ask_recursive(container: &Container) -> bool {
@@ -56,41 +26,44 @@ pub fn ask_recursive(container: &Container) -> bool {
     container.volume_mounts.iter().flatten().any(asks)
 }
 
-/// The mounts of a container: its volumes, `/etc/hosts`, and the file for its last words. `recursive` says that the engine
-/// can make a mount read-only with all that is mounted below it.
-pub fn mounts(
-    kubelet: &Kubelet,
-    desired: &DesiredPod,
-    container: &Container,
-    env: &[(String, String)],
-    restarts: i32,
-    recursive: bool,
-) -> Result<Vec<Mount>, String> {
+/// What the mounts of a container are made from.
+pub struct MountSetting<'a> {
+    pub desired: &'a DesiredPod,
+    pub container: &'a Container,
+    pub volumes: &'a MountedVolumes,
+    pub env: &'a [(String, String)],
+    pub restarts: i32,
+    /// The engine can make a mount read-only with all that is mounted below it.
+    pub recursive: bool,
+}
+
+/// The mounts of a container: its volumes, `/etc/hosts`, and the file for its termination message.
+pub fn mounts(kubelet: &Kubelet, setting: &MountSetting<'_>) -> Result<Vec<Mount>, String> {
+    let &MountSetting { desired, container, volumes, env, restarts, recursive } = setting;
     let known = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let folder = PodFolder::new(&kubelet.config.root_dir, desired.uid());
+    let folder = kubelet.pod_folder(desired.uid());
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        let volume = desired.spec().volumes.iter().flatten().find(|v| v.name == mount.name);
+        let volume = volumes.get(&mount.name);
         let volume = volume.ok_or_else(|| format!("cannot find volume \"{}\" to mount", mount.name))?;
         let recursive = hardening::recursive_read_only(mount, recursive)?;
-        let mut host = path(&folder, volume);
-        if let Some(sub) = part_of(mount, &known)? {
-            let target = folder.sub_path(&volume.name, &container.name, index);
-            let held = sub_path::hold(&host, &sub).and_then(|held| held.mount_at(&target));
-            held.map_err(|error| refused(desired, container, mount, &sub, &error))?;
+        let mut host = volume.path.clone();
+        if let Some(part) = part_of(mount, &known)? {
+            let target = folder.sub_path(&mount.name, &container.name, index);
+            let held = sub_path::hold(&host, &part).and_then(|held| held.mount_at(&target, &*kubelet.host.mounter));
+            held.map_err(|error| refused(desired, container, mount, &part, &error))?;
             host = target;
         }
-        let content = volume.empty_dir.is_none() && volume.host_path.is_none();
-        let readonly = content || mount.read_only.unwrap_or(false);
+        let readonly = volume.read_only || mount.read_only.unwrap_or(false);
         mounts.push(Mount { readonly, recursive_read_only: recursive, ..to_mount(mount, host) });
     }
-    let pod_dir = kubelet.config.pod_dir(desired.uid());
+    let pod_dir = folder.path();
     if !mounts.iter().any(|m| m.container_path == "/etc/hosts") {
         mounts.push(file("/etc/hosts", &pod_dir.join("etc-hosts")));
     }
     let message = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
     if !message.is_empty() {
-        let at = message_file(&pod_dir, &container.name, restarts);
+        let at = message_file(pod_dir, &container.name, restarts);
         prepare_message_file(&at).map_err(|e| format!("cannot make the termination log: {e}"))?;
         mounts.push(file(message, &at));
     }
@@ -112,7 +85,7 @@ fn part_of(mount: &VolumeMount, known: &HashMap<&str, &str>) -> Result<Option<St
     Ok(Some(part).filter(|part| !part.is_empty()))
 }
 
-/// The user reads no more than that it failed: what exists outside the volume is not for him to find out.
+/// The user reads no more than that it failed: nobody finds out by it what exists outside the volume.
 fn refused(
     desired: &DesiredPod,
     container: &Container,

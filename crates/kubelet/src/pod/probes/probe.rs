@@ -10,14 +10,14 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use crate::{
     kubelet::Kubelet,
     pod::{
-        ask::{self, No, Target},
         desired::DesiredPod,
         memory::{KillReason, Memory},
-        running::Ran,
+        probes::ask::{self, ProbeError, Target},
+        running::ContainerRun,
     },
 };
 
-/// What a probe has found out about a container.
+/// A probe's finding about a container, by the container's id.
 #[derive(Debug, Clone, PartialEq)]
 pub enum News {
     Started(String),
@@ -42,7 +42,7 @@ impl Probes {
         &mut self,
         kubelet: &Arc<Kubelet>,
         desired: &DesiredPod,
-        running: (&[String], &[Ran]),
+        running: (&[String], &[ContainerRun]),
         memory: &Memory,
         news: &mpsc::Sender<News>,
     ) {
@@ -187,10 +187,10 @@ impl Prober {
         }
     }
 
-    fn complain(&self, kind: Kind, no: &No) {
+    fn complain(&self, kind: Kind, no: &ProbeError) {
         let text = match no {
-            No::Failed(output) => format!("{kind:?} probe failed: {output}"),
-            No::Errored(error) => format!("{kind:?} probe errored and resulted in unknown state: {error}"),
+            ProbeError::Failed(output) => format!("{kind:?} probe failed: {output}"),
+            ProbeError::Errored(error) => format!("{kind:?} probe errored and resulted in unknown state: {error}"),
         };
         let events = &self.kubelet.events;
         events.container(&self.desired, &self.container.name, EventKind::Warning, "Unhealthy", &text);

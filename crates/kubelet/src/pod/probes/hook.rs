@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 
-use crate::{kubelet::Kubelet, pod::ask};
+use crate::{kubelet::Kubelet, pod::probes::ask};
 
 pub async fn run(
     kubelet: &Kubelet,

@@ -16,16 +16,16 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Why the answer is not a good one.
+/// Why a question was not answered well.
 #[derive(Debug, Clone, PartialEq)]
-pub enum No {
+pub enum ProbeError {
     /// The container says so, or does not answer.
     Failed(String),
     /// It could not even be asked.
     Errored(String),
 }
 
-/// Whom and how to ask.
+/// The container that is asked, and the way to it.
 pub struct Target<'a> {
     pub runtime: &'a dyn Runtime,
     pub container: &'a Container,
@@ -34,18 +34,18 @@ pub struct Target<'a> {
 }
 
 /// Asks once; no answer within `limit` is a failure.
-pub async fn ask(probe: &Probe, target: &Target<'_>, limit: Duration) -> Result<(), No> {
+pub async fn ask(probe: &Probe, target: &Target<'_>, limit: Duration) -> Result<(), ProbeError> {
     let (ip, container) = (target.ip, target.container);
     if let Some(exec) = &probe.exec {
         return command(exec.command.clone().unwrap_or_default(), target, limit).await;
     }
     let seconds = limit.as_secs();
     let (asked, late) = if let Some(get) = &probe.http_get {
-        let url = Url::of(get, container, ip).map_err(No::Errored)?;
+        let url = Url::of(get, container, ip).map_err(ProbeError::Errored)?;
         let late = format!("Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)");
         (clock::timeout(limit, url.get(get)).await, late)
     } else if let Some(tcp) = &probe.tcp_socket {
-        let port = port(&tcp.port, container).map_err(No::Errored)?;
+        let port = port(&tcp.port, container).map_err(ProbeError::Errored)?;
         let host = tcp.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(ip);
         let late = format!("dial tcp {}: i/o timeout", authority(host, port));
         (clock::timeout(limit, async { dial(host, port).await.map(drop) }).await, late)
@@ -63,13 +63,13 @@ pub async fn ask(probe: &Probe, target: &Target<'_>, limit: Duration) -> Result<
     } else {
         return Ok(());
     };
-    asked.unwrap_or(Err(late)).map_err(No::Failed)
+    asked.unwrap_or(Err(late)).map_err(ProbeError::Failed)
 }
 
-async fn command(command: Vec<String>, target: &Target<'_>, limit: Duration) -> Result<(), No> {
+async fn command(command: Vec<String>, target: &Target<'_>, limit: Duration) -> Result<(), ProbeError> {
     let late = || {
         let shown = command.join(" ");
-        No::Failed(format!("command timed out: \"{shown}\" timed out after {}s", limit.as_secs()))
+        ProbeError::Failed(format!("command timed out: \"{shown}\" timed out after {}s", limit.as_secs()))
     };
     // The engine ends the command in time; that it does not answer at all is another matter.
     let asked = target.runtime.exec_sync(target.id, command.clone(), limit);
@@ -77,18 +77,18 @@ async fn command(command: Vec<String>, target: &Target<'_>, limit: Duration) -> 
         Ok(Ok(answer)) if answer.exit_code == 0 => Ok(()),
         Ok(Ok(answer)) => {
             let text = [answer.stdout, answer.stderr].concat();
-            Err(No::Failed(String::from_utf8_lossy(&text[..text.len().min(MOST)]).into_owned()))
+            Err(ProbeError::Failed(String::from_utf8_lossy(&text[..text.len().min(MOST)]).into_owned()))
         }
         Ok(Err(error)) if error.is_deadline() => Err(late()),
-        Ok(Err(error)) => Err(No::Errored(error.to_string())),
+        Ok(Err(error)) => Err(ProbeError::Errored(error.to_string())),
         Err(_) => Err(late()),
     }
 }
 
-/// So much of what a command says is kept.
+/// This many bytes of a command's output are kept.
 const MOST: usize = 10 << 10;
 
-/// What a failed connection is called in Go.
+/// A failed connection in Go's words.
 fn words(error: &io::Error) -> String {
     use io::ErrorKind::*;
     let text = match error.kind() {
@@ -226,14 +226,14 @@ mod tests {
         serde_json::from_value(json!({"name": "c", "ports": [{"name": "web", "containerPort": 8080}]})).unwrap()
     }
 
-    async fn answer(probe: serde_json::Value) -> Result<(), No> {
+    async fn answer(probe: serde_json::Value) -> Result<(), ProbeError> {
         let (runtime, container) = (Fake::default(), container());
         let target = Target { runtime: &runtime, container: &container, id: "x", ip: "127.0.0.1" };
         ask(&serde_json::from_value(probe).unwrap(), &target, Duration::from_secs(1)).await
     }
 
-    fn failed(text: impl Into<String>) -> Result<(), No> {
-        Err(No::Failed(text.into()))
+    fn failed(text: impl Into<String>) -> Result<(), ProbeError> {
+        Err(ProbeError::Failed(text.into()))
     }
 
     /// A server that says one thing to the first client; its port, and what the client said.
@@ -282,7 +282,7 @@ mod tests {
         let (port, _said) = server("").await;
         let end = format!("Get \"http://127.0.0.1:{port}/\": EOF");
         assert_eq!(answer(json!({"httpGet": {"port": port}})).await, failed(end));
-        let nobody = Err(No::Errored("couldn't find port: \"db\"".to_owned()));
+        let nobody = Err(ProbeError::Errored("couldn't find port: \"db\"".to_owned()));
         assert_eq!(answer(json!({"tcpSocket": {"port": "db"}})).await, nobody);
         let (port, _said) = server("").await;
         assert_eq!(answer(json!({"tcpSocket": {"port": port}})).await, Ok(()));
@@ -302,7 +302,7 @@ mod tests {
         runtime.answer_exec(answer);
         assert_eq!(ask(&probe, &target, limit).await, failed("no file"));
         runtime.fail("exec x test -f", "gone");
-        assert_eq!(ask(&probe, &target, limit).await, Err(No::Errored("gone".to_owned())));
+        assert_eq!(ask(&probe, &target, limit).await, Err(ProbeError::Errored("gone".to_owned())));
     }
 
     #[test]

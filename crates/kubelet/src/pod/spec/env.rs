@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use k8s_openapi::api::core::v1::{Container, Pod, Service};
 
 use crate::{
-    pod::downward::{self, Facts},
-    volumes::content::Data,
+    pod::spec::downward::{self, Facts},
+    volumes::sources::Data,
 };
 
 /// What a container's environment is made from besides its spec.
@@ -24,8 +24,8 @@ const MOST: usize = 128 << 10;
 /// The most that it ever passes in all (three quarters of _STK_LIM).
 const MOST_IN_ALL: usize = 6 << 20;
 
-/// What may still be handed to a program. A value may name another twice, so what a few lines of a Pod come to doubles with
-/// each: it is counted while it grows. What passes these bounds no kernel would start.
+/// The bytes that may still be handed to a program. A value may name another twice, so a few lines of a Pod can double their
+/// size with each line: it is counted while it grows. No kernel would start a program with more than these bounds.
 #[derive(Debug)]
 pub struct Budget {
     left: usize,

@@ -1,5 +1,5 @@
 //! What Pods ask for their own protection or for others', and what of it this node can do. What it cannot do is refused in
-//! upstream's words, never left out: who asks for it relies on it. Pure, but for the look at the kernel's modules.
+//! upstream's words, never left out: a Pod that asks for it relies on it. Pure, but for the look at the kernel's modules.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -22,14 +22,14 @@ impl Modules {
     }
 }
 
-/// What a namespace of its own keeps apart.
+/// The sort of namespace that keeps a parameter of the kernel apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Apart {
     Ipc,
     Net,
 }
 
-/// By which namespace a parameter of the kernel, or all that begin so, are a Pod's own.
+/// The sort of namespace by which a parameter of the kernel, or all that begin so, are a Pod's own.
 fn apart(name: &str) -> Option<Apart> {
     let ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|p| name.starts_with(p)) || name == "kernel.sem";
     ipc.then_some(Apart::Ipc).or_else(|| name.starts_with("net.").then_some(Apart::Net))

@@ -1,0 +1,6 @@
+//! Questions to a container that runs: probes on their schedule, lifecycle hooks, and how either asks. What follows from an
+//! answer is not here but with the Pod's worker.
+
+pub mod ask;
+pub mod hook;
+pub mod probe;

@@ -1,0 +1,9 @@
+//! What a Pod's spec asks for, in the terms of the engine and the kernel: configurations, environment, mounts, limits, and
+//! what protects it or others. When something is done, and whether it worked, is not here.
+
+pub mod downward;
+pub mod env;
+pub mod hardening;
+pub mod mounts;
+pub mod render;
+pub mod resources;

@@ -1,0 +1,236 @@
+//! An API server in memory: it keeps objects of any kind and tells watchers about them. It knows no rules.
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::Frame;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::tests::world::Gate;
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// One object by its place in the API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    plural: String,
+    namespace: String,
+    name: String,
+    subresource: String,
+}
+
+impl Place {
+    /// The place that a path names. The name of a collection is empty.
+    fn of(path: &str) -> Place {
+        let mut parts = path.split('/').filter(|p| !p.is_empty());
+        let versions = if parts.next() == Some("api") { 1 } else { 2 };
+        let mut parts = parts.skip(versions).map(str::to_owned).peekable();
+        let mut namespace = String::new();
+        if parts.peek().is_some_and(|p| p == "namespaces") {
+            parts.next();
+            namespace = parts.next().unwrap_or_default();
+        }
+        let mut next = || parts.next().unwrap_or_default();
+        Place { plural: next(), namespace, name: next(), subresource: next() }
+    }
+
+    /// Whether this collection holds that object.
+    fn holds(&self, other: &Place) -> bool {
+        self.plural == other.plural && (self.namespace.is_empty() || self.namespace == other.namespace)
+    }
+}
+
+/// What happened to an object: the word of the watch event and the object afterwards.
+type Change = (Place, &'static str, Value);
+
+#[derive(Default)]
+struct State {
+    objects: Vec<(Place, Value)>,
+    /// The first change has revision 1.
+    changes: Vec<Change>,
+}
+
+#[derive(Clone)]
+pub struct Api {
+    state: Arc<Mutex<State>>,
+    revision: watch::Sender<usize>,
+    gate: Gate,
+}
+
+fn answer(code: u16, body: &Value) -> Response<Body> {
+    let body = Full::new(Bytes::from(body.to_string())).boxed_unsync();
+    Response::builder().status(code).body(body).expect("a plain answer")
+}
+
+fn failed(code: u16, reason: &str) -> Response<Body> {
+    answer(code, &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}))
+}
+
+/// Merges as the statuses of this kubelet need it: conditions by their type, other lists as a whole.
+fn merge(held: &mut Value, patch: &Value) {
+    let (Some(held), Some(patch)) = (held.as_object_mut(), patch.as_object()) else { return *held = patch.clone() };
+    for (key, value) in patch {
+        let old = held.entry(key.clone()).or_insert(Value::Null);
+        match value {
+            Value::Null => drop(held.remove(key)),
+            Value::Object(_) if old.is_object() => merge(old, value),
+            Value::Object(_) => {
+                *old = json!({});
+                merge(old, value);
+            }
+            Value::Array(fresh) if key == "conditions" => {
+                let mut all = old.as_array().cloned().unwrap_or_default();
+                for one in fresh {
+                    match all.iter_mut().find(|c| c["type"] == one["type"]) {
+                        Some(same) => merge(same, one),
+                        None => all.push(one.clone()),
+                    }
+                }
+                *old = all.into();
+            }
+            Value::Array(fresh) => *old = fresh.iter().filter(|v| v.get("$patch").is_none()).cloned().collect(),
+            plain => *old = plain.clone(),
+        }
+    }
+}
+
+impl State {
+    fn note(&mut self, place: &Place, what: &'static str, mut object: Value) -> Value {
+        object["metadata"]["resourceVersion"] = (self.changes.len() + 1).to_string().into();
+        self.objects.retain(|(held, _)| held != place);
+        if what != "DELETED" {
+            self.objects.push((place.clone(), object.clone()));
+        }
+        self.changes.push((place.clone(), what, object.clone()));
+        object
+    }
+
+    fn get(&self, place: &Place) -> Option<Value> {
+        self.objects.iter().find(|(held, _)| held == place).map(|(_, object)| object.clone())
+    }
+}
+
+impl Api {
+    pub fn new(gate: Gate) -> Self {
+        Api { state: Arc::default(), revision: watch::Sender::new(0), gate }
+    }
+
+    pub fn client(&self) -> client::Client {
+        let api = self.clone();
+        client::in_process(tower::service_fn(move |request| {
+            let api = api.clone();
+            async move { Ok::<_, Infallible>(api.respond(request).await) }
+        }))
+    }
+
+    /// An object as it is, by the path of its collection and its name.
+    pub fn get(&self, path: &str) -> Option<Value> {
+        self.state.lock().get(&Place::of(path))
+    }
+
+    /// Makes an object, or puts it in the place of the one that is there.
+    pub fn put(&self, path: &str, object: Value) {
+        let place = Place::of(path);
+        let mut state = self.state.lock();
+        let what = if state.get(&place).is_some() { "MODIFIED" } else { "ADDED" };
+        state.note(&place, what, object);
+        self.revision.send_replace(state.changes.len());
+    }
+
+    async fn respond(&self, request: Request<kube::client::Body>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect_bytes().await.unwrap_or_default();
+        let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        let place = Place::of(parts.uri.path());
+        let query = parts.uri.query().unwrap_or_default().replace("%3D", "=");
+        // Events are of no interest, and nobody waits for them.
+        if place.plural == "events" {
+            return answer(201, &body);
+        }
+        // Only what concerns Pods is worth a death.
+        let concerns_pods = ["pods", "configmaps", "secrets"].contains(&place.plural.as_str());
+        if concerns_pods {
+            self.gate.pass().await;
+        }
+        let answered = self.answer(&parts.method, place, &query, body);
+        if concerns_pods {
+            self.gate.pass().await;
+        }
+        answered
+    }
+
+    fn answer(&self, method: &Method, mut place: Place, query: &str, mut body: Value) -> Response<Body> {
+        let mut state = self.state.lock();
+        if *method == Method::GET && place.name.is_empty() {
+            return if query.contains("watch=true") { self.watch(place, query) } else { list(&state, &place, query) };
+        }
+        if *method == Method::POST {
+            place.name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if state.get(&place).is_some() {
+                return failed(409, "AlreadyExists");
+            }
+            body["metadata"]["uid"] = format!("uid-of-{}", place.name).into();
+            let made = state.note(&place, "ADDED", body);
+            self.revision.send_replace(state.changes.len());
+            return answer(201, &made);
+        }
+        let asked_uid = match *method {
+            Method::DELETE => body["preconditions"]["uid"].clone(),
+            _ => body["metadata"]["uid"].clone(),
+        };
+        place.subresource.clear();
+        let Some(mut object) = state.get(&place) else { return failed(404, "NotFound") };
+        if !asked_uid.is_null() && asked_uid != object["metadata"]["uid"] {
+            return failed(409, "Conflict");
+        }
+        let what = match *method {
+            Method::PATCH => {
+                merge(&mut object, &body);
+                "MODIFIED"
+            }
+            Method::DELETE => "DELETED",
+            _ => return answer(200, &object),
+        };
+        let now = state.note(&place, what, object);
+        self.revision.send_replace(state.changes.len());
+        answer(200, &now)
+    }
+
+    fn watch(&self, place: Place, query: &str) -> Response<Body> {
+        let from = query.split('&').find_map(|q| q.strip_prefix("resourceVersion=")?.parse().ok()).unwrap_or(0);
+        let (state, query) = (self.state.clone(), query.to_owned());
+        let lines = stream::unfold((from, self.revision.subscribe()), move |(at, mut revision): (usize, _)| {
+            let (state, place, query) = (state.clone(), place.clone(), query.clone());
+            async move {
+                revision.wait_for(|now| *now > at).await.ok()?;
+                let (changed, what, object) = state.lock().changes[at].clone();
+                let concerns = place.holds(&changed) && is_selected(&object, &query);
+                let line = concerns.then(|| format!("{}\n", json!({"type": what, "object": object})));
+                Some((line, (at + 1, revision)))
+            }
+        });
+        let frames = lines.filter_map(|line| std::future::ready(line.map(|l| Ok(Frame::data(Bytes::from(l))))));
+        Response::new(StreamBody::new(frames).boxed_unsync())
+    }
+}
+
+/// Whether the field selector takes an object.
+fn is_selected(object: &Value, query: &str) -> bool {
+    let fields = query.split('&').find_map(|q| q.strip_prefix("fieldSelector=")).unwrap_or_default();
+    fields
+        .split(',')
+        .filter_map(|one| one.split_once('='))
+        .all(|(path, value)| path.split('.').fold(object, |at, part| &at[part]).as_str() == Some(value))
+}
+
+fn list(state: &State, place: &Place, query: &str) -> Response<Body> {
+    let found = state.objects.iter().filter(|(held, object)| place.holds(held) && is_selected(object, query));
+    let items: Vec<&Value> = found.map(|(_, object)| object).collect();
+    let revision = state.changes.len().to_string();
+    answer(200, &json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": revision}, "items": items}))
+}

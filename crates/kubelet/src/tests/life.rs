@@ -1,0 +1,231 @@
+//! A Pod's life, also over an engine that answers late, wrongly or not at all.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use parking_lot::Mutex;
+use runtime::fake::Moment;
+use serde_json::{Value, json};
+
+use crate::tests::world::{World, until};
+
+fn one_container(policy: &str) -> Value {
+    json!({"restartPolicy": policy, "terminationGracePeriodSeconds": 5, "containers": [{"name": "m", "image": "x:1"}]})
+}
+
+fn container(world: &World) -> Value {
+    world.pod("p").map(|pod| pod["status"]["containerStatuses"][0].clone()).unwrap_or_default()
+}
+
+#[test]
+fn a_pod_runs_restarts_with_pauses_and_goes() {
+    let world = World::new();
+    world.make_pod("p", one_container("Always"));
+    world.life(None, async || {
+        until("the Pod is ready", || world.is_ready("p")).await;
+        assert!(container(&world)["containerID"].as_str().unwrap().starts_with("fake://c"));
+        let mut pauses = Vec::new();
+        for _ in 0..3 {
+            let ended = clock::Instant::now();
+            world.engine.exit("m", 1);
+            let starts = world.asked("start m");
+            until("the container runs again", || world.asked("start m") > starts).await;
+            pauses.push(ended.elapsed().as_secs());
+            until("it is ready", || world.is_ready("p")).await;
+        }
+        // The first comes at once; then the pause doubles.
+        assert!(pauses[0] < 2 && (9..12).contains(&pauses[1]) && (19..22).contains(&pauses[2]), "{pauses:?}");
+        assert_eq!(container(&world)["restartCount"], 3);
+        world.delete_pod("p");
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+        assert_eq!(world.asked("stop m 5"), 1);
+        until("nothing is left", || world.left().is_empty()).await;
+    });
+}
+
+#[test]
+fn work_that_is_done_is_reported_and_not_done_again_by_the_next_kubelet() {
+    let world = World::new();
+    world.make_pod("p", one_container("Never"));
+    world.life(None, async || {
+        until("the container runs", || world.engine.running() == ["m"]).await;
+        world.engine.exit("m", 0);
+        until("the Pod has succeeded", || world.phase("p") == "Succeeded").await;
+    });
+    world.life(None, async || {
+        clock::sleep(Duration::from_secs(60)).await;
+        assert_eq!((world.phase("p").as_str(), world.asked("start m")), ("Succeeded", 1));
+        world.delete_pod("p");
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+        until("nothing is left", || world.left().is_empty()).await;
+    });
+}
+
+#[test]
+fn a_static_pod_outlives_its_kubelet_has_a_mirror_and_goes_with_its_file() {
+    let world = World::new();
+    let file = world.manifests().join("p.json");
+    let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "d"}, "spec": one_container("Always")});
+    std::fs::write(&file, pod.to_string()).unwrap();
+    let is_shown = || world.pod("p-n1").is_some() && world.is_ready("p-n1");
+    world.life(None, async || {
+        until("the mirror is ready", is_shown).await;
+    });
+    world.life(None, async || {
+        clock::sleep(Duration::from_secs(60)).await;
+        assert!(is_shown());
+        assert_eq!((world.asked("start m"), world.engine.running()), (1, vec!["m".to_owned()]));
+        std::fs::remove_file(&file).unwrap();
+        until("the mirror is gone", || world.pod("p-n1").is_none()).await;
+        until("nothing is left", || world.left().is_empty()).await;
+    });
+}
+
+#[test]
+fn what_runs_for_a_pod_that_is_gone_is_ended_by_the_next_kubelet() {
+    let world = World::new();
+    world.make_pod("p", one_container("Always"));
+    world.life(None, async || until("the Pod is ready", || world.is_ready("p")).await);
+    let world = world.with_another_api_server();
+    world.life(None, async || until("nothing is left", || world.left().is_empty()).await);
+}
+
+/// A whole life over an engine that does something else at the moments of its calls.
+fn whole_life(
+    engine: impl Fn(&str, Moment, usize) -> Option<runtime::Result<Duration>> + Send + Sync + 'static,
+) -> World {
+    let world = World::new();
+    let seen = Arc::new(Mutex::new(std::collections::BTreeMap::<String, usize>::new()));
+    world.engine_does(move |call, moment| {
+        let mut seen = seen.lock();
+        let count = seen.entry(format!("{call} {moment:?}")).or_default();
+        *count += 1;
+        let what = engine(call, moment, *count);
+        async move {
+            match what {
+                None => Ok(()),
+                Some(Ok(late)) => {
+                    clock::sleep(late).await;
+                    Ok(())
+                }
+                Some(Err(error)) => Err(error),
+            }
+        }
+        .boxed()
+    });
+    world.make_pod("p", one_container("Always"));
+    world.life(None, async || {
+        until("the Pod is ready", || world.is_ready("p")).await;
+        world.delete_pod("p");
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+        until("nothing is left", || world.left().is_empty()).await;
+    });
+    world
+}
+
+#[test]
+fn an_engine_that_answers_late_is_waited_for() {
+    let world = whole_life(|_, _, _| Some(Ok(Duration::from_secs(3))));
+    assert_eq!((world.asked("run_sandbox p"), world.asked("start m")), (1, 1));
+}
+
+/// Calls that do something, and what an engine says that does them, or does not, and answers with an error.
+const CALLS: [&str; 7] =
+    ["run_sandbox p", "pull x:1", "create m", "start m", "stop m 5", "stop_sandbox", "remove_sandbox"];
+
+fn lost() -> runtime::Error {
+    let socket = "/run/engine.sock".to_owned();
+    runtime::Error::Unreachable { socket, message: "the connection broke".to_owned() }
+}
+
+#[test]
+fn a_call_that_fails_once_is_made_again() {
+    for failing in CALLS {
+        let world = whole_life(move |call, moment, count| {
+            (call == failing && moment == Moment::Before && count == 1).then(|| Err(lost()))
+        });
+        assert_eq!(world.asked("start m"), 1, "{failing}");
+    }
+}
+
+#[test]
+fn a_call_that_was_carried_out_and_answered_with_an_error_is_not_made_twice() {
+    for failing in CALLS {
+        let world = whole_life(move |call, moment, count| {
+            (call == failing && moment == Moment::After && count == 1).then(|| Err(lost()))
+        });
+        assert_eq!(world.asked("start m"), 1, "{failing}: {:?}", world.engine.calls());
+        assert_eq!(world.asked("run_sandbox p"), 1, "{failing}: {:?}", world.engine.calls());
+    }
+}
+
+#[test]
+fn an_engine_that_is_away_for_a_while_costs_time_and_nothing_else() {
+    // Nothing is answered at first, however the engine is asked.
+    let world = whole_life(|_, moment, count| (moment == Moment::Before && count < 5).then(|| Err(lost())));
+    assert_eq!((world.asked("run_sandbox p"), world.asked("start m")), (1, 1));
+}
+
+#[test]
+fn an_engine_that_does_not_answer_in_time_is_asked_again() {
+    // The client of the engine gives up after a while; whether the call was carried out is not known.
+    for carried_out in [Moment::Before, Moment::After] {
+        for failing in CALLS {
+            let world = World::new();
+            let first = Arc::new(Mutex::new(true));
+            world.engine_does(move |call, moment| {
+                let hangs = call == failing && moment == carried_out && std::mem::take(&mut *first.lock());
+                async move {
+                    if hangs {
+                        clock::sleep(Duration::from_secs(240)).await;
+                        return Err(lost());
+                    }
+                    Ok(())
+                }
+                .boxed()
+            });
+            world.make_pod("p", one_container("Always"));
+            world.life(None, async || {
+                until("the Pod is ready", || world.is_ready("p")).await;
+                world.delete_pod("p");
+                until("the Pod is gone", || world.pod("p").is_none()).await;
+                until("nothing is left", || world.left().is_empty()).await;
+            });
+            assert_eq!(world.asked("start m"), 1, "{failing}: {:?}", world.engine.calls());
+        }
+    }
+}
+
+#[test]
+fn a_pull_that_never_ends_gives_way_to_a_deletion() {
+    let world = World::new();
+    world.engine_does(
+        |call, _| if call.starts_with("pull") { std::future::pending().boxed() } else { async { Ok(()) }.boxed() },
+    );
+    world.make_pod("p", one_container("Always"));
+    world.life(None, async || {
+        until("the Pod is shown as waiting", || container(&world)["state"]["waiting"].is_object()).await;
+        world.delete_pod("p");
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+        until("nothing is left", || world.left().is_empty()).await;
+    });
+}
+
+#[test]
+fn a_pod_whose_volumes_an_older_kubelet_did_not_write_down_goes_on() {
+    let world = World::new();
+    let mut spec = one_container("Always");
+    spec["volumes"] = json!([{"name": "e", "emptyDir": {"medium": "Memory"}}]);
+    spec["containers"][0]["volumeMounts"] = json!([{"name": "e", "mountPath": "/e", "subPath": "part"}]);
+    world.make_pod("p", spec);
+    world.life(None, async || until("the Pod is ready", || world.is_ready("p")).await);
+    std::fs::remove_file(world.pod_dir("p").join("volumes.json")).unwrap();
+    world.life(None, async || {
+        world.engine.exit("m", 1);
+        until("the container runs again", || world.asked("start m") == 2).await;
+        assert!(world.pod_dir("p").join("volumes.json").exists());
+        world.delete_pod("p");
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+        until("nothing is left", || world.left().is_empty()).await;
+    });
+}

@@ -1,0 +1,254 @@
+//! All that is outside a kubelet and outlives it: folders, mounts, the engine, the API server, and time.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use clock::Timestamp;
+use files::modes;
+use futures::FutureExt;
+use parking_lot::Mutex;
+use runtime::fake::{Fake, Moment};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::{
+    config::Config,
+    kubelet::Host,
+    node::{cgroup::Cgroups, machine::Machine},
+    pod::spec::hardening::Sysctls,
+    tests::api::Api,
+    volumes::mounter::Recorded,
+};
+
+/// What every call of a kubelet to the outside passes, on its way there and on its way back. At the pass that a test names
+/// the kubelet dies.
+#[derive(Clone, Default)]
+pub struct Gate {
+    /// How many passes are left, while they are counted.
+    left: Arc<Mutex<Option<u64>>>,
+    dead: Arc<watch::Sender<bool>>,
+}
+
+impl Gate {
+    pub async fn pass(&self) {
+        // Another task may run meanwhile.
+        tokio::task::yield_now().await;
+        let dies = self.left.lock().as_mut().is_some_and(|left| {
+            *left = left.saturating_sub(1);
+            *left == 0
+        });
+        if dies {
+            self.dead.send_replace(true);
+        }
+        if *self.dead.borrow() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn set(&self, left: Option<u64>) {
+        *self.left.lock() = left;
+        self.dead.send_replace(false);
+    }
+
+    async fn death(&self) {
+        // The sender lives as long as the gate.
+        let _ = self.dead.subscribe().wait_for(|dead| *dead).await;
+    }
+}
+
+/// Calls that change nothing: whether a kubelet dies in one of them or at its next step makes no difference.
+const READS: [&str; 8] =
+    ["version", "status", "sandboxes", "sandbox_status", "containers", "container_status", "images", "image"];
+
+/// Whether something waits for a condition for ever is known after this much of the world's time.
+const PATIENCE: Duration = Duration::from_secs(1200);
+
+pub struct World {
+    folder: tempfile::TempDir,
+    pub engine: Fake,
+    pub api: Api,
+    pub mounts: Arc<Recorded>,
+    gate: Gate,
+    now: Mutex<Timestamp>,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let gate = Gate::default();
+        let engine = Fake::default();
+        let passed = gate.clone();
+        engine.intercept(Some(Arc::new(move |call, _| {
+            let (gate, is_read) = (passed.clone(), READS.contains(&call));
+            async move {
+                if is_read {
+                    tokio::task::yield_now().await
+                } else {
+                    gate.pass().await
+                }
+                Ok(())
+            }
+            .boxed()
+        })));
+        let world = World {
+            folder: tempfile::tempdir().unwrap(),
+            engine,
+            api: Api::new(gate.clone()),
+            mounts: Arc::default(),
+            gate,
+            now: Mutex::new(Timestamp::from_second(1_700_000_000).unwrap()),
+        };
+        modes::make(&world.manifests(), modes::NODE_FOLDER).unwrap();
+        world
+    }
+
+    /// The next kubelet finds the engine and the folders, and an API server that has never heard of any Pod.
+    pub fn with_another_api_server(self) -> Self {
+        World { api: Api::new(self.gate.clone()), ..self }
+    }
+
+    /// From now on the engine does this at the moments of its calls.
+    pub fn engine_does(
+        &self,
+        what: impl Fn(&str, Moment) -> futures::future::BoxFuture<'static, runtime::Result<()>> + Send + Sync + 'static,
+    ) {
+        self.engine.intercept(Some(Arc::new(what)));
+    }
+
+    pub fn manifests(&self) -> PathBuf {
+        self.path("manifests")
+    }
+
+    pub fn pod_dir(&self, name: &str) -> PathBuf {
+        self.path(&format!("kubelet/pods/{name}-1"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn config(&self, client: client::Client) -> Config {
+        Config {
+            node_name: "n1".into(),
+            node_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+            root_dir: self.path("kubelet"),
+            log_dir: self.path("logs"),
+            client,
+            runtime: Arc::new(self.engine.clone()),
+            cluster_dns: Vec::new(),
+            cluster_domain: "cluster.local".into(),
+            resolv_conf: "/etc/resolv.conf".into(),
+            manifest_dir: Some(self.manifests()),
+            cgroup_root: "/".into(),
+            max_pods: 110,
+            eviction_hard: Vec::new(),
+            sysctls: Sysctls::new(&[]).unwrap(),
+            selinux_labels: false,
+            node_labels: Default::default(),
+            node_annotations: Default::default(),
+            serving: None,
+        }
+    }
+
+    /// One life of a kubelet, which ends with the story, or before it at the given pass of a call to the outside. Whether the
+    /// story came to its end. All that the kubelet has begun ends with its life, at the await where it is.
+    pub fn life(&self, ends_at: Option<u64>, story: impl AsyncFnOnce()) -> bool {
+        self.gate.set(ends_at);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let ended = runtime.block_on(async {
+            clock::simulate(*self.now.lock(), 1);
+            let client = self.api.client();
+            let config = self.config(client.clone());
+            let host = Host {
+                machine: Machine::read(),
+                modules: Default::default(),
+                // A tree without any controller: nothing is written.
+                cgroups: Cgroups::new(&self.path("cgroup"), "/"),
+                mounter: self.mounts.clone(),
+            };
+            let ended = tokio::select! {
+                ended = crate::run_on(host, config, client::Caches::new(client)) => panic!("the kubelet ended: {ended:?}"),
+                () = self.gate.death() => false,
+                () = story() => true,
+            };
+            *self.now.lock() = clock::now().checked_add(Duration::from_secs(1)).unwrap();
+            ended
+        });
+        // What works on files without an await is not cut off in the middle.
+        drop(runtime);
+        ended
+    }
+
+    /// Makes a Pod on this node.
+    pub fn make_pod(&self, name: &str, spec: Value) {
+        let mut spec = spec;
+        spec["nodeName"] = "n1".into();
+        let created = self.now.lock().to_string();
+        let metadata =
+            json!({"name": name, "namespace": "d", "uid": format!("{name}-1"), "creationTimestamp": created});
+        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec});
+        self.api.put(&pod_path(name), pod);
+    }
+
+    pub fn pod(&self, name: &str) -> Option<Value> {
+        self.api.get(&pod_path(name))
+    }
+
+    /// Asks for the Pod's end, as a client does.
+    pub fn delete_pod(&self, name: &str) {
+        let mut pod = self.pod(name).unwrap();
+        pod["metadata"]["deletionTimestamp"] = clock::now_seconds().to_string().into();
+        pod["metadata"]["deletionGracePeriodSeconds"] = 5.into();
+        self.api.put(&pod_path(name), pod);
+    }
+
+    pub fn is_ready(&self, name: &str) -> bool {
+        self.condition(name, "Ready") == "True"
+    }
+
+    pub fn phase(&self, name: &str) -> String {
+        self.pod(name).and_then(|pod| Some(pod["status"]["phase"].as_str()?.to_owned())).unwrap_or_default()
+    }
+
+    fn condition(&self, name: &str, kind: &str) -> String {
+        let pod = self.pod(name).unwrap_or_default();
+        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|c| c["type"] == kind);
+        found.and_then(|c| c["status"].as_str()).unwrap_or_default().to_owned()
+    }
+
+    /// How often the engine was asked for something.
+    pub fn asked(&self, call: &str) -> usize {
+        self.engine.calls().iter().filter(|c| *c == call).count()
+    }
+
+    /// What is left on the node of any Pod.
+    pub fn left(&self) -> Vec<String> {
+        let below = |folder: &Path| -> Vec<String> {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path().display().to_string()).collect()
+        };
+        let mut left = below(&self.path("kubelet/pods"));
+        left.extend(below(&self.path("logs")));
+        left.extend(self.mounts.points().iter().map(|point| format!("mounted: {}", point.display())));
+        if !self.engine.is_empty() {
+            left.push("something in the engine".to_owned());
+        }
+        left
+    }
+}
+
+fn pod_path(name: &str) -> String {
+    format!("/api/v1/namespaces/d/pods/{name}")
+}
+
+/// Waits until something is so, in the world's time.
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = clock::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        clock::sleep(Duration::from_millis(250)).await;
+    }
+}

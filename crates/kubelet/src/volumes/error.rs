@@ -1,0 +1,42 @@
+//! Why a volume is not there.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use crate::pod::spec::downward::DownwardError;
+
+/// The text goes into a `FailedMount` event.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    #[error("{kind} \"{name}\" not found")]
+    NotFound { kind: &'static str, name: String },
+    #[error("references non-existent {kind} key: {key}")]
+    MissingKey { kind: &'static str, key: String },
+    #[error("path {0:?} must stay inside the volume")]
+    Path(String),
+    #[error("hostPath type check failed: {path} is not {wanted}")]
+    HostPath { path: String, wanted: &'static str },
+    #[error("volumes of this kind are not supported: {0}")]
+    Unsupported(String),
+    #[error("{0}")]
+    Downward(#[from] DownwardError),
+    #[error("cannot ask the API server: {0}")]
+    Api(String),
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: io::Error },
+}
+
+pub fn file_error(path: &Path) -> impl Fn(io::Error) -> VolumeError + use<> {
+    let path = path.to_owned();
+    move |source| VolumeError::File { path: path.clone(), source }
+}
+
+/// A volume that could not be mounted.
+#[derive(Debug, thiserror::Error)]
+#[error("MountVolume.SetUp failed for volume \"{volume}\" : {source}")]
+pub struct MountError {
+    pub volume: String,
+    pub source: VolumeError,
+}

@@ -1,0 +1,44 @@
+//! Where the volumes of a Pod are, and work on files that does not hold up anybody else.
+
+use std::path::{Path, PathBuf};
+
+use crate::volumes::error::VolumeError;
+
+/// A Pod's folder: `<root>/pods/<uid>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodFolder(PathBuf);
+
+impl PodFolder {
+    pub fn new(kubelet_root: &Path, uid: &str) -> Self {
+        PodFolder(kubelet_root.join("pods").join(uid))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where a volume is: upstream's layout, so that tools which know it find it.
+    pub fn volume(&self, plugin: &str, name: &str) -> PathBuf {
+        self.0.join("volumes").join(format!("kubernetes.io~{plugin}")).join(name)
+    }
+
+    /// Where the parts of volumes are that containers see by a `subPath`.
+    pub fn sub_paths(&self) -> PathBuf {
+        self.0.join("volume-subpaths")
+    }
+
+    /// Where the part of a volume is that a container's mount of this number shows.
+    pub fn sub_path(&self, volume: &str, container: &str, mount: usize) -> PathBuf {
+        self.sub_paths().join(volume).join(container).join(mount.to_string())
+    }
+}
+
+/// File system work may wait for a disk, so it does not run on the threads that everything else shares.
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+) -> Result<T, VolumeError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}

@@ -1,0 +1,84 @@
+//! The mounts that volumes need of the kernel. They stand behind a trait, so that all else is tested without root.
+
+use std::{io, path::Path};
+
+use nix::{
+    errno::Errno,
+    mount::{MntFlags, MsFlags, mount, umount2},
+};
+
+pub trait Mounter: Send + Sync {
+    /// Mounts an empty file system in memory, unless something is mounted there. `size` is its most bytes.
+    fn in_memory(&self, path: &Path, size: Option<u64>) -> io::Result<()>;
+    /// Lets `target` show what is at `source`.
+    fn bind(&self, source: &Path, target: &Path) -> io::Result<()>;
+    /// Unmounts what is mounted at and below a path.
+    fn unmount(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The mounts of this machine.
+pub struct Kernel;
+
+impl Mounter for Kernel {
+    fn in_memory(&self, path: &Path, size: Option<u64>) -> io::Result<()> {
+        if files::mounts::is_mount(path) {
+            return Ok(());
+        }
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        let size = size.map(|bytes| format!("size={bytes}"));
+        let mount = |more: Option<&str>| {
+            let options: Vec<&str> = size.as_deref().into_iter().chain(more).collect();
+            mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options.join(",").as_str()))
+        };
+        // Kernels from 6.4 on can keep it out of swap as well.
+        let outcome = match mount(Some("noswap")) {
+            Err(Errno::EINVAL) => mount(None),
+            outcome => outcome,
+        };
+        Ok(outcome?)
+    }
+
+    fn bind(&self, source: &Path, target: &Path) -> io::Result<()> {
+        Ok(mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)?)
+    }
+
+    fn unmount(&self, path: &Path) -> io::Result<()> {
+        for point in files::mounts::at_and_below(path) {
+            let failed =
+                |errno: Errno| io::Error::new(io::Error::from(errno).kind(), format!("{}: {errno}", point.display()));
+            umount2(&point, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Mounts that only a record knows of, for tests without root.
+#[cfg(test)]
+#[derive(Default)]
+pub struct Recorded(parking_lot::Mutex<std::collections::BTreeSet<std::path::PathBuf>>);
+
+#[cfg(test)]
+impl Recorded {
+    /// Where something is mounted.
+    pub fn points(&self) -> Vec<std::path::PathBuf> {
+        self.0.lock().iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+impl Mounter for Recorded {
+    fn in_memory(&self, path: &Path, _: Option<u64>) -> io::Result<()> {
+        self.0.lock().insert(path.to_owned());
+        Ok(())
+    }
+
+    fn bind(&self, _: &Path, target: &Path) -> io::Result<()> {
+        self.0.lock().insert(target.to_owned());
+        Ok(())
+    }
+
+    fn unmount(&self, path: &Path) -> io::Result<()> {
+        self.0.lock().retain(|point| !point.starts_with(path));
+        Ok(())
+    }
+}

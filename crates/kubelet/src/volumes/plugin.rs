@@ -1,0 +1,86 @@
+//! A volume plugin: it mounts the volumes of one sort, and unmounts them again.
+
+use std::{path::PathBuf, sync::Arc};
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{Pod, Volume};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    pod::spec::downward::Facts,
+    volumes::{directory, error::VolumeError, folder::PodFolder, mounter::Mounter, sources::Sources},
+};
+
+/// What plugins work with, whichever volume it is.
+#[derive(Clone)]
+pub struct Means {
+    /// What only the node knows and a Pod may ask.
+    pub facts: Facts,
+    pub sources: Arc<dyn Sources>,
+    pub mounter: Arc<dyn Mounter>,
+}
+
+/// One volume of a Pod that is to be mounted.
+pub struct Request<'a> {
+    pub pod: &'a Pod,
+    pub volume: &'a Volume,
+    pub folder: &'a PodFolder,
+    pub means: &'a Means,
+}
+
+impl Request<'_> {
+    /// The group that owns the Pod's volumes.
+    pub fn fs_group(&self) -> Option<u32> {
+        let context = self.pod.spec.as_ref()?.security_context.as_ref()?;
+        context.fs_group.and_then(|g| u32::try_from(g).ok())
+    }
+}
+
+/// A volume as it was mounted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mounted {
+    /// Where it is on the node.
+    pub path: PathBuf,
+    /// Containers only read it, whatever their mounts say.
+    pub read_only: bool,
+}
+
+/// A volume that is to be unmounted.
+pub struct Unmount<'a> {
+    pub folder: &'a PodFolder,
+    /// The volume's name in its Pod.
+    pub volume: &'a str,
+    /// `None` when the kubelet ended before mounting was over: then anything from nothing to all of it may be there.
+    pub mounted: Option<&'a Mounted>,
+    pub mounter: &'a Arc<dyn Mounter>,
+}
+
+/// An object whose changes a volume shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Followed {
+    ConfigMap(String),
+    Secret(String),
+}
+
+/// One sort of volume. A new one is a file in `plugins` and a line in [`PLUGINS`](crate::volumes::plugins::PLUGINS).
+pub trait Plugin: Sync {
+    /// Upstream's name of it, after `kubernetes.io/`. Its volumes are in a folder of that name, and the node's record of
+    /// what is mounted names it: it never changes.
+    fn name(&self) -> &'static str;
+
+    /// Whether a volume is of this sort.
+    fn takes(&self, volume: &Volume) -> bool;
+
+    /// Mounts a volume, or brings one that is mounted up to date and touches nothing else.
+    fn mount<'a>(&'a self, request: &'a Request<'a>) -> BoxFuture<'a, Result<Mounted, VolumeError>>;
+
+    /// Undoes all that `mount` did, however far it came. Succeeds when nothing is left.
+    fn unmount<'a>(&'a self, what: &'a Unmount<'a>) -> BoxFuture<'a, Result<(), VolumeError>> {
+        Box::pin(directory::remove(what.folder.volume(self.name(), what.volume), what.mounter.clone()))
+    }
+
+    /// The objects whose changes a volume shows.
+    fn follows(&self, _: &Volume) -> Vec<Followed> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,20 @@
+//! The sorts of volumes, one file each. What is common to those whose files the kubelet writes is in
+//! [`content`](crate::volumes::content).
+
+mod config_map;
+mod downward_api;
+mod empty_dir;
+mod host_path;
+mod projected;
+mod secret;
+
+use crate::volumes::plugin::Plugin;
+
+pub const PLUGINS: &[&dyn Plugin] = &[
+    &empty_dir::EmptyDir,
+    &config_map::ConfigMap,
+    &secret::Secret,
+    &downward_api::DownwardApi,
+    &projected::Projected,
+    &host_path::HostPath,
+];

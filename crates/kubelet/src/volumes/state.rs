@@ -1,0 +1,86 @@
+//! Which volumes of a Pod are mounted, and by which plugin, kept in the Pod's folder: a kubelet that starts again knows what
+//! to unmount and where containers find their volumes.
+//!
+//! A volume is written down before its plugin begins to mount it, and the record goes with the Pod's folder, after all of its
+//! volumes were unmounted: there is never more mounted than the record says.
+
+use std::{collections::BTreeMap, fs, io, path::PathBuf};
+
+use files::modes;
+use serde::{Deserialize, Serialize};
+
+use crate::volumes::{
+    error::{VolumeError, file_error},
+    folder::PodFolder,
+    plugin::Mounted,
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub plugin: String,
+    /// `None` as long as mounting is not over.
+    pub mounted: Option<Mounted>,
+}
+
+pub struct State {
+    at: PathBuf,
+    records: BTreeMap<String, Record>,
+}
+
+impl State {
+    /// What is written down in a Pod's folder. A record that cannot be read counts as none: what lies below the folder is
+    /// unmounted all the same.
+    pub fn read(folder: &PodFolder) -> State {
+        let at = folder.path().join("volumes.json");
+        let read = fs::read(&at).and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from));
+        let records = read.unwrap_or_else(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(path = %at.display(), %error, "the record of a Pod's volumes cannot be read");
+            }
+            BTreeMap::new()
+        });
+        State { at, records }
+    }
+
+    /// By the volumes' names.
+    pub fn records(&self) -> &BTreeMap<String, Record> {
+        &self.records
+    }
+
+    pub fn set(&mut self, volume: &str, record: Record) -> Result<(), VolumeError> {
+        if self.records.get(volume) == Some(&record) {
+            return Ok(());
+        }
+        self.records.insert(volume.to_owned(), record);
+        self.write()
+    }
+
+    /// The file is replaced as a whole: a reader never finds a part of it.
+    fn write(&self) -> Result<(), VolumeError> {
+        let next = self.at.with_extension("json.next");
+        let text = serde_json::to_vec(&self.records).map_err(io::Error::from);
+        let written = text.and_then(|text| modes::write(&next, modes::PRIVATE_FILE, text));
+        written.and_then(|()| fs::rename(&next, &self.at)).map_err(file_error(&self.at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_down_is_read_by_the_next_kubelet_and_a_broken_record_counts_as_none() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = PodFolder::new(root.path(), "u");
+        assert!(State::read(&folder).records().is_empty());
+        fs::create_dir_all(folder.path()).unwrap();
+        let mounted = Some(Mounted { path: "/v".into(), read_only: true });
+        let records = [Record { plugin: "secret".into(), mounted: None }, Record { plugin: "secret".into(), mounted }];
+        for record in &records {
+            State::read(&folder).set("v", record.clone()).unwrap();
+            assert_eq!(State::read(&folder).records().get("v"), Some(record));
+        }
+        fs::write(folder.path().join("volumes.json"), "{\"v\": {\"plug").unwrap();
+        assert!(State::read(&folder).records().is_empty());
+    }
+}
