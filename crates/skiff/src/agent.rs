@@ -70,6 +70,15 @@ impl Running {
     }
 }
 
+/// Where our own containerd lives.
+pub fn engine_options(layout: &Layout) -> containerd::Options {
+    containerd::Options {
+        cni_bin: layout.cni_bin(),
+        cni_conf: layout.cni_conf(),
+        ..containerd::Options::new(layout.engine(), layout.run())
+    }
+}
+
 fn node_name(options: &Node) -> anyhow::Result<String> {
     match &options.node_name {
         Some(name) => Ok(name.clone()),
@@ -294,7 +303,7 @@ async fn engine(
         tracing::info!(engine = version.runtime_name, version = version.runtime_version, "using the container engine");
         return Ok(Arc::new(engine));
     }
-    let containerd = progress.step("container engine", containerd::Containerd::start(layout.engine_options())).await?;
+    let containerd = progress.step("container engine", containerd::Containerd::start(engine_options(layout))).await?;
     let engine = containerd.cri();
     match images::busybox(images::BUSYBOX) {
         Ok(recipe) => {
@@ -336,7 +345,7 @@ fn kubelet_config(
         max_pods: options.max_pods,
         eviction_hard: kubelet::eviction::pressure::parse(&options.eviction_hard)
             .map_err(|why| anyhow!("--eviction-hard is not usable: {why}"))?,
-        sysctls: kubelet::Sysctls::new(&options.allowed_unsafe_sysctls)
+        sysctls: kubelet::pod::hardening::Sysctls::new(&options.allowed_unsafe_sysctls)
             .map_err(|why| anyhow!("--allowed-unsafe-sysctls is not usable: {why}"))?,
         selinux_labels: options.container_runtime_endpoint.is_some(),
         node_labels: BTreeMap::new(),

@@ -9,6 +9,7 @@ use nix::{
 };
 
 use crate::{
+    agent,
     layout::Layout,
     options::{self, Down},
     server,
@@ -31,7 +32,7 @@ pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
     server::runtime()?.block_on(async {
         end_process(&layout).await?;
         // One thing that cannot be removed keeps nothing else.
-        let engine = layout.engine_options();
+        let engine = agent::engine_options(&layout);
         let done = [
             runtime::containerd::stop(&engine).await.context("cannot end the container engine"),
             proxy::apply::remove().await.context("cannot remove the Service rules"),
@@ -57,7 +58,7 @@ pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
 /// finds them.
 pub async fn undo_start(layout: &Layout, node: &options::Node) {
     let ours = node.container_runtime_endpoint.is_none();
-    if !ours || !runtime::containerd::stop_idle(&layout.engine_options()).await {
+    if !ours || !runtime::containerd::stop_idle(&agent::engine_options(layout)).await {
         return;
     }
     if let Err(error) = proxy::apply::remove().await {

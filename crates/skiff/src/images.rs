@@ -44,7 +44,7 @@ pub fn run(command: Images) -> anyhow::Result<ExitCode> {
 }
 
 fn socket(data_dir: &Path) -> anyhow::Result<std::path::PathBuf> {
-    let socket = Layout::new(data_dir).engine_options().socket();
+    let socket = crate::agent::engine_options(&Layout::new(data_dir)).socket();
     if !socket.exists() {
         bail!("no container engine runs for {}; start the cluster with `skiff up`", data_dir.display());
     }

@@ -9,7 +9,6 @@ use std::{
 use anyhow::{Context, bail};
 use files::modes;
 use nix::fcntl::{Flock, FlockArg};
-use runtime::containerd::Options;
 
 /// The format of the data folder. A folder with a greater one was written by a newer skiff.
 const FORMAT: u32 = 1;
@@ -59,11 +58,6 @@ impl Layout {
 
     pub fn images(&self) -> PathBuf {
         self.root.join("images")
-    }
-
-    /// The places of the node's own containerd.
-    pub fn engine_options(&self) -> Options {
-        Options { cni_bin: self.cni_bin(), cni_conf: self.cni_conf(), ..Options::new(self.engine(), self.run()) }
     }
 
     pub fn engine(&self) -> PathBuf {

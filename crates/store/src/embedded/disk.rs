@@ -14,8 +14,6 @@ use parking_lot::Mutex;
 
 use super::log_file::LogFile;
 
-pub use super::log_file::DiskFile;
-
 /// One flat folder. Only `sync_folder` makes creations, renames and removals durable.
 pub trait Disk: Send + Sync + 'static {
     fn list(&self) -> io::Result<Vec<String>>;
@@ -35,6 +33,17 @@ pub trait Disk: Send + Sync + 'static {
     fn lock(&self) -> Result<Box<dyn Send + Sync>, LockError>;
     /// What errors call this folder.
     fn name(&self) -> String;
+}
+
+/// A file that is written at its end.
+pub trait DiskFile: Send {
+    fn size(&self) -> u64;
+    /// Writes all bytes at the end, or fails; then any part of them may be there.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Cuts the file to `len` bytes.
+    fn truncate(&mut self, len: u64) -> io::Result<()>;
+    /// Makes content and length durable.
+    fn sync(&mut self) -> io::Result<()>;
 }
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Files that are appended to, and the one for log segments, written past the page cache where the file system allows it.
+//! The file that a log segment is appended to, written past the page cache where the file system allows it.
 //!
 //! Through the page cache each sync writes whole pages: a heartbeat of a few hundred bytes would cost 4 KiB, and on file
 //! systems with large folios more. Written directly it costs the sectors that it touches. And a file that grows with
@@ -12,23 +12,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::disk::DiskFile;
+
 /// What devices want direct writes to be aligned to in memory, at the most.
 const ALIGNMENT: usize = 4096;
 /// By how much the file grows beyond what is written.
 const ROOM: usize = 64 << 10;
 /// One huge batch must not hold its memory for good.
 const BUFFER_KEPT: usize = 1 << 20;
-
-/// A file that is written at its end.
-pub trait DiskFile: Send {
-    fn size(&self) -> u64;
-    /// Writes all bytes at the end, or fails; then any part of them may be there.
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Cuts the file to `len` bytes.
-    fn truncate(&mut self, len: u64) -> io::Result<()>;
-    /// Makes content and length durable.
-    fn sync(&mut self) -> io::Result<()>;
-}
 
 pub(super) struct LogFile {
     path: PathBuf,

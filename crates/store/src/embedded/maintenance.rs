@@ -8,10 +8,9 @@ use std::path::Path;
 use super::{
     OpenError, Torn,
     disk::{Disk, Folder, LockError},
-    files::{self, Files},
     index::Figures,
     manifest::{self, Manifest},
-    recovery::{self, Loaded},
+    recovery::{self, Files, Loaded},
     reserve, snapshot, writer,
 };
 use crate::{Entry, Revision};
@@ -173,7 +172,7 @@ pub fn accept_loss(folder: &Path, skip: Revision) -> Result<Option<Accepted>, Ma
 /// Writes the state as a snapshot at `revision`, with the segment that goes on from it. A power cut under way leaves
 /// what was there before.
 fn begin_at(disk: &dyn Disk, revision: Revision, store: u64, loaded: &Loaded) -> Result<(), OpenError> {
-    let name = files::snapshot_name(revision);
+    let name = recovery::snapshot_name(revision);
     let written = reserve::with_room(disk, || {
         writer::new_segment(disk, revision, store)?;
         write(disk, &name, revision, store, loaded)?;
@@ -185,8 +184,8 @@ fn begin_at(disk: &dyn Disk, revision: Revision, store: u64, loaded: &Loaded) ->
 /// The files before `revision`.
 fn files_before(disk: &dyn Disk, revision: Revision) -> Result<Vec<String>, OpenError> {
     let files = Files::list(disk)?;
-    let logs = files.logs.iter().filter(|log| **log < revision).map(|log| files::log_name(*log));
-    let snapshots = files.snapshots.iter().filter(|s| **s < revision).map(|s| files::snapshot_name(*s));
+    let logs = files.logs.iter().filter(|log| **log < revision).map(|log| recovery::log_name(*log));
+    let snapshots = files.snapshots.iter().filter(|s| **s < revision).map(|s| recovery::snapshot_name(*s));
     Ok(logs.chain(snapshots).collect())
 }
 

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 
 use super::{
     disk::Disk,
-    files::{Files, OpenError, UNFINISHED, log_name, snapshot_name},
+    recovery::{Files, Loaded, OpenError, UNFINISHED, log_name, snapshot_name},
 };
 use crate::Revision;
 
@@ -112,6 +112,17 @@ pub(super) fn segments(
         Some(gone) => missing(log_name(*gone)),
         None => Ok(wanted),
     }
+}
+
+/// Whether what was read reaches as far as the store had come.
+pub(super) fn check_loaded(disk: &dyn Disk, manifest: Option<&Manifest>, loaded: &Loaded) -> Result<(), OpenError> {
+    let (Some(manifest), Some(log)) = (manifest, loaded.logs.last()) else { return Ok(()) };
+    let revision = loaded.index.revision();
+    if revision >= manifest.revision {
+        return Ok(());
+    }
+    let what = format!("it ends at revision {revision}, but the store had reached {}", manifest.revision);
+    Err(OpenError::damaged(disk, &log_name(*log), loaded.tail, what))
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@
 
 pub mod disk;
 mod expiry;
-mod files;
 mod frame;
 mod index;
 mod log_file;
@@ -25,11 +24,10 @@ use std::{
     sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
-pub use files::OpenError;
 use futures::future::BoxFuture;
 pub use index::Figures;
 use parking_lot::{Condvar, Mutex, RwLock};
-pub use recovery::Torn;
+pub use recovery::{OpenError, Torn};
 use tokio::sync::oneshot;
 
 use self::{
@@ -220,7 +218,7 @@ fn prepare(
         (None, _) => {
             logs.push(revision);
             let made = writer::new_segment(disk, revision, store);
-            made.map_err(OpenError::io(disk, "create", &files::log_name(revision)))?
+            made.map_err(OpenError::io(disk, "create", &recovery::log_name(revision)))?
         }
     };
     if let Err(error) = (Manifest { store, logs: logs.clone(), revision }).write(disk) {
@@ -236,7 +234,7 @@ fn open_tail(
     len: u64,
     torn: Option<&Torn>,
 ) -> Result<Box<dyn disk::DiskFile>, OpenError> {
-    let name = files::log_name(base);
+    let name = recovery::log_name(base);
     let mut file = disk.append(&name, len).map_err(OpenError::io(disk, "open", &name))?;
     if let Some(torn) = torn {
         tracing::warn!(file = torn.file, from = torn.good, to = torn.len, "cutting off an interrupted write");

@@ -6,8 +6,8 @@ use std::io;
 
 use super::{
     disk::Disk,
-    files::UNFINISHED,
     frame::{self, FrameBuilder, Role},
+    recovery::UNFINISHED,
 };
 use crate::{Entry, Revision};
 

@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 use super::{
     Shared,
     disk::{Disk, DiskFile},
-    files::{self, UNFINISHED, log_name},
     frame::{self, FrameBuilder, Role},
     manifest::Manifest,
+    recovery::{self, UNFINISHED, log_name},
     reserve, snapshot,
 };
 use crate::{Change, Commit, Entry, Expect, Result, Revision, StoreError};
@@ -307,7 +307,7 @@ impl Writer {
 
     /// The begun segments that no snapshot has replaced.
     fn remaining_logs(&self) -> std::io::Result<Vec<Revision>> {
-        let there = files::Files::list(&*self.shared.disk).map_err(std::io::Error::other)?.logs;
+        let there = recovery::Files::list(&*self.shared.disk).map_err(std::io::Error::other)?.logs;
         Ok(self.logs.iter().copied().filter(|log| there.contains(log)).collect())
     }
 
@@ -348,13 +348,13 @@ pub(super) fn new_segment(disk: &dyn Disk, base: Revision, store: u64) -> std::i
 
 fn take_snapshot(shared: &Shared, revision: Revision) -> std::io::Result<()> {
     const PAGE: usize = 512;
-    snapshot::write(&*shared.disk, &files::snapshot_name(revision), revision, shared.store, |last| {
+    snapshot::write(&*shared.disk, &recovery::snapshot_name(revision), revision, shared.store, |last| {
         let page = shared.index.read().snapshot_page(last.map(|e| &*e.key), PAGE, revision);
         page.into_iter().map(|entry| (entry.clone(), shared.expiry.deadline(&entry))).collect()
     })?;
-    let files = files::Files::list(&*shared.disk).map_err(std::io::Error::other)?;
+    let files = recovery::Files::list(&*shared.disk).map_err(std::io::Error::other)?;
     for name in (files.logs.iter().filter(|log| **log < revision).map(|log| log_name(*log)))
-        .chain(files.snapshots.iter().filter(|s| **s < revision).map(|s| files::snapshot_name(*s)))
+        .chain(files.snapshots.iter().filter(|s| **s < revision).map(|s| recovery::snapshot_name(*s)))
     {
         shared.disk.remove(&name)?;
     }
