@@ -1,4 +1,4 @@
-//! Carries a plan out: the only place where a controller writes.
+//! Carries a plan out. This is the only place where a controller writes.
 
 use std::{any::TypeId, collections::HashMap, sync::Arc, time::Duration};
 
@@ -52,6 +52,12 @@ const PARALLEL: usize = 32;
 pub(crate) struct Acted {
     pub settled: Option<BoxFuture<'static, ()>>,
     pub failure: Option<Failure>,
+}
+
+/// Carries out a plan that no runner made. Its notes say themselves what they are about.
+pub async fn carry_out(plan: &Plan, client: &Client, recorder: &EventRecorder) -> Result<(), Failure> {
+    let actor = Actor { client, recorder, progresses: &HashMap::new(), object: None };
+    actor.act(plan).await.failure.map_or(Ok(()), Err)
 }
 
 pub(crate) struct Actor<'a> {
@@ -146,7 +152,7 @@ impl Actor<'_> {
     }
 
     fn wait_for(&self, write: &Write, written: &Written) -> Option<BoxFuture<'static, ()>> {
-        let progress = self.progresses.get(&write.type_id)?.clone();
+        let progress = self.progresses.get(&write.type_id?)?.clone();
         match &write.verb {
             // The answer may be the object as it was, or a `Status` without revision.
             Verb::Delete(options) => {

@@ -1,4 +1,5 @@
-//! The runner of controllers: a key leads to `observe` (reads caches), `plan` (pure) and `act` (writes).
+//! The runner of controllers: a key leads to `observe` (reads caches), for a few to `ask` (reads the server), then to
+//! `plan` (pure) and `act` (writes).
 //!
 //! The runner owns the queue, single flight per key, backoff, resync and bounded concurrency. It replaces upstream's
 //! *expectations* by one rule: a key is not planned again until the cache of each kind it wrote has reached the revision
@@ -11,8 +12,9 @@ mod queue;
 mod runner;
 mod watches;
 
-pub use ownership::{adopt, controller_of, owner_reference, release};
+pub use act::carry_out;
+pub use ownership::{claim, controller_of, owner_reference};
 pub use plan::{Failure, Note, Plan, Step, Write};
 pub use queue::{Done, Queue, Reconcile, drive};
-pub use runner::{Controller, Look, Setup, run};
+pub use runner::{Controller, Listers, Setup, run};
 pub use watches::Watches;

@@ -1,10 +1,12 @@
-//! Who controls whom, and how that is taken and given up.
+//! Controlling owners: how one is named, and how an owner adopts and releases objects.
+
+use std::sync::Arc;
 
 use client::Kind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::json;
 
-use crate::plan::Write;
+use crate::plan::{Plan, Write};
 
 /// The owner reference of the object that manages this one.
 pub fn controller_of<K: Kind>(object: &K) -> Option<&OwnerReference> {
@@ -23,14 +25,40 @@ pub fn owner_reference<K: Kind>(owner: &K) -> OwnerReference {
     }
 }
 
-/// Makes `owner` the controller of an object that has none.
-pub fn adopt<O: Kind, C: Kind>(owner: &O, object: &C) -> Write {
+/// Of the objects that were found for `owner` those that are its own after the plan: it releases what it controls and no
+/// longer selects, and adopts what it selects and nobody controls. An owner that is being deleted does neither.
+pub fn claim<'a, O: Kind, C: Kind>(
+    owner: &O,
+    found: &'a [Arc<C>],
+    selects: impl Fn(&C) -> bool,
+    plan: &mut Plan,
+) -> Vec<&'a C> {
+    let lives = owner.meta().deletion_timestamp.is_none();
+    let mut claimed = Vec::new();
+    for object in found.iter().map(Arc::as_ref) {
+        match (controller_of(object).is_some(), selects(object)) {
+            (true, true) => claimed.push(object),
+            (true, false) if lives => {
+                plan.step(release(owner, object));
+            }
+            (false, true) if lives && object.meta().deletion_timestamp.is_none() => {
+                plan.step(adopt(owner, object));
+                claimed.push(object);
+            }
+            _ => {}
+        }
+    }
+    claimed
+}
+
+/// Makes `owner` the controller of an object that has none. An object that is gone is fine.
+fn adopt<O: Kind, C: Kind>(owner: &O, object: &C) -> Write {
     let patch = json!({"metadata": {"ownerReferences": [owner_reference(owner)], "uid": object.meta().uid}});
     Write::strategic_patch(object, "", patch).tolerate(&["NotFound"])
 }
 
-/// Gives up an object that `owner` controls. One that is gone, or has become another, is fine.
-pub fn release<O: Kind, C: Kind>(owner: &O, object: &C) -> Write {
+/// Gives up an object that `owner` controls. An object that is gone, or whose name another one has now, is fine.
+fn release<O: Kind, C: Kind>(owner: &O, object: &C) -> Write {
     let gone = json!({"$patch": "delete", "uid": owner.meta().uid});
     let patch = json!({"metadata": {"ownerReferences": [gone], "uid": object.meta().uid}});
     Write::strategic_patch(object, "", patch).tolerate(&["NotFound", "Invalid"])

@@ -39,32 +39,39 @@ impl Note {
 #[derive(Debug, Clone)]
 pub struct Write {
     pub resource: Resource,
-    /// The Rust type of the kind, which finds the cache that has to catch up.
-    pub type_id: TypeId,
+    /// The Rust type of the kind, which finds the cache that has to catch up; `None` for a kind known at run time only.
+    pub type_id: Option<TypeId>,
     pub namespace: String,
     pub name: String,
     pub subresource: &'static str,
     pub verb: Verb,
     pub on_success: Option<Note>,
     pub on_failure: Option<Note>,
-    /// Reasons of the server that count as success: somebody was faster.
+    /// Reasons of the server that count as success, because somebody else was faster.
     pub tolerated: &'static [&'static str],
 }
 
 impl Write {
-    fn new<K: Kind>(object: &K, subresource: &'static str, verb: Verb) -> Self {
-        let meta = object.meta();
+    /// A write of a kind that is known at run time only. An empty name is the whole collection.
+    pub fn dynamic(resource: &Resource, namespace: &str, name: &str, verb: Verb) -> Self {
         Write {
-            resource: Resource::of::<K>(),
-            type_id: TypeId::of::<K>(),
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
-            subresource,
+            resource: resource.clone(),
+            type_id: None,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: "",
             verb,
             on_success: None,
             on_failure: None,
             tolerated: &[],
         }
+    }
+
+    fn new<K: Kind>(object: &K, subresource: &'static str, verb: Verb) -> Self {
+        let meta = object.meta();
+        let (namespace, name) = (meta.namespace.as_deref().unwrap_or(""), meta.name.as_deref().unwrap_or(""));
+        let write = Self::dynamic(&Resource::of::<K>(), namespace, name, verb);
+        Write { type_id: Some(TypeId::of::<K>()), subresource, ..write }
     }
 
     pub fn create<K: Kind>(object: &K) -> Self {
@@ -93,7 +100,7 @@ impl Write {
         Self::delete_with(object, DeleteOptions::default())
     }
 
-    /// The same with options; the UID is filled in.
+    /// Deletes this very object with these options; the UID is filled in.
     pub fn delete_with<K: Kind>(object: &K, options: DeleteOptions) -> Self {
         let options = DeleteOptions { uid: object.meta().uid.clone(), ..options };
         Self::new(object, "", Verb::Delete(options)).tolerate(&["NotFound", "Conflict"])
@@ -165,6 +172,8 @@ pub struct Plan {
     pub status: Option<Write>,
     /// Look again after this time, though nothing changed.
     pub requeue_after: Option<Duration>,
+    /// Look again after a time that doubles with each attempt, as after a failure.
+    pub retry: bool,
 }
 
 impl Plan {
@@ -190,6 +199,12 @@ impl Plan {
     /// Looks again after `delay` at the latest.
     pub fn again_after(&mut self, delay: Duration) -> &mut Self {
         self.requeue_after = Some(self.requeue_after.map_or(delay, |d| d.min(delay)));
+        self
+    }
+
+    /// Looks again soon, and then later and later until a plan no longer asks for it.
+    pub fn retry(&mut self) -> &mut Self {
+        self.retry = true;
         self
     }
 

@@ -45,20 +45,32 @@ struct State {
 }
 
 /// The keys that wait to be worked on.
-#[derive(Default)]
 pub struct Queue {
     state: Mutex<State>,
     changed: Notify,
+    longest_delay: Duration,
 }
 
-/// The first and the longest delay after failures, as upstream's rate limiter has them.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1000));
+/// The first delay after a failure, and the longest one of most controllers, as upstream's rate limiter has them.
+const FIRST_DELAY: Duration = Duration::from_millis(5);
+pub(crate) const LONGEST_DELAY: Duration = Duration::from_secs(1000);
 
-fn backoff(failures: u32) -> Duration {
-    BACKOFF.0.saturating_mul(1 << failures.min(20)).min(BACKOFF.1)
+impl Default for Queue {
+    fn default() -> Self {
+        Queue::new(LONGEST_DELAY)
+    }
 }
 
 impl Queue {
+    /// A queue in which a key that keeps failing is tried again after this time at the latest.
+    pub fn new(longest_delay: Duration) -> Self {
+        Queue { state: Mutex::default(), changed: Notify::new(), longest_delay }
+    }
+
+    fn backoff(&self, failures: u32) -> Duration {
+        FIRST_DELAY.saturating_mul(1 << failures.min(20)).min(self.longest_delay)
+    }
+
     /// Asks for the key to be worked on.
     pub fn add(&self, key: Key) {
         let mut state = self.state.lock();
@@ -111,7 +123,7 @@ impl Queue {
         let failures = state.failures.remove(&key).unwrap_or(0);
         let mut delay = requeue_after;
         if failed {
-            let base = backoff(failures);
+            let base = self.backoff(failures);
             let jitter = Duration::from_micros(clock::random_range(0..base.as_micros() as u64 / 10 + 1));
             delay = Some(base + jitter);
             state.failures.insert(key.clone(), failures + 1);
@@ -258,7 +270,8 @@ mod tests {
 
     #[test]
     fn backoff_doubles_to_its_bound() {
-        let table: Vec<_> = [0, 1, 2, 17, 18, 40].map(backoff).map(|d| d.as_millis()).into();
+        let queue = Queue::default();
+        let table: Vec<_> = [0, 1, 2, 17, 18, 40].map(|n| queue.backoff(n).as_millis()).into();
         assert_eq!(table, [5, 10, 20, 655_360, 1_000_000, 1_000_000]);
     }
 }

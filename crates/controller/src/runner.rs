@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use client::{Caches, Change, Client, EventRecorder, Key, Kind, events};
+use client::{Caches, Change, Client, EventRecorder, Key, Kind, events, rest};
 use clock::Timestamp;
 use parking_lot::Mutex;
 
@@ -10,7 +10,7 @@ use crate::{
     act::{Acted, Actor, Progresses},
     ownership::controller_of,
     plan::{Failure, Plan},
-    queue::{Done, Queue, Reconcile, drive},
+    queue::{Done, LONGEST_DELAY, Queue, Reconcile, drive},
     watches::{BY_CONTROLLER, Watches, add_all, orphans_in},
 };
 
@@ -20,12 +20,14 @@ pub trait Controller: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// How many keys are worked on at once.
     const CONCURRENCY: usize = 5;
+    /// The longest delay between attempts at a key that keeps failing.
+    const LONGEST_DELAY: Duration = LONGEST_DELAY;
     /// Every object is looked at again after this time, though nothing changed.
     const RESYNC: Option<Duration> = Some(Duration::from_secs(12 * 3600));
 
     type Object: Kind;
     /// What `plan` knows besides the object.
-    type World: Send;
+    type Observed: Send;
 
     /// Whether a change of the object itself can change the plan. Cheap: it is asked for every change.
     fn concerns(_change: &Change<Self::Object>) -> bool {
@@ -33,24 +35,34 @@ pub trait Controller: Send + Sync + Sized + 'static {
     }
     /// Declares what else is read and what changes lead to which keys. The objects themselves are always watched.
     fn watches(&self, watches: &mut Watches<Self::Object>);
-    /// Reads the caches.
-    fn observe(&self, object: &Self::Object, look: &Look) -> Self::World;
+    /// Reads the caches. Where a decision needs more than values (a token that only this process can sign, the time since
+    /// a node was last heard of), it is made here and `plan` gets it as a value.
+    fn observe(&self, object: &Self::Object, listers: &Listers) -> Self::Observed;
+    /// Adds what is in no cache and the server has to be asked for. Most controllers ask nothing.
+    fn ask(
+        &self,
+        _object: &Self::Object,
+        _observed: &mut Self::Observed,
+        _client: &Client,
+    ) -> impl Future<Output = Result<(), kube::Error>> + Send {
+        async { Ok(()) }
+    }
     /// Decides. Pure: no clock, no randomness, no log.
-    fn plan(&self, object: &Self::Object, world: &Self::World, now: Timestamp) -> Plan;
+    fn plan(&self, object: &Self::Object, observed: &Self::Observed, now: Timestamp) -> Plan;
     /// What to do about a key whose object is gone.
-    fn plan_gone(&self, _key: &Key, _look: &Look) -> Plan {
+    fn plan_gone(&self, _key: &Key, _listers: &Listers) -> Plan {
         Plan::default()
     }
 }
 
 /// What `observe` may read.
-pub struct Look<'a> {
+pub struct Listers<'a> {
     pub caches: &'a Caches,
     /// Why the last attempt at this key failed, if it did.
     pub failure: Option<&'a Failure>,
 }
 
-impl Look<'_> {
+impl Listers<'_> {
     /// The objects that `owner` controls, and those of its namespace that nobody controls and `selects` takes.
     /// The kind must have been declared with [`Watches::owned`].
     pub fn owned_or_selected<O: Kind, C: Kind>(&self, owner: &O, selects: impl Fn(&C) -> bool) -> Vec<Arc<C>> {
@@ -91,7 +103,7 @@ struct Runner<C: Controller> {
 
 /// Runs a controller for ever; dropping the future stops it.
 pub async fn run<C: Controller>(controller: C, setup: Setup) {
-    let queue = Arc::new(Queue::default());
+    let queue = Arc::new(Queue::new(C::LONGEST_DELAY));
     let mut watches = Watches::new(setup.caches.clone(), queue.clone(), C::concerns);
     controller.watches(&mut watches);
     watches.synced().await;
@@ -119,19 +131,26 @@ pub async fn run<C: Controller>(controller: C, setup: Setup) {
     }
 }
 
+impl<C: Controller> Runner<C> {
+    async fn plan(&self, key: &Key, object: Option<&C::Object>) -> Result<Plan, kube::Error> {
+        let last = self.failures.lock().get(key).cloned();
+        let listers = Listers { caches: &self.setup.caches, failure: last.as_ref() };
+        let Some(object) = object else { return Ok(self.controller.plan_gone(key, &listers)) };
+        let mut observed = self.controller.observe(object, &listers);
+        self.controller.ask(object, &mut observed, &self.setup.client).await?;
+        Ok(self.controller.plan(object, &observed, clock::now_seconds()))
+    }
+}
+
 impl<C: Controller> Reconcile for Runner<C> {
     async fn reconcile(&self, key: &Key) -> Done {
         waypoint::controller::reconcile(&key.name);
-        let last = self.failures.lock().remove(key);
         let object = self.setup.caches.of::<C::Object>().get(key);
-        let plan = {
-            let look = Look { caches: &self.setup.caches, failure: last.as_ref() };
-            match &object {
-                Some(object) => {
-                    let world = self.controller.observe(object, &look);
-                    self.controller.plan(object, &world, clock::now_seconds())
-                }
-                None => self.controller.plan_gone(key, &look),
+        let plan = match self.plan(key, object.as_deref()).await {
+            Ok(plan) => plan,
+            Err(error) => {
+                tracing::info!(controller = C::NAME, %key, message = rest::message(&error), "trying again later");
+                return Done { failed: true, ..Done::default() };
             }
         };
         let about = object.as_deref().map(events::reference);
@@ -142,12 +161,14 @@ impl<C: Controller> Reconcile for Runner<C> {
             object: about.as_ref(),
         };
         let Acted { settled, failure } = actor.act(&plan).await;
-        let failed = failure.is_some();
+        let failed = failure.is_some() || plan.retry;
+        let mut failures = self.failures.lock();
+        failures.remove(key);
         if let Some(failure) = failure {
             if failure.reason != "Conflict" && failure.reason != "AlreadyExists" {
                 tracing::info!(controller = C::NAME, %key, message = failure.message, "trying again later");
             }
-            self.failures.lock().insert(key.clone(), failure);
+            failures.insert(key.clone(), failure);
         }
         Done { requeue_after: plan.requeue_after, settled, failed }
     }

@@ -115,7 +115,7 @@ impl<O: Kind> Watches<O> {
         self.changed_in(self.caches.of::<C>(), keys)
     }
 
-    /// The same for a cache that holds only a part of a kind.
+    /// A change in this cache, which may hold only a part of a kind, leads to the keys that `keys` finds in it.
     pub fn changed_in<C: Kind>(
         &mut self,
         cache: Arc<Cache<C>>,

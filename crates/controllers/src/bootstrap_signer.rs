@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use api::rules::bootstrap_token::{self, BootstrapToken};
 use client::{Change, Key};
 use clock::Timestamp;
-use controller::{Controller, Look, Plan, Watches, Write};
+use controller::{Controller, Listers, Plan, Watches, Write};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 
 use crate::token_cleaner::{TOKENS, wait_for};
@@ -21,7 +21,7 @@ const FIELDS: &str = "metadata.name=cluster-info";
 const KUBECONFIG: &str = "kubeconfig";
 const SIGNATURE: &str = "jws-kubeconfig-";
 
-pub struct World {
+pub struct Observed {
     info: Option<Arc<ConfigMap>>,
     tokens: Vec<BootstrapToken>,
 }
@@ -42,7 +42,7 @@ impl Controller for BootstrapSigner {
     const NAME: &'static str = "bootstrap-signer-controller";
     /// The one namespace stands for its one ConfigMap, so that not all ConfigMaps have to be kept.
     type Object = Namespace;
-    type World = World;
+    type Observed = Observed;
 
     fn concerns(change: &Change<Namespace>) -> bool {
         change.key.name == NAMESPACE && change.old.is_none()
@@ -57,24 +57,24 @@ impl Controller for BootstrapSigner {
         watches.changed_in(tokens, |_, _| vec![Key::new("", NAMESPACE)]);
     }
 
-    fn observe(&self, namespace: &Namespace, look: &Look) -> World {
+    fn observe(&self, namespace: &Namespace, listers: &Listers) -> Observed {
         let ours = namespace.metadata.name.as_deref() == Some(NAMESPACE);
-        let secrets = look.caches.selected::<Secret>(TOKENS).list_in(bootstrap_token::NAMESPACE);
-        World {
-            info: look.caches.selected::<ConfigMap>(FIELDS).get(&Key::new(NAMESPACE, NAME)).filter(|_| ours),
+        let secrets = listers.caches.selected::<Secret>(TOKENS).list_in(bootstrap_token::NAMESPACE);
+        Observed {
+            info: listers.caches.selected::<ConfigMap>(FIELDS).get(&Key::new(NAMESPACE, NAME)).filter(|_| ours),
             tokens: secrets.iter().filter_map(|s| bootstrap_token::read(s)).collect(),
         }
     }
 
-    fn plan(&self, _: &Namespace, world: &World, now: Timestamp) -> Plan {
+    fn plan(&self, _: &Namespace, observed: &Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let Some(info) = &world.info else { return plan };
+        let Some(info) = &observed.info else { return plan };
         let held = info.data.clone().unwrap_or_default();
-        let wanted = data(&held, &world.tokens, now);
+        let wanted = data(&held, &observed.tokens, now);
         if wanted != held {
             plan.step(Write::update(&ConfigMap { data: Some(wanted), ..(**info).clone() }));
         }
-        for token in &world.tokens {
+        for token in &observed.tokens {
             wait_for(&mut plan, token, now);
         }
         plan
@@ -114,11 +114,12 @@ mod tests {
         assert!(pki::jws::is_valid(&signed["jws-kubeconfig-aaaaaa"], "x", "aaaaaa", "0123456789abcdef"));
 
         let info = Arc::new(ConfigMap { data: Some(held), ..ConfigMap::default() });
-        let world = World { info: Some(info), tokens: tokens.to_vec() };
-        let plan = BootstrapSigner.plan(&Namespace::default(), &world, now);
+        let observed = Observed { info: Some(info), tokens: tokens.to_vec() };
+        let plan = BootstrapSigner.plan(&Namespace::default(), &observed, now);
         assert_eq!(plan.to_string(), "update configmaps ");
         assert_eq!(plan.requeue_after, Some(std::time::Duration::from_secs(60)), "a signature ends with its token");
-        let world = World { info: Some(Arc::new(ConfigMap { data: Some(signed), ..ConfigMap::default() })), ..world };
-        assert!(BootstrapSigner.plan(&Namespace::default(), &world, now).is_empty());
+        let observed =
+            Observed { info: Some(Arc::new(ConfigMap { data: Some(signed), ..ConfigMap::default() })), ..observed };
+        assert!(BootstrapSigner.plan(&Namespace::default(), &observed, now).is_empty());
     }
 }

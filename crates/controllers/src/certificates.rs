@@ -1,7 +1,7 @@
 //! Certificate signing requests: what the signers of `kubernetes.io` accept, and the conditions of a request.
 //!
-//! The bytes of a request are parsed by [`CertificateRequest::parse`] alone; whoever approves or signs looks at that value.
-//! [`approve`] and [`approve_serving`] say yes, [`sign`] issues, [`clean`] forgets. Upstream: pkg/controller/certificates,
+//! The bytes of a request are parsed by [`CertificateRequest::parse`] alone; the approvers and the signer look at that value.
+//! [`approve`] and [`approve_serving`] approve requests, [`sign`] issues certificates, [`clean`] deletes old requests. Upstream: pkg/controller/certificates,
 //! with the rules of pkg/apis/certificates/helpers.go.
 
 pub mod approve;
@@ -9,12 +9,8 @@ pub mod approve_serving;
 pub mod clean;
 pub mod sign;
 
-use std::sync::Arc;
-
 use api::rules::certificate_request::{CertificateRequest, RequestError};
-use client::{Cache, Key};
 use clock::Timestamp;
-use controller::Queue;
 use k8s_openapi::{
     api::certificates::v1::{
         CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestStatus,
@@ -22,13 +18,12 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use pki::Usage;
-use tokio::sync::broadcast::error::RecvError;
 
 pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 
-/// The service account that all of them are.
+/// The service account that all of them act as.
 pub const ACCOUNT: &str = "certificate-controller";
 
 const NODES_GROUP: &str = "system:nodes";
@@ -39,28 +34,13 @@ const DIGITAL_SIGNATURE: &str = "digital signature";
 const KEY_ENCIPHERMENT: &str = "key encipherment";
 const CLIENT_AUTH: &str = "client auth";
 
-/// Puts every request into the queue, and again whenever it changes.
-async fn feed(cache: Arc<Cache<CertificateSigningRequest>>, queue: Arc<Queue>) {
-    let mut changes = cache.subscribe();
-    let add_all = || cache.list().iter().for_each(|csr| queue.add(Key::of(&**csr)));
-    cache.synced().await;
-    add_all();
-    loop {
-        match changes.recv().await {
-            Ok(change) => queue.add(change.key),
-            Err(RecvError::Lagged(_)) => add_all(),
-            Err(RecvError::Closed) => return,
-        }
-    }
-}
-
 /// What was asked for.
 pub fn wish(csr: &CertificateSigningRequest) -> Result<CertificateRequest, RequestError> {
     CertificateRequest::parse(&csr.spec.request.0)
 }
 
-/// Why a signer of `kubernetes.io` refuses a request, whoever approved it, in upstream's words where it has some; else
-/// what the certificate is for.
+/// What the certificate is for, or why a signer of `kubernetes.io` refuses the request even when it is approved, in
+/// upstream's words where it has some.
 pub fn check(signer: &str, wish: &CertificateRequest, usages: &[String]) -> Result<Usage, String> {
     if let Some(what) = wish.unknown.first() {
         return Err(format!("the request asks for what this signer does not know: {what}"));
@@ -111,7 +91,7 @@ fn check_kubelet_serving(wish: &CertificateRequest, usages: &[String]) -> Result
     check_usages(usages, "server auth")
 }
 
-/// What both sorts of kubelets' certificates have in common.
+/// The rules that both sorts of kubelets' certificates share.
 fn check_node(wish: &CertificateRequest) -> Result<(), &'static str> {
     if !wish.organizations().eq([NODES_GROUP]) {
         return Err("subject organization is not system:nodes");

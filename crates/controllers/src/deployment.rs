@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use api::rules::{pod, selector::Selector};
 use client::Key;
 use clock::Timestamp;
-use controller::{Controller, Look, Note, Plan, Watches, Write, adopt, controller_of, release};
+use controller::{Controller, Listers, Note, Plan, Watches, Write, claim, controller_of};
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentCondition, DeploymentSpec, ReplicaSet},
@@ -25,12 +25,12 @@ use k8s_openapi::{
 
 pub struct Deployments;
 
-pub struct World {
+pub struct Observed {
     /// ReplicaSets that the Deployment controls, and free ones that its selector takes.
     sets: Vec<Arc<ReplicaSet>>,
     /// UIDs of those that still have Pods which have not ended.
     with_pods: Vec<String>,
-    /// Whoever has the name that the next ReplicaSet would get.
+    /// The ReplicaSet that has the name which the next one would get.
     namesake: Option<Arc<ReplicaSet>>,
     /// Why the last attempt to create a ReplicaSet failed.
     create_failed: Option<String>,
@@ -44,7 +44,7 @@ fn selects(deployment: &Deployment, set: &ReplicaSet) -> bool {
 impl Controller for Deployments {
     const NAME: &'static str = "deployment-controller";
     type Object = Deployment;
-    type World = World;
+    type Observed = Observed;
 
     fn watches(&self, watches: &mut Watches<Deployment>) {
         watches.owned::<ReplicaSet>().selected::<ReplicaSet>(selects).indexed::<Pod>();
@@ -60,22 +60,22 @@ impl Controller for Deployments {
         });
     }
 
-    fn observe(&self, deployment: &Deployment, look: &Look) -> World {
-        let sets = look.owned_or_selected(deployment, |set: &ReplicaSet| selects(deployment, set));
-        let lives = |set: &&Arc<ReplicaSet>| look.owned::<_, Pod>(&***set).iter().any(|p| !pod::is_terminal(p));
+    fn observe(&self, deployment: &Deployment, listers: &Listers) -> Observed {
+        let sets = listers.owned_or_selected(deployment, |set: &ReplicaSet| selects(deployment, set));
+        let lives = |set: &&Arc<ReplicaSet>| listers.owned::<_, Pod>(&***set).iter().any(|p| !pod::is_terminal(p));
         let with_pods = sets.iter().filter(lives).filter_map(|s| s.metadata.uid.clone()).collect();
         let name = revision::set_name(deployment);
         let namespace = deployment.metadata.namespace.clone().unwrap_or_default();
-        let failed = look.failure.filter(|f| f.verb == "create" && f.plural == "replicasets");
-        World {
+        let failed = listers.failure.filter(|f| f.verb == "create" && f.plural == "replicasets");
+        Observed {
             sets,
             with_pods,
-            namesake: look.caches.of::<ReplicaSet>().get(&Key::new(namespace, name)),
+            namesake: listers.caches.of::<ReplicaSet>().get(&Key::new(namespace, name)),
             create_failed: failed.filter(|f| f.reason != "AlreadyExists").map(|f| f.message.clone()),
         }
     }
 
-    fn plan(&self, deployment: &Deployment, world: &World, now: Timestamp) -> Plan {
+    fn plan(&self, deployment: &Deployment, observed: &Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let selector = deployment.spec.as_ref().map(|s| Selector::of_object(Some(&s.selector)));
         if matches!(selector, Some(Ok(ref s)) if s.is_everything()) {
@@ -83,14 +83,14 @@ impl Controller for Deployments {
             plan.tell(Note::warning("SelectingAll", message));
             return plan;
         }
-        let mut roll = Rollout::new(deployment, world, now, &mut plan);
-        roll.run(world);
+        let mut roll = Rollout::new(deployment, observed, now, &mut plan);
+        roll.run(observed);
         roll.finish();
         plan
     }
 }
 
-/// A Deployment on its way: its picture as it becomes while the plan is made.
+/// A Deployment and its ReplicaSets as they become while the plan is made.
 struct Rollout<'a> {
     old: &'a Deployment,
     /// The Deployment as it is to be after this plan: only annotations and status differ from `old`.
@@ -109,22 +109,9 @@ struct Rollout<'a> {
 static EMPTY: std::sync::LazyLock<DeploymentSpec> = std::sync::LazyLock::new(DeploymentSpec::default);
 
 impl<'a> Rollout<'a> {
-    fn new(deployment: &'a Deployment, world: &World, now: Timestamp, plan: &'a mut Plan) -> Self {
-        let deleting = deployment.metadata.deletion_timestamp.is_some();
-        let mut sets = Vec::new();
-        for set in world.sets.iter().map(Arc::as_ref) {
-            match (controller_of(set).is_some(), selects(deployment, set)) {
-                (true, true) => sets.push(set.clone()),
-                (true, false) if !deleting => {
-                    plan.step(release(deployment, set));
-                }
-                (false, true) if !deleting && set.metadata.deletion_timestamp.is_none() => {
-                    plan.step(adopt(deployment, set));
-                    sets.push(set.clone());
-                }
-                _ => {}
-            }
-        }
+    fn new(deployment: &'a Deployment, observed: &Observed, now: Timestamp, plan: &'a mut Plan) -> Self {
+        let claimed = claim(deployment, &observed.sets, |set| selects(deployment, set), plan);
+        let mut sets: Vec<ReplicaSet> = claimed.into_iter().cloned().collect();
         sets.sort_by(|a, b| {
             let age = |s: &ReplicaSet| s.metadata.creation_timestamp.as_ref().map(|t| t.0);
             age(a).cmp(&age(b)).then_with(|| a.metadata.name.cmp(&b.metadata.name))
@@ -134,7 +121,7 @@ impl<'a> Rollout<'a> {
         Rollout { old: deployment, new: deployment.clone(), spec, sets, settled_first: false, current, now, plan }
     }
 
-    fn run(&mut self, world: &World) {
+    fn run(&mut self, observed: &Observed) {
         if self.old.metadata.deletion_timestamp.is_some() {
             return self.sync_status();
         }
@@ -151,8 +138,8 @@ impl<'a> Rollout<'a> {
             return self.sync_status();
         }
         match self.is_recreate() {
-            true => self.recreate(world),
-            false => self.roll(world),
+            true => self.recreate(observed),
+            false => self.roll(observed),
         }
     }
 

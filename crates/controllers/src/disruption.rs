@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use api::rules::{pod, selector::Selector};
 use client::{Caches, Change, Key};
 use clock::Timestamp;
-use controller::{Controller, Look, Note, Plan, Watches, controller_of};
+use controller::{Controller, Listers, Note, Plan, Watches, controller_of};
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, ReplicaSet, StatefulSet},
@@ -27,7 +27,7 @@ pub struct Disruptions;
 /// How long an eviction that was granted may take until it counts as given up.
 const GRANTED: Duration = Duration::from_secs(120);
 
-pub struct World {
+pub struct Observed {
     /// The Pods that the budget guards.
     pods: Vec<Arc<Pod>>,
     /// How many Pods their controllers want together, or why that is not known.
@@ -95,7 +95,7 @@ fn wanted(pods: &[Arc<Pod>], caches: &Caches) -> Result<i32, String> {
 impl Controller for Disruptions {
     const NAME: &'static str = "disruption-controller";
     type Object = PodDisruptionBudget;
-    type World = World;
+    type Observed = Observed;
 
     fn watches(&self, watches: &mut Watches<PodDisruptionBudget>) {
         watches
@@ -106,20 +106,20 @@ impl Controller for Disruptions {
             .changed::<Pod>(budgets_of);
     }
 
-    fn observe(&self, budget: &PodDisruptionBudget, look: &Look) -> World {
+    fn observe(&self, budget: &PodDisruptionBudget, listers: &Listers) -> Observed {
         let (selector, none) = (selector(budget), BTreeMap::new());
-        let mut pods = look.caches.of::<Pod>().list_in(budget.metadata.namespace.as_deref().unwrap_or(""));
+        let mut pods = listers.caches.of::<Pod>().list_in(budget.metadata.namespace.as_deref().unwrap_or(""));
         pods.retain(|p| selector.matches(p.metadata.labels.as_ref().unwrap_or(&none)));
-        World { wanted: wanted(&pods, look.caches), pods }
+        Observed { wanted: wanted(&pods, listers.caches), pods }
     }
 
-    fn plan(&self, budget: &PodDisruptionBudget, world: &World, now: Timestamp) -> Plan {
+    fn plan(&self, budget: &PodDisruptionBudget, observed: &Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let (disrupted, next) = granted(budget, &world.pods, now);
-        let numbers = numbers(budget, world);
+        let (disrupted, next) = granted(budget, &observed.pods, now);
+        let numbers = numbers(budget, observed);
         let status = match &numbers {
             Ok((expected, desired)) => {
-                let healthy = world.pods.iter().filter(|p| {
+                let healthy = observed.pods.iter().filter(|p| {
                     let leaving = p.metadata.name.as_ref().is_some_and(|name| disrupted.contains_key(name));
                     p.metadata.deletion_timestamp.is_none() && !leaving && pod::is_ready(p)
                 });
@@ -156,17 +156,17 @@ impl Controller for Disruptions {
 }
 
 /// How many Pods there should be, and how many of them must be healthy.
-fn numbers(budget: &PodDisruptionBudget, world: &World) -> Result<(i32, i32), String> {
+fn numbers(budget: &PodDisruptionBudget, observed: &Observed) -> Result<(i32, i32), String> {
     let spec = budget.spec.as_ref();
     let unavailable = spec.and_then(|s| s.max_unavailable.as_ref());
     match (unavailable, spec.and_then(|s| s.min_available.as_ref())) {
         (Some(unavailable), _) => {
-            let expected = world.wanted.clone()?;
+            let expected = observed.wanted.clone()?;
             Ok((expected, (expected - scaled(Some(unavailable), expected, true)).max(0)))
         }
-        (None, Some(IntOrString::Int(least))) => Ok((world.pods.len() as i32, *least)),
+        (None, Some(IntOrString::Int(least))) => Ok((observed.pods.len() as i32, *least)),
         (None, Some(share)) => {
-            let expected = world.wanted.clone()?;
+            let expected = observed.wanted.clone()?;
             Ok((expected, scaled(Some(share), expected, true)))
         }
         (None, None) => Ok((0, 0)),
@@ -233,9 +233,9 @@ mod tests {
                 "status": {"conditions": [{"type": "Ready", "status": ready}]}});
             Arc::new(serde_json::from_value(pod).unwrap())
         };
-        let world = World { pods: pods.split_whitespace().map(pod).collect(), wanted };
+        let observed = Observed { pods: pods.split_whitespace().map(pod).collect(), wanted };
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
-        let plan = Disruptions.plan(&serde_json::from_value(budget).unwrap(), &world, now);
+        let plan = Disruptions.plan(&serde_json::from_value(budget).unwrap(), &observed, now);
         (plan.status.unwrap().body()["status"].clone(), plan.requeue_after)
     }
 

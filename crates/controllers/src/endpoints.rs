@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use api::rules::pod;
 use client::Key;
 use clock::Timestamp;
-use controller::{Controller, Look, Plan, Watches, Write};
+use controller::{Controller, Listers, Plan, Watches, Write};
 use k8s_openapi::{
     api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -22,7 +22,7 @@ const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 const CAPACITY: usize = 1000;
 const MANAGED_BY: (&str, &str) = ("endpoints.kubernetes.io/managed-by", "endpoint-controller");
 
-pub struct World {
+pub struct Observed {
     pods: Vec<Arc<Pod>>,
     held: Option<Arc<Endpoints>>,
 }
@@ -30,30 +30,30 @@ pub struct World {
 impl Controller for LegacyEndpoints {
     const NAME: &'static str = "endpoints-controller";
     type Object = Service;
-    type World = World;
+    type Observed = Observed;
 
     fn watches(&self, watches: &mut Watches<Service>) {
         watches.changed::<Pod>(endpoint::services_of_change).changed::<Endpoints>(|change, _| vec![change.key.clone()]);
     }
 
-    fn observe(&self, service: &Service, look: &Look) -> World {
-        let held = look.caches.of::<Endpoints>().get(&Key::of(service));
-        World { pods: endpoint::pods_of(service, look.caches), held }
+    fn observe(&self, service: &Service, listers: &Listers) -> Observed {
+        let held = listers.caches.of::<Endpoints>().get(&Key::of(service));
+        Observed { pods: endpoint::pods_of(service, listers.caches), held }
     }
 
-    fn plan(&self, service: &Service, world: &World, _now: Timestamp) -> Plan {
+    fn plan(&self, service: &Service, observed: &Observed, _now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         if !endpoint::has_selector(service) {
             return plan;
         }
-        let (subsets, truncated) = subsets(service, &world.pods);
+        let (subsets, truncated) = subsets(service, &observed.pods);
         let mut labels = service.metadata.labels.clone().unwrap_or_default();
         labels.insert(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned());
         labels.remove(HEADLESS_LABEL);
         if endpoint::is_headless(service) {
             labels.insert(HEADLESS_LABEL.to_owned(), String::new());
         }
-        let held = world.held.as_deref();
+        let held = observed.held.as_deref();
         let was_truncated = held.is_some_and(|e| {
             e.metadata.annotations.as_ref().and_then(|a| a.get(OVER_CAPACITY)).is_some_and(|v| v == "truncated")
         });
@@ -79,16 +79,16 @@ impl Controller for LegacyEndpoints {
         if truncated {
             annotations.insert(OVER_CAPACITY.to_owned(), "truncated".to_owned());
         }
-        if let Some(trigger) = endpoint::trigger_time(service, &world.pods) {
+        if let Some(trigger) = endpoint::trigger_time(service, &observed.pods) {
             annotations.insert(TRIGGER_TIME.to_owned(), trigger);
         }
         plan.step(if held.is_some() { Write::update(&new) } else { Write::create(&new) });
         plan
     }
 
-    fn plan_gone(&self, key: &Key, look: &Look) -> Plan {
+    fn plan_gone(&self, key: &Key, listers: &Listers) -> Plan {
         let mut plan = Plan::default();
-        let held = look.caches.of::<Endpoints>().get(key);
+        let held = listers.caches.of::<Endpoints>().get(key);
         // Only what this controller made: others' Endpoints may be about no Service at all.
         let ours = |e: &Endpoints| e.metadata.labels.as_ref().is_some_and(|l| l.contains_key(MANAGED_BY.0));
         if let Some(held) = held.filter(|e| ours(e) && e.metadata.deletion_timestamp.is_none()) {
@@ -205,8 +205,8 @@ mod tests {
             pod("c", "10.0.0.3", "False", false),
             pod("d", "10.0.0.4", "True", true),
         ];
-        let world = World { pods, held: None };
-        let plan = LegacyEndpoints.plan(&service, &world, Timestamp::UNIX_EPOCH);
+        let observed = Observed { pods, held: None };
+        let plan = LegacyEndpoints.plan(&service, &observed, Timestamp::UNIX_EPOCH);
         assert_eq!(plan.to_string(), "create endpoints web");
         let body = plan.writes().next().unwrap().body().clone();
         let subset = &body["subsets"][0];
@@ -219,7 +219,7 @@ mod tests {
             (vec!["10.0.0.1".into(), "10.0.0.2".into()], vec!["10.0.0.3".into()])
         );
         let held = Some(Arc::new(serde_json::from_value(body).unwrap()));
-        assert!(LegacyEndpoints.plan(&service, &World { held, ..world }, Timestamp::UNIX_EPOCH).is_empty());
+        assert!(LegacyEndpoints.plan(&service, &Observed { held, ..observed }, Timestamp::UNIX_EPOCH).is_empty());
     }
 
     #[test]

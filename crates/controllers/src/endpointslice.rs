@@ -10,7 +10,7 @@ use client::{
     slices::{BY_SERVICE, SERVICE_NAME_LABEL, index_by_service, service_of},
 };
 use clock::Timestamp;
-use controller::{Controller, Look, Plan, Watches, owner_reference};
+use controller::{Controller, Listers, Plan, Watches, owner_reference};
 use k8s_openapi::{
     api::{
         core::v1::{Node, Pod, Service},
@@ -30,7 +30,7 @@ pub struct EndpointSlices;
 const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io");
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-pub struct World {
+pub struct Observed {
     pods: Vec<Arc<Pod>>,
     /// The nodes of the Pods that exist, with the zone of each that has one.
     nodes: BTreeMap<String, Option<String>>,
@@ -41,7 +41,7 @@ pub struct World {
 impl Controller for EndpointSlices {
     const NAME: &'static str = "endpointslice-controller";
     type Object = Service;
-    type World = World;
+    type Observed = Observed;
 
     fn watches(&self, watches: &mut Watches<Service>) {
         index_by_service(&watches.caches().of());
@@ -62,17 +62,17 @@ impl Controller for EndpointSlices {
             .mapped::<EndpointSlice>(|slice, _| service_of(slice).filter(|_| is_ours(slice)).into_iter().collect());
     }
 
-    fn observe(&self, service: &Service, look: &Look) -> World {
-        let pods = endpoint::pods_of(service, look.caches);
-        let nodes = look.caches.of::<Node>();
+    fn observe(&self, service: &Service, listers: &Listers) -> Observed {
+        let pods = endpoint::pods_of(service, listers.caches);
+        let nodes = listers.caches.of::<Node>();
         let named = pods.iter().map(|p| on_node::node_of(p).to_owned());
         let nodes = named.filter_map(|name| Some((name.clone(), zone(&*nodes.get(&Key::new("", name))?)))).collect();
-        let mut slices = look.caches.of::<EndpointSlice>().by_index(BY_SERVICE, &Key::of(service).to_string());
+        let mut slices = listers.caches.of::<EndpointSlice>().by_index(BY_SERVICE, &Key::of(service).to_string());
         slices.retain(|s| is_ours(s) && s.metadata.deletion_timestamp.is_none());
-        World { pods, nodes, slices }
+        Observed { pods, nodes, slices }
     }
 
-    fn plan(&self, service: &Service, world: &World, _now: Timestamp) -> Plan {
+    fn plan(&self, service: &Service, observed: &Observed, _now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         if !endpoint::has_selector(service) || service.metadata.deletion_timestamp.is_some() {
             // A Service that lost its selector keeps its slices for whoever manages them now.
@@ -83,7 +83,7 @@ impl Controller for EndpointSlices {
                 generate_name: Some(format!("{}-", service.metadata.name.as_deref().unwrap_or(""))),
                 namespace: service.metadata.namespace.clone(),
                 labels: Some(labels(service)),
-                annotations: endpoint::trigger_time(service, &world.pods)
+                annotations: endpoint::trigger_time(service, &observed.pods)
                     .map(|at| [(TRIGGER_TIME.to_owned(), at)].into()),
                 owner_references: Some(vec![owner_reference(service)]),
                 ..Default::default()
@@ -91,7 +91,7 @@ impl Controller for EndpointSlices {
             annotations_decide: false,
             empty_slice: true,
         };
-        parent.arrange(wanted(service, world), &world.slices, &mut plan);
+        parent.arrange(wanted(service, observed), &observed.slices, &mut plan);
         plan
     }
 }
@@ -118,20 +118,20 @@ fn labels(service: &Service) -> BTreeMap<String, String> {
 
 /// The endpoints that should be, by group. Each family that the Service serves has at least one group, so that a
 /// Service without Pods has an (empty) slice too.
-fn wanted(service: &Service, world: &World) -> Vec<(Group, Vec<Endpoint>)> {
+fn wanted(service: &Service, observed: &Observed) -> Vec<(Group, Vec<Endpoint>)> {
     let mut groups: Vec<(Group, Vec<Endpoint>)> = Vec::new();
     for family in families(service) {
         let before = groups.len();
-        for pod in &world.pods {
+        for pod in &observed.pods {
             let v6 = family == "IPv6";
             let Some(address) = endpoint::addresses(pod).into_iter().find(|a| a.contains(':') == v6) else { continue };
             // Nothing answers on a node that is gone; its Pods will follow it.
             let node = on_node::node_of(pod);
-            if !(node.is_empty() || world.nodes.contains_key(node) || endpoint::publishes_not_ready(service)) {
+            if !(node.is_empty() || observed.nodes.contains_key(node) || endpoint::publishes_not_ready(service)) {
                 continue;
             }
             let group = (family, ports(service, pod));
-            let endpoint = one(service, pod, address, world);
+            let endpoint = one(service, pod, address, observed);
             match groups.iter_mut().find(|(g, _)| *g == group) {
                 Some((_, endpoints)) => endpoints.push(endpoint),
                 None => groups.push((group, vec![endpoint])),
@@ -169,11 +169,11 @@ fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     list
 }
 
-fn one(service: &Service, pod: &Pod, address: &str, world: &World) -> Endpoint {
+fn one(service: &Service, pod: &Pod, address: &str, observed: &Observed) -> Endpoint {
     let serving = pod::is_ready(pod);
     let terminating = pod.metadata.deletion_timestamp.is_some();
     let node = Some(on_node::node_of(pod).to_owned()).filter(|n| !n.is_empty());
-    let zone = node.as_ref().and_then(|n| world.nodes.get(n)?.clone());
+    let zone = node.as_ref().and_then(|n| observed.nodes.get(n)?.clone());
     let ready = endpoint::publishes_not_ready(service) || (serving && !terminating);
     Endpoint {
         addresses: vec![address.to_owned()],
@@ -232,8 +232,8 @@ mod tests {
 
     fn plan(service: &Service, pods: Vec<Arc<Pod>>, slices: Vec<EndpointSlice>) -> Plan {
         let nodes = BTreeMap::from([("n1".to_owned(), Some("z".to_owned()))]);
-        let world = World { pods, nodes, slices: slices.into_iter().map(Arc::new).collect() };
-        EndpointSlices.plan(service, &world, Timestamp::UNIX_EPOCH)
+        let observed = Observed { pods, nodes, slices: slices.into_iter().map(Arc::new).collect() };
+        EndpointSlices.plan(service, &observed, Timestamp::UNIX_EPOCH)
     }
 
     fn written(plan: &Plan) -> Vec<EndpointSlice> {

@@ -10,7 +10,7 @@ use client::{
     slices::{BY_SERVICE, SERVICE_NAME_LABEL, index_by_service, service_of},
 };
 use clock::Timestamp;
-use controller::{Controller, Look, Note, Plan, Watches, Write, owner_reference};
+use controller::{Controller, Listers, Note, Plan, Watches, Write, owner_reference};
 use k8s_openapi::{
     api::{
         core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service},
@@ -34,7 +34,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// How many addresses of one subset are mirrored.
 const CAPACITY: usize = 1000;
 
-pub struct World {
+pub struct Observed {
     /// There is a Service of the same name, and it leaves its endpoints to the user.
     for_service: bool,
     /// The slices that this controller made for it.
@@ -45,8 +45,8 @@ fn is_ours(slice: &EndpointSlice) -> bool {
     slice.metadata.labels.as_ref().and_then(|l| l.get(MANAGED_BY.0)).is_some_and(|by| by == MANAGED_BY.1)
 }
 
-fn slices(look: &Look, key: &Key) -> Vec<Arc<EndpointSlice>> {
-    let mut slices = look.caches.of::<EndpointSlice>().by_index(BY_SERVICE, &key.to_string());
+fn slices(listers: &Listers, key: &Key) -> Vec<Arc<EndpointSlice>> {
+    let mut slices = listers.caches.of::<EndpointSlice>().by_index(BY_SERVICE, &key.to_string());
     slices.retain(|s| is_ours(s) && s.metadata.deletion_timestamp.is_none());
     slices
 }
@@ -61,7 +61,7 @@ fn is_to_be_mirrored(endpoints: &Endpoints) -> bool {
 impl Controller for EndpointSliceMirroring {
     const NAME: &'static str = "endpointslice-mirroring-controller";
     type Object = Endpoints;
-    type World = World;
+    type Observed = Observed;
 
     fn watches(&self, watches: &mut Watches<Endpoints>) {
         index_by_service(&watches.caches().of());
@@ -70,20 +70,20 @@ impl Controller for EndpointSliceMirroring {
             .mapped::<EndpointSlice>(|slice, _| service_of(slice).filter(|_| is_ours(slice)).into_iter().collect());
     }
 
-    fn observe(&self, endpoints: &Endpoints, look: &Look) -> World {
+    fn observe(&self, endpoints: &Endpoints, listers: &Listers) -> Observed {
         let key = Key::of(endpoints);
-        let service = look.caches.of::<Service>().get(&key);
+        let service = listers.caches.of::<Service>().get(&key);
         let for_service = service.is_some_and(|s| s.spec.as_ref().is_none_or(|s| s.selector.is_none()));
-        World { for_service, slices: slices(look, &key) }
+        Observed { for_service, slices: slices(listers, &key) }
     }
 
-    fn plan(&self, endpoints: &Endpoints, world: &World, _now: Timestamp) -> Plan {
+    fn plan(&self, endpoints: &Endpoints, observed: &Observed, _now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         if endpoints.metadata.deletion_timestamp.is_some() {
             return plan;
         }
-        if !world.for_service || !is_to_be_mirrored(endpoints) {
-            world.slices.iter().for_each(|slice| _ = plan.step(Write::delete(&**slice)));
+        if !observed.for_service || !is_to_be_mirrored(endpoints) {
+            observed.slices.iter().for_each(|slice| _ = plan.step(Write::delete(&**slice)));
             return plan;
         }
         let parent = Parent { metadata: metadata(endpoints), annotations_decide: true, empty_slice: false };
@@ -92,7 +92,7 @@ impl Controller for EndpointSliceMirroring {
         for subset in endpoints.subsets.iter().flatten() {
             add(subset, &mut wanted, &mut skipped);
         }
-        parent.arrange(wanted, &world.slices, &mut plan);
+        parent.arrange(wanted, &observed.slices, &mut plan);
         // Told with a change only: nothing new is said by looking again.
         if !plan.is_empty() {
             skipped.tell(&mut plan);
@@ -100,9 +100,9 @@ impl Controller for EndpointSliceMirroring {
         plan
     }
 
-    fn plan_gone(&self, key: &Key, look: &Look) -> Plan {
+    fn plan_gone(&self, key: &Key, listers: &Listers) -> Plan {
         let mut plan = Plan::default();
-        slices(look, key).iter().for_each(|slice| _ = plan.step(Write::delete(&**slice)));
+        slices(listers, key).iter().for_each(|slice| _ = plan.step(Write::delete(&**slice)));
         plan
     }
 }
@@ -210,8 +210,8 @@ mod tests {
     }
 
     fn plan(endpoints: &Endpoints, for_service: bool, slices: Vec<EndpointSlice>) -> Plan {
-        let world = World { for_service, slices: slices.into_iter().map(Arc::new).collect() };
-        EndpointSliceMirroring.plan(endpoints, &world, Timestamp::UNIX_EPOCH)
+        let observed = Observed { for_service, slices: slices.into_iter().map(Arc::new).collect() };
+        EndpointSliceMirroring.plan(endpoints, &observed, Timestamp::UNIX_EPOCH)
     }
 
     fn subsets() -> Value {

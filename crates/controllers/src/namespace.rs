@@ -3,317 +3,161 @@
 //! Namespace/finalize.
 //! Upstream counterpart: pkg/controller/namespace.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+mod conditions;
+mod content;
 
-use client::{
-    Api, Client, Key, Object,
-    rest::{self, DeleteOptions, Resource, Verb},
-};
+use std::time::Duration;
+
+use client::{Api, Change, Client};
 use clock::Timestamp;
-use controller::{Done, Queue, Reconcile, Setup, drive};
-use k8s_openapi::{
-    api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus},
-    apimachinery::pkg::apis::meta::v1::Time,
-};
-use tokio::sync::broadcast::error::RecvError;
+use conditions::set_conditions;
+use content::{Observed, is_pods};
+use controller::{Controller, Failure, Listers, Plan, Step, Watches, Write};
+use k8s_openapi::api::core::v1::Namespace;
 
 use crate::discovery::{Offered, discover};
 
-pub const NAME: &str = "namespace-controller";
 /// The finalizer in `spec.finalizers` that this controller takes off.
 const FINALIZER: &str = "kubernetes";
 
-/// Lives: things may be made in it.
+/// Whether objects may be made in the namespace.
 pub fn is_active(namespace: &Namespace) -> bool {
     let phase = namespace.status.as_ref().and_then(|s| s.phase.as_deref());
     namespace.metadata.deletion_timestamp.is_none() && phase != Some("Terminating")
 }
 
-struct Namespaces {
-    setup: Setup,
+fn is_to_be_emptied(namespace: &Namespace) -> bool {
+    let finalizers = namespace.spec.as_ref().and_then(|s| s.finalizers.as_deref()).unwrap_or_default();
+    namespace.metadata.deletion_timestamp.is_some() && finalizers.iter().any(|f| f == FINALIZER)
 }
 
-pub async fn run(setup: Setup) {
-    let cache = setup.caches.of::<Namespace>();
-    let queue = Arc::new(Queue::default());
-    let feed = {
-        let (cache, queue) = (cache.clone(), queue.clone());
-        let mut changes = cache.subscribe();
-        let add_all = move |queue: &Queue| {
-            for namespace in cache.list().iter().filter(|n| n.metadata.deletion_timestamp.is_some()) {
-                queue.add(Key::of(&**namespace));
-            }
-        };
-        async move {
-            add_all(&queue);
-            loop {
-                match changes.recv().await {
-                    Ok(change) if change.new.as_ref().is_some_and(|n| n.metadata.deletion_timestamp.is_some()) => {
-                        queue.add(change.key);
-                    }
-                    Ok(_) => {}
-                    Err(RecvError::Lagged(_)) => add_all(&queue),
-                    Err(RecvError::Closed) => return,
-                }
-            }
-        }
-    };
-    tokio::join!(feed, drive(NAME, queue, Arc::new(Namespaces { setup }), 10));
-}
+pub struct Namespaces;
 
-impl Reconcile for Namespaces {
-    async fn reconcile(&self, key: &Key) -> Done {
-        waypoint::controller::reconcile(&key.name);
-        match self.empty(&key.name).await {
-            Ok(requeue_after) => Done { requeue_after, ..Done::default() },
-            Err(error) => {
-                tracing::info!(controller = NAME, %key, message = rest::message(&error), "trying again later");
-                Done { failed: true, ..Done::default() }
-            }
-        }
-    }
-}
+impl Controller for Namespaces {
+    const NAME: &'static str = "namespace-controller";
+    const CONCURRENCY: usize = 10;
+    const LONGEST_DELAY: Duration = Duration::from_secs(60);
+    type Object = Namespace;
+    type Observed = Observed;
 
-/// What is left of a namespace's content after all of it was told to go.
-#[derive(Debug, Default, PartialEq)]
-struct Remains {
-    /// Groups whose resources are unknown.
-    undiscovered: Vec<String>,
-    /// `resource: message` for what could not be deleted.
-    errors: Vec<String>,
-    /// How many objects of each `resource.group` are still there.
-    objects: BTreeMap<String, usize>,
-    /// On how many objects each finalizer still is.
-    finalizers: BTreeMap<String, usize>,
-}
-
-impl Remains {
-    fn is_nothing(&self) -> bool {
-        self.undiscovered.is_empty() && self.errors.is_empty() && self.objects.is_empty()
-    }
-}
-
-impl Namespaces {
-    async fn empty(&self, name: &str) -> Result<Option<Duration>, kube::Error> {
-        let client = &self.setup.client;
-        let api: Api<Namespace> = Api::all(client.clone());
-        // The server's own word, not the cache's: this deletes things.
-        let Some(namespace) = api.find(name).await? else { return Ok(None) };
-        let held = namespace.spec.as_ref().and_then(|s| s.finalizers.clone()).unwrap_or_default();
-        if namespace.metadata.deletion_timestamp.is_none() || !held.iter().any(|f| f == FINALIZER) {
-            return Ok(None);
-        }
-        let (offered, undiscovered) = discover(client).await?;
-        let mut remains = Remains { undiscovered, ..Remains::default() };
-        // Pods first: what they use (policies, secrets, services) stays until the last of them has ended.
-        let (pods, others): (Vec<&Offered>, Vec<&Offered>) =
-            offered.iter().filter(|o| o.namespaced).partition(|o| is_pods(o));
-        for kind in pods {
-            delete_all(client, name, kind, &mut remains).await;
-        }
-        if remains.is_nothing() {
-            for kind in others {
-                delete_all(client, name, kind, &mut remains).await;
-            }
-        }
-        self.write_conditions(&namespace, &remains).await?;
-        if remains.is_nothing() {
-            self.finalize(name).await?;
-            return Ok(None);
-        }
-        // Pods end by themselves soon; anything else waits for somebody's finalizer.
-        let only_pods = remains.objects.keys().all(|r| r == "pods.") && remains.errors.is_empty();
-        Ok(Some(Duration::from_secs(if only_pods { 1 } else { 5 })))
+    fn concerns(change: &Change<Namespace>) -> bool {
+        change.new.as_ref().is_some_and(|namespace| is_to_be_emptied(namespace))
     }
 
-    async fn write_conditions(&self, namespace: &Namespace, remains: &Remains) -> Result<(), kube::Error> {
-        let mut new = namespace.clone();
-        let status = new.status.get_or_insert_default();
-        if !set_conditions(status, remains, clock::now_seconds()) {
+    fn watches(&self, _: &mut Watches<Namespace>) {}
+
+    fn observe(&self, _: &Namespace, listers: &Listers) -> Observed {
+        let is_deletion = |failure: &&Failure| matches!(failure.verb, "delete" | "deletecollection");
+        let failure = listers.failure.filter(is_deletion).map(|f| format!("{}: {}", f.plural, f.message));
+        Observed { errors: failure.into_iter().collect(), ..Observed::default() }
+    }
+
+    async fn ask(&self, namespace: &Namespace, observed: &mut Observed, client: &Client) -> Result<(), kube::Error> {
+        if !is_to_be_emptied(namespace) {
             return Ok(());
         }
-        let body = Verb::Update(new.to_value());
         let name = namespace.metadata.name.as_deref().unwrap_or("");
-        rest::write(&self.setup.client, &Resource::of::<Namespace>(), "", name, "status", &body).await?;
+        let api: Api<Namespace> = Api::all(client.clone());
+        observed.namespace = api.find(name).await?.filter(is_to_be_emptied);
+        if observed.namespace.is_none() {
+            return Ok(());
+        }
+        let (offered, undiscovered) = discover(client).await?;
+        observed.undiscovered = undiscovered;
+        let deletable =
+            |kind: &Offered| kind.can(&["list"]) && (kind.can(&["deletecollection"]) || kind.can(&["delete"]));
+        let (pods, others): (Vec<Offered>, Vec<Offered>) =
+            offered.into_iter().filter(|kind| kind.namespaced && deletable(kind)).partition(is_pods);
+        let mut no_pods = true;
+        for kind in pods {
+            no_pods &= observed.list(client, name, kind).await;
+        }
+        for kind in others.into_iter().filter(|_| no_pods) {
+            observed.list(client, name, kind).await;
+        }
         Ok(())
     }
 
-    async fn finalize(&self, name: &str) -> Result<(), kube::Error> {
-        waypoint::controller::act(name);
-        let resource = Resource::of::<Namespace>();
-        let mut namespace = Api::<Namespace>::all(self.setup.client.clone()).get(name).await?;
-        if let Some(finalizers) = namespace.spec.as_mut().and_then(|s| s.finalizers.as_mut()) {
-            finalizers.retain(|f| f != FINALIZER);
+    fn plan(&self, _: &Namespace, observed: &Observed, now: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(namespace) = &observed.namespace else { return plan };
+        let deletions: Vec<Write> = observed.content.iter().flat_map(|content| content.deletions(namespace)).collect();
+        if !deletions.is_empty() && observed.errors.is_empty() {
+            // Most objects are gone at once: what remains is told after another look.
+            plan.steps.push(Step::All(deletions));
+            plan.retry();
+            return plan;
         }
-        let body = Verb::Update(namespace.to_value());
-        match rest::write(&self.setup.client, &resource, "", name, "finalize", &body).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other.map(|_| ()),
+        let mut new = namespace.clone();
+        if set_conditions(new.status.get_or_insert_default(), observed, now) {
+            plan.step(Write::update_part(&new, "status"));
         }
+        if observed.is_nothing() {
+            plan.step(finalize(namespace));
+            return plan;
+        }
+        if !deletions.is_empty() {
+            plan.steps.push(Step::All(deletions));
+        }
+        // Pods end by themselves soon; anything else waits for somebody's finalizer.
+        let only_pods = observed.errors.is_empty() && observed.content.iter().all(|content| is_pods(&content.kind));
+        plan.again_after(Duration::from_secs(if only_pods { 1 } else { 5 }));
+        plan
     }
 }
 
-fn is_pods(offered: &Offered) -> bool {
-    offered.resource.group.is_empty() && offered.resource.plural == "pods"
-}
-
-/// Tells everything of a kind to go, and notes what is still there.
-async fn delete_all(client: &Client, namespace: &str, kind: &Offered, remains: &mut Remains) {
-    let resource = &kind.resource;
-    let title = format!("{}.{}", resource.plural, resource.group);
-    let outcome = async {
-        if !kind.can(&["list", "delete"]) && !kind.can(&["deletecollection"]) {
-            return Ok(());
-        }
-        let list = || rest::list_metadata(client, resource, namespace);
-        let before = if kind.can(&["list"]) { list().await? } else { Vec::new() };
-        if kind.can(&["list"]) && before.is_empty() {
-            return Ok(());
-        }
-        let options = DeleteOptions { propagation: Some("Background"), ..Default::default() };
-        if kind.can(&["deletecollection"]) {
-            rest::write(client, resource, namespace, "", "", &Verb::DeleteCollection(options)).await?;
-        } else {
-            for object in &before {
-                let name = object.name.as_deref().unwrap_or("");
-                match rest::write(client, resource, namespace, name, "", &Verb::Delete(options.clone())).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    other => drop(other?),
-                }
-            }
-        }
-        for object in list().await? {
-            *remains.objects.entry(title.clone()).or_default() += 1;
-            for finalizer in object.finalizers.into_iter().flatten() {
-                *remains.finalizers.entry(finalizer).or_default() += 1;
-            }
-        }
-        Ok::<(), kube::Error>(())
-    };
-    if let Err(error) = outcome.await {
-        remains.errors.push(format!("{title}: {}", rest::message(&error)));
+/// Takes the finalizer off, in whatever revision the namespace is: its conditions were written a moment ago.
+fn finalize(namespace: &Namespace) -> Write {
+    let mut namespace = namespace.clone();
+    namespace.metadata.resource_version = None;
+    if let Some(finalizers) = namespace.spec.as_mut().and_then(|s| s.finalizers.as_mut()) {
+        finalizers.retain(|f| f != FINALIZER);
     }
-}
-
-/// Says in the status why the namespace is still there. Whether anything changed.
-fn set_conditions(status: &mut NamespaceStatus, remains: &Remains, now: Timestamp) -> bool {
-    let counted = |counts: &BTreeMap<String, usize>, join: &str| {
-        let parts: Vec<String> =
-            counts.iter().map(|(what, count)| format!("{what} {join} {count} resource instances")).collect();
-        parts.join(", ")
-    };
-    let conditions = [
-        (
-            "NamespaceDeletionDiscoveryFailure",
-            !remains.undiscovered.is_empty(),
-            ("ResourcesDiscovered", "All resources successfully discovered".to_owned()),
-            (
-                "DiscoveryFailed",
-                format!(
-                    "Discovery failed for some groups, {} failing: {}",
-                    remains.undiscovered.len(),
-                    remains.undiscovered.join(", ")
-                ),
-            ),
-        ),
-        (
-            "NamespaceDeletionGroupVersionParsingFailure",
-            false,
-            ("ParsedGroupVersions", "All legacy kube types successfully parsed".to_owned()),
-            ("GroupVersionParsingFailed", String::new()),
-        ),
-        (
-            "NamespaceDeletionContentFailure",
-            !remains.errors.is_empty(),
-            ("ContentDeleted", "All content successfully deleted, may be waiting on finalization".to_owned()),
-            (
-                "ContentDeletionFailed",
-                format!(
-                    "Failed to delete all resource types, {} remaining: {}",
-                    remains.errors.len(),
-                    remains.errors.join(", ")
-                ),
-            ),
-        ),
-        (
-            "NamespaceContentRemaining",
-            !remains.objects.is_empty(),
-            ("ContentRemoved", "All content successfully removed".to_owned()),
-            ("SomeResourcesRemain", format!("Some resources are remaining: {}", counted(&remains.objects, "has"))),
-        ),
-        (
-            "NamespaceFinalizersRemaining",
-            !remains.finalizers.is_empty(),
-            ("ContentHasNoFinalizers", "All content-preserving finalizers finished".to_owned()),
-            (
-                "SomeFinalizersRemain",
-                format!(
-                    "Some content in the namespace has finalizers remaining: {}",
-                    counted(&remains.finalizers, "in")
-                ),
-            ),
-        ),
-    ];
-    let mut changed = false;
-    let held = status.conditions.get_or_insert_default();
-    for (kind, is_true, fine, wrong) in conditions {
-        let (reason, message) = if is_true { wrong } else { fine };
-        let word = if is_true { "True" } else { "False" };
-        let old = held.iter().position(|c| c.type_ == kind);
-        let same = |c: &NamespaceCondition| {
-            c.status == word && c.reason.as_deref() == Some(reason) && c.message.as_deref() == Some(&*message)
-        };
-        if old.is_some_and(|i| same(&held[i])) {
-            continue;
-        }
-        let since = old.filter(|i| held[*i].status == word).and_then(|i| held[i].last_transition_time.clone());
-        let new = NamespaceCondition {
-            type_: kind.to_owned(),
-            status: word.to_owned(),
-            reason: Some(reason.to_owned()),
-            message: Some(message),
-            last_transition_time: Some(since.unwrap_or(Time(now))),
-        };
-        match old {
-            Some(i) => held[i] = new,
-            None => held.push(new),
-        }
-        changed = true;
-    }
-    changed
+    Write::update_part(&namespace, "finalize").tolerate(&["NotFound"])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use content::{Content, tests::content};
+    use serde_json::json;
+
+    /// A namespace whose conditions say already that it is empty.
+    fn emptied() -> Namespace {
+        let mut namespace: Namespace = serde_json::from_value(json!({
+            "metadata": {"name": "a", "resourceVersion": "5", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"finalizers": ["kubernetes"]},
+        }))
+        .unwrap();
+        set_conditions(namespace.status.get_or_insert_default(), &Observed::default(), Timestamp::UNIX_EPOCH);
+        namespace
+    }
 
     #[test]
-    fn conditions_say_what_remains() {
-        let mut status = NamespaceStatus::default();
-        let remains = Remains {
-            objects: BTreeMap::from([("pods.".to_owned(), 2)]),
-            finalizers: BTreeMap::from([("example.com/x".to_owned(), 1)]),
-            ..Remains::default()
+    fn content_is_deleted_then_watched_and_then_the_namespace_goes() {
+        let check = |content: Vec<Content>, errors: &[&str], expected: &str, again: Option<u64>, retry: bool| {
+            let errors = errors.iter().map(|e| (*e).to_owned()).collect();
+            let observed = Observed { namespace: Some(emptied()), undiscovered: Vec::new(), errors, content };
+            let plan = Namespaces.plan(&emptied(), &observed, Timestamp::UNIX_EPOCH);
+            let again = again.map(Duration::from_secs);
+            assert_eq!((plan.to_string().as_str(), plan.requeue_after, plan.retry), (expected, again, retry));
         };
-        assert!(set_conditions(&mut status, &remains, Timestamp::UNIX_EPOCH));
-        assert!(!set_conditions(&mut status, &remains, Timestamp::UNIX_EPOCH));
-        let text = |status: &NamespaceStatus, kind: &str| {
-            let c = status.conditions.as_ref().unwrap().iter().find(|c| c.type_ == kind).unwrap().clone();
-            format!("{} {}: {}", c.status, c.reason.unwrap(), c.message.unwrap())
-        };
-        assert_eq!(
-            text(&status, "NamespaceContentRemaining"),
-            "True SomeResourcesRemain: Some resources are remaining: pods. has 2 resource instances"
-        );
-        assert_eq!(
-            text(&status, "NamespaceFinalizersRemaining"),
-            "True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: example.com/x in 1 \
-             resource instances"
-        );
-        assert!(set_conditions(&mut status, &Remains::default(), Timestamp::UNIX_EPOCH));
-        assert_eq!(
-            text(&status, "NamespaceContentRemaining"),
-            "False ContentRemoved: All content successfully removed"
-        );
+        let (pods, maps) = (|text| content("pods", text), |text| content("configmaps", text));
+        check(vec![pods("p q:deleting")], &[], "deletecollection pods ", None, true);
+        check(vec![pods("p:deleting")], &[], "update namespaces/status a", Some(1), false);
+        check(vec![maps("m:deleting:held")], &[], "update namespaces/status a", Some(5), false);
+        let both = "update namespaces/status a, deletecollection configmaps ";
+        check(vec![maps("m")], &["configmaps: no"], both, Some(5), false);
+        check(Vec::new(), &["secrets.: no"], "update namespaces/status a", Some(5), false);
+        check(Vec::new(), &[], "update namespaces/finalize a", None, false);
+    }
+
+    #[test]
+    fn only_the_own_finalizer_is_taken_off_at_any_revision() {
+        let mut namespace = emptied();
+        namespace.spec.get_or_insert_default().finalizers = Some(vec!["kubernetes".into(), "example.com/x".into()]);
+        let body = finalize(&namespace).body().clone();
+        assert_eq!(body["spec"]["finalizers"], json!(["example.com/x"]));
+        assert!(body["metadata"].get("resourceVersion").is_none());
     }
 }

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clock::Timestamp;
-use controller::{Controller, Look, Note, Plan, Watches, Write};
+use controller::{Controller, Listers, Note, Plan, Watches, Write};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
@@ -82,16 +82,16 @@ impl Controller for NodeIpam {
     const CONCURRENCY: usize = 1;
     type Object = Node;
     /// The blocks for this node, one of each range; `None` when a range has no block left.
-    type World = Option<Vec<IpNet>>;
+    type Observed = Option<Vec<IpNet>>;
 
     fn watches(&self, _watches: &mut Watches<Node>) {}
 
-    fn observe(&self, node: &Node, look: &Look) -> Self::World {
+    fn observe(&self, node: &Node, listers: &Listers) -> Self::Observed {
         if !held(node).is_empty() {
             return Some(Vec::new());
         }
         let name = node.metadata.name.as_deref().unwrap_or("");
-        let nodes = look.caches.of::<Node>().list();
+        let nodes = listers.caches.of::<Node>().list();
         let blocks = self.ranges.iter().map(|range| {
             let mut given = range.given.lock();
             // What the cache shows by now, or whose node is gone, need not be remembered.
@@ -111,7 +111,7 @@ impl Controller for NodeIpam {
         blocks.collect()
     }
 
-    fn plan(&self, node: &Node, blocks: &Self::World, _now: Timestamp) -> Plan {
+    fn plan(&self, node: &Node, blocks: &Self::Observed, _now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let name = node.metadata.name.as_deref().unwrap_or("");
         match blocks {
@@ -171,7 +171,7 @@ mod tests {
     fn a_node_keeps_what_it_has() {
         let ipam = NodeIpam::new(&["10.244.0.0/16".parse().unwrap()]);
         let node: Node = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
-        let plan = |world| ipam.plan(&node, &world, Timestamp::UNIX_EPOCH);
+        let plan = |observed| ipam.plan(&node, &observed, Timestamp::UNIX_EPOCH);
         let given = plan(Some(vec!["10.244.3.0/24".parse().unwrap()]));
         let expected = json!({"spec": {"podCIDR": "10.244.3.0/24", "podCIDRs": ["10.244.3.0/24"]}});
         assert_eq!(given.writes().next().unwrap().body(), &expected);

@@ -11,7 +11,7 @@ use std::{
 use api::rules::pod;
 use client::Key;
 use clock::{Instant, Timestamp};
-use controller::{Controller, Look, Note, Plan, Step, Watches, Write};
+use controller::{Controller, Listers, Note, Plan, Step, Watches, Write};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, Pod},
@@ -47,7 +47,7 @@ pub struct NodeLifecycle {
     registered: Mutex<HashSet<String>>,
 }
 
-pub struct World {
+pub struct Observed {
     silent_for: Duration,
     /// First seen by this process.
     is_new: bool,
@@ -85,7 +85,7 @@ fn eviction_interval(ready: usize, not_ready: usize) -> Option<Duration> {
 impl Controller for NodeLifecycle {
     const NAME: &'static str = "node-lifecycle-controller";
     type Object = Node;
-    type World = World;
+    type Observed = Observed;
 
     fn watches(&self, watches: &mut Watches<Node>) {
         on_node::index(&watches.caches().of());
@@ -119,7 +119,7 @@ impl Controller for NodeLifecycle {
             .reads::<Pod>();
     }
 
-    fn observe(&self, node: &Node, look: &Look) -> World {
+    fn observe(&self, node: &Node, listers: &Listers) -> Observed {
         let name = node.metadata.name.clone().unwrap_or_default();
         let now = Instant::now();
         let mut heard = self.heard.lock();
@@ -127,21 +127,21 @@ impl Controller for NodeLifecycle {
         let silent_for = now.duration_since(*heard.entry(name.clone()).or_insert(now));
         drop(heard);
         let unreachable = node_conditions::ready(node) == Some("Unknown");
-        let mut ready_pods = if unreachable { on_node::pods(look.caches, &name) } else { Vec::new() };
+        let mut ready_pods = if unreachable { on_node::pods(listers.caches, &name) } else { Vec::new() };
         ready_pods.retain(|p| pod::is_ready(p));
-        World { silent_for, is_new, evict: self.may_evict(node, look, now), ready_pods }
+        Observed { silent_for, is_new, evict: self.may_evict(node, listers, now), ready_pods }
     }
 
-    fn plan(&self, node: &Node, world: &World, now: Timestamp) -> Plan {
+    fn plan(&self, node: &Node, observed: &Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let name = node.metadata.name.as_deref().unwrap_or("");
-        if world.is_new {
+        if observed.is_new {
             let message = format!("Node {name} event: Registered Node {name} in Controller");
             plan.tell(Note::normal("RegisteredNode", message));
         }
         let grace = if node_conditions::ready(node).is_some() { GRACE } else { STARTUP_GRACE };
-        if world.silent_for < grace {
-            plan.again_after(grace - world.silent_for);
+        if observed.silent_for < grace {
+            plan.again_after(grace - observed.silent_for);
         } else if let Some(conditions) = node_conditions::silenced(node, now) {
             // The taints follow when this has come back through the cache.
             let was_ready = node_conditions::ready(node) == Some("True");
@@ -153,22 +153,22 @@ impl Controller for NodeLifecycle {
             }
             return plan;
         }
-        let taints = node_conditions::taints(node, world.evict == Evict::Yes, now);
+        let taints = node_conditions::taints(node, observed.evict == Evict::Yes, now);
         if node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default() != taints.as_slice() {
             let mut new = node.clone();
             new.spec.get_or_insert_default().taints = (!taints.is_empty()).then_some(taints);
             plan.step(Write::update(&new));
         }
-        if let Evict::Later(Some(wait)) = world.evict {
+        if let Evict::Later(Some(wait)) = observed.evict {
             plan.again_after(wait);
         }
-        if !world.ready_pods.is_empty() {
-            plan.steps.push(Step::All(world.ready_pods.iter().map(|pod| not_ready(pod, now)).collect()));
+        if !observed.ready_pods.is_empty() {
+            plan.steps.push(Step::All(observed.ready_pods.iter().map(|pod| not_ready(pod, now)).collect()));
         }
         plan
     }
 
-    fn plan_gone(&self, key: &Key, _look: &Look) -> Plan {
+    fn plan_gone(&self, key: &Key, _listers: &Listers) -> Plan {
         self.heard.lock().remove(&key.name);
         self.registered.lock().remove(&key.name);
         Plan::default()
@@ -186,12 +186,12 @@ fn not_ready(pod: &Pod, now: Timestamp) -> Write {
 }
 
 impl NodeLifecycle {
-    fn may_evict(&self, node: &Node, look: &Look, now: Instant) -> Evict {
+    fn may_evict(&self, node: &Node, listers: &Listers, now: Instant) -> Evict {
         let wanted = matches!(node_conditions::ready(node), Some("False" | "Unknown"));
         if !wanted {
             return Evict::No;
         }
-        let nodes = look.caches.of::<Node>().list();
+        let nodes = listers.caches.of::<Node>().list();
         let is_ready = |node: &&Arc<Node>| node_conditions::ready(node) == Some("True");
         if !nodes.iter().any(|n| is_ready(&n)) {
             return Evict::No;
@@ -228,8 +228,8 @@ mod tests {
         .unwrap();
         let ready_pods = vec![Arc::new(serde_json::from_value(json!({"metadata": {"name": "p"}})).unwrap())];
         let ready_pods = if ready == Some("Unknown") { ready_pods } else { Vec::new() };
-        let world = World { silent_for: Duration::from_secs(silent), is_new: false, evict, ready_pods };
-        NodeLifecycle::default().plan(&node, &world, Timestamp::UNIX_EPOCH)
+        let observed = Observed { silent_for: Duration::from_secs(silent), is_new: false, evict, ready_pods };
+        NodeLifecycle::default().plan(&node, &observed, Timestamp::UNIX_EPOCH)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use api::rules::pod;
 use client::{Change, Key, rest::DeleteOptions};
 use clock::Timestamp;
-use controller::{Controller, Look, Plan, Watches, Write};
+use controller::{Controller, Listers, Plan, Watches, Write};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -47,7 +47,7 @@ const QUARANTINE: Duration = Duration::from_secs(40);
 
 const ENDED: &str = "pod gc: ended";
 
-pub struct World {
+pub struct Observed {
     /// For how many seconds the Pod's node has been missing.
     node_missing: Option<i64>,
     node_out_of_service: bool,
@@ -58,7 +58,7 @@ pub struct World {
 impl Controller for PodGarbage {
     const NAME: &'static str = "pod-garbage-collector-controller";
     type Object = Pod;
-    type World = World;
+    type Observed = Observed;
 
     fn concerns(change: &Change<Pod>) -> bool {
         let decisive = |pod: &Option<Arc<Pod>>| {
@@ -79,10 +79,10 @@ impl Controller for PodGarbage {
         });
     }
 
-    fn observe(&self, pod: &Pod, look: &Look) -> World {
-        let node = look.caches.of::<Node>().get(&Key::new("", node_of(pod)));
+    fn observe(&self, pod: &Pod, listers: &Listers) -> Observed {
+        let node = listers.caches.of::<Node>().get(&Key::new("", node_of(pod)));
         let surplus = self.keep > 0 && pod::is_terminal(pod) && {
-            let mut ended = look.caches.of::<Pod>().by_index(ENDED, "");
+            let mut ended = listers.caches.of::<Pod>().by_index(ENDED, "");
             let surplus = ended.len().saturating_sub(self.keep);
             if surplus > 0 {
                 ended.sort_by_key(|p| {
@@ -91,29 +91,29 @@ impl Controller for PodGarbage {
             }
             ended.iter().take(surplus).any(|p| p.metadata.uid == pod.metadata.uid)
         };
-        World {
+        Observed {
             node_missing: self.missing_for(node_of(pod), node.is_some(), clock::now_seconds()),
             node_out_of_service: node.is_some_and(|n| is_given_up(&n)),
             surplus,
         }
     }
 
-    fn plan(&self, pod: &Pod, world: &World, now: Timestamp) -> Plan {
+    fn plan(&self, pod: &Pod, observed: &Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let node = node_of(pod);
         let deleting = pod.metadata.deletion_timestamp.as_ref();
         if node.is_empty() {
-            if deleting.is_some() || world.surplus {
+            if deleting.is_some() || observed.surplus {
                 end(&mut plan, pod, None, now);
             }
-        } else if let Some(missing) = world.node_missing {
+        } else if let Some(missing) = observed.node_missing {
             let left = QUARANTINE.saturating_sub(Duration::from_secs(missing.max(0) as u64));
             if left.is_zero() {
                 end(&mut plan, pod, Some(("DeletionByPodGC", "PodGC: node no longer exists")), now);
             } else {
                 plan.again_after(left);
             }
-        } else if world.surplus || (world.node_out_of_service && deleting.is_some()) {
+        } else if observed.surplus || (observed.node_out_of_service && deleting.is_some()) {
             end(&mut plan, pod, None, now);
         }
         plan
@@ -161,12 +161,12 @@ mod tests {
                 "status": {"phase": if has("ended") { "Succeeded" } else { "Running" }},
             }))
             .unwrap();
-            let world = World {
+            let observed = Observed {
                 node_missing: (!has("node")).then_some(if has("lately") { 39 } else { 40 }),
                 node_out_of_service: has("out"),
                 surplus: has("surplus"),
             };
-            let plan = PodGarbage::new(1).plan(&pod, &world, now);
+            let plan = PodGarbage::new(1).plan(&pod, &observed, now);
             assert_eq!(plan.to_string().replace(" p, ", ", ").replace(" p", ""), expected, "{text}");
         };
         let both = "patchods/status, deleteods";

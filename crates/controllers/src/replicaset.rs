@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use api::rules::{pod, selector::Selector};
 use clock::Timestamp;
 use controller::{
-    Controller, Failure, Look, Note, Plan, Step, Watches, Write, adopt, controller_of, owner_reference, release,
+    Controller, Failure, Listers, Note, Plan, Step, Watches, Write, claim, controller_of, owner_reference,
 };
 use k8s_openapi::{
     api::{
@@ -24,7 +24,7 @@ pub struct ReplicaSets;
 /// At most this many Pods are created or deleted in one go.
 const BURST: usize = 500;
 
-pub struct World {
+pub struct Observed {
     /// Pods that the ReplicaSet controls, and free ones that its selector takes.
     pods: Vec<Arc<Pod>>,
     /// How many live Pods of the same Deployment each node has: where most are, one is given up first.
@@ -49,56 +49,43 @@ fn wanted(set: &ReplicaSet) -> usize {
 impl Controller for ReplicaSets {
     const NAME: &'static str = "replicaset-controller";
     type Object = ReplicaSet;
-    type World = World;
+    type Observed = Observed;
 
     fn watches(&self, watches: &mut Watches<ReplicaSet>) {
         watches.indexed::<ReplicaSet>().owned::<Pod>().selected::<Pod>(|set, pod| takes(&selector(set), pod));
     }
 
-    fn observe(&self, set: &ReplicaSet, look: &Look) -> World {
+    fn observe(&self, set: &ReplicaSet, listers: &Listers) -> Observed {
         let selector = selector(set);
-        let pods = look.owned_or_selected(set, |pod: &Pod| takes(&selector, pod));
+        // A free Pod that has ended is not worth adopting.
+        let pods = listers.owned_or_selected(set, |pod: &Pod| takes(&selector, pod) && pod::is_active(pod));
         let mut on_node = BTreeMap::new();
         // Only a choice among Pods asks for this, and it looks at every Pod of the Deployment.
         if pods.iter().filter(|p| pod::is_active(p)).count() > wanted(set) {
             let siblings = match controller_of(set) {
-                Some(owner) => look.owned_by::<ReplicaSet>(&owner.uid),
+                Some(owner) => listers.owned_by::<ReplicaSet>(&owner.uid),
                 None => vec![Arc::new(set.clone())],
             };
-            let pods = siblings.iter().flat_map(|sibling| look.owned::<_, Pod>(&**sibling));
+            let pods = siblings.iter().flat_map(|sibling| listers.owned::<_, Pod>(&**sibling));
             for pod in pods.filter(|p| pod::is_active(p)) {
                 if let Some(node) = pod.spec.as_ref().and_then(|s| s.node_name.clone()) {
                     *on_node.entry(node).or_insert(0) += 1;
                 }
             }
         }
-        World { pods, on_node, failure: look.failure.cloned() }
+        Observed { pods, on_node, failure: listers.failure.cloned() }
     }
 
-    fn plan(&self, set: &ReplicaSet, world: &World, now: Timestamp) -> Plan {
+    fn plan(&self, set: &ReplicaSet, observed: &Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let mut kept: Vec<&Pod> = Vec::new();
-        let (deleting, selector) = (set.metadata.deletion_timestamp.is_some(), selector(set));
-        for pod in world.pods.iter().map(Arc::as_ref) {
-            let controlled = controller_of(pod).is_some();
-            match (controlled, takes(&selector, pod)) {
-                (true, true) => kept.push(pod),
-                (true, false) if !deleting => {
-                    plan.step(release(set, pod));
-                }
-                (false, true) if !deleting && pod::is_active(pod) => {
-                    plan.step(adopt(set, pod));
-                    kept.push(pod);
-                }
-                _ => {}
-            }
-        }
-        let (active, inactive): (Vec<&Pod>, Vec<&Pod>) = kept.into_iter().partition(|p| pod::is_active(p));
+        let selector = selector(set);
+        let claimed = claim(set, &observed.pods, |pod| takes(&selector, pod), &mut plan);
+        let (active, inactive): (Vec<&Pod>, Vec<&Pod>) = claimed.into_iter().partition(|p| pod::is_active(p));
         let wanted = wanted(set);
-        if !deleting {
-            plan.steps.extend(manage(set, &active, wanted, world, now));
+        if set.metadata.deletion_timestamp.is_none() {
+            plan.steps.extend(manage(set, &active, wanted, observed, now));
         }
-        let status = status(set, &active, &inactive, wanted, world.failure.as_ref(), now);
+        let status = status(set, &active, &inactive, wanted, observed.failure.as_ref(), now);
         plan.set_status(set, &ReplicaSet { status: Some(status), ..set.clone() });
         let min_ready = min_ready_seconds(set);
         let soonest = active.iter().filter_map(|p| available_in(p, min_ready, now)).min();
@@ -123,7 +110,7 @@ fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Dur
     Some(Duration::from_secs(left.max(0) as u64 + 1))
 }
 
-fn manage(set: &ReplicaSet, active: &[&Pod], wanted: usize, world: &World, now: Timestamp) -> Option<Step> {
+fn manage(set: &ReplicaSet, active: &[&Pod], wanted: usize, observed: &Observed, now: Timestamp) -> Option<Step> {
     if active.len() < wanted {
         let missing = (wanted - active.len()).min(BURST);
         let template = set.spec.as_ref().and_then(|s| s.template.clone()).unwrap_or_default();
@@ -137,7 +124,7 @@ fn manage(set: &ReplicaSet, active: &[&Pod], wanted: usize, world: &World, now: 
     if surplus == 0 {
         return None;
     }
-    let doomed = pod_rank::first_to_go(active, &world.on_node, now).into_iter().take(surplus).map(|pod| {
+    let doomed = pod_rank::first_to_go(active, &observed.on_node, now).into_iter().take(surplus).map(|pod| {
         Write::delete(pod)
             .on_success(Note::normal("SuccessfulDelete", "Deleted pod: {name}"))
             .on_failure(Note::warning("FailedDelete", "Error deleting: {error}"))
@@ -240,8 +227,8 @@ mod tests {
     }
 
     fn plan(replicas: i32, pods: &str, failure: Option<Failure>) -> Plan {
-        let world = World { pods: pods.split_whitespace().map(pod).collect(), on_node: BTreeMap::new(), failure };
-        ReplicaSets.plan(&set(replicas), &world, "2026-01-01T01:00:00Z".parse().unwrap())
+        let observed = Observed { pods: pods.split_whitespace().map(pod).collect(), on_node: BTreeMap::new(), failure };
+        ReplicaSets.plan(&set(replicas), &observed, "2026-01-01T01:00:00Z".parse().unwrap())
     }
 
     fn check(replicas: i32, pods: &str, expected: &str) {

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use client::Key;
 use clock::Timestamp;
-use controller::{Controller, Look, Plan, Watches, Write};
+use controller::{Controller, Listers, Plan, Watches, Write};
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Namespace},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -33,19 +33,19 @@ const DESCRIPTION: (&str, &str) = (
 impl Controller for RootCa {
     const NAME: &'static str = "root-ca-certificate-publisher-controller";
     type Object = Namespace;
-    type World = Option<Arc<ConfigMap>>;
+    type Observed = Option<Arc<ConfigMap>>;
 
     fn watches(&self, watches: &mut Watches<Namespace>) {
         let ours = watches.caches().selected::<ConfigMap>(FIELDS);
         watches.changed_in(ours, |change, _| vec![Key::new("", &change.key.namespace)]);
     }
 
-    fn observe(&self, namespace: &Namespace, look: &Look) -> Self::World {
+    fn observe(&self, namespace: &Namespace, listers: &Listers) -> Self::Observed {
         let name = namespace.metadata.name.as_deref().unwrap_or("");
-        look.caches.selected::<ConfigMap>(FIELDS).get(&Key::new(name, NAME))
+        listers.caches.selected::<ConfigMap>(FIELDS).get(&Key::new(name, NAME))
     }
 
-    fn plan(&self, namespace: &Namespace, held: &Self::World, _now: Timestamp) -> Plan {
+    fn plan(&self, namespace: &Namespace, held: &Self::Observed, _now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         if !is_active(namespace) {
             return plan;

@@ -8,13 +8,14 @@ use tokio::task::JoinSet;
 
 use crate::{
     bootstrap_signer::BootstrapSigner,
-    certificates::{self, approve, approve_serving::ServingApprover, clean, sign},
+    certificates::{self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner, sign::Signer},
     deployment::Deployments,
     disruption::Disruptions,
     endpoints::LegacyEndpoints,
     endpointslice::EndpointSlices,
     endpointslice_mirroring::EndpointSliceMirroring,
-    garbage, namespace,
+    garbage,
+    namespace::Namespaces,
     node_ipam::NodeIpam,
     node_lifecycle::NodeLifecycle,
     pod_garbage::PodGarbage,
@@ -90,20 +91,21 @@ fn start_tokens(setup: Setup, options: &Options) -> Task {
     start(ServiceAccountTokens { signer, root_ca: options.root_ca.clone() }, Setup { client, ..setup })
 }
 
+fn start_signer(setup: Setup, options: &Options) -> Task {
+    let Some(authority) = options.authority.clone() else { return Box::pin(std::future::pending()) };
+    start(Signer { authority }, setup)
+}
+
 /// All controllers, in the order in which they start.
 const ALL: &[Entry] = &[
-    Entry { name: namespace::NAME, account: "namespace-controller", start: |s, _| Box::pin(namespace::run(s)) },
+    entry::<Namespaces>("namespace-controller", |s, _| start(Namespaces, s)),
     entry::<ServiceAccounts>("service-account-controller", |s, _| start(ServiceAccounts, s)),
     entry::<ServiceAccountTokens>("service-account-controller", start_tokens),
     entry::<RootCa>("root-ca-cert-publisher", |s, o| start(RootCa { certificate: o.root_ca.clone() }, s)),
-    Entry { name: approve::NAME, account: certificates::ACCOUNT, start: |s, _| Box::pin(approve::run(s)) },
+    entry::<Approver>(certificates::ACCOUNT, |s, _| start(Approver, s)),
     entry::<ServingApprover>(certificates::ACCOUNT, |s, _| start(ServingApprover, s)),
-    Entry {
-        name: sign::NAME,
-        account: certificates::ACCOUNT,
-        start: |s, o| Box::pin(sign::run(s, o.authority.clone())),
-    },
-    entry::<clean::Cleaner>(certificates::ACCOUNT, |s, _| start(clean::Cleaner, s)),
+    entry::<Signer>(certificates::ACCOUNT, start_signer),
+    entry::<Cleaner>(certificates::ACCOUNT, |s, _| start(Cleaner, s)),
     entry::<BootstrapSigner>("bootstrap-signer", |s, _| start(BootstrapSigner, s)),
     entry::<TokenCleaner>("token-cleaner", |s, _| start(TokenCleaner, s)),
     entry::<NodeIpam>("node-controller", |s, o| start(NodeIpam::new(&o.cluster_cidrs), s)),

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use client::{Change, Key};
 use clock::Timestamp;
-use controller::{Controller, Look, Plan, Watches, Write};
+use controller::{Controller, Listers, Plan, Watches, Write};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{Secret, ServiceAccount},
@@ -47,7 +47,7 @@ pub struct ServiceAccountTokens {
     pub root_ca: String,
 }
 
-pub struct World {
+pub struct Observed {
     /// Each Secret that names the account, with a token for those that have none.
     secrets: Vec<(Arc<Secret>, Option<String>)>,
 }
@@ -71,8 +71,8 @@ fn is_for(secret: &Secret, account: &ServiceAccount) -> bool {
     uid.is_empty() || account.metadata.uid.as_deref() == Some(uid)
 }
 
-fn secrets(look: &Look, account: &Key) -> Vec<Arc<Secret>> {
-    let mut all = look.caches.selected::<Secret>(FIELDS).list_in(&account.namespace);
+fn secrets(listers: &Listers, account: &Key) -> Vec<Arc<Secret>> {
+    let mut all = listers.caches.selected::<Secret>(FIELDS).list_in(&account.namespace);
     all.retain(|s| account_of(s) == *account && s.metadata.deletion_timestamp.is_none());
     all
 }
@@ -80,7 +80,7 @@ fn secrets(look: &Look, account: &Key) -> Vec<Arc<Secret>> {
 impl Controller for ServiceAccountTokens {
     const NAME: &'static str = "serviceaccount-token-controller";
     type Object = ServiceAccount;
-    type World = World;
+    type Observed = Observed;
 
     fn concerns(change: &Change<ServiceAccount>) -> bool {
         let uid = |account: &Option<Arc<ServiceAccount>>| account.as_ref().map(|a| a.metadata.uid.clone());
@@ -92,7 +92,7 @@ impl Controller for ServiceAccountTokens {
         watches.changed_in(secrets, |change, _| change.new.as_ref().map(|s| account_of(s)).into_iter().collect());
     }
 
-    fn observe(&self, account: &ServiceAccount, look: &Look) -> World {
+    fn observe(&self, account: &ServiceAccount, listers: &Listers) -> Observed {
         let key = Key::of(account);
         let with_token = |secret: Arc<Secret>| {
             let subject = Subject {
@@ -107,12 +107,12 @@ impl Controller for ServiceAccountTokens {
             });
             (secret, token)
         };
-        World { secrets: secrets(look, &key).into_iter().map(with_token).collect() }
+        Observed { secrets: secrets(listers, &key).into_iter().map(with_token).collect() }
     }
 
-    fn plan(&self, account: &ServiceAccount, world: &World, _now: Timestamp) -> Plan {
+    fn plan(&self, account: &ServiceAccount, observed: &Observed, _now: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        for (secret, token) in &world.secrets {
+        for (secret, token) in &observed.secrets {
             if !is_for(secret, account) {
                 plan.step(Write::delete(&**secret));
             } else if let Some(new) = completed(secret, account, token.as_deref(), &self.root_ca) {
@@ -122,10 +122,10 @@ impl Controller for ServiceAccountTokens {
         plan
     }
 
-    fn plan_gone(&self, key: &Key, look: &Look) -> Plan {
+    fn plan_gone(&self, key: &Key, listers: &Listers) -> Plan {
         let mut plan = Plan::default();
         let now = clock::now_seconds();
-        for secret in secrets(look, key) {
+        for secret in secrets(listers, key) {
             let since = secret.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
             match WAIT.checked_sub(Duration::from_secs((now.as_second() - since.as_second()).max(0) as u64)) {
                 Some(left) if !left.is_zero() => plan.again_after(left),
@@ -170,8 +170,8 @@ mod tests {
         let annotations = json!({ACCOUNT_NAME: "robot", ACCOUNT_UID: uid});
         let secret = json!({"metadata": {"name": "s", "namespace": "d", "annotations": annotations}, "data": data});
         let secret = Arc::new(serde_json::from_value(secret).unwrap());
-        let world = World { secrets: vec![(secret, token.map(str::to_owned))] };
-        controller.plan(&serde_json::from_value(account).unwrap(), &world, Timestamp::UNIX_EPOCH)
+        let observed = Observed { secrets: vec![(secret, token.map(str::to_owned))] };
+        controller.plan(&serde_json::from_value(account).unwrap(), &observed, Timestamp::UNIX_EPOCH)
     }
 
     #[test]

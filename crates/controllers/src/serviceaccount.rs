@@ -4,7 +4,7 @@
 
 use client::Key;
 use clock::Timestamp;
-use controller::{Controller, Look, Plan, Watches, Write};
+use controller::{Controller, Listers, Plan, Watches, Write};
 use k8s_openapi::{
     api::core::v1::{Namespace, ServiceAccount},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -22,7 +22,7 @@ impl Controller for ServiceAccounts {
     const NAME: &'static str = "serviceaccount-controller";
     type Object = Namespace;
     /// Whether the account is there.
-    type World = bool;
+    type Observed = bool;
 
     fn watches(&self, watches: &mut Watches<Namespace>) {
         let ours = watches.caches().selected::<ServiceAccount>(FIELDS);
@@ -32,9 +32,9 @@ impl Controller for ServiceAccounts {
         });
     }
 
-    fn observe(&self, namespace: &Namespace, look: &Look) -> bool {
+    fn observe(&self, namespace: &Namespace, listers: &Listers) -> bool {
         let name = namespace.metadata.name.as_deref().unwrap_or("");
-        look.caches.selected::<ServiceAccount>(FIELDS).get(&Key::new(name, NAME)).is_some()
+        listers.caches.selected::<ServiceAccount>(FIELDS).get(&Key::new(name, NAME)).is_some()
     }
 
     fn plan(&self, namespace: &Namespace, exists: &bool, _now: Timestamp) -> Plan {

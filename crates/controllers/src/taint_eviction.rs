@@ -10,7 +10,7 @@ use api::rules::{
 };
 use client::{Change, Key};
 use clock::Timestamp;
-use controller::{Controller, Look, Note, Plan, Watches, Write};
+use controller::{Controller, Listers, Note, Plan, Watches, Write};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -23,7 +23,7 @@ pub struct TaintEviction {
     since: Mutex<HashMap<Key, Timestamp>>,
 }
 
-pub struct World {
+pub struct Observed {
     tolerance: Tolerance,
     /// Since when, when it is for a while.
     since: Option<Timestamp>,
@@ -39,7 +39,7 @@ fn no_execute(node: &Node) -> Vec<Taint> {
 impl Controller for TaintEviction {
     const NAME: &'static str = "taint-eviction-controller";
     type Object = Pod;
-    type World = World;
+    type Observed = Observed;
 
     fn concerns(change: &Change<Pod>) -> bool {
         let decisive = |pod: &Option<Arc<Pod>>| {
@@ -60,33 +60,33 @@ impl Controller for TaintEviction {
         });
     }
 
-    fn observe(&self, pod: &Pod, look: &Look) -> World {
-        let node = look.caches.of::<Node>().get(&Key::new("", node_of(pod)));
+    fn observe(&self, pod: &Pod, listers: &Listers) -> Observed {
+        let node = listers.caches.of::<Node>().get(&Key::new("", node_of(pod)));
         let taints = node.map(|n| no_execute(&n)).unwrap_or_default();
         let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
         let tolerance = tolerated_for(&taints, tolerations);
         let (mut all, key) = (self.since.lock(), Key::of(pod));
         match tolerance {
-            Tolerance::Forever => World { tolerance, since: None, reprieved: all.remove(&key).is_some() },
+            Tolerance::Forever => Observed { tolerance, since: None, reprieved: all.remove(&key).is_some() },
             Tolerance::Seconds(_) => {
                 let since = Some(*all.entry(key).or_insert_with(clock::now_seconds));
-                World { tolerance, since, reprieved: false }
+                Observed { tolerance, since, reprieved: false }
             }
         }
     }
 
-    fn plan(&self, pod: &Pod, world: &World, now: Timestamp) -> Plan {
+    fn plan(&self, pod: &Pod, observed: &Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         if pod.metadata.deletion_timestamp.is_some() {
             return plan;
         }
-        match world.tolerance {
-            Tolerance::Forever if world.reprieved => {
+        match observed.tolerance {
+            Tolerance::Forever if observed.reprieved => {
                 plan.tell(Note::normal("TaintManagerEviction", format!("Cancelling deletion of Pod {}", Key::of(pod))));
             }
             Tolerance::Forever => {}
             Tolerance::Seconds(seconds) => {
-                let passed = world.since.map_or(0, |since| now.as_second() - since.as_second());
+                let passed = observed.since.map_or(0, |since| now.as_second() - since.as_second());
                 if passed < seconds {
                     plan.again_after(Duration::from_secs((seconds - passed) as u64));
                 } else {
@@ -97,7 +97,7 @@ impl Controller for TaintEviction {
         plan
     }
 
-    fn plan_gone(&self, key: &Key, _look: &Look) -> Plan {
+    fn plan_gone(&self, key: &Key, _listers: &Listers) -> Plan {
         self.since.lock().remove(key);
         Plan::default()
     }
@@ -170,13 +170,13 @@ mod tests {
         .unwrap();
         let at = |second: i64| {
             let tolerance = Tolerance::Seconds(300);
-            let world = World { tolerance, since: Some(Timestamp::UNIX_EPOCH), reprieved: false };
-            let plan = TaintEviction::default().plan(&pod, &world, Timestamp::from_second(second).unwrap());
+            let observed = Observed { tolerance, since: Some(Timestamp::UNIX_EPOCH), reprieved: false };
+            let plan = TaintEviction::default().plan(&pod, &observed, Timestamp::from_second(second).unwrap());
             (plan.to_string(), plan.requeue_after)
         };
         assert_eq!(at(100), (String::new(), Some(Duration::from_secs(200))));
         assert_eq!(at(300), ("patch pods/status p, delete pods p".to_owned(), None));
-        let stays = World { tolerance: Tolerance::Forever, since: None, reprieved: true };
+        let stays = Observed { tolerance: Tolerance::Forever, since: None, reprieved: true };
         let plan = TaintEviction::default().plan(&pod, &stays, Timestamp::UNIX_EPOCH);
         let Some(Step::Tell(note)) = plan.steps.first() else { panic!("{plan}") };
         assert_eq!(note.message, "Cancelling deletion of Pod d/p");

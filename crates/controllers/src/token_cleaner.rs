@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use api::rules::bootstrap_token::{self, BootstrapToken, End};
 use client::{Change, Key};
 use clock::Timestamp;
-use controller::{Controller, Look, Plan, Watches, Write};
+use controller::{Controller, Listers, Plan, Watches, Write};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 
 pub struct TokenCleaner;
@@ -28,7 +28,7 @@ impl Controller for TokenCleaner {
     const NAME: &'static str = "token-cleaner-controller";
     /// The one namespace stands for all tokens, so that not all Secrets have to be kept.
     type Object = Namespace;
-    type World = Vec<Arc<Secret>>;
+    type Observed = Vec<Arc<Secret>>;
 
     fn concerns(change: &Change<Namespace>) -> bool {
         change.key.name == bootstrap_token::NAMESPACE && change.old.is_none()
@@ -39,14 +39,14 @@ impl Controller for TokenCleaner {
         watches.changed_in(tokens, |_, _| vec![Key::new("", bootstrap_token::NAMESPACE)]);
     }
 
-    fn observe(&self, namespace: &Namespace, look: &Look) -> Self::World {
+    fn observe(&self, namespace: &Namespace, listers: &Listers) -> Self::Observed {
         if namespace.metadata.name.as_deref() != Some(bootstrap_token::NAMESPACE) {
             return Vec::new();
         }
-        look.caches.selected::<Secret>(TOKENS).list_in(bootstrap_token::NAMESPACE)
+        listers.caches.selected::<Secret>(TOKENS).list_in(bootstrap_token::NAMESPACE)
     }
 
-    fn plan(&self, _: &Namespace, secrets: &Self::World, now: Timestamp) -> Plan {
+    fn plan(&self, _: &Namespace, secrets: &Self::Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         for secret in secrets {
             match bootstrap_token::read(secret) {

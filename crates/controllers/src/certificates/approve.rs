@@ -1,12 +1,11 @@
-//! Approves kubelets' client certificates for those whom the authorizer lets have them: new nodes (`nodeclient`) and nodes
+//! Approves kubelets' client certificates for users whom the authorizer lets have them: new nodes (`nodeclient`) and nodes
 //! that renew their own (`selfnodeclient`).
 //! Reads: CertificateSigningRequest. Writes: SubjectAccessReview (create), CertificateSigningRequest/approval.
 //! Upstream counterpart: pkg/controller/certificates/approver.
 
-use std::sync::Arc;
-
-use client::{Api, Key, rest};
-use controller::{Done, Queue, Reconcile, Setup, drive};
+use client::{Api, Client};
+use clock::Timestamp;
+use controller::{Controller, Listers, Plan, Watches, Write};
 use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
     certificates::v1::CertificateSigningRequest,
@@ -14,17 +13,63 @@ use k8s_openapi::api::{
 
 use super::{KUBELET_CLIENT, check, is_undecided, wish, with_condition};
 
-pub const NAME: &str = "certificatesigningrequest-approving-controller";
+pub struct Approver;
 
-struct Approver(Setup);
-
-pub async fn run(setup: Setup) {
-    let queue = Arc::new(Queue::default());
-    let feed = super::feed(setup.caches.of::<CertificateSigningRequest>(), queue.clone());
-    tokio::join!(feed, drive(NAME, queue, Arc::new(Approver(setup)), 2));
+/// What the authorizer says about a request.
+pub enum Verdict {
+    NothingToAsk,
+    /// The user may not have the certificate. The request waits for somebody to grant it.
+    Refused,
+    /// The user may have it; the approval says why.
+    Allowed(&'static str),
 }
 
-/// Who may have what is asked for, as the subresource whose creation is reviewed, and what the approval then says.
+impl Controller for Approver {
+    const NAME: &'static str = "certificatesigningrequest-approving-controller";
+    const CONCURRENCY: usize = 2;
+    type Object = CertificateSigningRequest;
+    type Observed = Verdict;
+
+    fn watches(&self, _: &mut Watches<CertificateSigningRequest>) {}
+
+    fn observe(&self, _: &CertificateSigningRequest, _: &Listers) -> Verdict {
+        Verdict::NothingToAsk
+    }
+
+    async fn ask(
+        &self,
+        csr: &CertificateSigningRequest,
+        verdict: &mut Verdict,
+        client: &Client,
+    ) -> Result<(), kube::Error> {
+        let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+        for (subresource, message) in questions(csr) {
+            let answer = reviews.create(&review(csr, subresource)).await?;
+            if answer.status.is_some_and(|s| s.allowed) {
+                *verdict = Verdict::Allowed(message);
+                return Ok(());
+            }
+            *verdict = Verdict::Refused;
+        }
+        Ok(())
+    }
+
+    fn plan(&self, csr: &CertificateSigningRequest, verdict: &Verdict, now: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        match verdict {
+            Verdict::NothingToAsk => &mut plan,
+            Verdict::Refused => plan.retry(),
+            Verdict::Allowed(message) => {
+                let approved = with_condition(csr, "Approved", "AutoApproved", message, now);
+                plan.step(Write::update_part(&approved, "approval"))
+            }
+        };
+        plan
+    }
+}
+
+/// The questions to the authorizer, each as the subresource whose creation is reviewed and the message of the approval that
+/// a yes leads to.
 fn questions(csr: &CertificateSigningRequest) -> Vec<(&'static str, &'static str)> {
     if csr.spec.signer_name != KUBELET_CLIENT || !is_undecided(csr) {
         return Vec::new();
@@ -64,41 +109,6 @@ fn review(csr: &CertificateSigningRequest, subresource: &str) -> SubjectAccessRe
     }
 }
 
-impl Approver {
-    /// Whether nothing is left to be done: a request that nobody may have waits for its user to be granted it.
-    async fn decide(&self, csr: &CertificateSigningRequest) -> Result<bool, kube::Error> {
-        let client = &self.0.client;
-        let questions = questions(csr);
-        let nothing_to_ask = questions.is_empty();
-        for (subresource, message) in questions {
-            let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-            let answer = reviews.create(&review(csr, subresource)).await?;
-            if answer.status.is_some_and(|s| s.allowed) {
-                let approved = with_condition(csr, "Approved", "AutoApproved", message, clock::now_seconds());
-                let api: Api<CertificateSigningRequest> = Api::all(client.clone());
-                let name = csr.metadata.name.as_deref().unwrap_or("");
-                api.replace(name, "approval", &approved).await?;
-                return Ok(true);
-            }
-        }
-        Ok(nothing_to_ask)
-    }
-}
-
-impl Reconcile for Approver {
-    async fn reconcile(&self, key: &Key) -> Done {
-        waypoint::controller::reconcile(&key.name);
-        let Some(csr) = self.0.caches.of::<CertificateSigningRequest>().get(key) else { return Done::default() };
-        match self.decide(&csr).await {
-            Ok(done) => Done { failed: !done, ..Done::default() },
-            Err(error) => {
-                tracing::info!(controller = NAME, %key, message = rest::message(&error), "trying again later");
-                Done { failed: true, ..Done::default() }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +130,18 @@ mod tests {
         assert!(asked(&csr(KUBELET_SERVING, "system:node:a", "system:node:a", &["a"])).is_empty());
         let denied = with_condition(&own, "Denied", "No", "", Default::default());
         assert!(asked(&denied).is_empty());
+    }
+
+    #[test]
+    fn the_answer_decides() {
+        let plan = |verdict| {
+            let csr = csr(KUBELET_CLIENT, "system:node:a", "system:node:a", &[]);
+            let plan = Approver.plan(&csr, &verdict, Timestamp::UNIX_EPOCH);
+            (plan.to_string(), plan.retry)
+        };
+        let approved = "update certificatesigningrequests/approval csr-1".to_owned();
+        assert_eq!(plan(Verdict::Allowed("yes")), (approved, false));
+        assert_eq!(plan(Verdict::Refused), (String::new(), true));
+        assert_eq!(plan(Verdict::NothingToAsk), (String::new(), false));
     }
 }

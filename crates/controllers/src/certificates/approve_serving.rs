@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use client::{Change, Key};
 use clock::Timestamp;
-use controller::{Controller, Look, Plan, Watches, Write};
+use controller::{Controller, Listers, Plan, Watches, Write};
 use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, core::v1::Node};
 
 use super::{KUBELET_SERVING, NODE_USER, check, is_undecided, wish, with_condition};
@@ -41,7 +41,7 @@ fn is_own(csr: &CertificateSigningRequest, claims: &Claims) -> bool {
 impl Controller for ServingApprover {
     const NAME: &'static str = "kubelet-serving-approving-controller";
     type Object = CertificateSigningRequest;
-    type World = Claims;
+    type Observed = Claims;
 
     fn concerns(change: &Change<CertificateSigningRequest>) -> bool {
         change.new.as_ref().is_some_and(|csr| is_pending(csr))
@@ -56,10 +56,10 @@ impl Controller for ServingApprover {
         });
     }
 
-    fn observe(&self, csr: &CertificateSigningRequest, look: &Look) -> Claims {
+    fn observe(&self, csr: &CertificateSigningRequest, listers: &Listers) -> Claims {
         let mut claims = Claims::new();
         if is_pending(csr) {
-            for node in look.caches.of::<Node>().list() {
+            for node in listers.caches.of::<Node>().list() {
                 for address in addresses(&node) {
                     claims.entry(address).or_default().push(node.metadata.name.clone().unwrap_or_default());
                 }

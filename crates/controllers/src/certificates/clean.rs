@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use clock::Timestamp;
-use controller::{Controller, Look, Plan, Watches, Write};
+use controller::{Controller, Listers, Plan, Watches, Write};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
 use super::{certificate, condition, conditions};
@@ -39,11 +39,11 @@ fn end(csr: &CertificateSigningRequest) -> Option<i64> {
 impl Controller for Cleaner {
     const NAME: &'static str = "certificatesigningrequest-cleaner-controller";
     type Object = CertificateSigningRequest;
-    type World = ();
+    type Observed = ();
 
     fn watches(&self, _: &mut Watches<CertificateSigningRequest>) {}
 
-    fn observe(&self, _: &CertificateSigningRequest, _: &Look) {}
+    fn observe(&self, _: &CertificateSigningRequest, _: &Listers) {}
 
     fn plan(&self, csr: &CertificateSigningRequest, (): &(), now: Timestamp) -> Plan {
         let mut plan = Plan::default();

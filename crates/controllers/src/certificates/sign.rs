@@ -4,9 +4,8 @@
 
 use std::sync::Arc;
 
-use client::{Api, Key, rest};
 use clock::Timestamp;
-use controller::{Done, Queue, Reconcile, Setup, drive};
+use controller::{Controller, Listers, Plan, Watches};
 use k8s_openapi::{ByteString, api::certificates::v1::CertificateSigningRequest};
 use pki::{Authority, Grant, PkiError, authority::CERTIFICATE_SECONDS};
 
@@ -15,19 +14,19 @@ use super::{
     with_condition,
 };
 
-pub const NAME: &str = "certificatesigningrequest-signing-controller";
-
-struct Signer {
-    setup: Setup,
-    authority: Arc<Authority>,
+pub struct Signer {
+    pub authority: Arc<Authority>,
 }
 
-/// Runs until cancelled. Without an authority nothing is signed: somebody else does.
-pub async fn run(setup: Setup, authority: Option<Arc<Authority>>) {
-    let Some(authority) = authority else { return };
-    let queue = Arc::new(Queue::default());
-    let feed = super::feed(setup.caches.of::<CertificateSigningRequest>(), queue.clone());
-    tokio::join!(feed, drive(NAME, queue, Arc::new(Signer { setup, authority }), 2));
+/// What came of a request. Only the authority can say it, so it is observed.
+pub enum Outcome {
+    NotDue,
+    /// The certificate in PEM.
+    Issued(String),
+    /// The request asks for what its signer does not give.
+    Refused(String),
+    /// The authority failed.
+    Failed,
 }
 
 /// Whether the request is ours to sign now.
@@ -37,22 +36,16 @@ fn is_due(csr: &CertificateSigningRequest) -> bool {
     ours && is("Approved") && !is("Denied") && !is("Failed") && certificate(csr).is_none()
 }
 
-/// The request with its certificate, or with the reason why there will be none. The certificate is made of what was
-/// checked: the bytes of the request are not looked at again.
-fn signed(
-    csr: &CertificateSigningRequest,
-    authority: &Authority,
-    now: Timestamp,
-) -> Result<CertificateSigningRequest, PkiError> {
-    let failed = |why: &str| Ok(with_condition(csr, "Failed", "SignerValidationFailure", why, now));
+/// The certificate is made of what was checked: the bytes of the request are not looked at again.
+fn issue(csr: &CertificateSigningRequest, authority: &Authority) -> Result<Outcome, PkiError> {
     let wish = match wish(csr) {
         Ok(wish) => wish,
-        Err(why) => return failed(&why.to_string()),
+        Err(why) => return Ok(Outcome::Refused(why.to_string())),
     };
     let usages = csr.spec.usages.as_deref().unwrap_or_default();
     let usage = match check(&csr.spec.signer_name, &wish, usages) {
         Ok(usage) => usage,
-        Err(why) => return failed(&why),
+        Err(why) => return Ok(Outcome::Refused(why)),
     };
     let has = |usage: &str| usages.iter().any(|u| u == usage);
     let pem = authority.grant(&Grant {
@@ -67,28 +60,42 @@ fn signed(
         usage,
         seconds: csr.spec.expiration_seconds.map_or(CERTIFICATE_SECONDS, i64::from),
     })?;
-    let mut signed = csr.clone();
-    signed.status.get_or_insert_default().certificate = Some(ByteString(pem.into_bytes()));
-    Ok(signed)
+    Ok(Outcome::Issued(pem))
 }
 
-impl Reconcile for Signer {
-    async fn reconcile(&self, key: &Key) -> Done {
-        waypoint::controller::reconcile(&key.name);
-        let found = self.setup.caches.of::<CertificateSigningRequest>().get(key);
-        let Some(csr) = found.filter(|csr| is_due(csr)) else { return Done::default() };
-        let outcome = match signed(&csr, &self.authority, clock::now_seconds()) {
-            Ok(signed) => {
-                let api: Api<CertificateSigningRequest> = Api::all(self.setup.client.clone());
-                let written = api.replace(&key.name, "status", &signed).await;
-                written.map(drop).map_err(|e| rest::message(&e))
-            }
-            Err(error) => Err(error.to_string()),
-        };
-        if let Err(message) = &outcome {
-            tracing::info!(controller = NAME, %key, message, "trying again later");
+impl Controller for Signer {
+    const NAME: &'static str = "certificatesigningrequest-signing-controller";
+    const CONCURRENCY: usize = 2;
+    type Object = CertificateSigningRequest;
+    type Observed = Outcome;
+
+    fn watches(&self, _: &mut Watches<CertificateSigningRequest>) {}
+
+    fn observe(&self, csr: &CertificateSigningRequest, _: &Listers) -> Outcome {
+        if !is_due(csr) {
+            return Outcome::NotDue;
         }
-        Done { failed: outcome.is_err(), ..Done::default() }
+        issue(csr, &self.authority).unwrap_or_else(|error| {
+            tracing::warn!(csr = csr.metadata.name, %error, "a certificate could not be signed");
+            Outcome::Failed
+        })
+    }
+
+    fn plan(&self, csr: &CertificateSigningRequest, outcome: &Outcome, now: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        match outcome {
+            Outcome::NotDue => &mut plan,
+            Outcome::Failed => plan.retry(),
+            Outcome::Refused(why) => {
+                plan.set_status(csr, &with_condition(csr, "Failed", "SignerValidationFailure", why, now))
+            }
+            Outcome::Issued(pem) => {
+                let mut signed = csr.clone();
+                signed.status.get_or_insert_default().certificate = Some(ByteString(pem.as_bytes().to_vec()));
+                plan.set_status(csr, &signed)
+            }
+        };
+        plan
     }
 }
 
@@ -97,14 +104,22 @@ mod tests {
     use super::*;
     use crate::certificates::tests::csr;
 
+    /// The request as its plan leaves it.
+    fn signed(csr: &CertificateSigningRequest, authority: &Arc<Authority>) -> CertificateSigningRequest {
+        let outcome = issue(csr, authority).unwrap();
+        let plan = Signer { authority: authority.clone() }.plan(csr, &outcome, Timestamp::UNIX_EPOCH);
+        assert_eq!(plan.to_string(), "update certificatesigningrequests/status csr-1");
+        serde_json::from_value(plan.status.unwrap().body().clone()).unwrap()
+    }
+
     #[test]
     fn the_certificate_says_what_was_granted() {
-        let authority = Authority::create("test").unwrap();
+        let authority = Arc::new(Authority::create("test").unwrap());
         let mut csr = csr(CLIENT, "u", "jane", &[]);
         let subject = [(6, "DE"), (10, "dev"), (10, "ops"), (3, "jané")];
         let wish = pki::Wish::with_subject(&subject, &["a.example".to_owned(), "10.0.0.1".to_owned()]).unwrap();
         csr.spec.request.0 = wish.request.clone().into_bytes();
-        let signed = signed(&csr, &authority, Timestamp::UNIX_EPOCH).unwrap();
+        let signed = signed(&csr, &authority);
         let pem = String::from_utf8(certificate(&signed).unwrap().to_vec()).unwrap();
         let facts = pki::inspect::facts(&pem).unwrap();
         assert_eq!(
@@ -120,14 +135,14 @@ mod tests {
 
     #[test]
     fn approved_requests_are_signed_and_wrong_ones_fail() {
-        let authority = Authority::create("test").unwrap();
+        let authority = Arc::new(Authority::create("test").unwrap());
         let approve = |csr: &CertificateSigningRequest| with_condition(csr, "Approved", "r", "", Timestamp::UNIX_EPOCH);
         let wanted = csr(KUBELET_CLIENT, "u", "system:node:a", &[]);
         assert!(!is_due(&wanted));
         let approved = approve(&wanted);
         assert!(is_due(&approved));
         assert!(!is_due(&with_condition(&approved, "Denied", "r", "", Timestamp::UNIX_EPOCH)));
-        let issued = signed(&approved, &authority, Timestamp::UNIX_EPOCH).unwrap();
+        let issued = signed(&approved, &authority);
         assert!(!is_due(&issued));
         let pem = String::from_utf8(certificate(&issued).unwrap().to_vec()).unwrap();
         let facts = pki::inspect::facts(&pem).unwrap();
@@ -144,18 +159,18 @@ mod tests {
             },
             ..approved.clone()
         };
-        let pem = certificate(&signed(&short, &authority, Timestamp::UNIX_EPOCH).unwrap()).unwrap().to_vec();
+        let pem = certificate(&signed(&short, &authority)).unwrap().to_vec();
         let facts = pki::inspect::facts(std::str::from_utf8(&pem).unwrap()).unwrap();
         assert!(facts.not_after - clock::now().as_second() <= 600);
 
         let wrong = approve(&csr(KUBELET_CLIENT, "u", "system:node:a", &["kubernetes"]));
-        let failed = signed(&wrong, &authority, Timestamp::UNIX_EPOCH).unwrap();
+        let failed = signed(&wrong, &authority);
         assert_eq!(condition(&failed, "Failed").unwrap().reason.as_deref(), Some("SignerValidationFailure"));
         assert!(!is_due(&failed) && certificate(&failed).is_none());
         let mut two = approved.clone();
         let evil = pki::Wish::new(&pki::Subject::client("root", Some("system:masters"))).unwrap().request;
         two.spec.request.0.extend_from_slice(evil.as_bytes());
-        let failed = signed(&two, &authority, Timestamp::UNIX_EPOCH).unwrap();
+        let failed = signed(&two, &authority);
         assert!(condition(&failed, "Failed").is_some() && certificate(&failed).is_none());
         assert!(!is_due(&approve(&csr("example.com/other", "u", "system:node:a", &[]))));
     }

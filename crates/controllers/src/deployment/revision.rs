@@ -8,7 +8,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 
-use super::{Rollout, World, sizes};
+use super::{Observed, Rollout, sizes};
 use controller::{Note, Write, owner_reference};
 
 pub const HASH_LABEL: &str = "pod-template-hash";
@@ -150,13 +150,13 @@ impl Rollout<'_> {
 
     /// Makes the ReplicaSet for the current template. When the name is taken by one of another template, the next
     /// attempt will use another name.
-    pub fn create_current(&mut self, world: &World) {
-        if world.namesake.is_some() {
+    pub fn create_current(&mut self, observed: &Observed) {
+        if observed.namesake.is_some() {
             let status = self.new.status.get_or_insert_default();
             status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
             return;
         }
-        if let Some(message) = world.create_failed.as_ref().filter(|_| self.deadline().is_some()) {
+        if let Some(message) = observed.create_failed.as_ref().filter(|_| self.deadline().is_some()) {
             let message = format!("Failed to create new replica set \"{}\": {message}", set_name(self.old));
             self.set_condition("Progressing", "False", "ReplicaSetCreateError", message);
         }
@@ -174,7 +174,7 @@ impl Rollout<'_> {
         }
         self.plan.step(write);
         annotate(&mut self.new.metadata, REVISION, &revision(&set.metadata).to_string());
-        if self.deadline().is_some() && world.create_failed.is_none() {
+        if self.deadline().is_some() && observed.create_failed.is_none() {
             let message = format!("Created new replica set \"{name}\"");
             self.set_condition("Progressing", "True", "NewReplicaSetCreated", message);
         }

@@ -3,16 +3,16 @@
 use controller::Write;
 
 use super::{
-    Rollout, World,
+    Observed, Rollout,
     revision::revision,
     sizes::{self, available, size},
 };
 
 impl Rollout<'_> {
     /// RollingUpdate: grow the current ReplicaSet as far as the surge allows, shrink old ones as far as availability does.
-    pub fn roll(&mut self, world: &World) {
+    pub fn roll(&mut self, observed: &Observed) {
         if !self.find_revision() {
-            self.create_current(world);
+            self.create_current(observed);
             return self.sync_rollout_status();
         }
         if !self.grow_current() && !self.shrink_old() && self.is_complete_now() {
@@ -22,7 +22,7 @@ impl Rollout<'_> {
     }
 
     /// Recreate: no new Pod before the last old one has ended.
-    pub fn recreate(&mut self, world: &World) {
+    pub fn recreate(&mut self, observed: &Observed) {
         self.find_revision();
         let mut shrunk = false;
         for old in self.old_sets() {
@@ -32,13 +32,13 @@ impl Rollout<'_> {
         }
         let old_pods = self.old_sets().into_iter().any(|i| {
             let uid = self.sets[i].metadata.uid.as_ref();
-            uid.is_some_and(|uid| world.with_pods.contains(uid))
+            uid.is_some_and(|uid| observed.with_pods.contains(uid))
         });
         if shrunk || old_pods {
             return self.sync_rollout_status();
         }
         match self.current {
-            None => self.create_current(world),
+            None => self.create_current(observed),
             Some(current) => {
                 self.resize(current, sizes::wanted(self.spec));
                 if self.is_complete_now() {

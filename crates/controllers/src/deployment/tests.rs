@@ -42,12 +42,12 @@ fn set(index: usize, text: &str, wanted: i32, surge: i32) -> Arc<ReplicaSet> {
     )
 }
 
-fn plan_of(deployment: &Deployment, world: &World) -> Plan {
-    Deployments.plan(deployment, world, "2026-01-01T01:00:00Z".parse().unwrap())
+fn plan_of(deployment: &Deployment, observed: &Observed) -> Plan {
+    Deployments.plan(deployment, observed, "2026-01-01T01:00:00Z".parse().unwrap())
 }
 
-fn world(sets: Vec<Arc<ReplicaSet>>) -> World {
-    World { sets, with_pods: Vec::new(), namesake: None, create_failed: None }
+fn observed(sets: Vec<Arc<ReplicaSet>>) -> Observed {
+    Observed { sets, with_pods: Vec::new(), namesake: None, create_failed: None }
 }
 
 /// Sizes that the plan gives: `name=size`, and `-name` for what it deletes.
@@ -63,7 +63,7 @@ fn sizes_of(plan: &Plan) -> String {
 fn check(strategy: (i32, i32), replicas: i32, sets: &[&str], expected: &str) {
     let deployment = deployment(rolling(strategy.0, strategy.1), replicas, "v2");
     let sets = sets.iter().enumerate().map(|(i, text)| set(i, text, replicas, strategy.0)).collect();
-    assert_eq!(sizes_of(&plan_of(&deployment, &world(sets))), expected, "{replicas}");
+    assert_eq!(sizes_of(&plan_of(&deployment, &observed(sets))), expected, "{replicas}");
 }
 
 #[test]
@@ -86,25 +86,25 @@ fn a_rolling_update_takes_one_step_at_a_time() {
 fn a_scaled_deployment_keeps_its_proportions() {
     let deployment = deployment(rolling(2, 0), 20, "v2");
     let sets = vec![set(0, "v1 8 8", 10, 2), set(1, "v2 4 4", 10, 2)];
-    assert_eq!(sizes_of(&plan_of(&deployment, &world(sets))), "v1=15 v2=7");
+    assert_eq!(sizes_of(&plan_of(&deployment, &observed(sets))), "v1=15 v2=7");
 }
 
 #[test]
 fn recreate_waits_for_the_last_old_pod() {
     let deployment = deployment(json!({"type": "Recreate"}), 2, "v2");
-    let mut world = world(vec![set(0, "v1 2 2", 2, 0)]);
-    assert_eq!(sizes_of(&plan_of(&deployment, &world)), "v1=0");
-    world.sets = vec![set(0, "v1 0 0", 2, 0)];
-    world.with_pods = vec!["v1".into()];
-    assert_eq!(sizes_of(&plan_of(&deployment, &world)), "");
-    world.with_pods.clear();
-    assert_eq!(sizes_of(&plan_of(&deployment, &world)), "new=2");
+    let mut observed = observed(vec![set(0, "v1 2 2", 2, 0)]);
+    assert_eq!(sizes_of(&plan_of(&deployment, &observed)), "v1=0");
+    observed.sets = vec![set(0, "v1 0 0", 2, 0)];
+    observed.with_pods = vec!["v1".into()];
+    assert_eq!(sizes_of(&plan_of(&deployment, &observed)), "");
+    observed.with_pods.clear();
+    assert_eq!(sizes_of(&plan_of(&deployment, &observed)), "new=2");
 }
 
 #[test]
 fn a_rollback_gets_the_next_revision() {
     let deployment = deployment(rolling(1, 0), 1, "v1");
-    let plan = plan_of(&deployment, &world(vec![set(0, "v1 0 0", 1, 1), set(1, "v2 1 1", 1, 1)]));
+    let plan = plan_of(&deployment, &observed(vec![set(0, "v1 0 0", 1, 1), set(1, "v2 1 1", 1, 1)]));
     let update = plan.writes().next().unwrap();
     let annotations = &update.body()["metadata"]["annotations"];
     assert_eq!((update.name.as_str(), &annotations[revision::REVISION]), ("v1", &json!("3")));
@@ -117,24 +117,24 @@ fn a_rollback_gets_the_next_revision() {
 fn a_complete_rollout_says_so_and_forgets_old_revisions() {
     let mut deployment = deployment(rolling(1, 0), 1, "v3");
     let sets = vec![set(0, "v1 0 0", 1, 1), set(1, "v2 0 0", 1, 1), set(2, "v3 1 1", 1, 1)];
-    let mut world = world(sets);
-    let mut current = (*world.sets[2]).clone();
+    let mut observed = observed(sets);
+    let mut current = (*observed.sets[2]).clone();
     current.status.as_mut().unwrap().terminating_replicas = Some(0);
-    world.sets[2] = Arc::new(current);
-    let plan = plan_of(&deployment, &world);
+    observed.sets[2] = Arc::new(current);
+    let plan = plan_of(&deployment, &observed);
     let status = &plan.status.as_ref().unwrap().body()["status"];
     let reasons: Vec<_> = status["conditions"].as_array().unwrap().iter().map(|c| c["reason"].clone()).collect();
     assert_eq!(reasons, ["MinimumReplicasAvailable", "NewReplicaSetAvailable"]);
     // Cleaning up waits until the status says that all is done.
     deployment.status = serde_json::from_value(status.clone()).unwrap();
-    assert_eq!(sizes_of(&plan_of(&deployment, &world)), "-v1");
+    assert_eq!(sizes_of(&plan_of(&deployment, &observed)), "-v1");
 }
 
 #[test]
 fn a_rollout_that_stands_still_times_out() {
     let mut deployment = deployment(rolling(1, 0), 1, "v2");
-    let world = world(vec![set(0, "v1 1 1", 1, 1), set(1, "v2 1 0", 1, 1)]);
-    let first = plan_of(&deployment, &world);
+    let observed = observed(vec![set(0, "v1 1 1", 1, 1), set(1, "v2 1 0", 1, 1)]);
+    let first = plan_of(&deployment, &observed);
     deployment.metadata.annotations = Some([(revision::REVISION.to_owned(), "2".to_owned())].into());
     deployment.status = serde_json::from_value(first.status.unwrap().body()["status"].clone()).unwrap();
     assert_eq!(first.requeue_after, Some(std::time::Duration::from_secs(601)));
@@ -143,7 +143,7 @@ fn a_rollout_that_stands_still_times_out() {
         let progressing = status.as_array()?.iter().find(|c| c["type"] == "Progressing")?;
         Some(progressing["reason"].as_str()?.to_owned())
     };
-    let later = |text: &str| Deployments.plan(&deployment, &world, text.parse().unwrap());
+    let later = |text: &str| Deployments.plan(&deployment, &observed, text.parse().unwrap());
     assert!(later("2026-01-01T01:10:00Z").status.is_none());
     assert_eq!(reason(&later("2026-01-01T01:10:01Z")).as_deref(), Some("ProgressDeadlineExceeded"));
 }
@@ -151,8 +151,8 @@ fn a_rollout_that_stands_still_times_out() {
 #[test]
 fn a_taken_name_raises_the_collision_count() {
     let deployment = deployment(rolling(1, 0), 1, "v2");
-    let mut world = world(Vec::new());
-    world.namesake = Some(set(0, "v9 1 1", 1, 0));
-    let plan = plan_of(&deployment, &world);
+    let mut observed = observed(Vec::new());
+    observed.namesake = Some(set(0, "v9 1 1", 1, 0));
+    let plan = plan_of(&deployment, &observed);
     assert_eq!((sizes_of(&plan).as_str(), &plan.status.unwrap().body()["status"]["collisionCount"]), ("", &json!(1)));
 }

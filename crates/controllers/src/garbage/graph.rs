@@ -57,7 +57,7 @@ impl Object {
 
 /// What has to be looked at after a change.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Look {
+pub enum Attempt {
     /// May have to be deleted, or has to go on with its deletion.
     Delete(Uid),
     /// Its dependents must be made ownerless.
@@ -98,10 +98,10 @@ impl Graph {
     }
 
     /// An object was made or changed.
-    pub fn apply(&mut self, uid: &str, object: Object) -> Vec<Look> {
+    pub fn apply(&mut self, uid: &str, object: Object) -> Vec<Attempt> {
         let uid: Uid = uid.into();
         let old = self.objects.insert(uid.clone(), object.clone());
-        let mut looks = Vec::new();
+        let mut attempts = Vec::new();
         let before: BTreeSet<&str> = old.iter().flat_map(|o| &o.owners).map(|o| o.uid.as_str()).collect();
         let after: BTreeSet<&str> = object.owners.iter().map(|o| o.uid.as_str()).collect();
         for owner in before.difference(&after) {
@@ -114,40 +114,41 @@ impl Graph {
         for owner in before.union(&after) {
             let stopped_blocking = old.as_ref().is_some_and(|o| o.blocks(owner)) && !object.blocks(owner);
             if stopped_blocking && self.get(owner).is_some_and(|o| o.foreground) {
-                looks.push(Look::Delete((*owner).into()));
+                attempts.push(Attempt::Delete((*owner).into()));
             }
         }
         let was = |of: fn(&Object) -> bool| old.as_ref().is_some_and(of);
         if object.orphan && !was(|o| o.orphan) {
-            looks.push(Look::Orphan(uid.clone()));
+            attempts.push(Attempt::Orphan(uid.clone()));
         }
         if object.foreground && !was(|o| o.foreground) {
-            looks.push(Look::Delete(uid.clone()));
-            looks.extend(self.dependents.get(&uid).into_iter().flatten().cloned().map(Look::Delete));
+            attempts.push(Attempt::Delete(uid.clone()));
+            attempts.extend(self.dependents.get(&uid).into_iter().flatten().cloned().map(Attempt::Delete));
         }
         if self.is_in_doubt(&object) && old.as_ref().is_none_or(|old| old.owners != object.owners) {
-            looks.push(Look::Delete(uid));
+            attempts.push(Attempt::Delete(uid));
         }
-        looks.sort();
-        looks.dedup();
-        looks
+        attempts.sort();
+        attempts.dedup();
+        attempts
     }
 
     /// An object is gone.
-    pub fn remove(&mut self, uid: &str) -> Vec<Look> {
+    pub fn remove(&mut self, uid: &str) -> Vec<Attempt> {
         let Some(object) = self.objects.remove(uid) else { return Vec::new() };
-        let mut looks: Vec<Look> = self.dependents.get(uid).into_iter().flatten().cloned().map(Look::Delete).collect();
+        let mut attempts: Vec<Attempt> =
+            self.dependents.get(uid).into_iter().flatten().cloned().map(Attempt::Delete).collect();
         for owner in &object.owners {
             self.unlink(&owner.uid, uid);
             if self.get(&owner.uid).is_some_and(|o| o.foreground) {
-                looks.push(Look::Delete(owner.uid.as_str().into()));
+                attempts.push(Attempt::Delete(owner.uid.as_str().into()));
             }
         }
-        looks
+        attempts
     }
 
     /// All of one resource was listed anew: whatever of it is not in the list is gone.
-    pub fn replace(&mut self, resource: &Resource, listed: Vec<(String, Object)>) -> Vec<Look> {
+    pub fn replace(&mut self, resource: &Resource, listed: Vec<(String, Object)>) -> Vec<Attempt> {
         let fresh: BTreeSet<&str> = listed.iter().map(|(uid, _)| uid.as_str()).collect();
         let gone: BTreeSet<Uid> = self
             .objects
@@ -155,26 +156,26 @@ impl Graph {
             .filter(|(uid, o)| *o.resource == *resource && !fresh.contains(&***uid))
             .map(|(uid, _)| uid.clone())
             .collect();
-        let mut looks: Vec<Look> = gone.iter().flat_map(|uid| self.remove(uid)).collect();
+        let mut attempts: Vec<Attempt> = gone.iter().flat_map(|uid| self.remove(uid)).collect();
         for (uid, object) in listed {
-            looks.extend(self.apply(&uid, object));
+            attempts.extend(self.apply(&uid, object));
         }
-        looks
+        attempts
     }
 
     /// Objects that name an owner that is unknown or waits for them: what to look at once everything was listed.
-    pub fn doubtful(&self) -> Vec<Look> {
-        let mut looks = Vec::new();
+    pub fn doubtful(&self) -> Vec<Attempt> {
+        let mut attempts = Vec::new();
         for (uid, object) in &self.objects {
             if object.foreground || self.is_in_doubt(object) {
-                looks.push(Look::Delete(uid.clone()));
+                attempts.push(Attempt::Delete(uid.clone()));
             }
             if object.orphan {
-                looks.push(Look::Orphan(uid.clone()));
+                attempts.push(Attempt::Orphan(uid.clone()));
             }
         }
-        looks.sort();
-        looks
+        attempts.sort();
+        attempts
     }
 
     fn unlink(&mut self, owner: &str, dependent: &str) {
@@ -206,8 +207,8 @@ mod tests {
         Object::of(&Arc::new(resource), &meta)
     }
 
-    fn delete(uids: &[&str]) -> Vec<Look> {
-        uids.iter().map(|u| Look::Delete((*u).into())).collect()
+    fn delete(uids: &[&str]) -> Vec<Attempt> {
+        uids.iter().map(|u| Attempt::Delete((*u).into())).collect()
     }
 
     #[test]
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(graph.apply("pod2", object("pod2", &[], None)), delete(&["set"]));
         assert!(!graph.has_dependents("set"));
         // Orphan, and the end of an owner.
-        assert_eq!(graph.apply("o", object("o", &[], Some(ORPHAN))), [Look::Orphan("o".into())]);
+        assert_eq!(graph.apply("o", object("o", &[], Some(ORPHAN))), [Attempt::Orphan("o".into())]);
         graph.apply("child", object("child", &["o"], None));
         assert_eq!(graph.remove("o"), delete(&["child"]));
         assert_eq!(graph.doubtful(), delete(&["child", "set"]));

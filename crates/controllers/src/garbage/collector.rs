@@ -1,0 +1,209 @@
+//! The garbage collector's state, and how it observes an object: what the server says of it and of its owners.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use client::{
+    Key,
+    rest::{self, Resource},
+};
+use controller::{Done, Plan, Queue, Reconcile, Setup, carry_out};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::{
+    graph::{Attempt, Graph, Object},
+    plan::{self, OwnerState},
+};
+use crate::discovery::Offered;
+
+pub const NAME: &str = "garbage-collector-controller";
+
+/// The two sorts of work, as namespaces of the queue's keys; the names are UIDs.
+const DELETE: &str = "delete";
+const ORPHAN: &str = "orphan";
+
+pub struct Collector {
+    pub setup: Setup,
+    pub graph: Mutex<Graph>,
+    pub queue: Arc<Queue>,
+    /// What the server offers, to find the resource of an owner's kind.
+    pub offered: Mutex<Vec<Offered>>,
+    /// Everything was listed once: before, an owner that is unknown may only not be listed yet.
+    pub ready: AtomicBool,
+    /// A list came in, or the set of kinds changed.
+    pub changed: Notify,
+    pub kinds_changed: Notify,
+    /// Owners that the server said do not exist, by their UID and the namespace of the dependent; UIDs are never used again.
+    absent: Mutex<HashSet<Key>>,
+}
+
+/// How many absent owners are remembered; all are forgotten together when there are more.
+const ABSENT: usize = 4096;
+
+impl Collector {
+    pub fn new(setup: Setup) -> Self {
+        Collector {
+            setup,
+            graph: Mutex::default(),
+            queue: Arc::new(Queue::default()),
+            offered: Mutex::default(),
+            ready: AtomicBool::new(false),
+            changed: Notify::new(),
+            kinds_changed: Notify::new(),
+            absent: Mutex::default(),
+        }
+    }
+
+    /// Changes the graph and enqueues what that change leads to.
+    pub fn update(&self, change: impl FnOnce(&mut Graph) -> Vec<Attempt>) {
+        let attempts = change(&mut self.graph.lock());
+        if !self.ready.load(Ordering::Acquire) {
+            return;
+        }
+        for attempt in attempts {
+            self.queue.add(match attempt {
+                Attempt::Delete(uid) => Key::new(DELETE, &*uid),
+                Attempt::Orphan(uid) => Key::new(ORPHAN, &*uid),
+            });
+        }
+    }
+
+    fn known(&self, uid: &str) -> Option<Object> {
+        self.graph.lock().get(uid).cloned()
+    }
+
+    /// The object's metadata as the server has it now, if it still is this one.
+    async fn live(&self, uid: &str, object: &Object) -> Result<Option<ObjectMeta>, kube::Error> {
+        let meta = self.metadata(&object.resource, &object.namespace, &object.name).await?;
+        Ok(meta.filter(|m| m.uid.as_deref() == Some(uid)))
+    }
+
+    async fn metadata(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<ObjectMeta>, kube::Error> {
+        rest::metadata(&self.setup.client, resource, namespace, name).await
+    }
+
+    /// Deletes the object if nobody needs it, or goes on with its foreground deletion.
+    async fn attempt(&self, uid: &str) -> Result<Plan, kube::Error> {
+        let Some(object) = self.known(uid) else { return Ok(Plan::default()) };
+        if object.deleting && !object.foreground {
+            return Ok(Plan::default());
+        }
+        let Some(meta) = self.live(uid, &object).await? else { return Ok(Plan::default()) };
+        waypoint::controller::reconcile(&object.name);
+        if object.foreground {
+            return Ok(self.go_on(uid, &object, &meta));
+        }
+        let mut owners = Vec::new();
+        for owner in meta.owner_references.iter().flatten() {
+            owners.push((owner.uid.clone(), self.state_of(owner, &object.namespace).await?));
+        }
+        let mut plan = Plan::default();
+        let is_elsewhere = |owner: &&OwnerReference| {
+            let known = self.known(&owner.uid);
+            known.is_some_and(|known| !known.namespace.is_empty() && known.namespace != object.namespace)
+        };
+        for owner in meta.owner_references.iter().flatten().filter(is_elsewhere) {
+            plan.tell(plan::wrong_namespace(owner, uid, &object));
+        }
+        let has_dependents = self.graph.lock().has_dependents(uid);
+        plan.steps.extend(plan::collect(&object, &meta, &owners, has_dependents).steps);
+        Ok(plan)
+    }
+
+    async fn state_of(&self, owner: &OwnerReference, namespace: &str) -> Result<OwnerState, kube::Error> {
+        if let Some(known) = self.known(&owner.uid).filter(|known| known.is_meant_by(owner, namespace)) {
+            return Ok(OwnerState::of(&known));
+        }
+        let absent = Key::new(namespace, &owner.uid);
+        if self.absent.lock().contains(&absent) {
+            return Ok(OwnerState::Gone);
+        }
+        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let found = {
+            let offered = self.offered.lock();
+            let of_kind = |o: &&Offered| o.resource.group == group && o.resource.kind == owner.kind;
+            offered.iter().find(of_kind).map(|o| (o.resource.clone(), o.namespaced))
+        };
+        let Some((mut resource, namespaced)) = found else {
+            let text = format!("no resource is known for kind {} in {}", owner.kind, owner.api_version);
+            return Err(kube::Error::Service(text.into()));
+        };
+        resource.version = version.to_owned();
+        // A cluster-scoped object cannot have an owner in a namespace: such an owner is never found.
+        let state = match (namespaced, namespace) {
+            (true, "") => return Ok(OwnerState::There),
+            (true, namespace) => self.metadata(&resource, namespace, &owner.name).await?,
+            (false, _) => self.metadata(&resource, "", &owner.name).await?,
+        };
+        match state.filter(|meta| meta.uid.as_deref() == Some(&owner.uid)) {
+            Some(meta) => Ok(OwnerState::of(&Object::of(&Arc::new(resource), &meta))),
+            None => {
+                let mut all = self.absent.lock();
+                if all.len() >= ABSENT {
+                    all.clear();
+                }
+                all.insert(absent);
+                Ok(OwnerState::Gone)
+            }
+        }
+    }
+
+    /// A foreground deletion ends when no dependent blocks it any more.
+    fn go_on(&self, uid: &str, object: &Object, meta: &ObjectMeta) -> Plan {
+        let mut blocked = false;
+        for (dependent, state) in self.graph.lock().dependents_of(uid) {
+            if state.blocks(uid) {
+                blocked = true;
+                if !state.foreground {
+                    self.queue.add(Key::new(DELETE, &*dependent));
+                }
+            }
+        }
+        if blocked { Plan::default() } else { plan::finish_foreground(object, meta) }
+    }
+
+    async fn orphan(&self, uid: &str) -> Result<Plan, kube::Error> {
+        let Some(object) = self.known(uid).filter(|o| o.orphan) else { return Ok(Plan::default()) };
+        let Some(meta) = self.live(uid, &object).await? else { return Ok(Plan::default()) };
+        let known = self.graph.lock().dependents_of(uid);
+        let mut dependents = Vec::new();
+        for (dependent, state) in known {
+            if let Some(meta) = self.live(&dependent, &state).await? {
+                dependents.push((state, meta));
+            }
+        }
+        Ok(plan::orphan(uid, &object, &meta, &dependents))
+    }
+}
+
+impl Reconcile for Collector {
+    async fn reconcile(&self, key: &Key) -> Done {
+        let planned = match key.namespace.as_str() {
+            ORPHAN => self.orphan(&key.name).await,
+            _ => self.attempt(&key.name).await,
+        };
+        let outcome = match planned {
+            Ok(plan) => {
+                carry_out(&plan, &self.setup.client, &self.setup.recorder).await.map_err(|failure| failure.message)
+            }
+            Err(error) => Err(rest::message(&error)),
+        };
+        // A conflict means that the object changed: the watch will tell, but the key must not be lost meanwhile.
+        let failed = outcome.inspect_err(|message| {
+            tracing::debug!(controller = NAME, uid = key.name, message, "trying again later");
+        });
+        Done { failed: failed.is_err(), ..Done::default() }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the garbage collector hears: one watch per kind, whose changes go into the graph.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use client::{
+    Sink,
+    object::MetadataOnly,
+    reflector::{Listing, reflect, revision_of},
+    rest::{Collection, Form, Resource},
+};
+use tokio::task::JoinSet;
+
+use super::{collector::Collector, graph::Object};
+use crate::discovery::{Offered, discover};
+
+/// One watch per kind; the set of kinds follows discovery, which is asked again when CustomResourceDefinitions change.
+pub async fn watch_all(collector: Arc<Collector>) {
+    let mut tasks = JoinSet::new();
+    let mut watched: BTreeMap<Resource, (tokio::task::AbortHandle, Arc<AtomicBool>)> = BTreeMap::new();
+    let mut retry = Duration::from_secs(1);
+    loop {
+        let complete = match discover(&collector.setup.client).await {
+            Ok((offered, failed)) => {
+                let wanted: Vec<Resource> =
+                    offered.iter().filter(|o| is_collected(o)).map(|o| o.resource.clone()).collect();
+                watched.retain(|resource, (task, _)| {
+                    let keep = wanted.contains(resource) || !failed.is_empty();
+                    if !keep {
+                        task.abort();
+                        collector.update(|graph| graph.replace(resource, Vec::new()));
+                    }
+                    keep
+                });
+                for resource in wanted {
+                    watched.entry(resource.clone()).or_insert_with(|| {
+                        let listed = Arc::new(AtomicBool::new(false));
+                        let sink = Monitor {
+                            collector: collector.clone(),
+                            resource: Arc::new(resource.clone()),
+                            listed: listed.clone(),
+                        };
+                        let collection = Collection::all(resource, Form::Metadata);
+                        let client = collector.setup.client.clone();
+                        let task = tasks.spawn(async move { reflect(&client, &collection, &sink).await });
+                        (task, listed)
+                    });
+                }
+                *collector.offered.lock() = offered;
+                failed.is_empty()
+            }
+            Err(error) => {
+                tracing::debug!(%error, "discovery failed, trying again");
+                false
+            }
+        };
+        while !watched.is_empty() && !watched.values().all(|(_, listed)| listed.load(Ordering::Acquire)) {
+            collector.changed.notified().await;
+        }
+        if complete && !watched.is_empty() && !collector.ready.swap(true, Ordering::AcqRel) {
+            tracing::debug!(objects = collector.graph.lock().len(), "the garbage collector knows all objects");
+            collector.update(|graph| graph.doubtful());
+        }
+        if complete {
+            retry = Duration::from_secs(1);
+            collector.kinds_changed.notified().await;
+            // A new kind is served a moment after its definition was written.
+            clock::sleep(Duration::from_secs(1)).await;
+        } else {
+            clock::sleep(retry).await;
+            retry = (retry * 2).min(Duration::from_secs(30));
+        }
+    }
+}
+
+/// Events come and go by their own time to live, and nothing owns or is owned by them.
+fn is_collected(offered: &Offered) -> bool {
+    let is_event = offered.resource.plural == "events" && matches!(&*offered.resource.group, "" | "events.k8s.io");
+    offered.can(&["list", "watch", "delete"]) && !is_event
+}
+
+/// Feeds the graph with one kind.
+struct Monitor {
+    collector: Arc<Collector>,
+    resource: Arc<Resource>,
+    listed: Arc<AtomicBool>,
+}
+
+impl Monitor {
+    fn note_kinds(&self) {
+        if self.resource.plural == "customresourcedefinitions" && self.listed.load(Ordering::Acquire) {
+            self.collector.kinds_changed.notify_one();
+        }
+    }
+}
+
+impl Sink for Monitor {
+    fn list(&self) -> Box<dyn Listing + '_> {
+        Box::new(Listed { monitor: self, objects: Vec::new() })
+    }
+
+    fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
+        let MetadataOnly { metadata } = serde_json::from_str(object)?;
+        if let Some(uid) = &metadata.uid {
+            self.collector.update(|graph| graph.apply(uid, Object::of(&self.resource, &metadata)));
+            self.note_kinds();
+        }
+        Ok(revision_of(&metadata))
+    }
+
+    fn delete(&self, object: &str) -> Result<u64, serde_json::Error> {
+        let MetadataOnly { metadata } = serde_json::from_str(object)?;
+        if let Some(uid) = &metadata.uid {
+            self.collector.update(|graph| graph.remove(uid));
+            self.note_kinds();
+        }
+        Ok(revision_of(&metadata))
+    }
+
+    fn advance(&self, _revision: u64) {}
+}
+
+/// All objects of a kind, by UID, as a list brings them.
+struct Listed<'a> {
+    monitor: &'a Monitor,
+    objects: Vec<(String, Object)>,
+}
+
+impl Listing for Listed<'_> {
+    fn add(&mut self, object: &str) -> Result<(), serde_json::Error> {
+        let MetadataOnly { metadata } = serde_json::from_str(object)?;
+        let object = Object::of(&self.monitor.resource, &metadata);
+        self.objects.extend(metadata.uid.map(|uid| (uid, object)));
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, _revision: u64) {
+        let Listed { monitor, objects } = *self;
+        monitor.collector.update(|graph| graph.replace(&monitor.resource, objects));
+        monitor.note_kinds();
+        monitor.listed.store(true, Ordering::Release);
+        monitor.collector.changed.notify_one();
+    }
+}
