@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use client::{
-    EventKind, EventRecorder, Key, events,
+    Caches, EventKind, EventRecorder, Key, events,
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use k8s_openapi::{
@@ -14,7 +14,7 @@ use k8s_openapi::{
 use kube::Client;
 use serde_json::{Map, Value, json};
 
-use crate::queue::Waiting;
+use crate::{plugin::Plugin, queue::Waiting};
 
 /// What the engine must know of a write that ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Outcome {
     NotBound { key: Key, uid: String },
 }
 
-/// The node that a waiting Pod is to say room is made on.
+/// What becomes of the Pod's `nominatedNodeName`.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Nomination {
     Node(Arc<str>),
@@ -31,8 +31,23 @@ pub enum Nomination {
     AsBefore,
 }
 
-/// Binds a Pod to a node.
-pub async fn bind(client: Client, recorder: EventRecorder, pod: Waiting, node: Arc<str>) -> Outcome {
+/// Binds a Pod to a node, after the plugins did what has to be done before.
+pub async fn bind(
+    caches: Caches,
+    recorder: EventRecorder,
+    plugins: &'static [Plugin],
+    pod: Waiting,
+    node: Arc<str>,
+) -> Outcome {
+    for plugin in plugins {
+        let Some(pre_bind) = plugin.pre_bind else { continue };
+        if let Err(why) = pre_bind(caches.clone(), pod.clone(), node.clone()).await {
+            let message = format!("running PreBind plugin \"{}\": {why}", plugin.name);
+            tracing::info!(pod = %pod.key, %node, error = message, "binding failed");
+            recorder.event(&reference(&pod), EventKind::Warning, "FailedScheduling", &message);
+            return Outcome::NotBound { key: pod.key, uid: pod.uid };
+        }
+    }
     let Key { namespace, name } = &pod.key;
     waypoint::scheduler::bind(name);
     let body = json!({
@@ -42,7 +57,7 @@ pub async fn bind(client: Client, recorder: EventRecorder, pod: Waiting, node: A
         "target": {"apiVersion": "v1", "kind": "Node", "name": &*node},
     });
     let about = reference(&pod);
-    match rest::write(&client, &Resource::of::<Pod>(), namespace, name, "binding", &Verb::Create(body)).await {
+    match rest::write(caches.client(), &Resource::of::<Pod>(), namespace, name, "binding", &Verb::Create(body)).await {
         Ok(_) => {
             let message = format!("Successfully assigned {namespace}/{name} to {node}");
             recorder.event(&about, EventKind::Normal, "Scheduled", &message);

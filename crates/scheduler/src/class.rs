@@ -25,9 +25,15 @@ use crate::{
 
 pub type Labels = BTreeMap<String, String>;
 
-/// The class's place in the picture.
+/// The class's place in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub u32);
+
+impl ClassId {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A rule about other Pods in the same topology domain.
 #[derive(Debug, Clone)]

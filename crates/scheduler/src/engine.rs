@@ -1,4 +1,5 @@
-//! The engine: watch events in, decisions out. It knows no API and no task, so a benchmark can drive it alone.
+//! The engine: watch events in, decisions out. It knows no API and no task, so a benchmark can drive it alone. What an
+//! event does is here, what a cycle does in `cycle` and `preemption`.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,13 +16,16 @@ use k8s_openapi::api::{
 
 use crate::{
     budget::Budgets,
+    cache::{Cache, Placed},
+    change::Change,
     class::ClassId,
     failure::{Failure, Preemption},
-    node::NodeId,
-    picture::{Memo, Picture, Placed},
-    plugin::{Change, Context, Filter, PLUGINS, Plugin},
+    memo::Memos,
+    node_id::NodeId,
+    nominated::Nominated,
+    plugin::{Context, Filter, Plugin},
+    plugins::PLUGINS,
     queue::{Queue, Waiting},
-    search::{Search, select},
 };
 
 /// What the engine is told once.
@@ -31,11 +35,13 @@ pub struct Settings {
     pub scheduler_name: String,
     /// How many of the nodes, in percent, must be found to fit before the search ends; 0 chooses by their number.
     pub percentage_of_nodes_to_score: usize,
+    /// Their places in this list are their numbers.
+    pub plugins: &'static [Plugin],
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { scheduler_name: "default-scheduler".to_owned(), percentage_of_nodes_to_score: 0 }
+        Settings { scheduler_name: "default-scheduler".to_owned(), percentage_of_nodes_to_score: 0, plugins: PLUGINS }
     }
 }
 
@@ -48,32 +54,22 @@ pub enum Decision {
     Unschedulable { pod: Waiting, failure: Arc<Failure>, preemption: Preemption },
 }
 
-/// Room that was made for a waiting Pod.
-#[derive(Debug, Clone)]
-pub(crate) struct Nominated {
-    pub node: NodeId,
-    pub class: ClassId,
-    pub priority: i32,
-}
-
 /// See the module.
 #[derive(Default)]
 pub struct Engine {
-    settings: Settings,
-    pub picture: Picture,
+    pub(crate) settings: Settings,
+    pub cache: Cache,
+    pub(crate) memos: Memos,
     pub queue: Queue,
     /// Assumed Pods whose binding the API has not shown yet.
-    binding: HashMap<Key, Waiting>,
+    pub(crate) binding: HashMap<Key, Waiting>,
     /// Waiting Pods that had room made for them on a node, which Pods of lower priority must leave to them.
     pub(crate) nominated: BTreeMap<Key, Nominated>,
     pub(crate) budgets: Budgets,
     /// Where the next search over the nodes starts.
-    start: usize,
-    feasible: Vec<NodeId>,
+    pub(crate) start: usize,
+    pub(crate) feasible: Vec<NodeId>,
 }
-
-/// Below this many nodes all are looked at, and never are fewer found before the search ends.
-const LEAST_NODES: usize = 100;
 
 impl Engine {
     pub fn new(settings: Settings) -> Self {
@@ -83,27 +79,27 @@ impl Engine {
     // Events.
 
     pub fn set_node(&mut self, node: &v1::Node, now: Instant) {
-        let (id, changes) = self.picture.set_node(node);
+        let (id, changes) = self.cache.set_node(node);
         if changes != 0 {
             self.retry(changes, Some(id), now);
         }
     }
 
     pub fn remove_node(&mut self, name: &str, now: Instant) {
-        self.picture.remove_node(name);
+        self.cache.remove_node(name);
         // A smaller cluster can meet a spread constraint that a greater one does not.
         self.retry(Change::NodeLabels as u16, None, now);
     }
 
     pub fn set_namespace(&mut self, namespace: &Namespace, now: Instant) {
         let name = namespace.metadata.name.as_deref().unwrap_or("");
-        if self.picture.set_namespace(name, Some(namespace.metadata.labels.clone().unwrap_or_default())) {
+        if self.cache.set_namespace(name, Some(namespace.metadata.labels.clone().unwrap_or_default())) {
             self.retry(Change::NamespaceLabels as u16, None, now);
         }
     }
 
     pub fn remove_namespace(&mut self, name: &str) {
-        self.picture.set_namespace(name, None);
+        self.cache.set_namespace(name, None);
     }
 
     /// Budgets decide between victims only, so no Pod is tried again for them.
@@ -129,28 +125,31 @@ impl Engine {
 
     fn set_placed(&mut self, key: Key, pod: &v1::Pod, node: &str, now: Instant) {
         self.forget_waiting(&key);
-        self.binding.remove(&key);
-        let class = self.picture.enter_class(pod);
+        let binding = self.binding.remove(&key);
+        let class = self.cache.enter_class(pod);
         let terminating = pod.metadata.deletion_timestamp.is_some();
         let started = pod.status.as_ref().and_then(|s| s.start_time.as_ref()).map(|t| t.0);
         let mut changes = Change::PodAdded as u16;
-        if let Some(held) = self.picture.placed(&key).cloned() {
-            let there = self.picture.node(held.node).name.as_ref() == node;
+        if let Some(held) = self.cache.placed(&key).cloned() {
+            let there = self.cache.node(held.node).name.as_ref() == node;
             if there && held.class == class && held.terminating == terminating {
-                self.picture.leave_class(class);
-                self.picture.confirm(&key, started);
+                self.leave_class(class);
+                self.cache.confirm(&key, started);
                 if held.assumed {
                     self.retry(changes, Some(held.node), now);
                 }
                 return;
             }
-            self.picture.unplace(&key);
-            self.picture.leave_class(held.class);
+            if let Some(assumed) = binding {
+                self.unreserve(&assumed, held.node);
+            }
+            self.unplace(&key);
+            self.leave_class(held.class);
             changes = Change::PodLabels as u16 | Change::PodDeleted as u16;
         }
-        let node = self.picture.enter_node(node);
+        let node = self.cache.enter_node(node);
         let priority = api::rules::pod::priority(pod);
-        self.picture.place(key, Placed { node, class, terminating, assumed: false, priority, started });
+        self.place(key, Placed { node, class, terminating, assumed: false, priority, started });
         self.retry(changes, Some(node), now);
     }
 
@@ -161,7 +160,7 @@ impl Engine {
                 return;
             }
             self.remove_pod(&key, now);
-        } else if self.picture.placed(&key).is_some() {
+        } else if self.cache.placed(&key).is_some() {
             self.remove_pod(&key, now);
         }
         let spec = pod.spec.as_ref();
@@ -170,7 +169,7 @@ impl Engine {
             self.forget_waiting(&key);
             return;
         }
-        let class = self.picture.enter_class(pod);
+        let class = self.cache.enter_class(pod);
         let waiting = Waiting {
             uid,
             class,
@@ -181,7 +180,7 @@ impl Engine {
             key,
         };
         if self.queue.get(&waiting.key).is_some_and(|held| Waiting { attempts: 0, ..held.clone() } == waiting) {
-            self.picture.leave_class(class);
+            self.leave_class(class);
             return;
         }
         self.forget_waiting(&waiting.key);
@@ -193,7 +192,7 @@ impl Engine {
     /// Room that was made for the Pod, by this process or one before it, stays its own.
     fn restore_nomination(&mut self, waiting: &Waiting, pod: &v1::Pod) {
         let name = pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref()).unwrap_or("");
-        if let Some(node) = self.picture.node_id(name) {
+        if let Some(node) = self.cache.node_id(name) {
             let (class, priority) = (waiting.class, waiting.priority);
             self.nominated.insert(waiting.key.clone(), Nominated { node, class, priority });
         }
@@ -202,16 +201,19 @@ impl Engine {
     fn forget_waiting(&mut self, key: &Key) {
         self.nominated.remove(key);
         if let Some(waiting) = self.queue.remove(key) {
-            self.picture.leave_class(waiting.class);
+            self.leave_class(waiting.class);
         }
     }
 
     /// The Pod is gone, or will use no node any more.
     pub fn remove_pod(&mut self, key: &Key, now: Instant) {
         self.forget_waiting(key);
-        self.binding.remove(key);
-        if let Some(placed) = self.picture.unplace(key) {
-            self.picture.leave_class(placed.class);
+        let binding = self.binding.remove(key);
+        if let Some(placed) = self.unplace(key) {
+            if let Some(assumed) = binding {
+                self.unreserve(&assumed, placed.node);
+            }
+            self.leave_class(placed.class);
             self.retry(Change::PodDeleted as u16, Some(placed.node), now);
         }
     }
@@ -221,19 +223,39 @@ impl Engine {
         if self.binding.get(key).is_none_or(|b| b.uid != uid) {
             return;
         }
-        let (Some(waiting), Some(placed)) = (self.binding.remove(key), self.picture.unplace(key)) else { return };
+        let (Some(waiting), Some(placed)) = (self.binding.remove(key), self.unplace(key)) else { return };
+        self.unreserve(&waiting, placed.node);
         self.queue.retry_later(waiting, now);
         self.retry(Change::PodDeleted as u16, Some(placed.node), now);
     }
 
+    // The cache, with the memos that follow it.
+
+    pub(crate) fn place(&mut self, key: Key, pod: Placed) {
+        let counted = self.cache.place(key, pod);
+        self.memos.count(counted, &self.cache);
+    }
+
+    pub(crate) fn unplace(&mut self, key: &Key) -> Option<Placed> {
+        let (placed, counted) = self.cache.unplace(key)?;
+        self.memos.count(counted, &self.cache);
+        Some(placed)
+    }
+
+    fn leave_class(&mut self, class: ClassId) {
+        if self.cache.leave_class(class) {
+            self.memos.forget(class);
+        }
+    }
+
     /// Keys of all Pods that the engine holds, for a comparison with the API.
     pub fn pod_keys(&self) -> Vec<Key> {
-        self.picture.pods().map(|(key, _)| key.clone()).chain(self.queue.keys().cloned()).collect()
+        self.cache.pods().map(|(key, _)| key.clone()).chain(self.queue.keys().cloned()).collect()
     }
 
     /// Keys of all nodes that have a Node object.
     pub fn node_keys(&self) -> Vec<Key> {
-        self.picture.nodes().filter(|(_, n)| n.known).map(|(_, n)| Key::new("", &*n.name)).collect()
+        self.cache.nodes().filter(|(_, n)| n.known).map(|(_, n)| Key::new("", &*n.name)).collect()
     }
 
     pub fn budget_keys(&self) -> Vec<Key> {
@@ -241,7 +263,7 @@ impl Engine {
     }
 
     pub fn namespace_keys(&self) -> Vec<Key> {
-        self.picture.namespaces.keys().map(|name| Key::new("", name)).collect()
+        self.cache.namespaces.keys().map(|name| Key::new("", name)).collect()
     }
 
     /// Puts parked Pods back that the changes could help. `node` is where they happened.
@@ -254,99 +276,21 @@ impl Engine {
     }
 
     fn could_help(&self, changes: u16, node: Option<NodeId>, class: ClassId, plugins: u32) -> bool {
-        let those = || PLUGINS.iter().enumerate().filter(move |(i, _)| plugins & (1 << i) != 0).map(|(_, p)| p);
+        let those =
+            || self.settings.plugins.iter().enumerate().filter(move |(i, _)| plugins & (1 << i) != 0).map(|(_, p)| p);
         // No plugin turned the Pod away: there was no node at all.
         let asked = if plugins == 0 { changes & Change::NodeAdded as u16 } else { changes };
         if plugins != 0 && !those().any(|p| p.retry_bits() & asked != 0) {
             return false;
         }
         let Some(id) = node.filter(|_| those().all(|p| p.node_local)) else { return asked != 0 };
-        let Some(Some(there)) = self.picture.nodes.get(id.index()) else { return false };
-        let context = Context { picture: &self.picture, class: self.picture.class(class), tallies: &[] };
+        let Some(Some(there)) = self.cache.nodes.get(id.index()) else { return false };
+        let context = Context { cache: &self.cache, class: self.cache.class(class), tallies: &[] };
         there.known
-            && PLUGINS.iter().filter(|p| p.node_local && (p.concerns)(&context)).all(|p| match p.filter {
+            && self.settings.plugins.iter().filter(|p| p.node_local && (p.concerns)(&context)).all(|p| match p.filter {
                 Filter::None => true,
-                Filter::Fixed { fits, .. } => fits(context.class, there),
+                Filter::Fixed { fits, .. } => fits(there, context.class),
                 Filter::Live(filter) => filter(&context, id, there).is_ok(),
             })
-    }
-
-    // Cycles.
-
-    /// When to ask again if [`Engine::schedule_one`] has nothing to do.
-    pub fn wake_at(&self) -> Option<Instant> {
-        self.queue.wake_at()
-    }
-
-    /// Takes the next Pod and decides. `None` when none is to be tried now.
-    pub fn schedule_one(&mut self, now: Instant) -> Option<Decision> {
-        let pod = self.queue.pop(now)?;
-        waypoint::scheduler::schedule_one(&pod.key.name);
-        let mut memo = self.picture.take_memo(pod.class);
-        let found = self.find(&pod, &mut memo);
-        self.picture.put_memo(pod.class, memo);
-        Some(match found {
-            Ok(id) => {
-                let node = self.picture.node(id).name.clone();
-                waypoint::scheduler::reserve(&pod.key.name);
-                self.nominated.remove(&pod.key);
-                let (class, priority) = (pod.class, pod.priority);
-                let placed = Placed { node: id, class, terminating: false, assumed: true, priority, started: None };
-                self.picture.place(pod.key.clone(), placed);
-                self.binding.insert(pod.key.clone(), pod.clone());
-                Decision::Bind { pod, node }
-            }
-            Err(failure) => {
-                waypoint::scheduler::unschedulable(&pod.key.name);
-                let preemption = self.preempt(&pod, &failure);
-                self.queue.park(pod.clone(), failure.plugins, now);
-                Decision::Unschedulable { pod, failure, preemption }
-            }
-        })
-    }
-
-    fn find(&mut self, pod: &Waiting, memo: &mut Memo) -> Result<NodeId, Arc<Failure>> {
-        // A Pod like one that just failed fails the same way until something changes.
-        if let Some((_, failure)) = memo.failure.as_ref().filter(|(g, _)| *g == self.picture.generation) {
-            return Err(failure.clone());
-        }
-        self.picture.arrange();
-        let class = self.picture.class(pod.class).clone();
-        let (picture, tallies) = (&self.picture, &memo.tallies);
-        let context = Context { picture, class: &class, tallies };
-        let plugins: Vec<(usize, &Plugin)> =
-            PLUGINS.iter().enumerate().filter(|(_, p)| (p.concerns)(&context)).collect();
-        // Others that wait keep the room that was made for them, unless this Pod is more important.
-        let others = self.nominated.iter().filter(|(key, n)| **key != pod.key && n.priority >= pod.priority);
-        let reserved: Vec<&Nominated> = others.map(|(_, nominated)| nominated).collect();
-        let wanted = self.wanted(picture.order().len());
-        let search = Search { context: &context, plugins: &plugins, wanted, reserved: &reserved };
-        self.feasible.clear();
-        waypoint::scheduler::filter(&pod.key.name);
-        // The node where room was made needs no comparison with others.
-        if let Some(nominated) = self.nominated.get(&pod.key).filter(|n| picture.node(n.node).known)
-            && search.takes(nominated.node, &mut memo.fixed)
-        {
-            return Ok(nominated.node);
-        }
-        let (looked_at, failure) = search.run(self.start, &mut memo.fixed, &mut self.feasible);
-        self.start = (self.start + looked_at) % picture.order().len().max(1);
-        if self.feasible.is_empty() {
-            let failure = Arc::new(failure);
-            // What is kept free for one Pod is free for another of higher priority.
-            memo.failure = reserved.is_empty().then(|| (picture.generation, failure.clone()));
-            return Err(failure);
-        }
-        waypoint::scheduler::score(&pod.key.name);
-        Ok(select(&context, &plugins, &self.feasible))
-    }
-
-    /// How many fitting nodes are enough, so that a search over a large cluster ends early.
-    fn wanted(&self, nodes: usize) -> usize {
-        let percentage = match self.settings.percentage_of_nodes_to_score {
-            0 => 50usize.saturating_sub(nodes / 125).max(5),
-            given => given,
-        };
-        if nodes < LEAST_NODES || percentage >= 100 { nodes } else { (nodes * percentage / 100).max(LEAST_NODES) }
     }
 }

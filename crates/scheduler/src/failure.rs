@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use client::Key;
 
 use crate::{
-    node::NodeId,
-    plugin::{Rejection, Text},
+    node_id::NodeId,
+    rejection::{Rejection, Text},
 };
 
 /// The verdicts of all nodes.

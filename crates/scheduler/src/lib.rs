@@ -1,19 +1,25 @@
 //! The scheduler: decides which node each waiting Pod runs on.
 //!
-//! [`engine`] keeps a compact picture of nodes and Pods and decides; [`run`] feeds it from the caches and writes its
-//! decisions to the API. The plugins are values in one ordered list, [`plugin::PLUGINS`].
+//! [`engine`] keeps a compact cache of nodes and Pods and decides; [`run`] feeds it from the client's caches and writes its
+//! decisions to the API. The plugins are values in one ordered list, [`plugins::PLUGINS`].
 
 mod bind;
 pub mod budget;
+pub mod cache;
+pub mod change;
 pub mod class;
+mod cycle;
 pub mod engine;
 pub mod failure;
+pub mod memo;
 pub mod node;
-pub mod picture;
+pub mod node_id;
+mod nominated;
 pub mod plugin;
 pub mod plugins;
 mod preemption;
 pub mod queue;
+pub mod rejection;
 pub mod resources;
 pub mod run;
 mod search;

@@ -1,25 +1,15 @@
-//! A node as the scheduler sees it: what it offers, what its Pods take.
+//! A node as the scheduler sees it: what it offers, what its Pods take, and the rules that both decide with a class.
 
 use std::{collections::HashMap, sync::Arc};
 
-use api::rules::{host_port::HostPort, pod::Resources, quantity};
+use api::rules::{host_port::HostPort, node_affinity, pod::Resources, quantity, taint};
 use k8s_openapi::api::core::v1::{self, Taint};
 
 use crate::{
+    change::Change,
     class::{Class, ClassId, Labels},
-    plugin::Change,
     resources::{Amounts, ResourceNames},
 };
-
-/// A node's place in the picture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub u32);
-
-impl NodeId {
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// What of the Node object matters to scheduling. Heartbeats change none of it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -112,6 +102,19 @@ impl Node {
             groups: Vec::new(),
             ports: Vec::new(),
         }
+    }
+
+    /// Whether the class' node selector and required node affinity take the node.
+    pub fn is_selected_by(&self, class: &Class) -> bool {
+        let labels = &self.offer.labels;
+        class.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && class.required_nodes.as_ref().is_none_or(|s| node_affinity::matches(s, labels, &self.name))
+    }
+
+    /// Whether the class tolerates all `NoSchedule` and `NoExecute` taints of the node.
+    pub fn is_tolerated_by(&self, class: &Class) -> bool {
+        let hard = [taint::NO_SCHEDULE, taint::NO_EXECUTE];
+        taint::first_untolerated(&self.offer.taints, &class.tolerations, &hard).is_none()
     }
 
     /// Adds a Pod (`sign` 1) or takes one away (`sign` -1).

@@ -1,84 +1,35 @@
-//! What a scheduler plugin is, and the one ordered list of them.
+//! What a scheduler plugin is. The ordered list of them is [`PLUGINS`](crate::plugins::PLUGINS).
 //!
-//! A plugin is a value: its upstream name and weight, a pure filter, a pure score, and the changes that could make a
-//! Pod fit that it turned away.
+//! A plugin is a value: its upstream name and weight, a pure filter, a pure score, what it reserves on the chosen node and
+//! does before the binding, and the changes that could make a Pod fit that it turned away. The core names no plugin:
+//! whatever it has to know of one is a field here.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use client::Caches;
+use futures::future::BoxFuture;
 
 use crate::{
+    cache::Cache,
+    change::Change,
     class::Class,
-    node::{Node, NodeId},
-    picture::Picture,
-    plugins,
-    tally::Tally,
+    node::Node,
+    node_id::NodeId,
+    queue::Waiting,
+    rejection::Rejection,
+    tally::{Counts, Tally},
+    topology::KeyId,
 };
 
 /// The best score that a plugin gives a node, before its weight.
 pub const MAX_SCORE: i64 = 100;
 
-/// A reason that users read. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Text {
-    Static(&'static str),
-    Shared(Arc<str>),
-}
-
-impl Text {
-    pub fn as_str(&self) -> &str {
-        match self {
-            Text::Static(text) => text,
-            Text::Shared(text) => text,
-        }
-    }
-}
-
-impl fmt::Debug for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// Why a node does not take a Pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rejection {
-    pub reason: Text,
-    /// Further reasons of the same plugin.
-    pub more: Vec<Text>,
-    /// Removing Pods from the node would not help.
-    pub unresolvable: bool,
-}
-
-impl Rejection {
-    pub fn resolvable(reason: &'static str) -> Self {
-        Rejection { reason: Text::Static(reason), more: Vec::new(), unresolvable: false }
-    }
-
-    pub fn unresolvable(reason: &'static str) -> Self {
-        Rejection { reason: Text::Static(reason), more: Vec::new(), unresolvable: true }
-    }
-}
-
 /// What filters and scores look at, besides the node.
 pub struct Context<'a> {
-    pub picture: &'a Picture,
+    pub cache: &'a Cache,
     pub class: &'a Class,
     /// The class' counts of Pods by topology domain, current.
     pub tallies: &'a [Tally],
-}
-
-/// A change in the cluster that can make a Pod fit that did not before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u16)]
-pub enum Change {
-    NodeAdded = 1,
-    NodeAllocatable = 1 << 1,
-    NodeLabels = 1 << 2,
-    NodeTaints = 1 << 3,
-    NodeSchedulable = 1 << 4,
-    PodAdded = 1 << 5,
-    PodDeleted = 1 << 6,
-    PodLabels = 1 << 7,
-    NamespaceLabels = 1 << 8,
 }
 
 /// How a plugin turns nodes away.
@@ -88,7 +39,7 @@ pub enum Filter {
     /// The verdict follows from the class and the node's own object alone, so it is kept until either changes. No
     /// removal of Pods helps against it.
     Fixed {
-        fits: fn(&Class, &Node) -> bool,
+        fits: fn(&Node, &Class) -> bool,
         reason: &'static str,
     },
     /// The verdict depends on what runs in the cluster.
@@ -98,19 +49,44 @@ pub enum Filter {
 /// Scores nodes in their order, into `scores` of the same length.
 pub type Score = fn(context: &Context, nodes: &[NodeId], scores: &mut [i64]);
 
+/// Sets aside in the cache what a Pod uses on its node beyond its requests, such as a volume or a device. When it cannot,
+/// the node counts as one that does not take the Pod.
+pub type Reserve = fn(cache: &mut Cache, pod: &Waiting, node: NodeId) -> Result<(), Rejection>;
+
+/// Gives back what [`Reserve`] set aside, because the Pod does not come to the node after all. It is called for every Pod
+/// that is given up, so it must do nothing for a Pod that has nothing reserved.
+pub type Unreserve = fn(cache: &mut Cache, pod: &Waiting, node: NodeId);
+
+/// Acts before the binding of a Pod to the node of this name, for instance binds its volumes and waits for them. An error
+/// says in the user's words why the Pod cannot be bound.
+pub type PreBind = fn(caches: Caches, pod: Waiting, node: Arc<str>) -> BoxFuture<'static, Result<(), String>>;
+
 /// One plugin.
 pub struct Plugin {
     pub name: &'static str,
     pub weight: i64,
     /// Whether the plugin has anything to say about a class; when not, it is left out of the Pod's cycle.
     pub concerns: fn(&Context) -> bool,
+    /// The only nodes that can take Pods of the class, when the class names them. Other nodes are not looked at.
+    pub only_nodes: fn(&Class) -> Option<&BTreeSet<String>>,
+    /// What the plugin's filter and score need to have counted by topology domain for a class.
+    pub tallies: fn(&Class, &Cache) -> Vec<(KeyId, Counts)>,
     pub filter: Filter,
     /// Scores all nodes that passed the filters, from 0 to [`MAX_SCORE`], in their order. `scores` comes zeroed.
     pub score: Option<Score>,
+    pub reserve: Option<Reserve>,
+    pub unreserve: Option<Unreserve>,
+    pub pre_bind: Option<PreBind>,
     pub retry_on: &'static [Change],
     /// Whether a change on one node decides only about that node. If so, the Pods that the plugin turned away are
     /// retried only when they would fit that node now.
     pub node_local: bool,
+}
+
+impl fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
 }
 
 impl Plugin {
@@ -118,8 +94,13 @@ impl Plugin {
         name: "",
         weight: 0,
         concerns: |_| true,
+        only_nodes: |_| None,
+        tallies: |_, _| Vec::new(),
         filter: Filter::None,
         score: None,
+        reserve: None,
+        unreserve: None,
+        pre_bind: None,
         retry_on: &[],
         node_local: true,
     };
@@ -129,19 +110,6 @@ impl Plugin {
         self.retry_on.iter().fold(0, |bits, change| bits | *change as u16)
     }
 }
-
-/// All plugins, in the order in which their filters are asked.
-pub const PLUGINS: &[Plugin] = &[
-    plugins::node_unschedulable::PLUGIN,
-    plugins::taint_toleration::PLUGIN,
-    plugins::node_affinity::PLUGIN,
-    plugins::node_ports::PLUGIN,
-    plugins::node_resources_fit::PLUGIN,
-    plugins::pod_topology_spread::PLUGIN,
-    plugins::inter_pod_affinity::PLUGIN,
-    plugins::node_resources_balanced_allocation::PLUGIN,
-    plugins::image_locality::PLUGIN,
-];
 
 /// Brings raw scores into 0..=[`MAX_SCORE`] in proportion to the greatest; `reverse` makes the greatest the worst.
 pub fn normalise(scores: &mut [i64], reverse: bool) {

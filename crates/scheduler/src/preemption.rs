@@ -10,21 +10,23 @@ use client::Key;
 use clock::Timestamp;
 
 use crate::{
-    engine::{Engine, Nominated},
+    cache::Placed,
+    engine::Engine,
     failure::{Failure, Preemption},
-    node::NodeId,
-    picture::Placed,
-    plugin::{Context, PLUGINS, Plugin},
+    memo,
+    node_id::NodeId,
+    nominated::Nominated,
+    plugin::Context,
     queue::Waiting,
     search::Search,
 };
 
-/// So many nodes are tried, or a tenth of all if that is more.
+/// How many nodes are tried, unless a tenth of all is more.
 const CANDIDATES: usize = 100;
 
 type Pods = Vec<(Key, Placed)>;
 
-/// Who must leave a node.
+/// The Pods that must leave a node.
 struct Victims {
     pods: Pods,
     /// How many of them a disruption budget guards.
@@ -41,43 +43,43 @@ impl Engine {
             return Preemption::NotEligible("not eligible due to a terminating pod on the nominated node.");
         }
         self.nominated.remove(&pod.key);
-        if self.picture.least_priority().is_none_or(|least| least >= pod.priority) {
+        if self.cache.least_priority().is_none_or(|least| least >= pod.priority) {
             return Preemption::Fruitless;
         }
         let mut lower: BTreeMap<NodeId, Pods> = failure.resolvable.iter().map(|id| (*id, Vec::new())).collect();
-        for (key, placed) in self.picture.pods().filter(|(_, p)| p.priority < pod.priority) {
+        for (key, placed) in self.cache.pods().filter(|(_, p)| p.priority < pod.priority) {
             if let Some(pods) = lower.get_mut(&placed.node) {
                 pods.push((key.clone(), placed.clone()));
             }
         }
-        let most = CANDIDATES.max(self.picture.order().len() / 10);
+        let most = CANDIDATES.max(self.cache.order().len() / 10);
         let tried = lower.into_iter().filter(|(_, pods)| !pods.is_empty()).take(most);
         let candidates = tried.filter_map(|(id, pods)| Some((id, self.victims(pod, id, pods)?)));
         let cheapest = candidates.collect::<Vec<_>>().into_iter().min_by_key(|(id, found)| (found.cost(), *id));
         let Some((node, Victims { pods: victims, .. })) = cheapest else { return Preemption::Fruitless };
-        // Who is less important and waits for this node has to look for another one.
+        // A less important Pod that waits for this node has to look for another one.
         self.nominated.retain(|_, other| other.node != node || other.priority >= pod.priority);
         self.nominated.insert(pod.key.clone(), Nominated { node, class: pod.class, priority: pod.priority });
-        Preemption::Victims(self.picture.node(node).name.clone(), victims.into_iter().map(|(key, _)| key).collect())
+        Preemption::Victims(self.cache.node(node).name.clone(), victims.into_iter().map(|(key, _)| key).collect())
     }
 
     /// Whether the victims of an earlier attempt are still on their way out, on a node that can take the Pod then.
     fn waits_for_victims(&self, pod: &Waiting, failure: &Failure) -> bool {
         let nominated = self.nominated.get(&pod.key).filter(|n| failure.resolvable.contains(&n.node));
         let Some(nominated) = nominated else { return false };
-        let mut there = self.picture.pods().map(|(_, p)| p).filter(|p| p.node == nominated.node);
+        let mut there = self.cache.pods().map(|(_, p)| p).filter(|p| p.node == nominated.node);
         there.any(|p| p.terminating && p.priority < pod.priority)
     }
 
     /// Those of `pods` that must leave the node so that the Pod fits: as few as possible, rather those that no budget
-    /// guards, rather unimportant ones. `None` when it does not fit even without them all. The picture is the same
-    /// afterwards.
+    /// guards, rather unimportant ones. `None` when it does not fit even without them all. The cache is afterwards as it
+    /// was before.
     fn victims(&mut self, pod: &Waiting, id: NodeId, mut pods: Pods) -> Option<Victims> {
         pods.sort_by(by_importance);
-        let classes: Vec<_> = pods.iter().map(|(_, placed)| self.picture.class(placed.class).clone()).collect();
+        let classes: Vec<_> = pods.iter().map(|(_, placed)| self.cache.class(placed.class).clone()).collect();
         let guarded = self.budgets.violations(pods.iter().zip(&classes).map(|((key, _), class)| (key, &**class)));
         for (key, _) in &pods {
-            self.picture.unplace(key);
+            self.unplace(key);
         }
         let fits = self.fits(pod, id);
         let mut victims = Victims { pods: Pods::new(), guarded: 0 };
@@ -85,29 +87,36 @@ impl Engine {
         let mut in_turn: Vec<_> = guarded.into_iter().zip(pods).collect();
         in_turn.sort_by_key(|(guarded, _)| !guarded);
         for (guarded, (key, placed)) in in_turn {
-            self.picture.place(key.clone(), placed.clone());
+            self.place(key.clone(), placed.clone());
             if fits && !self.fits(pod, id) {
-                self.picture.unplace(&key);
+                self.unplace(&key);
                 victims.guarded += usize::from(guarded);
                 victims.pods.push((key, placed));
             }
         }
         for (key, placed) in &victims.pods {
-            self.picture.place(key.clone(), placed.clone());
+            self.place(key.clone(), placed.clone());
         }
         victims.pods.sort_by(by_importance);
         (!victims.pods.is_empty()).then_some(victims)
     }
 
-    fn fits(&mut self, pod: &Waiting, id: NodeId) -> bool {
-        let memo = self.picture.take_memo(pod.class);
-        let context = Context { picture: &self.picture, class: self.picture.class(pod.class), tallies: &memo.tallies };
-        let plugins: Vec<(usize, &Plugin)> =
-            PLUGINS.iter().enumerate().filter(|(_, p)| (p.concerns)(&context)).collect();
-        let search = Search { context: &context, plugins: &plugins, wanted: 1, reserved: &[] };
-        let fits = search.live(id, self.picture.node(id)).is_ok();
-        self.picture.put_memo(pod.class, memo);
-        fits
+    /// Whether the node takes the Pod as the cache is now.
+    fn fits(&self, pod: &Waiting, id: NodeId) -> bool {
+        let (cache, class) = (&self.cache, self.cache.class(pod.class));
+        let made;
+        let tallies = match self.memos.tallies(pod.class, cache) {
+            Some(tallies) => tallies,
+            None => {
+                made = memo::needed(self.settings.plugins, class, cache);
+                &made
+            }
+        };
+        let context = Context { cache, class, tallies };
+        let plugins = self.concerned(&context);
+        let search =
+            Search { context: &context, all: self.settings.plugins, plugins: &plugins, wanted: 1, reserved: &[] };
+        search.live(id, cache.node(id)).is_ok()
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use api::rules::pod::Resources;
 
-use crate::plugin::Text;
+use crate::rejection::Text;
 
 /// An interned name of a resource other than the three that every node has.
 pub type ResourceId = u16;

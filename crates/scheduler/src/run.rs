@@ -1,4 +1,4 @@
-//! The scheduler at work: watch events from the caches into the engine, its decisions to the API.
+//! The scheduler at work: watch events go from the client's caches into the engine, its decisions to the API.
 //!
 //! One task owns the engine. Writes go out many at a time and only report back when they fail, so that deciding never
 //! waits for the server.
@@ -22,6 +22,7 @@ use crate::{
     bind::{self, Nomination, Outcome},
     engine::{Decision, Engine, Settings},
     failure::Preemption,
+    plugin::Plugin,
 };
 
 /// How many writes may be under way. The engine pauses while there are as many.
@@ -164,6 +165,7 @@ impl Feeds {
 /// Schedules until the future is dropped.
 pub async fn run(caches: Caches, settings: Settings) {
     let recorder = EventRecorder::new(caches.client().clone(), &settings.scheduler_name, None);
+    let plugins = settings.plugins;
     let mut engine = Engine::new(settings);
     let mut feeds = Feeds::start(&caches, &mut engine).await;
     let mut writes: JoinSet<Outcome> = JoinSet::new();
@@ -173,7 +175,7 @@ pub async fn run(caches: Caches, settings: Settings) {
         while decided < BATCH && writes.len() < WRITES {
             let Some(decision) = engine.schedule_one(Instant::now()) else { break };
             decided += 1;
-            start_write(&mut writes, &caches, &feeds.pods.cache, &recorder, decision);
+            start_write(&mut writes, &caches, plugins, &recorder, decision);
         }
         if decided == BATCH {
             while let Some(outcome) = writes.try_join_next() {
@@ -195,16 +197,16 @@ pub async fn run(caches: Caches, settings: Settings) {
 fn start_write(
     writes: &mut JoinSet<Outcome>,
     caches: &Caches,
-    pods: &Cache<Pod>,
+    plugins: &'static [Plugin],
     recorder: &EventRecorder,
     decision: Decision,
 ) {
-    let client = caches.client().clone();
     match decision {
         Decision::Bind { pod, node } => {
-            writes.spawn(bind::bind(client, recorder.clone(), pod, node));
+            writes.spawn(bind::bind(caches.clone(), recorder.clone(), plugins, pod, node));
         }
         Decision::Unschedulable { pod, failure, preemption } => {
+            let (client, pods) = (caches.client().clone(), caches.of::<Pod>());
             let Some(object) = pods.get(&pod.key) else { return };
             let message = failure.message(&preemption);
             let nominated = match preemption {

@@ -1,15 +1,20 @@
 //! The search over the nodes: which fit, and which of those is best.
 
 use crate::{
-    engine::Nominated,
     failure::Failure,
-    node::{Node, NodeId},
-    plugin::{Context, Filter, PLUGINS, Plugin, Rejection},
+    memo::Fixed,
+    node::Node,
+    node_id::NodeId,
+    nominated::Nominated,
+    plugin::{Context, Filter, Plugin},
+    rejection::Rejection,
 };
 
 /// One search over the nodes.
 pub(crate) struct Search<'a> {
     pub context: &'a Context<'a>,
+    /// All plugins, by their places in the list.
+    pub all: &'a [Plugin],
     /// The plugins that concern the class, with their places in the list.
     pub plugins: &'a [(usize, &'a Plugin)],
     /// How many fitting nodes are enough.
@@ -21,21 +26,17 @@ pub(crate) struct Search<'a> {
 impl Search<'_> {
     /// Collects fitting nodes, beginning at `start` of the order. Answers how many it looked at, and why those that do not
     /// fit do not.
-    pub fn run(
-        &self,
-        start: usize,
-        fixed: &mut [Option<(u32, Option<u8>)>],
-        feasible: &mut Vec<NodeId>,
-    ) -> (usize, Failure) {
+    pub fn run(&self, start: usize, fixed: &mut Fixed, feasible: &mut Vec<NodeId>) -> (usize, Failure) {
         let mut failure = Failure::default();
-        let picture = self.context.picture;
-        let order = picture.order();
-        if let Some(names) = &self.context.class.only_nodes {
+        let cache = self.context.cache;
+        let order = cache.order();
+        let mut plugins = self.plugins.iter();
+        if let Some((index, plugin, names)) =
+            plugins.find_map(|(index, p)| Some((*index, *p, (p.only_nodes)(self.context.class)?)))
+        {
             let named: Vec<NodeId> =
-                names.iter().filter_map(|n| picture.node_id(n)).filter(|id| picture.node(*id).known).collect();
-            let (index, plugin) =
-                self.plugins.iter().find(|(_, p)| p.name == "NodeAffinity").expect("it concerns them");
-            failure.add_unnamed(*index, plugin.name, order.len() - named.len());
+                names.iter().filter_map(|n| cache.node_id(n)).filter(|id| cache.node(*id).known).collect();
+            failure.add_unnamed(index, plugin.name, order.len() - named.len());
             named.into_iter().for_each(|id| self.look(id, fixed, feasible, &mut failure));
             return (0, failure);
         }
@@ -52,26 +53,20 @@ impl Search<'_> {
     }
 
     /// Whether this node takes the Pod.
-    pub fn takes(&self, id: NodeId, fixed: &mut [Option<(u32, Option<u8>)>]) -> bool {
+    pub fn takes(&self, id: NodeId, fixed: &mut Fixed) -> bool {
         let mut feasible = Vec::new();
         self.look(id, fixed, &mut feasible, &mut Failure::default());
         !feasible.is_empty()
     }
 
-    fn look(
-        &self,
-        id: NodeId,
-        fixed: &mut [Option<(u32, Option<u8>)>],
-        feasible: &mut Vec<NodeId>,
-        failure: &mut Failure,
-    ) {
-        let node = self.context.picture.node(id);
+    fn look(&self, id: NodeId, fixed: &mut Fixed, feasible: &mut Vec<NodeId>, failure: &mut Failure) {
+        let node = self.context.cache.node(id);
         let verdict = match fixed[id.index()] {
             Some((version, verdict)) if version == node.version => verdict,
             _ => {
                 let mut asked = self.plugins.iter();
                 let refused = asked
-                    .find(|(_, p)| matches!(p.filter, Filter::Fixed { fits, .. } if !fits(self.context.class, node)));
+                    .find(|(_, p)| matches!(p.filter, Filter::Fixed { fits, .. } if !fits(node, self.context.class)));
                 let verdict = refused.map(|(index, _)| *index as u8);
                 fixed[id.index()] = Some((node.version, verdict));
                 verdict
@@ -79,8 +74,9 @@ impl Search<'_> {
         };
         if let Some(index) = verdict {
             if feasible.is_empty() {
-                let Filter::Fixed { reason, .. } = PLUGINS[usize::from(index)].filter else { return };
-                failure.add(usize::from(index), id, Rejection::unresolvable(reason));
+                let index = usize::from(index);
+                let Filter::Fixed { reason, .. } = self.all[index].filter else { return };
+                failure.add(index, id, Rejection::unresolvable(reason));
             }
             return;
         }
@@ -102,14 +98,14 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The same, as if the Pods that have room reserved on the node were there.
+    /// The live filters once more, as if the Pods that have room reserved on the node were there.
     fn beside_reserved(&self, id: NodeId, node: &Node) -> Result<(), (usize, Rejection)> {
         let mut here = self.reserved.iter().filter(|n| n.node == id).peekable();
         if here.peek().is_none() {
             return Ok(());
         }
         let mut node = node.clone();
-        here.for_each(|n| node.count(n.class, self.context.picture.class(n.class), false, 1));
+        here.for_each(|n| node.count(n.class, self.context.cache.class(n.class), false, 1));
         self.live(id, &node)
     }
 }

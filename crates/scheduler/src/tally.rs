@@ -4,10 +4,10 @@
 //! anew for every Pod costs nodes times Pods; a tally costs one addition per Pod that comes or goes.
 
 use crate::{
+    cache::Cache,
     class::{Class, ClassId, Labels},
-    node::{Group, Node, NodeId},
-    picture::Picture,
-    plugins,
+    node::{Group, Node},
+    node_id::NodeId,
     topology::{Domain, KeyId},
 };
 
@@ -47,25 +47,25 @@ pub struct Tally {
 const HARD_AFFINITY_WEIGHT: i64 = 1;
 
 impl Tally {
-    pub fn new(key: KeyId, counts: Counts, class: &Class, picture: &Picture) -> Self {
+    pub fn new(key: KeyId, counts: Counts, class: &Class, cache: &Cache) -> Self {
         let mut tally = Tally {
             key,
             counts,
-            sums: vec![0; picture.topologies.domains(key)],
-            members: vec![0; picture.topologies.domains(key)],
-            eligible: vec![false; picture.nodes.len()],
+            sums: vec![0; cache.topologies.domains(key)],
+            members: vec![0; cache.topologies.domains(key)],
+            eligible: vec![false; cache.nodes.len()],
             weights: Vec::new(),
             least: None,
         };
-        for (id, node) in picture.nodes() {
-            let Some(domain) = picture.topologies.domain(key, id) else { continue };
-            if !tally.takes_part(class, id, node, picture) {
+        for (id, node) in cache.nodes() {
+            let Some(domain) = cache.topologies.domain(key, id) else { continue };
+            if !tally.takes_part(class, id, node, cache) {
                 continue;
             }
             tally.eligible[id.index()] = true;
             tally.members[domain as usize] += 1;
             for group in &node.groups {
-                let weight = tally.weight(class, group, picture);
+                let weight = tally.weight(class, group, cache);
                 tally.sums[domain as usize] += weight * i64::from(group.pods);
             }
         }
@@ -73,18 +73,18 @@ impl Tally {
     }
 
     /// Spreading looks only at nodes that have all keys and that the Pod could run on, as its policies say.
-    fn takes_part(&self, class: &Class, id: NodeId, node: &Node, picture: &Picture) -> bool {
+    fn takes_part(&self, class: &Class, id: NodeId, node: &Node, cache: &Cache) -> bool {
         let Counts::Spread(index) = self.counts else { return true };
         let own = &class.spread[index];
         let mut same_sort = class.spread.iter().filter(|s| s.hard == own.hard);
         node.known
-            && same_sort.all(|s| picture.topologies.domain(s.key, id).is_some())
-            && (!own.honour_affinity || plugins::node_affinity::fits(class, node))
-            && (!own.honour_taints || plugins::taint_toleration::fits(class, node))
+            && same_sort.all(|s| cache.topologies.domain(s.key, id).is_some())
+            && (!own.honour_affinity || node.is_selected_by(class))
+            && (!own.honour_taints || node.is_tolerated_by(class))
     }
 
-    fn weight(&mut self, class: &Class, group: &Group, picture: &Picture) -> i64 {
-        let index = group.class.0 as usize;
+    fn weight(&mut self, class: &Class, group: &Group, cache: &Cache) -> i64 {
+        let index = group.class.index();
         if self.weights.len() <= index {
             self.weights.resize(index + 1, [None; 2]);
         }
@@ -92,14 +92,14 @@ impl Tally {
         if let Some(weight) = self.weights[index][terminating] {
             return weight;
         }
-        let weight = self.weigh(class, picture.class(group.class), group.terminating, picture);
+        let weight = self.weigh(class, cache.class(group.class), group.terminating, cache);
         self.weights[index][terminating] = Some(weight);
         weight
     }
 
     /// What one Pod of class `other` adds.
-    fn weigh(&self, class: &Class, other: &Class, terminating: bool, picture: &Picture) -> i64 {
-        let labels = |c: &Class| -> Option<&Labels> { picture.namespaces.get(&c.namespace) };
+    fn weigh(&self, class: &Class, other: &Class, terminating: bool, cache: &Cache) -> i64 {
+        let labels = |c: &Class| -> Option<&Labels> { cache.namespaces.get(&c.namespace) };
         let (own_labels, other_labels) = (labels(class), labels(other));
         match self.counts {
             Counts::Spread(index) => i64::from(!terminating && class.spread[index].counts(&class.namespace, other)),
@@ -120,12 +120,12 @@ impl Tally {
     }
 
     /// `group.pods` Pods came to a node (`sign` 1) or left it (-1).
-    pub fn count(&mut self, class: &Class, node: NodeId, group: &Group, sign: i64, picture: &Picture) {
+    pub fn count(&mut self, class: &Class, node: NodeId, group: &Group, sign: i64, cache: &Cache) {
         if !self.eligible.get(node.index()).copied().unwrap_or(false) {
             return;
         }
-        let Some(domain) = picture.topologies.domain(self.key, node) else { return };
-        let weight = self.weight(class, group, picture);
+        let Some(domain) = cache.topologies.domain(self.key, node) else { return };
+        let weight = self.weight(class, group, cache);
         if weight != 0 {
             self.sums[domain as usize] += sign * weight * i64::from(group.pods);
             self.least = None;
@@ -134,17 +134,14 @@ impl Tally {
 
     /// The class is gone and its number may be given to another.
     pub fn forget(&mut self, class: ClassId) {
-        if let Some(weights) = self.weights.get_mut(class.0 as usize) {
+        if let Some(weights) = self.weights.get_mut(class.index()) {
             *weights = [None; 2];
         }
     }
 
-    /// Brings `least` up to date; called before each cycle.
+    /// Brings `least` up to date; called before each cycle, so that no filter works it out for every node.
     pub fn refresh(&mut self) {
-        if self.least.is_none() {
-            let taking_part = || self.sums.iter().zip(&self.members).filter(|(_, m)| **m > 0).map(|(s, _)| *s);
-            self.least = Some((taking_part().min().unwrap_or(i64::from(i32::MAX)), taking_part().count()));
-        }
+        self.least.get_or_insert_with(|| least(&self.sums, &self.members));
     }
 
     pub fn sum(&self, domain: Domain) -> i64 {
@@ -158,36 +155,13 @@ impl Tally {
 
     /// The least sum, taken as 0 when fewer than `min_domains` domains take part.
     pub fn least(&self, min_domains: i64) -> i64 {
-        match self.least {
-            Some((_, domains)) if (domains as i64) < min_domains => 0,
-            Some((least, _)) => least,
-            None => 0,
-        }
+        let (sum, domains) = self.least.unwrap_or_else(|| least(&self.sums, &self.members));
+        if (domains as i64) < min_domains { 0 } else { sum }
     }
 }
 
-/// All tallies that a class needs. Empty for most classes.
-pub fn needed(class: &Class, picture: &Picture) -> Vec<Tally> {
-    let mut wanted: Vec<(KeyId, Counts)> = Vec::new();
-    let mut want = |key, counts| {
-        if !wanted.contains(&(key, counts)) {
-            wanted.push((key, counts));
-        }
-    };
-    for (index, constraint) in class.spread.iter().enumerate() {
-        want(constraint.key, Counts::Spread(index));
-    }
-    for term in &class.affinity {
-        want(term.key, Counts::Affinity);
-    }
-    for (index, term) in class.anti_affinity.iter().enumerate() {
-        want(term.key, Counts::AntiAffinity(index));
-    }
-    for key in picture.refusing_keys() {
-        want(key, Counts::RefusedBy);
-    }
-    for key in class.preferred.iter().map(|(_, t)| t.key).chain(picture.preferring_keys()) {
-        want(key, Counts::Preference);
-    }
-    wanted.into_iter().map(|(key, counts)| Tally::new(key, counts, class, picture)).collect()
+/// The least sum of the domains that have members, and how many those are.
+fn least(sums: &[i64], members: &[u32]) -> (i64, usize) {
+    let taking_part = || sums.iter().zip(members).filter(|(_, members)| **members > 0).map(|(sum, _)| *sum);
+    (taking_part().min().unwrap_or(i64::from(i32::MAX)), taking_part().count())
 }

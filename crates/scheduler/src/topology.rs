@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{class::Labels, node::NodeId};
+use crate::{class::Labels, node_id::NodeId};
 
 /// An interned topology key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Frame;
 use kube::client::Body;
 use parking_lot::Mutex;
-use scheduler::{Settings, run};
+use scheduler::{Settings, plugin::Plugin, run};
 use serde_json::{Value, json};
 
 /// Objects to list, writes that came, and how many bindings are refused first.
@@ -63,11 +63,15 @@ async fn serve(server: Arc<Mutex<Server>>, request: Request<Body>) -> Result<Ans
 
 /// The writes within a minute.
 async fn writes(server: Server) -> Vec<String> {
+    writes_with(server, Settings::default()).await
+}
+
+async fn writes_with(server: Server, settings: Settings) -> Vec<String> {
     clock::simulate(clock::Timestamp::UNIX_EPOCH, 1);
     let server = Arc::new(Mutex::new(server));
     let shared = server.clone();
     let client = client::in_process(tower::service_fn(move |request| serve(shared.clone(), request)));
-    let scheduling = run(Caches::new(client), Settings::default());
+    let scheduling = run(Caches::new(client), settings);
     assert!(clock::timeout(Duration::from_secs(60), scheduling).await.is_err(), "it runs for ever");
     std::mem::take(&mut server.lock().writes)
 }
@@ -103,4 +107,29 @@ async fn a_pod_that_fits_nowhere_gets_a_condition_and_an_event() {
     let mut writes = writes(server).await;
     writes.sort();
     assert_eq!(writes, [format!("condition {message}"), format!("event FailedScheduling: {message}")]);
+}
+
+/// Its first attempt fails.
+const LATE: Plugin = Plugin {
+    name: "Late",
+    pre_bind: Some(|_, pod, node| {
+        Box::pin(async move {
+            match clock::now().as_second() {
+                0 => Err(format!("the volume of {} is not on {node} yet", pod.key.name)),
+                _ => Ok(()),
+            }
+        })
+    }),
+    ..Plugin::NONE
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_bound_after_its_plugins_are_done() {
+    let server = Server { nodes: vec![node("1")], pods: vec![pod()], ..Server::default() };
+    let settings = Settings { plugins: &[LATE], ..Settings::default() };
+    let why = "running PreBind plugin Late: the volume of p is not on n yet";
+    let writes = writes_with(server, settings).await;
+    let expected =
+        [&format!("event FailedScheduling: {why}"), "bind p to n", "event Scheduled: Successfully assigned d/p to n"];
+    assert_eq!(writes, expected);
 }

@@ -3,9 +3,13 @@
 //! A node is `name [cpu=4] [pods=110] [taint=key:effect] [label=key:value] [cordoned]`, a Pod is
 //! `name [cpu=1] [on=node] [port=80] [label=key:value] …` or a JSON spec.
 
+use std::cell::RefCell;
+
 use clock::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use scheduler::{Decision, Engine, Settings, failure::Preemption};
+use scheduler::{
+    Decision, Engine, Settings, failure::Preemption, plugin::Plugin, plugins::node_resources_fit, rejection::Rejection,
+};
 use serde_json::{Value, json};
 
 fn words(text: &str) -> (&str, Vec<(&str, &str)>) {
@@ -181,7 +185,7 @@ fn tallies_follow_pods_that_come_and_go() {
         zones.sort();
         assert_eq!(zones, ["a", "b", "c"], "each round takes each zone once");
     }
-    let gone = engine.picture.pods().find(|(_, p)| engine.picture.node(p.node).name.as_ref() == "b").unwrap().0.clone();
+    let gone = engine.cache.pods().find(|(_, p)| engine.cache.node(p.node).name.as_ref() == "b").unwrap().0.clone();
     engine.remove_pod(&gone, Instant::now());
     engine.set_pod(&spread("last", 1, "DoNotSchedule"), Instant::now());
     assert_eq!(next(&mut engine), "b");
@@ -311,7 +315,7 @@ fn room_that_was_made_is_kept_for_the_preemptor() {
     let mut both = [next(&mut engine), next(&mut engine)];
     both.sort();
     assert_eq!(both, ["0/1 nodes are available: 1 Insufficient cpu.", "a"]);
-    let bound = engine.picture.pods().map(|(key, _)| key.name.clone()).collect::<Vec<_>>();
+    let bound = engine.cache.pods().map(|(key, _)| key.name.clone()).collect::<Vec<_>>();
     assert_eq!(bound, ["p"]);
 }
 
@@ -334,7 +338,7 @@ fn a_failed_binding_frees_the_node_and_is_tried_again() {
     assert_eq!(next(&mut engine), "nothing to do");
     let now = Instant::now();
     engine.bind_failed(&client::Key::new("default", "p"), "p", now);
-    assert_eq!(engine.picture.pods().count(), 0);
+    assert_eq!(engine.cache.pods().count(), 0);
     assert!(engine.schedule_one(now).is_none(), "not before its backoff is over");
     assert!(engine.schedule_one(now + Duration::from_secs(1)).is_some());
 }
@@ -350,6 +354,68 @@ fn nothing_is_left_of_pods_and_nodes_that_are_gone() {
     for name in ["a", "b"] {
         engine.remove_node(name, now);
     }
-    assert_eq!((engine.picture.nodes().count(), engine.picture.pods().count(), engine.queue.len()), (0, 0, 0));
-    assert_eq!(engine.picture.classes(), 0);
+    assert_eq!((engine.cache.nodes().count(), engine.cache.pods().count(), engine.queue.len()), (0, 0, 0));
+    assert_eq!(engine.cache.classes(), 0);
+}
+
+thread_local! {
+    /// What the plugins of the next test did.
+    static DONE: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+}
+
+fn done(what: &'static str) {
+    DONE.with_borrow_mut(|all| all.push(what));
+}
+
+/// The first reserves for every Pod, the second for none that is called `greedy`.
+const RESERVING: &[Plugin] = &[
+    node_resources_fit::PLUGIN,
+    Plugin {
+        name: "First",
+        reserve: Some(|_, _, _| {
+            done("reserve 1");
+            Ok(())
+        }),
+        unreserve: Some(|_, _, _| done("unreserve 1")),
+        ..Plugin::NONE
+    },
+    Plugin {
+        name: "Second",
+        reserve: Some(|_, pod, _| match &*pod.key.name {
+            "greedy" => Err(Rejection::unresolvable("no device is left")),
+            _ => {
+                done("reserve 2");
+                Ok(())
+            }
+        }),
+        unreserve: Some(|_, _, _| done("unreserve 2")),
+        ..Plugin::NONE
+    },
+];
+
+#[test]
+fn what_plugins_reserved_is_given_back_when_the_pod_does_not_come() {
+    let now = Instant::now();
+    let mut engine = Engine::new(Settings { plugins: RESERVING, ..Settings::default() });
+    engine.set_node(&node("a cpu=2"), now);
+    let check = |expected: &[&str]| assert_eq!(DONE.take(), expected);
+    engine.set_pod(&pod("p cpu=1"), now);
+    assert_eq!(next(&mut engine), "a");
+    check(&["reserve 1", "reserve 2"]);
+    engine.bind_failed(&client::Key::new("default", "p"), "p", now);
+    check(&["unreserve 2", "unreserve 1"]);
+    assert!(engine.schedule_one(now + Duration::from_secs(1)).is_some());
+    check(&["reserve 1", "reserve 2"]);
+    // Seen on its node, it keeps what it has.
+    engine.set_pod(&pod("p cpu=1 on=a"), now);
+    engine.remove_pod(&client::Key::new("default", "p"), now);
+    check(&[]);
+    engine.set_pod(&pod("q cpu=1"), now);
+    next(&mut engine);
+    engine.remove_pod(&client::Key::new("default", "q"), now);
+    check(&["reserve 1", "reserve 2", "unreserve 2", "unreserve 1"]);
+    engine.set_pod(&pod("greedy cpu=1"), now);
+    assert_eq!(next(&mut engine), "0/1 nodes are available: 1 no device is left.");
+    check(&["reserve 1", "unreserve 2", "unreserve 1"]);
+    assert_eq!((engine.cache.pods().count(), engine.queue.len()), (0, 1));
 }

@@ -1,14 +1,14 @@
 //! ImageLocality: prefer nodes that already have the Pod's images, the more so the larger and the wider spread they are.
 
 use crate::{
-    node::NodeId,
+    node_id::NodeId,
     plugin::{Context, MAX_SCORE, Plugin},
 };
 
 pub const PLUGIN: Plugin = Plugin {
     name: "ImageLocality",
     weight: 1,
-    concerns: |c| c.class.images.iter().any(|image| c.picture.images.contains_key(image)),
+    concerns: |c| c.class.images.iter().any(|image| c.cache.images.contains_key(image)),
     score: Some(score),
     ..Plugin::NONE
 };
@@ -19,12 +19,12 @@ const LEAST_BYTES: i64 = 23 * 1024 * 1024;
 const MOST_BYTES_PER_CONTAINER: i64 = 1000 * 1024 * 1024;
 
 fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
-    let known = context.picture.nodes().filter(|(_, node)| node.known).count().max(1) as f64;
+    let known = context.cache.nodes().filter(|(_, node)| node.known).count().max(1) as f64;
     let most = MOST_BYTES_PER_CONTAINER * context.class.images.len() as i64;
     for (score, id) in scores.iter_mut().zip(nodes) {
-        let held = &context.picture.node(*id).offer.images;
+        let held = &context.cache.node(*id).offer.images;
         let worth = |image: &String| {
-            let spread = f64::from(context.picture.images.get(image).copied().unwrap_or(0)) / known;
+            let spread = f64::from(context.cache.images.get(image).copied().unwrap_or(0)) / known;
             held.get(image).map_or(0, |bytes| (*bytes as f64 * spread) as i64)
         };
         let bytes: i64 = context.class.images.iter().map(worth).sum();

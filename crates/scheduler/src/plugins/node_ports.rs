@@ -3,8 +3,11 @@
 use api::rules::host_port::HostPort;
 
 use crate::{
-    node::{Node, NodeId},
-    plugin::{Change, Context, Filter, Plugin, Rejection},
+    change::Change,
+    node::Node,
+    node_id::NodeId,
+    plugin::{Context, Filter, Plugin},
+    rejection::Rejection,
 };
 
 pub const PLUGIN: Plugin = Plugin {

@@ -2,7 +2,8 @@
 
 use crate::{
     class::Class,
-    node::{Node, NodeId},
+    node::Node,
+    node_id::NodeId,
     plugin::{Context, MAX_SCORE, Plugin},
 };
 
@@ -17,7 +18,7 @@ pub const PLUGIN: Plugin = Plugin {
 
 fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
     for (score, id) in scores.iter_mut().zip(nodes) {
-        *score = balance(context.class, context.picture.node(*id));
+        *score = balance(context.class, context.cache.node(*id));
     }
 }
 

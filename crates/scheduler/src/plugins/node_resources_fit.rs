@@ -1,9 +1,12 @@
 //! NodeResourcesFit: what the Pod requests is free on the node; prefer the least allocated.
 
 use crate::{
+    change::Change,
     class::Class,
-    node::{Node, NodeId},
-    plugin::{Change, Context, Filter, MAX_SCORE, Plugin, Rejection, Text},
+    node::Node,
+    node_id::NodeId,
+    plugin::{Context, Filter, MAX_SCORE, Plugin},
+    rejection::{Rejection, Text},
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -44,7 +47,7 @@ fn explain(context: &Context, node: &Node) -> Rejection {
     check(Text::Static("Insufficient memory"), wanted.memory_bytes, used.memory_bytes, free.memory_bytes);
     check(Text::Static("Insufficient ephemeral-storage"), wanted.storage_bytes, used.storage_bytes, free.storage_bytes);
     for (id, amount) in &wanted.others {
-        check(context.picture.resources.short(*id), *amount, used.other(*id), free.other(*id));
+        check(context.cache.resources.short(*id), *amount, used.other(*id), free.other(*id));
     }
     let mut reasons = reasons.into_iter();
     let reason = reasons.next().expect("called only when something is short");
@@ -53,7 +56,7 @@ fn explain(context: &Context, node: &Node) -> Rejection {
 
 fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
     for (score, id) in scores.iter_mut().zip(nodes) {
-        *score = least_allocated(context.class, context.picture.node(*id));
+        *score = least_allocated(context.class, context.cache.node(*id));
     }
 }
 

@@ -4,9 +4,10 @@ use api::rules::taint;
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::{
+    change::Change,
     class::Class,
     node::Node,
-    plugin::{Change, Filter, Plugin},
+    plugin::{Filter, Plugin},
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -16,7 +17,7 @@ pub const PLUGIN: Plugin = Plugin {
     ..Plugin::NONE
 };
 
-fn fits(class: &Class, node: &Node) -> bool {
+fn fits(node: &Node, class: &Class) -> bool {
     let cordon = || Taint {
         key: "node.kubernetes.io/unschedulable".to_owned(),
         effect: taint::NO_SCHEDULE.to_owned(),

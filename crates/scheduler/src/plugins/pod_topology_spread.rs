@@ -1,9 +1,12 @@
 //! PodTopologySpread: the Pods that a constraint selects are spread over the domains of its topology key.
 
 use crate::{
+    change::Change,
     class::Spread,
-    node::{Node, NodeId},
-    plugin::{Change, Context, Filter, MAX_SCORE, Plugin, Rejection},
+    node::Node,
+    node_id::NodeId,
+    plugin::{Context, Filter, MAX_SCORE, Plugin},
+    rejection::Rejection,
     tally::{Counts, Tally},
 };
 
@@ -11,6 +14,7 @@ pub const PLUGIN: Plugin = Plugin {
     name: "PodTopologySpread",
     weight: 2,
     concerns: |c| !c.class.spread.is_empty(),
+    tallies: |class, _| class.spread.iter().enumerate().map(|(i, spread)| (spread.key, Counts::Spread(i))).collect(),
     filter: Filter::Live(filter),
     score: Some(score),
     retry_on: &[
@@ -22,6 +26,7 @@ pub const PLUGIN: Plugin = Plugin {
         Change::PodLabels,
     ],
     node_local: false,
+    ..Plugin::NONE
 };
 
 /// The constraints of one sort with their tallies.
@@ -34,7 +39,7 @@ fn constraints<'a>(context: &'a Context, hard: bool) -> impl Iterator<Item = (&'
 
 fn filter(context: &Context, id: NodeId, _: &Node) -> Result<(), Rejection> {
     for (constraint, tally) in constraints(context, true) {
-        let Some(domain) = context.picture.topologies.domain(constraint.key, id) else {
+        let Some(domain) = context.cache.topologies.domain(constraint.key, id) else {
             return Err(Rejection::unresolvable(
                 "node(s) didn't match pod topology spread constraints (missing required label)",
             ));
@@ -52,7 +57,7 @@ fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
     if soft.is_empty() {
         return;
     }
-    let topologies = &context.picture.topologies;
+    let topologies = &context.cache.topologies;
     // A node without all keys gets the least score.
     let counted: Vec<bool> =
         nodes.iter().map(|id| soft.iter().all(|(s, _)| topologies.domain(s.key, *id).is_some())).collect();

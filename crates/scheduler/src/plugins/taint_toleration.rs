@@ -3,29 +3,24 @@
 use api::rules::taint;
 
 use crate::{
-    class::Class,
-    node::{Node, NodeId},
-    plugin::{Change, Context, Filter, Plugin, normalise},
+    change::Change,
+    node::Node,
+    node_id::NodeId,
+    plugin::{Context, Filter, Plugin, normalise},
 };
 
 pub const PLUGIN: Plugin = Plugin {
     name: "TaintToleration",
     weight: 3,
-    filter: Filter::Fixed { fits, reason: "node(s) had untolerated taint(s)" },
+    filter: Filter::Fixed { fits: Node::is_tolerated_by, reason: "node(s) had untolerated taint(s)" },
     score: Some(score),
     retry_on: &[Change::NodeAdded, Change::NodeTaints],
     ..Plugin::NONE
 };
 
-/// Whether the class tolerates all `NoSchedule` and `NoExecute` taints.
-pub fn fits(class: &Class, node: &Node) -> bool {
-    let hard = [taint::NO_SCHEDULE, taint::NO_EXECUTE];
-    taint::first_untolerated(&node.offer.taints, &class.tolerations, &hard).is_none()
-}
-
 fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
     for (score, id) in scores.iter_mut().zip(nodes) {
-        let taints = &context.picture.node(*id).offer.taints;
+        let taints = &context.cache.node(*id).offer.taints;
         let soft = taints.iter().filter(|t| t.effect == taint::PREFER_NO_SCHEDULE);
         *score = soft.filter(|t| !taint::tolerated(&context.class.tolerations, t)).count() as i64;
     }

@@ -1,6 +1,7 @@
-//! The scheduler's picture of the cluster: nodes, the Pods on them, and the classes of Pods, by number.
+//! The scheduler's cache: the facts about nodes, the Pods on them, and the classes of Pods, by number.
 //!
-//! Changes are applied in place, so nothing is copied per Pod: a cycle reads the picture that the last one left.
+//! Events and decisions are applied in place and a cycle reads the cache itself. There is no snapshot to copy, because one
+//! task owns the engine and no event comes in during a cycle.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,11 +13,11 @@ use clock::Timestamp;
 use k8s_openapi::api::core::v1;
 
 use crate::{
+    change::Change,
     class::{self, Class, ClassId, Labels},
-    node::{Group, Node, NodeId, Offer},
-    plugin::Change,
+    node::{Node, Offer},
+    node_id::NodeId,
     resources::ResourceNames,
-    tally::{self, Tally},
     topology::{KeyId, Topologies},
 };
 
@@ -26,7 +27,7 @@ pub struct Placed {
     pub node: NodeId,
     pub class: ClassId,
     pub terminating: bool,
-    /// Decided by us, but not yet seen in the API.
+    /// The engine decided it, and the API has not shown it yet.
     pub assumed: bool,
     pub priority: i32,
     /// When the Pod started on its node.
@@ -38,28 +39,10 @@ struct Known {
     identity: Arc<[u8]>,
     /// Pods and queue entries of the class.
     users: u32,
-    /// What was worked out for the class; kept while it is among the most recently scheduled ones.
-    memo: Option<Box<Memo>>,
 }
 
-/// What is remembered about a class between cycles.
 #[derive(Default)]
-pub struct Memo {
-    pub tallies: Vec<Tally>,
-    /// The tallies follow changes of Pods; anything else that changes makes them be built anew.
-    pub built: bool,
-    /// By node: the version looked at, and which fixed filter turned it away.
-    pub fixed: Vec<Option<(u32, Option<u8>)>>,
-    /// Why the class fitted nowhere, as of this generation of the picture.
-    pub failure: Option<(u64, Arc<crate::failure::Failure>)>,
-    used: u64,
-}
-
-/// How many classes are remembered with their tallies.
-const MEMOS: usize = 64;
-
-#[derive(Default)]
-pub struct Picture {
+pub struct Cache {
     pub nodes: Vec<Option<Node>>,
     by_name: HashMap<Arc<str>, NodeId>,
     /// Known nodes in the order in which they are tried, zones in turn. Empty when it must be worked out.
@@ -68,8 +51,8 @@ pub struct Picture {
     classes: Vec<Option<Known>>,
     by_identity: HashMap<Arc<[u8]>, ClassId>,
     free_classes: Vec<ClassId>,
-    memos: Vec<ClassId>,
-    clock: u64,
+    /// How many Node objects were seen, counted with every change of one.
+    versions: u32,
     pub topologies: Topologies,
     pub resources: ResourceNames,
     pub namespaces: BTreeMap<String, Labels>,
@@ -82,11 +65,22 @@ pub struct Picture {
     priorities: BTreeMap<i32, u32>,
     /// Grows with every change that can alter a verdict.
     pub generation: u64,
+    /// Grows with every change after which counts of Pods by domain have to be made anew, not only brought up to date.
+    pub structure: u64,
 }
 
-impl Picture {
+/// One Pod that came to a node (`sign` 1) or left it (-1).
+#[derive(Debug, Clone, Copy)]
+pub struct Counted {
+    pub node: NodeId,
+    pub class: ClassId,
+    pub terminating: bool,
+    pub sign: i64,
+}
+
+impl Cache {
     pub fn class(&self, id: ClassId) -> &Arc<Class> {
-        &self.classes[id.0 as usize].as_ref().expect("a class lives while it is used").class
+        &self.classes[id.index()].as_ref().expect("a class lives while it is used").class
     }
 
     pub fn node(&self, id: NodeId) -> &Node {
@@ -131,7 +125,7 @@ impl Picture {
         self.order = rounds.collect();
     }
 
-    /// Nodes that have a Node object, in the order of [`Picture::arrange`].
+    /// Nodes that have a Node object, in the order of [`Cache::arrange`].
     pub fn order(&self) -> &[NodeId] {
         &self.order
     }
@@ -147,7 +141,7 @@ impl Picture {
     pub fn enter_class(&mut self, pod: &v1::Pod) -> ClassId {
         let identity = class::identity(pod);
         if let Some(&id) = self.by_identity.get(identity.as_slice()) {
-            self.classes[id.0 as usize].as_mut().expect("indexed classes live").users += 1;
+            self.classes[id.index()].as_mut().expect("indexed classes live").users += 1;
             return id;
         }
         let class = class::compile(pod, &mut self.resources, &mut self.topologies);
@@ -160,7 +154,7 @@ impl Picture {
         });
         let identity: Arc<[u8]> = identity.into();
         self.by_identity.insert(identity.clone(), id);
-        self.classes[id.0 as usize] = Some(Known { class: Arc::new(class), identity, users: 1, memo: None });
+        self.classes[id.index()] = Some(Known { class: Arc::new(class), identity, users: 1 });
         id
     }
 
@@ -172,58 +166,23 @@ impl Picture {
         }
     }
 
-    /// One user of the class less.
-    pub fn leave_class(&mut self, id: ClassId) {
-        let known = self.classes[id.0 as usize].as_mut().expect("a class lives while it is used");
+    /// One user of the class less. Says whether it was the last, so that the class is gone.
+    pub fn leave_class(&mut self, id: ClassId) -> bool {
+        let known = self.classes[id.index()].as_mut().expect("a class lives while it is used");
         known.users -= 1;
         if known.users > 0 {
-            return;
+            return false;
         }
         let identity = known.identity.clone();
         self.by_identity.remove(&identity);
-        self.classes[id.0 as usize] = None;
+        self.classes[id.index()] = None;
         self.free_classes.push(id);
-        self.memos.retain(|m| *m != id);
-        for memo in self.memos.clone() {
-            let known = self.classes[memo.0 as usize].as_mut().expect("remembered classes live");
-            known.memo.iter_mut().flat_map(|m| &mut m.tallies).for_each(|t| t.forget(id));
-        }
+        true
     }
 
-    /// Takes out what is remembered about a class, ready for a cycle. Give it back with [`Picture::put_memo`].
-    pub fn take_memo(&mut self, id: ClassId) -> Box<Memo> {
-        let known = self.classes[id.0 as usize].as_mut().expect("a class lives while it is used");
-        let class = known.class.clone();
-        let mut memo = known.memo.take().unwrap_or_default();
-        self.memos.retain(|m| *m != id);
-        if !memo.built {
-            memo.tallies = tally::needed(&class, self);
-            memo.built = true;
-        }
-        memo.tallies.iter_mut().for_each(Tally::refresh);
-        memo.fixed.resize(self.nodes.len(), None);
-        memo
-    }
-
-    pub fn put_memo(&mut self, id: ClassId, mut memo: Box<Memo>) {
-        self.clock += 1;
-        memo.used = self.clock;
-        if self.memos.len() >= MEMOS {
-            let used = |id: &ClassId| self.classes[id.0 as usize].as_ref().and_then(|k| Some(k.memo.as_ref()?.used));
-            let oldest = (0..self.memos.len()).min_by_key(|i| used(&self.memos[*i])).expect("there are some");
-            let oldest = self.memos.swap_remove(oldest);
-            self.classes[oldest.0 as usize].as_mut().expect("remembered classes live").memo = None;
-        }
-        self.memos.push(id);
-        self.classes[id.0 as usize].as_mut().expect("a class lives while it is used").memo = Some(memo);
-    }
-
-    fn rebuild_tallies(&mut self) {
+    fn restructure(&mut self) {
         self.generation += 1;
-        for id in &self.memos {
-            let known = self.classes[id.0 as usize].as_mut().expect("remembered classes live");
-            known.memo.iter_mut().for_each(|m| m.built = false);
-        }
+        self.structure += 1;
     }
 
     // Nodes.
@@ -258,8 +217,8 @@ impl Picture {
         let changes = if node.known { offer.changes(&node.offer) } else { Change::NodeAdded as u16 };
         let old = std::mem::replace(&mut node.offer, offer);
         // A verdict is kept per version, so a new node in an old place must not repeat one.
-        self.clock += 1;
-        node.version = self.clock as u32;
+        self.versions = self.versions.wrapping_add(1);
+        node.version = self.versions;
         node.known = true;
         let node = self.nodes[id.index()].as_ref().expect("just entered");
         count_images(&mut self.images, &old.images, -1);
@@ -269,7 +228,7 @@ impl Picture {
                 self.topologies.place(key, id, &node.offer.labels);
             }
             self.order.clear();
-            self.rebuild_tallies();
+            self.restructure();
         }
         self.generation += 1;
         (id, changes)
@@ -292,7 +251,7 @@ impl Picture {
                 self.place_nodes(key);
             }
         }
-        self.rebuild_tallies();
+        self.restructure();
     }
 
     fn drop_if_unused(&mut self, id: NodeId) {
@@ -307,16 +266,19 @@ impl Picture {
     // Pods on nodes.
 
     /// A Pod is on a node now. Takes over one use of its class.
-    pub fn place(&mut self, key: Key, pod: Placed) {
-        self.count(pod.node, pod.class, pod.terminating, 1);
+    pub fn place(&mut self, key: Key, pod: Placed) -> Counted {
+        let counted = Counted { node: pod.node, class: pod.class, terminating: pod.terminating, sign: 1 };
+        self.count(counted);
         *self.priorities.entry(pod.priority).or_default() += 1;
         self.pods.insert(key, pod);
+        counted
     }
 
     /// A Pod is on no node any more. Gives one use of its class back to the caller.
-    pub fn unplace(&mut self, key: &Key) -> Option<Placed> {
+    pub fn unplace(&mut self, key: &Key) -> Option<(Placed, Counted)> {
         let placed = self.pods.remove(key)?;
-        self.count(placed.node, placed.class, placed.terminating, -1);
+        let counted = Counted { node: placed.node, class: placed.class, terminating: placed.terminating, sign: -1 };
+        self.count(counted);
         if let Some(pods) = self.priorities.get_mut(&placed.priority) {
             *pods -= 1;
             if *pods == 0 {
@@ -324,7 +286,7 @@ impl Picture {
             }
         }
         self.drop_if_unused(placed.node);
-        Some(placed)
+        Some((placed, counted))
     }
 
     /// The least priority of any Pod that has a node.
@@ -340,28 +302,15 @@ impl Picture {
         }
     }
 
-    fn count(&mut self, id: NodeId, class: ClassId, terminating: bool, sign: i64) {
+    fn count(&mut self, Counted { node, class: id, terminating, sign }: Counted) {
         self.generation += 1;
-        let of_pod = self.class(class).clone();
-        self.nodes[id.index()].as_mut().expect("Pods are on entered nodes").count(class, &of_pod, terminating, sign);
-        let new_keys = count_keys(&mut self.refusing, of_pod.anti_affinity.iter().map(|t| t.key), sign)
-            | count_keys(
-                &mut self.preferring,
-                of_pod.affinity.iter().chain(of_pod.preferred.iter().map(|p| &p.1)).map(|t| t.key),
-                sign,
-            );
+        let class = self.class(id).clone();
+        self.nodes[node.index()].as_mut().expect("Pods are on entered nodes").count(id, &class, terminating, sign);
+        let preferring = class.affinity.iter().chain(class.preferred.iter().map(|p| &p.1)).map(|t| t.key);
+        let new_keys = count_keys(&mut self.refusing, class.anti_affinity.iter().map(|t| t.key), sign)
+            | count_keys(&mut self.preferring, preferring, sign);
         if new_keys {
-            self.rebuild_tallies();
-            return;
-        }
-        let group = Group { class, terminating, pods: 1 };
-        for i in 0..self.memos.len() {
-            let slot = self.memos[i].0 as usize;
-            let known = self.classes[slot].as_mut().expect("remembered classes live");
-            let Some(mut memo) = known.memo.take_if(|m| m.built && !m.tallies.is_empty()) else { continue };
-            let counting = known.class.clone();
-            memo.tallies.iter_mut().for_each(|t| t.count(&counting, id, &group, sign, self));
-            self.classes[slot].as_mut().expect("remembered classes live").memo = Some(memo);
+            self.restructure();
         }
     }
 
@@ -376,7 +325,7 @@ impl Picture {
             Some(labels) => self.namespaces.insert(name.to_owned(), labels),
             None => self.namespaces.remove(name),
         };
-        self.rebuild_tallies();
+        self.restructure();
         true
     }
 }

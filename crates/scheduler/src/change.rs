@@ -1,0 +1,16 @@
+//! The changes in the cluster that can make a Pod fit that did not before. Plugins name those that matter to them.
+
+/// One sort of change, as a bit of a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Change {
+    NodeAdded = 1,
+    NodeAllocatable = 1 << 1,
+    NodeLabels = 1 << 2,
+    NodeTaints = 1 << 3,
+    NodeSchedulable = 1 << 4,
+    PodAdded = 1 << 5,
+    PodDeleted = 1 << 6,
+    PodLabels = 1 << 7,
+    NamespaceLabels = 1 << 8,
+}

@@ -1,0 +1,126 @@
+//! One scheduling cycle: the next Pod, the search for its node, and what is reserved there.
+//! Upstream counterpart: pkg/scheduler/schedule_one.go (schedulingCycle).
+
+use std::sync::Arc;
+
+use clock::Instant;
+
+use crate::{
+    cache::Placed,
+    engine::{Decision, Engine},
+    failure::Failure,
+    memo::Memo,
+    node_id::NodeId,
+    nominated::Nominated,
+    plugin::{Context, Plugin},
+    queue::Waiting,
+    search::{Search, select},
+};
+
+/// Below this many nodes all are looked at, and never are fewer found before the search ends.
+const LEAST_NODES: usize = 100;
+
+impl Engine {
+    /// When to ask again if [`Engine::schedule_one`] has nothing to do.
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.queue.wake_at()
+    }
+
+    /// Takes the next Pod and decides. `None` when none is to be tried now.
+    pub fn schedule_one(&mut self, now: Instant) -> Option<Decision> {
+        let pod = self.queue.pop(now)?;
+        waypoint::scheduler::schedule_one(&pod.key.name);
+        let mut memo = self.memos.take(pod.class, self.settings.plugins, &self.cache);
+        let found = self.find(&pod, &mut memo);
+        self.memos.put(pod.class, memo);
+        Some(match found.and_then(|id| self.reserve(&pod, id).map(|()| id)) {
+            Ok(id) => {
+                let node = self.cache.node(id).name.clone();
+                self.nominated.remove(&pod.key);
+                let (class, priority) = (pod.class, pod.priority);
+                let placed = Placed { node: id, class, terminating: false, assumed: true, priority, started: None };
+                self.place(pod.key.clone(), placed);
+                self.binding.insert(pod.key.clone(), pod.clone());
+                Decision::Bind { pod, node }
+            }
+            Err(failure) => {
+                waypoint::scheduler::unschedulable(&pod.key.name);
+                let preemption = self.preempt(&pod, &failure);
+                self.queue.park(pod.clone(), failure.plugins, now);
+                Decision::Unschedulable { pod, failure, preemption }
+            }
+        })
+    }
+
+    fn find(&mut self, pod: &Waiting, memo: &mut Memo) -> Result<NodeId, Arc<Failure>> {
+        // A Pod like one that just failed fails the same way until something changes.
+        if let Some((_, failure)) = memo.failure.as_ref().filter(|(g, _)| *g == self.cache.generation) {
+            return Err(failure.clone());
+        }
+        self.cache.arrange();
+        let class = self.cache.class(pod.class).clone();
+        let (cache, tallies) = (&self.cache, &memo.tallies);
+        let context = Context { cache, class: &class, tallies };
+        let plugins = self.concerned(&context);
+        // Other Pods that wait keep the room that was made for them, unless this Pod is more important.
+        let others = self.nominated.iter().filter(|(key, n)| **key != pod.key && n.priority >= pod.priority);
+        let reserved: Vec<&Nominated> = others.map(|(_, nominated)| nominated).collect();
+        let wanted = self.wanted(cache.order().len());
+        let search =
+            Search { context: &context, all: self.settings.plugins, plugins: &plugins, wanted, reserved: &reserved };
+        self.feasible.clear();
+        waypoint::scheduler::filter(&pod.key.name);
+        // The node where room was made needs no comparison with others.
+        if let Some(nominated) = self.nominated.get(&pod.key).filter(|n| cache.node(n.node).known)
+            && search.takes(nominated.node, &mut memo.fixed)
+        {
+            return Ok(nominated.node);
+        }
+        let (looked_at, failure) = search.run(self.start, &mut memo.fixed, &mut self.feasible);
+        self.start = (self.start + looked_at) % cache.order().len().max(1);
+        if self.feasible.is_empty() {
+            let failure = Arc::new(failure);
+            // What is kept free for one Pod is free for another of higher priority.
+            memo.failure = reserved.is_empty().then(|| (cache.generation, failure.clone()));
+            return Err(failure);
+        }
+        waypoint::scheduler::score(&pod.key.name);
+        Ok(select(&context, &plugins, &self.feasible))
+    }
+
+    /// The plugins that have something to say about a class, with their numbers.
+    pub(crate) fn concerned(&self, context: &Context) -> Vec<(usize, &'static Plugin)> {
+        self.settings.plugins.iter().enumerate().filter(|(_, plugin)| (plugin.concerns)(context)).collect()
+    }
+
+    /// Lets the plugins reserve what the Pod will use on the node. When one cannot, all give back what they have.
+    fn reserve(&mut self, pod: &Waiting, node: NodeId) -> Result<(), Arc<Failure>> {
+        waypoint::scheduler::reserve(&pod.key.name);
+        for (index, plugin) in self.settings.plugins.iter().enumerate() {
+            let Some(reserve) = plugin.reserve else { continue };
+            if let Err(rejection) = reserve(&mut self.cache, pod, node) {
+                self.unreserve(pod, node);
+                let mut failure = Failure::default();
+                failure.add(index, node, rejection);
+                return Err(Arc::new(failure));
+            }
+        }
+        Ok(())
+    }
+
+    /// The plugins give back what they reserved for the Pod, the last one first.
+    pub(crate) fn unreserve(&mut self, pod: &Waiting, node: NodeId) {
+        for unreserve in self.settings.plugins.iter().rev().filter_map(|plugin| plugin.unreserve) {
+            unreserve(&mut self.cache, pod, node);
+        }
+    }
+
+    /// How many fitting nodes are enough, so that a search over a large cluster ends early.
+    fn wanted(&self, nodes: usize) -> usize {
+        let percentage = match self.settings.percentage_of_nodes_to_score {
+            0 => 50usize.saturating_sub(nodes / 125).max(5),
+            given => given,
+        };
+        if nodes < LEAST_NODES || percentage >= 100 { nodes } else { (nodes * percentage / 100).max(LEAST_NODES) }
+    }
+}
