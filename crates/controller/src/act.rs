@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::plan::{Failure, Note, Plan, Step, Write};
 
-/// What the runner needs of a cache whose kind it does not know.
+/// The part of a cache that the runner needs without knowing the kind.
 pub(crate) trait Progress: Send + Sync {
     fn reached(self: Arc<Self>, revision: u64) -> BoxFuture<'static, ()>;
     /// Ready when the cache does not hold this object as one that lives.
@@ -48,7 +48,7 @@ const SETTLE: Duration = Duration::from_secs(60);
 /// How many writes of one step are under way at once.
 const PARALLEL: usize = 32;
 
-/// What came of a plan.
+/// The outcome of a plan.
 pub(crate) struct Acted {
     pub settled: Option<BoxFuture<'static, ()>>,
     pub failure: Option<Failure>,

@@ -1,4 +1,4 @@
-//! What a controller decides, as data: writes in order, events and when to look again.
+//! The decision of a controller, as data: writes in order, events and when to look again.
 
 use std::{any::TypeId, fmt, time::Duration};
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 /// An event to tell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Note {
-    /// What it is about; `None` is the object that is planned for.
+    /// The object that the event is about; `None` is the object that is planned for.
     pub about: Option<ObjectReference>,
     pub kind: EventKind,
     pub reason: String,
@@ -165,7 +165,7 @@ pub enum Step {
     Tell(Note),
 }
 
-/// What to do about one object. The default does nothing.
+/// A controller's decision about one object. The default does nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,

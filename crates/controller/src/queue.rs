@@ -17,7 +17,7 @@ use futures::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, task::JoinSet};
 
-/// What a finished attempt asks for.
+/// The request that a finished attempt leaves to the queue.
 #[derive(Default)]
 pub struct Done {
     /// Look at the key again after this time even if nothing changes.
@@ -36,7 +36,7 @@ pub trait Reconcile: Send + Sync + 'static {
 #[derive(Default)]
 struct State {
     ready: VecDeque<Key>,
-    /// What is in `ready`, and what must go there once it is no longer running.
+    /// The keys in `ready`, and those that must go there once they are no longer running.
     wanted: HashSet<Key>,
     running: HashSet<Key>,
     timers: BTreeSet<(Instant, Key)>,

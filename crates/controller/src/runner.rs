@@ -26,7 +26,7 @@ pub trait Controller: Send + Sync + Sized + 'static {
     const RESYNC: Option<Duration> = Some(Duration::from_secs(12 * 3600));
 
     type Object: Kind;
-    /// What `plan` knows besides the object.
+    /// All that `plan` knows besides the object.
     type Observed: Send;
 
     /// Whether a change of the object itself can change the plan. Cheap: it is asked for every change.
@@ -49,13 +49,13 @@ pub trait Controller: Send + Sync + Sized + 'static {
     }
     /// Decides. Pure: no clock, no randomness, no log.
     fn plan(&self, object: &Self::Object, observed: &Self::Observed, now: Timestamp) -> Plan;
-    /// What to do about a key whose object is gone.
+    /// Decides about a key whose object is gone.
     fn plan_gone(&self, _key: &Key, _listers: &Listers) -> Plan {
         Plan::default()
     }
 }
 
-/// What `observe` may read.
+/// All that `observe` may read.
 pub struct Listers<'a> {
     pub caches: &'a Caches,
     /// Why the last attempt at this key failed, if it did.
@@ -84,7 +84,7 @@ impl Listers<'_> {
     }
 }
 
-/// What every controller is given.
+/// The caches, client and recorder that every controller is given.
 #[derive(Clone)]
 pub struct Setup {
     /// Shared by all controllers of the process.

@@ -128,7 +128,7 @@ impl<O: Kind> Watches<O> {
             loop {
                 match changes.recv().await {
                     Ok(change) => keys(&change, &caches).into_iter().for_each(|key| queue.add(key)),
-                    // What is there may belong to a key whose object is gone: it has to be found anew as well.
+                    // An object in this cache may belong to a key whose own object is gone, so those keys are found anew.
                     Err(RecvError::Lagged(_)) => {
                         add_all(&primary, &queue);
                         for object in cache.list() {

@@ -7,27 +7,21 @@ use controller::{Controller, Setup};
 use tokio::task::JoinSet;
 
 use crate::{
-    bootstrap_signer::BootstrapSigner,
+    bootstrap::{signer::BootstrapSigner, token_cleaner::TokenCleaner},
     certificates::{self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner, sign::Signer},
-    deployment::Deployments,
-    disruption::Disruptions,
-    endpoints::LegacyEndpoints,
-    endpointslice::EndpointSlices,
-    endpointslice_mirroring::EndpointSliceMirroring,
+    endpoints::{legacy::LegacyEndpoints, mirroring::EndpointSliceMirroring, slices::EndpointSlices},
     garbage,
     namespace::Namespaces,
-    node_ipam::NodeIpam,
-    node_lifecycle::NodeLifecycle,
-    pod_garbage::PodGarbage,
-    replicaset::ReplicaSets,
-    root_ca::RootCa,
-    service_account_token::{ServiceAccountTokens, TokenSigner},
-    serviceaccount::ServiceAccounts,
-    taint_eviction::TaintEviction,
-    token_cleaner::TokenCleaner,
+    node::{ipam::NodeIpam, lifecycle::NodeLifecycle, taint_eviction::TaintEviction},
+    service_account::{
+        default::ServiceAccounts,
+        root_ca::RootCa,
+        tokens::{ServiceAccountTokens, TokenSigner},
+    },
+    workloads::{deployment::Deployments, disruption::Disruptions, pod_garbage::PodGarbage, replicaset::ReplicaSets},
 };
 
-/// What controllers are told from outside.
+/// The settings of the controllers.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// As `--controllers`: `*` is all that are on by default, `name` turns one on, `-name` off. The first match counts.
@@ -98,7 +92,7 @@ fn start_signer(setup: Setup, options: &Options) -> Task {
 
 /// All controllers, in the order in which they start.
 const ALL: &[Entry] = &[
-    entry::<Namespaces>("namespace-controller", |s, _| start(Namespaces, s)),
+    entry::<Namespaces>("namespace-controller", |s, _| start(Namespaces::default(), s)),
     entry::<ServiceAccounts>("service-account-controller", |s, _| start(ServiceAccounts, s)),
     entry::<ServiceAccountTokens>("service-account-controller", start_tokens),
     entry::<RootCa>("root-ca-cert-publisher", |s, o| start(RootCa { certificate: o.root_ca.clone() }, s)),

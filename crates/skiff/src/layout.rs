@@ -64,7 +64,16 @@ impl Layout {
         self.root.join("containerd")
     }
 
-    /// What is gone after a reboot; short, because a socket's path is limited to 107 bytes.
+    /// The folders of our own containerd.
+    pub fn engine_options(&self) -> runtime::containerd::Options {
+        runtime::containerd::Options {
+            cni_bin: self.cni_bin(),
+            cni_conf: self.cni_conf(),
+            ..runtime::containerd::Options::new(self.engine(), self.run())
+        }
+    }
+
+    /// The folder of files that a reboot takes away; its name is short, because a socket's path is limited to 107 bytes.
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
     }

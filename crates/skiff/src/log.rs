@@ -3,7 +3,7 @@
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 
-use crate::options::Common;
+use crate::flags::options::Common;
 
 /// Installs the process's logger.
 pub fn install(options: &Common) -> anyhow::Result<()> {

@@ -2,36 +2,27 @@
 //!
 //! Called as `skiff-cni` or `loopback` (by the container engine) it is that CNI plugin; called as `skiff <command>` it is that command.
 
-mod address;
-mod agent;
 mod allocator;
-mod alone;
-mod check;
-mod cluster_dns;
-mod config_file;
-mod down;
-mod fresh;
-mod images;
-mod join;
+mod commands;
+mod control_plane;
+mod flags;
 mod layout;
 mod log;
-mod node_certificate;
-mod objects;
-mod options;
+mod node;
 mod progress;
 mod reach;
-mod server;
-mod store;
-mod token;
-mod up;
-mod value;
-mod welcome;
 
 use std::{path::Path, process::ExitCode};
 
 use clap::Parser;
 
-use crate::options::{Cli, Command};
+use crate::{
+    commands::{agent, check, down, images, server, store, token, up},
+    flags::{
+        config_file,
+        options::{Cli, Command},
+    },
+};
 
 /// What `skiff version` and `skiff --version` say after the name.
 const LONG_VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"), " (Kubernetes ", api::kubernetes_version!(), ")");

@@ -74,7 +74,7 @@ impl Progress {
         if let Some(pipe) = &mut *self.0.lock().unwrap_or_else(|e| e.into_inner())
             && let Ok(line) = serde_json::to_string(message)
         {
-            // Whoever started us may be gone; the cluster does not depend on it.
+            // The process that started us may be gone; the cluster does not depend on it.
             let _ = writeln!(pipe, "{line}");
         }
     }

@@ -15,7 +15,7 @@ use super::{KUBELET_CLIENT, check, is_undecided, wish, with_condition};
 
 pub struct Approver;
 
-/// What the authorizer says about a request.
+/// The authorizer's answer about a request.
 pub enum Verdict {
     NothingToAsk,
     /// The user may not have the certificate. The request waits for somebody to grant it.

@@ -18,7 +18,7 @@ pub struct Signer {
     pub authority: Arc<Authority>,
 }
 
-/// What came of a request. Only the authority can say it, so it is observed.
+/// The outcome of a request. Only the authority can say it, so it is observed.
 pub enum Outcome {
     NotDue,
     /// The certificate in PEM.

@@ -33,7 +33,7 @@ pub struct Collector {
     pub setup: Setup,
     pub graph: Mutex<Graph>,
     pub queue: Arc<Queue>,
-    /// What the server offers, to find the resource of an owner's kind.
+    /// The resources of the server, in which an owner's kind is looked up.
     pub offered: Mutex<Vec<Offered>>,
     /// Everything was listed once: before, an owner that is unknown may only not be listed yet.
     pub ready: AtomicBool,

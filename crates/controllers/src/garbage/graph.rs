@@ -1,4 +1,4 @@
-//! Who owns whom, as the watches tell it: objects by UID, and for each owner those that name it.
+//! The graph of owners as the watches tell it: objects by UID, and for each owner the objects that name it.
 //!
 //! Pure: changes go in, UIDs to look at come out.
 
@@ -55,7 +55,7 @@ impl Object {
     }
 }
 
-/// What has to be looked at after a change.
+/// One attempt that is due after a change.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Attempt {
     /// May have to be deleted, or has to go on with its deletion.
@@ -79,7 +79,7 @@ impl Graph {
         self.objects.len()
     }
 
-    /// Those that name this owner, in UID order.
+    /// The objects that name this owner, in UID order.
     pub fn dependents_of(&self, owner: &str) -> Vec<(Uid, Object)> {
         let uids = self.dependents.get(owner).into_iter().flatten();
         uids.filter_map(|uid| Some((uid.clone(), self.objects.get(uid)?.clone()))).collect()

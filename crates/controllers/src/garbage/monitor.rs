@@ -1,4 +1,4 @@
-//! What the garbage collector hears: one watch per kind, whose changes go into the graph.
+//! The watches of the garbage collector: one per kind, whose changes go into the graph.
 
 use std::{
     collections::BTreeMap,

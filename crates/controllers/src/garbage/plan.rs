@@ -1,4 +1,4 @@
-//! What the garbage collector does about an object, given the object and the states of its owners. Pure.
+//! The decisions of the garbage collector about an object, given the object and the states of its owners. Pure.
 
 use client::rest::{DeleteOptions, Verb};
 use controller::{Note, Plan, Write};

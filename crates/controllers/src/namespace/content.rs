@@ -1,4 +1,4 @@
-//! What is left in a namespace, and how it is listed and deleted.
+//! The content of a namespace: how it is listed and deleted.
 
 use client::{
     Client,
@@ -23,7 +23,7 @@ pub struct Observed {
     pub undiscovered: Vec<String>,
     /// `resource: message` for what could not be listed, or was not deleted in the last attempt.
     pub errors: Vec<String>,
-    /// Only the Pods, while there are any: what they use (policies, secrets, services) stays until the last has ended.
+    /// Only the Pods, while any of them ends: what they use (policies, secrets, services) stays until the last has ended.
     pub content: Vec<Content>,
 }
 
@@ -57,14 +57,17 @@ impl Observed {
         self.undiscovered.is_empty() && self.errors.is_empty() && self.content.is_empty()
     }
 
-    /// Whether there is nothing of this kind.
+    /// Adds the objects of this kind, and says whether they could be listed.
     pub async fn list(&mut self, client: &Client, namespace: &str, kind: Offered) -> bool {
         match rest::list_metadata(client, &kind.resource, namespace).await {
-            Ok(objects) if objects.is_empty() => return true,
+            Ok(objects) if objects.is_empty() => {}
             Ok(objects) => self.content.push(Content { kind, objects }),
-            Err(error) => self.errors.push(format!("{}: {}", title(&kind.resource), rest::message(&error))),
+            Err(error) => {
+                self.errors.push(format!("{}: {}", title(&kind.resource), rest::message(&error)));
+                return false;
+            }
         }
-        false
+        true
     }
 }
 

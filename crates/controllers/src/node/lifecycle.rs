@@ -1,0 +1,272 @@
+//! Node lifecycle: notices nodes that fall silent, and taints nodes by their conditions.
+//! Reads: Node, Lease (kube-node-lease), Pod. Writes: Node/status (conditions), Node (taints), Pod/status (Ready).
+//! Upstream counterpart: pkg/controller/nodelifecycle.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use api::rules::pod;
+use client::Key;
+use clock::{Instant, Timestamp};
+use controller::{Controller, Listers, Note, Plan, Step, Watches, Write};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Pod},
+};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use crate::node::{conditions, on_node};
+
+/// How long a node may say nothing before it counts as unreachable, and how long at first, while it starts.
+const GRACE: Duration = Duration::from_secs(50);
+const STARTUP_GRACE: Duration = Duration::from_secs(60);
+/// The namespace of the Leases by which kubelets say that they live.
+const LEASES: &str = "kube-node-lease";
+/// At most one node of a zone per this time is given a taint that evicts its Pods.
+const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
+/// The interval when much of a large zone is broken.
+const SLOW_EVICTION_INTERVAL: Duration = Duration::from_secs(100);
+/// A zone with more nodes is large.
+const LARGE_ZONE: usize = 50;
+
+/// Region and zone.
+type Zone = (String, String);
+
+/// When each node was last heard of, by our own clock: nodes' clocks may be wrong.
+type Heard = Arc<Mutex<HashMap<String, Instant>>>;
+
+#[derive(Default)]
+pub struct NodeLifecycle {
+    heard: Heard,
+    /// When a node of each zone was last given a taint that evicts.
+    last_eviction: Mutex<HashMap<Zone, Instant>>,
+    registered: Mutex<HashSet<String>>,
+}
+
+pub struct Observed {
+    silent_for: Duration,
+    /// First seen by this process.
+    is_new: bool,
+    /// Whether Pods may be driven off this node now.
+    evict: Evict,
+    /// The Pods of a node that is unreachable, which still say that they are ready.
+    ready_pods: Vec<Arc<Pod>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Evict {
+    Yes,
+    /// Not a single node is ready: more likely we are cut off than all of them broken.
+    No,
+    /// Another node was tainted just now, or (without a time) much of a small zone is broken: rather the network is.
+    Later(Option<Duration>),
+}
+
+fn zone_of(node: &Node) -> Zone {
+    let label = |key: &str| node.metadata.labels.as_ref().and_then(|l| l.get(key).cloned()).unwrap_or_default();
+    (label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
+}
+
+/// How fast nodes of a zone may be emptied, by how many of its nodes are ready; `None` stops it.
+fn eviction_interval(ready: usize, not_ready: usize) -> Option<Duration> {
+    let all = ready + not_ready;
+    // A zone that is broken as a whole is emptied into the others.
+    let partly_broken = ready > 0 && not_ready > 2 && not_ready * 100 >= all * 55;
+    match partly_broken {
+        false => Some(EVICTION_INTERVAL),
+        true => (all > LARGE_ZONE).then_some(SLOW_EVICTION_INTERVAL),
+    }
+}
+
+impl Controller for NodeLifecycle {
+    const NAME: &'static str = "node-lifecycle-controller";
+    type Object = Node;
+    type Observed = Observed;
+
+    fn watches(&self, watches: &mut Watches<Node>) {
+        on_node::index(&watches.caches().of());
+        let (by_lease, by_status) = (self.heard.clone(), self.heard.clone());
+        watches
+            .changed::<Lease>(move |change, _| {
+                let renewed =
+                    |lease: &Option<Arc<Lease>>| lease.as_ref().and_then(|l| l.spec.as_ref()?.renew_time.clone());
+                if change.key.namespace == LEASES && renewed(&change.new) != renewed(&change.old) {
+                    by_lease.lock().insert(change.key.name.clone(), Instant::now());
+                }
+                Vec::new()
+            })
+            .changed::<Node>(move |change, caches| {
+                let beat = |node: &Option<Arc<Node>>| {
+                    node.as_ref().and_then(|n| conditions::condition(n, "Ready")?.last_heartbeat_time.clone())
+                };
+                if change.new.is_none() {
+                    by_status.lock().remove(&change.key.name);
+                } else if change.old.is_some() && beat(&change.new) != beat(&change.old) {
+                    by_status.lock().insert(change.key.name.clone(), Instant::now());
+                }
+                // Whether any node is ready decides about all of them.
+                let ready =
+                    |node: &Option<Arc<Node>>| node.as_ref().is_some_and(|n| conditions::ready(n) == Some("True"));
+                if ready(&change.old) == ready(&change.new) {
+                    return Vec::new();
+                }
+                caches.of::<Node>().list().iter().map(|n| Key::of(&**n)).collect()
+            })
+            .reads::<Pod>();
+    }
+
+    fn observe(&self, node: &Node, listers: &Listers) -> Observed {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let now = Instant::now();
+        let mut heard = self.heard.lock();
+        let is_new = self.registered.lock().insert(name.clone());
+        let silent_for = now.duration_since(*heard.entry(name.clone()).or_insert(now));
+        drop(heard);
+        let unreachable = conditions::ready(node) == Some("Unknown");
+        let mut ready_pods = if unreachable { on_node::pods(listers.caches, &name) } else { Vec::new() };
+        ready_pods.retain(|p| pod::is_ready(p));
+        Observed { silent_for, is_new, evict: self.may_evict(node, listers, now), ready_pods }
+    }
+
+    fn plan(&self, node: &Node, observed: &Observed, now: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        let name = node.metadata.name.as_deref().unwrap_or("");
+        if observed.is_new {
+            let message = format!("Node {name} event: Registered Node {name} in Controller");
+            plan.tell(Note::normal("RegisteredNode", message));
+        }
+        let grace = if conditions::ready(node).is_some() { GRACE } else { STARTUP_GRACE };
+        if observed.silent_for < grace {
+            plan.again_after(grace - observed.silent_for);
+        } else if let Some(conditions) = conditions::silenced(node, now) {
+            // The taints follow when this has come back through the cache.
+            let was_ready = conditions::ready(node) == Some("True");
+            let mut new = node.clone();
+            new.status.get_or_insert_default().conditions = Some(conditions);
+            plan.set_status(node, &new);
+            if was_ready {
+                plan.tell(Note::normal("NodeNotReady", format!("Node {name} status is now: NodeNotReady")));
+            }
+            return plan;
+        }
+        let taints = conditions::taints(node, observed.evict == Evict::Yes, now);
+        if node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default() != taints.as_slice() {
+            let mut new = node.clone();
+            new.spec.get_or_insert_default().taints = (!taints.is_empty()).then_some(taints);
+            plan.step(Write::update(&new));
+        }
+        if let Evict::Later(Some(wait)) = observed.evict {
+            plan.again_after(wait);
+        }
+        if !observed.ready_pods.is_empty() {
+            plan.steps.push(Step::All(observed.ready_pods.iter().map(|pod| not_ready(pod, now)).collect()));
+        }
+        plan
+    }
+
+    fn plan_gone(&self, key: &Key, _listers: &Listers) -> Plan {
+        self.heard.lock().remove(&key.name);
+        self.registered.lock().remove(&key.name);
+        Plan::default()
+    }
+}
+
+/// A Pod of a node that nobody hears of must not get traffic.
+fn not_ready(pod: &Pod, now: Timestamp) -> Write {
+    let since = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let condition = json!({"type": "Ready", "status": "False", "lastTransitionTime": since});
+    let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+    Write::strategic_patch(pod, "status", patch)
+        .tolerate(&["NotFound", "Conflict"])
+        .on_success(Note::warning("NodeNotReady", "Node is not ready").about(client::events::reference(pod)))
+}
+
+impl NodeLifecycle {
+    fn may_evict(&self, node: &Node, listers: &Listers, now: Instant) -> Evict {
+        let wanted = matches!(conditions::ready(node), Some("False" | "Unknown"));
+        if !wanted {
+            return Evict::No;
+        }
+        let nodes = listers.caches.of::<Node>().list();
+        let is_ready = |node: &&Arc<Node>| conditions::ready(node) == Some("True");
+        if !nodes.iter().any(|n| is_ready(&n)) {
+            return Evict::No;
+        }
+        let taints = node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
+        let tainted = taints
+            .iter()
+            .any(|t| t.effect == "NoExecute" && matches!(&*t.key, conditions::NOT_READY | conditions::UNREACHABLE));
+        if tainted {
+            return Evict::Yes;
+        }
+        let zone = zone_of(node);
+        let (ready, not_ready): (Vec<_>, Vec<_>) = nodes.iter().filter(|n| zone_of(n) == zone).partition(is_ready);
+        let Some(interval) = eviction_interval(ready.len(), not_ready.len()) else { return Evict::Later(None) };
+        let mut last = self.last_eviction.lock();
+        let since = last.get(&zone).map_or(interval, |at| now.duration_since(*at));
+        if since < interval {
+            return Evict::Later(Some(interval - since));
+        }
+        last.insert(zone, now);
+        Evict::Yes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(ready: Option<&str>, silent: u64, evict: Evict) -> Plan {
+        let conditions: Vec<_> = ready.iter().map(|r| json!({"type": "Ready", "status": r})).collect();
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "n", "uid": "n"}, "status": {"conditions": conditions},
+        }))
+        .unwrap();
+        let ready_pods = vec![Arc::new(serde_json::from_value(json!({"metadata": {"name": "p"}})).unwrap())];
+        let ready_pods = if ready == Some("Unknown") { ready_pods } else { Vec::new() };
+        let observed = Observed { silent_for: Duration::from_secs(silent), is_new: false, evict, ready_pods };
+        NodeLifecycle::default().plan(&node, &observed, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn silence_makes_a_node_unknown_and_then_tainted() {
+        let check = |plan: Plan, expected: &str| assert_eq!(plan.to_string(), expected);
+        let waiting = plan(Some("True"), 49, Evict::No);
+        assert_eq!((waiting.is_empty(), waiting.requeue_after), (true, Some(Duration::from_secs(1))));
+        check(plan(Some("True"), 50, Evict::No), "update nodes/status n");
+        check(plan(None, 59, Evict::No), "");
+        check(plan(None, 60, Evict::No), "update nodes/status n");
+        check(plan(Some("False"), 1, Evict::Yes), "update nodes n");
+    }
+
+    #[test]
+    fn an_unreachable_node_is_cleared_of_traffic_and_evicted_in_turn() {
+        let silent = |evict| {
+            let mut plan = plan(Some("Unknown"), 1, evict);
+            let taints = plan.writes().next().unwrap().body()["spec"]["taints"].as_array().unwrap().len();
+            (taints, plan.writes().count(), plan.requeue_after.take())
+        };
+        assert_eq!(silent(Evict::Yes), (2, 2, Some(Duration::from_secs(49))));
+        assert_eq!(silent(Evict::No).0, 1);
+        assert_eq!(silent(Evict::Later(Some(Duration::from_secs(3)))), (1, 2, Some(Duration::from_secs(3))));
+    }
+
+    #[test]
+    fn zones_are_emptied_as_fast_as_their_state_allows() {
+        let check = |ready: usize, not_ready: usize, seconds: Option<u64>| {
+            assert_eq!(eviction_interval(ready, not_ready), seconds.map(Duration::from_secs), "{ready}/{not_ready}");
+        };
+        check(3, 1, Some(10));
+        check(0, 4, Some(10));
+        // Two of three may be two broken machines.
+        check(1, 2, Some(10));
+        check(2, 3, None);
+        check(3, 3, Some(10));
+        check(20, 31, Some(100));
+        check(20, 30, None);
+    }
+}

@@ -1,0 +1,9 @@
+//! Controllers that make, keep and delete Pods, and what they share. What depends on a Pod's node is in `node`.
+
+pub mod deployment;
+pub mod disruption;
+pub mod pod_garbage;
+mod pod_rank;
+mod pod_template;
+mod portion;
+pub mod replicaset;

@@ -1,0 +1,195 @@
+//! Pod GC: deletes Pods that nobody else would: of nodes that are gone, ended ones beyond a number, and those that were
+//! deleted before they got a node.
+//! Reads: Pod, Node. Writes: Pod (delete), Pod/status.
+//! Upstream counterpart: pkg/controller/podgc.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use api::rules::pod;
+use client::{Change, Key, rest::DeleteOptions};
+use clock::Timestamp;
+use controller::{Controller, Listers, Plan, Watches, Write};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use crate::node::{
+    conditions,
+    on_node::{self, node_of},
+};
+
+pub struct PodGarbage {
+    /// How many ended Pods are kept; 0 keeps all.
+    pub keep: usize,
+    /// Since when each node is missing that Pods still name.
+    missing: Mutex<BTreeMap<String, Timestamp>>,
+}
+
+impl PodGarbage {
+    pub fn new(keep: usize) -> Self {
+        PodGarbage { keep, missing: Mutex::default() }
+    }
+
+    /// How long the node has been missing, in seconds; `None` while it is there.
+    fn missing_for(&self, node: &str, exists: bool, now: Timestamp) -> Option<i64> {
+        let mut missing = self.missing.lock();
+        if exists {
+            missing.remove(node);
+            return None;
+        }
+        let since = missing.entry(node.to_owned()).or_insert(now);
+        Some(now.as_second() - since.as_second())
+    }
+}
+
+/// How long a node must be gone before its Pods are: it may only be registering anew.
+const QUARANTINE: Duration = Duration::from_secs(40);
+
+const ENDED: &str = "pod gc: ended";
+
+pub struct Observed {
+    /// For how many seconds the Pod's node has been missing.
+    node_missing: Option<i64>,
+    node_out_of_service: bool,
+    /// Among the oldest of too many ended Pods.
+    surplus: bool,
+}
+
+impl Controller for PodGarbage {
+    const NAME: &'static str = "pod-garbage-collector-controller";
+    type Object = Pod;
+    type Observed = Observed;
+
+    fn concerns(change: &Change<Pod>) -> bool {
+        let decisive = |pod: &Option<Arc<Pod>>| {
+            let pod = pod.as_ref()?;
+            Some((pod::is_terminal(pod), pod.metadata.deletion_timestamp.is_some(), node_of(pod).to_owned()))
+        };
+        change.new.is_some() && decisive(&change.old) != decisive(&change.new)
+    }
+
+    fn watches(&self, watches: &mut Watches<Pod>) {
+        let pods = watches.caches().of::<Pod>();
+        on_node::index(&pods);
+        pods.add_index(ENDED, |pod| pod::is_terminal(pod).then(String::new).into_iter().collect());
+        watches.changed::<Node>(|change, caches| {
+            let out = |node: &Option<Arc<Node>>| node.as_ref().is_some_and(|n| is_given_up(n));
+            let counts = change.new.is_none() || out(&change.new) != out(&change.old);
+            if counts { on_node::keys(caches, &change.key.name) } else { Vec::new() }
+        });
+    }
+
+    fn observe(&self, pod: &Pod, listers: &Listers) -> Observed {
+        let node = listers.caches.of::<Node>().get(&Key::new("", node_of(pod)));
+        let surplus = self.keep > 0 && pod::is_terminal(pod) && {
+            let mut ended = listers.caches.of::<Pod>().by_index(ENDED, "");
+            let surplus = ended.len().saturating_sub(self.keep);
+            if surplus > 0 {
+                ended.sort_by_key(|p| {
+                    (!is_evicted(p), p.metadata.creation_timestamp.as_ref().map(|t| t.0), Key::of(&**p))
+                });
+            }
+            ended.iter().take(surplus).any(|p| p.metadata.uid == pod.metadata.uid)
+        };
+        Observed {
+            node_missing: self.missing_for(node_of(pod), node.is_some(), clock::now_seconds()),
+            node_out_of_service: node.is_some_and(|n| is_given_up(&n)),
+            surplus,
+        }
+    }
+
+    fn plan(&self, pod: &Pod, observed: &Observed, now: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        let node = node_of(pod);
+        let deleting = pod.metadata.deletion_timestamp.as_ref();
+        if node.is_empty() {
+            if deleting.is_some() || observed.surplus {
+                end(&mut plan, pod, None, now);
+            }
+        } else if let Some(missing) = observed.node_missing {
+            let left = QUARANTINE.saturating_sub(Duration::from_secs(missing.max(0) as u64));
+            if left.is_zero() {
+                end(&mut plan, pod, Some(("DeletionByPodGC", "PodGC: node no longer exists")), now);
+            } else {
+                plan.again_after(left);
+            }
+        } else if observed.surplus || (observed.node_out_of_service && deleting.is_some()) {
+            end(&mut plan, pod, None, now);
+        }
+        plan
+    }
+}
+
+/// An administrator says of a node that is not ready that it will not come back by itself.
+fn is_given_up(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
+    conditions::ready(node) != Some("True") && taints.iter().any(|t| t.key == "node.kubernetes.io/out-of-service")
+}
+
+/// Pods that were evicted tell least, so they go before others that ended.
+fn is_evicted(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    pod::phase(pod) == "Failed" && status.and_then(|s| s.reason.as_deref()) == Some("Evicted")
+}
+
+/// Deletes at once; a Pod that had not ended is marked as failed first, so that nobody takes it for a success.
+fn end(plan: &mut Plan, pod: &Pod, disruption: Option<(&str, &str)>, now: Timestamp) {
+    if !pod::is_terminal(pod) {
+        let mut status: BTreeMap<&str, serde_json::Value> = BTreeMap::from([("phase", "Failed".into())]);
+        if let Some((reason, message)) = disruption {
+            status.insert("conditions", json!([pod::disruption_target(pod, reason, message, now)]));
+        }
+        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
+        plan.step(Write::strategic_patch(pod, "status", patch).tolerate(&["NotFound"]));
+    }
+    plan.step(Write::delete_with(pod, DeleteOptions { grace_seconds: Some(0), ..Default::default() }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_that_nobody_else_would_delete() {
+        let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let check = |text: &str, expected: &str| {
+            let has = |word: &str| text.split(' ').any(|w| w == word);
+            let pod: Pod = serde_json::from_value(json!({
+                "metadata": {"name": "p", "uid": "u", "deletionTimestamp": has("deleting").then_some("2026-01-01T00:00:00Z"),
+                    "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {"containers": [], "nodeName": has("bound").then_some("n")},
+                "status": {"phase": if has("ended") { "Succeeded" } else { "Running" }},
+            }))
+            .unwrap();
+            let observed = Observed {
+                node_missing: (!has("node")).then_some(if has("lately") { 39 } else { 40 }),
+                node_out_of_service: has("out"),
+                surplus: has("surplus"),
+            };
+            let plan = PodGarbage::new(1).plan(&pod, &observed, now);
+            assert_eq!(plan.to_string().replace(" p, ", ", ").replace(" p", ""), expected, "{text}");
+        };
+        let both = "patchods/status, deleteods";
+        check("bound node", "");
+        check("bound", both);
+        check("bound lately", "");
+        check("bound ended", "deleteods");
+        check("deleting", both);
+        check("", "");
+        check("ended surplus bound node", "deleteods");
+        check("bound node out deleting", both);
+        check("bound node deleting", "");
+    }
+
+    #[test]
+    fn a_node_is_given_up_only_while_it_is_not_ready() {
+        let check = |ready: &str, taint: &str, expected: bool| {
+            let node = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}});
+            assert_eq!(is_given_up(&serde_json::from_value(node).unwrap()), expected, "{ready} {taint}");
+        };
+        check("Unknown", "node.kubernetes.io/out-of-service", true);
+        check("True", "node.kubernetes.io/out-of-service", false);
+        check("Unknown", "node.kubernetes.io/unreachable", false);
+    }
+}

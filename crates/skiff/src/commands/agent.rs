@@ -1,0 +1,384 @@
+//! One node: container engine, network, kubelet, Service proxy and cluster DNS, in one process.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use anyhow::{Context, anyhow, bail};
+use client::{Caches, Client, Key};
+use files::modes;
+use k8s_openapi::api::core::v1::Node as ApiNode;
+use runtime::{Cri, Runtime, containerd, images};
+use tokio::{sync::mpsc, task::JoinSet};
+
+use crate::{
+    commands::{check, down, server},
+    control_plane::{cluster_dns, welcome::Settings},
+    flags::options::{Agent, Node},
+    layout::Layout,
+    log,
+    node::{
+        address, alone,
+        certificate::{Purpose, Renewal},
+        join::{self, Member},
+    },
+    progress::Progress,
+};
+
+/// The facts about its cluster that a node needs.
+struct Cluster {
+    node_client: Client,
+    proxy_client: Client,
+    network_client: Client,
+    dns_client: Client,
+    /// PEM of the authority that signs clients of the kubelet.
+    authority: String,
+    /// The certificate that the kubelet shows.
+    serving: Arc<pki::Serving>,
+    settings: Settings,
+    parts: Parts,
+    /// What keeps the node's certificates fresh, where the control plane is elsewhere.
+    renewal: Option<Renewal>,
+}
+
+/// Which parts of a node run in this process.
+#[derive(Clone, Copy)]
+struct Parts {
+    proxy: bool,
+    network: bool,
+    dns: bool,
+}
+
+/// A node at work. Its parts end when it is dropped; its Pods go on.
+pub struct Running {
+    #[allow(dead_code, reason = "dropping the set ends the tasks")]
+    tasks: JoinSet<()>,
+    #[allow(dead_code, reason = "the machine has this one node as long as it is held")]
+    alone: alone::Claim,
+    failures: mpsc::Receiver<anyhow::Error>,
+}
+
+impl Running {
+    /// Resolves when a part of the node cannot go on.
+    pub async fn failed(mut self) -> anyhow::Error {
+        match self.failures.recv().await {
+            Some(error) => error,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn node_name(options: &Node) -> anyhow::Result<String> {
+    match &options.node_name {
+        Some(name) => Ok(name.clone()),
+        None => address::host_name(),
+    }
+}
+
+/// `skiff agent`: a node of a control plane that runs elsewhere.
+pub fn run(options: Agent) -> anyhow::Result<ExitCode> {
+    log::install(&options.common)?;
+    if !nix::unistd::geteuid().is_root() {
+        bail!("`skiff agent` makes network interfaces, cgroups and mounts and so needs root; run it with sudo");
+    }
+    let layout = Layout::new(&options.common.data_dir);
+    layout.open()?;
+    let _held = layout.hold()?;
+    let alone = alone::claim()?;
+    check::require(&check::for_node(&options))?;
+    server::runtime()?.block_on(async {
+        let stop = server::stop_signal()?;
+        let (name, address) = (node_name(&options.node)?, node_address(&options.node)?);
+        tokio::pin!(stop);
+        let address = address.to_string();
+        let asked_to_end = || anyhow::anyhow!("asked to end before the node was ready");
+        let member = tokio::select! {
+            member = join::join(&options, &layout, &name, &address) => member?,
+            () = &mut stop => return Err(asked_to_end()),
+        };
+        let started = tokio::select! {
+            started = start_member(&options, &layout, member, alone) => started,
+            () = &mut stop => Err(asked_to_end()),
+        };
+        let node = match started {
+            Ok(node) => node,
+            Err(error) => {
+                down::undo_start(&layout, &options.node).await;
+                return Err(error);
+            }
+        };
+        tracing::info!(node = name, "the node is ready");
+        tokio::select! {
+            () = stop => {
+                let folder = layout.root.display();
+                tracing::info!("asked to end; Pods keep running, `skiff down --data-dir {folder}` ends them");
+                Ok(ExitCode::SUCCESS)
+            }
+            error = node.failed() => Err(error),
+        }
+    })
+}
+
+/// The node of a member. It begins with a certificate of its own making if it has none, until the cluster signs one.
+async fn start_member(
+    options: &Agent,
+    layout: &Layout,
+    member: Member,
+    alone: alone::Claim,
+) -> anyhow::Result<Running> {
+    let Member { client, holder, own } = member;
+    let settings = Settings::for_agent(&client, options).await.context("cannot read the cluster's settings")?;
+    let authority = match &options.client_ca_file {
+        None => holder.authority.clone(),
+        Some(path) => pki::file::authorities(path)?,
+    };
+    let credential = match holder.held(Purpose::Serving)? {
+        Some((held, _)) => held,
+        None => {
+            pki::Authority::create(&holder.node)?.issue(&pki::Subject::server(&holder.node, holder.hosts.clone()))?
+        }
+    };
+    let serving = pki::Serving::new(&credential)?;
+    let runs = |part: &str| !options.disable.iter().any(|d| d == part);
+    let cluster = Cluster {
+        node_client: client.clone(),
+        proxy_client: client.clone(),
+        network_client: client.clone(),
+        dns_client: client.clone(),
+        authority,
+        serving: serving.clone(),
+        settings,
+        parts: Parts { proxy: runs("proxy"), network: runs("network"), dns: runs("dns") },
+        renewal: Some(Renewal { holder, client, serving, own }),
+    };
+    start(&options.node, layout, cluster, alone, &Progress::default()).await
+}
+
+/// The node beside a control plane in the same process: calls go to it directly, each part with rights of its own.
+pub async fn start_beside(
+    control_plane: &server::Running,
+    options: &Node,
+    layout: &Layout,
+    alone: alone::Claim,
+    progress: &Progress,
+) -> anyhow::Result<Running> {
+    let name = node_name(options)?;
+    let flags = &control_plane.options;
+    let address = node_address(options)?;
+    let node_client = control_plane.client(&format!("system:node:{name}"), &["system:nodes"]);
+    let hosts = [name.clone(), address.to_string()];
+    let cluster = Cluster {
+        proxy_client: control_plane.client("system:kube-proxy", &[]),
+        network_client: node_client.clone(),
+        dns_client: control_plane.client(cluster_dns::USER, &[]),
+        node_client,
+        authority: control_plane.pki.authority.certificate().to_owned(),
+        serving: control_plane.fresh.shown(&control_plane.pki, move |pki| pki.node_server(&name, &hosts))?,
+        settings: Settings::of(flags),
+        parts: Parts { proxy: flags.runs("proxy"), network: flags.runs("network"), dns: flags.runs("dns") },
+        renewal: None,
+    };
+    start(options, layout, cluster, alone, progress).await
+}
+
+fn node_address(options: &Node) -> anyhow::Result<IpAddr> {
+    options.node_ip.map_or_else(address::own_address, Ok)
+}
+
+async fn start(
+    options: &Node,
+    layout: &Layout,
+    mut cluster: Cluster,
+    alone: alone::Claim,
+    progress: &Progress,
+) -> anyhow::Result<Running> {
+    let (name, address) = (node_name(options)?, node_address(options)?);
+    let (fail, mut failures) = mpsc::channel::<anyhow::Error>(8);
+    let mut tasks = JoinSet::new();
+    if let Some(renewal) = cluster.renewal.take() {
+        tasks.spawn(renewal.run());
+    }
+    plugins(layout)?;
+    let engine = engine(options, layout, &mut tasks, progress).await?;
+    let config = kubelet_config(options, layout, &cluster, &name, address, engine)?;
+    let (caches, failed) = (Caches::new(cluster.node_client.clone()), fail.clone());
+    tasks.spawn(async move {
+        if let Err(error) = kubelet::run(config, caches).await {
+            let advice = match &error {
+                kubelet::Error::Listen { .. } => "; choose another port with --kubelet-port",
+                kubelet::Error::Folder { .. } => "",
+            };
+            let _ = failed.send(anyhow::anyhow!("{error}{advice}")).await;
+        }
+    });
+    if cluster.parts.network {
+        let config = network::Config {
+            node_name: name.clone(),
+            conf_dir: layout.cni_conf(),
+            state_dir: layout.cni_addresses(),
+            cluster_cidr: cluster.settings.cluster_cidr,
+            mtu: 0,
+        };
+        let caches = Caches::new(cluster.network_client);
+        tasks.spawn(async move {
+            if let Err(error) = network::run(caches, config).await {
+                let _ = fail.send(error.into()).await;
+            }
+        });
+    }
+    if cluster.parts.proxy {
+        let config = proxy::Config {
+            node_name: name.clone(),
+            node_ip: if let IpAddr::V4(ip) = address { Some(ip) } else { None },
+            cluster_cidr: Some(cluster.settings.cluster_cidr),
+        };
+        tasks.spawn(proxy::run(Caches::new(cluster.proxy_client), config));
+    }
+    if cluster.parts.dns {
+        let config = dns::Config {
+            listen: SocketAddr::new(address, options.dns_port),
+            domain: cluster.settings.cluster_domain.clone(),
+            clients: vec![cluster.settings.cluster_cidr.into()],
+            resolv_conf: options.resolv_conf.clone(),
+            own_addresses: vec![cluster.settings.cluster_dns],
+        };
+        let caches = Caches::new(cluster.dns_client);
+        let advise = |e| anyhow::anyhow!("{e}; choose another port with --dns-port");
+        let server = dns::bind(&config).await.map_err(advise)?;
+        tasks.spawn(server.run(caches));
+    }
+    // What fails before the node is ready would keep it from ever being.
+    let first = async {
+        tokio::select! {
+            ready = ready(cluster.node_client, &name) => ready,
+            Some(error) = failures.recv() => Err(error),
+        }
+    };
+    for pressure in progress.step("node registered and ready", first).await? {
+        progress.note(&format!(
+            "the node is under {pressure}: Pods are not scheduled on it until there is room again, or less is asked for with --eviction-hard"
+        ));
+    }
+    Ok(Running { tasks, alone, failures })
+}
+
+/// The engine finds the network plugins under their names in a folder of ours: links to this binary.
+fn plugins(layout: &Layout) -> anyhow::Result<()> {
+    let binary = std::env::current_exe().context("cannot find the skiff binary")?;
+    modes::folder(&layout.cni_bin(), modes::PRIVATE_FOLDER).context("cannot make the folder of the network plugins")?;
+    for name in network::PLUGINS {
+        let link = layout.cni_bin().join(name);
+        if std::fs::read_link(&link).is_ok_and(|target| target == binary) {
+            continue;
+        }
+        // An older link leads to a binary that may be gone.
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(&binary, &link).with_context(|| format!("cannot make {}", link.display()))?;
+    }
+    Ok(())
+}
+
+/// The engine that was named, or a containerd of our own with the images that every node has.
+async fn engine(
+    options: &Node,
+    layout: &Layout,
+    tasks: &mut JoinSet<()>,
+    progress: &Progress,
+) -> anyhow::Result<Arc<dyn Runtime>> {
+    if let Some(endpoint) = &options.container_runtime_endpoint {
+        let engine = Cri::new(endpoint);
+        let version =
+            engine.version().await.with_context(|| format!("the container engine at {endpoint} does not answer"))?;
+        tracing::info!(engine = version.runtime_name, version = version.runtime_version, "using the container engine");
+        return Ok(Arc::new(engine));
+    }
+    let containerd = progress.step("container engine", containerd::Containerd::start(layout.engine_options())).await?;
+    let engine = containerd.cri();
+    match images::busybox(images::BUSYBOX) {
+        Ok(recipe) => {
+            let folder = layout.images();
+            modes::folder(&folder, modes::PRIVATE_FOLDER)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
+            let made = images::ensure(&engine, engine.socket(), &recipe, &folder);
+            progress.step("image skiff.local/busybox:1", made).await?;
+        }
+        Err(error) => tracing::warn!(%error, "the image {} is not there", images::BUSYBOX),
+    }
+    tasks.spawn(containerd.supervise());
+    Ok(Arc::new(engine))
+}
+
+fn kubelet_config(
+    options: &Node,
+    layout: &Layout,
+    cluster: &Cluster,
+    name: &str,
+    address: IpAddr,
+    engine: Arc<dyn Runtime>,
+) -> anyhow::Result<kubelet::Config> {
+    let manifests = options.pod_manifest_path.clone().unwrap_or_else(|| layout.manifests());
+    make(&manifests)?;
+    let tls = pki::server_config(cluster.serving.clone(), Some(&cluster.authority), &["http/1.1"])?;
+    Ok(kubelet::Config {
+        node_name: name.to_owned(),
+        node_ip: address,
+        root_dir: layout.kubelet(),
+        log_dir: layout.pod_logs(),
+        client: cluster.node_client.clone(),
+        runtime: engine,
+        cluster_dns: vec![cluster.settings.cluster_dns.to_string()],
+        cluster_domain: cluster.settings.cluster_domain.clone(),
+        resolv_conf: options.resolv_conf.clone(),
+        manifest_dir: Some(manifests),
+        cgroup_root: "/".to_owned(),
+        max_pods: options.max_pods,
+        eviction_hard: kubelet::eviction::pressure::parse(&options.eviction_hard)
+            .map_err(|why| anyhow!("--eviction-hard is not usable: {why}"))?,
+        sysctls: kubelet::pod::hardening::Sysctls::new(&options.allowed_unsafe_sysctls)
+            .map_err(|why| anyhow!("--allowed-unsafe-sysctls is not usable: {why}"))?,
+        selinux_labels: options.container_runtime_endpoint.is_some(),
+        node_labels: BTreeMap::new(),
+        node_annotations: cluster
+            .parts
+            .dns
+            .then(|| (cluster_dns::PORT_ANNOTATION.to_owned(), options.dns_port.to_string()))
+            .into_iter()
+            .collect(),
+        serving: Some(kubelet::Serving {
+            port: options.kubelet_port,
+            tls: Arc::new(tls),
+            client_authority: cluster.authority.clone(),
+        }),
+    })
+}
+
+fn make(folder: &Path) -> anyhow::Result<PathBuf> {
+    modes::make(folder, modes::PRIVATE_FOLDER).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder.to_owned())
+}
+
+/// Waits until the API shows this node as ready.
+async fn ready(client: Client, name: &str) -> anyhow::Result<Vec<String>> {
+    let caches = Caches::new(client);
+    let nodes = caches.selected::<ApiNode>(&format!("metadata.name={name}"));
+    let mut changes = nodes.subscribe();
+    let is_ready = || {
+        let node = nodes.get(&Key::new("", name))?;
+        let conditions = node.status.as_ref()?.conditions.as_ref()?;
+        let mut holding = conditions.iter().filter(|c| c.status == "True");
+        holding.clone().find(|c| c.type_ == "Ready")?;
+        Some(holding.by_ref().map(|c| c.type_.clone()).filter(|t| t.ends_with("Pressure")).collect())
+    };
+    nodes.synced().await;
+    loop {
+        if let Some(pressures) = is_ready() {
+            return Ok(pressures);
+        }
+        // Lost changes only mean another look.
+        let _ = changes.recv().await;
+    }
+}

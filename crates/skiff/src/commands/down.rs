@@ -1,0 +1,110 @@
+//! `skiff down`: ends the cluster and removes every trace: processes, mounts, interfaces, rules, cgroups and files.
+
+use std::{fs, process::ExitCode, time::Duration};
+
+use anyhow::{Context, bail};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    commands::server,
+    flags::options::{self, Down},
+    layout::Layout,
+};
+
+/// How long the cluster's process gets to end by itself.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
+    let layout = Layout::new(&options.data_dir);
+    if !layout.root.exists() {
+        println!("nothing to do: there is no cluster in {}", layout.root.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !nix::unistd::geteuid().is_root() {
+        bail!("`skiff down` removes network interfaces, cgroups and mounts and so needs root; run it with sudo");
+    }
+    // Refuses a folder that is not ours before anything in it is touched.
+    layout.open()?;
+    server::runtime()?.block_on(async {
+        end_process(&layout).await?;
+        // One thing that cannot be removed keeps nothing else.
+        let engine = layout.engine_options();
+        let done = [
+            runtime::containerd::stop(&engine).await.context("cannot end the container engine"),
+            proxy::apply::remove().await.context("cannot remove the Service rules"),
+            network::remove().await.context("cannot remove the Pod network"),
+            kubelet::remove_traces(&layout.kubelet(), "/").context("cannot remove what the kubelet left"),
+        ];
+        let failed: Vec<String> = done.into_iter().filter_map(Result::err).map(|e| crate::sentence(&e)).collect();
+        if !failed.is_empty() {
+            bail!("{}; put that right and run `skiff down` again", failed.join("; "));
+        }
+        anyhow::Ok(())
+    })?;
+    remove_files(&layout, options.keep_data)?;
+    match options.keep_data {
+        true => println!("ended; the store and the keys are kept in {}", layout.root.display()),
+        false => println!("ended; nothing of it is left"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes back what a node's start that failed did to the machine. Where Pods of an earlier start run (or may run, in an
+/// engine that is not ours), nothing is touched: they go on, as they would had nobody tried. Files stay, the next start
+/// finds them.
+pub async fn undo_start(layout: &Layout, node: &options::Node) {
+    let ours = node.container_runtime_endpoint.is_none();
+    if !ours || !runtime::containerd::stop_idle(&layout.engine_options()).await {
+        return;
+    }
+    if let Err(error) = proxy::apply::remove().await {
+        tracing::warn!(%error, "cannot remove the Service rules");
+    }
+    if let Err(error) = network::remove().await {
+        tracing::warn!(%error, "cannot remove the Pod network");
+    }
+    kubelet::remove_cgroups("/");
+}
+
+/// Asks the process that holds the folder to end, then makes it.
+async fn end_process(layout: &Layout) -> anyhow::Result<()> {
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let Some(pid) = layout.holder() else { return Ok(()) };
+        // It may end between the question and the signal.
+        let _ = kill(Pid::from_raw(pid), signal);
+        let deadline = clock::Instant::now() + PATIENCE;
+        while layout.holder().is_some() && clock::Instant::now() < deadline {
+            clock::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    match layout.holder() {
+        None => Ok(()),
+        Some(pid) => bail!("process {pid} does not end; it holds {}", layout.root.display()),
+    }
+}
+
+fn remove_files(layout: &Layout, keep_data: bool) -> anyhow::Result<()> {
+    runtime::containerd::unmount_below(&[&layout.root]);
+    let kept = if keep_data { vec![layout.store(), layout.pki(), layout.version_file()] } else { Vec::new() };
+    for entry in fs::read_dir(&layout.root)?.flatten() {
+        let path = entry.path();
+        // What says that the folder is ours goes last: an interrupted removal can be taken up again.
+        if kept.contains(&path) || path == layout.version_file() {
+            continue;
+        }
+        // Containers wrote below these folders: no link is followed, and what is still mounted somewhere is not entered.
+        files::remove(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    if keep_data {
+        return Ok(());
+    }
+    fs::remove_file(layout.version_file()).context("cannot remove the folder's version")?;
+    match fs::remove_dir(&layout.root) {
+        // A disk that is mounted there: its mount point is the user's.
+        Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => Ok(()),
+        removed => removed.with_context(|| format!("cannot remove {}", layout.root.display())),
+    }
+}

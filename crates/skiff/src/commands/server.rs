@@ -1,0 +1,290 @@
+//! The control plane in one process: store, API server, controllers and scheduler, and who they are to each other.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use anyhow::Context;
+use apiserver::{
+    Listening, Options, User,
+    assemble::ServiceAccounts,
+    auth::authn::service_account::{Reference, Signer},
+    bootstrap::Cluster,
+    pages::health::{Checks, Counts},
+    special::connect::connector::Connector,
+};
+use client::{Caches, Client};
+use controllers::service_account::tokens::TokenSigner;
+use pki::{ClientCertificates, Names, Pki};
+use store::{Store, embedded::Embedded, etcd::Etcd};
+use tokio::task::JoinSet;
+
+use crate::{
+    control_plane::{cluster_dns, fresh::Fresh, welcome},
+    flags::options::{self, ControlPlane},
+    layout::Layout,
+    log,
+    node::address,
+    progress::Progress,
+};
+
+/// The runtime of every command, with as many open files as the system allows.
+pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    listener::descriptors::raise();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")
+}
+
+/// Resolves when the process is asked to end.
+pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut term = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let mut int = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    })
+}
+
+/// `skiff server`.
+pub fn run(options: options::Server) -> anyhow::Result<ExitCode> {
+    log::install(&options.common)?;
+    options.control_plane.check()?;
+    let layout = Layout::new(&options.common.data_dir);
+    layout.open()?;
+    let _held = layout.hold()?;
+    runtime()?.block_on(async {
+        let stop = stop_signal()?;
+        let control_plane = start(&options.control_plane, &layout, &Progress::default()).await?;
+        stop.await;
+        control_plane.stop().await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// A control plane at work.
+pub struct Running {
+    pub server: apiserver::Server,
+    pub pki: Arc<Pki>,
+    /// What keeps certificates valid that come from there.
+    pub fresh: Fresh,
+    pub options: ControlPlane,
+    listening: Listening,
+    tasks: JoinSet<()>,
+}
+
+impl Running {
+    /// A client that is the given user, calling the server in this process.
+    pub fn client(&self, user: &str, groups: &[&str]) -> Client {
+        client_as(&self.server, user, groups)
+    }
+
+    /// Takes no more requests, ends controllers and scheduler, and waits for requests in flight.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+        self.listening.stop().await;
+    }
+}
+
+fn client_as(server: &apiserver::Server, user: &str, groups: &[&str]) -> Client {
+    let all = groups.iter().copied().chain(["system:authenticated"]).map(str::to_owned).collect();
+    let user = User { name: user.to_owned(), groups: all, ..User::default() };
+    client::connect::in_process(server.in_process().as_user(user))
+}
+
+/// A controller's own identity: a service account in `kube-system`, with the rights of its own role.
+fn controller_client(server: &apiserver::Server, account: &str) -> Client {
+    let user = format!("system:serviceaccount:kube-system:{account}");
+    client_as(server, &user, &["system:serviceaccounts", "system:serviceaccounts:kube-system"])
+}
+
+/// Whether a part of the control plane is at work in this process.
+#[derive(Clone, Default)]
+struct Alive(Arc<AtomicBool>);
+
+impl Alive {
+    fn check(&self) -> Result<(), String> {
+        if self.0.load(Ordering::Relaxed) { Ok(()) } else { Err("it does not run in this process".to_owned()) }
+    }
+
+    /// Does the work; however that ends, the part is alive no longer.
+    async fn during<T>(self, work: impl Future<Output = T>) -> T {
+        struct Ends(Alive);
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                self.0.0.store(false, Ordering::Relaxed);
+            }
+        }
+        self.0.store(true, Ordering::Relaxed);
+        let _ends = Ends(self);
+        work.await
+    }
+}
+
+/// Starts everything, in the order in which it depends on each other.
+pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress) -> anyhow::Result<Running> {
+    let address = match options.advertise_address {
+        Some(address) => address,
+        // The address goes into the Endpoints of the `kubernetes` Service, which may not be a loopback one.
+        None if !options.bind_address.is_unspecified() && !options.bind_address.is_loopback() => options.bind_address,
+        None => address::own_address()?,
+    };
+    let store = progress.step("store opened", open_store(options, layout)).await?;
+    let pki = Arc::new(Pki::open(&layout.pki())?);
+    let names = Names {
+        cluster_domain: options.cluster_domain.clone(),
+        service_addresses: vec![options::service_address(options.service_cluster_ip_range, 1).into()],
+        hosts: [address::host_name()?, address.to_string()].into_iter().chain(options.tls_san.clone()).collect(),
+    };
+    let fresh = Fresh::new(layout.pki());
+    let serving = fresh.shown(&pki, move |pki| pki.server(&names))?;
+    let tls = pki::server_config(serving, Some(pki.authority.certificate()), &["h2", "http/1.1"])?;
+    let (scheduling, controlling) = (Alive::default(), Alive::default());
+    let components = [("scheduler", &scheduling), ("controller-manager", &controlling)];
+    let server = assembled(options, &pki, &fresh, store, address, components.map(|(name, part)| (name, part.clone())));
+    let server = progress.step("API server assembled", server).await?;
+    let bind = SocketAddr::new(options.bind_address, options.secure_port);
+    let listening = server.listen(bind, Arc::new(tls)).await.with_context(|| cannot_listen(bind))?;
+    let (admin, port) = (layout.admin_kubeconfig(), options.secure_port);
+    fresh.keep(&pki, move |pki| write_admin(&admin, pki, port))?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(fresh.clone().run());
+    let caches = Caches::new(client_as(&server, "system:kube-controller-manager", &[]));
+    if options.runs("controllers") {
+        let work = controllers(server.clone(), caches.clone(), options.clone(), pki.clone());
+        tasks.spawn(controlling.during(work));
+    }
+    if options.runs("scheduler") {
+        let scheduler = Caches::new(client_as(&server, "system:kube-scheduler", &[]));
+        tasks.spawn(scheduling.during(scheduler::run(scheduler, scheduler::Settings::default())));
+    }
+    // Nobody may forbid the objects that skiff itself keeps in the cluster.
+    let own = || client_as(&server, "system:skiff", &["system:masters"]);
+    let reached_at = if options.bind_address.is_loopback() { options.bind_address } else { address };
+    let url = format!("https://{}", SocketAddr::new(reached_at, options.secure_port));
+    let authority = pki.authority.certificate().to_owned();
+    tasks.spawn(welcome::run(own(), url, authority, welcome::Settings::of(options)));
+    if options.runs("dns") {
+        tasks.spawn(cluster_dns::run(own(), caches, options.cluster_dns()));
+    }
+    tracing::info!(address = %listening.address, "the API server answers");
+    Ok(Running { server, pki, fresh, options: options.clone(), listening, tasks })
+}
+
+/// Signs with the key of service accounts; a key that cannot be used was told of when the API server took it.
+fn token_signer(pki: &Pki) -> Option<TokenSigner> {
+    let key = pki::SigningKey::load(&pki.service_account.private).ok()?;
+    let signer = Signer::new("", &key).ok()?;
+    Some(TokenSigner(Arc::new(move |subject| {
+        let account = Reference { name: subject.account.to_owned(), uid: subject.uid.to_owned() };
+        signer.sign_for_secret(subject.namespace, subject.secret, &account)
+    })))
+}
+
+async fn controllers(server: apiserver::Server, caches: Caches, options: ControlPlane, pki: Arc<Pki>) {
+    let settings = controllers::Options {
+        enabled: options.controllers.clone(),
+        cluster_cidrs: vec![options.cluster_cidr.into()],
+        root_ca: pki.authority.certificate().to_owned(),
+        authority: Some(pki.authority.clone()),
+        token_signer: token_signer(&pki),
+        ..controllers::Options::default()
+    };
+    let mut running = controllers::run(&caches, |account| controller_client(&server, account), &settings);
+    while let Some(ended) = running.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a controller ended");
+        }
+    }
+}
+
+async fn open_store(options: &ControlPlane, layout: &Layout) -> anyhow::Result<Arc<dyn Store>> {
+    if options.etcd_servers.is_empty() {
+        let folder = layout.store();
+        let opened = tokio::task::spawn_blocking(move || Embedded::open(&folder, store::embedded::Options::default()));
+        return Ok(Arc::new(opened.await??));
+    }
+    let pair = options.etcd_certfile.as_deref().zip(options.etcd_keyfile.as_deref());
+    let identity = pair.map(|(certificate, key)| pki::file::credential(certificate, key)).transpose()?;
+    let settings = store::etcd::Options {
+        endpoints: options.etcd_servers.clone(),
+        ca: options.etcd_cafile.as_deref().map(pki::file::authorities).transpose()?.map(String::into_bytes),
+        identity: identity.map(|c| (c.certificate.into_bytes(), c.key.into_bytes())),
+        ..store::etcd::Options::default()
+    };
+    Ok(Arc::new(Etcd::connect(settings).await?))
+}
+
+fn read_text(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn cannot_listen(bind: SocketAddr) -> String {
+    let advice = match std::net::TcpListener::bind(SocketAddr::new(bind.ip(), 0)) {
+        Ok(_) => "choose another port with --secure-port",
+        Err(_) => "this machine does not have that address, choose another with --bind-address",
+    };
+    format!("the API server cannot listen on {bind}; {advice}")
+}
+
+async fn assembled(
+    options: &ControlPlane,
+    pki: &Pki,
+    fresh: &Fresh,
+    store: Arc<dyn Store>,
+    address: IpAddr,
+    components: [(&str, Alive); 2],
+) -> anyhow::Result<apiserver::Server> {
+    let token_file = match &options.token_auth_file {
+        Some(path) => Some((path.display().to_string(), read_text(path)?)),
+        None => None,
+    };
+    let authority = pki.authority.certificate();
+    let tls = pki::client_config_showing(authority, fresh.shown(pki, Pki::kubelet_client)?, &["http/1.1"])?;
+    let connector = Connector::new(Arc::new(tls), ["InternalIP", "Hostname", "ExternalIP"].map(str::to_owned).to_vec());
+    let cluster = Cluster {
+        service_ranges: vec![options.service_cluster_ip_range.into()],
+        advertise_address: address,
+        secure_port: options.secure_port,
+        client_authority: authority.to_owned(),
+        front_proxy_authority: Some(pki.front_proxy.certificate().to_owned()),
+        front_proxy_names: vec!["front-proxy-client".to_owned()],
+        now: clock::now_seconds().to_string(),
+    };
+    let server = apiserver::assemble(Options {
+        store,
+        cluster,
+        client_certificates: Some(ClientCertificates::new(authority)?),
+        front_proxy: Some(ClientCertificates::new(pki.front_proxy.certificate())?),
+        service_accounts: ServiceAccounts {
+            issuer: format!("https://kubernetes.default.svc.{}", options.cluster_domain),
+            key: pki::SigningKey::load(&pki.service_account.private)?,
+        },
+        token_file,
+        anonymous: options.anonymous_auth,
+        always_allow: false,
+        node_ports: options.service_node_port_range.clone(),
+        connector: Some(connector),
+        disabled_admission: Vec::new(),
+        admission: options.admission()?,
+        components: components
+            .into_iter()
+            .fold(Checks::default(), |all, (name, part)| all.with(name, Counts::Everywhere, move || part.check())),
+        limits: apiserver::server::Limits::default(),
+    });
+    Ok(server.await?)
+}
+
+/// The administrator's kubeconfig, for this machine.
+fn write_admin(path: &Path, pki: &Pki, port: u16) -> anyhow::Result<()> {
+    let text = pki.kubeconfig(&format!("https://127.0.0.1:{port}"), "kubernetes-admin", &pki.admin()?);
+    pki::folder::unless_it_cannot_be_kept(pki::file::keep(path, text.as_bytes()));
+    Ok(())
+}

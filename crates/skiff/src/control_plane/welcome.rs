@@ -1,0 +1,172 @@
+//! What the control plane keeps ready for nodes that join: who may ask for which certificate, how a newcomer tells the
+//! cluster from an impostor (`kube-public/cluster-info`), and the cluster's settings (`kube-system/skiff-cluster`).
+//! Names and rights are kubeadm's where kubeadm has them.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use client::{Api, Client, rest};
+use ipnet::Ipv4Net;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+
+use crate::{
+    control_plane::objects::{apply, bind_cluster_role, remove, role_and_binding, subject},
+    flags::options::{self, ControlPlane},
+};
+
+/// The group of those who hold a token for new nodes.
+pub const NEWCOMERS: &str = "system:bootstrappers:kubeadm:default-node-token";
+const NODES: &str = "system:nodes";
+const NODE_SERVICES: &str = "skiff:node-services";
+
+pub const INFO_NAMESPACE: &str = "kube-public";
+pub const INFO: &str = "cluster-info";
+const SETTINGS_NAMESPACE: &str = "kube-system";
+const SETTINGS: &str = "skiff-cluster";
+
+/// The settings that every node must know alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub cluster_dns: IpAddr,
+    pub cluster_cidr: Ipv4Net,
+    pub cluster_domain: String,
+}
+
+impl Settings {
+    pub fn of(options: &ControlPlane) -> Self {
+        Settings {
+            cluster_dns: options.cluster_dns().into(),
+            cluster_cidr: options.cluster_cidr,
+            cluster_domain: options.cluster_domain.clone(),
+        }
+    }
+
+    fn data(&self) -> Value {
+        json!({
+            "clusterDNS": self.cluster_dns, "clusterCIDR": self.cluster_cidr, "clusterDomain": self.cluster_domain,
+        })
+    }
+
+    fn read(data: &BTreeMap<String, String>) -> Option<Self> {
+        Some(Settings {
+            cluster_dns: data.get("clusterDNS")?.parse().ok()?,
+            cluster_cidr: data.get("clusterCIDR")?.parse().ok()?,
+            cluster_domain: data.get("clusterDomain")?.clone(),
+        })
+    }
+
+    /// The cluster's, with the node's own flags before them. A control plane that has none is not skiff's: then flags and
+    /// the usual values count.
+    pub async fn for_agent(client: &Client, options: &options::Agent) -> Result<Self, kube::Error> {
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), SETTINGS_NAMESPACE);
+        let map = match api.find(SETTINGS).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => None,
+            other => other?,
+        };
+        let usual = ControlPlane::usual();
+        let cluster = map.and_then(|m| Self::read(&m.data?)).unwrap_or_else(|| Self::of(&usual));
+        Ok(Settings {
+            cluster_dns: options.cluster_dns.unwrap_or(cluster.cluster_dns),
+            cluster_cidr: options.cluster_cidr.unwrap_or(cluster.cluster_cidr),
+            cluster_domain: options.cluster_domain.clone().unwrap_or(cluster.cluster_domain),
+        })
+    }
+}
+
+/// Writes everything, trying until it succeeds.
+pub async fn run(client: Client, server: String, authority: String, settings: Settings) {
+    let objects = objects(&server, &authority, &settings);
+    let mut wait = clock::Duration::from_millis(200);
+    let retired = [bind_cluster_role("skiff:node-proxier", "system:node-proxier", subject("Group", NODES))];
+    let (stay, go) = (objects.iter().map(|o| (o, true)), retired.iter().map(|o| (o, false)));
+    for (object, stays) in stay.chain(go) {
+        while let Err(error) = if stays { apply(&client, object).await } else { remove(&client, object).await } {
+            let (message, name) = (rest::message(&error), &object["metadata"]["name"]);
+            tracing::warn!(message, %name, "cannot write what new nodes need, trying again");
+            clock::sleep(wait).await;
+            wait = (wait * 2).min(clock::Duration::from_secs(30));
+        }
+    }
+}
+
+fn objects(server: &str, authority: &str, settings: &Settings) -> Vec<Value> {
+    let certificates = "system:certificates.k8s.io:certificatesigningrequests";
+    let approver = json!({"kind": "ServiceAccount", "name": "certificate-controller", "namespace": "kube-system"});
+    let get =
+        |name: &str| json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name], "verbs": ["get"]});
+    let mut all = vec![
+        bind_cluster_role("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", subject("Group", NEWCOMERS)),
+        bind_cluster_role(
+            "kubeadm:node-autoapprove-bootstrap",
+            &format!("{certificates}:nodeclient"),
+            subject("Group", NEWCOMERS),
+        ),
+        bind_cluster_role(
+            "kubeadm:node-autoapprove-certificate-rotation",
+            &format!("{certificates}:selfnodeclient"),
+            subject("Group", NODES),
+        ),
+        bind_cluster_role(
+            "skiff:kubelet-serving-approver",
+            "system:certificates.k8s.io:kubelet-serving-approver",
+            approver,
+        ),
+        node_services(),
+        bind_cluster_role(NODE_SERVICES, NODE_SERVICES, subject("Group", NODES)),
+    ];
+    all.extend(role_and_binding(
+        INFO_NAMESPACE,
+        "kubeadm:bootstrap-signer-clusterinfo",
+        get(INFO),
+        subject("User", "system:anonymous"),
+    ));
+    all.extend(role_and_binding(SETTINGS_NAMESPACE, "skiff:cluster-settings", get(SETTINGS), subject("Group", NODES)));
+    let map = |namespace: &str, name: &str, data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data});
+    all.push(map(SETTINGS_NAMESPACE, SETTINGS, settings.data()));
+    all.push(map(INFO_NAMESPACE, INFO, json!({"kubeconfig": kubeconfig(server, authority)})));
+    all
+}
+
+/// A node's proxy and DNS speak as the node. They need less than `system:node-proxier` gives: a node reads no Node but its
+/// own.
+fn node_services() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": NODE_SERVICES},
+        "rules": [
+            {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+        ],
+    })
+}
+
+/// Where the cluster is and who vouches for it, without a user.
+fn kubeconfig(server: &str, authority: &str) -> String {
+    let authority = STANDARD.encode(authority);
+    format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster:\n    server: {server}\n    \
+         certificate-authority-data: {authority}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_the_way_through_the_cluster() {
+        let settings = Settings::of(&ControlPlane::usual());
+        let data: BTreeMap<String, String> = serde_json::from_value(settings.data()).unwrap();
+        assert_eq!(Settings::read(&data), Some(settings));
+        assert_eq!(Settings::read(&BTreeMap::new()), None);
+    }
+
+    #[test]
+    fn the_info_is_a_kubeconfig() {
+        let text = kubeconfig("https://10.0.0.1:6443", "PEM");
+        let read = kube::config::Kubeconfig::from_yaml(&text).unwrap();
+        let cluster = read.clusters[0].cluster.as_ref().unwrap();
+        assert_eq!(cluster.server.as_deref(), Some("https://10.0.0.1:6443"));
+        assert_eq!(cluster.certificate_authority_data.as_deref(), Some(STANDARD.encode("PEM").as_str()));
+    }
+}

@@ -1,0 +1,5 @@
+//! Flags, their values and the configuration file. What is done with them does not belong here.
+
+pub mod config_file;
+pub mod options;
+pub mod value;

@@ -1,0 +1,391 @@
+//! The flags. Where upstream has a flag for the same thing, it has the same name.
+
+use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+use ipnet::Ipv4Net;
+
+use crate::flags::value;
+
+pub const DATA_DIR: &str = "/var/lib/skiff";
+
+#[derive(Parser)]
+#[command(name = "skiff", about = "Kubernetes in one binary", version = crate::LONG_VERSION, disable_help_subcommand = true, max_term_width = 110)]
+#[command(
+    after_help = "Every flag of up, server and agent can stand in /etc/skiff/config.yaml too, without the dashes."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Start a cluster on this machine and wait until it is ready
+    Up(Up),
+    /// End the cluster of this machine and remove every trace of it
+    Down(Down),
+    /// Run the control plane in the foreground
+    Server(Server),
+    /// Run one node (kubelet, proxy, network, DNS) in the foreground
+    Agent(Agent),
+    /// Say whether this machine is fit to run skiff, one line for each thing
+    Check(Check),
+    /// Build, import and list container images
+    #[command(subcommand)]
+    Images(Images),
+    /// Make, list and end the tokens with which nodes join
+    #[command(subcommand)]
+    Token(Token),
+    /// Look after the embedded store
+    #[command(subcommand)]
+    Store(Store),
+    /// Print the version
+    Version,
+}
+
+/// The flags of every long-running command.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// Where everything is kept
+    #[arg(long, default_value = DATA_DIR)]
+    pub data_dir: PathBuf,
+    /// What to log: a level, or targets with levels such as `info,waypoint=debug`
+    #[arg(long, default_value = "info", value_name = "FILTER")]
+    pub log: String,
+    /// How log lines look: text or json
+    #[arg(long, default_value = "text", value_parser = ["text", "json"])]
+    pub log_format: String,
+    /// Upstream's log verbosity; 4 and more logs debug messages
+    #[arg(short = 'v', long = "v", default_value_t = 0, hide = true)]
+    pub verbosity: u8,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Up {
+    #[command(flatten)]
+    pub control_plane: ControlPlane,
+    #[command(flatten)]
+    pub node: Node,
+    #[command(flatten)]
+    pub common: Common,
+    /// Stay in the foreground instead of returning when the cluster is ready
+    #[arg(long)]
+    pub foreground: bool,
+    /// How many seconds to wait for the cluster before giving up
+    #[arg(long, default_value_t = 120)]
+    pub wait: u64,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Down {
+    /// The data folder that the cluster was started with
+    #[arg(long, default_value = DATA_DIR)]
+    pub data_dir: PathBuf,
+    /// Keep the store and the keys, so that the next `skiff up` continues
+    #[arg(long)]
+    pub keep_data: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Server {
+    #[command(flatten)]
+    pub control_plane: ControlPlane,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(group = clap::ArgGroup::new("cluster").required(true).args(["kubeconfig", "server"]))]
+pub struct Agent {
+    /// The kubeconfig with which the node reaches the API server; of a node, or of somebody who may add nodes
+    #[arg(long, value_name = "FILE", value_parser = value::readable)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The API server's address, such as https://10.0.0.1:6443
+    #[arg(long, value_name = "URL", requires = "token", value_parser = value::server)]
+    pub server: Option<String>,
+    /// What lets this node in: `skiff token create` on the server prints one
+    #[arg(long, env = "SKIFF_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// The SHA-256 of the cluster's authority, as `skiff token create` prints it
+    #[arg(long, value_name = "sha256:HEX", requires = "server", value_parser = value::pin)]
+    pub discovery_token_ca_cert_hash: Option<String>,
+    /// The authority that signed the API server's certificate; asked of the server, and checked, when not given
+    #[arg(long, value_name = "FILE", requires = "server", value_parser = value::readable)]
+    pub certificate_authority: Option<PathBuf>,
+    /// The authority that signs the API server's client certificate towards the kubelet, when it is another
+    #[arg(long, value_name = "FILE", value_parser = value::readable)]
+    pub client_ca_file: Option<PathBuf>,
+    /// The cluster DNS address that Pods are told; as the cluster says when not given
+    #[arg(long, value_parser = value::reachable)]
+    pub cluster_dns: Option<IpAddr>,
+    /// Addresses of all Pods; as the cluster says when not given
+    #[arg(long, value_parser = value::pod_range)]
+    pub cluster_cidr: Option<Ipv4Net>,
+    /// The cluster's DNS domain; as the cluster says when not given
+    #[arg(long, value_parser = value::domain)]
+    pub cluster_domain: Option<String>,
+    /// Parts to leave out
+    #[arg(long, value_delimiter = ',', value_parser = ["dns", "proxy", "network"])]
+    pub disable: Vec<String>,
+    #[command(flatten)]
+    pub node: Node,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ControlPlane {
+    /// The API server's port
+    #[arg(long, default_value = "6443", value_parser = value::port)]
+    pub secure_port: u16,
+    /// The address that the API server listens on
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// The address that clients and Pods reach the API server at; this machine's own when not given
+    #[arg(long, value_parser = value::reachable)]
+    pub advertise_address: Option<IpAddr>,
+    /// Further names and addresses for the API server's certificate
+    #[arg(long = "tls-san", value_delimiter = ',', value_parser = value::host)]
+    pub tls_san: Vec<String>,
+    /// A file of static tokens: `token,user,uid,"group1,group2"`
+    #[arg(long, value_name = "FILE", value_parser = value::readable)]
+    pub token_auth_file: Option<PathBuf>,
+    /// Settings of admission plugins: an AdmissionConfiguration
+    #[arg(long, value_name = "FILE", value_parser = value::readable)]
+    pub admission_control_config_file: Option<PathBuf>,
+    /// Let requests without credentials in as system:anonymous (what they may do is up to RBAC)
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub anonymous_auth: bool,
+    /// etcd servers to use instead of the embedded store
+    #[arg(long, value_delimiter = ',', value_name = "URL", value_parser = value::etcd)]
+    pub etcd_servers: Vec<String>,
+    /// The authority that signed the etcd servers' certificates
+    #[arg(long, value_name = "FILE", value_parser = value::readable)]
+    pub etcd_cafile: Option<PathBuf>,
+    /// The certificate to show to etcd
+    #[arg(long, value_name = "FILE", value_parser = value::readable, requires = "etcd_keyfile")]
+    pub etcd_certfile: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", value_parser = value::readable, requires = "etcd_certfile")]
+    pub etcd_keyfile: Option<PathBuf>,
+    /// Addresses of Services
+    #[arg(long, default_value = "10.96.0.0/12", value_parser = value::service_range)]
+    pub service_cluster_ip_range: Ipv4Net,
+    /// Ports that NodePort Services get
+    #[arg(long, default_value = "30000-32767", value_parser = value::port_range)]
+    pub service_node_port_range: RangeInclusive<u16>,
+    /// Addresses of Pods; each node gets a /24 of them
+    #[arg(long, default_value = "10.244.0.0/16", value_parser = value::pod_range)]
+    pub cluster_cidr: Ipv4Net,
+    /// The cluster's DNS domain
+    #[arg(long, default_value = "cluster.local", value_parser = value::domain)]
+    pub cluster_domain: String,
+    /// Controllers to run: `*` for all, `-name` leaves one out
+    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_parser = value::controller)]
+    pub controllers: Vec<String>,
+    /// Parts to leave out
+    #[arg(long, value_delimiter = ',', value_parser = ["scheduler", "controllers", "dns", "proxy", "network"])]
+    pub disable: Vec<String>,
+}
+
+impl ControlPlane {
+    /// What counts when no flag is given.
+    pub fn usual() -> Self {
+        #[derive(Parser)]
+        struct NoFlags {
+            #[command(flatten)]
+            control_plane: ControlPlane,
+        }
+        NoFlags::parse_from([""]).control_plane
+    }
+
+    pub fn runs(&self, part: &str) -> bool {
+        !self.disable.iter().any(|d| d == part)
+    }
+
+    /// Says what is wrong with the flags together.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let (services, pods) = (self.service_cluster_ip_range, self.cluster_cidr);
+        if services.contains(&pods) || pods.contains(&services) {
+            anyhow::bail!(
+                "--service-cluster-ip-range {services} and --cluster-cidr {pods} overlap; choose ranges apart"
+            );
+        }
+        let tls = self.etcd_cafile.is_some() || self.etcd_certfile.is_some();
+        for server in &self.etcd_servers {
+            match server.starts_with("https://") {
+                true if self.etcd_cafile.is_none() => anyhow::bail!(
+                    "--etcd-servers {server} needs --etcd-cafile, the authority that signed the server's certificate"
+                ),
+                false if tls => anyhow::bail!(
+                    "--etcd-servers {server} is reached without TLS, so --etcd-cafile and --etcd-certfile would have no \
+                     effect; write https:// or leave them out"
+                ),
+                _ => {}
+            }
+        }
+        if self.etcd_servers.is_empty() && tls {
+            anyhow::bail!("--etcd-cafile and --etcd-certfile have no effect without --etcd-servers");
+        }
+        Ok(())
+    }
+
+    /// The settings of the admission plugins.
+    pub fn admission(&self) -> anyhow::Result<apiserver::admission::Configuration> {
+        let Some(file) = &self.admission_control_config_file else { return Ok(Default::default()) };
+        let read = |path: &std::path::Path| std::fs::read_to_string(path);
+        let loaded = apiserver::admission::Configuration::load(file, read);
+        loaded.map_err(|why| anyhow::anyhow!("--admission-control-config-file: {why}"))
+    }
+
+    /// The cluster DNS Service's address: the tenth of the service range, as kubeadm has it.
+    pub fn cluster_dns(&self) -> std::net::Ipv4Addr {
+        service_address(self.service_cluster_ip_range, 10)
+    }
+}
+
+/// The n-th address of the service range; the first is the API server's own.
+pub fn service_address(range: Ipv4Net, n: u32) -> std::net::Ipv4Addr {
+    std::net::Ipv4Addr::from(u32::from(range.network()) + n)
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Node {
+    /// The node's name; this machine's host name when not given
+    #[arg(long = "node-name", alias = "hostname-override", value_parser = value::node_name)]
+    pub node_name: Option<String>,
+    /// The node's address; the one of the default route when not given
+    #[arg(long, value_parser = value::reachable)]
+    pub node_ip: Option<IpAddr>,
+    /// Use this container engine instead of a containerd of our own (unix:///…)
+    #[arg(long, value_name = "SOCKET", value_parser = value::socket)]
+    pub container_runtime_endpoint: Option<String>,
+    /// The kubelet's port
+    #[arg(long, default_value = "10250", value_parser = value::port)]
+    pub kubelet_port: u16,
+    /// Static Pods are read from this folder; `manifests` in the data folder when not given
+    #[arg(long)]
+    pub pod_manifest_path: Option<PathBuf>,
+    /// Where cluster DNS listens on the node's address
+    #[arg(long, default_value = "10053", value_parser = value::port)]
+    pub dns_port: u16,
+    /// The file that names the resolvers for names outside the cluster
+    #[arg(long, default_value = "/etc/resolv.conf", value_parser = value::readable)]
+    pub resolv_conf: PathBuf,
+    /// How many Pods the node takes
+    #[arg(long, default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_pods: u32,
+    /// What must stay free on the node, as `signal<amount` or `signal<percentage`; below it Pods are evicted
+    #[arg(long, default_value = kubelet::eviction::pressure::DEFAULT, value_name = "THRESHOLDS", value_parser = value::thresholds)]
+    pub eviction_hard: String,
+    /// Sysctls that Pods may set besides the safe ones; a name or, with a `*` at its end, the beginning of names
+    #[arg(long, value_delimiter = ',', value_name = "SYSCTLS", value_parser = value::sysctl)]
+    pub allowed_unsafe_sysctls: Vec<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Check {
+    #[arg(long, default_value = DATA_DIR)]
+    pub data_dir: PathBuf,
+    /// The API server's port
+    #[arg(long, default_value = "6443", value_parser = value::port)]
+    pub secure_port: u16,
+    /// The kubelet's port
+    #[arg(long, default_value = "10250", value_parser = value::port)]
+    pub kubelet_port: u16,
+    /// A container engine that is there already
+    #[arg(long, value_name = "SOCKET", value_parser = value::socket)]
+    pub container_runtime_endpoint: Option<String>,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum Images {
+    /// Import image archives (docker save or OCI layout) into the cluster's engine
+    Import {
+        /// Files to import
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        #[arg(long, default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+    /// List the images that the cluster's engine has
+    List {
+        #[arg(long, default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+    /// Build an image from files; with --output write the archive, otherwise import it
+    Build {
+        /// The image's name, such as skiff.local/tools:1
+        #[arg(short, long)]
+        tag: String,
+        /// Files to put in, as SOURCE=/PATH/IN/IMAGE
+        #[arg(long = "file", value_name = "SOURCE=PATH")]
+        files: Vec<String>,
+        /// Put the machine's static busybox in, with a link for each of its programs
+        #[arg(long)]
+        busybox: bool,
+        /// What the image runs
+        #[arg(long, value_delimiter = ' ')]
+        entrypoint: Vec<String>,
+        /// Write the archive here instead of importing it
+        #[arg(short, long)]
+        output: Option<PathBuf>,
+        #[arg(long, default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum Token {
+    /// Make a token and print the command that a new node runs
+    Create {
+        /// How long it lets nodes in, such as 24h; 0 is for ever
+        #[arg(long, default_value = "24h")]
+        ttl: String,
+        #[arg(long, default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+    /// List the tokens, without their secret half
+    List {
+        #[arg(long, default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+    /// End a token; nodes that joined with it stay
+    Delete {
+        /// The token, or its first half
+        token: String,
+        #[arg(long, default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum Store {
+    /// Show revision, size and health
+    Status(StorePlace),
+    /// Write a copy of the whole store to a file
+    Snapshot {
+        file: PathBuf,
+        #[command(flatten)]
+        place: StorePlace,
+    },
+    /// Fill an empty store from a snapshot
+    Restore {
+        file: PathBuf,
+        #[command(flatten)]
+        place: StorePlace,
+    },
+    /// Read everything and check every checksum
+    Verify(StorePlace),
+    /// Rewrite the log without what is superseded
+    Compact(StorePlace),
+    /// Go on with what can still be read of a store that is damaged or has lost files
+    AcceptLoss(StorePlace),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct StorePlace {
+    #[arg(long, default_value = DATA_DIR)]
+    pub data_dir: PathBuf,
+}

@@ -1,0 +1,202 @@
+//! The values of flags: each function reads one, and says in a few words what is wrong with it.
+
+use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf};
+
+use ipnet::Ipv4Net;
+
+/// A parameter of the kernel, or the beginning of some, that namespaces keep apart.
+pub fn sysctl(text: &str) -> Result<String, String> {
+    kubelet::Sysctls::new(&[text.to_owned()]).map(|_| text.to_owned())
+}
+
+/// A port that something can be reached at.
+pub fn port(text: &str) -> Result<u16, String> {
+    text.parse().ok().filter(|p| *p > 0).ok_or_else(|| "it must be a number from 1 to 65535".to_owned())
+}
+
+/// `30000-32767`.
+pub fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let parsed = text.split_once('-').and_then(|(a, b)| Some(port(a).ok()?..=port(b).ok()?));
+    parsed.filter(|r| !r.is_empty()).ok_or_else(|| "it must be a range such as 30000-32767".to_owned())
+}
+
+/// Addresses of Services: room for the API server's (the first) and cluster DNS's (the tenth), and not more than the
+/// allocator takes (upstream's limit).
+pub fn service_range(text: &str) -> Result<Ipv4Net, String> {
+    let range: Ipv4Net = text.parse().map_err(|_| "it must be an IPv4 range such as 10.96.0.0/12".to_owned())?;
+    match range.prefix_len() {
+        12..=28 => Ok(range.trunc()),
+        0..12 => Err("it is too large; /12 is the largest".to_owned()),
+        _ => Err("it is too small; /28 is the smallest".to_owned()),
+    }
+}
+
+/// Addresses of Pods: at least one node's.
+pub fn pod_range(text: &str) -> Result<Ipv4Net, String> {
+    let range: Ipv4Net = text.parse().map_err(|_| "it must be an IPv4 range such as 10.244.0.0/16".to_owned())?;
+    match range.prefix_len() {
+        8..=24 => Ok(range.trunc()),
+        0..8 => Err("it is too large; /8 is the largest".to_owned()),
+        _ => Err("it is too small; each node gets a /24 of it".to_owned()),
+    }
+}
+
+fn is_label(label: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=63).contains(&label.len()) && label.chars().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+}
+
+/// A DNS name in lower case; one dot at its end does not count.
+pub fn domain(text: &str) -> Result<String, String> {
+    let name = text.strip_suffix('.').unwrap_or(text);
+    if name.len() <= 253 && name.split('.').all(is_label) {
+        return Ok(name.to_owned());
+    }
+    Err("it must be a DNS name in lower case such as cluster.local".to_owned())
+}
+
+/// The name of a Node, which upstream demands to be a DNS name too.
+pub fn node_name(text: &str) -> Result<String, String> {
+    domain(text).map_err(|_| "it must be a DNS name in lower case such as node-1".to_owned())
+}
+
+/// A host name, possibly with `*` in front, or an address: what a certificate is for.
+pub fn host(text: &str) -> Result<String, String> {
+    let named = domain(&text.to_ascii_lowercase().replacen("*.", "any.", 1)).is_ok();
+    if named || text.parse::<IpAddr>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err("it must be a host name or an address".to_owned())
+}
+
+/// An address at which others reach this machine.
+pub fn reachable(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = text.parse().map_err(|_| "it must be an IP address such as 10.0.0.1".to_owned())?;
+    if address.is_unspecified() || address.is_multicast() || address.is_loopback() {
+        return Err("others cannot reach this machine there; give one of its own addresses".to_owned());
+    }
+    Ok(address)
+}
+
+/// The URL of an API server.
+pub fn server(text: &str) -> Result<String, String> {
+    let good = url(text).is_some_and(|url| url.scheme_str() == Some("https"));
+    if good { Ok(text.to_owned()) } else { Err("it is not a URL such as https://10.0.0.1:6443".to_owned()) }
+}
+
+/// The URL of an etcd server.
+pub fn etcd(text: &str) -> Result<String, String> {
+    let plain = |url: &http::Uri| matches!(url.path(), "" | "/") && url.query().is_none();
+    match url(text).filter(plain) {
+        Some(_) => Ok(text.trim_end_matches('/').to_owned()),
+        None => Err("it must be a URL such as https://10.0.0.1:2379".to_owned()),
+    }
+}
+
+/// A URL with a scheme of the web and a host, and without a user in it.
+fn url(text: &str) -> Option<http::Uri> {
+    let url: http::Uri = text.parse().ok()?;
+    let authority = url.authority()?;
+    let host = !authority.host().is_empty() && !authority.as_str().contains('@');
+    // What stands behind the host's colon is a port, or the text was something else.
+    let port = authority.as_str().len() == authority.host().len() || authority.port_u16().is_some_and(|p| p > 0);
+    (host && port && matches!(url.scheme_str(), Some("http" | "https"))).then_some(url)
+}
+
+/// The SHA-256 of an authority's key.
+pub fn pin(text: &str) -> Result<String, String> {
+    let digits = text.strip_prefix("sha256:").filter(|d| d.len() == 64 && d.chars().all(|c| c.is_ascii_hexdigit()));
+    match digits {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("it must be `sha256:` and 64 hexadecimal digits, as `skiff token create` prints it".to_owned()),
+    }
+}
+
+/// The socket of a container engine.
+pub fn socket(text: &str) -> Result<String, String> {
+    let path = text.strip_prefix("unix://").unwrap_or(text);
+    if path.starts_with('/') && path.len() > 1 {
+        return Ok(text.to_owned());
+    }
+    Err("it must be a unix socket such as unix:///run/containerd/containerd.sock".to_owned())
+}
+
+/// The node's eviction thresholds.
+pub fn thresholds(text: &str) -> Result<String, String> {
+    kubelet::eviction::pressure::parse(text).map(|_| text.to_owned())
+}
+
+/// A word of `--controllers`.
+pub fn controller(text: &str) -> Result<String, String> {
+    let name = text.strip_prefix('-').unwrap_or(text);
+    if name == "*" || controllers::names().any(|known| known == name) {
+        return Ok(text.to_owned());
+    }
+    let mut all: Vec<&str> = controllers::names().collect();
+    all.sort_unstable();
+    Err(format!("there is no such controller; known are *, {}", all.join(", ")))
+}
+
+/// A file that can be read now: what is wrong with it is said before anything begins.
+pub fn readable(text: &str) -> Result<PathBuf, String> {
+    let opened = std::fs::File::open(text).and_then(|f| f.metadata());
+    match opened {
+        Ok(meta) if meta.is_dir() => Err("it is a folder".to_owned()),
+        Ok(_) => Ok(text.into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<T: std::fmt::Debug>(read: impl Fn(&str) -> Result<T, String>, good: &[&str], bad: &[&str]) {
+        for text in good {
+            assert!(read(text).is_ok(), "{text}");
+        }
+        for text in bad {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn values() {
+        check(port, &["1", "65535"], &["0", "65536", "-1", "http", ""]);
+        check(port_range, &["30000-32767", "5-5"], &["5", "6-5", "0-5", "a-b", "-"]);
+        check(service_range, &["10.96.0.0/12", "10.96.0.0/28"], &["10.0.0.0/8", "10.96.0.0/29", "fd00::/108", "x"]);
+        check(pod_range, &["10.244.0.0/16", "10.244.0.0/24"], &["10.244.0.0/25", "0.0.0.0/0", "x"]);
+        check(domain, &["cluster.local", "a", "cluster.local."], &["", "a..b", "Bad", "bad domain", "-a", "a-"]);
+        check(
+            reachable,
+            &["10.0.0.1", "fd00::1"],
+            &["", "x", "0.0.0.0", "127.0.0.1", "::1", "::", "224.0.0.1", "10.0.0.0/8"],
+        );
+        let wrong = [
+            "",
+            "not-a-url",
+            "10.0.0.1:1",
+            "ftp://h:1",
+            "https://",
+            "https://h:",
+            "https://h:0",
+            "https://h:x",
+            "https://u@h:1",
+        ];
+        check(server, &["https://10.0.0.1:6443", "https://[fd00::1]:6443", "https://h"], &wrong);
+        assert!(server("http://10.0.0.1:6443").is_err(), "tokens do not travel without TLS");
+        check(etcd, &["http://h:2379", "https://[::1]:2379/", "https://h"], &wrong);
+        check(etcd, &[], &["https://h:2379/v3", "unix:///x"]);
+        let digits = "0123456789abcdefABCDEF0123456789abcdefABCDEF0123456789abcdef0123";
+        check(pin, &[&format!("sha256:{digits}")], &["", digits, "sha256:", "sha256:zz", &format!("sha512:{digits}")]);
+        check(socket, &["/run/x.sock", "unix:///run/x.sock"], &["", "unix://", "tcp://h:1", "x.sock", "/"]);
+        check(thresholds, &["", "memory.available<100Mi", "nodefs.available<10%"], &["x", "memory.available>1", "x<1"]);
+        check(host, &["example.org", "*.example.org", "10.0.0.1", "::1", "HOST"], &["", "bad san!", "a..b"]);
+        check(
+            controller,
+            &["*", "-*", "namespace-controller", "-namespace-controller"],
+            &["", "nonsense", "-nonsense"],
+        );
+        check(readable, &["/proc/self/exe"], &["/", "/no/such/file"]);
+    }
+}

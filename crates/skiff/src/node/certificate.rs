@@ -1,0 +1,276 @@
+//! A node's certificates: asked for with a certificate signing request, kept in the data folder, renewed while the node
+//! runs.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use anyhow::bail;
+use client::{Api, Client, connect::Replaceable};
+use k8s_openapi::{
+    ByteString,
+    api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec},
+};
+use pki::{Credential, Serving, Subject, Usage, Wish, file, inspect, inspect::Facts};
+
+use crate::control_plane::fresh;
+
+/// The identity of a node to the API server.
+pub fn user(node: &str) -> String {
+    format!("system:node:{node}")
+}
+
+/// The use of the certificate, which decides the signer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Client,
+    Serving,
+}
+
+impl Purpose {
+    fn signer(self) -> &'static str {
+        match self {
+            Purpose::Client => "kubernetes.io/kube-apiserver-client-kubelet",
+            Purpose::Serving => "kubernetes.io/kubelet-serving",
+        }
+    }
+
+    fn usages(self) -> Vec<String> {
+        let purpose = if self == Purpose::Client { "client auth" } else { "server auth" };
+        vec!["digital signature".to_owned(), purpose.to_owned()]
+    }
+
+    fn file(self) -> &'static str {
+        if self == Purpose::Client { "node-client" } else { "node-server" }
+    }
+}
+
+/// Certificates of one node, in one folder.
+#[derive(Clone)]
+pub struct Holder {
+    pub folder: std::path::PathBuf,
+    pub node: String,
+    /// The node's names and addresses, which the serving certificate carries.
+    pub hosts: Vec<String>,
+    /// The cluster's authority, PEM.
+    pub authority: String,
+}
+
+impl Holder {
+    fn subject(&self, purpose: Purpose) -> Subject {
+        let hosts = if purpose == Purpose::Serving { self.hosts.clone() } else { Vec::new() };
+        Subject {
+            common_name: user(&self.node),
+            organization: Some("system:nodes".to_owned()),
+            hosts,
+            usage: if purpose == Purpose::Client { Usage::Client } else { Usage::Server },
+        }
+    }
+
+    /// The certificate at hand, when it is this node's, of this cluster and still valid; and whether it wants renewal.
+    pub fn held(&self, purpose: Purpose) -> anyhow::Result<Option<(Credential, bool)>> {
+        let path = |ending: &str| self.folder.join(format!("{}.{ending}", purpose.file()));
+        let (Some(certificate), Some(key)) = (file::read(&path("crt"))?, file::read(&path("key"))?) else {
+            return Ok(None);
+        };
+        let credential = Credential { certificate, key };
+        let now = clock::now().as_second();
+        let facts = self.facts(&credential, purpose).filter(|facts| facts.is_valid(now));
+        Ok(facts.map(|facts| (credential, facts.wants_renewal(now))))
+    }
+
+    /// The facts in the certificate, when it is this node's, of this cluster and for this key.
+    fn facts(&self, credential: &Credential, purpose: Purpose) -> Option<Facts> {
+        let certificate = &credential.certificate;
+        let facts = inspect::facts(certificate).ok()?;
+        let wanted = self.subject(purpose);
+        let usable = facts.common_name == wanted.common_name
+            && facts.organizations.iter().eq(&wanted.organization)
+            && wanted.hosts.iter().all(|h| facts.hosts.contains(h))
+            && inspect::signed_by(certificate, &self.authority).unwrap_or(false)
+            // A crash between the two writes of a renewal leaves a pair that does not fit.
+            && inspect::key_belongs_to(certificate, &credential.key).unwrap_or(false);
+        usable.then_some(facts)
+    }
+
+    /// Asks for a certificate, waits until it is signed, and keeps it.
+    pub async fn ask(&self, client: &Client, purpose: Purpose, patience: Duration) -> anyhow::Result<Credential> {
+        let wish = Wish::new(&self.subject(purpose))?;
+        let credential = Credential { certificate: request(client, &wish, purpose, patience).await?, key: wish.key };
+        if self.facts(&credential, purpose).is_none() {
+            bail!("the cluster signed another certificate than this node asked for; look at who signs there");
+        }
+        let path = |ending: &str| self.folder.join(format!("{}.{ending}", purpose.file()));
+        file::write(&path("key"), credential.key.as_bytes())?;
+        file::write(&path("crt"), credential.certificate.as_bytes())?;
+        Ok(credential)
+    }
+}
+
+async fn request(client: &Client, wish: &Wish, purpose: Purpose, patience: Duration) -> anyhow::Result<String> {
+    let api: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let mut wanted = CertificateSigningRequest {
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(wish.request.clone().into_bytes()),
+            signer_name: purpose.signer().to_owned(),
+            usages: Some(purpose.usages()),
+            ..CertificateSigningRequestSpec::default()
+        },
+        ..CertificateSigningRequest::default()
+    };
+    wanted.metadata.generate_name = Some("csr-".to_owned());
+    let made = api.create(&wanted).await?;
+    let name = made.metadata.name.unwrap_or_default();
+    let decided = |csr: Option<&CertificateSigningRequest>| csr.is_none_or(|csr| outcome(csr).is_some());
+    match clock::timeout(patience, api.wait(&name, decided)).await {
+        Ok(Some(csr)) => outcome(&csr)
+            .unwrap_or(Err("nothing was decided".to_owned()))
+            .map_err(|why| anyhow::anyhow!("the certificate request {name} of this node was refused: {why}")),
+        Ok(None) => bail!("the certificate request {name} of this node was deleted before it was signed"),
+        Err(_) => bail!(
+            "the certificate request {name} of this node was not signed within {} s; approve it with \
+             `kubectl certificate approve {name}`, then start the agent again",
+            patience.as_secs()
+        ),
+    }
+}
+
+/// The certificate (PEM), or why there will be none; `None` while nothing is decided.
+fn outcome(csr: &CertificateSigningRequest) -> Option<Result<String, String>> {
+    let status = csr.status.as_ref()?;
+    let refused = status.conditions.iter().flatten().find(|c| c.type_ == "Denied" || c.type_ == "Failed");
+    if let Some(condition) = refused {
+        return Some(Err(condition.message.clone().unwrap_or_else(|| condition.type_.clone())));
+    }
+    let pem = status.certificate.as_ref().filter(|c| !c.0.is_empty())?;
+    Some(String::from_utf8(pem.0.clone()).map_err(|_| "the certificate is not PEM".to_owned()))
+}
+
+/// How a running node keeps its certificates fresh.
+pub struct Renewal {
+    pub holder: Holder,
+    pub client: Client,
+    /// The certificate that the kubelet shows.
+    pub serving: Arc<Serving>,
+    /// The node's own client and the kubeconfig that it comes from; absent when somebody else looks after them.
+    pub own: Option<(Replaceable, std::path::PathBuf, String)>,
+}
+
+impl Renewal {
+    /// Gets the certificates that are missing and renews those that are due, until cancelled.
+    pub async fn run(self) {
+        /// As long as upstream's kubelet waits for a signature before it asks again.
+        const PATIENCE: Duration = Duration::from_secs(15 * 60);
+        let mut wait = Duration::from_secs(1);
+        loop {
+            let done = match self.serving(PATIENCE).await {
+                Ok(()) => self.client(PATIENCE).await,
+                failed => failed,
+            };
+            let pause = match done {
+                Ok(()) => {
+                    wait = Duration::from_secs(1);
+                    fresh::LOOK
+                }
+                Err(error) => {
+                    tracing::warn!("cannot renew this node's certificates: {error:#}");
+                    wait = (wait * 2).min(Duration::from_secs(300));
+                    wait
+                }
+            };
+            clock::sleep(pause).await;
+        }
+    }
+
+    async fn serving(&self, patience: Duration) -> anyhow::Result<()> {
+        if let Some((_, false)) = self.holder.held(Purpose::Serving)? {
+            return Ok(());
+        }
+        let fresh = self.holder.ask(&self.client, Purpose::Serving, patience).await?;
+        self.serving.replace(&fresh)?;
+        tracing::info!("the kubelet shows a certificate that the cluster signed");
+        Ok(())
+    }
+
+    async fn client(&self, patience: Duration) -> anyhow::Result<()> {
+        let Some((client, kubeconfig, server)) = &self.own else { return Ok(()) };
+        if let Some((_, false)) = self.holder.held(Purpose::Client)? {
+            return Ok(());
+        }
+        let fresh = self.holder.ask(&self.client, Purpose::Client, patience).await?;
+        write_kubeconfig(kubeconfig, server, &self.holder, &fresh)?;
+        client.replace(client::from_kubeconfig(kubeconfig).await?);
+        tracing::info!("the node has a new certificate towards the API server");
+        Ok(())
+    }
+}
+
+/// The node's own kubeconfig.
+pub fn write_kubeconfig(path: &Path, server: &str, holder: &Holder, credential: &Credential) -> anyhow::Result<()> {
+    let text = pki::kubeconfig(server, &holder.authority, &user(&holder.node), credential);
+    Ok(file::keep(path, text.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock that was ahead when the certificate was signed.
+    #[tokio::test(start_paused = true)]
+    async fn a_certificate_that_is_not_valid_yet_is_none() {
+        let at = |second: i64| clock::simulate(clock::Timestamp::from_second(second).unwrap(), 1);
+        let folder = tempfile::tempdir().unwrap();
+        at(1_750_000_000);
+        let authority = pki::Authority::create("test").unwrap();
+        let holder = Holder {
+            folder: folder.path().to_owned(),
+            node: "a".to_owned(),
+            hosts: vec!["a".to_owned()],
+            authority: authority.certificate().to_owned(),
+        };
+        let issued = authority.issue(&holder.subject(Purpose::Serving)).unwrap();
+        file::write(&folder.path().join("node-server.crt"), issued.certificate.as_bytes()).unwrap();
+        file::write(&folder.path().join("node-server.key"), issued.key.as_bytes()).unwrap();
+        assert!(holder.held(Purpose::Serving).unwrap().is_some());
+        at(1_700_000_000);
+        assert!(holder.held(Purpose::Serving).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_certificate_is_kept_while_it_is_this_nodes_and_this_clusters() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = pki::Authority::create("test").unwrap();
+        let holder = |node: &str, hosts: &[&str], authority: &pki::Authority| Holder {
+            folder: folder.path().to_owned(),
+            node: node.to_owned(),
+            hosts: hosts.iter().map(|h| (*h).to_owned()).collect(),
+            authority: authority.certificate().to_owned(),
+        };
+        let a = holder("a", &["a", "10.0.0.1"], &authority);
+        assert!(a.held(Purpose::Serving).unwrap().is_none());
+        let issued = authority.issue(&a.subject(Purpose::Serving)).unwrap();
+        file::write(&folder.path().join("node-server.crt"), issued.certificate.as_bytes()).unwrap();
+        file::write(&folder.path().join("node-server.key"), issued.key.as_bytes()).unwrap();
+        assert!(matches!(a.held(Purpose::Serving).unwrap(), Some((_, false))));
+        assert!(holder("b", &[], &authority).held(Purpose::Serving).unwrap().is_none());
+        assert!(holder("a", &["10.0.0.2"], &authority).held(Purpose::Serving).unwrap().is_none());
+        let other = pki::Authority::create("test").unwrap();
+        assert!(holder("a", &["a"], &other).held(Purpose::Serving).unwrap().is_none());
+        file::write(&folder.path().join("node-server.key"), other.key().as_bytes()).unwrap();
+        assert!(a.held(Purpose::Serving).unwrap().is_none(), "a key that does not fit");
+    }
+
+    #[test]
+    fn what_became_of_a_request() {
+        let csr = |status: serde_json::Value| -> CertificateSigningRequest {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {}, "spec": {"request": "", "signerName": "s"}, "status": status,
+            }))
+            .unwrap()
+        };
+        let condition = |kind: &str| serde_json::json!([{"type": kind, "status": "True", "message": "because"}]);
+        assert_eq!(outcome(&csr(serde_json::json!({}))), None);
+        assert_eq!(outcome(&csr(serde_json::json!({"conditions": condition("Approved")}))), None);
+        assert_eq!(outcome(&csr(serde_json::json!({"conditions": condition("Denied")}))), Some(Err("because".into())));
+        let issued = serde_json::json!({"conditions": condition("Approved"), "certificate": "UEVN"});
+        assert_eq!(outcome(&csr(issued)), Some(Ok("PEM".into())));
+    }
+}

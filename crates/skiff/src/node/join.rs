@@ -1,0 +1,262 @@
+//! How a node becomes a member of a cluster that runs elsewhere, and proves that it is one after a restart.
+//!
+//! With a token it first makes sure that it speaks to the right cluster: the authority is given, or read from
+//! `kube-public/cluster-info` and checked against the signature that only knowing the token makes, and against the hash
+//! if one is given. Then it asks for a client certificate of its own; the token is not needed again.
+//! Upstream counterpart: cmd/kubeadm/app/discovery and pkg/kubelet/certificate/bootstrap.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context, bail};
+use api::rules::bootstrap_token;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use client::{
+    Api, Client,
+    connect::{Replaceable, replaceable},
+};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use pki::{Credential, file, inspect};
+use serde_json::json;
+
+use crate::{
+    control_plane::welcome,
+    flags::{options::Agent, value},
+    layout::Layout,
+    node::certificate::{Holder, Purpose, user, write_kubeconfig},
+    reach::explain,
+};
+
+/// How long a server may take to answer, and a request to be signed, before the user hears of it.
+const ANSWER: Duration = Duration::from_secs(10);
+const SIGNATURE: Duration = Duration::from_secs(60);
+
+/// A node that the cluster knows.
+pub struct Member {
+    pub client: Client,
+    pub holder: Holder,
+    /// What renews the client certificate; `None` when it came with the user's kubeconfig.
+    pub own: Option<(Replaceable, std::path::PathBuf, String)>,
+}
+
+/// Where a cluster is and who vouches for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    pub server: String,
+    /// PEM.
+    pub authority: String,
+}
+
+impl Info {
+    /// What `cluster-info` says.
+    pub fn read(map: &ConfigMap) -> anyhow::Result<Self> {
+        let text = map.data.as_ref().and_then(|d| d.get("kubeconfig")).context("cluster-info holds no kubeconfig")?;
+        let kubeconfig = Kubeconfig::from_yaml(text).context("the kubeconfig in cluster-info is broken")?;
+        let cluster = kubeconfig.clusters.into_iter().next().and_then(|c| c.cluster);
+        let cluster = cluster.context("the kubeconfig in cluster-info names no cluster")?;
+        let authority = cluster.certificate_authority_data.context("cluster-info names no authority")?;
+        let authority = STANDARD.decode(authority).context("the authority in cluster-info is not base64")?;
+        Ok(Info {
+            server: cluster.server.context("cluster-info names no server")?,
+            authority: String::from_utf8(authority).context("the authority in cluster-info is not PEM")?,
+        })
+    }
+}
+
+/// The identity with which the node speaks while it has no certificate of its own.
+struct Introduction {
+    info: Info,
+    config: Config,
+}
+
+/// Joins, or goes on as the member that the folder says this node is.
+pub async fn join(options: &Agent, layout: &Layout, node: &str, address: &str) -> anyhow::Result<Member> {
+    let holder = |authority: &str| Holder {
+        folder: layout.pki(),
+        node: node.to_owned(),
+        hosts: vec![node.to_owned(), address.to_owned()],
+        authority: authority.to_owned(),
+    };
+    let introduction = match (&options.kubeconfig, &options.server, &options.token) {
+        (Some(path), ..) => from_kubeconfig(path).await?,
+        (None, Some(server), Some(token)) => match known(layout, server).await? {
+            Some(info) if holder(&info.authority).held(Purpose::Client)?.is_some() => with_token(info, token)?,
+            _ => discover(options, server, token).await?,
+        },
+        _ => bail!("say which cluster this node belongs to: --kubeconfig FILE, or --server URL and --token TOKEN"),
+    };
+    let Introduction { info, config } = introduction;
+    let (holder, path) = (holder(&info.authority), layout.agent_kubeconfig());
+    if let Some((held, _)) = holder.held(Purpose::Client)? {
+        return member(holder, &path, &info.server, &held).await;
+    }
+    let client = client::from_config(config)?;
+    let name = whoami(&client, &info.server).await?;
+    if name == user(node) {
+        return Ok(Member { client, holder, own: None });
+    }
+    if let Some(other) = name.strip_prefix("system:node:") {
+        bail!(
+            "the credentials are those of the node {other}, but this node is called {node}; give --node-name {other}"
+        );
+    }
+    tracing::info!(server = info.server, user = name, "asking for this node's certificate");
+    let asked = holder.ask(&client, Purpose::Client, SIGNATURE).await;
+    let credential = asked.map_err(|error| match error.downcast::<kube::Error>() {
+        Ok(error) => explain(&info.server, &error).context("cannot ask for this node's certificate"),
+        Err(other) => other,
+    })?;
+    member(holder, &path, &info.server, &credential).await
+}
+
+async fn member(holder: Holder, path: &Path, server: &str, credential: &Credential) -> anyhow::Result<Member> {
+    write_kubeconfig(path, server, &holder, credential)?;
+    let (client, way) = replaceable(client::from_kubeconfig(path).await?);
+    Ok(Member { client, holder, own: Some((way, path.to_owned(), server.to_owned())) })
+}
+
+/// The facts about that server that this folder holds from an earlier start.
+async fn known(layout: &Layout, server: &str) -> anyhow::Result<Option<Info>> {
+    let path = layout.agent_kubeconfig();
+    if file::read(&path)?.is_none() {
+        return Ok(None);
+    }
+    let earlier = from_kubeconfig(&path).await?.info;
+    Ok((earlier.server.trim_end_matches('/') == server.trim_end_matches('/')).then_some(earlier))
+}
+
+async fn from_kubeconfig(path: &Path) -> anyhow::Result<Introduction> {
+    let failed = || format!("cannot use the kubeconfig {}", path.display());
+    let kubeconfig = Kubeconfig::read_from(path).with_context(failed)?;
+    let config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.with_context(failed)?;
+    let roots = config.root_cert.clone().unwrap_or_default();
+    if roots.is_empty() {
+        bail!("the kubeconfig {} names no certificate authority; a node needs one to know its cluster", path.display());
+    }
+    let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    Ok(Introduction { info: Info { server, authority: inspect::to_pem(&roots) }, config })
+}
+
+fn with_token(info: Info, token: &str) -> anyhow::Result<Introduction> {
+    let mut config = config_of(&info.server)?;
+    let roots = inspect::chain(&info.authority)?.into_iter().map(|c| c.to_vec()).collect();
+    config.root_cert = Some(roots);
+    config.auth_info.token = Some(token.to_owned().into());
+    Ok(Introduction { info, config })
+}
+
+fn config_of(server: &str) -> anyhow::Result<Config> {
+    let wrong = |why: String| anyhow::anyhow!("--server {server:?} cannot be used: {why}");
+    let server = value::server(server).map_err(wrong)?;
+    let mut config = Config::new(server.parse()?);
+    config.connect_timeout = Some(ANSWER);
+    Ok(config)
+}
+
+/// Finds out who vouches for the server, and that it is the cluster that the token belongs to.
+async fn discover(options: &Agent, server: &str, token: &str) -> anyhow::Result<Introduction> {
+    let mut config = config_of(server)?;
+    if let Some(path) = &options.certificate_authority {
+        let text = file::authorities(path)?;
+        let info = Info { server: server.to_owned(), authority: text };
+        return with_token(pinned(options.discovery_token_ca_cert_hash.as_deref(), info)?, token);
+    }
+    let Some((id, secret)) = bootstrap_token::split(token) else {
+        bail!(
+            "--token is not of the form abcdef.0123456789abcdef; take one from `skiff token create` on the server, or, \
+             for a token of another sort, name the cluster's authority with --certificate-authority"
+        );
+    };
+    // Nothing that comes over this connection is believed before its signature is checked.
+    config.accept_invalid_certs = true;
+    let api: Api<ConfigMap> = Api::namespaced(client::from_config(config)?, welcome::INFO_NAMESPACE);
+    let asked = clock::timeout(ANSWER, api.get(welcome::INFO)).await;
+    let map = match asked {
+        Ok(Ok(map)) => map,
+        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403 | 404) => bail!(
+            "{server} does not say who vouches for it (no readable kube-public/cluster-info); give the cluster's \
+             authority with --certificate-authority"
+        ),
+        Ok(Err(error)) => return Err(explain(server, &error)),
+        Err(_) => bail!("{server} does not answer; check the address, and whether a firewall is in between"),
+    };
+    let data = map.data.as_ref();
+    let signature = data.and_then(|d| d.get(&format!("jws-kubeconfig-{id}")));
+    let content = data.and_then(|d| d.get("kubeconfig")).map(String::as_str).unwrap_or_default();
+    if !signature.is_some_and(|s| pki::jws::is_valid(s, content, id, secret)) {
+        bail!(
+            "{server} does not know the token {id}: it is wrong, has ended, or is of another cluster; make one with `skiff token create` there"
+        );
+    }
+    // The server's own address of itself may be one that this machine cannot reach; the user's is known to work.
+    let info = Info { server: server.to_owned(), ..Info::read(&map)? };
+    with_token(pinned(options.discovery_token_ca_cert_hash.as_deref(), info)?, token)
+}
+
+/// The authorities that vouch for the server, cut down to those whose key is pinned: a bundle may hold others besides.
+fn pinned(wanted: Option<&str>, info: Info) -> anyhow::Result<Info> {
+    let Some(wanted) = wanted else { return Ok(info) };
+    let (mut kept, mut others) = (Vec::new(), Vec::new());
+    for certificate in inspect::chain(&info.authority)? {
+        let pin = inspect::key_pin_der(&certificate)?;
+        if wanted.eq_ignore_ascii_case(&pin) {
+            kept.push(certificate.to_vec());
+        } else {
+            others.push(pin);
+        }
+    }
+    if kept.is_empty() {
+        bail!(
+            "the authority of {} is {}, not {wanted}: this is another cluster, or the hash is mistyped",
+            info.server,
+            others.join(", ")
+        );
+    }
+    Ok(Info { authority: inspect::to_pem(&kept), ..info })
+}
+
+/// The user that the server takes this client for.
+async fn whoami(client: &Client, server: &str) -> anyhow::Result<String> {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
+    let request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
+        .header("Content-Type", "application/json")
+        .body(review.into_bytes())?;
+    let answered = clock::timeout(ANSWER, client.request::<serde_json::Value>(request)).await;
+    match answered {
+        Ok(Ok(answer)) => Ok(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned()),
+        Ok(Err(error)) => Err(explain(server, &error)),
+        Err(_) => bail!("{server} does not answer; check the address, and whether a firewall is in between"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_pinned_authority_is_believed() {
+        let (ours, theirs) = (pki::Authority::create("a").unwrap(), pki::Authority::create("b").unwrap());
+        let pin = |a: &pki::Authority| inspect::key_pin(a.certificate()).unwrap();
+        let both = || Info {
+            server: "https://s".to_owned(),
+            authority: format!("{}{}", ours.certificate(), theirs.certificate()),
+        };
+        let info = pinned(Some(&pin(&ours).to_uppercase()), both()).unwrap();
+        assert_eq!(inspect::chain(&info.authority).unwrap(), inspect::chain(ours.certificate()).unwrap());
+        let other = pki::Authority::create("c").unwrap();
+        assert!(pinned(Some(&pin(&other)), both()).unwrap_err().to_string().contains("this is another cluster"));
+        assert_eq!(pinned(None, both()).unwrap(), both());
+    }
+
+    #[test]
+    fn only_urls_are_urls() {
+        assert!(config_of("https://10.0.0.1:6443").is_ok());
+        for wrong in ["10.0.0.1:6443", "http://10.0.0.1:6443", "https://", "nonsense", ""] {
+            assert!(config_of(wrong).err().unwrap().to_string().contains("is not a URL"), "{wrong}");
+        }
+    }
+}
