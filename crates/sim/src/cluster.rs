@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use store::{
     Range, Store, Watch,
-    embedded::{Embedded, Options, disk::Memory},
+    embedded::{Embedded, Options, memory::Memory},
 };
 use tokio::task::JoinHandle;
 

@@ -26,7 +26,7 @@ pub struct Entry {
     pub modified: Revision,
 }
 
-/// What a commit requires of the key's present state.
+/// The condition that a commit makes on the key's present state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
     /// The key does not exist.
@@ -37,7 +37,7 @@ pub enum Expect {
     Any,
 }
 
-/// What a commit does to its key.
+/// The effect of a commit on its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Writes the value; with `ttl_seconds` the store deletes the key by itself when the time is over.
@@ -61,7 +61,7 @@ pub struct Commit {
 pub struct Range {
     pub start: String,
     pub end: String,
-    /// At most so many entries; 0 means no limit.
+    /// The greatest number of entries; 0 means no limit.
     pub limit: usize,
     /// The state as of this revision; `None` means the newest.
     pub revision: Option<Revision>,
@@ -111,7 +111,7 @@ pub struct Batch {
     pub revision: Revision,
 }
 
-/// What can go wrong. `Conflict` carries the key's present state, so that a caller can retry without another read.
+/// The error of a store. `Conflict` carries the key's present state, so that a caller can retry without another read.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error("the key's state is not the expected one")]
@@ -137,7 +137,7 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 /// because it did not keep up) after which the stream ends.
 pub type Watch = BoxStream<'static, Result<Batch>>;
 
-/// What both backends do.
+/// The operations of both backends.
 pub trait Store: Send + Sync + 'static {
     /// One key and the revision that the answer is a picture of. Linearizable.
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>>;

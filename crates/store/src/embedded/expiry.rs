@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::{Embedded, Shared};
 use crate::{Change, Commit, Entry, Expect, Revision};
 
-/// At most so many keys expire in one go.
+/// The number of keys that expire in one go, at most.
 const AT_ONCE: usize = 1000;
 /// Expiry is a second late at most, so that keys that end together go together.
 const GRAIN: Duration = Duration::from_secs(1);

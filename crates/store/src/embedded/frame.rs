@@ -27,7 +27,7 @@ const MAX_PAYLOAD: usize = 256 << 20;
 const RECORD_HEADER: usize = 33;
 const SECTOR: u64 = 512;
 
-/// What a file is for.
+/// The role of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Log = 1,

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{Entry, Event, Page, Range, Result, Revision, StoreError};
 
-/// What one remembered change costs beside its values.
+/// The bytes that one remembered change costs beside its values.
 const EVENT_BYTES: usize = size_of::<Event>() + size_of::<Version>();
 
 /// A key's state from revision `at` on; `None` after a deletion.

@@ -14,7 +14,7 @@ use std::{
 
 use super::disk::DiskFile;
 
-/// What devices want direct writes to be aligned to in memory, at the most.
+/// The greatest alignment in memory that devices want for direct writes.
 const ALIGNMENT: usize = 4096;
 /// By how much the file grows beyond what is written.
 const ROOM: usize = 64 << 10;
@@ -29,7 +29,7 @@ pub(super) struct LogFile {
     allocated: u64,
     /// Writes begin and end at multiples of this; 1 when they go through the page cache.
     block: usize,
-    /// What is in the last block, when it is not full.
+    /// The content of the last block, when it is not full.
     tail: Vec<u8>,
     buffer: Aligned,
 }

@@ -7,10 +7,12 @@ use std::path::Path;
 
 use super::{
     OpenError, Torn,
-    disk::{Disk, Folder, LockError},
+    disk::{Disk, LockError},
+    files::{Files, log_name, snapshot_name},
+    folder::Folder,
     index::Figures,
     manifest::{self, Manifest},
-    recovery::{self, Files, Loaded},
+    recovery::{self, Loaded},
     reserve, snapshot, writer,
 };
 use crate::{Entry, Revision};
@@ -28,7 +30,7 @@ pub enum MaintenanceError {
     NoStore(String),
 }
 
-/// What a data folder holds.
+/// The content of a data folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     pub figures: Figures,
@@ -45,7 +47,7 @@ pub struct Status {
     pub used_by: Use,
 }
 
-/// Who has a data folder open.
+/// The process that has a data folder open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     Nobody,
@@ -140,7 +142,7 @@ pub struct Accepted {
     pub keys: usize,
     /// Where the store goes on.
     pub revision: Revision,
-    /// What the old files are called now.
+    /// The new names of the old files.
     pub kept: Vec<String>,
 }
 
@@ -172,7 +174,7 @@ pub fn accept_loss(folder: &Path, skip: Revision) -> Result<Option<Accepted>, Ma
 /// Writes the state as a snapshot at `revision`, with the segment that goes on from it. A power cut under way leaves
 /// what was there before.
 fn begin_at(disk: &dyn Disk, revision: Revision, store: u64, loaded: &Loaded) -> Result<(), OpenError> {
-    let name = recovery::snapshot_name(revision);
+    let name = snapshot_name(revision);
     let written = reserve::with_room(disk, || {
         writer::new_segment(disk, revision, store)?;
         write(disk, &name, revision, store, loaded)?;
@@ -184,8 +186,8 @@ fn begin_at(disk: &dyn Disk, revision: Revision, store: u64, loaded: &Loaded) ->
 /// The files before `revision`.
 fn files_before(disk: &dyn Disk, revision: Revision) -> Result<Vec<String>, OpenError> {
     let files = Files::list(disk)?;
-    let logs = files.logs.iter().filter(|log| **log < revision).map(|log| recovery::log_name(*log));
-    let snapshots = files.snapshots.iter().filter(|s| **s < revision).map(|s| recovery::snapshot_name(*s));
+    let logs = files.logs.iter().filter(|log| **log < revision).map(|log| log_name(*log));
+    let snapshots = files.snapshots.iter().filter(|s| **s < revision).map(|s| snapshot_name(*s));
     Ok(logs.chain(snapshots).collect())
 }
 

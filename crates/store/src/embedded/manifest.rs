@@ -9,7 +9,8 @@ use std::io::{self, Read};
 
 use super::{
     disk::Disk,
-    recovery::{Files, Loaded, OpenError, UNFINISHED, log_name, snapshot_name},
+    files::{Files, UNFINISHED, log_name, snapshot_name},
+    open_error::OpenError,
 };
 use crate::Revision;
 
@@ -48,7 +49,7 @@ impl Manifest {
             logs: field("logs")?.split(' ').map(|log| log.parse().ok()).collect::<Option<_>>()?,
             revision: field("revision")?.parse().ok()?,
         };
-        // What is read must be what would be written; the sum is checked with it.
+        // The text must be the one that would be written; the sum is checked with it.
         (manifest.text() == text).then_some(manifest)
     }
 
@@ -114,17 +115,6 @@ pub(super) fn segments(
     }
 }
 
-/// Whether what was read reaches as far as the store had come.
-pub(super) fn check_loaded(disk: &dyn Disk, manifest: Option<&Manifest>, loaded: &Loaded) -> Result<(), OpenError> {
-    let (Some(manifest), Some(log)) = (manifest, loaded.logs.last()) else { return Ok(()) };
-    let revision = loaded.index.revision();
-    if revision >= manifest.revision {
-        return Ok(());
-    }
-    let what = format!("it ends at revision {revision}, but the store had reached {}", manifest.revision);
-    Err(OpenError::damaged(disk, &log_name(*log), loaded.tail, what))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,7 +138,7 @@ mod tests {
         let check = |manifest: Option<&[Revision]>, snapshots: &[Revision], logs: &[Revision], expected: &str| {
             let files = Files { logs: logs.to_vec(), snapshots: snapshots.to_vec(), unfinished: Vec::new() };
             let manifest = manifest.map(|logs| Manifest { store: 1, logs: logs.to_vec(), revision: 1 });
-            let outcome = match segments(&super::super::disk::Memory::default(), manifest.as_ref(), &files) {
+            let outcome = match segments(&super::super::memory::Memory::default(), manifest.as_ref(), &files) {
                 Ok(found) => format!("{found:?}"),
                 Err(OpenError::Missing { file, .. }) => file.replace("00000000000000000", ""),
                 Err(other) => other.to_string(),

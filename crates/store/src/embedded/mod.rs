@@ -8,11 +8,15 @@
 
 pub mod disk;
 mod expiry;
+mod files;
+pub mod folder;
 mod frame;
 mod index;
 mod log_file;
 pub mod maintenance;
 mod manifest;
+pub mod memory;
+mod open_error;
 mod recovery;
 mod reserve;
 mod snapshot;
@@ -26,15 +30,19 @@ use std::{
 
 use futures::future::BoxFuture;
 pub use index::Figures;
+pub use open_error::OpenError;
 use parking_lot::{Condvar, Mutex, RwLock};
-pub use recovery::{OpenError, Torn};
+pub use recovery::Torn;
 use tokio::sync::oneshot;
 
 use self::{
-    disk::{Disk, Folder, Memory},
+    disk::Disk,
     expiry::Expiry,
+    files::log_name,
+    folder::Folder,
     index::Index,
     manifest::Manifest,
+    memory::Memory,
     watch::Hub,
     writer::{Request, Writer},
 };
@@ -45,11 +53,11 @@ use crate::{Change, Commit, Entry, Page, Range, Result, Revision, Store, StoreEr
 pub struct Options {
     /// History that is kept without a compaction, in bytes; the oldest goes first.
     pub history_bytes: usize,
-    /// No snapshot is made before the log has so many bytes.
+    /// The size of the log in bytes below which no snapshot is made.
     pub snapshot_after_bytes: u64,
     /// Room that is kept for the next snapshot, at the least; none is kept when this is 0.
     pub reserve_bytes: u64,
-    /// A watcher is cut off when so many events wait for it.
+    /// The number of waiting events at which a watcher is cut off.
     pub watch_queue_events: usize,
     /// Commit on the calling task, without threads: for the simulation.
     pub inline: bool,
@@ -74,7 +82,7 @@ impl Default for Options {
 struct Shared {
     options: Options,
     disk: Arc<dyn Disk>,
-    /// What the store's files call it.
+    /// The store's number, as its files have it.
     store: u64,
     index: RwLock<Index>,
     hub: Hub,
@@ -218,11 +226,11 @@ fn prepare(
         (None, _) => {
             logs.push(revision);
             let made = writer::new_segment(disk, revision, store);
-            made.map_err(OpenError::io(disk, "create", &recovery::log_name(revision)))?
+            made.map_err(OpenError::io(disk, "create", &log_name(revision)))?
         }
     };
     if let Err(error) = (Manifest { store, logs: logs.clone(), revision }).write(disk) {
-        // What it said before still holds, and reads need no more.
+        // The manifest of before still holds, and reads need no more.
         tracing::warn!(%error, folder = disk.name(), "the store's manifest cannot be written");
     }
     Ok((file, logs))
@@ -234,7 +242,7 @@ fn open_tail(
     len: u64,
     torn: Option<&Torn>,
 ) -> Result<Box<dyn disk::DiskFile>, OpenError> {
-    let name = recovery::log_name(base);
+    let name = log_name(base);
     let mut file = disk.append(&name, len).map_err(OpenError::io(disk, "open", &name))?;
     if let Some(torn) = torn {
         tracing::warn!(file = torn.file, from = torn.good, to = torn.len, "cutting off an interrupted write");

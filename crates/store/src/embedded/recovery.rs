@@ -1,4 +1,4 @@
-//! What a folder holds: its files, and the way from them back to an index.
+//! Recovery: the way from the files of a folder back to an index.
 //!
 //! State is the newest snapshot plus the log segments from its revision on. A segment begins where the one before it
 //! ends; only the last may have a torn tail. A file gets its name when its header is durable, so that one with less than
@@ -11,101 +11,14 @@ use std::{
 };
 
 use super::{
-    disk::{Disk, LockError},
+    disk::Disk,
+    files::{Files, log_name, snapshot_name},
     frame::{self, FileHeader, Frame, FrameReader, HeaderFault, Read1, Record, Role},
     index::Index,
     manifest::{self, Manifest},
+    open_error::OpenError,
 };
 use crate::{Entry, Revision};
-
-/// Why a store does not open.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error("{folder} is in use by {}; stop it first, or use another data folder",
-        .pid.map_or("another process".to_owned(), |pid| format!("process {pid}")))]
-    Locked { folder: String, pid: Option<u32> },
-    #[error(
-        "{folder}/{file} was written in format {found} by a newer version; this one reads up to format {supported}: \
-        install the newer version again, or restore a snapshot into an empty folder"
-    )]
-    Newer { folder: String, file: String, found: u32, supported: u32 },
-    #[error("{folder}/{file} is damaged at byte {offset}: {what}; {WAYS_ON}")]
-    Damaged { folder: String, file: String, offset: u64, what: String },
-    #[error(
-        "{folder}/{file} is missing, and with it what the store kept there; put the file back if you have it; {WAYS_ON}"
-    )]
-    Missing { folder: String, file: String },
-    #[error("cannot {action} {path}: {source}{}", advice(.source))]
-    Io { action: &'static str, path: String, source: io::Error },
-}
-
-/// What can be done about a store that is not whole.
-const WAYS_ON: &str = "nothing was changed: restore a snapshot into an empty folder (`skiff store restore`), or go on \
-    without what is lost (`skiff store accept-loss`)";
-
-fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => "; the store's files must belong to the user that skiff runs as",
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room on that disk",
-        _ => "",
-    }
-}
-
-impl OpenError {
-    /// What an operation on the file `name` (the folder itself, when that is empty) failed with.
-    pub(super) fn io(disk: &dyn Disk, action: &'static str, name: &str) -> impl FnOnce(io::Error) -> OpenError {
-        let path = if name.is_empty() { disk.name() } else { format!("{}/{name}", disk.name()) };
-        move |source| OpenError::Io { action, path, source }
-    }
-
-    pub(super) fn lock(disk: &dyn Disk, error: LockError) -> OpenError {
-        match error {
-            LockError::Held(pid) => OpenError::Locked { folder: disk.name(), pid },
-            LockError::Io(source) => OpenError::io(disk, "lock", "")(source),
-        }
-    }
-
-    pub(super) fn damaged(disk: &dyn Disk, file: &str, offset: u64, what: impl Into<String>) -> OpenError {
-        OpenError::Damaged { folder: disk.name(), file: file.to_owned(), offset, what: what.into() }
-    }
-}
-
-pub(super) fn log_name(base: Revision) -> String {
-    format!("log-{base:020}")
-}
-
-pub(super) fn snapshot_name(revision: Revision) -> String {
-    format!("snapshot-{revision:020}")
-}
-
-/// Files that are being written end so until they are whole.
-pub(super) const UNFINISHED: &str = ".new";
-
-/// The files of a store in a folder, by their base revision.
-#[derive(Debug, Default)]
-pub(super) struct Files {
-    pub logs: Vec<Revision>,
-    pub snapshots: Vec<Revision>,
-    pub unfinished: Vec<String>,
-}
-
-impl Files {
-    pub fn list(disk: &dyn Disk) -> Result<Files, OpenError> {
-        let mut files = Files::default();
-        for name in disk.list().map_err(OpenError::io(disk, "list the files of", ""))? {
-            if name.ends_with(UNFINISHED) {
-                files.unfinished.push(name);
-            } else if let Some(base) = name.strip_prefix("log-").and_then(|n| n.parse().ok()) {
-                files.logs.push(base);
-            } else if let Some(base) = name.strip_prefix("snapshot-").and_then(|n| n.parse().ok()) {
-                files.snapshots.push(base);
-            }
-        }
-        files.logs.sort_unstable();
-        files.snapshots.sort_unstable();
-        Ok(files)
-    }
-}
 
 /// A tail to cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +35,7 @@ impl std::fmt::Display for Torn {
     }
 }
 
-/// What was read from a folder.
+/// All that was read from a folder.
 pub(super) struct Loaded {
     pub index: Index,
     /// When keys expire, in milliseconds of Unix time.
@@ -180,7 +93,7 @@ pub(super) fn load(disk: &dyn Disk) -> Result<Loaded, OpenError> {
     let mut loaded = Loaded::starting_at(files.snapshots.last().copied().unwrap_or(1));
     loaded.store = manifest.as_ref().map(|m| m.store);
     read_all(disk, &files, &logs, &mut loaded)?;
-    manifest::check_loaded(disk, manifest.as_ref(), &loaded)?;
+    check_loaded(disk, manifest.as_ref(), &loaded)?;
     note_stale(disk, files, &mut loaded)?;
     Ok(loaded)
 }
@@ -201,6 +114,17 @@ pub(super) fn load_rest(disk: &dyn Disk) -> Result<(Loaded, Option<OpenError>), 
         Ok(()) | Err(OpenError::Damaged { .. } | OpenError::Missing { .. }) => Ok((loaded, Some(lost))),
         Err(other) => Err(other),
     }
+}
+
+/// Whether what was read reaches as far as the store had come.
+fn check_loaded(disk: &dyn Disk, manifest: Option<&Manifest>, loaded: &Loaded) -> Result<(), OpenError> {
+    let (Some(manifest), Some(log)) = (manifest, loaded.logs.last()) else { return Ok(()) };
+    let revision = loaded.index.revision();
+    if revision >= manifest.revision {
+        return Ok(());
+    }
+    let what = format!("it ends at revision {revision}, but the store had reached {}", manifest.revision);
+    Err(OpenError::damaged(disk, &log_name(*log), loaded.tail, what))
 }
 
 fn read_all(disk: &dyn Disk, files: &Files, logs: &[Revision], loaded: &mut Loaded) -> Result<(), OpenError> {

@@ -1,7 +1,7 @@
 //! The reserve: room that the store keeps for itself, so that a snapshot can still replace the log when the disk is full.
 //!
 //! A snapshot needs as much room as the data has, and room is what a full disk lacks; without the snapshot nothing of
-//! the log can go. The reserve is a file of that size that holds nothing. Who makes a snapshot gives it up when there is
+//! the log can go. The reserve is a file of that size that holds nothing. Making a snapshot gives it up when there is
 //! no other room, and it is taken again afterwards.
 
 use std::io;
@@ -15,8 +15,8 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Takes the reserve for a store with so many bytes of data: `least` bytes or what a snapshot of it needs. Where there
-/// is no room for that any more, the store works without.
+/// Takes the reserve for a store with `live_bytes` of data: `least` bytes or the size of its snapshot. Where there is no
+/// room for that any more, the store works without.
 pub(super) fn take(disk: &dyn Disk, least: u64, live_bytes: u64) {
     if least == 0 {
         return;

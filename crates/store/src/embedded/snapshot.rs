@@ -6,14 +6,14 @@ use std::io;
 
 use super::{
     disk::Disk,
+    files::UNFINISHED,
     frame::{self, FrameBuilder, Role},
-    recovery::UNFINISHED,
 };
 use crate::{Entry, Revision};
 
-/// A frame of a snapshot holds about so many bytes.
+/// The bytes that one frame of a snapshot holds, about.
 const FRAME_BYTES: usize = 256 << 10;
-/// The disk gets a sync after so many bytes, so that the log's syncs beside it never wait for a large write-back.
+/// The bytes after which the disk gets a sync, so that the log's syncs beside it never wait for a large write-back.
 const SYNC_BYTES: usize = 8 << 20;
 
 /// Writes the snapshot as the file `name`, whole or not at all. `page` gives the entries (with their expiry) behind the last one given.

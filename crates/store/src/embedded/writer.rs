@@ -14,18 +14,18 @@ use tokio::sync::oneshot;
 use super::{
     Shared,
     disk::{Disk, DiskFile},
+    files::{Files, UNFINISHED, log_name, snapshot_name},
     frame::{self, FrameBuilder, Role},
     manifest::Manifest,
-    recovery::{self, UNFINISHED, log_name},
     reserve, snapshot,
 };
 use crate::{Change, Commit, Entry, Expect, Result, Revision, StoreError};
 
 /// The largest value. The API server takes requests of 3 MiB.
 pub(super) const VALUE_LIMIT: usize = 16 << 20;
-/// A batch is closed when its frame has so many bytes.
+/// The size of a frame in bytes at which its batch is closed.
 const BATCH_BYTES: usize = 4 << 20;
-/// A failed snapshot or rotation is tried again after so many bytes of log.
+/// The bytes of log after which a failed snapshot or rotation is tried again.
 const RETRY_BYTES: u64 = 4 << 20;
 
 /// What waits for the writer.
@@ -218,9 +218,9 @@ impl Writer {
             }
             index.revision()
         };
-        // Whoever waits is told first: all reads see the change from here on, and watches follow.
+        // Waiting callers are told first: all reads see the change from here on, and watches follow.
         for (reply, outcome) in answers.commits {
-            // The caller may have gone; the commit stands all the same.
+            // The caller may have gone; the commit stands anyway.
             let _ = reply.send(outcome);
         }
         if !events.is_empty() {
@@ -307,7 +307,7 @@ impl Writer {
 
     /// The begun segments that no snapshot has replaced.
     fn remaining_logs(&self) -> std::io::Result<Vec<Revision>> {
-        let there = recovery::Files::list(&*self.shared.disk).map_err(std::io::Error::other)?.logs;
+        let there = Files::list(&*self.shared.disk).map_err(std::io::Error::other)?.logs;
         Ok(self.logs.iter().copied().filter(|log| there.contains(log)).collect())
     }
 
@@ -348,13 +348,13 @@ pub(super) fn new_segment(disk: &dyn Disk, base: Revision, store: u64) -> std::i
 
 fn take_snapshot(shared: &Shared, revision: Revision) -> std::io::Result<()> {
     const PAGE: usize = 512;
-    snapshot::write(&*shared.disk, &recovery::snapshot_name(revision), revision, shared.store, |last| {
+    snapshot::write(&*shared.disk, &snapshot_name(revision), revision, shared.store, |last| {
         let page = shared.index.read().snapshot_page(last.map(|e| &*e.key), PAGE, revision);
         page.into_iter().map(|entry| (entry.clone(), shared.expiry.deadline(&entry))).collect()
     })?;
-    let files = recovery::Files::list(&*shared.disk).map_err(std::io::Error::other)?;
+    let files = Files::list(&*shared.disk).map_err(std::io::Error::other)?;
     for name in (files.logs.iter().filter(|log| **log < revision).map(|log| log_name(*log)))
-        .chain(files.snapshots.iter().filter(|s| **s < revision).map(|s| recovery::snapshot_name(*s)))
+        .chain(files.snapshots.iter().filter(|s| **s < revision).map(|s| snapshot_name(*s)))
     {
         shared.disk.remove(&name)?;
     }

@@ -1,4 +1,4 @@
-//! What an error of etcd, or of the way to it, says to people: what is wrong and what to do, not how it travelled.
+//! The words for errors of etcd, or of the way to it: they say what is wrong and what to do, not how the error travelled.
 
 use std::error::Error;
 
@@ -54,7 +54,7 @@ fn causes(first: &str, mut next: Option<&(dyn Error + 'static)>) -> Vec<String> 
     all
 }
 
-/// What the causes mean, or the innermost one, which says the most.
+/// The meaning of the causes, or the innermost cause, which says the most.
 fn in_short(causes: &[String]) -> String {
     let known = |(words, _): &&(&str, &str)| causes.iter().any(|cause| cause.contains(words));
     match MEANINGS.iter().find(known) {

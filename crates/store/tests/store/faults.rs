@@ -6,10 +6,7 @@ use crate::behaviour::{Shared, delete, put};
 use futures::StreamExt;
 use store::{
     Expect, Range, StoreError,
-    embedded::{
-        Embedded, OpenError, Options,
-        disk::{Disk, Memory},
-    },
+    embedded::{Embedded, OpenError, Options, disk::Disk, memory::Memory},
 };
 
 pub fn options() -> Options {

@@ -11,8 +11,9 @@ use store::{
     Expect,
     embedded::{
         Embedded, OpenError, Options,
-        disk::{Disk, Memory},
+        disk::Disk,
         maintenance::{self, MaintenanceError},
+        memory::Memory,
     },
 };
 

@@ -8,11 +8,7 @@ use crate::{
 };
 use store::{
     Expect, StoreError,
-    embedded::{
-        Embedded, Options,
-        disk::{Disk, Memory},
-        maintenance,
-    },
+    embedded::{Embedded, Options, disk::Disk, maintenance, memory::Memory},
 };
 
 const RESERVE: u64 = 8_000;
