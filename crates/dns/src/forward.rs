@@ -57,7 +57,7 @@ impl Outside {
             failed.add_queries(question.queries.clone());
             return failed;
         };
-        // Who does not speak the extension must not see it.
+        // A client that does not speak the extension must not see it.
         if question.edns.is_none() {
             answer.edns = None;
         }

@@ -1,4 +1,4 @@
-//! From a packet to what is to be answered, or to whom to pass it on. Pure, and the one place where packets are read.
+//! From a packet to its answer, or to the server that it is passed on to. Pure, and the one place where packets are read.
 
 use hickory_proto::{
     op::{Edns, Message, MessageType, OpCode, Query, ResponseCode},
@@ -12,7 +12,7 @@ pub const SAFE_PAYLOAD: u16 = 1232;
 /// How many aliases are followed inside the zone; more are a circle.
 const ALIASES: usize = 8;
 
-/// What to do about a question.
+/// The decision about a question.
 #[derive(Debug)]
 pub enum Reply {
     Done(Box<Message>),

@@ -37,8 +37,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// One of so many parts of the descriptors that the process may have, and not more than memory allows: the others are
-    /// for what requests open themselves, and for the rest of the process. A source has an eighth of it.
+    /// One part of `parts` of the descriptors that the process may have, and not more than memory allows: the other parts
+    /// are for files that requests open, and for the rest of the process. A source has an eighth of it.
     pub fn of_process(parts: u64) -> Bounds {
         Bounds::of(descriptors::limit() / parts)
     }
@@ -50,7 +50,7 @@ impl Bounds {
     }
 }
 
-/// What a listener counts.
+/// The counters of a listener.
 #[derive(Debug, Default)]
 pub struct Figures {
     /// Connections closed because there was no place for them.
@@ -171,7 +171,7 @@ fn spare() -> Option<File> {
 fn source(from: IpAddr) -> u128 {
     match from {
         IpAddr::V4(v4) => u128::from(v4.to_bits()),
-        // Whoever has one address of a network has them all.
+        // A client that has one address of a network has them all.
         IpAddr::V6(v6) => v6.to_bits() & !u128::from(u64::MAX),
     }
 }

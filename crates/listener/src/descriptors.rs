@@ -2,7 +2,7 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// What every Unix lets a process have, should the system not say.
+/// The number that every Unix lets a process have, for when the system does not say.
 const USUAL: u64 = 1024;
 
 /// Raises the limit to the highest that the system allows: servers hold many connections, and the low limit of a login

@@ -2,14 +2,14 @@
 //! conversation may take, and what happens to clients that do not read what they asked for.
 //!
 //! `accept` takes connections, `serve` speaks HTTP over TLS on them, `pace` watches how the answers of one connection
-//! get on, `places` is what is counted with, `gather` saves writes, `descriptors` is the limit of the process.
+//! get on, `places` is what is counted with, `coalesce` saves writes, `descriptors` is the limit of the process.
 //!
 //! The numbers, all in one place each: handshake, first request and idle time in `pace` and `serve`, connections in
 //! [`Bounds`], header sizes and streams in `serve`.
 
 mod accept;
+mod coalesce;
 pub mod descriptors;
-mod gather;
 mod pace;
 mod places;
 mod serve;

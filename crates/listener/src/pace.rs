@@ -26,7 +26,7 @@ const ROUND: usize = 7;
 /// One of those that people look at, such as a log, has a round of longer turns: 4 hours and some minutes.
 const PATIENCE: u32 = 480;
 
-/// What is known of one connection.
+/// The facts about one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     begun: AtomicU64,
@@ -129,7 +129,7 @@ impl Answering {
         *self.0.place.lock() = Some(place);
     }
 
-    /// The answer is one that somebody may look at for a while before he reads on. To be said before it begins.
+    /// A client may look at this answer for a while before it reads on. This has to be called before the answer begins.
     pub fn is_patient(&self) {
         self.0.patient.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,5 @@
-//! Places: so many in all, and so many for each who asks. Nobody waits for one: whoever finds none is told at once.
+//! Places: a bound on how many there are in all, and on how many each client has. No client waits for a place: one that
+//! finds none is told at once.
 
 use std::{
     collections::HashMap,
@@ -8,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// A number of places. Who asks is anything that can be told apart by its hash.
+/// A number of places, for clients of any type that can be told apart by its hash.
 #[derive(Debug)]
 pub struct Places {
     all: usize,
@@ -27,7 +28,7 @@ struct Taken {
 /// Why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// Who asks has all that one may have.
+    /// The client has all places that one client may have.
     Each,
     All,
 }
@@ -50,7 +51,7 @@ impl Places {
     }
 }
 
-/// What somebody has of the places; given back when it is dropped.
+/// The place that a client has. It is given back when this is dropped.
 #[derive(Debug)]
 pub struct Place {
     places: Arc<Places>,

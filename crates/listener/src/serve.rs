@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     accept::{Accepted, Figures, Listener},
-    gather::{Gathered, Turns},
+    coalesce::{Coalesced, Turns},
     pace::{Answering, Pace, Piece, Verdict},
     places::Place,
 };
@@ -48,17 +48,17 @@ const HEAD: Duration = Duration::from_secs(32);
 const SILENCE: Duration = Duration::from_secs(4 * 3600);
 /// A request's head is not larger over HTTP/2; one that is gets 431.
 const HEAD_BYTES: u32 = 32 * 1024;
-/// What one HTTP/1 connection buffers in each direction. A request's head has to fit, or gets 431.
+/// The bytes that one HTTP/1 connection buffers in each direction. A request's head has to fit, or gets 431.
 const BUFFER: usize = 64 * 1024;
 const STREAMS_PER_CONNECTION: u32 = 1000;
-/// What one HTTP/2 answer has waiting beside the piece in hand.
+/// The bytes of one HTTP/2 answer that wait beside the piece in hand.
 const STREAM_BUFFER: usize = 256 * 1024;
 /// Streams that a client opened and reset at once, and that no handler has seen: more end the connection.
 const RESETS: usize = 20;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What is known of the other side of a connection.
+/// The facts about the other side of a connection.
 #[derive(Debug, Clone)]
 pub struct Peer {
     pub address: SocketAddr,
@@ -93,7 +93,7 @@ impl Listener {
     }
 }
 
-/// What all connections of a listener share.
+/// The state that all connections of a listener share.
 struct Talk {
     figures: Arc<Figures>,
     stop: CancellationToken,
@@ -166,10 +166,10 @@ impl Talk {
             }
         });
         let turns = Turns::default();
-        // Upgraded connections are HTTP/1.1, and whoever writes to those expects his bytes to leave at once.
+        // Upgraded connections are HTTP/1.1, and a handler that writes to one expects its bytes to leave at once.
         if http2 {
             let builder = over_http2();
-            let stream = TokioIo::new(Gathered::new(stream, turns.clone()));
+            let stream = TokioIo::new(Coalesced::new(stream, turns.clone()));
             self.guide(builder.serve_connection(stream, service), &turns, &pace).await
         } else {
             let builder = over_http1();

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     ipam,
-    link::{self, Wanted},
+    link::{self, PodInterface},
     rules::HostPort,
 };
 
@@ -50,7 +50,7 @@ struct RuntimeConfig {
     port_mappings: Vec<PortMapping>,
 }
 
-/// The specification writes `hostPort`; containerd writes `HostPort`, which Go's JSON reader takes for the same.
+/// The specification writes `hostPort`; containerd writes `HostPort`, which Go's JSON reader accepts as well.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PortMapping {
@@ -161,12 +161,13 @@ async fn add(network: &Network, owner: &str, netns: &str, interface: &str) -> Re
     let address = ipam::claim(&network.state_dir, network.subnet, owner).map_err(|e| error(101, e))?;
     let gateway = ipam::gateway(network.subnet);
     let host_name = link::host_name(owner);
-    let wanted = Wanted { netns: netns.as_ref(), interface, host_name: &host_name, address, gateway, mtu: network.mtu };
+    let pod =
+        PodInterface { netns: netns.as_ref(), interface, host_name: &host_name, address, gateway, mtu: network.mtu };
     // A half-made pair of an earlier attempt would be in the way.
     link::remove(&host_name).await.map_err(|e| error(102, e))?;
-    let mac = link::create(&wanted).await.map_err(|e| error(102, e))?;
+    let mac = link::create(&pod).await.map_err(|e| error(102, e))?;
     open_ports(network, address).await?;
-    Ok(result(&network.cni_version, &wanted, &mac))
+    Ok(result(&network.cni_version, &pod, &mac))
 }
 
 async fn open_ports(network: &Network, address: Ipv4Addr) -> Result<(), CniError> {
@@ -200,20 +201,20 @@ async fn check(network: &Network, owner: &str) -> Result<(), CniError> {
     }
 }
 
-fn result(version: &str, wanted: &Wanted<'_>, mac: &str) -> Value {
+fn result(version: &str, pod: &PodInterface<'_>, mac: &str) -> Value {
     let version = if version.is_empty() { CNI_VERSION } else { version };
-    let mut ip = json!({"address": format!("{}/32", wanted.address), "gateway": wanted.gateway, "interface": 1});
+    let mut ip = json!({"address": format!("{}/32", pod.address), "gateway": pod.gateway, "interface": 1});
     if version.starts_with("0.") {
         ip["version"] = json!("4");
     }
     json!({
         "cniVersion": version,
         "interfaces": [
-            {"name": wanted.host_name},
-            {"name": wanted.interface, "mac": mac, "sandbox": wanted.netns},
+            {"name": pod.host_name},
+            {"name": pod.interface, "mac": mac, "sandbox": pod.netns},
         ],
         "ips": [ip],
-        "routes": [{"dst": "0.0.0.0/0", "gw": wanted.gateway}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": pod.gateway}],
         "dns": {},
     })
 }

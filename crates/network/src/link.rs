@@ -19,7 +19,7 @@ pub enum LinkError {
     Missing(String),
 }
 
-/// What the names of our host-side links begin with.
+/// The prefix of our host-side links' names.
 const PREFIX: &str = "skf";
 
 /// The host-side name for a sandbox's interface: stable, and short enough for the kernel.
@@ -27,9 +27,9 @@ pub fn host_name(owner: &str) -> String {
     format!("{PREFIX}{:011x}", api::rules::hash::fnv_64(owner.as_bytes()) & 0xfff_ffff_ffff)
 }
 
-/// What a Pod's interface gets.
+/// The interface that a Pod is to get.
 #[derive(Debug, Clone)]
-pub struct Wanted<'a> {
+pub struct PodInterface<'a> {
     pub netns: &'a Path,
     /// The name inside, `eth0`.
     pub interface: &'a str,
@@ -62,36 +62,35 @@ async fn index_of(handle: &Handle, name: &str) -> Result<u32, LinkError> {
 }
 
 /// Makes the pair and configures both ends. Returns the MAC address of the Pod's end.
-pub async fn create(wanted: &Wanted<'_>) -> Result<String, LinkError> {
-    let netns = File::open(wanted.netns).map_err(system("open the sandbox's network namespace"))?;
+pub async fn create(pod: &PodInterface<'_>) -> Result<String, LinkError> {
+    let netns = File::open(pod.netns).map_err(system("open the sandbox's network namespace"))?;
     let handle = connect()?;
-    let peer = format!("{}p", wanted.host_name);
-    let mut pair = LinkVeth::new(wanted.host_name, &peer);
-    if wanted.mtu > 0 {
-        pair = pair.mtu(wanted.mtu);
+    let peer = format!("{}p", pod.host_name);
+    let mut pair = LinkVeth::new(pod.host_name, &peer);
+    if pod.mtu > 0 {
+        pair = pair.mtu(pod.mtu);
     }
     handle.link().add(pair.build()).execute().await.map_err(netlink("create the veth pair"))?;
     let peer_index = index_of(&handle, &peer).await?;
     let mut moved = LinkUnspec::new_with_index(peer_index).setns_by_fd(netns.as_raw_fd());
-    if wanted.mtu > 0 {
-        moved = moved.mtu(wanted.mtu);
+    if pod.mtu > 0 {
+        moved = moved.mtu(pod.mtu);
     }
     handle.link().set(moved.build()).execute().await.map_err(netlink("move the interface into the sandbox"))?;
 
-    let inside =
-        Inside { peer, interface: wanted.interface.to_owned(), address: wanted.address, gateway: wanted.gateway };
+    let inside = Inside { peer, interface: pod.interface.to_owned(), address: pod.address, gateway: pod.gateway };
     let mac = in_namespace(netns, move || async move { inside.configure().await }).await?;
 
-    let index = index_of(&handle, wanted.host_name).await?;
+    let index = index_of(&handle, pod.host_name).await?;
     let up = LinkUnspec::new_with_index(index).up().build();
     handle.link().set(up).execute().await.map_err(netlink("bring the host's interface up"))?;
-    let own = handle.address().add(index, wanted.gateway.into(), 32);
+    let own = handle.address().add(index, pod.gateway.into(), 32);
     own.execute().await.map_err(netlink("give the host's interface its address"))?;
     let route = RouteMessageBuilder::<Ipv4Addr>::new()
-        .destination_prefix(wanted.address, 32)
+        .destination_prefix(pod.address, 32)
         .output_interface(index)
         .scope(RouteScope::Link)
-        .pref_source(wanted.gateway)
+        .pref_source(pod.gateway)
         .build();
     handle.route().add(route).replace().execute().await.map_err(netlink("add the route to the Pod"))?;
     Ok(mac)

@@ -1,4 +1,4 @@
-//! Who else on this machine could read or change the keys.
+//! Access to the keys: which other users of this machine could read or change them.
 //!
 //! A folder that others may enter and keys that others may read are closed, and that is said: whether somebody has read
 //! them only their owner can know. Files of another user are refused, since that user can change them at any time.

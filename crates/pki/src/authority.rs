@@ -25,7 +25,7 @@ pub struct Credential {
     pub key: String,
 }
 
-/// What a certificate is for.
+/// The use of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     Server,
@@ -33,7 +33,7 @@ pub enum Usage {
     Both,
 }
 
-/// Whom a certificate names.
+/// The subject of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     pub common_name: String,
@@ -91,9 +91,9 @@ impl Authority {
         Self::load(&certificate.pem(), &key.serialize_pem())
     }
 
-    /// The same authority with a certificate that begins now. Its name and its key stay, so everybody who trusts the old
+    /// This authority with a certificate that begins now. Its name and its key stay, so everybody who trusts the old
     /// certificate trusts what the new one signs, and the other way round. `None` for one that [`Authority::create`]
-    /// did not make: what else its certificate says is not ours to say again.
+    /// did not make, because its certificate may say more.
     pub fn renewed(&self, common_name: &str) -> Result<Option<Self>> {
         let renewed = Self::self_signed(common_name, &KeyPair::from_pem(&self.key)?)?;
         let same = inspect::says_the_same(&self.certificate, &renewed.certificate)?;

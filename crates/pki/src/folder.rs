@@ -10,7 +10,7 @@ use crate::{
     kubeconfig,
 };
 
-/// What the API server is called.
+/// The names and addresses of the API server.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     /// `cluster.local`
@@ -126,7 +126,7 @@ impl Pki {
     }
 }
 
-/// What is made anew at every start works without being kept, as on a full disk; that is said.
+/// A credential that is made anew at every start works without being kept, as on a full disk; a warning says so.
 pub fn unless_it_cannot_be_kept(written: Result<()>) {
     if let Err(error) = written {
         tracing::warn!(
@@ -353,7 +353,7 @@ mod tests {
                 let facts = inspect::facts(pem).unwrap();
                 assert!(facts.is_valid(right) && facts.is_valid(right - 240), "{wrong}: {facts:?}");
             }
-            // The authority's key is the same: who pinned or trusts the old certificate is served on.
+            // The authority keeps its key, so clients that pinned or trust the old certificate are served on.
             let pin = |pki: &Pki| inspect::key_pin(pki.authority.certificate()).unwrap();
             assert_eq!(pin(&before), pin(&pki));
             for trusted in [&before, &pki] {

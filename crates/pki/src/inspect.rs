@@ -11,7 +11,7 @@ use x509_parser::x509::AttributeTypeAndValue;
 
 use crate::{PkiError, Result};
 
-/// What a certificate says.
+/// The facts in a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     pub common_name: String,
@@ -45,13 +45,13 @@ pub fn chain(pem: &str) -> Result<Vec<CertificateDer<'static>>> {
     Ok(chain)
 }
 
-/// What the first certificate of a PEM text says.
+/// The facts in the first certificate of a PEM text.
 pub fn facts(pem: &str) -> Result<Facts> {
     let chain = chain(pem)?;
     facts_der(&chain[0])
 }
 
-/// What a DER certificate says.
+/// The facts in a DER certificate.
 pub fn facts_der(der: &[u8]) -> Result<Facts> {
     let certificate = parse(der)?;
     let subject = certificate.subject();
@@ -136,7 +136,7 @@ pub fn key_pin(authority: &str) -> Result<String> {
     key_pin_der(&chain(authority)?[0])
 }
 
-/// The same for a DER certificate.
+/// The pin of a DER certificate's key.
 pub fn key_pin_der(certificate: &[u8]) -> Result<String> {
     let digest = Sha256::digest(parse(certificate)?.public_key().raw);
     Ok(format!("sha256:{}", digest.iter().map(|b| format!("{b:02x}")).collect::<String>()))

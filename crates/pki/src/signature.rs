@@ -20,7 +20,7 @@ pub fn identifier(key: &KeyPair) -> Result<Vec<u8>> {
     found.map(|(_, identifier)| identifier).ok_or_else(|| PkiError::broken("a signing key", "its kind is not known"))
 }
 
-/// What is to be signed, how, and the signature, as one DER sequence.
+/// A signed message as one DER sequence: the message, the algorithm and the signature.
 pub fn signed(key: &KeyPair, content: Vec<u8>) -> Result<Vec<u8>> {
     let signature = key.sign(&content)?;
     Ok(der::sequence(&[content, identifier(key)?, der::bit_string(0, &signature)]))

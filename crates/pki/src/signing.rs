@@ -56,7 +56,7 @@ impl SigningKey {
         Self::of(&Self::pair(pem)?)
     }
 
-    /// The text is the key's alone, so that whoever signs with it reads the same key.
+    /// The text is the key's alone, so that every signer reads this very key.
     fn of(pair: &KeyPair) -> Result<Self> {
         let public = VerifyingKey::from_der(&pair.subject_public_key_info())?;
         Ok(SigningKey { private: pair.serialize_pem(), public })

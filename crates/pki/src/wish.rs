@@ -10,7 +10,7 @@ use crate::{Result, Subject, der, signature};
 pub struct Wish {
     /// The request, PEM.
     pub request: String,
-    /// The key, PEM. It stays with whoever asks.
+    /// The key, PEM. It stays with the process that asks.
     pub key: String,
 }
 

@@ -7,13 +7,14 @@ use client::Key;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use proxy::{
     apply,
-    picture::{self, Node, Picture},
+    node::Node,
     script,
+    service_rules::{self, ServiceRules},
     table::Table,
 };
 use serde_json::json;
 
-fn render(number: usize, shift: usize) -> Picture {
+fn render(number: usize, shift: usize) -> ServiceRules {
     let address = |base: usize, n: usize| format!("10.{}.{}.{}", base + n / 65536, n / 256 % 256, n % 256);
     let ip = address(96, number + 1);
     let service: Service = serde_json::from_value(json!({
@@ -27,7 +28,7 @@ fn render(number: usize, shift: usize) -> Picture {
         "ports": [{"name": "http", "port": 8080}]
     }))
     .expect("a slice");
-    picture::render(&service, &[Arc::new(slice)], &Node::default())
+    service_rules::render(&service, &[Arc::new(slice)], &Node::default())
 }
 
 #[tokio::main]

@@ -1,4 +1,4 @@
-//! What the proxy does to the kernel: transactions of rules, and connections that are forgotten.
+//! The proxy's effects on the kernel: transactions of rules, and connections that are forgotten.
 
 pub mod conntrack;
 

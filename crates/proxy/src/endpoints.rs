@@ -9,7 +9,7 @@ use k8s_openapi::api::{
     discovery::v1::{Endpoint, EndpointSlice},
 };
 
-use crate::picture::Node;
+use crate::node::Node;
 
 /// Where a connection can go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ pub struct Target {
     pub port: u16,
 }
 
-/// What is known of a target.
+/// The facts about a target.
 #[derive(Debug, Clone, Default)]
 struct Facts {
     ready: bool,
@@ -36,7 +36,7 @@ pub struct Targets {
     pub cluster: Vec<Target>,
     /// For traffic that must stay on this node.
     pub local: Vec<Target>,
-    /// Those of either list that are on this node.
+    /// The targets of either list that are on this node.
     pub here: Vec<Target>,
     /// Whether anything in the cluster takes traffic, wherever it is.
     pub any: bool,

@@ -20,7 +20,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use listener::{Accepted, Bounds, Listener as Connections};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-use crate::picture::HealthCheck;
+use crate::service_rules::HealthCheck;
 
 /// Connections at once to one port; more are closed.
 const CONNECTIONS: Bounds = Bounds { remote: 64, each: 16 };
@@ -66,7 +66,7 @@ async fn listen(key: Key, port: u16, count: Arc<AtomicUsize>) {
     let listener = loop {
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
-            // The port is the Service's, so whoever has it will have to go.
+            // The port is the Service's, so another process that has it will have to go.
             Err(error) => tracing::warn!(service = %key, port, %error, "cannot listen for health checks, trying again"),
         }
         clock::sleep(wait).await;
@@ -83,7 +83,7 @@ async fn listen(key: Key, port: u16, count: Arc<AtomicUsize>) {
             });
             let mut server = hyper::server::conn::http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
-            // Whoever goes away in the middle has had enough, and so has who takes his time.
+            // A client that goes away in the middle or takes too long gets nothing more.
             let _ = clock::timeout(2 * PATIENCE, server.serve_connection(TokioIo::new(socket), service)).await;
             drop(place);
         });

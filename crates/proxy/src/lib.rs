@@ -1,6 +1,6 @@
 //! kube-proxy: makes Service addresses reachable on this node by rewriting packets in the kernel with nftables.
 //!
-//! [`endpoints`] chooses a port's endpoints, [`picture`] renders what one Service needs, [`table`] puts all Services
+//! [`endpoints`] chooses a port's endpoints, [`service_rules`] renders what one Service needs, [`table`] puts all Services
 //! together and finds what changed, [`script`] writes it as one nft transaction (all pure), [`apply`] gives it to the
 //! kernel. A change of one Service costs the work for one Service. [`health`] answers load balancers.
 //! Reads: Service, EndpointSlice, this Node (its zone). Writes: the kernel's table `ip skiff-proxy`, connection tracking.
@@ -9,8 +9,10 @@
 pub mod apply;
 pub mod endpoints;
 pub mod health;
-pub mod picture;
+pub mod item;
+pub mod node;
 pub mod script;
+pub mod service_rules;
 pub mod table;
 
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
@@ -24,11 +26,12 @@ use k8s_openapi::api::core::v1::Node as NodeObject;
 
 use crate::{
     health::HealthChecks,
-    picture::{Node, Picture},
+    node::Node,
+    service_rules::ServiceRules,
     table::{Claim, Table},
 };
 
-/// What the proxy needs to know.
+/// The settings of the proxy.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub node_name: String,
@@ -77,7 +80,7 @@ fn zone(nodes: &Cache<NodeObject>, name: &str) -> String {
 struct Proxy {
     services: Services,
     node: Node,
-    /// What the kernel holds, but for what changed since the last transaction.
+    /// The state of the kernel, but for the changes since the last transaction.
     table: Table,
     health: HealthChecks,
 }
@@ -89,12 +92,12 @@ impl Proxy {
             Changed::Any => self.services.keys().into_iter().chain(self.table.keys()).collect(),
         };
         for key in keys {
-            let picture = match self.services.get(&key) {
-                Some((service, slices)) => picture::render(&service, &slices, &self.node),
-                None => Picture::default(),
+            let rules = match self.services.get(&key) {
+                Some((service, slices)) => service_rules::render(&service, &slices, &self.node),
+                None => ServiceRules::default(),
             };
-            self.health.set(&key, picture.health);
-            if self.table.set(&key, picture) == Claim::Contested {
+            self.health.set(&key, rules.health);
+            if self.table.set(&key, rules) == Claim::Contested {
                 tracing::warn!(service = %key, "an address and port of this Service is another Service's already");
             }
         }

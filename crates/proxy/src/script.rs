@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use ipnet::Ipv4Net;
 
-use crate::picture::{Item, Map};
+use crate::item::{Item, Map};
 
 /// The table, with its family. Each network namespace has its own.
 pub const TABLE: &str = "ip skiff-proxy";
@@ -15,7 +15,8 @@ pub const MASQUERADE_MARK: &str = "0x4000";
 /// The chain that sets it.
 pub const MARK_CHAIN: &str = "mark-for-masquerade";
 
-/// Ports with up to so many endpoints share the chains of the fixed part, one for each number; others have their own.
+/// Ports with at most this number of endpoints share the chains of the fixed part, one for each number; others have their
+/// own.
 /// (nft writes rules over a map of such elements only together with the map, so these chains cannot come and go.)
 pub const SHARED: usize = 64;
 
@@ -65,7 +66,7 @@ pub fn fresh_table(pods: Option<Ipv4Net>) -> String {
     let firewall = "ct state new ip daddr . meta l4proto . th dport vmap @firewall";
     let unknown = "ct state new ip daddr @cluster-ips goto refuse";
     let (mark, shared) = (MASQUERADE_MARK, shared_chains());
-    // Who calls a cluster's address from outside the Pod network must hear the answer through this node.
+    // A caller of a cluster's address from outside the Pod network must hear the answer through this node.
     let off_cluster =
         pods.map_or(String::new(), |pods| format!("ip daddr @cluster-ips ip saddr != {pods} jump {MARK_CHAIN};"));
     format!(

@@ -1,4 +1,4 @@
-//! What all Services together need in the kernel, and what has to change there. Pure.
+//! The table of all Services together, and the changes that bring the kernel to it. Pure.
 //!
 //! Several Services may need the same item: chains for a number of endpoints, the hairpin of an endpoint that two select,
 //! an external address that two claim. It is there as long as one of them needs it, with the value of the first by name.
@@ -9,14 +9,15 @@ use client::Key;
 
 use crate::{
     endpoints::Target,
-    picture::{Door, Item, Picture},
+    item::{Door, Item},
     script::Script,
+    service_rules::ServiceRules,
 };
 
 /// The wanted state, and what was touched since the last script.
 #[derive(Debug, Default)]
 pub struct Table {
-    pictures: BTreeMap<Key, Picture>,
+    rules: BTreeMap<Key, ServiceRules>,
     owners: HashMap<Item, BTreeSet<Key>>,
     /// The values that touched items had.
     before: BTreeMap<Item, Option<String>>,
@@ -24,7 +25,7 @@ pub struct Table {
     flows: BTreeMap<Door, BTreeSet<Target>>,
 }
 
-/// What was found out about a Service while it was put in.
+/// Whether a Service has its addresses to itself.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Claim {
     Free,
@@ -34,17 +35,17 @@ pub enum Claim {
 
 impl Table {
     pub fn keys(&self) -> BTreeSet<Key> {
-        self.pictures.keys().cloned().collect()
+        self.rules.keys().cloned().collect()
     }
 
     fn value(&self, item: &Item) -> Option<&String> {
         let owner = self.owners.get(item)?.first()?;
-        self.pictures.get(owner)?.items.get(item)
+        self.rules.get(owner)?.items.get(item)
     }
 
-    /// Replaces what a Service needs; an empty picture removes it.
-    pub fn set(&mut self, key: &Key, new: Picture) -> Claim {
-        let old = self.pictures.remove(key).unwrap_or_default();
+    /// Replaces what a Service needs; without any it is removed.
+    pub fn set(&mut self, key: &Key, new: ServiceRules) -> Claim {
+        let old = self.rules.remove(key).unwrap_or_default();
         let touched: Vec<Item> = old
             .items
             .keys()
@@ -53,8 +54,8 @@ impl Table {
             .cloned()
             .collect();
         self.remember_flows(&old, &new);
-        // The values of before, while the old picture still counts.
-        self.pictures.insert(key.clone(), old);
+        // The values of before, while the old rules still count.
+        self.rules.insert(key.clone(), old);
         for item in &touched {
             if !self.before.contains_key(item) {
                 let value = self.value(item).cloned();
@@ -71,16 +72,16 @@ impl Table {
                 }
             }
         }
-        if new == Picture::default() {
-            self.pictures.remove(key);
+        if new == ServiceRules::default() {
+            self.rules.remove(key);
             return Claim::Free;
         }
-        self.pictures.insert(key.clone(), new);
-        let contested = self.pictures[key].items.iter().any(|(item, value)| self.value(item) != Some(value));
+        self.rules.insert(key.clone(), new);
+        let contested = self.rules[key].items.iter().any(|(item, value)| self.value(item) != Some(value));
         if contested { Claim::Contested } else { Claim::Free }
     }
 
-    fn remember_flows(&mut self, old: &Picture, new: &Picture) {
+    fn remember_flows(&mut self, old: &ServiceRules, new: &ServiceRules) {
         for door in old.flows.keys().chain(new.flows.keys()) {
             if old.flows.get(door) != new.flows.get(door) {
                 self.flows.insert(*door, new.flows.get(door).cloned().unwrap_or_default());
@@ -88,7 +89,7 @@ impl Table {
         }
     }
 
-    /// What has to change since the last call, as one transaction.
+    /// The changes since the last call, as one transaction.
     pub fn changes(&mut self) -> Script {
         let mut script = Script::default();
         for (item, before) in std::mem::take(&mut self.before) {
@@ -117,15 +118,18 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::Map;
+    use crate::item::Map;
 
-    fn picture(items: &[(&str, &str)]) -> Picture {
+    fn rules(items: &[(&str, &str)]) -> ServiceRules {
         let item = |name: &str| match name.split_once(':') {
             Some(("chain", name)) => Item::Chain(name.to_owned()),
             Some(("set", name)) => Item::Set(name.to_owned()),
             _ => Item::Element(Map::ServiceIps, name.to_owned()),
         };
-        Picture { items: items.iter().map(|(n, v)| (item(n), (*v).to_owned())).collect(), ..Picture::default() }
+        ServiceRules {
+            items: items.iter().map(|(n, v)| (item(n), (*v).to_owned())).collect(),
+            ..ServiceRules::default()
+        }
     }
 
     fn key(name: &str) -> Key {
@@ -135,31 +139,31 @@ mod tests {
     #[test]
     fn an_item_stays_while_one_service_needs_it() {
         let mut table = Table::default();
-        table.set(&key("a"), picture(&[("chain:pick-1", "rule"), ("x", "goto pick-1")]));
+        table.set(&key("a"), rules(&[("chain:pick-1", "rule"), ("x", "goto pick-1")]));
         assert!(table.changes().text().contains("add chain"));
-        table.set(&key("b"), picture(&[("chain:pick-1", "rule"), ("y", "goto pick-1")]));
+        table.set(&key("b"), rules(&[("chain:pick-1", "rule"), ("y", "goto pick-1")]));
         let text = table.changes().text();
         assert!(text.contains("{ y : goto pick-1 }") && !text.contains("chain"), "{text}");
-        table.set(&key("a"), Picture::default());
+        table.set(&key("a"), ServiceRules::default());
         let text = table.changes().text();
         assert!(text.contains("delete element") && !text.contains("chain"), "{text}");
-        table.set(&key("b"), Picture::default());
+        table.set(&key("b"), ServiceRules::default());
         assert!(table.changes().text().contains("delete chain"));
-        assert!(table.owners.is_empty() && table.pictures.is_empty());
+        assert!(table.owners.is_empty() && table.rules.is_empty());
     }
 
     #[test]
     fn the_first_by_name_has_an_address_that_two_claim() {
         let mut table = Table::default();
-        assert_eq!(table.set(&key("b"), picture(&[("x", "goto b")])), Claim::Free);
+        assert_eq!(table.set(&key("b"), rules(&[("x", "goto b")])), Claim::Free);
         table.changes();
-        assert_eq!(table.set(&key("c"), picture(&[("x", "goto c")])), Claim::Contested);
+        assert_eq!(table.set(&key("c"), rules(&[("x", "goto c")])), Claim::Contested);
         assert!(table.changes().is_empty());
-        assert_eq!(table.set(&key("a"), picture(&[("x", "goto a")])), Claim::Free);
+        assert_eq!(table.set(&key("a"), rules(&[("x", "goto a")])), Claim::Free);
         let text = table.changes().text();
         assert!(text.contains("delete element") && text.contains("{ x : goto a }"), "{text}");
-        table.set(&key("a"), Picture::default());
-        table.set(&key("b"), Picture::default());
+        table.set(&key("a"), ServiceRules::default());
+        table.set(&key("b"), ServiceRules::default());
         assert!(table.changes().text().contains("{ x : goto c }"));
         assert!(table.everything().text().contains("{ x : goto c }"));
     }
@@ -167,13 +171,13 @@ mod tests {
     #[test]
     fn a_burst_costs_the_difference_of_its_ends() {
         let mut table = Table::default();
-        table.set(&key("a"), picture(&[("x", "goto a")]));
-        table.set(&key("a"), Picture::default());
+        table.set(&key("a"), rules(&[("x", "goto a")]));
+        table.set(&key("a"), ServiceRules::default());
         assert!(table.changes().is_empty());
-        table.set(&key("a"), picture(&[("x", "goto a")]));
+        table.set(&key("a"), rules(&[("x", "goto a")]));
         table.changes();
-        table.set(&key("a"), picture(&[("x", "goto other")]));
-        table.set(&key("a"), picture(&[("x", "goto a")]));
+        table.set(&key("a"), rules(&[("x", "goto other")]));
+        table.set(&key("a"), rules(&[("x", "goto a")]));
         assert!(table.changes().is_empty());
     }
 
@@ -181,16 +185,16 @@ mod tests {
     fn doors_of_udp_flows_are_told_when_their_targets_change() {
         let target = Target { ip: "10.0.0.1".parse().unwrap(), port: 53 };
         let door = Door::Address("10.96.0.10".parse().unwrap(), 53);
-        let with = |targets: &[Target]| Picture {
+        let with = |targets: &[Target]| ServiceRules {
             flows: [(door, targets.iter().copied().collect())].into(),
-            ..picture(&[("x", "goto a")])
+            ..rules(&[("x", "goto a")])
         };
         let mut table = Table::default();
         table.set(&key("a"), with(&[target]));
         assert_eq!(table.changed_flows(), [(door, [target].into())].into());
         table.set(&key("a"), with(&[target]));
         assert!(table.changed_flows().is_empty());
-        table.set(&key("a"), Picture::default());
+        table.set(&key("a"), ServiceRules::default());
         assert_eq!(table.changed_flows(), [(door, BTreeSet::new())].into());
     }
 }

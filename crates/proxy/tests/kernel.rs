@@ -14,8 +14,9 @@ use nix::sched::{CloneFlags, setns};
 use proxy::{
     apply,
     health::HealthChecks,
-    picture::{self, HealthCheck, Node, Picture},
+    node::Node,
     script,
+    service_rules::{self, HealthCheck, ServiceRules},
     table::Table,
 };
 use serde_json::{Value, json};
@@ -65,7 +66,7 @@ fn ip(args: &str) {
     assert!(status.success(), "ip {args}");
 }
 
-fn render(endpoints: &[&str], spec: Value, status: Value) -> Picture {
+fn render(endpoints: &[&str], spec: Value, status: Value) -> ServiceRules {
     let mut full = json!({
         "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"],
         "ports": [{"name": "http", "port": 80, "nodePort": 30080}, {"name": "dns", "port": 53, "protocol": "UDP"}],
@@ -83,7 +84,7 @@ fn render(endpoints: &[&str], spec: Value, status: Value) -> Picture {
     }))
     .unwrap();
     let node = Node { name: "n1".into(), ip: None, zone: String::new(), pods: Some("10.244.0.0/16".parse().unwrap()) };
-    picture::render(&service, &[Arc::new(slice)], &node)
+    service_rules::render(&service, &[Arc::new(slice)], &node)
 }
 
 /// The table as the kernel of this namespace has it.
@@ -97,8 +98,8 @@ impl Rules {
         Rules { table: Table::default() }
     }
 
-    async fn set(&mut self, picture: Picture) {
-        self.table.set(&Key::new("default", "web"), picture);
+    async fn set(&mut self, rules: ServiceRules) {
+        self.table.set(&Key::new("default", "web"), rules);
         let text = self.table.changes().text();
         apply::transaction(&text).await.unwrap_or_else(|e| panic!("{e}\n{text}"));
         apply::conntrack::forget(&self.table.changed_flows()).await.expect("connection tracking");
@@ -106,7 +107,7 @@ impl Rules {
 }
 
 #[test]
-fn the_kernel_takes_every_transition_between_pictures() {
+fn the_kernel_takes_every_transition_between_rules() {
     let Some(namespace) = Namespace::make("states") else { return };
     namespace.run(async || {
         let sticky = |seconds: i32| {
@@ -125,7 +126,7 @@ fn the_kernel_takes_every_transition_between_pictures() {
             render(&one, ranges.clone(), balancer.clone()),
             render(&[], ranges, balancer),
             render(&two, json!({"internalTrafficPolicy": "Local", "externalIPs": ["1.2.3.4"]}), json!({})),
-            Picture::default(),
+            ServiceRules::default(),
         ];
         let mut rules = Rules::fresh().await;
         for from in &states {

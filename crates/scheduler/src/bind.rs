@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{plugin::Plugin, queue::Waiting};
 
-/// What the engine must know of a write that ended.
+/// The outcome of a write, as far as the engine must know it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,

@@ -8,7 +8,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::class::Class;
 
-/// What a PodDisruptionBudget allows.
+/// The limits of one PodDisruptionBudget.
 #[derive(Debug, Clone, PartialEq)]
 struct Budget {
     selector: Selector,

@@ -14,11 +14,11 @@ use k8s_openapi::api::core::v1;
 
 use crate::{
     change::Change,
-    class::{self, Class, ClassId, Labels},
-    node::{Node, Offer},
+    class::{self, Class, ClassId},
+    node::{Node, NodeFacts},
     node_id::NodeId,
     resources::ResourceNames,
-    topology::{KeyId, Topologies},
+    topology::{KeyId, Labels, Topologies},
 };
 
 /// A Pod on a node.
@@ -118,7 +118,7 @@ impl Cache {
         }
         let mut zones: BTreeMap<(&str, &str), Vec<NodeId>> = BTreeMap::new();
         for (id, node) in self.nodes().filter(|(_, n)| n.known) {
-            zones.entry(node.offer.zone()).or_default().push(id);
+            zones.entry(node.facts.zone()).or_default().push(id);
         }
         let longest = zones.values().map(Vec::len).max().unwrap_or(0);
         let rounds = (0..longest).flat_map(|i| zones.values().filter_map(move |z| z.get(i).copied()));
@@ -161,7 +161,7 @@ impl Cache {
     fn place_nodes(&mut self, key: KeyId) {
         for (i, node) in self.nodes.iter().enumerate() {
             if let Some(node) = node {
-                self.topologies.place(key, NodeId(i as u32), &node.offer.labels);
+                self.topologies.place(key, NodeId(i as u32), &node.facts.labels);
             }
         }
     }
@@ -208,24 +208,24 @@ impl Cache {
 
     /// The Node object as it is now. Answers with the changes that matter, as bits of [`Change`].
     pub fn set_node(&mut self, object: &v1::Node) -> (NodeId, u16) {
-        let offer = Offer::of(object, &mut self.resources);
+        let facts = NodeFacts::of(object, &mut self.resources);
         let id = self.enter_node(object.metadata.name.as_deref().unwrap_or(""));
         let node = self.nodes[id.index()].as_mut().expect("just entered");
-        if node.known && node.offer == offer {
+        if node.known && node.facts == facts {
             return (id, 0);
         }
-        let changes = if node.known { offer.changes(&node.offer) } else { Change::NodeAdded as u16 };
-        let old = std::mem::replace(&mut node.offer, offer);
+        let changes = if node.known { facts.changes(&node.facts) } else { Change::NodeAdded as u16 };
+        let old = std::mem::replace(&mut node.facts, facts);
         // A verdict is kept per version, so a new node in an old place must not repeat one.
         self.versions = self.versions.wrapping_add(1);
         node.version = self.versions;
         node.known = true;
         let node = self.nodes[id.index()].as_ref().expect("just entered");
         count_images(&mut self.images, &old.images, -1);
-        count_images(&mut self.images, &node.offer.images, 1);
+        count_images(&mut self.images, &node.facts.images, 1);
         if changes & (Change::NodeAdded as u16 | Change::NodeLabels as u16 | Change::NodeTaints as u16) != 0 {
             for key in self.topologies.all() {
-                self.topologies.place(key, id, &node.offer.labels);
+                self.topologies.place(key, id, &node.facts.labels);
             }
             self.order.clear();
             self.restructure();
@@ -238,7 +238,7 @@ impl Cache {
         let Some(id) = self.node_id(name) else { return };
         let node = self.nodes[id.index()].as_mut().expect("indexed nodes live");
         node.known = false;
-        let old = std::mem::take(&mut node.offer);
+        let old = std::mem::take(&mut node.facts);
         count_images(&mut self.images, &old.images, -1);
         for key in self.topologies.all() {
             self.topologies.place(key, id, &Labels::new());

@@ -20,12 +20,10 @@ use serde::Serialize;
 
 use crate::{
     resources::{Amounts, ResourceNames},
-    topology::{KeyId, Topologies},
+    topology::{KeyId, Labels, Topologies},
 };
 
-pub type Labels = BTreeMap<String, String>;
-
-/// The class's place in the cache.
+/// The number of a class in the [`Cache`](crate::cache::Cache).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub u32);
 
@@ -74,7 +72,7 @@ impl Spread {
     }
 }
 
-/// See the module.
+/// All that the scheduler looks at in a Pod.
 #[derive(Debug, Clone, Default)]
 pub struct Class {
     pub namespace: String,
@@ -149,7 +147,7 @@ pub fn identity(pod: &Pod) -> Vec<u8> {
     serde_json::to_vec(&identity).expect("plain data with text keys")
 }
 
-/// What scoring takes for a container that requests nothing.
+/// The requests that scoring assumes for a container that has none.
 const SCORED_DEFAULTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "200Mi")];
 
 /// The spec with every container requesting at least by default.

@@ -80,7 +80,7 @@ impl Engine {
         self.start = (self.start + looked_at) % cache.order().len().max(1);
         if self.feasible.is_empty() {
             let failure = Arc::new(failure);
-            // What is kept free for one Pod is free for another of higher priority.
+            // Room that is kept from this Pod may be free for another one of higher priority, so that failure is not kept.
             memo.failure = reserved.is_empty().then(|| (cache.generation, failure.clone()));
             return Err(failure);
         }

@@ -28,7 +28,7 @@ use crate::{
     queue::{Queue, Waiting},
 };
 
-/// What the engine is told once.
+/// The settings of the engine.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Pods that name another scheduler are left alone.
@@ -54,7 +54,7 @@ pub enum Decision {
     Unschedulable { pod: Waiting, failure: Arc<Failure>, preemption: Preemption },
 }
 
-/// See the module.
+/// The scheduler's state. The module says how it is driven.
 #[derive(Default)]
 pub struct Engine {
     pub(crate) settings: Settings,

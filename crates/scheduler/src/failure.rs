@@ -15,13 +15,13 @@ pub struct Failure {
     /// How many nodes gave each reason.
     pub reasons: BTreeMap<Text, usize>,
     pub nodes: usize,
-    /// Those of them that could take the Pod if others went.
+    /// The nodes among them that could take the Pod if others went.
     pub resolvable: Vec<NodeId>,
     /// Plugins that turned a node away, as bits by their place in the list.
     pub plugins: u32,
 }
 
-/// What came of the attempt to make room.
+/// The outcome of an attempt to make room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Preemption {
     /// These Pods must go from this node.

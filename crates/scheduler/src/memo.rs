@@ -1,5 +1,5 @@
-//! What is remembered about a class between cycles: its tallies, the verdicts that hold until a node changes, and why it
-//! fitted nowhere. All of it can be worked out from the cache at any time.
+//! The memory of a class between cycles: its tallies, the verdicts that hold until a node changes, and why it fitted
+//! nowhere. All of it can be worked out from the cache at any time.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 /// By node: the version of the node, and the fixed filter that turned it away by its place in the list.
 pub type Fixed = [Option<(u32, Option<u8>)>];
 
-/// What is remembered about one class.
+/// The memory of one class.
 #[derive(Default)]
 pub struct Memo {
     pub tallies: Vec<Tally>,
@@ -40,7 +40,7 @@ pub struct Memos {
 const MEMOS: usize = 64;
 
 /// All tallies that the plugins need for a class. Empty for most classes.
-pub fn needed(plugins: &[Plugin], class: &Class, cache: &Cache) -> Vec<Tally> {
+fn needed(plugins: &[Plugin], class: &Class, cache: &Cache) -> Vec<Tally> {
     let mut wanted: Vec<(KeyId, Counts)> = Vec::new();
     for tally in plugins.iter().flat_map(|plugin| (plugin.tallies)(class, cache)) {
         if !wanted.contains(&tally) {
@@ -76,6 +76,14 @@ impl Memos {
         }
         self.held.push(id);
         self.by_class[id.index()] = Some(memo);
+    }
+
+    /// Makes the tallies of a class anew, if they are not up to date.
+    pub fn renew(&mut self, id: ClassId, plugins: &[Plugin], cache: &Cache) {
+        if self.tallies(id, cache).is_none() {
+            let memo = self.take(id, plugins, cache);
+            self.put(id, memo);
+        }
     }
 
     /// The tallies of a class, if they are up to date.

@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1::{self, Taint};
 
 use crate::{
     change::Change,
-    class::{Class, ClassId, Labels},
+    class::{Class, ClassId},
     resources::{Amounts, ResourceNames},
+    topology::Labels,
 };
 
-/// What of the Node object matters to scheduling. Heartbeats change none of it.
+/// The facts of the Node object that matter to scheduling. Heartbeats change none of them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Offer {
+pub struct NodeFacts {
     pub labels: Labels,
     pub taints: Vec<Taint>,
     pub unschedulable: bool,
@@ -23,7 +24,7 @@ pub struct Offer {
     pub images: HashMap<String, i64>,
 }
 
-impl Offer {
+impl NodeFacts {
     pub fn of(node: &v1::Node, names: &mut ResourceNames) -> Self {
         let spec = node.spec.as_ref();
         let status = node.status.as_ref();
@@ -34,7 +35,7 @@ impl Offer {
             let size = image.size_bytes.unwrap_or(0);
             image.names.iter().flatten().map(move |name| (name.clone(), size))
         });
-        Offer {
+        NodeFacts {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: spec.and_then(|s| s.taints.clone()).unwrap_or_default(),
             unschedulable: spec.and_then(|s| s.unschedulable).unwrap_or(false),
@@ -51,7 +52,7 @@ impl Offer {
     }
 
     /// The changes that turned `old` into this, as bits.
-    pub fn changes(&self, old: &Offer) -> u16 {
+    pub fn changes(&self, old: &NodeFacts) -> u16 {
         let mut bits = 0;
         let mut note = |differs: bool, change: Change| bits |= if differs { change as u16 } else { 0 };
         note(self.labels != old.labels, Change::NodeLabels);
@@ -71,7 +72,7 @@ pub struct Group {
     pub pods: u32,
 }
 
-/// See the module.
+/// One node.
 #[derive(Debug, Clone)]
 pub struct Node {
     pub name: Arc<str>,
@@ -79,7 +80,7 @@ pub struct Node {
     pub known: bool,
     /// Grows with every change of `offer`.
     pub version: u32,
-    pub offer: Offer,
+    pub facts: NodeFacts,
     pub requested: Amounts,
     /// cpu and memory for scoring, see `Class::scored`.
     pub scored: (i64, i64),
@@ -95,7 +96,7 @@ impl Node {
             name,
             known: false,
             version: 0,
-            offer: Offer::default(),
+            facts: NodeFacts::default(),
             requested: Amounts::default(),
             scored: (0, 0),
             pods: 0,
@@ -106,7 +107,7 @@ impl Node {
 
     /// Whether the class' node selector and required node affinity take the node.
     pub fn is_selected_by(&self, class: &Class) -> bool {
-        let labels = &self.offer.labels;
+        let labels = &self.facts.labels;
         class.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
             && class.required_nodes.as_ref().is_none_or(|s| node_affinity::matches(s, labels, &self.name))
     }
@@ -114,7 +115,7 @@ impl Node {
     /// Whether the class tolerates all `NoSchedule` and `NoExecute` taints of the node.
     pub fn is_tolerated_by(&self, class: &Class) -> bool {
         let hard = [taint::NO_SCHEDULE, taint::NO_EXECUTE];
-        taint::first_untolerated(&self.offer.taints, &class.tolerations, &hard).is_none()
+        taint::first_untolerated(&self.facts.taints, &class.tolerations, &hard).is_none()
     }
 
     /// Adds a Pod (`sign` 1) or takes one away (`sign` -1).

@@ -1,4 +1,4 @@
-//! What a scheduler plugin is. The ordered list of them is [`PLUGINS`](crate::plugins::PLUGINS).
+//! The type of a scheduler plugin. The ordered list of plugins is [`PLUGINS`](crate::plugins::PLUGINS).
 //!
 //! A plugin is a value: its upstream name and weight, a pure filter, a pure score, what it reserves on the chosen node and
 //! does before the binding, and the changes that could make a Pod fit that it turned away. The core names no plugin:
@@ -24,7 +24,7 @@ use crate::{
 /// The best score that a plugin gives a node, before its weight.
 pub const MAX_SCORE: i64 = 100;
 
-/// What filters and scores look at, besides the node.
+/// All that filters and scores look at, besides the node.
 pub struct Context<'a> {
     pub cache: &'a Cache,
     pub class: &'a Class,
@@ -69,7 +69,7 @@ pub struct Plugin {
     pub concerns: fn(&Context) -> bool,
     /// The only nodes that can take Pods of the class, when the class names them. Other nodes are not looked at.
     pub only_nodes: fn(&Class) -> Option<&BTreeSet<String>>,
-    /// What the plugin's filter and score need to have counted by topology domain for a class.
+    /// The tallies that the plugin's filter and score need for a class.
     pub tallies: fn(&Class, &Cache) -> Vec<(KeyId, Counts)>,
     pub filter: Filter,
     /// Scores all nodes that passed the filters, from 0 to [`MAX_SCORE`], in their order. `scores` comes zeroed.

@@ -13,7 +13,6 @@ use crate::{
     cache::Placed,
     engine::Engine,
     failure::{Failure, Preemption},
-    memo,
     node_id::NodeId,
     nominated::Nominated,
     plugin::Context,
@@ -71,7 +70,7 @@ impl Engine {
         there.any(|p| p.terminating && p.priority < pod.priority)
     }
 
-    /// Those of `pods` that must leave the node so that the Pod fits: as few as possible, rather those that no budget
+    /// The Pods among `pods` that must leave the node so that the Pod fits: as few as possible, rather those that no budget
     /// guards, rather unimportant ones. `None` when it does not fit even without them all. The cache is afterwards as it
     /// was before.
     fn victims(&mut self, pod: &Waiting, id: NodeId, mut pods: Pods) -> Option<Victims> {
@@ -81,6 +80,7 @@ impl Engine {
         for (key, _) in &pods {
             self.unplace(key);
         }
+        self.memos.renew(pod.class, self.settings.plugins, &self.cache);
         let fits = self.fits(pod, id);
         let mut victims = Victims { pods: Pods::new(), guarded: 0 };
         // The guarded and the most important are the first to stay.
@@ -88,6 +88,7 @@ impl Engine {
         in_turn.sort_by_key(|(guarded, _)| !guarded);
         for (guarded, (key, placed)) in in_turn {
             self.place(key.clone(), placed.clone());
+            self.memos.renew(pod.class, self.settings.plugins, &self.cache);
             if fits && !self.fits(pod, id) {
                 self.unplace(&key);
                 victims.guarded += usize::from(guarded);
@@ -101,17 +102,10 @@ impl Engine {
         (!victims.pods.is_empty()).then_some(victims)
     }
 
-    /// Whether the node takes the Pod as the cache is now.
+    /// Whether the node takes the Pod as the cache is now. The tallies of its class must be up to date.
     fn fits(&self, pod: &Waiting, id: NodeId) -> bool {
         let (cache, class) = (&self.cache, self.cache.class(pod.class));
-        let made;
-        let tallies = match self.memos.tallies(pod.class, cache) {
-            Some(tallies) => tallies,
-            None => {
-                made = memo::needed(self.settings.plugins, class, cache);
-                &made
-            }
-        };
+        let tallies = self.memos.tallies(pod.class, cache).unwrap_or_default();
         let context = Context { cache, class, tallies };
         let plugins = self.concerned(&context);
         let search =

@@ -5,13 +5,13 @@
 
 use crate::{
     cache::Cache,
-    class::{Class, ClassId, Labels},
+    class::{Class, ClassId},
     node::{Group, Node},
     node_id::NodeId,
-    topology::{Domain, KeyId},
+    topology::{Domain, KeyId, Labels},
 };
 
-/// What a tally counts.
+/// The Pods that a tally counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counts {
     /// Pods that the class' spread constraint of this index selects.
@@ -26,7 +26,7 @@ pub enum Counts {
     Preference,
 }
 
-/// See the module.
+/// The Pods of interest that each domain of one topology key holds.
 #[derive(Debug)]
 pub struct Tally {
     pub key: KeyId,
@@ -37,7 +37,7 @@ pub struct Tally {
     members: Vec<u32>,
     /// By node: whether it takes part.
     eligible: Vec<bool>,
-    /// What one Pod of a class adds, by class; `None` until asked for. Terminating Pods come second.
+    /// The weight that one Pod of a class adds, by class; `None` until asked for. Terminating Pods come second.
     weights: Vec<[Option<i64>; 2]>,
     /// The least sum of any domain that takes part, and how many take part; `None` when sums changed since.
     least: Option<(i64, usize)>,
@@ -97,7 +97,7 @@ impl Tally {
         weight
     }
 
-    /// What one Pod of class `other` adds.
+    /// The weight that one Pod of class `other` adds.
     fn weigh(&self, class: &Class, other: &Class, terminating: bool, cache: &Cache) -> i64 {
         let labels = |c: &Class| -> Option<&Labels> { cache.namespaces.get(&c.namespace) };
         let (own_labels, other_labels) = (labels(class), labels(other));

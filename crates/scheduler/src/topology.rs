@@ -1,8 +1,10 @@
 //! Topology keys (`kubernetes.io/hostname`, `topology.kubernetes.io/zone`, …) and the domain each node is in, by number.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use crate::{class::Labels, node_id::NodeId};
+use crate::node_id::NodeId;
+
+pub type Labels = BTreeMap<String, String>;
 
 /// An interned topology key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -127,7 +127,7 @@ const LATE: Plugin = Plugin {
 async fn a_pod_is_bound_after_its_plugins_are_done() {
     let server = Server { nodes: vec![node("1")], pods: vec![pod()], ..Server::default() };
     let settings = Settings { plugins: &[LATE], ..Settings::default() };
-    let why = "running PreBind plugin Late: the volume of p is not on n yet";
+    let why = r"running PreBind plugin \Late\: the volume of p is not on n yet";
     let writes = writes_with(server, settings).await;
     let expected =
         [&format!("event FailedScheduling: {why}"), "bind p to n", "event Scheduled: Successfully assigned d/p to n"];

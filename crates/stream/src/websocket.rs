@@ -39,7 +39,7 @@ const RESIZE: u8 = 4;
 /// Followed by the number of the channel that is closed.
 const CLOSE: u8 = 255;
 
-/// What a command that ended well says on the error channel, if its server leaves it out.
+/// The message of a command that ended well on the error channel, for servers that leave it out.
 const SUCCESS: &[u8] = br#"{"metadata":{},"status":"Success"}"#;
 /// Messages that wait for the client.
 const QUEUE: usize = 16;

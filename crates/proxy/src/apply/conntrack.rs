@@ -16,7 +16,7 @@ use netlink_packet_netfilter::{
 use netlink_proto::ConnectionHandle;
 use netlink_sys::{SocketAddr, protocols::NETLINK_NETFILTER};
 
-use crate::{endpoints::Target, picture::Door};
+use crate::{endpoints::Target, item::Door};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConntrackError {
@@ -33,7 +33,7 @@ struct Flow {
     original: Vec<Tuple>,
     /// Where the client sent to.
     called: (Ipv4Addr, u16),
-    /// Who answers.
+    /// The endpoint that answers.
     answering: (Ipv4Addr, u16),
 }
 

@@ -22,7 +22,7 @@ fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
     let known = context.cache.nodes().filter(|(_, node)| node.known).count().max(1) as f64;
     let most = MOST_BYTES_PER_CONTAINER * context.class.images.len() as i64;
     for (score, id) in scores.iter_mut().zip(nodes) {
-        let held = &context.cache.node(*id).offer.images;
+        let held = &context.cache.node(*id).facts.images;
         let worth = |image: &String| {
             let spread = f64::from(context.cache.images.get(image).copied().unwrap_or(0)) / known;
             held.get(image).map_or(0, |bytes| (*bytes as f64 * spread) as i64)

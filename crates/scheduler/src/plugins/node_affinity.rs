@@ -29,7 +29,7 @@ fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
     for (score, id) in scores.iter_mut().zip(nodes) {
         let node = context.cache.node(*id);
         let preferred = context.class.preferred_nodes.iter();
-        let taking = preferred.filter(|(_, term)| term_matches(term, &node.offer.labels, &node.name));
+        let taking = preferred.filter(|(_, term)| term_matches(term, &node.facts.labels, &node.name));
         *score = taking.map(|(weight, _)| weight).sum();
     }
     normalise(scores, false);

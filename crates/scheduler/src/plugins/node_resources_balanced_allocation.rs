@@ -23,7 +23,7 @@ fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
 }
 
 fn balance(class: &Class, node: &Node) -> i64 {
-    let (free, used, wanted) = (&node.offer.allocatable, &node.requested, &class.requests);
+    let (free, used, wanted) = (&node.facts.allocatable, &node.requested, &class.requests);
     if free.cpu_milli == 0 || free.memory_bytes == 0 {
         return MAX_SCORE;
     }

@@ -19,10 +19,10 @@ pub const PLUGIN: Plugin = Plugin {
 };
 
 fn filter(context: &Context, node: &Node) -> Result<(), Rejection> {
-    let (wanted, free) = (&context.class.requests, &node.offer.allocatable);
+    let (wanted, free) = (&context.class.requests, &node.facts.allocatable);
     let used = &node.requested;
     let short = |wanted: i64, used: i64, allocatable: i64| wanted > 0 && wanted > allocatable - used;
-    let fits = node.pods < node.offer.max_pods
+    let fits = node.pods < node.facts.max_pods
         && !short(wanted.cpu_milli, used.cpu_milli, free.cpu_milli)
         && !short(wanted.memory_bytes, used.memory_bytes, free.memory_bytes)
         && !short(wanted.storage_bytes, used.storage_bytes, free.storage_bytes)
@@ -32,9 +32,9 @@ fn filter(context: &Context, node: &Node) -> Result<(), Rejection> {
 
 /// All that is short on a node that does not fit, in upstream's order.
 fn explain(context: &Context, node: &Node) -> Rejection {
-    let (wanted, free, used) = (&context.class.requests, &node.offer.allocatable, &node.requested);
+    let (wanted, free, used) = (&context.class.requests, &node.facts.allocatable, &node.requested);
     let (mut reasons, mut unresolvable) = (Vec::new(), false);
-    if node.pods >= node.offer.max_pods {
+    if node.pods >= node.facts.max_pods {
         reasons.push(Text::Static("Too many pods"));
     }
     let mut check = |reason: Text, wanted: i64, used: i64, allocatable: i64| {
@@ -62,7 +62,7 @@ fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
 
 /// The mean of the free shares of cpu and memory, a container without requests counted with a default.
 fn least_allocated(class: &Class, node: &Node) -> i64 {
-    let free = &node.offer.allocatable;
+    let free = &node.facts.allocatable;
     let both = [(node.scored.0 + class.scored.0, free.cpu_milli), (node.scored.1 + class.scored.1, free.memory_bytes)];
     let offered = both.iter().filter(|(_, allocatable)| *allocatable > 0);
     let (sum, count) = offered.fold((0, 0), |(sum, count), (used, allocatable)| {

@@ -23,5 +23,5 @@ fn fits(node: &Node, class: &Class) -> bool {
         effect: taint::NO_SCHEDULE.to_owned(),
         ..Taint::default()
     };
-    !node.offer.unschedulable || taint::tolerated(&class.tolerations, &cordon())
+    !node.facts.unschedulable || taint::tolerated(&class.tolerations, &cordon())
 }

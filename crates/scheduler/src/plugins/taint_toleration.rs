@@ -20,7 +20,7 @@ pub const PLUGIN: Plugin = Plugin {
 
 fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
     for (score, id) in scores.iter_mut().zip(nodes) {
-        let taints = &context.cache.node(*id).offer.taints;
+        let taints = &context.cache.node(*id).facts.taints;
         let soft = taints.iter().filter(|t| t.effect == taint::PREFER_NO_SCHEDULE);
         *score = soft.filter(|t| !taint::tolerated(&context.class.tolerations, t)).count() as i64;
     }

@@ -39,7 +39,7 @@ const PING: u16 = 6;
 const GOAWAY: u16 = 7;
 const HEADERS: u16 = 8;
 
-/// Who opened the connection; it decides who numbers streams odd and who even.
+/// The side that opened the connection. It numbers its streams odd, the other side even.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Client,
@@ -119,7 +119,7 @@ impl Connection {
             if let Err(error) = reading.run().await {
                 tracing::debug!(%error, "a SPDY connection ended");
             }
-            // Whoever reads or waits for a reply learns that nothing more comes.
+            // Tasks that read or wait for a reply learn that nothing more comes.
             if let Some(shared) = weak.upgrade() {
                 shared.streams.lock().clear();
                 let _ = shared.sending.lock().await.io.shutdown().await;

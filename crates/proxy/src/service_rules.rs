@@ -1,4 +1,4 @@
-//! The complete picture of what one Service needs in the kernel: map elements, chains and sets. Pure.
+//! The rules of one Service: all that it needs in the kernel, as map elements, chains and sets. Pure.
 //!
 //! Most ports need elements only: one that leads the address to the chain for its number of endpoints, which all Services
 //! share, and one for each endpoint. So ten thousand Services are ten thousand elements, not ten thousand chains. Ports
@@ -20,67 +20,10 @@ use k8s_openapi::api::{
 
 use crate::{
     endpoints::{self, Target, Targets},
+    item::{Door, Item, Map},
+    node::Node,
     script::{MARK_CHAIN, SHARED, external_chain, shared_chain},
 };
-
-/// This node, as far as the rules depend on it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Node {
-    pub name: String,
-    /// Empty when it has none.
-    pub zone: String,
-    pub ip: Option<Ipv4Addr>,
-    /// Addresses of all Pods; traffic from elsewhere is not the cluster's own.
-    pub pods: Option<Ipv4Net>,
-}
-
-/// The maps and sets of the table that Services put elements into.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Map {
-    ServiceIps,
-    NodePorts,
-    Endpoints,
-    NodePortEndpoints,
-    RefusedIps,
-    RefusedNodePorts,
-    Firewall,
-    ClusterIps,
-    Hairpins,
-}
-
-impl Map {
-    pub fn name(self) -> &'static str {
-        match self {
-            Map::ServiceIps => "service-ips",
-            Map::NodePorts => "service-nodeports",
-            Map::Endpoints => "endpoints",
-            Map::NodePortEndpoints => "nodeport-endpoints",
-            Map::RefusedIps => "refused-ips",
-            Map::RefusedNodePorts => "refused-nodeports",
-            Map::Firewall => "firewall",
-            Map::ClusterIps => "cluster-ips",
-            Map::Hairpins => "hairpins",
-        }
-    }
-}
-
-/// One thing in the kernel. Several Services may need the same one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Item {
-    /// Its value is its rules, a line each.
-    Chain(String),
-    /// Its value is its declaration.
-    Set(String),
-    /// Map and key; in plain sets the value is empty.
-    Element(Map, String),
-}
-
-/// Where a UDP flow was sent to, for finding it in connection tracking.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Door {
-    Address(Ipv4Addr, u16),
-    NodePort(u16),
-}
 
 /// The port that a load balancer asks, and what it hears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,9 +32,9 @@ pub struct HealthCheck {
     pub local_endpoints: usize,
 }
 
-/// What one Service needs.
+/// All that one Service needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Picture {
+pub struct ServiceRules {
     pub items: BTreeMap<Item, String>,
     /// The targets that UDP flows through each door may have.
     pub flows: BTreeMap<Door, BTreeSet<Target>>,
@@ -102,28 +45,28 @@ pub struct Picture {
 const NOT_OURS: [&str; 2] = ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"];
 
 /// Renders one Service from its slices. Headless and ExternalName Services need nothing in the kernel.
-pub fn render(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -> Picture {
-    let mut picture = Picture::default();
-    let Some(spec) = &service.spec else { return picture };
+pub fn render(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -> ServiceRules {
+    let mut rules = ServiceRules::default();
+    let Some(spec) = &service.spec else { return rules };
     let labelled = service.metadata.labels.iter().flat_map(|l| l.keys()).any(|k| NOT_OURS.contains(&k.as_str()));
     let cluster_ips = ipv4(spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip));
     if labelled || cluster_ips.is_empty() || spec.type_.as_deref() == Some("ExternalName") {
-        return picture;
+        return rules;
     }
     for ip in &cluster_ips {
-        picture.items.insert(Item::Element(Map::ClusterIps, ip.to_string()), String::new());
+        rules.items.insert(Item::Element(Map::ClusterIps, ip.to_string()), String::new());
     }
     for port in spec.ports.iter().flatten() {
         let targets = endpoints::targets(port, slices, node);
-        if let Some(ways) = PortPicture::new(service, spec, port, node, &targets, &mut picture) {
+        if let Some(ways) = PortRules::new(service, spec, port, node, &targets, &mut rules) {
             ways.render(&cluster_ips);
         }
     }
     let check = spec.health_check_node_port.and_then(|p| u16::try_from(p).ok()).filter(|p| *p > 0);
     if spec.external_traffic_policy.as_deref() == Some("Local") {
-        picture.health = check.map(|port| HealthCheck { port, local_endpoints: endpoints::local_ready(slices, node) });
+        rules.health = check.map(|port| HealthCheck { port, local_endpoints: endpoints::local_ready(slices, node) });
     }
-    picture
+    rules
 }
 
 fn ipv4<'a>(addresses: impl Iterator<Item = &'a String>) -> BTreeSet<Ipv4Addr> {
@@ -135,7 +78,7 @@ fn hash(text: &str) -> String {
     format!("{:010x}", api::rules::hash::fnv_64(text.as_bytes()) >> 24)
 }
 
-struct PortPicture<'a> {
+struct PortRules<'a> {
     service: &'a Service,
     spec: &'a ServiceSpec,
     protocol: String,
@@ -145,23 +88,23 @@ struct PortPicture<'a> {
     id: String,
     node: &'a Node,
     targets: &'a Targets,
-    picture: &'a mut Picture,
+    of_service: &'a mut ServiceRules,
 }
 
-impl<'a> PortPicture<'a> {
+impl<'a> PortRules<'a> {
     fn new(
         service: &'a Service,
         spec: &'a ServiceSpec,
         port: &'a ServicePort,
         node: &'a Node,
         targets: &'a Targets,
-        picture: &'a mut Picture,
+        of_service: &'a mut ServiceRules,
     ) -> Option<Self> {
         let protocol = port.protocol.as_deref().unwrap_or("TCP").to_ascii_lowercase();
         let name = port.name.clone().unwrap_or_else(|| port.port.to_string());
         let meta = &service.metadata;
         let (namespace, service_name) = (meta.namespace.as_deref()?, meta.name.as_deref()?);
-        Some(PortPicture {
+        Some(PortRules {
             id: format!("{namespace}/{service_name}/{protocol}/{name}"),
             port: u16::try_from(port.port).ok()?,
             node_port: port.node_port.and_then(|p| u16::try_from(p).ok()).filter(|p| *p > 0),
@@ -170,14 +113,14 @@ impl<'a> PortPicture<'a> {
             protocol,
             node,
             targets,
-            picture,
+            of_service,
         })
     }
 
     fn render(mut self, cluster_ips: &BTreeSet<Ipv4Addr>) {
         for target in &self.targets.here {
             let pair = format!("{} . {}", target.ip, target.ip);
-            self.picture.items.insert(Item::Element(Map::Hairpins, pair), String::new());
+            self.of_service.items.insert(Item::Element(Map::Hairpins, pair), String::new());
         }
         let targets = self.targets;
         let internal_local = self.spec.internal_traffic_policy.as_deref() == Some("Local");
@@ -217,7 +160,7 @@ impl<'a> PortPicture<'a> {
         if masquerade {
             let inner = chain;
             chain = external_chain(&inner);
-            if self.picture.items.contains_key(&Item::Chain(inner.clone())) {
+            if self.of_service.items.contains_key(&Item::Chain(inner.clone())) {
                 self.add_chain(&chain, &[format!("jump {MARK_CHAIN}"), format!("goto {inner}")]);
             }
         }
@@ -262,7 +205,7 @@ impl<'a> PortPicture<'a> {
     fn lead(&mut self, door: Door, chain: &str) {
         let map = if matches!(door, Door::NodePort(_)) { Map::NodePorts } else { Map::ServiceIps };
         let key = self.key(door);
-        self.picture.items.insert(Item::Element(map, key), format!("goto {chain}"));
+        self.of_service.items.insert(Item::Element(map, key), format!("goto {chain}"));
     }
 
     /// Refuses when there is no endpoint at all, discards when there is none on this node.
@@ -270,12 +213,12 @@ impl<'a> PortPicture<'a> {
         let map = if matches!(door, Door::NodePort(_)) { Map::RefusedNodePorts } else { Map::RefusedIps };
         let verdict = if self.targets.any { "goto discard" } else { "goto refuse" };
         let key = self.key(door);
-        self.picture.items.insert(Item::Element(map, key), verdict.to_owned());
+        self.of_service.items.insert(Item::Element(map, key), verdict.to_owned());
     }
 
     fn flow(&mut self, door: Door, targets: &[Target]) {
         if self.protocol == "udp" {
-            self.picture.flows.entry(door).or_default().extend(targets);
+            self.of_service.flows.entry(door).or_default().extend(targets);
         }
     }
 
@@ -298,7 +241,7 @@ impl<'a> PortPicture<'a> {
         let key = self.key(door);
         for (i, target) in targets.iter().enumerate() {
             let value = format!("{} . {}", target.ip, target.port);
-            self.picture.items.insert(Item::Element(map, format!("{key} . {i}")), value);
+            self.of_service.items.insert(Item::Element(map, format!("{key} . {i}")), value);
         }
         Some(shared_chain(nodeport, targets.len()))
     }
@@ -316,7 +259,7 @@ impl<'a> PortPicture<'a> {
     }
 
     fn add_chain(&mut self, name: &str, rules: &[String]) {
-        self.picture.items.insert(Item::Chain(name.to_owned()), rules.join("\n"));
+        self.of_service.items.insert(Item::Chain(name.to_owned()), rules.join("\n"));
     }
 
     fn in_turn(&self, targets: &[Target]) -> String {
@@ -349,7 +292,7 @@ impl<'a> PortPicture<'a> {
             rules.push(format!("ip saddr @{set} goto {chain}"));
             choices.push(format!("{i} : goto {chain}"));
             let declaration = format!("type ipv4_addr; flags dynamic,timeout; timeout {seconds}s;");
-            self.picture.items.insert(Item::Set(set), declaration);
+            self.of_service.items.insert(Item::Set(set), declaration);
         }
         rules.push(format!("numgen random mod {} vmap {{ {} }}", choices.len(), choices.join(", ")));
         self.add_chain(&name, &rules);
@@ -377,11 +320,11 @@ impl<'a> PortPicture<'a> {
         self.add_chain(&chain, &[rule]);
         for ip in balancers {
             let key = self.key(Door::Address(ip, self.port));
-            self.picture.items.insert(Item::Element(Map::Firewall, key), format!("goto {chain}"));
+            self.of_service.items.insert(Item::Element(Map::Firewall, key), format!("goto {chain}"));
         }
     }
 }
 
 #[cfg(test)]
-#[path = "picture_tests.rs"]
+#[path = "service_rules_tests.rs"]
 mod tests;

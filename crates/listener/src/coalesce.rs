@@ -1,4 +1,4 @@
-//! What HTTP/2 writes frame by frame, gathered into few writes.
+//! What HTTP/2 writes frame by frame, coalesced into few writes.
 //!
 //! The protocol's implementation flushes behind every data frame, and the tasks of a hundred watches each bring a frame at
 //! their own moment: without this, each frame would be a TLS record and a system call of its own. A flush that comes
@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
 
 /// Frames that are ready together go out together, up to this.
 const WRITE_BUFFER: usize = 64 * 1024;
-/// Flushes that follow each other faster than this are gathered.
+/// Flushes that follow each other faster than this are coalesced.
 const CLOSE: Duration = Duration::from_micros(50);
 
 /// Counts the turns of a connection: how often it was polled.
@@ -39,8 +39,8 @@ impl Turns {
     }
 }
 
-/// See the module.
-pub struct Gathered<S> {
+/// A stream whose flushes are coalesced.
+pub struct Coalesced<S> {
     inner: BufWriter<S>,
     turns: Turns,
     /// When bytes last left, to the last one.
@@ -53,9 +53,9 @@ pub struct Gathered<S> {
     deferred: Option<u64>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Gathered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Coalesced<S> {
     pub fn new(stream: S, turns: Turns) -> Self {
-        Gathered {
+        Coalesced {
             inner: BufWriter::with_capacity(WRITE_BUFFER, stream),
             turns,
             flushed: None,
@@ -86,7 +86,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Gathered<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         (self.pending, self.fresh) = (true, true);
         Pin::new(&mut self.inner).poll_write(cx, buf)
@@ -123,7 +123,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Gathered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Coalesced<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_read(cx, buf)
     }
@@ -149,7 +149,7 @@ mod tests {
 
     struct Connection {
         turns: Turns,
-        stream: Gathered<DuplexStream>,
+        stream: Coalesced<DuplexStream>,
         peer: DuplexStream,
         woken: Arc<Woken>,
     }
@@ -158,7 +158,7 @@ mod tests {
         fn new() -> Self {
             let (near, peer) = tokio::io::duplex(1 << 20);
             let turns = Turns::default();
-            Connection { stream: Gathered::new(near, turns.clone()), turns, peer, woken: Arc::default() }
+            Connection { stream: Coalesced::new(near, turns.clone()), turns, peer, woken: Arc::default() }
         }
 
         /// One turn: each frame is written and flushed, and at the end a flush is asked for once more.

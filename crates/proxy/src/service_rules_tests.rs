@@ -1,9 +1,9 @@
-//! Pictures of Services as tables: what a spec and its endpoints become in the kernel.
+//! Rules of Services as tables: what a spec and its endpoints become in the kernel.
 
 use super::*;
 
 /// The items of a Service, a line each: `map key -> value`, `chain name: rules`.
-fn render_all(spec: serde_json::Value, status: serde_json::Value, endpoints: &[serde_json::Value]) -> Picture {
+fn render_all(spec: serde_json::Value, status: serde_json::Value, endpoints: &[serde_json::Value]) -> ServiceRules {
     let service = serde_json::json!({
         "metadata": {"namespace": "default", "name": "web"}, "spec": spec, "status": status,
     });
@@ -33,14 +33,14 @@ fn spec(more: serde_json::Value) -> serde_json::Value {
     spec
 }
 
-fn show(picture: &Picture) -> Vec<String> {
+fn show(rules: &ServiceRules) -> Vec<String> {
     let line = |(item, value): (&Item, &String)| match item {
         Item::Chain(name) => format!("chain {name}: {}", value.replace('\n', "; ")),
         Item::Set(name) => format!("set {name}: {value}"),
         Item::Element(map, key) if value.is_empty() => format!("{} {key}", map.name()),
         Item::Element(map, key) => format!("{} {key} -> {value}", map.name()),
     };
-    picture.items.iter().map(line).collect()
+    rules.items.iter().map(line).collect()
 }
 
 /// Every line must be there, with `*` for a hash; and no other line about addresses.
@@ -201,9 +201,9 @@ fn load_balancers_deliver_or_proxy_and_have_a_firewall() {
 #[test]
 fn affinity_remembers_clients_per_endpoint() {
     let config = serde_json::json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 5}}});
-    let picture =
+    let rules =
         render_all(spec(config), serde_json::json!({}), &[ready("10.244.0.2", "n1"), ready("10.244.1.3", "n2")]);
-    let shown = show(&picture).join("\n");
+    let shown = show(&rules).join("\n");
     assert_eq!(shown.matches("timeout 5s").count(), 2, "{shown}");
     assert!(shown.contains("numgen random mod 2 vmap { 0 : goto endpoint-"), "{shown}");
     assert!(shown.contains("update @clients-") && !shown.contains("endpoints 10.96.0.7"), "{shown}");
@@ -213,16 +213,16 @@ fn affinity_remembers_clients_per_endpoint() {
 fn some_services_are_not_ours() {
     assert_eq!(
         render_all(spec(serde_json::json!({"type": "ExternalName"})), serde_json::json!({}), &[]),
-        Picture::default()
+        ServiceRules::default()
     );
     let headless = serde_json::json!({"clusterIP": "None", "clusterIPs": ["None"]});
-    assert_eq!(render_all(spec(headless), serde_json::json!({}), &[ready("10.1.1.1", "n1")]), Picture::default());
+    assert_eq!(render_all(spec(headless), serde_json::json!({}), &[ready("10.1.1.1", "n1")]), ServiceRules::default());
     let service = serde_json::json!({
         "metadata": {"namespace": "d", "name": "n", "labels": {"service.kubernetes.io/service-proxy-name": "other"}},
         "spec": spec(serde_json::json!({})),
     });
-    let picture = super::render(&serde_json::from_value(service).unwrap(), &[], &Node::default());
-    assert_eq!(picture, Picture::default());
+    let rules = super::render(&serde_json::from_value(service).unwrap(), &[], &Node::default());
+    assert_eq!(rules, ServiceRules::default());
 }
 
 #[test]
@@ -231,8 +231,8 @@ fn load_balancers_hear_how_many_endpoints_are_here() {
     let ending = serde_json::json!({"addresses": ["10.244.0.5"], "nodeName": "n1",
         "conditions": {"ready": false, "serving": true, "terminating": true}});
     let endpoints = [ready("10.244.0.2", "n1"), ready("10.244.1.3", "n2"), ending];
-    let picture = render_all(spec(local), serde_json::json!({}), &endpoints);
-    assert_eq!(picture.health, Some(HealthCheck { port: 31000, local_endpoints: 1 }));
+    let rules = render_all(spec(local), serde_json::json!({}), &endpoints);
+    assert_eq!(rules.health, Some(HealthCheck { port: 31000, local_endpoints: 1 }));
     assert_eq!(
         render_all(spec(serde_json::json!({"healthCheckNodePort": 31000})), serde_json::json!({}), &[]).health,
         None
@@ -242,10 +242,10 @@ fn load_balancers_hear_how_many_endpoints_are_here() {
 #[test]
 fn udp_flows_are_named_with_the_targets_they_may_have() {
     let ports = serde_json::json!([{"name": "http", "port": 53, "nodePort": 30053, "protocol": "UDP"}]);
-    let picture =
+    let rules =
         render_all(spec(serde_json::json!({"ports": ports})), serde_json::json!({}), &[ready("10.244.0.2", "n1")]);
-    let doors: Vec<_> = picture.flows.keys().copied().collect();
+    let doors: Vec<_> = rules.flows.keys().copied().collect();
     assert_eq!(doors, [Door::Address("10.96.0.7".parse().unwrap(), 53), Door::NodePort(30053)]);
-    assert!(picture.flows.values().all(|targets| targets.len() == 1));
+    assert!(rules.flows.values().all(|targets| targets.len() == 1));
     assert!(render_all(spec(serde_json::json!({})), serde_json::json!({}), &[ready("10.1.1.1", "n")]).flows.is_empty());
 }
