@@ -338,7 +338,7 @@ fn kubelet_config(
         max_pods: options.max_pods,
         eviction_hard: kubelet::eviction::pressure::parse(&options.eviction_hard)
             .map_err(|why| anyhow!("--eviction-hard is not usable: {why}"))?,
-        sysctls: kubelet::pod::hardening::Sysctls::new(&options.allowed_unsafe_sysctls)
+        sysctls: kubelet::Sysctls::new(&options.allowed_unsafe_sysctls)
             .map_err(|why| anyhow!("--allowed-unsafe-sysctls is not usable: {why}"))?,
         selinux_labels: options.container_runtime_endpoint.is_some(),
         node_labels: BTreeMap::new(),
