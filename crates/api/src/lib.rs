@@ -12,6 +12,10 @@ pub mod status;
 pub mod validation;
 pub mod write;
 
+#[cfg(test)]
+#[path = "../tests/shared_reference/mod.rs"]
+mod shared_reference;
+
 pub use k8s_openapi;
 pub use serde_json::Value;
 

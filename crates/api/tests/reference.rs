@@ -1,20 +1,16 @@
-//! Every built-in kind against the reference tables of Kubernetes v1.35. Skips, aloud, where `shared/reference` is absent.
+//! Every built-in kind against the reference tables of Kubernetes v1.35 where `shared/reference` is there, and against the
+//! table `kinds.tsv`, which holds what was true there, everywhere.
+
+mod shared_reference;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use api::kind::group::GROUPS;
 use api::kind::{Definition, Scope};
 use api::kinds::built_in;
 
 fn reference(file: &str) -> Option<Vec<BTreeMap<String, String>>> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let found: Option<PathBuf> =
-        here.ancestors().map(|a| a.join("shared/reference").join(file)).find(|path| path.exists());
-    let Some(path) = found else {
-        eprintln!("SKIPPED: no shared/reference/{file} above {}", here.display());
-        return None;
-    };
+    let path = shared_reference::path(file)?;
     let text = std::fs::read_to_string(path).unwrap();
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().unwrap().split('\t').collect();
@@ -24,6 +20,30 @@ fn reference(file: &str) -> Option<Vec<BTreeMap<String, String>>> {
 
 fn find<'a>(row: &BTreeMap<String, String>) -> Option<&'a Definition> {
     built_in().by_kind(&row["group"], &row["version"], &row["kind"]).map(AsRef::as_ref)
+}
+
+/// One line for each kind: its names, verbs, subresources, columns and selectable fields.
+#[test]
+fn kinds_are_as_committed() {
+    let rows = built_in().all().iter().map(|d| {
+        let subresources = d.subresources.iter().map(|s| format!("{}({})", s.name, s.verbs.join(" ")));
+        let usual = [("status", d.status), ("scale", d.scale.is_some())].into_iter().filter(|(_, has)| *has);
+        let subresources: Vec<String> = usual.map(|(name, _)| name.to_owned()).chain(subresources).collect();
+        let columns = d.columns.iter().map(|c| if c.priority > 0 { format!("({})", c.name) } else { c.name.clone() });
+        let columns: Vec<String> = columns.collect();
+        let labels: Vec<&str> = d.selectable.iter().map(|field| &*field.label).collect();
+        let (names, verbs) = ([&[d.plural.clone()], &*d.short_names].concat(), d.verbs.join(" "));
+        let parts = [names.join(","), format!("{:?}", d.scope), verbs, subresources.join(","), columns.join(",")];
+        format!("{}\t{}\t{}\t{}\n", d.api_version(), d.kind, parts.join("\t"), labels.join(","))
+    });
+    let rows: String = rows.collect();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kinds.tsv"), &rows).unwrap();
+    }
+    for (row, committed) in rows.lines().zip(include_str!("kinds.tsv").lines()) {
+        assert_eq!(row, committed, "UPDATE=1 writes tests/kinds.tsv anew");
+    }
+    assert_eq!(rows.lines().count(), include_str!("kinds.tsv").lines().count());
 }
 
 #[test]
@@ -124,12 +144,7 @@ fn lost(before: &serde_json::Value, after: &serde_json::Value, path: &str, list:
 
 /// Unpacks upstream's fixtures, one object of each kind with every field set.
 fn fixtures() -> Option<BTreeMap<String, serde_json::Value>> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let found = here.ancestors().map(|a| a.join("shared/reference/api-fixtures/json.tar.gz")).find(|p| p.exists());
-    let Some(archive) = found else {
-        eprintln!("SKIPPED: no shared/reference/api-fixtures above {}", here.display());
-        return None;
-    };
+    let archive = shared_reference::path("api-fixtures/json.tar.gz")?;
     let output = std::process::Command::new("tar").args(["-xzO", "-f"]).arg(archive).output().unwrap();
     assert!(output.status.success());
     let objects = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<serde_json::Value>();

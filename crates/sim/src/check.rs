@@ -26,7 +26,7 @@ pub struct Model {
     /// Nodes die or answers are lost: how many Pods serve is no controller's promise then.
     pub service_may_drop: bool,
     pub violations: Vec<String>,
-    /// What each key holds: who its object is, and the revision of its last change.
+    /// The object behind each key: its identity, and the revision of its last change.
     stored: BTreeMap<String, (Identity, u64)>,
     /// The revisions of all changes of Pods, in order.
     pub pod_changes: Vec<u64>,
@@ -40,7 +40,7 @@ pub struct Model {
     pub fingerprint: u64,
 }
 
-/// What stays the same during an object's life, or only grows.
+/// The part of an object that stays during its life, or only grows.
 #[derive(Debug, Clone, PartialEq, Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Identity {
@@ -51,7 +51,7 @@ struct Identity {
 }
 
 impl Identity {
-    /// What an update may not do, or nothing.
+    /// Names what an update did and may not do, if it did.
     fn broken_by(&self, new: &Identity) -> Option<&'static str> {
         let broken = [
             (
@@ -65,7 +65,7 @@ impl Identity {
     }
 }
 
-/// What is written however quiet the cluster is: leases, and events whose time is over.
+/// Writes that go on in a cluster at rest: leases, and events whose time is over.
 fn is_heartbeat(event: &Event) -> bool {
     let key = event.key.trim_start_matches("/registry/");
     key.starts_with("leases/") || (key.starts_with("events/") && event.entry.is_none())

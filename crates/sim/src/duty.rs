@@ -1,4 +1,4 @@
-//! Who may write what: each status has one writer, and no component does the work of another.
+//! The duty of each component: each status has one writer, and no component does the work of another.
 
 use http::Method;
 
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_keeps_to_his_own() {
+    fn components_keep_to_their_own() {
         let check = |component: Component, request: &str, expected: bool| {
             let (method, path) = request.split_once(' ').unwrap();
             assert_eq!(may_send(component, &method.parse().unwrap(), path), expected, "{component:?} {request}");

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use clock::Duration;
 use futures::StreamExt;
 use http::{Request, Response};
-use http_body_util::{BodyStream, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt, BodyStream, StreamBody, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use parking_lot::Mutex;
 use tower::{BoxError, Service};
@@ -28,19 +28,24 @@ pub struct Faults {
     pub refused: u64,
     /// Of 1000 requests, how many are carried out but never answered.
     pub unanswered: u64,
+    /// Of 1000 requests, how many the server turns away because it has too much to do.
+    pub overloaded: u64,
     pub delay_ms: Range<u64>,
     /// After how long a watch breaks off; empty for never.
     pub watch_ms: Range<u64>,
 }
 
 impl Faults {
-    pub const NONE: Faults = Faults { refused: 0, unanswered: 0, delay_ms: 0..1, watch_ms: 0..0 };
+    pub const NONE: Faults = Faults { refused: 0, unanswered: 0, overloaded: 0, delay_ms: 0..1, watch_ms: 0..0 };
 
-    /// A network nobody would want.
-    pub const STORM: Faults = Faults { refused: 30, unanswered: 0, delay_ms: 0..200, watch_ms: 500..20_000 };
+    /// A very bad network.
+    pub const STORM: Faults = Faults { refused: 30, delay_ms: 0..200, watch_ms: 500..20_000, ..Faults::NONE };
 
-    /// The same, and answers are lost too. Who does not learn that a delete was carried out, and sees an old picture, may
-    /// delete another Pod as well: neither upstream nor we promise that enough Pods serve then.
+    /// A server that has too much to do: a third of the requests is told to come again later, also watches and lists.
+    pub const OVERLOAD: Faults = Faults { overloaded: 333, delay_ms: 0..1000, watch_ms: 2_000..60_000, ..Faults::NONE };
+
+    /// A storm in which answers are lost too. A controller that does not learn that a delete was carried out, and sees old
+    /// caches, may delete another Pod as well: neither upstream nor skiff promises that enough Pods serve then.
     pub const LOSSY_STORM: Faults = Faults { unanswered: 15, ..Faults::STORM };
 }
 
@@ -126,11 +131,11 @@ fn broken(what: &'static str) -> BoxError {
 pub struct Faulty<S> {
     pub service: S,
     pub weather: Weather,
-    /// Whose requests these are.
+    /// The component that sends these requests.
     pub sender: Option<Component>,
 }
 
-/// What comes back: the server's bytes, possibly cut off.
+/// The body of an answer: the server's bytes, possibly cut off.
 pub type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
 
 impl<S, B> Service<Request<Body>> for Faulty<S>
@@ -157,6 +162,9 @@ where
             if happens(faults.refused) {
                 return Err(broken("connection refused by the simulation"));
             }
+            if happens(faults.overloaded) {
+                return Ok(turned_away());
+            }
             let watch = request.uri().query().is_some_and(|q| q.contains("watch="));
             let response = service.call(request).await.map_err(Into::into)?;
             if !watch && happens(faults.unanswered) {
@@ -167,6 +175,16 @@ where
             Ok(response.map(|body| cut_off(body, cut)))
         })
     }
+}
+
+/// The answer of a server that has too much to do.
+fn turned_away() -> Response<AnswerBody> {
+    let status = api::status::StatusError::too_many_requests("the simulation is overloaded", 1);
+    let status = serde_json::to_vec(&status.to_status()).expect("a Status is JSON");
+    let body = http_body_util::Full::new(Bytes::from(status)).map_err(|never| match never {});
+    let response =
+        Response::builder().status(429).header("content-type", "application/json").header("retry-after", "1");
+    response.body(UnsyncBoxBody::new(body)).expect("constant headers")
 }
 
 /// The body, broken off after a while if `cut` says so.
@@ -188,7 +206,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body_util::{BodyExt, Full};
+    use http_body_util::Full;
 
     async fn answers(faults: Faults) -> usize {
         clock::simulate(clock::Timestamp::UNIX_EPOCH, 1);
@@ -207,6 +225,7 @@ mod tests {
     async fn requests_are_lost_as_often_as_said() {
         assert_eq!(answers(Faults::NONE).await, 100);
         assert_eq!(answers(Faults { refused: 1000, ..Faults::NONE }).await, 0);
+        assert_eq!(answers(Faults { overloaded: 1000, ..Faults::NONE }).await, 100, "it answers");
         let some = answers(Faults { unanswered: 500, ..Faults::NONE }).await;
         assert!((20..80).contains(&some), "{some}");
     }

@@ -9,14 +9,14 @@ use client::{
     Caches, Client, Key,
     rest::{self, DeleteOptions, Resource, Verb},
 };
-use clock::{Duration, Instant};
+use clock::{Duration, Instant, Timestamp};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, Pod},
 };
 use serde_json::{Value, json};
 
-/// What a hollow node is like.
+/// The properties of a hollow node.
 #[derive(Debug, Clone)]
 pub struct Profile {
     pub name: String,
@@ -27,6 +27,8 @@ pub struct Profile {
     /// How long a Pod takes to become ready, and to stop.
     pub start_ms: Range<u64>,
     pub stop_ms: Range<u64>,
+    /// By how much the node's clock is wrong.
+    pub skew_seconds: i64,
 }
 
 impl Profile {
@@ -39,7 +41,18 @@ impl Profile {
             pods: "110".to_owned(),
             start_ms: 200..3000,
             stop_ms: 100..2000,
+            skew_seconds: [0, 15, -15, 90, -90][number % 5],
         }
+    }
+
+    /// The time on the node's own clock.
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanosecond(clock::now().as_nanosecond() + i128::from(self.skew_seconds) * 1_000_000_000)
+            .expect("a time of our days")
+    }
+
+    fn now_seconds(&self) -> Timestamp {
+        Timestamp::from_second(self.now().as_second()).expect("a time of our days")
     }
 }
 
@@ -54,7 +67,7 @@ pub async fn run(client: Client, profile: Profile) {
 
 async fn register(client: &Client, profile: &Profile) {
     let capacity = json!({"cpu": profile.cpu, "memory": profile.memory, "pods": profile.pods});
-    let now = clock::now_seconds();
+    let now = profile.now_seconds();
     let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady",
         "message": "hollow node is posting ready status", "lastHeartbeatTime": now, "lastTransitionTime": now});
     let status = json!({"capacity": capacity, "allocatable": capacity, "conditions": [ready]});
@@ -77,7 +90,7 @@ async fn heartbeats(client: &Client, profile: &Profile) {
     let (resource, namespace) = (Resource::of::<Lease>(), "kube-node-lease");
     loop {
         let spec = json!({"holderIdentity": profile.name, "leaseDurationSeconds": 40,
-            "renewTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(clock::now())});
+            "renewTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(profile.now())});
         let renewal = Verb::MergePatch(json!({"spec": spec}));
         let renewed = rest::write(client, &resource, namespace, &profile.name, "", &renewal).await;
         if renewed.is_err_and(|e| rest::reason(&e) == "NotFound") {
@@ -90,7 +103,7 @@ async fn heartbeats(client: &Client, profile: &Profile) {
     }
 }
 
-/// What a Pod needs next.
+/// The next thing that a Pod needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     Start,
@@ -125,7 +138,7 @@ async fn pods(client: &Client, profile: &Profile) {
             let next = if at <= Instant::now() && !act(client, profile, pod, need).await { at + RETRY } else { at };
             due.insert(uid(pod), (need, next));
         }
-        // What was done and is not yet seen is done again after a while, in case it was lost.
+        // A write that is not yet seen is repeated after a while, in case it was lost.
         let now = Instant::now();
         due.values_mut().filter(|(_, at)| *at <= now).for_each(|(_, at)| *at = now + RETRY);
         let next = due.values().map(|(_, at)| *at).min().unwrap_or(now + HEARTBEAT);
@@ -159,7 +172,7 @@ async fn act(client: &Client, profile: &Profile, pod: &Arc<Pod>, need: Need) -> 
 }
 
 fn running(profile: &Profile, pod: &Pod) -> Value {
-    let now = clock::now_seconds();
+    let now = profile.now_seconds();
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
     let conditions = ["Initialized", "Ready", "ContainersReady"].map(condition);
     let containers = pod.spec.iter().flat_map(|s| &s.containers).map(|c| {

@@ -1,14 +1,15 @@
 //! A whole cluster in one thread, under virtual time, from one seed: store, API server, controllers, scheduler and hollow
 //! nodes, with faults between them and checkers on every change.
 //!
-//! All faults, delays and choices are drawn from the seed through `clock`, and time passes only when everybody waits, so
-//! an hour of cluster life takes seconds and a failure comes back with its seed: `SIM_SEED=7 cargo test -p sim`.
+//! All faults, delays and choices are drawn from the seed through `clock`, and time passes only when all tasks wait, so
+//! an hour of cluster life takes seconds and a failure comes back with its seed: `SIM_SEED=7 cargo test -p sim`. In CI each
+//! test runs one fresh seed more, which it prints.
 //!
-//! What is checked: every change of the store (`check`: revisions without gaps, objects that stay themselves, Pods bound
+//! Checked are every change of the store (`check`: revisions without gaps, objects that stay themselves, Pods bound
 //! once to nodes that hold them, rollouts within their bounds, nothing acknowledged lost in a power cut), every request
-//! (`duty`: who writes what), what a watch tells (`witness`), and that a cluster left alone comes to rest.
+//! (`duty`: who writes what), the events of a watch (`witness`), and that a cluster left alone comes to rest.
 //!
-//! The same build repeats a seed to the last byte of the store, the order of the standard library's hash maps included.
+//! One build repeats a seed to the last byte of the store, the order of the standard library's hash maps included.
 //! Three things would break that, and so must not decide anything here: `tokio::select!` without `biased` and the order
 //! in which `tokio::sync::watch` wakes several waiters, which are random beyond our reach ([`clock::Progress`] wakes in
 //! order), and the order of maps with another hasher than the standard library's.

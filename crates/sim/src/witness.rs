@@ -10,7 +10,7 @@ use client::{
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
-/// What came after one list: its revision, and the revisions of the changes since.
+/// One list and the events after it: its revision, and the revisions of the changes since.
 #[derive(Debug, Default, Clone)]
 struct Stretch {
     listed: u64,
