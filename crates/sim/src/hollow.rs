@@ -93,13 +93,14 @@ async fn heartbeats(client: &Client, profile: &Profile) {
             "renewTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(profile.now())});
         let renewal = Verb::MergePatch(json!({"spec": spec}));
         let renewed = rest::write(client, &resource, namespace, &profile.name, "", &renewal).await;
+        let failed = renewed.is_err();
         if renewed.is_err_and(|e| rest::reason(&e) == "NotFound") {
             let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec,
                 "metadata": {"name": profile.name, "namespace": namespace}});
-            // A failure shows in the next round.
+            // The next round shows whether it worked.
             let _ = rest::write(client, &resource, namespace, "", "", &Verb::Create(lease)).await;
         }
-        clock::sleep(HEARTBEAT).await;
+        clock::sleep(if failed { RETRY } else { HEARTBEAT }).await;
     }
 }
 
@@ -107,6 +108,8 @@ async fn heartbeats(client: &Client, profile: &Profile) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     Start,
+    /// It runs, but was taken for lost while the node was away.
+    Recover,
     Remove,
 }
 
@@ -114,6 +117,7 @@ fn need(pod: &Pod) -> Option<Need> {
     match (pod.metadata.deletion_timestamp.is_some(), api::rules::pod::phase(pod)) {
         (true, _) => Some(Need::Remove),
         (false, "Pending" | "") => Some(Need::Start),
+        (false, "Running") if !api::rules::pod::is_ready(pod) => Some(Need::Recover),
         _ => None,
     }
 }
@@ -152,7 +156,7 @@ async fn pods(client: &Client, profile: &Profile) {
 
 fn delay(profile: &Profile, need: Need) -> Duration {
     let range = match need {
-        Need::Start => &profile.start_ms,
+        Need::Start | Need::Recover => &profile.start_ms,
         Need::Remove => &profile.stop_ms,
     };
     Duration::from_millis(clock::random_range(range.clone()))
@@ -163,6 +167,10 @@ async fn act(client: &Client, profile: &Profile, pod: &Arc<Pod>, need: Need) -> 
     let (resource, key) = (Resource::of::<Pod>(), Key::of(&**pod));
     let (subresource, verb) = match need {
         Need::Start => ("status", Verb::StrategicPatch(running(profile, pod))),
+        Need::Recover => {
+            let status = json!({"conditions": [condition(profile, "Ready"), condition(profile, "ContainersReady")]});
+            ("status", Verb::StrategicPatch(json!({"metadata": {"uid": pod.metadata.uid}, "status": status})))
+        }
         Need::Remove => {
             let uid = pod.metadata.uid.clone();
             ("", Verb::Delete(DeleteOptions { uid, grace_seconds: Some(0), ..DeleteOptions::default() }))
@@ -171,10 +179,13 @@ async fn act(client: &Client, profile: &Profile, pod: &Arc<Pod>, need: Need) -> 
     rest::write(client, &resource, &key.namespace, &key.name, subresource, &verb).await.is_ok()
 }
 
+fn condition(profile: &Profile, kind: &str) -> Value {
+    json!({"type": kind, "status": "True", "lastTransitionTime": profile.now_seconds()})
+}
+
 fn running(profile: &Profile, pod: &Pod) -> Value {
     let now = profile.now_seconds();
-    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
-    let conditions = ["Initialized", "Ready", "ContainersReady"].map(condition);
+    let conditions = ["Initialized", "Ready", "ContainersReady"].map(|kind| condition(profile, kind));
     let containers = pod.spec.iter().flat_map(|s| &s.containers).map(|c| {
         json!({"name": c.name, "image": c.image, "imageID": "hollow", "ready": true, "started": true, "restartCount": 0,
             "containerID": format!("hollow://{}", clock::uuid()), "state": {"running": {"startedAt": now}}})

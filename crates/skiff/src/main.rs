@@ -11,6 +11,7 @@ mod log;
 mod node;
 mod progress;
 mod reach;
+mod sentence;
 
 use std::{path::Path, process::ExitCode};
 
@@ -20,12 +21,10 @@ use crate::{
     commands::{agent, check, down, images, server, store, token, up},
     flags::{
         config_file,
-        options::{Cli, Command},
+        options::{Cli, Command, LONG_VERSION},
     },
+    sentence::sentence,
 };
-
-/// What `skiff version` and `skiff --version` say after the name.
-const LONG_VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"), " (Kubernetes ", api::kubernetes_version!(), ")");
 
 fn main() -> ExitCode {
     let mut args: Vec<String> = std::env::args().collect();
@@ -52,19 +51,6 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// An error and its causes in one line. A cause that was said already is not said again.
-fn sentence(error: &anyhow::Error) -> String {
-    let mut said = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if said.is_empty() {
-            said = cause;
-        } else if !said.contains(&cause) {
-            said = format!("{said}: {cause}");
-        }
-    }
-    said.lines().map(str::trim).collect::<Vec<_>>().join(" ")
-}
-
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Up(options) => up::run(options),
@@ -79,17 +65,5 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             println!("skiff {LONG_VERSION}");
             Ok(ExitCode::SUCCESS)
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_is_said_twice() {
-        let error = anyhow::anyhow!("no such file").context("cannot read x: no such file").context("cannot start");
-        assert_eq!(sentence(&error), "cannot start: cannot read x: no such file");
-        assert_eq!(sentence(&anyhow::anyhow!("one\n  two")), "one two");
     }
 }

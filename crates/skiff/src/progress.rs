@@ -67,7 +67,7 @@ impl Progress {
     }
 
     pub fn failed(&self, why: &anyhow::Error) {
-        self.send(&Message::Failed { why: crate::sentence(why) });
+        self.send(&Message::Failed { why: crate::sentence::sentence(why) });
     }
 
     fn send(&self, message: &Message) {

@@ -48,7 +48,8 @@ fn the_map_names_every_crate() {
 }
 
 /// The crates whose folders the map lists.
-const WITH_ROOMS: [&str; 3] = ["crates/api/src", "crates/apiserver/src", "crates/kubelet/src"];
+const WITH_ROOMS: [&str; 5] =
+    ["crates/api/src", "crates/apiserver/src", "crates/controllers/src", "crates/kubelet/src", "crates/skiff/src"];
 
 #[test]
 fn the_map_says_what_each_folder_is_for() {
@@ -92,7 +93,11 @@ fn no_circle_of_files_is_unexplained() {
             .into_iter()
             .map(move |c| c.into_iter().map(|path| format!("{name}/src/{path}")).collect::<BTreeSet<String>>())
     });
+    let circles: Vec<BTreeSet<String>> = circles.collect();
+    let gone: Vec<_> = explained.iter().filter(|known| !circles.iter().any(|circle| circle.is_subset(known))).collect();
+    assert!(gone.is_empty(), "ARCHITECTURE.md, Circles, explains what is no circle: {gone:?}");
     let unexplained: Vec<String> = circles
+        .into_iter()
         .filter(|circle| !explained.iter().any(|known| circle.is_subset(known)))
         .map(|circle| circle.into_iter().collect::<Vec<_>>().join("\n  "))
         .collect();

@@ -3,6 +3,7 @@
 //! Authentication answers the first question with a [`User`], an [`Authorizer`] the second with a [`Verdict`].
 
 pub mod authn;
+pub mod authorizer;
 pub mod credentials;
 pub mod header;
 pub mod impersonation;
@@ -11,5 +12,6 @@ pub mod rbac;
 pub mod request;
 pub mod user;
 
-pub use request::{AlwaysAllow, Attributes, Authorizer, Rules, Selected, Union, Verdict, forbidden};
+pub use authorizer::{AlwaysAllow, Authorizer, Rules, Union, Verdict};
+pub use request::{Attributes, Selected, forbidden};
 pub use user::User;

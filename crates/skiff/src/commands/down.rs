@@ -38,7 +38,8 @@ pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
             network::remove().await.context("cannot remove the Pod network"),
             kubelet::remove_traces(&layout.kubelet(), "/").context("cannot remove what the kubelet left"),
         ];
-        let failed: Vec<String> = done.into_iter().filter_map(Result::err).map(|e| crate::sentence(&e)).collect();
+        let failed: Vec<String> =
+            done.into_iter().filter_map(Result::err).map(|e| crate::sentence::sentence(&e)).collect();
         if !failed.is_empty() {
             bail!("{}; put that right and run `skiff down` again", failed.join("; "));
         }

@@ -112,7 +112,7 @@ fn stay(options: Up) -> anyhow::Result<ExitCode> {
     let progress = Progress::to(pipe);
     let outcome = cluster(options, progress.clone());
     if let Err(error) = &outcome {
-        tracing::error!("{}", crate::sentence(error));
+        tracing::error!("{}", crate::sentence::sentence(error));
         progress.failed(error);
     }
     outcome

@@ -7,10 +7,14 @@ use ipnet::Ipv4Net;
 
 use crate::flags::value;
 
+/// The text that `skiff version` and `skiff --version` print behind the name.
+pub const LONG_VERSION: &str =
+    concat!("v", env!("CARGO_PKG_VERSION"), " (Kubernetes ", api::kubernetes_version!(), ")");
+
 pub const DATA_DIR: &str = "/var/lib/skiff";
 
 #[derive(Parser)]
-#[command(name = "skiff", about = "Kubernetes in one binary", version = crate::LONG_VERSION, disable_help_subcommand = true, max_term_width = 110)]
+#[command(name = "skiff", about = "Kubernetes in one binary", version = LONG_VERSION, disable_help_subcommand = true, max_term_width = 110)]
 #[command(
     after_help = "Every flag of up, server and agent can stand in /etc/skiff/config.yaml too, without the dashes."
 )]
