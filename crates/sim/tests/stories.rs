@@ -196,7 +196,8 @@ async fn story(seed: u64) {
 
 #[test]
 fn any_story_comes_to_a_good_end() {
-    for seed in seeds(1..=4) {
+    // In the last three Pods are taken for lost: nodes are away, or cannot renew their leases in time.
+    for seed in seeds([1, 9, 10, 13]) {
         simulate(seed, story);
     }
 }
