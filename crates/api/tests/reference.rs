@@ -32,7 +32,7 @@ fn kinds_are_as_committed() {
         let columns = d.columns.iter().map(|c| if c.priority > 0 { format!("({})", c.name) } else { c.name.clone() });
         let columns: Vec<String> = columns.collect();
         let labels: Vec<&str> = d.selectable.iter().map(|field| &*field.label).collect();
-        let (names, verbs) = ([&[d.plural.clone()], &*d.short_names].concat(), d.verbs.join(" "));
+        let (names, verbs) = ([std::slice::from_ref(&d.plural), &*d.short_names].concat(), d.verbs.join(" "));
         let parts = [names.join(","), format!("{:?}", d.scope), verbs, subresources.join(","), columns.join(",")];
         format!("{}\t{}\t{}\t{}\n", d.api_version(), d.kind, parts.join("\t"), labels.join(","))
     });
