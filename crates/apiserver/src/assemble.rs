@@ -13,11 +13,12 @@ use crate::{
     auth::{
         AlwaysAllow, Authorizer, Union,
         authn::{
-            Authentication, Tokens,
+            Authentication,
             bootstrap_token::BootstrapTokens,
             certificate::Certificates,
             front_proxy::FrontProxy,
             service_account::{ServiceAccountTokens, Signer},
+            token::Tokens,
             token_file::TokenFile,
         },
         node::{self, NodeAuthorizer},
@@ -99,7 +100,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         objects: loopback.clone(),
         rbac: rbac.clone(),
         authorizer: authorizer.clone(),
-        configuration: options.admission,
+        pod_security: options.admission.pod_security,
     };
     let disabled: Vec<&str> = options.disabled_admission.iter().map(String::as_str).collect();
     let admission = Arc::new(Plugins::new(context, &disabled).map_err(AssembleError::Setting)?);

@@ -7,7 +7,10 @@ use api::rules::certificate_request::{CertificateRequest, RequestError};
 use api::status::StatusError;
 use serde_json::json;
 
-use super::{Attributes, Context, Operation, Plugin, done, forbid, text};
+use super::{
+    attributes::{Attributes, Operation},
+    plugin::{Context, Plugin, done, forbid, text},
+};
 use crate::auth;
 use crate::auth::user::GROUP_MASTERS;
 
@@ -103,10 +106,10 @@ fn require(context: &Context, attributes: &Attributes<'_>, verb: &str) -> Result
 mod tests {
     use std::sync::Arc;
 
-    use super::super::fake::Write;
     use super::*;
     use crate::auth::User;
     use crate::auth::rbac::Rbac;
+    use crate::tests::admission::Write;
     use crate::tests::objects;
 
     #[tokio::test]
@@ -121,7 +124,7 @@ mod tests {
             objects: objects::loopback(Vec::new()).await,
             authorizer: rbac.clone(),
             rbac,
-            configuration: Default::default(),
+            pod_security: Default::default(),
         };
         let csr = || json!({"metadata": {"name": "c"}, "spec": {"signerName": "example.com/x", "username": "root", "groups": ["system:masters"]}});
         let write = |user: &str, operation, sub: &'static str| Write {

@@ -6,9 +6,8 @@
 use std::path::Path;
 
 use api::{Value, validation::field::quote};
-use serde_json::Map;
 
-use super::{PLUGINS, pod_security};
+use super::{PLUGINS, pod_security, section::Section};
 
 /// What the plugins are told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -87,102 +86,6 @@ fn entries<'a>(section: &Section<'a>) -> Result<Vec<Entry<'a>>, String> {
 
 fn parse(text: &str) -> Result<Value, String> {
     serde_saphyr::from_str(text).map_err(|e| format!("it is not valid YAML: {e}"))
-}
-
-/// A map in a configuration file and the place where it stands. All errors begin with the place of the field.
-pub struct Section<'a> {
-    place: String,
-    /// `None` where an optional map is absent.
-    map: Option<&'a Map<String, Value>>,
-}
-
-impl<'a> Section<'a> {
-    fn of(place: &str, value: &'a Value) -> Result<Self, String> {
-        match value.as_object() {
-            Some(map) => Ok(Section { place: place.to_owned(), map: Some(map) }),
-            None if place.is_empty() => Err("it must hold a map".to_owned()),
-            None => Err(format!("{place}: it must be a map")),
-        }
-    }
-
-    fn get(&self, field: &str) -> Option<&'a Value> {
-        self.map.and_then(|map| map.get(field)).filter(|value| !value.is_null())
-    }
-
-    pub fn place(&self, field: &str) -> String {
-        if self.place.is_empty() { field.to_owned() } else { format!("{}.{field}", self.place) }
-    }
-
-    pub fn wrong(&self, field: &str, why: &str) -> String {
-        format!("{}: {why}", self.place(field))
-    }
-
-    /// Refuses a document of another sort.
-    pub fn is(&self, kind: &str, versions: &[&str]) -> Result<(), String> {
-        let (given, version) = (self.text("kind")?.unwrap_or(""), self.text("apiVersion")?.unwrap_or(""));
-        if given != kind {
-            return Err(self.wrong("kind", &format!("it must be {kind}, not {}", quote(given))));
-        }
-        if !versions.contains(&version) {
-            let why = format!("it must be {}, not {}", versions.join(" or "), quote(version));
-            return Err(self.wrong("apiVersion", &why));
-        }
-        Ok(())
-    }
-
-    pub fn has_only(&self, known: &[&str]) -> Result<(), String> {
-        match self.map.into_iter().flat_map(Map::keys).find(|key| !known.contains(&key.as_str())) {
-            Some(key) => Err(self.wrong(key, &format!("there is no such field; there are {}", known.join(", ")))),
-            None => Ok(()),
-        }
-    }
-
-    pub fn text(&self, field: &str) -> Result<Option<&'a str>, String> {
-        match self.get(field) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.wrong(field, "it must be text")),
-        }
-    }
-
-    /// The map in a field; an empty one when it is absent.
-    pub fn section(&self, field: &str) -> Result<Section<'a>, String> {
-        match self.get(field) {
-            None => Ok(Section { place: self.place(field), map: None }),
-            Some(value) => Section::of(&self.place(field), value),
-        }
-    }
-
-    fn list(&self, field: &str) -> Result<&'a [Value], String> {
-        match self.get(field) {
-            None => Ok(&[]),
-            Some(Value::Array(list)) => Ok(list),
-            Some(_) => Err(self.wrong(field, "it must be a list")),
-        }
-    }
-
-    fn sections(&self, field: &str) -> Result<Vec<Section<'a>>, String> {
-        let list = self.list(field)?.iter().enumerate();
-        list.map(|(at, value)| Section::of(&self.place(&format!("{field}[{at}]")), value)).collect()
-    }
-
-    /// A list of texts without repetitions, each as `check` wants it; `check` says what is wrong with one.
-    pub fn texts(&self, field: &str, check: impl Fn(&str) -> Vec<String>) -> Result<Vec<String>, String> {
-        let mut texts: Vec<String> = Vec::new();
-        for (at, value) in self.list(field)?.iter().enumerate() {
-            let wrong = |why: String| self.wrong(&format!("{field}[{at}]"), &why);
-            let text = value.as_str().ok_or_else(|| wrong("it must be text".to_owned()))?;
-            let errors = check(text);
-            if !errors.is_empty() {
-                return Err(wrong(format!("Invalid value: {}: {}", quote(text), errors.join(", "))));
-            }
-            if texts.iter().any(|known| known == text) {
-                return Err(wrong(format!("Duplicate value: {}", quote(text))));
-            }
-            texts.push(text.to_owned());
-        }
-        Ok(texts)
-    }
 }
 
 #[cfg(test)]

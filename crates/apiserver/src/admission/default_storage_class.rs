@@ -6,7 +6,10 @@ use api::status::StatusError;
 use api::{Value, meta};
 use serde_json::json;
 
-use super::{Attributes, Context, Operation, Plugin, is, text};
+use super::{
+    attributes::{Attributes, Operation},
+    plugin::{Context, Plugin, is, text},
+};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "DefaultStorageClass",
@@ -48,8 +51,8 @@ fn default(all: &[Arc<Value>]) -> Option<&Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fake::{Write, context};
     use super::*;
+    use crate::tests::admission::{Write, context};
 
     #[tokio::test]
     async fn the_newest_default_is_taken_when_none_is_named() {

@@ -4,7 +4,10 @@
 use api::Value;
 use serde_json::json;
 
-use super::{Attributes, Operation, Plugin, done, is, items, spec_list, text};
+use super::{
+    attributes::{Attributes, Operation},
+    plugin::{Plugin, done, is, items, spec_list, text},
+};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "DefaultTolerationSeconds",

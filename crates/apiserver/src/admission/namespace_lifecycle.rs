@@ -4,7 +4,10 @@
 use api::status::StatusError;
 use api::{Value, k8s_openapi::apimachinery::pkg::apis::meta::v1::StatusCause};
 
-use super::{Attributes, Context, Operation, Plugin, forbid, is, text};
+use super::{
+    attributes::{Attributes, Operation},
+    plugin::{Context, Plugin, forbid, is, text},
+};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "NamespaceLifecycle",
@@ -55,8 +58,8 @@ fn terminating(namespace: &Value) -> bool {
 mod tests {
     use serde_json::json;
 
-    use super::super::fake::{Write, context};
     use super::*;
+    use crate::tests::admission::{Write, context};
 
     #[tokio::test]
     async fn writes_need_a_living_namespace() {

@@ -4,7 +4,12 @@
 use api::status::StatusError;
 use api::{Value, meta};
 
-use super::{Attributes, Context, Operation, Plugin, certificate_requests, forbid, items, text, token_audience};
+use super::{
+    attributes::{Attributes, Operation},
+    certificate_requests,
+    plugin::{Context, Plugin, forbid, items, text},
+    token_audience,
+};
 use crate::auth::node::graph::{self, Target};
 
 pub const PLUGIN: Plugin = Plugin {
@@ -286,9 +291,9 @@ fn kubelet_may_set(key: &str) -> bool {
 mod tests {
     use serde_json::json;
 
-    use super::super::fake::{Write, context};
     use super::*;
     use crate::auth::User;
+    use crate::tests::admission::{Write, context};
 
     fn by_node(write: Write) -> Write {
         Write { user: User::new("system:node:n1", ["system:nodes"]), ..write }

@@ -4,7 +4,10 @@ use api::Value;
 use api::status::StatusError;
 use serde_json::json;
 
-use super::{Attributes, Context, Operation, Plugin, forbid, is, text};
+use super::{
+    attributes::{Attributes, Operation},
+    plugin::{Context, Plugin, forbid, is, text},
+};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "Priority",
@@ -128,8 +131,8 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::fake::{Write, context};
     use super::*;
+    use crate::tests::admission::{Write, context};
 
     #[tokio::test]
     async fn the_class_sets_the_number() {

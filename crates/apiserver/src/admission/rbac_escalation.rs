@@ -4,7 +4,10 @@
 use api::status::StatusError;
 use api::{Value, meta};
 
-use super::{Attributes, Context, Operation, Plugin, done, forbid};
+use super::{
+    attributes::{Attributes, Operation},
+    plugin::{Context, Plugin, done, forbid},
+};
 use crate::auth;
 use crate::auth::rbac::policy::{RoleRef, rules};
 use crate::auth::rbac::{GROUP, PolicyRule, cover};
@@ -90,10 +93,10 @@ mod tests {
 
     use serde_json::json;
 
-    use super::super::fake::Write;
     use super::*;
     use crate::auth::User;
     use crate::auth::rbac::Rbac;
+    use crate::tests::admission::Write;
     use crate::tests::objects;
 
     async fn context() -> Context {
@@ -120,7 +123,7 @@ mod tests {
             objects: objects::loopback(Vec::new()).await,
             authorizer: rbac.clone(),
             rbac,
-            configuration: Default::default(),
+            pod_security: Default::default(),
         }
     }
 

@@ -4,7 +4,10 @@ use api::Value;
 use api::status::StatusError;
 use serde_json::json;
 
-use super::{Attributes, Context, Operation, Plugin, forbid, is, items, spec_list, text};
+use super::{
+    attributes::{Attributes, Operation},
+    plugin::{Context, Plugin, forbid, is, items, spec_list, text},
+};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "RuntimeClass",
@@ -82,8 +85,8 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::fake::{Write, context};
     use super::*;
+    use crate::tests::admission::{Write, context};
 
     #[tokio::test]
     async fn the_class_brings_overhead_and_place() {

@@ -7,7 +7,10 @@ use api::status::StatusError;
 use clock::Duration;
 use serde_json::json;
 
-use super::{Attributes, Context, Operation, Plugin, forbid, is, items, spec_list, text};
+use super::{
+    attributes::{Attributes, Operation},
+    plugin::{Context, Plugin, forbid, is, items, spec_list, text},
+};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "ServiceAccount",
@@ -123,8 +126,8 @@ fn volume(name: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fake::{Write, context};
     use super::*;
+    use crate::tests::admission::{Write, context};
 
     fn pod(spec: Value) -> Write {
         Write::create("pods", json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}))

@@ -4,7 +4,10 @@
 use api::Value;
 use api::status::StatusError;
 
-use super::{Attributes, Context, items, text};
+use super::{
+    attributes::Attributes,
+    plugin::{Context, items, text},
+};
 use crate::auth;
 
 const VERB: &str = "request-serviceaccounts-token-audience";

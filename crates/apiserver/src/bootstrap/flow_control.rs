@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::BootstrapObject;
+use super::object::BootstrapObject;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 

@@ -2,44 +2,18 @@
 //! once, so that the store commits them as one group; what is right is not written.
 
 pub mod flow_control;
+pub mod object;
 pub mod policy;
 pub mod system;
 
 use api::{kind::Target, meta, status::StatusError};
 use futures::future::try_join_all;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::{
-    auth::rbac::{cover, policy as roles},
-    storage::object_store::ObjectStore,
-};
+use crate::storage::object_store::ObjectStore;
+use object::BootstrapObject;
 
 pub use system::Cluster;
-
-/// The annotation that lets the server mend a default role or binding; `"false"` keeps it as the administrator made it.
-pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
-
-/// An object that must exist.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BootstrapObject {
-    pub group: &'static str,
-    pub plural: &'static str,
-    pub object: Value,
-    /// JSON pointers to the parts that are the server's: they are set again when they differ.
-    pub owned: &'static [&'static str],
-}
-
-impl BootstrapObject {
-    pub fn new(group: &'static str, plural: &'static str, object: Value) -> Self {
-        BootstrapObject { group, plural, object, owned: &[] }
-    }
-
-    #[must_use]
-    pub fn owning(mut self, owned: &'static [&'static str]) -> Self {
-        self.owned = owned;
-        self
-    }
-}
 
 /// Makes and mends everything.
 pub async fn ensure(objects: &ObjectStore, cluster: &Cluster) -> Result<(), StatusError> {
@@ -52,7 +26,7 @@ pub async fn ensure(objects: &ObjectStore, cluster: &Cluster) -> Result<(), Stat
 async fn ensure_one(objects: &ObjectStore, wanted: &BootstrapObject) -> Result<(), StatusError> {
     let definition = objects.definition(wanted.group, wanted.plural)?;
     let of = (meta::namespace(&wanted.object), meta::name(&wanted.object));
-    let mend = |present: &mut Value| Ok(mended(present, wanted).map(|object| *present = object).is_some());
+    let mend = |present: &mut Value| Ok(wanted.mended(present).map(|object| *present = object).is_some());
     match objects.update(&definition, of, Target::Object, mend).await {
         Err(error) if error.code == 404 => {}
         done => return done,
@@ -64,76 +38,15 @@ async fn ensure_one(objects: &ObjectStore, wanted: &BootstrapObject) -> Result<(
     }
 }
 
-/// The object with what is missing in it, or `None` when nothing is.
-fn mended(present: &Value, wanted: &BootstrapObject) -> Option<Value> {
-    match (autoupdates(&wanted.object), autoupdates(present)) {
-        (true, true) => mended_policy(present, wanted),
-        (true, false) => None,
-        (false, _) => {
-            let mut object = present.clone();
-            for pointer in wanted.owned {
-                set(&mut object, pointer, wanted.object.pointer(pointer)?.clone());
-            }
-            (object != *present).then_some(object)
-        }
-    }
-}
-
-/// Whether an object is a default role or binding that the server may mend.
-fn autoupdates(object: &Value) -> bool {
-    object["metadata"]["annotations"][AUTOUPDATE] == "true"
-}
-
-/// Default roles get back rules that they lost, default bindings subjects; more than the default is left alone.
-fn mended_policy(present: &Value, wanted: &BootstrapObject) -> Option<Value> {
-    let mut object = present.clone();
-    if wanted.object.get("roleRef").is_some() {
-        let mut subjects = present.get("subjects").and_then(Value::as_array).cloned().unwrap_or_default();
-        for subject in wanted.object.get("subjects").and_then(Value::as_array).into_iter().flatten() {
-            if !subjects.contains(subject) {
-                subjects.push(subject.clone());
-            }
-        }
-        if !subjects.is_empty() {
-            object["subjects"] = json!(subjects);
-        }
-    } else if wanted.object.get("aggregationRule").is_some() {
-        // The rules of these are the aggregation controller's.
-        object["aggregationRule"] = wanted.object["aggregationRule"].clone();
-    } else {
-        let mut rules = roles::rules(present);
-        rules.extend(cover::uncovered(&rules, &roles::rules(&wanted.object)));
-        let same = rules.len() == present.get("rules").and_then(Value::as_array).map_or(0, Vec::len);
-        if !same {
-            object["rules"] = json!(rules);
-        }
-    }
-    for (key, value) in wanted.object["metadata"]["labels"].as_object().into_iter().flatten() {
-        object["metadata"]["labels"][key] = value.clone();
-    }
-    (object != *present).then_some(object)
-}
-
-/// Sets what a pointer of object keys names, making objects on the way.
-fn set(object: &mut Value, pointer: &str, value: Value) {
-    let mut at = object;
-    for key in pointer.split('/').skip(1) {
-        if !at.is_object() {
-            *at = json!({});
-        }
-        at = &mut at[key];
-    }
-    *at = value;
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use futures::StreamExt;
+    use serde_json::json;
     use store::{Store, embedded::Embedded};
 
-    use super::*;
+    use super::{object::AUTOUPDATE, *};
 
     /// The keys that were written after a revision.
     async fn written(objects: &ObjectStore, after: u64) -> Vec<String> {

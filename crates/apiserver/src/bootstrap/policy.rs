@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::BootstrapObject;
+use super::object::{AUTOUPDATE, BootstrapObject};
 use crate::auth::rbac::{GROUP, PolicyRule};
 
 const TABLE: &str = include_str!("policy.txt");
@@ -105,7 +105,7 @@ fn aggregate(roles: &mut [Role]) {
 fn metadata(name: &str, namespace: Option<&str>, labels: BTreeMap<String, String>) -> Value {
     let mut labels = labels;
     labels.insert("kubernetes.io/bootstrapping".to_owned(), "rbac-defaults".to_owned());
-    let annotations = json!({super::AUTOUPDATE: "true"});
+    let annotations = json!({AUTOUPDATE: "true"});
     let mut metadata = Map::from_iter([
         ("name".to_owned(), json!(name)),
         ("labels".to_owned(), json!(labels)),

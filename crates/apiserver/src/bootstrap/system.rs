@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
-use super::BootstrapObject;
+use super::object::BootstrapObject;
 
 /// What the objects say about this cluster.
 #[derive(Debug, Clone)]

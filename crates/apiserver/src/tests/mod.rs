@@ -1,5 +1,6 @@
 //! Tests of the whole server in one process, and what they are made of.
 
+pub mod admission;
 mod assembled;
 pub mod conversation;
 mod conversations;

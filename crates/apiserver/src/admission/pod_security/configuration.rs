@@ -3,7 +3,7 @@
 use api::validation::{field::quote, names};
 
 use super::level::{Level, Policy, Standard, Version};
-use crate::admission::configuration::Section;
+use crate::admission::section::Section;
 
 /// What counts where no label says otherwise, and who is not looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]

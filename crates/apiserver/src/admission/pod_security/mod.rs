@@ -8,7 +8,7 @@ mod baseline;
 #[cfg(test)]
 mod cases;
 mod checks;
-mod configuration;
+pub mod configuration;
 mod level;
 mod namespace;
 mod restricted;
@@ -25,7 +25,10 @@ use self::{
     checks::{details, violations},
     workload::Workload,
 };
-use super::{Attributes, Context, Operation, Plugin, forbid, items, text};
+use super::{
+    attributes::{Attributes, Operation},
+    plugin::{Context, Plugin, forbid, items, text},
+};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "PodSecurity",
@@ -78,7 +81,7 @@ impl Concern {
 
 async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
     let Some(concern) = Concern::of(attributes) else { return Ok(()) };
-    let settings = &context.configuration.pod_security;
+    let settings = &context.pod_security;
     if matches!(concern, Concern::Namespace) {
         return namespace::validate(context, attributes).await;
     }

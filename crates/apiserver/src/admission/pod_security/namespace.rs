@@ -16,9 +16,8 @@ use super::{
     workload::Workload,
 };
 use crate::admission::{
-    Context,
     attributes::{Attributes, Operation},
-    items, text,
+    plugin::{Context, items, text},
 };
 
 /// At most this many Pods are looked at, and no longer than this.
@@ -28,7 +27,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 64;
 
 pub async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
-    let settings = &context.configuration.pod_security;
+    let settings = &context.pod_security;
     let Some(object) = &attributes.object else { return Ok(()) };
     let labels = meta::labels(object);
     let (policy, errors) = Policy::of(labels, &settings.defaults);

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    admission::fake::{Told, Write, context},
     auth::User,
+    tests::admission::{Told, Write, context},
 };
 
 /// A cluster with one namespace for each set of labels (`enforce=baseline warn=restricted`), named after it, with dashes.
@@ -195,7 +195,7 @@ async fn what_cannot_be_read_is_refused() {
 #[tokio::test]
 async fn who_is_exempt() {
     let mut context = cluster().await;
-    context.configuration.pod_security.exempt = Exemptions {
+    context.pod_security.exempt = Exemptions {
         users: vec!["root".into()],
         namespaces: vec![named("enforce=baseline")],
         runtime_classes: vec!["vm".into()],
@@ -216,7 +216,7 @@ async fn who_is_exempt() {
 async fn the_configuration_counts_where_no_label_does() {
     let mut context = cluster().await;
     let strict = Standard { level: Level::Restricted, version: Version::Latest };
-    context.configuration.pod_security.defaults = Policy { enforce: strict, audit: strict, warn: strict };
+    context.pod_security.defaults = Policy { enforce: strict, audit: strict, warn: strict };
     let refusal = outcome(&context, Write::create("pods", pod("", baseline()))).await;
     assert!(refusal.contains("violates PodSecurity \"restricted:latest\""), "{refusal}");
     let explicit = "enforce=privileged audit=privileged warn=privileged";
@@ -283,7 +283,7 @@ async fn who_makes_a_namespace_stricter_hears_of_its_pods() {
         running("vm", None, of_class),
     ])
     .await;
-    context.configuration.pod_security.exempt.runtime_classes = vec!["vm".to_owned()];
+    context.pod_security.exempt.runtime_classes = vec!["vm".to_owned()];
     let expected = "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\"\n\
         a (and 2 other pods): privileged\nd: host namespaces";
     assert_eq!(outcome(&context, namespace(Some(""), "enforce=baseline")).await, expected);
@@ -306,7 +306,7 @@ async fn who_makes_a_namespace_stricter_hears_of_its_pods() {
     let other = namespace(Some("enforce=restricted"), "enforce=baseline enforce-version=v1.0");
     assert!(outcome(&context, other).await.contains("enforce level \"baseline:v1.0\""));
     assert_eq!(outcome(&context, namespace(None, "enforce=restricted")).await, "", "a new namespace has no Pods");
-    context.configuration.pod_security.defaults.enforce = Standard { level: Level::Baseline, version: Version::Latest };
+    context.pod_security.defaults.enforce = Standard { level: Level::Baseline, version: Version::Latest };
     assert_eq!(outcome(&context, namespace(Some("enforce=privileged"), "")).await, expected);
 }
 
@@ -326,7 +326,7 @@ async fn a_namespace_of_many_pods_is_looked_at_in_part() {
 #[tokio::test]
 async fn who_labels_an_exempt_namespace_is_told() {
     let mut context = context(vec![running("a", None, privileged())]).await;
-    context.configuration.pod_security.exempt.namespaces = vec!["n".to_owned()];
+    context.pod_security.exempt.namespaces = vec!["n".to_owned()];
     let told = |policy: &str| {
         format!("namespace \"n\" is exempt from Pod Security, and the policy ({policy}) will be ignored")
     };
@@ -337,7 +337,7 @@ async fn who_labels_an_exempt_namespace_is_told() {
     assert_eq!(outcome(&context, namespace(None, "enforce=privileged warn-version=v1.2")).await, "");
     assert_eq!(outcome(&context, namespace(None, "")).await, "");
     let baseline = Standard { level: Level::Baseline, version: Version::Minor(23) };
-    context.configuration.pod_security.defaults = Policy { enforce: baseline, audit: baseline, warn: baseline };
+    context.pod_security.defaults = Policy { enforce: baseline, audit: baseline, warn: baseline };
     assert_eq!(outcome(&context, namespace(None, "app=x")).await, "");
     assert_eq!(outcome(&context, namespace(None, "warn-version=latest")).await, told("warn=baseline:latest"));
 }

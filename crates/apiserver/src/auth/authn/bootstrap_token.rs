@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
-use super::{Identity, Rejected, Tokens, same_secret};
+use super::token::{Identity, Rejected, Tokens, same_secret};
 use crate::{auth::User, storage::loopback::Loopback};
 
 /// Checks tokens against the Secrets.

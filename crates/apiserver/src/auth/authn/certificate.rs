@@ -9,7 +9,7 @@ use pki::ClientCertificates;
 use rustls_pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 
-use super::Rejected;
+use super::token::Rejected;
 use crate::auth::User;
 
 /// The key of a user's `extra` that names the credential that was shown.

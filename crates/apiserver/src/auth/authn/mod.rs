@@ -7,6 +7,7 @@ pub mod bootstrap_token;
 pub mod certificate;
 pub mod front_proxy;
 pub mod service_account;
+pub mod token;
 pub mod token_file;
 
 use std::collections::HashMap;
@@ -24,26 +25,7 @@ use api::status::StatusError;
 
 use super::{User, credentials::WEBSOCKET_TOKEN, header};
 use crate::http::access::{Authenticator, Peer};
-
-/// The user that a bearer token stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    pub user: Arc<User>,
-    /// The audiences that the token is for and that were asked for; empty for tokens that know no audience.
-    pub audiences: Vec<String>,
-}
-
-/// A credential that is not accepted; the text is for the log and for `TokenReview`.
-pub type Rejected = String;
-
-/// A sort of bearer token. `Ok(None)`: not one of mine.
-pub trait Tokens: Send + Sync {
-    fn check<'a>(
-        &'a self,
-        token: &'a str,
-        audiences: &'a [String],
-    ) -> BoxFuture<'a, Result<Option<Identity>, Rejected>>;
-}
+use token::{Identity, Rejected, Tokens};
 
 /// How long an accepted token is believed without another check, and how many are remembered.
 const REMEMBERED: Duration = Duration::from_secs(10);
@@ -209,12 +191,6 @@ fn websocket_token(headers: &HeaderMap) -> Result<Option<String>, Rejected> {
         .map_err(|_| "invalid base64.bearer.authorization token encoding")?;
     let token = String::from_utf8(decoded).map_err(|_| "invalid base64.bearer.authorization token")?;
     Ok(Some(token).filter(|t| !t.is_empty()))
-}
-
-/// Compares without telling by its duration where the difference is.
-pub(crate) fn same_secret(a: &str, b: &str) -> bool {
-    let difference = a.bytes().zip(b.bytes()).fold(0u8, |d, (x, y)| d | (x ^ y));
-    a.len() == b.len() && difference == 0
 }
 
 #[cfg(test)]

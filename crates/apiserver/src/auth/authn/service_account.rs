@@ -11,7 +11,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 
 use super::certificate::CREDENTIAL_ID;
-use super::{Identity, Rejected, Tokens, same_secret};
+use super::token::{Identity, Rejected, Tokens, same_secret};
 use crate::{auth::User, storage::loopback::Loopback};
 
 /// A deleted object still vouches this long for a token, because its containers may run that long.

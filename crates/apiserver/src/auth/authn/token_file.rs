@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::{Identity, Rejected, Tokens};
+use super::token::{Identity, Rejected, Tokens};
 use crate::auth::User;
 
 /// Tokens that never change while the server runs.

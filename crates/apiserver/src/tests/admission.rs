@@ -1,14 +1,22 @@
 //! The context of plugins in their tests: some objects, and writes as `verb` and JSON.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use api::k8s_openapi::api::core::v1::ConfigMap;
-use api::kind::{Definition, Kind};
+use api::{
+    Value,
+    k8s_openapi::api::core::v1::ConfigMap,
+    kind::{Definition, Kind},
+};
 use serde_json::json;
 
-use super::*;
-use crate::auth::{AlwaysAllow, User};
-use crate::tests::objects;
+use crate::{
+    admission::{
+        attributes::{Attributes, Operation},
+        plugin::{Context, Plugin},
+    },
+    auth::{AlwaysAllow, User},
+    tests::objects,
+};
 
 /// Any definition under another name: plugins look at names alone.
 pub fn definition(group: &str, plural: &str) -> Definition {
@@ -21,7 +29,7 @@ pub async fn context(objects: Vec<(&'static str, Value)>) -> Context {
         objects: objects::loopback(objects).await,
         rbac: Arc::default(),
         authorizer: Arc::new(AlwaysAllow),
-        configuration: Configuration::default(),
+        pod_security: Default::default(),
     }
 }
 

@@ -1,0 +1,33 @@
+//! Bearer tokens: the sorts there are, and the identity that a token stands for.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use crate::auth::User;
+
+/// The user that a bearer token stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub user: Arc<User>,
+    /// The audiences that the token is for and that were asked for; empty for tokens that know no audience.
+    pub audiences: Vec<String>,
+}
+
+/// A credential that is not accepted; the text is for the log and for `TokenReview`.
+pub type Rejected = String;
+
+/// A sort of bearer token. `Ok(None)`: not one of mine.
+pub trait Tokens: Send + Sync {
+    fn check<'a>(
+        &'a self,
+        token: &'a str,
+        audiences: &'a [String],
+    ) -> BoxFuture<'a, Result<Option<Identity>, Rejected>>;
+}
+
+/// Compares without telling by its duration where the difference is.
+pub(crate) fn same_secret(a: &str, b: &str) -> bool {
+    let difference = a.bytes().zip(b.bytes()).fold(0u8, |d, (x, y)| d | (x ^ y));
+    a.len() == b.len() && difference == 0
+}
