@@ -196,7 +196,7 @@ fn trim<K: Kind>(object: &mut K) {
 
 /// Reads an object as it is kept.
 fn read<K: Kind>(text: &str) -> Result<K, serde_json::Error> {
-    let mut object = K::from_json(text.as_bytes())?;
+    let mut object = K::from_json(text)?;
     trim(&mut object);
     Ok(object)
 }

@@ -17,7 +17,7 @@ use serde_json::{Error, Value};
 
 /// A type whose objects come as JSON and go as JSON.
 pub trait Object: Sized {
-    fn from_json(text: &[u8]) -> Result<Self, Error>;
+    fn from_json(text: &str) -> Result<Self, Error>;
     fn from_value(value: &Value) -> Result<Self, Error>;
     fn to_value(&self) -> Value;
 }
@@ -31,8 +31,8 @@ macro_rules! objects {
     ($($kind:ty),* $(,)?) => {$(
         impl Object for $kind {
             #[inline(never)]
-            fn from_json(text: &[u8]) -> Result<Self, Error> {
-                serde_json::from_slice(text)
+            fn from_json(text: &str) -> Result<Self, Error> {
+                serde_json::from_str(text)
             }
 
             #[inline(never)]

@@ -136,18 +136,18 @@ async fn watch(
                 break;
             }
         };
-        let event: Event<'_> = parsed(&line)?;
+        let event: Event<'_> = parsed(rest::text(&line)?)?;
         let object = event.object.get();
         match event.kind {
             "ADDED" | "MODIFIED" => revision = sink.apply(object).map_err(Error::SerdeError)?,
             "DELETED" => revision = sink.delete(object).map_err(Error::SerdeError)?,
             "BOOKMARK" => {
-                let mark: MetadataOnly = parsed(object.as_bytes())?;
+                let mark: MetadataOnly = parsed(object)?;
                 revision = revision_of(&mark.metadata).max(revision);
                 sink.advance(revision);
             }
             _ => {
-                let status: Status = parsed(object.as_bytes())?;
+                let status: Status = parsed(object)?;
                 return if status.code == 410 { Ok(None) } else { Err(Error::Api(Box::new(status))) };
             }
         }
@@ -155,8 +155,8 @@ async fn watch(
     Ok(Some(revision))
 }
 
-fn parsed<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Error> {
-    serde_json::from_slice(text).map_err(Error::SerdeError)
+fn parsed<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(Error::SerdeError)
 }
 
 async fn open(
@@ -181,7 +181,7 @@ fn lines(
 ) -> impl Stream<Item = Result<Bytes, Error>> + Send {
     futures::stream::unfold((body, BytesMut::new(), 0), |(mut body, mut held, mut searched)| async move {
         loop {
-            if let Some(end) = held[searched..].iter().position(|byte| *byte == b'\n') {
+            if let Some(end) = memchr::memchr(b'\n', &held[searched..]) {
                 let line = held.split_to(searched + end).freeze();
                 held.advance(1);
                 return Some((Ok(line), (body, held, 0)));
@@ -219,7 +219,7 @@ impl<K: Object + Send, F: Fn(Option<K>) + Send + Sync> Sink for One<K, F> {
 
     fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
         let revision = revision_in(object)?;
-        (self.tell)(Some(K::from_json(object.as_bytes())?));
+        (self.tell)(Some(K::from_json(object)?));
         Ok(revision)
     }
 
@@ -243,7 +243,7 @@ struct OneListing<'a, K, F> {
 
 impl<K: Object + Send, F: Fn(Option<K>) + Send + Sync> Listing for OneListing<'_, K, F> {
     fn add(&mut self, object: &str) -> Result<(), serde_json::Error> {
-        self.found = Some(K::from_json(object.as_bytes())?);
+        self.found = Some(K::from_json(object)?);
         Ok(())
     }
 

@@ -270,6 +270,11 @@ pub(crate) fn with_query(mut path: String, query: &[(&str, &str)]) -> String {
     path
 }
 
+/// An answer as text. What follows reads it without looking at every string again.
+pub(crate) fn text(answer: &[u8]) -> Result<&str, kube::Error> {
+    std::str::from_utf8(answer).map_err(|error| kube::Error::Service(error.into()))
+}
+
 /// A page of a list, its objects still text.
 #[derive(Deserialize)]
 pub struct Page<'a> {
@@ -279,8 +284,8 @@ pub struct Page<'a> {
     pub items: Vec<&'a RawValue>,
 }
 
-pub fn page(text: &[u8]) -> Result<Page<'_>, kube::Error> {
-    serde_json::from_slice(text).map_err(kube::Error::SerdeError)
+pub fn page(answer: &[u8]) -> Result<Page<'_>, kube::Error> {
+    serde_json::from_str(text(answer)?).map_err(kube::Error::SerdeError)
 }
 
 /// One read and its whole answer.
