@@ -235,9 +235,21 @@ impl Cluster {
         }
     }
 
+    /// Waits until the model holds all that the store holds. Changes reach it in a task of their own: without this, a
+    /// story that has just written something could be told that all is done, by a model that has not seen the write.
+    async fn caught_up(&self) {
+        // A store without power has no revision, and shows nothing more.
+        let Ok(revision) = self.store.revision().await else { return };
+        let behind = |model: &Model| model.revision < revision && !model.store_ended;
+        while behind(&self.model.lock()) {
+            clock::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// Lets time pass until `done` says so. Fails when that takes longer than `limit`, or as soon as a checker objects.
     pub async fn until(&self, what: &str, limit: Duration, done: impl Fn(&Model) -> bool) {
         let end = Instant::now() + limit;
+        self.caught_up().await;
         loop {
             {
                 let model = self.model.lock();

@@ -196,8 +196,9 @@ async fn story(seed: u64) {
 
 #[test]
 fn any_story_comes_to_a_good_end() {
-    // In the last three Pods are taken for lost: nodes are away, or cannot renew their leases in time.
-    for seed in seeds([1, 9, 10, 13]) {
+    // In 9, 10 and 13 Pods are taken for lost: nodes are away, or cannot renew their leases in time. In the last the
+    // checkers are slower than the story.
+    for seed in seeds([1, 9, 10, 13, 1972700351]) {
         simulate(seed, story);
     }
 }
