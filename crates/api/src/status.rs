@@ -118,10 +118,6 @@ impl StatusError {
         Self::new(410, "Expired", message)
     }
 
-    pub fn method_not_supported(plural: &str, verb: &str) -> Self {
-        Self::new(405, "MethodNotAllowed", format!("{verb} is not supported on resources of kind \"{plural}\""))
-    }
-
     pub fn not_acceptable(message: impl Into<String>) -> Self {
         Self::new(406, "NotAcceptable", message)
     }

@@ -83,12 +83,7 @@ impl<K: Kind> Api<K> {
 
     /// Watches one object and returns its state as soon as `done` holds; `None` stands for an object that is gone.
     pub async fn wait(&self, name: &str, done: impl Fn(Option<&K>) -> bool + Send + Sync) -> Option<K> {
-        let collection = Collection {
-            resource: self.resource.clone(),
-            namespace: self.namespace.clone(),
-            fields: format!("metadata.name={name}"),
-            form: Form::Whole,
-        };
+        let collection = Collection::one(self.resource.clone(), &self.namespace, name);
         let (found, mut state) = tokio::sync::watch::channel(None);
         let sink = One::new(move |object| drop(found.send(Some(object))));
         tokio::select! {

@@ -1,7 +1,8 @@
 //! One kind's objects as of a known revision, kept current by one list and one watch.
 //!
-//! Objects are immutable (`Arc`): a change replaces the pointer. Subscribers get keys, never events; who is slow loses
-//! nothing, because a key says only "look again". Losing a watch costs a re-list, not correctness.
+//! Objects are immutable (`Arc`): a change replaces the pointer. A subscriber gets each change with the object before and
+//! after it. One that reads too slowly is told so and looks at every object again; losing a watch costs a new list.
+//! Neither costs correctness, because what is decided is decided by what the cache holds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -148,10 +149,6 @@ impl<K: Kind> Cache<K> {
 
     pub fn revision(&self) -> u64 {
         self.revision.get()
-    }
-
-    pub fn is_synced(&self) -> bool {
-        self.revision() > 0
     }
 
     /// Returns when the cache holds every change up to `revision`.

@@ -18,7 +18,6 @@ use serde_json::{Error, Value};
 /// A type whose objects come as JSON and go as JSON.
 pub trait Object: Sized {
     fn from_json(text: &str) -> Result<Self, Error>;
-    fn from_value(value: &Value) -> Result<Self, Error>;
     fn to_value(&self) -> Value;
 }
 
@@ -33,11 +32,6 @@ macro_rules! objects {
             #[inline(never)]
             fn from_json(text: &str) -> Result<Self, Error> {
                 serde_json::from_str(text)
-            }
-
-            #[inline(never)]
-            fn from_value(value: &Value) -> Result<Self, Error> {
-                Self::deserialize(value)
             }
 
             #[inline(never)]

@@ -253,6 +253,12 @@ impl Collection {
         Collection { resource, namespace: String::new(), fields: String::new(), form }
     }
 
+    /// The one object of this name.
+    pub fn one(resource: Resource, namespace: &str, name: &str) -> Self {
+        let fields = format!("metadata.name={name}");
+        Collection { resource, namespace: namespace.to_owned(), fields, form: Form::Whole }
+    }
+
     /// The path of a list or watch.
     pub(crate) fn path(&self, query: &[(&str, &str)]) -> String {
         let fields = (!self.fields.is_empty()).then_some(("fieldSelector", self.fields.as_str()));
@@ -317,12 +323,6 @@ pub async fn list_metadata(
     let text = read(client, &resource.path(namespace, "", ""), Form::Metadata).await?;
     let object = |item: &RawValue| serde_json::from_str::<MetadataOnly>(item.get()).map(|o| o.metadata);
     page(&text)?.items.into_iter().map(object).collect::<Result<_, _>>().map_err(kube::Error::SerdeError)
-}
-
-/// Reads one object as plain JSON.
-pub async fn get(client: &Client, resource: &Resource, namespace: &str, name: &str) -> Result<Value, kube::Error> {
-    let text = read(client, &resource.path(namespace, name, ""), Form::Whole).await?;
-    serde_json::from_slice(&text).map_err(kube::Error::SerdeError)
 }
 
 /// One request, of which the body is still to come; an answer that is no success becomes the error that its `Status`

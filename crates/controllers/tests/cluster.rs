@@ -140,7 +140,7 @@ impl Cluster {
 }
 
 fn object<K: Object>(value: Value) -> K {
-    K::from_value(&value).unwrap()
+    K::from_json(&value.to_string()).unwrap()
 }
 
 fn deployment(image: &str) -> Value {

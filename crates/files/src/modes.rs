@@ -66,6 +66,13 @@ pub fn write(path: &Path, mode: u32, content: impl AsRef<[u8]>) -> io::Result<()
     open(path, mode, OpenOptions::new().write(true).create(true).truncate(true))?.write_all(content.as_ref())
 }
 
+/// Replaces a file as a whole: a reader finds all of the old content or all of the new. One writer at a time.
+pub fn replace(path: &Path, mode: u32, content: impl AsRef<[u8]>) -> io::Result<()> {
+    let part = path.with_file_name(format!(".{}.part", path.file_name().unwrap_or_default().display()));
+    write(&part, mode, content)?;
+    fs::rename(&part, path)
+}
+
 /// Opens a file for writing at its end, or makes it.
 pub fn append(path: &Path, mode: u32) -> io::Result<File> {
     open(path, mode, OpenOptions::new().append(true).create(true))
@@ -117,6 +124,9 @@ mod tests {
         fs::set_permissions(&at, Permissions::from_mode(0o644)).unwrap();
         write(&at, PRIVATE_FILE, "new").unwrap();
         assert_eq!((mode(&at), fs::read_to_string(&at).unwrap().as_str()), (0o600, "new"));
+        replace(&at, PRIVATE_FILE, "new").unwrap();
+        assert_eq!((mode(&at), fs::read_to_string(&at).unwrap().as_str()), (0o600, "new"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
         append(&at, LOG_FILE).unwrap().write_all(b"+").unwrap();
         assert_eq!((mode(&at), fs::read_to_string(&at).unwrap().as_str()), (0o640, "new+"));
         assert!(create_new(&at, PRIVATE_FILE).is_err());

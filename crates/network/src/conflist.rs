@@ -29,9 +29,7 @@ pub fn write(config: &Config, range: Ipv4Net) -> Result<(), NetworkError> {
     if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
         return Ok(());
     }
-    let part = config.conf_dir.join(format!(".{FILE}.part"));
     modes::folder(&config.conf_dir, modes::PRIVATE_FOLDER)
-        .and_then(|()| modes::write(&part, modes::PRIVATE_FILE, text))
-        .and_then(|()| std::fs::rename(&part, &path))
+        .and_then(|()| modes::replace(&path, modes::PRIVATE_FILE, text))
         .map_err(|source| NetworkError::Write { path, source })
 }

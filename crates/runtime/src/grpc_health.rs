@@ -34,8 +34,8 @@ pub enum Unhealthy {
 /// Asks the service whether it serves.
 pub async fn check(host: &str, port: i32, service: &str) -> Result<(), Unhealthy> {
     let unreachable = |e: tonic::transport::Error| Unhealthy::Unreachable(e.to_string());
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let endpoint = Endpoint::from_shared(format!("http://{host}:{port}")).map_err(unreachable)?;
+    let url = format!("http://{}", api::rules::ip::with_port(host, port));
+    let endpoint = Endpoint::from_shared(url).map_err(unreachable)?;
     let channel = endpoint.connect().await.map_err(unreachable)?;
     let mut client = tonic::client::Grpc::new(channel);
     client.ready().await.map_err(unreachable)?;

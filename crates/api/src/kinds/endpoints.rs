@@ -50,12 +50,8 @@ fn addresses(endpoints: &Endpoints) -> String {
         let ips = subset.addresses.as_deref().unwrap_or_default();
         let ports = subset.ports.as_deref().unwrap_or_default();
         count += ips.len() * ports.len().max(1);
-        let port = |ip: &str, port: i32| match ip::parse(ip) {
-            Some(std::net::IpAddr::V6(v6)) => format!("[{v6}]:{port}"),
-            _ => format!("{ip}:{port}"),
-        };
         let alone = ips.iter().filter(|_| ports.is_empty()).map(|a| a.ip.clone());
-        let all = alone.chain(ports.iter().flat_map(|p| ips.iter().map(move |a| port(&a.ip, p.port))));
+        let all = alone.chain(ports.iter().flat_map(|p| ips.iter().map(move |a| ip::with_port(&a.ip, p.port))));
         first.extend(all.take(cell::SHOWN - first.len()));
     }
     cell::first(&first, count, "<none>")

@@ -30,6 +30,11 @@ pub fn parse_v4(text: &str) -> Option<Ipv4Addr> {
     }
 }
 
+/// A host (an address or a name) with a port, as URLs and messages write it.
+pub fn with_port(host: &str, port: impl std::fmt::Display) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 fn octets(text: &str) -> Option<Ipv4Addr> {
     let mut parts = text.split('.').map(|part| {
         let digits = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

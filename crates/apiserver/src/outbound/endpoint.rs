@@ -16,10 +16,6 @@ impl Endpoint {
 
     /// As it stands in a URL and in the header `Host`.
     pub fn authority(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
+        api::rules::ip::with_port(&self.host, self.port)
     }
 }

@@ -13,9 +13,10 @@ use api::{
 /// Takes from a new object what only the server says: an object that was exported can be created again.
 pub fn wipe(object: &mut Value) {
     let Some(metadata) = meta::metadata_mut(object) else { return };
-    let ours = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
-    for field in ours.iter().chain(&["resourceVersion"]) {
-        metadata.remove(*field);
+    for field in
+        ["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
+    {
+        metadata.remove(field);
     }
 }
 

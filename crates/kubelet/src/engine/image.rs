@@ -127,26 +127,20 @@ pub async fn ensure(
     memory: &mut Memory,
 ) -> Option<Held> {
     let image = container.image.as_deref().unwrap_or_default();
-    let name = container.name.as_str();
+    let tell = |kind, reason: &str, text: &str| kubelet.events.container(desired, &container.name, kind, reason, text);
     match look(kubelet, container, image).await {
         Ok((Choice::Use, Some(held))) => {
             let text = format!("Container image \"{image}\" already present on machine and can be accessed by the pod");
-            kubelet.events.container(desired, name, EventKind::Normal, "Pulled", &text);
+            tell(EventKind::Normal, "Pulled", &text);
             Some(Held::of(held))
         }
         Ok(_) => pull(kubelet, desired, container, sandbox, memory).await,
         Err(trouble) => {
             if let Some(event) = trouble.event {
-                kubelet.events.container(desired, name, EventKind::Warning, event, &trouble.message);
+                tell(EventKind::Warning, event, &trouble.message);
             }
-            kubelet.events.container(
-                desired,
-                name,
-                EventKind::Warning,
-                "Failed",
-                &format!("Error: {}", trouble.reason),
-            );
-            let record = memory.container_mut(name);
+            tell(EventKind::Warning, "Failed", &format!("Error: {}", trouble.reason));
+            let record = memory.container_mut(&container.name);
             record.waiting = Some(Cause::new(trouble.reason, trouble.message));
             record.retry_at = clock::now().checked_add(LOOK_AGAIN).ok();
             None

@@ -19,7 +19,7 @@ use crate::{
         memory::{Life, Memory},
         running::{ContainerRun, RunningPod},
         spec::{
-            hardening, mounts,
+            hardening, mounts, names,
             render::{self, SandboxSetting},
             resources,
         },
@@ -149,12 +149,12 @@ impl Round<'_> {
 
     pub fn sandbox_config(&self, attempt: u32) -> PodSandboxConfig {
         let (config, desired) = (&self.kubelet.config, self.desired);
-        let host = render::parse_resolv_conf(&fs::read_to_string(&config.resolv_conf).unwrap_or_default());
+        let host = names::parse_resolv_conf(&fs::read_to_string(&config.resolv_conf).unwrap_or_default());
         let setting = SandboxSetting {
             attempt,
             cgroup: self.kubelet.host.cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()),
             log_dir: config.pod_log_dir(desired.namespace(), desired.name(), desired.uid()).display().to_string(),
-            dns: render::dns(desired, &config.cluster_dns, &config.cluster_domain, &host),
+            dns: names::dns(desired, &config.cluster_dns, &config.cluster_domain, &host),
             cluster_domain: config.cluster_domain.clone(),
         };
         render::sandbox(desired, &setting)

@@ -9,7 +9,7 @@ use client::{
     Client,
     object::MetadataOnly,
     reflector::{One, reflect},
-    rest::{Collection, Form, Resource},
+    rest::{Collection, Resource},
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use tokio::{sync::Notify, task::JoinSet};
@@ -38,8 +38,7 @@ impl Follower {
                 Followed::ConfigMap(name) => (Resource::of::<ConfigMap>(), name),
                 Followed::Secret(name) => (Resource::of::<Secret>(), name),
             };
-            let (namespace, fields) = (desired.namespace().to_owned(), format!("metadata.name={name}"));
-            let source = Collection { resource, namespace, fields, form: Form::Whole };
+            let source = Collection::one(resource, desired.namespace(), &name);
             self.watches.spawn(follow(client.clone(), source, self.changed.clone()));
         }
     }

@@ -18,6 +18,7 @@ use crate::{
         spec::{
             env,
             mounts::{self, MountSetting},
+            names,
             render::{self, ContainerSetting},
             resources,
         },
@@ -143,7 +144,7 @@ impl Round<'_> {
     fn write_hosts(&self, ips: &[String]) -> io::Result<()> {
         let config = &self.kubelet.config;
         let of_node = fs::read_to_string("/etc/hosts").unwrap_or_default();
-        let text = render::hosts(self.desired, &config.cluster_domain, ips, &of_node);
+        let text = names::hosts(self.desired, &config.cluster_domain, ips, &of_node);
         let at = config.pod_dir(self.desired.uid()).join("etc-hosts");
         // Containers that run have this very file mounted: it is written over, never replaced. They may have made it as long
         // as they like, so no more of it is read than what it should be.

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::volumes::error::VolumeError;
-
 /// A Pod's folder: `<root>/pods/<uid>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodFolder(PathBuf);
@@ -34,9 +32,7 @@ impl PodFolder {
 }
 
 /// File system work may wait for a disk, so it does not run on the threads that everything else shares.
-pub async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
-) -> Result<T, VolumeError> {
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => std::panic::resume_unwind(error.into_panic()),

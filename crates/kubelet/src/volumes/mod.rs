@@ -48,40 +48,49 @@ pub fn followed(pod: &Pod) -> Vec<Followed> {
 /// Mounts (or refreshes) all volumes of a Pod.
 pub async fn mount(pod: &Pod, folder: &PodFolder, means: &Means) -> Result<MountedVolumes, MountError> {
     let mut mounted = MountedVolumes::new();
+    let mut state = read(folder).await;
     for volume in volumes(pod) {
         let request = Request { pod, volume, folder, means };
-        let one = one(&request).await.map_err(|source| MountError { volume: volume.name.clone(), source })?;
+        let one =
+            one(&request, &mut state).await.map_err(|source| MountError { volume: volume.name.clone(), source })?;
         mounted.insert(volume.name.clone(), one);
     }
     Ok(mounted)
 }
 
-async fn one(request: &Request<'_>) -> Result<Mounted, VolumeError> {
+async fn one(request: &Request<'_>, state: &mut State) -> Result<Mounted, VolumeError> {
     let name = &request.volume.name;
     let Some(plugin) = plugin_of(request.volume) else {
         return Err(VolumeError::Unsupported(format!(
             "{name} is none of emptyDir, configMap, secret, downwardAPI, projected, hostPath"
         )));
     };
-    let note = async |mounted: Option<Mounted>| {
-        let (folder, name) = (request.folder.clone(), name.clone());
-        blocking(move || {
-            let mut state = State::read(&folder);
-            let held = state.records().get(&name).and_then(|record| record.mounted.clone());
-            state.set(&name, Record { plugin: plugin.name().to_owned(), mounted: mounted.or(held) })
-        })
-        .await
-    };
-    note(None).await?;
+    // What is mounted already stays so while it is refreshed.
+    let held = state.records().get(name).and_then(|record| record.mounted.clone());
+    note(state, name, Record { plugin: plugin.name().to_owned(), mounted: held }).await?;
     let mounted = plugin.mount(request).await?;
-    note(Some(mounted.clone())).await?;
+    note(state, name, Record { plugin: plugin.name().to_owned(), mounted: Some(mounted.clone()) }).await?;
     Ok(mounted)
+}
+
+async fn read(folder: &PodFolder) -> State {
+    let folder = folder.clone();
+    blocking(move || State::read(&folder)).await
+}
+
+/// Writes down what is known of a volume, if that is new.
+async fn note(state: &mut State, volume: &str, record: Record) -> Result<(), VolumeError> {
+    if state.records().get(volume) == Some(&record) {
+        return Ok(());
+    }
+    let (mut next, volume) = (state.clone(), volume.to_owned());
+    *state = blocking(move || next.set(&volume, record).map(|()| next)).await?;
+    Ok(())
 }
 
 /// The volumes of a Pod as an earlier kubelet mounted them, if it mounted all of them.
 pub async fn mounted(pod: &Pod, folder: &PodFolder) -> Option<MountedVolumes> {
-    let folder = folder.clone();
-    let state = blocking(move || Ok(State::read(&folder))).await.ok()?;
+    let state = read(folder).await;
     let of = |volume: &Volume| Some((volume.name.clone(), state.records().get(&volume.name)?.mounted.clone()?));
     volumes(pod).map(of).collect()
 }
@@ -89,8 +98,7 @@ pub async fn mounted(pod: &Pod, folder: &PodFolder) -> Option<MountedVolumes> {
 /// Unmounts the volumes of a Pod and removes its folder. Succeeds when it is gone already.
 pub async fn unmount(folder: &PodFolder, mounter: &Arc<dyn Mounter>) -> Result<(), VolumeError> {
     directory::remove(folder.sub_paths(), mounter.clone()).await?;
-    let at = folder.clone();
-    let state = blocking(move || Ok(State::read(&at))).await?;
+    let state = read(folder).await;
     for (volume, record) in state.records() {
         // A plugin that this kubelet does not have was a newer one's. All that lies below the folder goes all the same.
         if let Some(plugin) = PLUGINS.iter().find(|plugin| plugin.name() == record.plugin) {

@@ -22,6 +22,7 @@ pub struct Record {
     pub mounted: Option<Mounted>,
 }
 
+#[derive(Clone)]
 pub struct State {
     at: PathBuf,
     records: BTreeMap<String, Record>,
@@ -48,19 +49,14 @@ impl State {
     }
 
     pub fn set(&mut self, volume: &str, record: Record) -> Result<(), VolumeError> {
-        if self.records.get(volume) == Some(&record) {
-            return Ok(());
-        }
         self.records.insert(volume.to_owned(), record);
         self.write()
     }
 
     /// The file is replaced as a whole: a reader never finds a part of it.
     fn write(&self) -> Result<(), VolumeError> {
-        let next = self.at.with_extension("json.next");
         let text = serde_json::to_vec(&self.records).map_err(io::Error::from);
-        let written = text.and_then(|text| modes::write(&next, modes::PRIVATE_FILE, text));
-        written.and_then(|()| fs::rename(&next, &self.at)).map_err(file_error(&self.at))
+        text.and_then(|text| modes::replace(&self.at, modes::PRIVATE_FILE, text)).map_err(file_error(&self.at))
     }
 }
 

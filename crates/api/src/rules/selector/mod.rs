@@ -20,7 +20,6 @@ pub struct Selector {
 }
 
 impl Selector {
-    pub const EVERYTHING: Selector = Selector { requirements: Vec::new(), nothing: false };
     pub const NOTHING: Selector = Selector { requirements: Vec::new(), nothing: true };
 
     pub fn matches(&self, labels: &impl Labels) -> bool {

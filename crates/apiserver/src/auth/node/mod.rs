@@ -56,11 +56,6 @@ impl NodeAuthorizer {
         }
     }
 
-    /// Whether a Pod (by namespace and name) is on a node, as far as the graph knows.
-    pub fn pod_is_on(&self, node: &str, namespace: &str, name: &str) -> bool {
-        self.graph.read().reaches(node, Target::Pod, namespace, name)
-    }
-
     fn related(&self, node: &str, target: Target, a: &Attributes<'_>) -> Verdict {
         if a.name.is_empty() {
             return no("No Object name found");

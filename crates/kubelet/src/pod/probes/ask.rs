@@ -3,6 +3,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use api::rules::ip;
 use k8s_openapi::{
     api::core::v1::{Container, HTTPGetAction, Probe},
     apimachinery::pkg::util::intstr::IntOrString,
@@ -47,7 +48,7 @@ pub async fn ask(probe: &Probe, target: &Target<'_>, limit: Duration) -> Result<
     } else if let Some(tcp) = &probe.tcp_socket {
         let port = port(&tcp.port, container).map_err(ProbeError::Errored)?;
         let host = tcp.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(ip);
-        let late = format!("dial tcp {}: i/o timeout", authority(host, port));
+        let late = format!("dial tcp {}: i/o timeout", ip::with_port(host, port));
         (clock::timeout(limit, async { dial(host, port).await.map(drop) }).await, late)
     } else if let Some(grpc) = &probe.grpc {
         let at = format!("{ip}:{}", grpc.port);
@@ -101,13 +102,9 @@ fn words(error: &io::Error) -> String {
     text.to_owned()
 }
 
-fn authority(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
 async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
     let dialled = TcpStream::connect((host, port)).await;
-    dialled.map_err(|e| format!("dial tcp {}: {}", authority(host, port), words(&e)))
+    dialled.map_err(|e| format!("dial tcp {}: {}", ip::with_port(host, port), words(&e)))
 }
 
 /// A port by number or by the name that the container gives it.
@@ -133,7 +130,7 @@ struct Url {
 
 impl std::fmt::Display for Url {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}://{}{}", self.scheme, authority(&self.host, self.port), self.path)
+        write!(f, "{}://{}{}", self.scheme, ip::with_port(&self.host, self.port), self.path)
     }
 }
 
@@ -153,7 +150,7 @@ impl Url {
         let given = |name: &str| headers.iter().any(|h| h.name.eq_ignore_ascii_case(name));
         let mut request = format!("GET {} HTTP/1.1\r\nConnection: close\r\n", self.path);
         for (name, value) in [
-            ("Host", authority(&self.host, self.port)),
+            ("Host", ip::with_port(&self.host, self.port)),
             ("User-Agent", "kube-probe/1.35".into()),
             ("Accept", "*/*".into()),
         ] {

@@ -225,8 +225,7 @@ pub fn services(namespace: &str, links: bool, all: &[std::sync::Arc<Service>]) -
         for (index, port) in spec.ports.iter().flatten().enumerate() {
             let protocol = port.protocol.as_deref().unwrap_or("TCP");
             let (number, lower) = (port.port, protocol.to_lowercase());
-            let host = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
-            let url = format!("{lower}://{host}:{number}");
+            let url = format!("{lower}://{}", api::rules::ip::with_port(ip, number));
             if index == 0 {
                 out.insert(format!("{prefix}_SERVICE_PORT"), number.to_string());
                 out.insert(format!("{prefix}_PORT"), url.clone());

@@ -5,5 +5,7 @@ pub mod downward;
 pub mod env;
 pub mod hardening;
 pub mod mounts;
+pub mod names;
 pub mod render;
 pub mod resources;
+pub mod security;

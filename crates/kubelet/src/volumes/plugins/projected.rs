@@ -72,8 +72,6 @@ async fn token_file(request: &Request<'_>, token: &ServiceAccountTokenProjection
     let audience = token.audience.as_deref().unwrap_or("");
     let text = request.means.sources.token(request.pod, audience, seconds).await?;
     // Only the Pod's user reads it: the group when there is one, everybody in the Pod otherwise.
-    let context = request.pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
-    let has_group = context.is_some_and(|c| c.fs_group.is_some());
-    let mode = if has_group { 0o600 } else { 0o644 };
+    let mode = if request.fs_group().is_some() { 0o600 } else { 0o644 };
     Ok(Files::from([(token.path.clone(), File { data: text.into_bytes(), mode })]))
 }

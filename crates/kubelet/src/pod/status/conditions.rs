@@ -1,0 +1,104 @@
+//! The conditions of a Pod, each with the reason why it does not hold.
+
+use api::rules::pod::is_sidecar;
+use k8s_openapi::{
+    api::core::v1::{ContainerStatus, PodCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+
+use super::Place;
+use crate::pod::{decide, desired::DesiredPod, memory::Memory, running::RunningPod};
+
+pub fn conditions(
+    desired: &DesiredPod,
+    running: &RunningPod,
+    memory: &Memory,
+    phase: &str,
+    inits: &[ContainerStatus],
+    mains: &[ContainerStatus],
+    place: &Place<'_>,
+) -> Vec<PodCondition> {
+    let unmet = |list: Vec<&str>, what: &str| format!("containers with {what} status: [{}]", list.join(" "));
+    let uninitialized: Vec<&str> = desired
+        .init_containers()
+        .iter()
+        .zip(inits)
+        .filter(|(c, s)| if is_sidecar(c) { s.started != Some(true) } else { !s.ready })
+        .map(|(c, _)| c.name.as_str())
+        .collect();
+    let unready: Vec<&str> = desired
+        .init_containers()
+        .iter()
+        .zip(inits)
+        .filter(|(c, _)| is_sidecar(c))
+        .map(|(_, s)| s)
+        .chain(mains)
+        .filter(|s| !s.ready)
+        .map(|s| s.name.as_str())
+        .collect();
+    let has_sandbox = running.sandbox().is_some_and(|s| desired.host_network() || !s.ips.is_empty());
+    let initialized =
+        phase == "Succeeded" || uninitialized.is_empty() || decide::is_initialized(desired, running, memory);
+    let containers: Result<(), (&str, String)> = match phase {
+        "Succeeded" => Err(("PodCompleted", String::new())),
+        "Failed" => Err(("PodFailed", String::new())),
+        _ if unready.is_empty() => Ok(()),
+        _ => Err(("ContainersNotReady", unmet(unready, "unready"))),
+    };
+    let gates = desired.spec().readiness_gates.iter().flatten().find_map(|gate| {
+        let kind = &gate.condition_type;
+        match api::rules::pod::condition(&desired.pod, kind) {
+            None => Some(format!("corresponding condition of pod readiness gate \"{kind}\" does not exist.")),
+            Some(c) if c.status != "True" => {
+                Some(format!("the status of pod readiness gate \"{kind}\" is not \"True\", but {}", c.status))
+            }
+            _ => None,
+        }
+    });
+    let ready = match (&containers, gates) {
+        (Ok(()), Some(message)) => Err(("ReadinessGatesNotReady", message)),
+        _ => containers.clone(),
+    };
+    let simple = |yes: bool| if yes { Ok(()) } else { Err(("", String::new())) };
+    let init = match initialized {
+        true if phase == "Succeeded" => Err(("PodCompleted", String::new())),
+        true => Ok(()),
+        false => Err(("ContainersNotInitialized", unmet(uninitialized, "incomplete"))),
+    };
+    let list = [
+        ("PodReadyToStartContainers", simple(has_sandbox)),
+        ("Initialized", init),
+        ("Ready", ready),
+        ("ContainersReady", containers),
+        ("PodScheduled", Ok(())),
+    ];
+    let evicted = memory.life.failure().filter(|_| memory.life.is_evicted()).map(|failure| {
+        let before = place.before.conditions.iter().flatten().find(|c| c.type_ == "DisruptionTarget");
+        PodCondition {
+            type_: "DisruptionTarget".to_owned(),
+            status: "True".to_owned(),
+            reason: Some("TerminationByKubelet".to_owned()),
+            message: Some(failure.message.clone()),
+            last_transition_time: before.and_then(|c| c.last_transition_time.clone()).or(Some(Time(place.now))),
+            observed_generation: desired.pod.metadata.generation,
+            ..Default::default()
+        }
+    });
+    let make = |(kind, state): (&str, Result<(), (&str, String)>)| {
+        // A Pod that has completed was initialized, although a reason is given.
+        let truth = state.is_ok() || kind == "Initialized" && phase == "Succeeded";
+        let text = if truth { "True" } else { "False" };
+        let (reason, message) = state.err().unwrap_or_default();
+        let before = place.before.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == text);
+        PodCondition {
+            type_: kind.to_owned(),
+            status: text.to_owned(),
+            reason: Some(reason.to_owned()).filter(|r| !r.is_empty()),
+            message: Some(message).filter(|m| !m.is_empty()),
+            last_transition_time: before.and_then(|c| c.last_transition_time.clone()).or(Some(Time(place.now))),
+            observed_generation: desired.pod.metadata.generation,
+            ..Default::default()
+        }
+    };
+    list.into_iter().map(make).chain(evicted).collect()
+}

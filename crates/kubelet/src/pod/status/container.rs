@@ -1,0 +1,143 @@
+//! The status of one container: its state now, its state before, and what it has.
+
+use api::rules::pod::is_sidecar;
+use k8s_openapi::{
+    api::core::v1::{
+        Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+        ContainerStatus, VolumeMount, VolumeMountStatus,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+
+use super::Place;
+use crate::pod::{
+    desired::DesiredPod,
+    memory::Memory,
+    running::{ContainerRun, RunningPod, State},
+};
+
+/// A container's id as the API shows it.
+fn container_id(place: &Place<'_>, ran: &ContainerRun) -> Option<String> {
+    Some(format!("{}://{}", place.engine, ran.id))
+}
+
+fn terminated(ran: &ContainerRun, memory: &Memory, place: &Place<'_>) -> ContainerStateTerminated {
+    let reason = match ran.reason.as_str() {
+        "" if ran.exit_code == 0 => "Completed",
+        "" => "Error",
+        other => other,
+    };
+    let message = memory.run(&ran.id).message.clone().filter(|m| !m.is_empty());
+    ContainerStateTerminated {
+        container_id: container_id(place, ran),
+        exit_code: ran.exit_code,
+        reason: Some(reason.to_owned()),
+        message: message.or_else(|| Some(ran.message.clone()).filter(|m| !m.is_empty())),
+        started_at: ran.started_at.map(Time),
+        finished_at: ran.finished_at.map(Time),
+        ..Default::default()
+    }
+}
+
+fn waiting(reason: &str, message: &str) -> ContainerState {
+    let message = Some(message.to_owned()).filter(|m| !m.is_empty());
+    let waiting = ContainerStateWaiting { reason: Some(reason.to_owned()), message };
+    ContainerState { waiting: Some(waiting), ..Default::default() }
+}
+
+/// What is known of a container whose last run the engine no longer has: as it was reported, an unseen end included.
+fn from_report(reported: Option<&ContainerStatus>, ending: bool) -> (i32, Option<ContainerStateTerminated>) {
+    let Some(reported) = reported else { return (0, None) };
+    let last = reported.last_state.as_ref().and_then(|s| s.terminated.clone());
+    let was_running = reported.state.as_ref().is_some_and(|s| s.running.is_some());
+    if !was_running || last.is_some() {
+        return (reported.restart_count, last);
+    }
+    let lost = ContainerStateTerminated {
+        reason: Some("ContainerStatusUnknown".to_owned()),
+        message: Some(LOST.to_owned()),
+        exit_code: 137,
+        ..Default::default()
+    };
+    (reported.restart_count + i32::from(!ending), Some(lost))
+}
+
+/// Upstream's words.
+const LOST: &str = "The container could not be located when the pod was deleted.  The container used to be Running";
+
+pub fn of_container(
+    desired: &DesiredPod,
+    container: &Container,
+    running: &RunningPod,
+    memory: &Memory,
+    place: &Place<'_>,
+    reported: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let init = desired.init_containers().iter().any(|c| c.name == container.name);
+    let mut history = running.containers.iter().filter(|c| c.name == container.name && c.state != State::Created);
+    let latest = history.next();
+    let before = history.next();
+    let blank = if !init && !desired.init_containers().is_empty() { "PodInitializing" } else { "ContainerCreating" };
+    let reason = memory.container(&container.name).waiting.as_ref();
+    // Of the runs before the last one, the engine keeps none for long.
+    let remembered = reported.and_then(|r| r.last_state.as_ref()?.terminated.clone());
+    let mut last = before.map(|r| terminated(r, memory, place)).or(remembered.filter(|_| latest.is_some()));
+    let mut restarts = latest.map_or(0, |r| r.restarts);
+    if latest.is_none() {
+        if let Some(ended) = reported.filter(|r| r.state.as_ref().is_some_and(|s| s.terminated.is_some())) {
+            return ended.clone();
+        }
+        (restarts, last) = from_report(reported, desired.is_ending());
+    }
+    let state = match latest {
+        Some(ran) if ran.state == State::Running => {
+            let running = ContainerStateRunning { started_at: ran.started_at.map(Time) };
+            ContainerState { running: Some(running), ..Default::default() }
+        }
+        Some(ran) => match reason {
+            Some(why) if !desired.is_ending() && desired.restarts(container, ran.exit_code) => {
+                last = Some(terminated(ran, memory, place));
+                waiting(&why.reason, &why.message)
+            }
+            _ => ContainerState { terminated: Some(terminated(ran, memory, place)), ..Default::default() },
+        },
+        None => match reason {
+            Some(why) => waiting(&why.reason, &why.message),
+            None => waiting(blank, ""),
+        },
+    };
+    let up = latest.filter(|r| r.state == State::Running);
+    let done = latest.is_some_and(|r| r.state == State::Exited && r.exit_code == 0);
+    let ready = match up {
+        Some(ran) => memory.run(&ran.id).ready,
+        None => init && !is_sidecar(container) && done,
+    };
+    let started = up.is_some_and(|r| memory.run(&r.id).started);
+    let image = container.image.clone().unwrap_or_default();
+    ContainerStatus {
+        name: container.name.clone(),
+        container_id: latest.and_then(|r| container_id(place, r)),
+        image: latest.map(|r| r.image.clone()).filter(|i| !i.is_empty()).unwrap_or(image),
+        image_id: latest.map(|r| r.image_ref.clone()).unwrap_or_default(),
+        restart_count: restarts,
+        last_state: Some(ContainerState { terminated: last, ..Default::default() }),
+        state: Some(state),
+        ready,
+        started: Some(started),
+        allocated_resources: container.resources.as_ref().and_then(|r| r.requests.clone()),
+        resources: Some(container.resources.clone().unwrap_or_default()),
+        volume_mounts: mounts(container),
+        ..Default::default()
+    }
+}
+
+/// Where a container sees its volumes. What is mounted inside a read-only one is not read-only itself.
+fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let one = |mount: &VolumeMount| VolumeMountStatus {
+        name: mount.name.clone(),
+        mount_path: mount.mount_path.clone(),
+        read_only: mount.read_only.filter(|yes| *yes),
+        recursive_read_only: mount.read_only.filter(|yes| *yes).map(|_| "Disabled".to_owned()),
+    };
+    container.volume_mounts.as_ref().filter(|l| !l.is_empty()).map(|list| list.iter().map(one).collect())
+}

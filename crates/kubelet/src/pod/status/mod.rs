@@ -1,0 +1,103 @@
+//! The status of a Pod, from what is desired, what runs and what the worker has learnt. Pure.
+
+mod conditions;
+mod container;
+
+use api::rules::pod::is_sidecar;
+use clock::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Container, ContainerStatus, HostIP, PodIP, PodStatus},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+
+use self::{conditions::conditions, container::of_container};
+use crate::pod::{desired::DesiredPod, memory::Memory, running::RunningPod};
+
+fn phase(desired: &DesiredPod, inits: &[ContainerStatus], mains: &[ContainerStatus], memory: &Memory) -> &'static str {
+    if memory.life.failure().is_some() {
+        return "Failed";
+    }
+    let state = |s: &ContainerStatus| s.state.clone().unwrap_or_default();
+    for (container, status) in desired.init_containers().iter().zip(inits) {
+        if let (Some(end), false) = (state(status).terminated, is_sidecar(container))
+            && end.exit_code != 0
+        {
+            return if desired.restart_policy() == "Never" { "Failed" } else { "Pending" };
+        }
+    }
+    let ended = |s: &ContainerStatus| {
+        state(s)
+            .terminated
+            .or_else(|| s.last_state.clone().and_then(|l| l.terminated).filter(|_| state(s).running.is_none()))
+    };
+    if mains.iter().any(|s| state(s).running.is_none() && ended(s).is_none()) {
+        return "Pending";
+    }
+    if mains.iter().any(|s| state(s).running.is_some()) {
+        return "Running";
+    }
+    let ends: Vec<_> = mains.iter().filter_map(ended).collect();
+    let all_well = ends.iter().all(|e| e.exit_code == 0);
+    match desired.restart_policy() {
+        "Always" if !desired.is_ending() => "Running",
+        "OnFailure" if !all_well && !desired.is_ending() => "Running",
+        _ if all_well => "Succeeded",
+        _ => "Failed",
+    }
+}
+
+/// What the node adds to each status.
+pub struct Place<'a> {
+    /// What the engine calls itself.
+    pub engine: &'a str,
+    pub host_ip: &'a str,
+    pub now: Timestamp,
+    /// The status that was reported before: times of conditions that have not changed are kept.
+    pub before: &'a PodStatus,
+}
+
+pub fn status(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place: &Place<'_>) -> PodStatus {
+    let spec = desired.spec();
+    let of = |list: &[Container], reported: &Option<Vec<ContainerStatus>>| -> Vec<ContainerStatus> {
+        let reported = |name: &str| reported.iter().flatten().find(|s| s.name == name);
+        list.iter().map(|c| of_container(desired, c, running, memory, place, reported(&c.name))).collect()
+    };
+    let inits = of(desired.init_containers(), &place.before.init_container_statuses);
+    let mains = of(&spec.containers, &place.before.container_statuses);
+    let phase = phase(desired, &inits, &mains, memory);
+    let mut ips = running.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
+    if desired.host_network() && running.sandbox().is_some() {
+        ips = vec![place.host_ip.to_owned()];
+    }
+    if ips.is_empty() {
+        ips = place.before.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
+    }
+    let mut ephemeral = of(desired.ephemeral_containers(), &place.before.ephemeral_container_statuses);
+    // Readiness does not wait for them.
+    for status in &mut ephemeral {
+        (status.ready, status.started, status.resources) = (false, None, None);
+    }
+    let (failure, is_refused) = (memory.life.failure(), memory.life.is_refused());
+    let start = place.before.start_time.clone().unwrap_or(Time(place.now));
+    let conditions = conditions(desired, running, memory, phase, &inits, &mains, place);
+    PodStatus {
+        phase: Some(phase.to_owned()),
+        reason: failure.map(|f| f.reason.clone()),
+        message: failure.map(|f| f.message.clone()),
+        host_ip: Some(place.host_ip.to_owned()),
+        host_ips: Some(vec![HostIP { ip: place.host_ip.to_owned() }]),
+        pod_ip: ips.first().cloned(),
+        pod_ips: Some(ips.into_iter().map(|ip| PodIP { ip }).collect()).filter(|l: &Vec<_>| !l.is_empty()),
+        start_time: Some(start),
+        qos_class: Some(api::rules::pod::qos(&desired.pod).to_owned()),
+        observed_generation: desired.pod.metadata.generation,
+        init_container_statuses: Some(inits).filter(|l| !l.is_empty() && !is_refused),
+        container_statuses: Some(mains).filter(|_| !is_refused),
+        ephemeral_container_statuses: Some(ephemeral).filter(|l| !l.is_empty() && !is_refused),
+        conditions: Some(conditions),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

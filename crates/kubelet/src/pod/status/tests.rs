@@ -1,0 +1,229 @@
+//! Statuses of Pods whose containers are written in short: `m:up n:1` runs `m`, and `n` ended with 1.
+
+use k8s_openapi::api::core::v1::{ContainerState, PodCondition};
+
+use super::*;
+use crate::pod::{
+    fixture::{now, pod, running},
+    memory::{Cause, End, Life, RunRecord},
+};
+use serde_json::{Value, json};
+
+const SPEC: &str = r#"{"restartPolicy": "POLICY",
+    "initContainers": [{"name": "i", "image": "x"}, {"name": "s", "image": "x", "restartPolicy": "Always"}],
+    "containers": [{"name": "m", "image": "x"}, {"name": "n", "image": "x"}]}"#;
+
+fn desired(policy: &str) -> DesiredPod {
+    pod(&SPEC.replace("POLICY", policy))
+}
+
+/// The status with everything started and ready that runs.
+fn of(desired: &DesiredPod, text: &str, change: impl FnOnce(&mut Memory)) -> PodStatus {
+    after(desired, text, &PodStatus::default(), change)
+}
+
+fn after(desired: &DesiredPod, text: &str, before: &PodStatus, change: impl FnOnce(&mut Memory)) -> PodStatus {
+    let found = running(desired, text);
+    let mut memory = Memory::default();
+    for ran in found.alive() {
+        *memory.run_mut(&ran.id) = RunRecord { started: true, ready: true, ..Default::default() };
+    }
+    change(&mut memory);
+    status(desired, &found, &memory, &Place { engine: "fake", host_ip: "1.2.3.4", now: now(), before })
+}
+
+#[test]
+fn phases() {
+    for (policy, text, expected) in [
+        ("Always", "nothing", "Pending"),
+        ("Always", "i:up", "Pending"),
+        ("Always", "i:1", "Pending"),
+        ("Never", "i:1", "Failed"),
+        ("OnFailure", "i:1", "Pending"),
+        ("Always", "i:0 s:up", "Pending"),
+        ("Always", "i:0 s:up m:up", "Pending"),
+        ("Always", "i:0 s:up m:up n:up", "Running"),
+        ("Always", "i:0 s:up m:1 n:1", "Running"),
+        ("OnFailure", "i:0 s:up m:0 n:1", "Running"),
+        ("OnFailure", "i:0 s:0 m:0 n:0", "Succeeded"),
+        ("Never", "i:0 s:up m:0 n:up", "Running"),
+        ("Never", "i:0 s:0 m:0 n:0", "Succeeded"),
+        ("Never", "i:0 s:0 m:0 n:1", "Failed"),
+        // How a sidecar ended does not count.
+        ("Never", "i:0 s:137 m:0 n:0", "Succeeded"),
+    ] {
+        let got = of(&desired(policy), text, |_| ());
+        assert_eq!(got.phase.as_deref(), Some(expected), "{policy}: {text}");
+    }
+}
+
+fn conditions_of(status: &PodStatus) -> Vec<String> {
+    let text = |c: &PodCondition| {
+        let (reason, message) = (c.reason.clone().unwrap_or_default(), c.message.clone().unwrap_or_default());
+        format!("{}={} {reason} {message}", c.type_, c.status).trim_end().to_owned()
+    };
+    let all = status.conditions.iter().flatten();
+    all.filter(|c| !matches!(c.type_.as_str(), "PodScheduled" | "PodReadyToStartContainers")).map(text).collect()
+}
+
+#[test]
+fn conditions_name_who_is_missing() {
+    let unready = "ContainersNotReady containers with unready status:";
+    let check = |policy: &str, text: &str, initialized: &str, ready: &str| {
+        let expected =
+            [format!("Initialized={initialized}"), format!("Ready={ready}"), format!("ContainersReady={ready}")];
+        assert_eq!(conditions_of(&of(&desired(policy), text, |_| ())), expected, "{policy}: {text}");
+    };
+    let incomplete = "ContainersNotInitialized containers with incomplete status:";
+    check("Always", "", &format!("False {incomplete} [i s]"), &format!("False {unready} [s m n]"));
+    check("Always", "i:0", &format!("False {incomplete} [s]"), &format!("False {unready} [s m n]"));
+    check("Always", "i:0 s:up", "True", &format!("False {unready} [m n]"));
+    check("Always", "i:0 s:up m:up n:1", "True", &format!("False {unready} [n]"));
+    check("Always", "i:0 s:up m:up n:up", "True", "True");
+    check("Never", "i:0 s:0 m:0 n:0", "True PodCompleted", "False PodCompleted");
+    check("Never", "i:0 s:0 m:0 n:1", "True", "False PodFailed");
+}
+
+#[test]
+fn readiness_gates_hold_back_the_pod_alone() {
+    let gated = |conditions: Value| {
+        crate::pod::fixture::pod_of(json!({
+            "spec": {"containers": [{"name": "m"}], "readinessGates": [{"conditionType": "a.io/lb"}]},
+            "status": {"conditions": conditions},
+        }))
+    };
+    for (conditions, expected) in [
+        (
+            json!([]),
+            "Ready=False ReadinessGatesNotReady corresponding condition of pod readiness gate \"a.io/lb\" does not exist.",
+        ),
+        (
+            json!([{"type": "a.io/lb", "status": "False"}]),
+            "Ready=False ReadinessGatesNotReady the status of pod readiness gate \"a.io/lb\" is not \"True\", but False",
+        ),
+        (json!([{"type": "a.io/lb", "status": "True"}]), "Ready=True"),
+    ] {
+        let got = conditions_of(&of(&gated(conditions), "m:up", |_| ()));
+        assert_eq!(got[1..], [expected.to_owned(), "ContainersReady=True".to_owned()]);
+    }
+}
+
+fn state(status: &PodStatus, name: &str) -> Value {
+    let all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+    let found = all.into_iter().find(|s| s.name == name).unwrap();
+    let text = |s: &Option<ContainerState>| {
+        let s = s.clone().unwrap_or_default();
+        match (s.waiting, s.terminated) {
+            (Some(w), _) => format!("waiting {}", w.reason.unwrap_or_default()),
+            (_, Some(t)) => format!("{} {}", t.reason.unwrap_or_default(), t.exit_code),
+            _ if s.running.is_some() => "running".to_owned(),
+            _ => String::new(),
+        }
+    };
+    json!([text(&found.state), text(&found.last_state), found.restart_count, found.ready, found.started])
+}
+
+#[test]
+fn states_of_containers() {
+    let desired = desired("Always");
+    let crashing = |m: &mut Memory| {
+        m.container_mut("m").waiting = Some(Cause::new("CrashLoopBackOff", ""));
+    };
+    let waiting = |reason: &str| json!([format!("waiting {reason}"), "", 0, false, false]);
+    assert_eq!(state(&of(&desired, "", |_| ()), "i"), waiting("ContainerCreating"));
+    assert_eq!(state(&of(&desired, "i:up", |_| ()), "m"), waiting("PodInitializing"));
+    assert_eq!(state(&of(&desired, "i:0", |_| ()), "i"), json!(["Completed 0", "", 0, true, false]));
+    assert_eq!(state(&of(&desired, "i:0 s:up m:1", |_| ()), "m"), json!(["Error 1", "", 0, false, false]));
+    let crashed = of(&desired, "i:0 s:up m:1 m:2", crashing);
+    assert_eq!(state(&crashed, "m"), json!(["waiting CrashLoopBackOff", "Error 2", 1, false, false]));
+    let again = of(&desired, "i:0 s:up m:1 m:up", |_| ());
+    assert_eq!(state(&again, "m"), json!(["running", "Error 1", 1, true, true]));
+    let probed = of(&desired, "i:0 s:up m:up", |m| m.run_mut("m2").ready = false);
+    assert_eq!(state(&probed, "m"), json!(["running", "", 0, false, true]));
+}
+
+#[test]
+fn a_container_shows_what_it_has() {
+    let desired = pod(
+        r#"{"containers": [{"name": "m", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+            "volumeMounts": [{"name": "v", "mountPath": "/v"}, {"name": "r", "mountPath": "/r", "readOnly": true}]}]}"#,
+    );
+    let status = of(&desired, "m:up", |_| ()).container_statuses.unwrap().remove(0);
+    let shown = serde_json::to_value(status).unwrap();
+    assert_eq!(shown["containerID"], "fake://m0");
+    assert_eq!(shown["allocatedResources"], json!({"cpu": "1"}));
+    assert_eq!(shown["resources"], json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}));
+    let read_only = json!({"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "Disabled"});
+    assert_eq!(shown["volumeMounts"], json!([{"name": "v", "mountPath": "/v"}, read_only]));
+}
+
+#[test]
+fn what_the_engine_has_forgotten_is_taken_from_the_last_report() {
+    let desired = desired("OnFailure");
+    let before = of(&desired, "i:0 s:up m:1 m:up n:0", |_| ());
+    // The first run is removed when the second has ended.
+    let mut found = running(&desired, "i:0 s:0 m:0 n:0");
+    found.containers.iter_mut().find(|c| c.name == "m").unwrap().restarts = 1;
+    let place = Place { engine: "fake", host_ip: "", now: now(), before: &before };
+    let ended = status(&desired, &found, &Memory::default(), &place);
+    assert_eq!(state(&ended, "m"), json!(["Completed 0", "Error 1", 1, false, false]));
+    // An engine that lost everything: ends that were reported stay, the others are unknown.
+    let lost = after(&desired, "nothing", &before, |_| ());
+    assert_eq!(state(&lost, "n"), json!(["Completed 0", "", 0, false, false]));
+    assert_eq!(state(&lost, "s"), json!(["waiting ContainerCreating", "ContainerStatusUnknown 137", 1, false, false]));
+}
+
+#[test]
+fn a_pod_that_was_not_let_in_has_a_reason_and_no_containers() {
+    let refused = of(&desired("Always"), "nothing", |m| {
+        m.life = Life::Ending(End::Refused(Cause::new("OutOfcpu", "Pod was rejected: no")));
+    });
+    assert_eq!(refused.phase.as_deref(), Some("Failed"));
+    assert_eq!(
+        (refused.reason.as_deref(), refused.message.as_deref()),
+        (Some("OutOfcpu"), Some("Pod was rejected: no"))
+    );
+    assert_eq!((refused.container_statuses, refused.init_container_statuses), (None, None));
+    let late = of(&desired("Always"), "i:0 s:0 m:137 n:137", |m| {
+        m.life = Life::Ending(End::Late(Cause::new("DeadlineExceeded", "late")));
+    });
+    assert_eq!(late.phase.as_deref(), Some("Failed"));
+    assert_eq!(late.container_statuses.unwrap().len(), 2);
+}
+
+#[test]
+fn an_evicted_pod_says_who_disrupted_it() {
+    let evicted = of(&desired("Always"), "i:0 s:137 m:137 n:137", |m| {
+        m.life = Life::Ending(End::Evicted(Cause::new("Evicted", "The node was low on resource: memory. ")));
+    });
+    assert_eq!((evicted.phase.as_deref(), evicted.reason.as_deref()), (Some("Failed"), Some("Evicted")));
+    let last = conditions_of(&evicted).pop().unwrap();
+    assert_eq!(last, "DisruptionTarget=True TerminationByKubelet The node was low on resource: memory.");
+}
+
+#[test]
+fn a_debugging_container_has_a_status_and_keeps_nothing_from_being_ready() {
+    let desired =
+        pod(r#"{"containers": [{"name": "m"}], "ephemeralContainers": [{"name": "e", "targetContainerName": "m"}]}"#);
+    let got = of(&desired, "m:up e:1", |_| ());
+    assert_eq!(got.phase.as_deref(), Some("Running"));
+    assert_eq!(conditions_of(&got)[1], "Ready=True");
+    let status = &got.ephemeral_container_statuses.unwrap()[0];
+    assert_eq!(status.state.as_ref().unwrap().terminated.as_ref().unwrap().exit_code, 1);
+    assert_eq!((status.ready, status.started), (false, None));
+}
+
+#[test]
+fn a_condition_keeps_its_time_as_long_as_it_holds() {
+    let desired = desired("Always");
+    let mut before = of(&desired, "i:0 s:up m:up n:up", |_| ());
+    let early = Time(Timestamp::from_second(5).unwrap());
+    before.conditions.iter_mut().flatten().for_each(|c| c.last_transition_time = Some(early.clone()));
+    let times = |status: PodStatus, kind: &str| {
+        let all = status.conditions.unwrap();
+        all.into_iter().find(|c| c.type_ == kind).unwrap().last_transition_time.unwrap()
+    };
+    let unready = |m: &mut Memory| m.run_mut("m2").ready = false;
+    assert_eq!(times(after(&desired, "i:0 s:up m:up n:up", &before, unready), "Initialized"), early);
+    assert_eq!(times(after(&desired, "i:0 s:up m:up n:up", &before, unready), "Ready"), Time(now()));
+}
