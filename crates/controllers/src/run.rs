@@ -18,7 +18,10 @@ use crate::{
         root_ca::RootCa,
         tokens::{ServiceAccountTokens, TokenSigner},
     },
-    workloads::{deployment::Deployments, disruption::Disruptions, pod_garbage::PodGarbage, replicaset::ReplicaSets},
+    workloads::{
+        deployment::Deployments, disruption::Disruptions, pod_garbage::PodGarbage, replicaset::ReplicaSets,
+        replication_controller::ReplicationControllers,
+    },
 };
 
 /// The settings of the controllers.
@@ -105,7 +108,8 @@ const ALL: &[Entry] = &[
     entry::<NodeIpam>("node-controller", |s, o| start(NodeIpam::new(&o.cluster_cidrs), s)),
     entry::<NodeLifecycle>("node-controller", |s, _| start(NodeLifecycle::default(), s)),
     entry::<TaintEviction>("node-controller", |s, _| start(TaintEviction::default(), s)),
-    entry::<ReplicaSets>("replicaset-controller", |s, _| start(ReplicaSets, s)),
+    entry::<ReplicaSets>("replicaset-controller", |s, _| start(ReplicaSets::default(), s)),
+    entry::<ReplicationControllers>("replication-controller", |s, _| start(ReplicationControllers::default(), s)),
     entry::<Deployments>("deployment-controller", |s, _| start(Deployments, s)),
     entry::<Disruptions>("disruption-controller", |s, _| start(Disruptions, s)),
     entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices, s)),

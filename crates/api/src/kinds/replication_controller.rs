@@ -13,7 +13,6 @@ use crate::rules::selector::Selector;
 use crate::validation::field::{Errors, FieldError, Path};
 
 pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
-    without_effect: Some("no controller makes its Pods; a Deployment works"),
     short: &["rc"],
     scale: Some(workload::SCALE),
     storage_prefix: Some("controllers"),

@@ -1,5 +1,6 @@
 //! Controllers that make, keep and delete Pods, and what they share. What depends on a Pod's node is in `node`.
 
+mod availability;
 pub mod deployment;
 pub mod disruption;
 pub mod pod_garbage;
@@ -7,3 +8,4 @@ mod pod_rank;
 mod pod_template;
 mod portion;
 pub mod replicaset;
+pub mod replication_controller;

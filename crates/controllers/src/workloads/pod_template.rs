@@ -1,5 +1,6 @@
-//! Pods from a template, as every workload controller makes them.
+//! Pods from a template, as every workload controller makes them, and the writes that make and delete them.
 
+use controller::{Note, Write};
 use k8s_openapi::{
     api::core::v1::{Pod, PodTemplateSpec},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
@@ -21,4 +22,18 @@ pub fn instantiate(template: &PodTemplateSpec, parent: &ObjectMeta, owner: Owner
         spec: template.spec.clone(),
         status: None,
     }
+}
+
+/// Creates a Pod, and tells so.
+pub fn create(pod: &Pod) -> Write {
+    Write::create(pod)
+        .on_success(Note::normal("SuccessfulCreate", "Created pod: {name}"))
+        .on_failure(Note::warning("FailedCreate", "Error creating: {error}"))
+}
+
+/// Deletes a Pod, and tells so.
+pub fn delete(pod: &Pod) -> Write {
+    Write::delete(pod)
+        .on_success(Note::normal("SuccessfulDelete", "Deleted pod: {name}"))
+        .on_failure(Note::warning("FailedDelete", "Error deleting: {error}"))
 }

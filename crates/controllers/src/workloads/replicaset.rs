@@ -1,70 +1,121 @@
-//! ReplicaSet: keeps `spec.replicas` Pods that match the selector alive.
-//! Reads: ReplicaSet, Pod. Writes: Pod (create, delete, adopt, release), ReplicaSet/status.
-//! Upstream counterpart: pkg/controller/replicaset.
+//! ReplicaSet and ReplicationController: keep `spec.replicas` Pods that match the selector alive.
+//! Reads: ReplicaSet or ReplicationController, Pod. Writes: Pod (create, delete, adopt, release), the object's status.
+//! Upstream counterpart: pkg/controller/replicaset, which pkg/controller/replication adapts as this file does.
+//!
+//! A process that ends between two writes loses nothing: the next plan counts the Pods that there are.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, marker::PhantomData, sync::Arc};
 
 use api::rules::{pod, selector::Selector};
+use client::Kind;
 use clock::Timestamp;
-use controller::{
-    Controller, Failure, Listers, Note, Plan, Step, Watches, Write, claim, controller_of, owner_reference,
-};
+use controller::{Controller, Failure, Listers, Plan, Step, Watches, claim, controller_of, owner_reference};
 use k8s_openapi::{
     api::{
         apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus},
-        core::v1::Pod,
+        core::v1::{Pod, PodTemplateSpec},
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
-use crate::workloads::{pod_rank, pod_template};
+use crate::workloads::{availability::next_available, pod_rank, pod_template};
 
-pub struct ReplicaSets;
+/// A kind that keeps a number of Pods alive.
+pub trait ReplicaOwner: Kind {
+    /// The name of its controller.
+    const CONTROLLER: &'static str;
+
+    /// The Pods that it is about; `None` where it has no valid selector.
+    fn selector(&self) -> Option<Selector>;
+    fn replicas(&self) -> Option<i32>;
+    fn min_ready_seconds(&self) -> Option<i32>;
+    fn template(&self) -> Option<&PodTemplateSpec>;
+    fn conditions(&self) -> Vec<ReplicaSetCondition>;
+    fn with_status(&self, status: ReplicaSetStatus) -> Self;
+}
+
+impl ReplicaOwner for ReplicaSet {
+    const CONTROLLER: &'static str = "replicaset-controller";
+
+    fn selector(&self) -> Option<Selector> {
+        Selector::of_object(Some(&self.spec.as_ref()?.selector)).ok()
+    }
+
+    fn replicas(&self) -> Option<i32> {
+        self.spec.as_ref()?.replicas
+    }
+
+    fn min_ready_seconds(&self) -> Option<i32> {
+        self.spec.as_ref()?.min_ready_seconds
+    }
+
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        self.spec.as_ref()?.template.as_ref()
+    }
+
+    fn conditions(&self) -> Vec<ReplicaSetCondition> {
+        self.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default()
+    }
+
+    fn with_status(&self, status: ReplicaSetStatus) -> Self {
+        ReplicaSet { status: Some(status), ..self.clone() }
+    }
+}
+
+/// The controller of one such kind.
+pub struct Replicas<O>(PhantomData<O>);
+
+pub type ReplicaSets = Replicas<ReplicaSet>;
+
+impl<O> Default for Replicas<O> {
+    fn default() -> Self {
+        Replicas(PhantomData)
+    }
+}
 
 /// At most this many Pods are created or deleted in one go.
 const BURST: usize = 500;
 
 pub struct Observed {
-    /// Pods that the ReplicaSet controls, and free ones that its selector takes.
+    /// Pods that the owner controls, and free ones that its selector takes.
     pods: Vec<Arc<Pod>>,
     /// How many live Pods of the same Deployment each node has: where most are, one is given up first.
     on_node: BTreeMap<String, usize>,
     failure: Option<Failure>,
 }
 
-/// The Pods that the ReplicaSet is about; one without a (valid) selector is about none.
-fn selector(set: &ReplicaSet) -> Selector {
-    let selector = set.spec.as_ref().and_then(|s| Selector::of_object(Some(&s.selector)).ok());
-    selector.filter(|s| !s.is_everything()).unwrap_or(Selector::NOTHING)
+/// An owner without a (valid) selector, or with one that takes everything, is about no Pods.
+fn selector<O: ReplicaOwner>(owner: &O) -> Selector {
+    owner.selector().filter(|s| !s.is_everything()).unwrap_or(Selector::NOTHING)
 }
 
 fn takes(selector: &Selector, pod: &Pod) -> bool {
     selector.matches(pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
 }
 
-fn wanted(set: &ReplicaSet) -> usize {
-    set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1).max(0) as usize
+fn wanted<O: ReplicaOwner>(owner: &O) -> usize {
+    owner.replicas().unwrap_or(1).max(0) as usize
 }
 
-impl Controller for ReplicaSets {
-    const NAME: &'static str = "replicaset-controller";
-    type Object = ReplicaSet;
+impl<O: ReplicaOwner> Controller for Replicas<O> {
+    const NAME: &'static str = O::CONTROLLER;
+    type Object = O;
     type Observed = Observed;
 
-    fn watches(&self, watches: &mut Watches<ReplicaSet>) {
-        watches.indexed::<ReplicaSet>().owned::<Pod>().selected::<Pod>(|set, pod| takes(&selector(set), pod));
+    fn watches(&self, watches: &mut Watches<O>) {
+        watches.indexed::<O>().owned::<Pod>().selected::<Pod>(|owner, pod| takes(&selector(owner), pod));
     }
 
-    fn observe(&self, set: &ReplicaSet, listers: &Listers) -> Observed {
-        let selector = selector(set);
+    fn observe(&self, owner: &O, listers: &Listers) -> Observed {
+        let selector = selector(owner);
         // A free Pod that has ended is not worth adopting.
-        let pods = listers.owned_or_selected(set, |pod: &Pod| takes(&selector, pod) && pod::is_active(pod));
+        let pods = listers.owned_or_selected(owner, |pod: &Pod| takes(&selector, pod) && pod::is_active(pod));
         let mut on_node = BTreeMap::new();
         // Only a choice among Pods asks for this, and it looks at every Pod of the Deployment.
-        if pods.iter().filter(|p| pod::is_active(p)).count() > wanted(set) {
-            let siblings = match controller_of(set) {
-                Some(owner) => listers.owned_by::<ReplicaSet>(&owner.uid),
-                None => vec![Arc::new(set.clone())],
+        if pods.iter().filter(|p| pod::is_active(p)).count() > wanted(owner) {
+            let siblings = match controller_of(owner) {
+                Some(parent) => listers.owned_by::<O>(&parent.uid),
+                None => vec![Arc::new(owner.clone())],
             };
             let pods = siblings.iter().flat_map(|sibling| listers.owned::<_, Pod>(&**sibling));
             for pod in pods.filter(|p| pod::is_active(p)) {
@@ -76,76 +127,55 @@ impl Controller for ReplicaSets {
         Observed { pods, on_node, failure: listers.failure.cloned() }
     }
 
-    fn plan(&self, set: &ReplicaSet, observed: &Observed, now: Timestamp) -> Plan {
+    fn plan(&self, owner: &O, observed: &Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let selector = selector(set);
-        let claimed = claim(set, &observed.pods, |pod| takes(&selector, pod), &mut plan);
+        let selector = selector(owner);
+        let claimed = claim(owner, &observed.pods, |pod| takes(&selector, pod), &mut plan);
         let (active, inactive): (Vec<&Pod>, Vec<&Pod>) = claimed.into_iter().partition(|p| pod::is_active(p));
-        let wanted = wanted(set);
-        if set.metadata.deletion_timestamp.is_none() {
-            plan.steps.extend(manage(set, &active, wanted, observed, now));
+        if owner.meta().deletion_timestamp.is_none() {
+            plan.steps.extend(manage(owner, &active, observed, now));
         }
-        let status = status(set, &active, &inactive, wanted, observed.failure.as_ref(), now);
-        plan.set_status(set, &ReplicaSet { status: Some(status), ..set.clone() });
-        let min_ready = min_ready_seconds(set);
-        let soonest = active.iter().filter_map(|p| available_in(p, min_ready, now)).min();
-        if let Some(wait) = soonest {
+        let status = status(owner, &active, &inactive, observed.failure.as_ref(), now);
+        plan.set_status(owner, &owner.with_status(status));
+        if let Some(wait) = next_available(active, min_ready_seconds(owner), now) {
             plan.again_after(wait);
         }
         plan
     }
 }
 
-fn min_ready_seconds(set: &ReplicaSet) -> i32 {
-    set.spec.as_ref().and_then(|s| s.min_ready_seconds).unwrap_or(0)
+fn min_ready_seconds<O: ReplicaOwner>(owner: &O) -> i32 {
+    owner.min_ready_seconds().unwrap_or(0)
 }
 
-/// How long until a ready Pod counts as available; `None` when it does already, or is not ready.
-fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
-    if !pod::is_ready(pod) || pod::is_available(pod, min_ready_seconds, now) {
-        return None;
-    }
-    let since = pod::condition(pod, "Ready")?.last_transition_time.as_ref()?.0.as_second();
-    let left = since + i64::from(min_ready_seconds) - now.as_second();
-    Some(Duration::from_secs(left.max(0) as u64 + 1))
-}
-
-fn manage(set: &ReplicaSet, active: &[&Pod], wanted: usize, observed: &Observed, now: Timestamp) -> Option<Step> {
+fn manage<O: ReplicaOwner>(owner: &O, active: &[&Pod], observed: &Observed, now: Timestamp) -> Option<Step> {
+    let wanted = wanted(owner);
     if active.len() < wanted {
         let missing = (wanted - active.len()).min(BURST);
-        let template = set.spec.as_ref().and_then(|s| s.template.clone()).unwrap_or_default();
-        let pod = pod_template::instantiate(&template, &set.metadata, owner_reference(set));
-        let create = Write::create(&pod)
-            .on_success(Note::normal("SuccessfulCreate", "Created pod: {name}"))
-            .on_failure(Note::warning("FailedCreate", "Error creating: {error}"));
-        return Some(Step::SlowStart(vec![create; missing]));
+        let template = owner.template().cloned().unwrap_or_default();
+        let pod = pod_template::instantiate(&template, owner.meta(), owner_reference(owner));
+        return Some(Step::SlowStart(vec![pod_template::create(&pod); missing]));
     }
     let surplus = (active.len() - wanted).min(BURST);
     if surplus == 0 {
         return None;
     }
-    let doomed = pod_rank::first_to_go(active, &observed.on_node, now).into_iter().take(surplus).map(|pod| {
-        Write::delete(pod)
-            .on_success(Note::normal("SuccessfulDelete", "Deleted pod: {name}"))
-            .on_failure(Note::warning("FailedDelete", "Error deleting: {error}"))
-    });
-    Some(Step::All(doomed.collect()))
+    let doomed = pod_rank::first_to_go(active, &observed.on_node, now);
+    Some(Step::All(doomed.into_iter().take(surplus).map(pod_template::delete).collect()))
 }
 
-fn status(
-    set: &ReplicaSet,
+fn status<O: ReplicaOwner>(
+    owner: &O,
     active: &[&Pod],
     inactive: &[&Pod],
-    wanted: usize,
     failure: Option<&Failure>,
     now: Timestamp,
 ) -> ReplicaSetStatus {
-    let old = set.status.clone().unwrap_or_default();
     let count = |counts: &dyn Fn(&&&Pod) -> bool| active.iter().filter(|p| counts(p)).count() as i32;
-    let template = set.spec.as_ref().and_then(|s| s.template.as_ref()?.metadata.as_ref()?.labels.clone());
+    let template = owner.template().and_then(|t| t.metadata.as_ref()?.labels.clone());
     let template = Selector::of_labels(&template.unwrap_or_default());
     let none = BTreeMap::new();
-    let min_ready = min_ready_seconds(set);
+    let min_ready = min_ready_seconds(owner);
     let nonzero = |n: i32| (n != 0).then_some(n);
     ReplicaSetStatus {
         replicas: active.len() as i32,
@@ -155,8 +185,8 @@ fn status(
         terminating_replicas: Some(
             inactive.iter().filter(|p| p.metadata.deletion_timestamp.is_some() && !pod::is_terminal(p)).count() as i32,
         ),
-        observed_generation: set.metadata.generation,
-        conditions: conditions(old.conditions.unwrap_or_default(), failure, active.len() < wanted, now),
+        observed_generation: owner.meta().generation,
+        conditions: conditions(owner.conditions(), failure, active.len() < wanted(owner), now),
     }
 }
 
@@ -186,7 +216,7 @@ fn conditions(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use serde_json::{Value, json};
 
@@ -200,7 +230,7 @@ mod tests {
     }
 
     /// `name:word:word` with the words ready, orphan, relabelled, pending, done, deleting, unassigned.
-    pub(crate) fn pod(text: &str) -> Arc<Pod> {
+    fn pod(text: &str) -> Arc<Pod> {
         let mut words = text.split(':');
         let name = words.next().unwrap();
         let words: Vec<&str> = words.collect();
@@ -226,9 +256,17 @@ mod tests {
         Arc::new(serde_json::from_value(value).unwrap())
     }
 
-    fn plan(replicas: i32, pods: &str, failure: Option<Failure>) -> Plan {
-        let observed = Observed { pods: pods.split_whitespace().map(pod).collect(), on_node: BTreeMap::new(), failure };
-        ReplicaSets.plan(&set(replicas), &observed, "2026-01-01T01:00:00Z".parse().unwrap())
+    pub fn pods(text: &str) -> Vec<Arc<Pod>> {
+        text.split_whitespace().map(pod).collect()
+    }
+
+    pub fn observed(pods: Vec<Arc<Pod>>, failure: Option<Failure>) -> Observed {
+        Observed { pods, on_node: BTreeMap::new(), failure }
+    }
+
+    fn plan(replicas: i32, text: &str, failure: Option<Failure>) -> Plan {
+        let now = "2026-01-01T01:00:00Z".parse().unwrap();
+        ReplicaSets::default().plan(&set(replicas), &observed(pods(text), failure), now)
     }
 
     fn check(replicas: i32, pods: &str, expected: &str) {
