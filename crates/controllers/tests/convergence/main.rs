@@ -1,0 +1,5 @@
+//! Controllers come to rest: from whatever state a history of changes, failures and deaths between two writes leaves
+//! behind, each brings about what is asked for and then writes nothing more.
+
+mod replicas;
+mod world;

@@ -1,0 +1,390 @@
+//! A small world for one story: the API server over a store in memory, a process of controllers that dies between any two
+//! writes, and kubelets that the test plays. All of it follows from one seed, under paused time.
+//!
+//! A story says what users do and what has to come of it; [`converges`] tells it for a range of seeds.
+
+use std::{ops::Range, sync::Arc, time::Duration};
+
+use apiserver::{
+    Server, User,
+    admission::attributes::{Admission, Attributes},
+    auth::{AlwaysAllow, user::GROUP_MASTERS},
+    http::access::Authenticator,
+    router::Router,
+    state::{Limits, State},
+    storage::object_store::ObjectStore,
+};
+use client::{
+    Api, Caches, Client, Kind,
+    rest::{self, DeleteOptions, Form, Resource, Verb},
+};
+use futures::{FutureExt, future::BoxFuture};
+use http::Method;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use store::embedded::Embedded;
+use tokio::task::JoinSet;
+
+/// What happens in a world.
+pub trait Story: Sized {
+    /// The names of the controllers that run.
+    const CONTROLLERS: &'static [&'static str];
+    /// How many changes are made.
+    const CHANGES: usize = 12;
+
+    async fn begin(world: &World) -> Self;
+    /// One change that users make.
+    async fn change(&mut self, world: &World);
+    /// Panics when something is broken that always holds.
+    async fn check(&self, _world: &World) {}
+    /// Why the world is not as it was asked for, once nothing disturbs it any more.
+    async fn missing(&self, world: &World) -> Option<String>;
+}
+
+/// Tells the story once for each seed. `WORLD_SEED=7` tells it for one seed only.
+pub fn converges<S: Story>(seeds: Range<u64>) {
+    let chosen = std::env::var("WORLD_SEED").ok().and_then(|text| text.parse().ok());
+    for seed in chosen.map_or(seeds, |one: u64| one..one + 1) {
+        let _said = SaidOnPanic(seed);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(tell::<S>(seed));
+    }
+}
+
+struct SaidOnPanic(u64);
+
+impl Drop for SaidOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("repeat with WORLD_SEED={}", self.0);
+        }
+    }
+}
+
+async fn tell<S: Story>(seed: u64) {
+    let mut world = World::start(seed, S::CONTROLLERS).await;
+    let mut story = S::begin(&world).await;
+    for _ in 0..S::CHANGES {
+        story.change(&world).await;
+        for _ in 0..below(4) {
+            world.some_kubelets().await;
+            world.pass().await;
+            story.check(&world).await;
+        }
+    }
+    world.controllers.immortal();
+    let mut missing = None;
+    for _ in 0..600 {
+        world.all_kubelets().await;
+        world.pass().await;
+        story.check(&world).await;
+        missing = story.missing(&world).await;
+        if missing.is_none() {
+            break;
+        }
+    }
+    assert_eq!(missing, None);
+    // Events are written late, but not that late; and they end after an hour.
+    clock::sleep(Duration::from_secs(60)).await;
+    world.all_kubelets().await;
+    let before = world.revision().await;
+    clock::sleep(Duration::from_secs(3000)).await;
+    assert_eq!(world.revision().await, before, "somebody wrote though nothing was left to do");
+    assert_eq!(story.missing(&world).await, None);
+}
+
+pub fn below(end: u64) -> u64 {
+    clock::random_range(0..end)
+}
+
+pub fn chance(percent: u64) -> bool {
+    below(100) < percent
+}
+
+struct Nobody;
+
+impl Authenticator for Nobody {
+    fn authenticate<'a>(
+        &'a self,
+        _: &'a http::request::Parts,
+    ) -> BoxFuture<'a, Result<Option<Arc<User>>, api::status::StatusError>> {
+        async { Ok(None) }.boxed()
+    }
+}
+
+struct NoAdmission;
+
+impl Admission for NoAdmission {
+    fn admit<'a>(&'a self, _: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn validate<'a>(&'a self, _: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
+        async { Ok(()) }.boxed()
+    }
+}
+
+/// How long a process of controllers lives.
+struct Life {
+    /// It dies with this write; `None` lives on.
+    writes_left: Option<u64>,
+    /// Of 100 writes, how many the server refuses for no reason.
+    refused: u64,
+}
+
+enum Fate {
+    Sent,
+    Refused,
+    /// The process is dead, and the server has never heard of the write.
+    Unsent,
+    /// The process is dead, but the write was carried out.
+    Unanswered,
+}
+
+impl Life {
+    fn fate(&mut self) -> Fate {
+        match &mut self.writes_left {
+            Some(0) => Fate::Unsent,
+            Some(left) => {
+                *left -= 1;
+                match *left {
+                    0 if chance(50) => Fate::Unsent,
+                    0 => Fate::Unanswered,
+                    _ if chance(self.refused) => Fate::Refused,
+                    _ => Fate::Sent,
+                }
+            }
+            None if chance(self.refused) => Fate::Refused,
+            None => Fate::Sent,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.writes_left == Some(0)
+    }
+}
+
+/// A client whose writes meet the fate of its process. Events are told in any case: nothing depends on them.
+fn mortal(client: Client, life: Arc<Mutex<Life>>) -> Client {
+    client::in_process(tower::service_fn(move |request: http::Request<Body>| {
+        let (client, life) = (client.clone(), life.clone());
+        async move {
+            let harmless = request.method() == Method::GET || request.uri().path().contains("/events");
+            let fate = if harmless { Fate::Sent } else { life.lock().fate() };
+            match fate {
+                Fate::Sent => client.send(request).await,
+                Fate::Unsent => std::future::pending().await,
+                Fate::Unanswered => {
+                    let _ = client.send(request).await;
+                    std::future::pending().await
+                }
+                Fate::Refused => {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                        "reason": "InternalError", "message": "the server is in a bad mood", "code": 500});
+                    Ok(http::Response::builder().status(500).body(Body::from(status.to_string().into_bytes())).unwrap())
+                }
+            }
+        }
+    }))
+}
+
+/// The process that the controllers run in.
+struct Process {
+    client: Client,
+    enabled: Vec<String>,
+    life: Arc<Mutex<Life>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Process {
+    fn start(client: Client, names: &[&str]) -> Self {
+        let enabled = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut process = Process {
+            client,
+            enabled,
+            life: Arc::new(Mutex::new(Life { writes_left: None, refused: 0 })),
+            _tasks: JoinSet::new(),
+        };
+        process.restart();
+        process
+    }
+
+    fn restart(&mut self) {
+        let writes_left = chance(80).then(|| 1 + below(12));
+        let refused = if chance(30) { 20 } else { 0 };
+        self.life = Arc::new(Mutex::new(Life { writes_left, refused }));
+        let client = mortal(self.client.clone(), self.life.clone());
+        let options = controllers::Options { enabled: self.enabled.clone(), ..Default::default() };
+        self._tasks = controllers::run(&Caches::new(self.client.clone()), |_| client.clone(), &options);
+    }
+
+    /// From now on it neither dies nor is refused anything.
+    fn immortal(&mut self) {
+        if self.life.lock().is_over() {
+            self.restart();
+        }
+        *self.life.lock() = Life { writes_left: None, refused: 0 };
+    }
+}
+
+pub struct World {
+    pub client: Client,
+    controllers: Process,
+}
+
+impl World {
+    async fn start(seed: u64, names: &[&str]) -> Self {
+        clock::simulate("2026-01-01T00:00:00Z".parse().unwrap(), seed);
+        let objects = ObjectStore::new(Arc::new(Embedded::memory())).await.unwrap();
+        let state = State::new(objects, Arc::new(AlwaysAllow), Arc::new(NoAdmission), Vec::new(), Limits::default());
+        let server = Server::new(Router::new(Arc::new(state), Arc::new(Nobody)));
+        let user = User::new("system:test", [GROUP_MASTERS]).authenticated();
+        let client = client::in_process(server.in_process().as_user(user));
+        let world = World { controllers: Process::start(client.clone(), names), client };
+        let namespace: Namespace = object(json!({"metadata": {"name": "d"}}));
+        Api::all(world.client.clone()).create(&namespace).await.unwrap();
+        for node in ["n1", "n2", "n3"] {
+            world.add_node(node).await;
+        }
+        world
+    }
+
+    pub fn api<K: Kind>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), "d")
+    }
+
+    pub fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    pub async fn create<K: Kind>(&self, value: Value) {
+        self.api::<K>().create(&object(value)).await.unwrap();
+    }
+
+    pub async fn list<K: Kind>(&self) -> Vec<K> {
+        self.api::<K>().list(&[]).await.unwrap()
+    }
+
+    pub async fn add_node(&self, name: &str) {
+        let node: Node = object(json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}));
+        self.nodes().create(&node).await.unwrap();
+    }
+
+    /// The latest revision of the store.
+    pub async fn revision(&self) -> String {
+        let list = rest::read(&self.client, &Resource::of::<Pod>().path("d", "", ""), Form::Whole).await.unwrap();
+        rest::page(&list).unwrap().metadata.resource_version.unwrap()
+    }
+
+    /// Some time passes; a process that has died is started again, or not yet.
+    async fn pass(&mut self) {
+        clock::sleep(Duration::from_millis(below(3000))).await;
+        if self.controllers.life.lock().is_over() && chance(70) {
+            self.controllers.restart();
+        }
+    }
+
+    /// Each Pod takes a step in its life, or does not.
+    async fn some_kubelets(&self) {
+        for pod in self.list::<Pod>().await {
+            if chance(40) {
+                continue;
+            }
+            let phase = phase(&pod);
+            if pod.metadata.deletion_timestamp.is_some() {
+                self.finish(&pod).await;
+            } else if node_of(&pod).is_empty() {
+                self.bind(&pod).await;
+            } else if matches!(phase, "Pending" | "Running") {
+                match below(12) {
+                    0 => self.say(&pod, "Failed", false).await,
+                    1 => self.say(&pod, "Succeeded", false).await,
+                    2 | 3 => self.say(&pod, "Running", false).await,
+                    _ => self.say(&pod, "Running", true).await,
+                }
+            }
+        }
+    }
+
+    /// Every Pod is bound, runs and is ready, or is gone, as far as it depends on nodes.
+    pub async fn all_kubelets(&self) {
+        for pod in self.list::<Pod>().await {
+            if pod.metadata.deletion_timestamp.is_some() {
+                self.finish(&pod).await;
+                continue;
+            }
+            if node_of(&pod).is_empty() {
+                self.bind(&pod).await;
+            }
+            let ready = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+            let ready = ready.into_iter().any(|c| c.type_ == "Ready" && c.status == "True");
+            if matches!(phase(&pod), "Pending" | "Running") && !ready {
+                self.say(&pod, "Running", true).await;
+            }
+        }
+    }
+
+    /// The node's last word about a Pod.
+    async fn finish(&self, pod: &Pod) {
+        let options = DeleteOptions { grace_seconds: Some(0), uid: pod.metadata.uid.clone(), ..Default::default() };
+        // It may be gone by now.
+        let _ = self.api::<Pod>().delete(name(pod), options).await;
+    }
+
+    /// The scheduler's part: onto the node that the Pod asks for, or onto any.
+    async fn bind(&self, pod: &Pod) {
+        let nodes: Vec<String> =
+            self.nodes().list(&[]).await.unwrap().into_iter().filter_map(|n| n.metadata.name).collect();
+        let asked = asked_node(pod);
+        let node = match &asked {
+            Some(asked) => nodes.iter().find(|n| *n == asked),
+            None => nodes.get(below(nodes.len() as u64) as usize),
+        };
+        let Some(node) = node else { return };
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name(pod)},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
+        let pods = Resource::of::<Pod>();
+        let _ = rest::write(&self.client, &pods, "d", name(pod), "binding", &Verb::Create(binding)).await;
+    }
+
+    /// A kubelet's report.
+    pub async fn say(&self, pod: &Pod, phase: &str, ready: bool) {
+        let ready = json!({"type": "Ready", "status": if ready { "True" } else { "False" },
+            "lastTransitionTime": clock::now_seconds().to_string()});
+        let status = json!({"phase": phase, "conditions": [ready]});
+        let _ = self.api::<Pod>().merge_patch(name(pod), "status", json!({"status": status})).await;
+    }
+
+    /// A user takes a Pod away.
+    pub async fn delete_some_pod(&self) {
+        let pods = self.list::<Pod>().await;
+        if let Some(pod) = pods.get(below(pods.len().max(1) as u64) as usize) {
+            let _ = self.api::<Pod>().delete(name(pod), DeleteOptions::default()).await;
+        }
+    }
+}
+
+pub fn object<K: Kind>(value: Value) -> K {
+    K::from_value(&value).unwrap()
+}
+
+pub fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or("")
+}
+
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("")
+}
+
+pub fn node_of(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or("")
+}
+
+/// The node that a Pod's affinity names.
+pub fn asked_node(pod: &Pod) -> Option<String> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
+    terms.iter().flat_map(|t| t.match_fields.iter().flatten()).find_map(|f| f.values.as_ref()?.first().cloned())
+}
