@@ -20,7 +20,15 @@ use crate::{plugin::Plugin, queue::Waiting};
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    NotBound { key: Key, uid: String },
+    NotBound {
+        key: Key,
+        uid: String,
+    },
+    /// These victims of a Pod could not be deleted.
+    NotPreempted {
+        preemptor: Key,
+        victims: Vec<Key>,
+    },
 }
 
 /// What becomes of the Pod's `nominatedNodeName`.
@@ -124,33 +132,51 @@ pub async fn report(
 pub async fn evict(
     client: Client,
     recorder: EventRecorder,
+    scheduler: Arc<str>,
     preemptor: Waiting,
     node: Arc<str>,
     victims: Vec<Arc<Pod>>,
 ) -> Outcome {
-    let resource = Resource::of::<Pod>();
-    for victim in victims {
-        let (key, uid) = (Key::of(&*victim), victim.metadata.uid.clone());
-        let message = "default-scheduler: preempting to accommodate a higher priority pod";
-        let now = clock::now_seconds();
-        let condition = api::rules::pod::disruption_target(&victim, "PreemptionByScheduler", message, now);
-        let patch = Verb::StrategicPatch(json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}}));
-        let delete = Verb::Delete(DeleteOptions { uid, ..DeleteOptions::default() });
-        let mut done = Ok(());
-        for (subresource, verb) in [("status", patch), ("", delete)] {
-            if done.is_ok() {
-                let written = rest::write(&client, &resource, &key.namespace, &key.name, subresource, &verb).await;
-                done = written.map(|_| ());
-            }
-        }
-        match done {
+    for (index, victim) in victims.iter().enumerate() {
+        match evict_one(&client, &scheduler, victim).await {
             Ok(()) => {
                 let message = format!("Preempted by pod {} on node {node}", preemptor.uid);
-                recorder.about(&*victim, EventKind::Normal, "Preempted", &message);
+                recorder.about(&**victim, EventKind::Normal, "Preempted", &message);
             }
-            // The preemptor is tried again, and chooses again.
-            Err(error) => tracing::info!(victim = %key, error = rest::message(&error), "cannot preempt"),
+            // One that is gone has made room.
+            Err(error) if rest::reason(&error) == "NotFound" => {}
+            Err(error) => {
+                tracing::info!(victim = %Key::of(&**victim), error = rest::message(&error), "cannot preempt");
+                let victims = victims[index..].iter().map(|pod| Key::of(&**pod)).collect();
+                return Outcome::NotPreempted { preemptor: preemptor.key, victims };
+            }
         }
+    }
+    Outcome::Done
+}
+
+async fn evict_one(client: &Client, scheduler: &str, victim: &Pod) -> Result<(), kube::Error> {
+    let (resource, key, uid) = (Resource::of::<Pod>(), Key::of(victim), victim.metadata.uid.clone());
+    let message = format!("{scheduler}: preempting to accommodate a higher priority pod");
+    let now = clock::now_seconds();
+    let condition = api::rules::pod::disruption_target(victim, "PreemptionByScheduler", &message, now);
+    let patch = Verb::StrategicPatch(json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}}));
+    let delete = Verb::Delete(DeleteOptions { uid, ..DeleteOptions::default() });
+    for (subresource, verb) in [("status", patch), ("", delete)] {
+        rest::write(client, &resource, &key.namespace, &key.name, subresource, &verb).await?;
+    }
+    Ok(())
+}
+
+/// Room that was made for a Pod is given to a more important one.
+pub async fn clear_nomination(client: Client, pod: Arc<Pod>) -> Outcome {
+    let status = json!({"nominatedNodeName": null});
+    let patch = Verb::StrategicPatch(json!({"metadata": {"uid": pod.metadata.uid}, "status": status}));
+    let key = Key::of(&*pod);
+    let written = rest::write(&client, &Resource::of::<Pod>(), &key.namespace, &key.name, "status", &patch).await;
+    if let Err(error) = written {
+        // The Pod's next attempt writes it again.
+        tracing::debug!(pod = %key, error = rest::message(&error), "cannot clear nominatedNodeName");
     }
     Outcome::Done
 }

@@ -30,6 +30,8 @@ pub struct Placed {
     /// The engine decided it, and the API has not shown it yet.
     pub assumed: bool,
     pub priority: i32,
+    /// It leaves, or is about to leave, to make room for a Pod of greater priority.
+    pub preempted: bool,
     /// When the Pod started on its node.
     pub started: Option<Timestamp>,
 }
@@ -47,7 +49,9 @@ pub struct Cache {
     by_name: HashMap<Arc<str>, NodeId>,
     /// Known nodes in the order in which they are tried, zones in turn. Empty when it must be worked out.
     order: Vec<NodeId>,
-    pods: HashMap<Key, Placed>,
+    pods: HashMap<Arc<Key>, Placed>,
+    /// The Pods on each node, so that preemption looks through one node's Pods and not through all.
+    members: Vec<Vec<Arc<Key>>>,
     classes: Vec<Option<Known>>,
     by_identity: HashMap<Arc<[u8]>, ClassId>,
     free_classes: Vec<ClassId>,
@@ -100,7 +104,12 @@ impl Cache {
     }
 
     pub fn pods(&self) -> impl Iterator<Item = (&Key, &Placed)> {
-        self.pods.iter()
+        self.pods.iter().map(|(key, placed)| (&**key, placed))
+    }
+
+    /// The Pods on one node.
+    pub fn pods_on(&self, node: NodeId) -> impl Iterator<Item = (&Key, &Placed)> {
+        self.members.get(node.index()).into_iter().flatten().map(|key| (&**key, &self.pods[key]))
     }
 
     pub fn refusing_keys(&self) -> impl Iterator<Item = KeyId> {
@@ -211,11 +220,11 @@ impl Cache {
         let facts = NodeFacts::of(object, &mut self.resources);
         let id = self.enter_node(object.metadata.name.as_deref().unwrap_or(""));
         let node = self.nodes[id.index()].as_mut().expect("just entered");
-        if node.known && node.facts == facts {
+        if node.known && *node.facts == facts {
             return (id, 0);
         }
         let changes = if node.known { facts.changes(&node.facts) } else { Change::NodeAdded as u16 };
-        let old = std::mem::replace(&mut node.facts, facts);
+        let old = std::mem::replace(&mut node.facts, Arc::new(facts));
         // A verdict is kept per version, so a new node in an old place must not repeat one.
         self.versions = self.versions.wrapping_add(1);
         node.version = self.versions;
@@ -270,13 +279,22 @@ impl Cache {
         let counted = Counted { node: pod.node, class: pod.class, terminating: pod.terminating, sign: 1 };
         self.count(counted);
         *self.priorities.entry(pod.priority).or_default() += 1;
+        let key = Arc::new(key);
+        if self.members.len() <= pod.node.index() {
+            self.members.resize_with(pod.node.index() + 1, Vec::new);
+        }
+        self.members[pod.node.index()].push(key.clone());
         self.pods.insert(key, pod);
         counted
     }
 
     /// A Pod is on no node any more. Gives one use of its class back to the caller.
     pub fn unplace(&mut self, key: &Key) -> Option<(Placed, Counted)> {
-        let placed = self.pods.remove(key)?;
+        let (key, placed) = self.pods.remove_entry(key)?;
+        let there = &mut self.members[placed.node.index()];
+        if let Some(at) = there.iter().position(|held| Arc::ptr_eq(held, &key)) {
+            there.swap_remove(at);
+        }
         let counted = Counted { node: placed.node, class: placed.class, terminating: placed.terminating, sign: -1 };
         self.count(counted);
         if let Some(pods) = self.priorities.get_mut(&placed.priority) {
@@ -295,10 +313,27 @@ impl Cache {
     }
 
     /// The API shows what was assumed.
-    pub fn confirm(&mut self, key: &Key, started: Option<Timestamp>) {
+    pub fn confirm(&mut self, key: &Key, started: Option<Timestamp>, preempted: bool) {
         if let Some(placed) = self.pods.get_mut(key) {
             placed.assumed = false;
             placed.started = started;
+            placed.preempted = preempted;
+        }
+    }
+
+    /// The Pod is (or after all is not) to leave for a Pod of greater priority.
+    pub fn set_preempted(&mut self, key: &Key, preempted: bool) {
+        if let Some(placed) = self.pods.get_mut(key) {
+            placed.preempted = preempted;
+        }
+    }
+
+    /// A Pod of this class was nominated for a node (`sign` 1), or is so no longer (-1). Filters ask what its
+    /// anti-affinity says, so its keys must be among those that are counted.
+    pub fn count_nominated(&mut self, id: ClassId, sign: i64) {
+        let class = self.class(id).clone();
+        if count_keys(&mut self.refusing, class.anti_affinity.iter().map(|t| t.key), sign) {
+            self.restructure();
         }
     }
 

@@ -7,11 +7,11 @@ use clock::Instant;
 
 use crate::{
     cache::Placed,
+    change::Change,
     engine::{Decision, Engine},
     failure::Failure,
     memo::Memo,
     node_id::NodeId,
-    nominated::Nominated,
     plugin::{Context, Plugin},
     queue::Waiting,
     search::{Search, select},
@@ -34,22 +34,31 @@ impl Engine {
         let found = self.find(&pod, &mut memo);
         self.memos.put(pod.class, memo);
         Some(match found.and_then(|id| self.reserve(&pod, id).map(|()| id)) {
-            Ok(id) => {
-                let node = self.cache.node(id).name.clone();
-                self.nominated.remove(&pod.key);
-                let (class, priority) = (pod.class, pod.priority);
-                let placed = Placed { node: id, class, terminating: false, assumed: true, priority, started: None };
-                self.place(pod.key.clone(), placed);
-                self.binding.insert(pod.key.clone(), pod.clone());
-                Decision::Bind { pod, node }
-            }
+            Ok(id) => self.assume(pod, id, now),
             Err(failure) => {
                 waypoint::scheduler::unschedulable(&pod.key.name);
-                let preemption = self.preempt(&pod, &failure);
-                self.queue.park(pod.clone(), failure.plugins, now);
+                let mut plugins = failure.plugins;
+                let preemption = self.preempt(&pod, &failure, &mut plugins, now);
+                self.queue.park(pod.clone(), plugins, now);
                 Decision::Unschedulable { pod, failure, preemption }
             }
         })
+    }
+
+    /// The Pod counts as being on the node from now on, for all that it helps or hinders.
+    fn assume(&mut self, pod: Waiting, id: NodeId, now: Instant) -> Decision {
+        let node = self.cache.node(id).name.clone();
+        let nominated = self.withdraw(&pod.key);
+        let (class, priority) = (pod.class, pod.priority);
+        let placed =
+            Placed { node: id, class, terminating: false, assumed: true, priority, preempted: false, started: None };
+        self.place(pod.key.clone(), placed);
+        self.binding.insert(pod.key.clone(), pod.clone());
+        self.retry(Change::PodAdded as u16, Some(id), now);
+        if let Some(elsewhere) = nominated.filter(|n| n.node != id) {
+            self.retry(Change::PodDeleted as u16, Some(elsewhere.node), now);
+        }
+        Decision::Bind { pod, node }
     }
 
     fn find(&mut self, pod: &Waiting, memo: &mut Memo) -> Result<NodeId, Arc<Failure>> {
@@ -62,26 +71,23 @@ impl Engine {
         let (cache, tallies) = (&self.cache, &memo.tallies);
         let context = Context { cache, class: &class, tallies };
         let plugins = self.concerned(&context);
-        // Other Pods that wait keep the room that was made for them, unless this Pod is more important.
-        let others = self.nominated.iter().filter(|(key, n)| **key != pod.key && n.priority >= pod.priority);
-        let reserved: Vec<&Nominated> = others.map(|(_, nominated)| nominated).collect();
-        let wanted = self.wanted(cache.order().len());
-        let search =
-            Search { context: &context, all: self.settings.plugins, plugins: &plugins, wanted, reserved: &reserved };
+        let mut search = Search::new(&context, self.settings.plugins, &plugins, pod, &self.nominations);
+        search.wanted = self.wanted(cache.order().len());
         self.feasible.clear();
         waypoint::scheduler::filter(&pod.key.name);
         // The node where room was made needs no comparison with others.
-        if let Some(nominated) = self.nominated.get(&pod.key).filter(|n| cache.node(n.node).known)
+        if let Some(nominated) = self.nominations.get(&pod.key).filter(|n| cache.node(n.node).known)
             && search.takes(nominated.node, &mut memo.fixed)
         {
             return Ok(nominated.node);
         }
         let (looked_at, failure) = search.run(self.start, &mut memo.fixed, &mut self.feasible);
+        let kept_off = search.kept_off;
         self.start = (self.start + looked_at) % cache.order().len().max(1);
         if self.feasible.is_empty() {
             let failure = Arc::new(failure);
             // Room that is kept from this Pod may be free for another one of higher priority, so that failure is not kept.
-            memo.failure = reserved.is_empty().then(|| (cache.generation, failure.clone()));
+            memo.failure = (!kept_off).then(|| (cache.generation, failure.clone()));
             return Err(failure);
         }
         waypoint::scheduler::score(&pod.key.name);

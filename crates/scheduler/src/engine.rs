@@ -1,8 +1,8 @@
 //! The engine: watch events in, decisions out. It knows no API and no task, so a benchmark can drive it alone. What an
-//! event does is here, what a cycle does in `cycle` and `preemption`.
+//! event does is here, what a cycle does in `cycle` and `preemption`, and whom an event helps in `wake`.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{HashMap, HashSet},
     sync::Arc,
 };
 
@@ -22,8 +22,8 @@ use crate::{
     failure::{Failure, Preemption},
     memo::Memos,
     node_id::NodeId,
-    nominated::Nominated,
-    plugin::{Context, Filter, Plugin},
+    nominated::{Nominated, Nominations},
+    plugin::Plugin,
     plugins::PLUGINS,
     queue::{Queue, Waiting},
 };
@@ -63,8 +63,9 @@ pub struct Engine {
     pub queue: Queue,
     /// Assumed Pods whose binding the API has not shown yet.
     pub(crate) binding: HashMap<Key, Waiting>,
-    /// Waiting Pods that had room made for them on a node, which Pods of lower priority must leave to them.
-    pub(crate) nominated: BTreeMap<Key, Nominated>,
+    pub(crate) nominations: Nominations,
+    /// Victims of preemptions that the API does not show as leaving yet.
+    pub(crate) evicting: HashSet<Key>,
     pub(crate) budgets: Budgets,
     /// Where the next search over the nodes starts.
     pub(crate) start: usize,
@@ -86,6 +87,14 @@ impl Engine {
     }
 
     pub fn remove_node(&mut self, name: &str, now: Instant) {
+        // Pods for which room was made there choose anew, and nothing refers to the node's number any more.
+        if let Some(id) = self.cache.node_id(name) {
+            let nominated: Vec<Key> = self.nominations.on(id).map(|(key, _)| key.clone()).collect();
+            for key in nominated {
+                self.withdraw(&key);
+                self.queue.wake(&key, now);
+            }
+        }
         self.cache.remove_node(name);
         // A smaller cluster can meet a spread constraint that a greater one does not.
         self.retry(Change::NodeLabels as u16, None, now);
@@ -98,8 +107,10 @@ impl Engine {
         }
     }
 
-    pub fn remove_namespace(&mut self, name: &str) {
-        self.cache.set_namespace(name, None);
+    pub fn remove_namespace(&mut self, name: &str, now: Instant) {
+        if self.cache.set_namespace(name, None) {
+            self.retry(Change::NamespaceLabels as u16, None, now);
+        }
     }
 
     /// Budgets decide between victims only, so no Pod is tried again for them.
@@ -124,33 +135,40 @@ impl Engine {
     }
 
     fn set_placed(&mut self, key: Key, pod: &v1::Pod, node: &str, now: Instant) {
+        let nominated = self.nominations.get(&key).copied();
         self.forget_waiting(&key);
         let binding = self.binding.remove(&key);
         let class = self.cache.enter_class(pod);
         let terminating = pod.metadata.deletion_timestamp.is_some();
+        if terminating {
+            self.evicting.remove(&key);
+        }
+        let preempted = self.evicting.contains(&key) || (terminating && is_preempted(pod));
         let started = pod.status.as_ref().and_then(|s| s.start_time.as_ref()).map(|t| t.0);
         let mut changes = Change::PodAdded as u16;
         if let Some(held) = self.cache.placed(&key).cloned() {
             let there = self.cache.node(held.node).name.as_ref() == node;
             if there && held.class == class && held.terminating == terminating {
                 self.leave_class(class);
-                self.cache.confirm(&key, started);
-                if held.assumed {
-                    self.retry(changes, Some(held.node), now);
-                }
-                return;
+                return self.cache.confirm(&key, started, preempted);
             }
             if let Some(assumed) = binding {
                 self.unreserve(&assumed, held.node);
             }
             self.unplace(&key);
             self.leave_class(held.class);
-            changes = Change::PodLabels as u16 | Change::PodDeleted as u16;
+            changes |= Change::PodLabels as u16 | Change::PodDeleted as u16;
+            if !there {
+                self.retry(Change::PodDeleted as u16, Some(held.node), now);
+            }
         }
         let node = self.cache.enter_node(node);
         let priority = api::rules::pod::priority(pod);
-        self.place(key, Placed { node, class, terminating, assumed: false, priority, started });
+        self.place(key, Placed { node, class, terminating, assumed: false, priority, preempted, started });
         self.retry(changes, Some(node), now);
+        if let Some(elsewhere) = nominated.filter(|n| n.node != node) {
+            self.retry(Change::PodDeleted as u16, Some(elsewhere.node), now);
+        }
     }
 
     fn set_waiting(&mut self, key: Key, pod: &v1::Pod, now: Instant) {
@@ -166,8 +184,7 @@ impl Engine {
         let spec = pod.spec.as_ref();
         let named = spec.and_then(|s| s.scheduler_name.as_deref()).unwrap_or("default-scheduler");
         if named != self.settings.scheduler_name || pod.metadata.deletion_timestamp.is_some() {
-            self.forget_waiting(&key);
-            return;
+            return self.remove_pod(&key, now);
         }
         let class = self.cache.enter_class(pod);
         let waiting = Waiting {
@@ -177,29 +194,31 @@ impl Engine {
             gated: spec.and_then(|s| s.scheduling_gates.as_ref()).is_some_and(|g| !g.is_empty()),
             never_preempts: spec.and_then(|s| s.preemption_policy.as_deref()) == Some("Never"),
             attempts: 0,
+            errors: 0,
             key,
         };
-        if self.queue.get(&waiting.key).is_some_and(|held| Waiting { attempts: 0, ..held.clone() } == waiting) {
+        let as_new = |held: &Waiting| Waiting { attempts: 0, errors: 0, ..held.clone() };
+        if self.queue.get(&waiting.key).is_some_and(|held| as_new(held) == waiting) {
             self.leave_class(class);
-            return;
+            return self.follow_nomination(&waiting, pod, now);
         }
+        let nominated = self.nominations.get(&waiting.key).copied();
+        let same = self.queue.get(&waiting.key).is_some_and(|held| held.uid == waiting.uid);
         self.forget_waiting(&waiting.key);
-        self.restore_nomination(&waiting, pod);
+        if let Some(held) = nominated {
+            if same && !held.shown {
+                let nominated = Nominated { class, priority: waiting.priority, ..held };
+                self.nominate(waiting.key.clone(), nominated);
+            }
+            self.retry(Change::PodDeleted as u16, Some(held.node), now);
+        }
+        self.follow_nomination(&waiting, pod, now);
         waypoint::scheduler::queue(&waiting.key.name);
         self.queue.add(waiting, now);
     }
 
-    /// Room that was made for the Pod, by this process or one before it, stays its own.
-    fn restore_nomination(&mut self, waiting: &Waiting, pod: &v1::Pod) {
-        let name = pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref()).unwrap_or("");
-        if let Some(node) = self.cache.node_id(name) {
-            let (class, priority) = (waiting.class, waiting.priority);
-            self.nominated.insert(waiting.key.clone(), Nominated { node, class, priority });
-        }
-    }
-
     fn forget_waiting(&mut self, key: &Key) {
-        self.nominated.remove(key);
+        self.withdraw(key);
         if let Some(waiting) = self.queue.remove(key) {
             self.leave_class(waiting.class);
         }
@@ -207,7 +226,9 @@ impl Engine {
 
     /// The Pod is gone, or will use no node any more.
     pub fn remove_pod(&mut self, key: &Key, now: Instant) {
+        let nominated = self.nominations.get(key).copied();
         self.forget_waiting(key);
+        self.evicting.remove(key);
         let binding = self.binding.remove(key);
         if let Some(placed) = self.unplace(key) {
             if let Some(assumed) = binding {
@@ -215,6 +236,9 @@ impl Engine {
             }
             self.leave_class(placed.class);
             self.retry(Change::PodDeleted as u16, Some(placed.node), now);
+        }
+        if let Some(nominated) = nominated {
+            self.retry(Change::PodDeleted as u16, Some(nominated.node), now);
         }
     }
 
@@ -265,32 +289,10 @@ impl Engine {
     pub fn namespace_keys(&self) -> Vec<Key> {
         self.cache.namespaces.keys().map(|name| Key::new("", name)).collect()
     }
+}
 
-    /// Puts parked Pods back that the changes could help. `node` is where they happened.
-    fn retry(&mut self, changes: u16, node: Option<NodeId>, now: Instant) {
-        for (class, plugins) in self.queue.parked() {
-            if self.could_help(changes, node, class, plugins) {
-                self.queue.retry(class, now);
-            }
-        }
-    }
-
-    fn could_help(&self, changes: u16, node: Option<NodeId>, class: ClassId, plugins: u32) -> bool {
-        let those =
-            || self.settings.plugins.iter().enumerate().filter(move |(i, _)| plugins & (1 << i) != 0).map(|(_, p)| p);
-        // No plugin turned the Pod away: there was no node at all.
-        let asked = if plugins == 0 { changes & Change::NodeAdded as u16 } else { changes };
-        if plugins != 0 && !those().any(|p| p.retry_bits() & asked != 0) {
-            return false;
-        }
-        let Some(id) = node.filter(|_| those().all(|p| p.node_local)) else { return asked != 0 };
-        let Some(Some(there)) = self.cache.nodes.get(id.index()) else { return false };
-        let context = Context { cache: &self.cache, class: self.cache.class(class), tallies: &[] };
-        there.known
-            && self.settings.plugins.iter().filter(|p| p.node_local && (p.concerns)(&context)).all(|p| match p.filter {
-                Filter::None => true,
-                Filter::Fixed { fits, .. } => fits(there, context.class),
-                Filter::Live(filter) => filter(&context, id, there).is_ok(),
-            })
-    }
+/// It is being deleted to make room for a Pod of greater priority.
+fn is_preempted(pod: &v1::Pod) -> bool {
+    let target = api::rules::pod::condition(pod, "DisruptionTarget").filter(|c| c.status == "True");
+    target.is_some_and(|c| c.reason.as_deref() == Some("PreemptionByScheduler"))
 }

@@ -9,11 +9,16 @@ use crate::{
     rejection::{Rejection, Text},
 };
 
+/// How many nodes gave each reason.
+pub type Reasons = BTreeMap<Text, usize>;
+
 /// The verdicts of all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Failure {
     /// How many nodes gave each reason.
-    pub reasons: BTreeMap<Text, usize>,
+    pub reasons: Reasons,
+    /// Why no node can do, when that was clear before any was looked at.
+    pub outright: Option<Text>,
     pub nodes: usize,
     /// The nodes among them that could take the Pod if others went.
     pub resolvable: Vec<NodeId>,
@@ -24,12 +29,21 @@ pub struct Failure {
 /// The outcome of an attempt to make room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Preemption {
-    /// These Pods must go from this node.
-    Victims(Arc<str>, Vec<Key>),
-    /// No node's Pods of lower priority would make room.
-    Fruitless,
+    Victims(Victims),
+    /// No node's Pods of lower priority would make room; why, node by node.
+    Fruitless(String),
     /// The Pod may not take room from others; why.
     NotEligible(&'static str),
+}
+
+/// The Pods that have to go from a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Victims {
+    pub node: Arc<str>,
+    /// Those among them that nobody deletes yet.
+    pub pods: Vec<Key>,
+    /// Waiting Pods that were nominated for the node, and are so no longer.
+    pub displaced: Vec<Key>,
 }
 
 impl Failure {
@@ -61,30 +75,33 @@ impl Failure {
         if self.nodes == 0 {
             return "no nodes available to schedule pods".to_owned();
         }
-        let reasons = histogram(self.reasons.iter().map(|(reason, count)| (reason.as_str(), *count)));
+        let reasons = match &self.outright {
+            Some(reason) => reason.as_str().to_owned(),
+            None => histogram(&self.reasons),
+        };
         let reasons = format!("0/{} nodes are available: {reasons}.", self.nodes);
         // Upstream asks resource claims for help before it looks at preemption, and says so.
         let in_vain = |why: &str| format!("{reasons} no new claims to deallocate, preemption: {why}");
         match preemption {
             Preemption::Victims(..) => reasons,
             Preemption::NotEligible(why) => in_vain(why),
-            Preemption::Fruitless => in_vain(&self.fruitless()),
+            Preemption::Fruitless(why) => in_vain(why),
         }
     }
 
-    fn fruitless(&self) -> String {
-        let why = [
-            ("No preemption victims found for incoming pod", self.resolvable.len()),
-            ("Preemption is not helpful for scheduling", self.nodes - self.resolvable.len()),
-        ];
-        let why = histogram(why.into_iter().filter(|(_, count)| *count > 0));
-        format!("0/{} nodes are available: {why}.", self.nodes)
+    /// No room can be made: `why` counts the reasons of the `tried` nodes where others could have gone.
+    pub fn fruitless(&self, tried: usize, mut why: Reasons) -> Preemption {
+        let others = self.nodes - tried;
+        if others > 0 {
+            why.insert(Text::Static("Preemption is not helpful for scheduling"), others);
+        }
+        Preemption::Fruitless(format!("0/{} nodes are available: {}.", self.nodes, histogram(&why)))
     }
 }
 
 /// `2 this, 3 that`, sorted as text.
-fn histogram<'a>(counts: impl Iterator<Item = (&'a str, usize)>) -> String {
-    let mut parts: Vec<String> = counts.map(|(reason, count)| format!("{count} {reason}")).collect();
+fn histogram(counts: &Reasons) -> String {
+    let mut parts: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {}", reason.as_str())).collect();
     parts.sort_unstable();
     parts.join(", ")
 }
@@ -96,7 +113,7 @@ mod tests {
     #[test]
     fn messages_read_as_upstream() {
         let mut failure = Failure::default();
-        let (node, fruitless) = (NodeId(0), Preemption::Fruitless);
+        let (node, fruitless) = (NodeId(0), Failure::default().fruitless(0, Reasons::default()));
         assert_eq!(failure.message(&fruitless), "no nodes available to schedule pods");
         let short = || Rejection::resolvable("Insufficient cpu");
         failure.add(1, node, Rejection::unresolvable("node(s) had untolerated taint(s)"));
@@ -104,17 +121,28 @@ mod tests {
         failure.add(4, node, Rejection { more: vec![Text::Static("Too many pods")], ..short() });
         let reasons =
             "0/3 nodes are available: 1 Too many pods, 1 node(s) had untolerated taint(s), 2 Insufficient cpu.";
+        let tried = [("No preemption victims found for incoming pod", 1), ("Insufficient cpu", 1)];
+        let fruitless = failure.fruitless(2, tried.map(|(reason, count)| (Text::Static(reason), count)).into());
         assert_eq!(
             failure.message(&fruitless),
             format!(
-                "{reasons} no new claims to deallocate, preemption: 0/3 nodes are available: 1 Preemption is not helpful \
-                 for scheduling, 2 No preemption victims found for incoming pod."
+                "{reasons} no new claims to deallocate, preemption: 0/3 nodes are available: 1 Insufficient cpu, 1 No \
+                 preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
             )
         );
         assert_eq!(
             failure.message(&Preemption::NotEligible("not eligible due to preemptionPolicy=Never.")),
             format!("{reasons} no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.")
         );
-        assert_eq!(failure.message(&Preemption::Victims("n".into(), Vec::new())), reasons);
+        let victims = Victims { node: "n".into(), pods: Vec::new(), displaced: Vec::new() };
+        assert_eq!(failure.message(&Preemption::Victims(victims)), reasons);
+        let outright =
+            Failure { nodes: 2, outright: Some(Text::Static("pod affinity terms conflict")), ..Failure::default() };
+        let fruitless = outright.fruitless(0, Reasons::default());
+        assert_eq!(
+            outright.message(&fruitless),
+            "0/2 nodes are available: pod affinity terms conflict. no new claims to deallocate, preemption: 0/2 nodes are \
+             available: 2 Preemption is not helpful for scheduling."
+        );
     }
 }

@@ -15,6 +15,7 @@ pub mod memo;
 pub mod node;
 pub mod node_id;
 mod nominated;
+mod nominating;
 pub mod plugin;
 pub mod plugins;
 mod preemption;
@@ -25,6 +26,7 @@ pub mod run;
 mod search;
 pub mod tally;
 pub mod topology;
+mod wake;
 
 pub use engine::{Decision, Engine, Settings};
 pub use run::run;

@@ -78,9 +78,9 @@ pub struct Node {
     pub name: Arc<str>,
     /// False when Pods name this node but there is no Node object (yet, or any more).
     pub known: bool,
-    /// Grows with every change of `offer`.
+    /// Grows with every change of `facts`.
     pub version: u32,
-    pub facts: NodeFacts,
+    pub facts: Arc<NodeFacts>,
     pub requested: Amounts,
     /// cpu and memory for scoring, see `Class::scored`.
     pub scored: (i64, i64),
@@ -96,7 +96,7 @@ impl Node {
             name,
             known: false,
             version: 0,
-            facts: NodeFacts::default(),
+            facts: Arc::default(),
             requested: Amounts::default(),
             scored: (0, 0),
             pods: 0,

@@ -25,6 +25,7 @@ use crate::{
 pub const MAX_SCORE: i64 = 100;
 
 /// All that filters and scores look at, besides the node.
+#[derive(Clone, Copy)]
 pub struct Context<'a> {
     pub cache: &'a Cache,
     pub class: &'a Class,

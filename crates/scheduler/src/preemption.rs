@@ -1,26 +1,25 @@
 //! Preemption: room for a Pod that fits nowhere, at the cost of Pods of lower priority.
 //! Upstream counterpart: pkg/scheduler/framework/preemption, plugin DefaultPreemption.
 
-use std::{
-    cmp::{Ordering, Reverse},
-    collections::BTreeMap,
-};
+use std::cmp::{Ordering, Reverse};
 
 use client::Key;
-use clock::Timestamp;
+use clock::{Instant, Timestamp};
 
 use crate::{
     cache::Placed,
+    change::Change,
     engine::Engine,
-    failure::{Failure, Preemption},
+    failure::{self, Failure, Preemption, Reasons},
     node_id::NodeId,
     nominated::Nominated,
     plugin::Context,
     queue::Waiting,
-    search::Search,
+    rejection::Text,
+    search::{Refusal, Search},
 };
 
-/// How many nodes are tried, unless a tenth of all is more.
+/// The search ends when so many nodes were found where others can make room, unless a tenth of all is more.
 const CANDIDATES: usize = 100;
 
 type Pods = Vec<(Key, Placed)>;
@@ -33,63 +32,119 @@ struct Victims {
 }
 
 impl Engine {
-    /// Chooses the node whose victims cost least, and keeps their room for the Pod.
-    pub(crate) fn preempt(&mut self, pod: &Waiting, failure: &Failure) -> Preemption {
+    /// Chooses the node whose victims cost least, and keeps their room for the Pod. Adds to `plugins` those that turn the
+    /// Pod away even without its victims, since only what mends these can help it.
+    pub(crate) fn preempt(&mut self, pod: &Waiting, failure: &Failure, plugins: &mut u32, now: Instant) -> Preemption {
         if pod.never_preempts {
             return Preemption::NotEligible("not eligible due to preemptionPolicy=Never.");
         }
         if self.waits_for_victims(pod, failure) {
             return Preemption::NotEligible("not eligible due to a terminating pod on the nominated node.");
         }
-        self.nominated.remove(&pod.key);
-        if self.cache.least_priority().is_none_or(|least| least >= pod.priority) {
-            return Preemption::Fruitless;
+        let (candidates, why) = self.candidates(pod, &failure.resolvable, plugins);
+        let cheapest = candidates.into_iter().min_by_key(|(id, found)| (found.cost(), *id));
+        let Some((node, victims)) = cheapest else {
+            if let Some(held) = self.withdraw(&pod.key) {
+                self.retry(Change::PodDeleted as u16, Some(held.node), now);
+            }
+            return failure.fruitless(failure.resolvable.len(), why);
+        };
+        // Less important Pods that wait for this node have to look for another one.
+        let lower = self.nominations.on(node).filter(|(_, n)| n.priority < pod.priority).map(|(key, _)| key.clone());
+        let displaced: Vec<Key> = lower.collect();
+        for key in &displaced {
+            self.withdraw(key);
+            self.queue.wake(key, now);
         }
-        let mut lower: BTreeMap<NodeId, Pods> = failure.resolvable.iter().map(|id| (*id, Vec::new())).collect();
-        for (key, placed) in self.cache.pods().filter(|(_, p)| p.priority < pod.priority) {
-            if let Some(pods) = lower.get_mut(&placed.node) {
-                pods.push((key.clone(), placed.clone()));
+        let nominated = Nominated { node, class: pod.class, priority: pod.priority, shown: false };
+        if let Some(left) = self.nominate(pod.key.clone(), nominated).filter(|left| left.node != node) {
+            self.retry(Change::PodDeleted as u16, Some(left.node), now);
+        }
+        let staying = victims.pods.into_iter().filter(|(_, placed)| !placed.terminating && !placed.preempted);
+        let pods: Vec<Key> = staying.map(|(key, _)| key).collect();
+        for key in &pods {
+            self.cache.set_preempted(key, true);
+            self.evicting.insert(key.clone());
+        }
+        Preemption::Victims(failure::Victims { node: self.cache.node(node).name.clone(), pods, displaced })
+    }
+
+    /// Nodes whose Pods of lower priority can make room, tried from a random one on; and why others cannot.
+    fn candidates(
+        &mut self,
+        pod: &Waiting,
+        resolvable: &[NodeId],
+        plugins: &mut u32,
+    ) -> (Vec<(NodeId, Victims)>, Reasons) {
+        let (mut found, mut why) = (Vec::new(), Reasons::new());
+        let none = Text::Static("No preemption victims found for incoming pod");
+        // Mostly no Pod at all is less important, which one look says.
+        if resolvable.is_empty() || self.cache.least_priority().is_none_or(|least| least >= pod.priority) {
+            if !resolvable.is_empty() {
+                why.insert(none, resolvable.len());
+            }
+            return (found, why);
+        }
+        let before = (self.cache.generation, self.cache.structure);
+        let most = CANDIDATES.max(resolvable.len() / 10);
+        let start = clock::random_range(0..resolvable.len() as u64) as usize;
+        for id in resolvable[start..].iter().chain(&resolvable[..start]) {
+            let lower: Pods = self
+                .cache
+                .pods_on(*id)
+                .filter(|(_, placed)| placed.priority < pod.priority)
+                .map(|(key, placed)| (key.clone(), placed.clone()))
+                .collect();
+            if lower.is_empty() {
+                *why.entry(none.clone()).or_default() += 1;
+                continue;
+            }
+            match self.victims(pod, *id, lower) {
+                Ok(victims) if victims.pods.is_empty() => {}
+                Ok(victims) => found.push((*id, victims)),
+                Err((plugin, rejection)) => {
+                    *plugins |= 1 << plugin;
+                    for reason in [rejection.reason].into_iter().chain(rejection.more) {
+                        *why.entry(reason).or_default() += 1;
+                    }
+                }
+            }
+            if found.len() >= most {
+                break;
             }
         }
-        let most = CANDIDATES.max(self.cache.order().len() / 10);
-        let tried = lower.into_iter().filter(|(_, pods)| !pods.is_empty()).take(most);
-        let candidates = tried.filter_map(|(id, pods)| Some((id, self.victims(pod, id, pods)?)));
-        let cheapest = candidates.collect::<Vec<_>>().into_iter().min_by_key(|(id, found)| (found.cost(), *id));
-        let Some((node, Victims { pods: victims, .. })) = cheapest else { return Preemption::Fruitless };
-        // A less important Pod that waits for this node has to look for another one.
-        self.nominated.retain(|_, other| other.node != node || other.priority >= pod.priority);
-        self.nominated.insert(pod.key.clone(), Nominated { node, class: pod.class, priority: pod.priority });
-        Preemption::Victims(self.cache.node(node).name.clone(), victims.into_iter().map(|(key, _)| key).collect())
+        // Everything is as it was before, and what was found out about that still holds.
+        if before.1 == self.cache.structure {
+            self.cache.generation = before.0;
+        }
+        (found, why)
     }
 
     /// Whether the victims of an earlier attempt are still on their way out, on a node that can take the Pod then.
     fn waits_for_victims(&self, pod: &Waiting, failure: &Failure) -> bool {
-        let nominated = self.nominated.get(&pod.key).filter(|n| failure.resolvable.contains(&n.node));
+        let nominated = self.nominations.get(&pod.key).filter(|n| failure.resolvable.contains(&n.node));
         let Some(nominated) = nominated else { return false };
-        let mut there = self.cache.pods().map(|(_, p)| p).filter(|p| p.node == nominated.node);
-        there.any(|p| p.terminating && p.priority < pod.priority)
+        self.cache.pods_on(nominated.node).any(|(_, placed)| placed.preempted && placed.priority < pod.priority)
     }
 
     /// The Pods among `pods` that must leave the node so that the Pod fits: as few as possible, rather those that no budget
-    /// guards, rather unimportant ones. `None` when it does not fit even without them all. The cache is afterwards as it
-    /// was before.
-    fn victims(&mut self, pod: &Waiting, id: NodeId, mut pods: Pods) -> Option<Victims> {
+    /// guards, rather unimportant ones; or why it does not fit even without them all. The cache is afterwards as it was
+    /// before.
+    fn victims(&mut self, pod: &Waiting, id: NodeId, mut pods: Pods) -> Result<Victims, Refusal> {
         pods.sort_by(by_importance);
         let classes: Vec<_> = pods.iter().map(|(_, placed)| self.cache.class(placed.class).clone()).collect();
         let guarded = self.budgets.violations(pods.iter().zip(&classes).map(|((key, _), class)| (key, &**class)));
         for (key, _) in &pods {
             self.unplace(key);
         }
-        self.memos.renew(pod.class, self.settings.plugins, &self.cache);
-        let fits = self.fits(pod, id);
+        let without = self.fits(pod, id);
         let mut victims = Victims { pods: Pods::new(), guarded: 0 };
         // The guarded and the most important are the first to stay.
         let mut in_turn: Vec<_> = guarded.into_iter().zip(pods).collect();
         in_turn.sort_by_key(|(guarded, _)| !guarded);
         for (guarded, (key, placed)) in in_turn {
             self.place(key.clone(), placed.clone());
-            self.memos.renew(pod.class, self.settings.plugins, &self.cache);
-            if fits && !self.fits(pod, id) {
+            if without.is_ok() && self.fits(pod, id).is_err() {
                 self.unplace(&key);
                 victims.guarded += usize::from(guarded);
                 victims.pods.push((key, placed));
@@ -99,18 +154,27 @@ impl Engine {
             self.place(key.clone(), placed.clone());
         }
         victims.pods.sort_by(by_importance);
-        (!victims.pods.is_empty()).then_some(victims)
+        without.map(|()| victims)
     }
 
-    /// Whether the node takes the Pod as the cache is now. The tallies of its class must be up to date.
-    fn fits(&self, pod: &Waiting, id: NodeId) -> bool {
+    /// Whether the node takes the Pod as the cache is now, beside the Pods that are nominated for it.
+    fn fits(&mut self, pod: &Waiting, id: NodeId) -> Result<(), Refusal> {
+        self.memos.renew(pod.class, self.settings.plugins, &self.cache);
         let (cache, class) = (&self.cache, self.cache.class(pod.class));
         let tallies = self.memos.tallies(pod.class, cache).unwrap_or_default();
         let context = Context { cache, class, tallies };
         let plugins = self.concerned(&context);
-        let search =
-            Search { context: &context, all: self.settings.plugins, plugins: &plugins, wanted: 1, reserved: &[] };
-        search.live(id, cache.node(id)).is_ok()
+        Search::new(&context, self.settings.plugins, &plugins, pod, &self.nominations).live(id)
+    }
+
+    /// Victims of a Pod could not be deleted: they stay, and the Pod chooses again.
+    pub fn preemption_failed(&mut self, preemptor: &Key, victims: &[Key], now: Instant) {
+        for key in victims {
+            if self.evicting.remove(key) {
+                self.cache.set_preempted(key, false);
+            }
+        }
+        self.queue.wake(preemptor, now);
     }
 }
 

@@ -23,44 +23,63 @@ pub struct Waiting {
     /// It has scheduling gates and is not tried until they are gone.
     pub gated: bool,
     pub never_preempts: bool,
-    /// How often it was tried in vain.
+    /// How often it fitted nowhere.
     pub attempts: u32,
+    /// How often in turn its binding failed.
+    pub errors: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    Active(Instant),
+    Active,
     /// Until when. After an error it waits in full; otherwise it is taken early when nothing else is to do.
     Backoff(Instant, bool),
-    /// Since when, and until when backoff would last.
-    Parked(Instant, Instant),
+    /// Until when backoff would last.
+    Parked(Instant),
     Gated,
 }
+
+/// When a Pod came into the queue, for the first time or back from an attempt. Being parked, woken and backed off does
+/// not change it, so that Pods of one priority are tried in the order in which they came.
+type Turn = (Instant, u64);
 
 struct Entry {
     pod: Waiting,
     place: Place,
-    /// Orders what is equal otherwise: first come, first served.
-    number: u64,
+    turn: Turn,
 }
 
 /// Parked Pods of one class.
 #[derive(Default)]
 struct Group {
-    /// The plugins that turned them away, as bits.
+    /// Plugins as bits. For every node one of them is set that turns the Pods away there, even if all Pods of lower
+    /// priority went; an event that none of these plugins asks for can therefore not help.
     plugins: u32,
+    /// The greatest priority of any of them, or more.
+    priority: i32,
     pods: BTreeSet<Key>,
+}
+
+/// What the engine must know of the parked Pods of one class to judge whether a change helps them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parked {
+    pub class: ClassId,
+    pub plugins: u32,
+    pub priority: i32,
 }
 
 #[derive(Default)]
 pub struct Queue {
     entries: HashMap<Key, Entry>,
-    active: BTreeSet<(Reverse<i32>, Instant, u64, Key)>,
-    backoff: BTreeSet<(Instant, u64, Key)>,
-    error_backoff: BTreeSet<(Instant, u64, Key)>,
+    active: BTreeSet<(Reverse<i32>, Turn, Key)>,
+    /// Within the second in which they end, in the order of `active`.
+    backoff: BTreeSet<(Instant, Reverse<i32>, Turn, Key)>,
+    error_backoff: BTreeSet<(Instant, Reverse<i32>, Turn, Key)>,
     parked: BTreeMap<ClassId, Group>,
-    parked_since: BTreeSet<(Instant, u64, Key)>,
+    parked_since: BTreeSet<(Turn, Key)>,
     next: u64,
+    /// Backoffs end on whole seconds after this.
+    epoch: Option<Instant>,
 }
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -92,119 +111,154 @@ impl Queue {
 
     /// A new Pod, or one that changed so that it may be tried again.
     pub fn add(&mut self, pod: Waiting, now: Instant) {
-        let place = if pod.gated { Place::Gated } else { Place::Active(now) };
-        self.put(pod, place);
+        let place = if pod.gated { Place::Gated } else { Place::Active };
+        self.put(pod, place, None, now);
     }
 
     /// A Pod that fits nowhere for now, turned away by `plugins`.
     pub fn park(&mut self, mut pod: Waiting, plugins: u32, now: Instant) {
         pod.attempts += 1;
-        let group = self.parked.entry(pod.class).or_default();
+        pod.errors = 0;
+        let group = self.parked.entry(pod.class).or_insert(Group { priority: i32::MIN, ..Group::default() });
         group.plugins |= plugins;
-        let place = Place::Parked(now, now + backoff(pod.attempts));
-        self.put(pod, place);
+        group.priority = group.priority.max(pod.priority);
+        let until = self.until(pod.attempts, now);
+        self.put(pod, Place::Parked(until), None, now);
     }
 
     /// A Pod whose binding failed.
     pub fn retry_later(&mut self, mut pod: Waiting, now: Instant) {
-        pod.attempts += 1;
-        let until = now + backoff(pod.attempts);
-        self.put(pod, Place::Backoff(until, true));
+        pod.errors += 1;
+        let until = self.until(pod.errors, now);
+        self.put(pod, Place::Backoff(until, true), None, now);
     }
 
-    fn put(&mut self, pod: Waiting, place: Place) {
+    /// When the backoff of a Pod ends that failed now, for the `attempts`th time. Pods whose backoff ends in one second
+    /// go by their priority, so the end is a whole second.
+    fn until(&mut self, attempts: u32, now: Instant) -> Instant {
+        let epoch = *self.epoch.get_or_insert(now);
+        epoch + Duration::from_secs((now.saturating_duration_since(epoch) + backoff(attempts)).as_secs())
+    }
+
+    /// A Pod without a turn gets one now.
+    fn put(&mut self, pod: Waiting, place: Place, turn: Option<Turn>, now: Instant) {
         self.remove(&pod.key);
-        self.next += 1;
-        let entry = Entry { pod, place, number: self.next };
-        let key = entry.pod.key.clone();
+        let turn = turn.unwrap_or_else(|| {
+            self.next += 1;
+            (now, self.next)
+        });
+        let (key, priority) = (pod.key.clone(), Reverse(pod.priority));
         match place {
-            Place::Active(since) => _ = self.active.insert((Reverse(entry.pod.priority), since, entry.number, key)),
-            Place::Backoff(until, true) => _ = self.error_backoff.insert((until, entry.number, key)),
-            Place::Backoff(until, false) => _ = self.backoff.insert((until, entry.number, key)),
-            Place::Parked(since, _) => {
-                self.parked.entry(entry.pod.class).or_default().pods.insert(key.clone());
-                self.parked_since.insert((since, entry.number, key));
+            Place::Active => _ = self.active.insert((priority, turn, key)),
+            Place::Backoff(until, true) => _ = self.error_backoff.insert((until, priority, turn, key)),
+            Place::Backoff(until, false) => _ = self.backoff.insert((until, priority, turn, key)),
+            Place::Parked(_) => {
+                self.parked.entry(pod.class).or_default().pods.insert(key.clone());
+                self.parked_since.insert((turn, key));
             }
             Place::Gated => {}
         }
-        self.entries.insert(entry.pod.key.clone(), entry);
+        self.entries.insert(pod.key.clone(), Entry { pod, place, turn });
     }
 
     pub fn remove(&mut self, key: &Key) -> Option<Waiting> {
-        let Entry { pod, place, number } = self.entries.remove(key)?;
-        let key = key.clone();
-        match place {
-            Place::Active(since) => _ = self.active.remove(&(Reverse(pod.priority), since, number, key)),
-            Place::Backoff(until, true) => _ = self.error_backoff.remove(&(until, number, key)),
-            Place::Backoff(until, false) => _ = self.backoff.remove(&(until, number, key)),
-            Place::Parked(since, _) => {
-                if let Some(group) = self.parked.get_mut(&pod.class) {
+        self.take(key).map(|entry| entry.pod)
+    }
+
+    fn take(&mut self, key: &Key) -> Option<Entry> {
+        let entry = self.entries.remove(key)?;
+        let (key, priority, turn) = (key.clone(), Reverse(entry.pod.priority), entry.turn);
+        match entry.place {
+            Place::Active => _ = self.active.remove(&(priority, turn, key)),
+            Place::Backoff(until, true) => _ = self.error_backoff.remove(&(until, priority, turn, key)),
+            Place::Backoff(until, false) => _ = self.backoff.remove(&(until, priority, turn, key)),
+            Place::Parked(_) => {
+                if let Some(group) = self.parked.get_mut(&entry.pod.class) {
                     group.pods.remove(&key);
                     if group.pods.is_empty() {
-                        self.parked.remove(&pod.class);
+                        self.parked.remove(&entry.pod.class);
                     }
                 }
-                self.parked_since.remove(&(since, number, key));
+                self.parked_since.remove(&(turn, key));
             }
             Place::Gated => {}
         }
-        Some(pod)
+        Some(entry)
     }
 
     /// The next Pod to try.
     pub fn pop(&mut self, now: Instant) -> Option<Waiting> {
-        self.wake(now);
-        let active = self.active.first().map(|(_, _, _, key)| key);
-        let key = active.or_else(|| self.backoff.first().map(|(_, _, key)| key))?.clone();
+        self.end_waits(now);
+        let active = self.active.first().map(|(_, _, key)| key);
+        let key = active.or_else(|| self.backoff.first().map(|(_, _, _, key)| key))?.clone();
         self.remove(&key)
     }
 
     /// Moves what has waited long enough.
-    fn wake(&mut self, now: Instant) {
+    fn end_waits(&mut self, now: Instant) {
         for early in [false, true] {
             loop {
                 let queue = if early { &self.backoff } else { &self.error_backoff };
-                let Some((_, _, key)) = queue.first().filter(|(until, _, _)| *until <= now) else { break };
+                let Some((_, _, _, key)) = queue.first().filter(|(until, ..)| *until <= now) else { break };
                 let key = key.clone();
                 self.reactivate(&key, now);
             }
         }
-        while let Some((_, _, key)) = self.parked_since.first().filter(|(since, _, _)| *since + LONGEST_PARKING <= now)
-        {
+        while let Some((_, key)) = self.parked_since.first().filter(|((since, _), _)| *since + LONGEST_PARKING <= now) {
             let key = key.clone();
             self.reactivate(&key, now);
         }
     }
 
     fn reactivate(&mut self, key: &Key, now: Instant) {
-        if let Some(pod) = self.remove(key) {
-            self.put(pod, Place::Active(now));
+        if let Some(Entry { pod, turn, .. }) = self.take(key) {
+            self.put(pod, Place::Active, Some(turn), now);
         }
     }
 
     /// When [`Queue::pop`] should be asked next if it has nothing now.
     pub fn wake_at(&self) -> Option<Instant> {
-        let error = self.error_backoff.first().map(|(until, _, _)| *until);
-        let parked = self.parked_since.first().map(|(since, _, _)| *since + LONGEST_PARKING);
+        let error = self.error_backoff.first().map(|(until, ..)| *until);
+        let parked = self.parked_since.first().map(|((since, _), _)| *since + LONGEST_PARKING);
         error.into_iter().chain(parked).min()
     }
 
-    /// The classes of parked Pods with the plugins that turned them away.
-    pub fn parked(&self) -> Vec<(ClassId, u32)> {
-        self.parked.iter().map(|(class, group)| (*class, group.plugins)).collect()
+    /// The classes of parked Pods.
+    pub fn parked(&self) -> Vec<Parked> {
+        let parked = |(class, group): (&ClassId, &Group)| Parked {
+            class: *class,
+            plugins: group.plugins,
+            priority: group.priority,
+        };
+        self.parked.iter().map(parked).collect()
+    }
+
+    /// The Pods that are parked until something changes.
+    pub fn parked_pods(&self) -> impl Iterator<Item = &Waiting> {
+        self.parked_since.iter().map(|(_, key)| &self.entries[key].pod)
+    }
+
+    /// A further plugin turns the parked Pods of a class away, on a node where another one does so no longer.
+    pub fn note(&mut self, class: ClassId, plugin: usize) {
+        if let Some(group) = self.parked.get_mut(&class) {
+            group.plugins |= 1 << plugin;
+        }
     }
 
     /// Something changed that could help the parked Pods of a class.
     pub fn retry(&mut self, class: ClassId, now: Instant) {
         let Some(group) = self.parked.get(&class) else { return };
         for key in group.pods.clone() {
-            let until = match self.entries[&key].place {
-                Place::Parked(_, until) => until,
-                _ => now,
-            };
-            if let Some(pod) = self.remove(&key) {
-                self.put(pod, if until <= now { Place::Active(now) } else { Place::Backoff(until, false) });
-            }
+            self.wake(&key, now);
+        }
+    }
+
+    /// Something changed that could help this Pod, if it is parked.
+    pub fn wake(&mut self, key: &Key, now: Instant) {
+        let Some(&Entry { place: Place::Parked(until), turn, .. }) = self.entries.get(key) else { return };
+        if let Some(pod) = self.remove(key) {
+            let place = if until <= now { Place::Active } else { Place::Backoff(until, false) };
+            self.put(pod, place, Some(turn), now);
         }
     }
 }
@@ -222,6 +276,7 @@ mod tests {
             gated: false,
             never_preempts: false,
             attempts: 0,
+            errors: 0,
         }
     }
 
@@ -253,6 +308,30 @@ mod tests {
         assert_eq!(names(&mut queue, now), "a", "nothing else is to do, so backoff is cut short");
         queue.park(pod("a", 0), 1, now);
         assert_eq!(names(&mut queue, now + Duration::from_secs(300)), "a");
+    }
+
+    #[test]
+    fn equal_pods_are_tried_in_the_order_in_which_they_came() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        for name in ["d", "b", "a", "c"] {
+            queue.park(pod(name, 0), 1, now);
+        }
+        queue.wake(&Key::new("default", "a"), now);
+        queue.retry(ClassId(0), now);
+        assert_eq!(names(&mut queue, now), "d b a c", "those in backoff");
+        for (after, name) in [(0, "d"), (0, "b"), (300, "a"), (300, "c")] {
+            queue.park(pod(name, 0), 1, now + Duration::from_millis(after));
+        }
+        queue.park(pod("important", 1), 1, now + Duration::from_millis(500));
+        queue.retry(ClassId(0), now);
+        assert_eq!(names(&mut queue, now), "important d b a c", "backoffs that end within one second");
+        for name in ["d", "b", "a", "c"] {
+            queue.park(pod(name, 0), 1, now);
+        }
+        let later = now + Duration::from_secs(2);
+        queue.add(pod("new", 0), later);
+        queue.retry(ClassId(0), later);
+        assert_eq!(names(&mut queue, later), "d b a c new", "those whose backoff is over");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use tokio::{
 use crate::{
     bind::{self, Nomination, Outcome},
     engine::{Decision, Engine, Settings},
-    failure::Preemption,
+    failure::{Preemption, Victims},
     plugin::Plugin,
 };
 
@@ -100,7 +100,7 @@ fn apply_pod(engine: &mut Engine, key: &Key, pod: Option<&Pod>) {
 fn apply_namespace(engine: &mut Engine, key: &Key, namespace: Option<&Namespace>) {
     match namespace {
         Some(namespace) => engine.set_namespace(namespace, Instant::now()),
-        None => engine.remove_namespace(&key.name),
+        None => engine.remove_namespace(&key.name, Instant::now()),
     }
 }
 
@@ -207,15 +207,29 @@ fn start_write(
         }
         Decision::Unschedulable { pod, failure, preemption } => {
             let (client, pods) = (caches.client().clone(), caches.of::<Pod>());
-            let Some(object) = pods.get(&pod.key) else { return };
+            let Some(object) = pods.get(&pod.key) else {
+                // Nobody needs the room any more.
+                if let Preemption::Victims(Victims { pods: victims, .. }) = preemption {
+                    writes.spawn(async move { Outcome::NotPreempted { preemptor: pod.key, victims } });
+                }
+                return;
+            };
             let message = failure.message(&preemption);
             let nominated = match preemption {
-                Preemption::Victims(node, victims) => {
-                    let victims = victims.iter().filter_map(|key| pods.get(key)).collect();
-                    writes.spawn(bind::evict(client.clone(), recorder.clone(), pod, node.clone(), victims));
+                Preemption::Victims(Victims { node, pods: victims, displaced }) => {
+                    for other in displaced.iter().filter_map(|key| pods.get(key)) {
+                        writes.spawn(bind::clear_nomination(client.clone(), other));
+                    }
+                    let victims: Vec<_> = victims.iter().filter_map(|key| pods.get(key)).collect();
+                    if !victims.is_empty() {
+                        let (recorder, node) = (recorder.clone(), node.clone());
+                        let scheduler = object.spec.as_ref().and_then(|s| s.scheduler_name.as_deref());
+                        let scheduler = Arc::from(scheduler.unwrap_or("default-scheduler"));
+                        writes.spawn(bind::evict(client.clone(), recorder, scheduler, pod, node, victims));
+                    }
                     Nomination::Node(node)
                 }
-                Preemption::Fruitless => Nomination::None,
+                Preemption::Fruitless(_) => Nomination::None,
                 Preemption::NotEligible(_) => Nomination::AsBefore,
             };
             writes.spawn(bind::report(client, recorder.clone(), object, message, nominated));
@@ -226,6 +240,9 @@ fn start_write(
 fn settle(engine: &mut Engine, outcome: Result<Outcome, tokio::task::JoinError>) {
     match outcome {
         Ok(Outcome::NotBound { key, uid }) => engine.bind_failed(&key, &uid, Instant::now()),
+        Ok(Outcome::NotPreempted { preemptor, victims }) => {
+            engine.preemption_failed(&preemptor, &victims, Instant::now());
+        }
         Ok(Outcome::Done) => {}
         Err(error) => tracing::error!(%error, "a write of the scheduler panicked"),
     }

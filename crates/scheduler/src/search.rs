@@ -3,12 +3,17 @@
 use crate::{
     failure::Failure,
     memo::Fixed,
-    node::Node,
+    node::{Group, Node},
     node_id::NodeId,
-    nominated::Nominated,
+    nominated::Nominations,
     plugin::{Context, Filter, Plugin},
+    queue::Waiting,
     rejection::Rejection,
+    tally::Tally,
 };
+
+/// Why a node turns a Pod away, with the plugin's place in the list.
+pub(crate) type Refusal = (usize, Rejection);
 
 /// One search over the nodes.
 pub(crate) struct Search<'a> {
@@ -19,14 +24,28 @@ pub(crate) struct Search<'a> {
     pub plugins: &'a [(usize, &'a Plugin)],
     /// How many fitting nodes are enough.
     pub wanted: usize,
-    /// Room that must stay free.
-    pub reserved: &'a [&'a Nominated],
+    pub pod: &'a Waiting,
+    pub nominations: &'a Nominations,
+    /// A node was refused only because of nominated Pods.
+    pub kept_off: bool,
+    /// A copy of the tallies for the nodes with nominated Pods, made for the first such node.
+    beside: Option<Vec<Tally>>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    pub fn new(
+        context: &'a Context<'a>,
+        all: &'a [Plugin],
+        plugins: &'a [(usize, &'a Plugin)],
+        pod: &'a Waiting,
+        nominations: &'a Nominations,
+    ) -> Self {
+        Search { context, all, plugins, wanted: 1, pod, nominations, kept_off: false, beside: None }
+    }
+
     /// Collects fitting nodes, beginning at `start` of the order. Answers how many it looked at, and why those that do not
     /// fit do not.
-    pub fn run(&self, start: usize, fixed: &mut Fixed, feasible: &mut Vec<NodeId>) -> (usize, Failure) {
+    pub fn run(&mut self, start: usize, fixed: &mut Fixed, feasible: &mut Vec<NodeId>) -> (usize, Failure) {
         let mut failure = Failure::default();
         let cache = self.context.cache;
         let order = cache.order();
@@ -53,13 +72,13 @@ impl Search<'_> {
     }
 
     /// Whether this node takes the Pod.
-    pub fn takes(&self, id: NodeId, fixed: &mut Fixed) -> bool {
+    pub fn takes(&mut self, id: NodeId, fixed: &mut Fixed) -> bool {
         let mut feasible = Vec::new();
         self.look(id, fixed, &mut feasible, &mut Failure::default());
         !feasible.is_empty()
     }
 
-    fn look(&self, id: NodeId, fixed: &mut Fixed, feasible: &mut Vec<NodeId>, failure: &mut Failure) {
+    fn look(&mut self, id: NodeId, fixed: &mut Fixed, feasible: &mut Vec<NodeId>, failure: &mut Failure) {
         let node = self.context.cache.node(id);
         let verdict = match fixed[id.index()] {
             Some((version, verdict)) if version == node.version => verdict,
@@ -80,7 +99,7 @@ impl Search<'_> {
             }
             return;
         }
-        match self.live(id, node).and_then(|()| self.beside_reserved(id, node)) {
+        match self.live(id) {
             Ok(()) => feasible.push(id),
             // Reasons are read only when no node fits.
             Err((index, rejection)) if feasible.is_empty() => failure.add(index, id, rejection),
@@ -88,25 +107,44 @@ impl Search<'_> {
         }
     }
 
-    /// The filters whose verdict is not kept.
-    pub fn live(&self, id: NodeId, node: &Node) -> Result<(), (usize, Rejection)> {
+    /// The filters whose verdict is not kept: without the Pods that are nominated for the node, and with them.
+    pub fn live(&mut self, id: NodeId) -> Result<(), Refusal> {
+        self.ask(self.context, id, self.context.cache.node(id))?;
+        self.beside_nominated(id)
+    }
+
+    fn ask(&self, context: &Context, id: NodeId, node: &Node) -> Result<(), Refusal> {
         for (index, plugin) in self.plugins {
             if let Filter::Live(filter) = plugin.filter {
-                filter(self.context, id, node).map_err(|rejection| (*index, rejection))?;
+                filter(context, id, node).map_err(|rejection| (*index, rejection))?;
             }
         }
         Ok(())
     }
 
-    /// The live filters once more, as if the Pods that have room reserved on the node were there.
-    fn beside_reserved(&self, id: NodeId, node: &Node) -> Result<(), (usize, Rejection)> {
-        let mut here = self.reserved.iter().filter(|n| n.node == id).peekable();
+    /// The live filters once more, as if the Pods that are nominated for the node were there: on the node, and in the
+    /// counts by topology domain. Nodes without nominations cost one look into a list.
+    fn beside_nominated(&mut self, id: NodeId) -> Result<(), Refusal> {
+        let mut here = self.nominations.before(id, self.pod).peekable();
         if here.peek().is_none() {
             return Ok(());
         }
-        let mut node = node.clone();
-        here.for_each(|n| node.count(n.class, self.context.cache.class(n.class), false, 1));
-        self.live(id, &node)
+        let (cache, class) = (self.context.cache, self.context.class);
+        let mut node = cache.node(id).clone();
+        let groups: Vec<Group> = here.map(|n| Group { class: n.class, terminating: false, pods: 1 }).collect();
+        let mut tallies = self.beside.take().unwrap_or_else(|| self.context.tallies.to_vec());
+        for group in &groups {
+            node.count(group.class, cache.class(group.class), false, 1);
+            tallies.iter_mut().for_each(|tally| tally.count(class, id, group, 1, cache));
+        }
+        tallies.iter_mut().for_each(Tally::refresh);
+        let verdict = self.ask(&Context { tallies: &tallies, ..*self.context }, id, &node);
+        for group in &groups {
+            tallies.iter_mut().for_each(|tally| tally.count(class, id, group, -1, cache));
+        }
+        self.beside = Some(tallies);
+        self.kept_off |= verdict.is_err();
+        verdict
     }
 }
 

@@ -27,7 +27,7 @@ pub enum Counts {
 }
 
 /// The Pods of interest that each domain of one topology key holds.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Tally {
     pub key: KeyId,
     pub counts: Counts,

@@ -1,97 +1,14 @@
 //! What the engine decides, given nodes and Pods as text.
-//!
-//! A node is `name [cpu=4] [pods=110] [taint=key:effect] [label=key:value] [cordoned]`, a Pod is
-//! `name [cpu=1] [on=node] [port=80] [label=key:value] …` or a JSON spec.
+
+mod text;
 
 use std::cell::RefCell;
 
 use clock::{Duration, Instant};
-use k8s_openapi::api::core::v1::{Node, Pod};
-use scheduler::{
-    Decision, Engine, Settings, failure::Preemption, plugin::Plugin, plugins::node_resources_fit, rejection::Rejection,
-};
-use serde_json::{Value, json};
-
-fn words(text: &str) -> (&str, Vec<(&str, &str)>) {
-    let mut words = text.split_whitespace();
-    let name = words.next().unwrap();
-    (name, words.map(|w| w.split_once('=').unwrap_or((w, ""))).collect())
-}
-
-fn node(text: &str) -> Node {
-    let (name, words) = words(text);
-    let mut node = json!({
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-        "spec": {"taints": []},
-        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}},
-    });
-    for (word, value) in words {
-        let (key, second) = value.split_once(':').unwrap_or((value, ""));
-        match word {
-            "cordoned" => node["spec"]["unschedulable"] = true.into(),
-            "taint" => {
-                node["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": key, "value": "", "effect": second}))
-            }
-            "label" => node["metadata"]["labels"][key] = second.into(),
-            resource => node["status"]["allocatable"][resource] = value.into(),
-        }
-    }
-    serde_json::from_value(node).unwrap()
-}
-
-fn pod_with(text: &str, more: Value) -> Pod {
-    let (name, words) = words(text);
-    let mut container = json!({"name": "c", "image": "image", "resources": {"requests": {}}});
-    let mut pod = json!({"metadata": {"name": name, "namespace": "default", "uid": name, "labels": {}}, "spec": {}});
-    for (word, value) in words {
-        let (key, second) = value.split_once(':').unwrap_or((value, ""));
-        match word {
-            "on" => pod["spec"]["nodeName"] = value.into(),
-            "port" => container["ports"] = json!([{"hostPort": value.parse::<i32>().unwrap(), "containerPort": 1}]),
-            "label" => pod["metadata"]["labels"][key] = second.into(),
-            "priority" => pod["spec"]["priority"] = value.parse::<i32>().unwrap().into(),
-            "tolerates" => pod["spec"]["tolerations"] = json!([{"key": value, "operator": "Exists"}]),
-            resource => container["resources"]["requests"][resource] = value.into(),
-        }
-    }
-    pod["spec"]["containers"] = json!([container]);
-    for (field, value) in more.as_object().into_iter().flatten() {
-        pod["spec"][field] = value.clone();
-    }
-    serde_json::from_value(pod).unwrap()
-}
-
-fn pod(text: &str) -> Pod {
-    pod_with(text, Value::Null)
-}
-
-fn engine(nodes: &[&str], pods: &[Pod]) -> Engine {
-    let (mut engine, now) = (Engine::new(Settings::default()), Instant::now());
-    nodes.iter().for_each(|n| engine.set_node(&node(n), now));
-    pods.iter().for_each(|p| engine.set_pod(p, now));
-    engine
-}
-
-/// The node of the next Pod, or why there is none (without the part about preemption).
-fn next(engine: &mut Engine) -> String {
-    match engine.schedule_one(Instant::now()) {
-        None => "nothing to do".to_owned(),
-        Some(Decision::Bind { node, .. }) => node.to_string(),
-        Some(Decision::Unschedulable { preemption: Preemption::Victims(node, victims), .. }) => {
-            let names: Vec<String> = victims.iter().map(|key| key.name.clone()).collect();
-            format!("{} must leave {node}", names.join(" "))
-        }
-        Some(Decision::Unschedulable { failure, preemption, .. }) => {
-            failure.message(&preemption).split(" no new claims").next().unwrap().to_owned()
-        }
-    }
-}
-
-fn check(nodes: &[&str], placed: &[Pod], waiting: Pod, expected: &str) {
-    let mut engine = engine(nodes, placed);
-    engine.set_pod(&waiting, Instant::now());
-    assert_eq!(next(&mut engine), expected, "{nodes:?} {waiting:?}");
-}
+use k8s_openapi::api::core::v1::Pod;
+use scheduler::{Engine, Settings, plugin::Plugin, plugins::node_resources_fit, rejection::Rejection};
+use serde_json::json;
+use text::{check, engine, next, node, pod, pod_with};
 
 #[test]
 fn filters_say_upstreams_reasons() {
@@ -236,59 +153,6 @@ fn a_change_that_helps_brings_a_pod_back() {
 }
 
 #[test]
-fn preemption_takes_the_least_important() {
-    let low = [pod("q on=a cpu=1 priority=1"), pod("r on=b cpu=1 priority=2"), pod("s on=b cpu=100m priority=0")];
-    let nodes = ["a cpu=1500m", "b cpu=1500m"];
-    check(&nodes, &low, pod("p cpu=1 priority=5"), "q must leave a");
-    check(&nodes[1..], &low, pod("p cpu=1 priority=5"), "r must leave b");
-    let in_vain = "0/2 nodes are available: 2 Insufficient cpu.";
-    check(&nodes, &low, pod("p cpu=1 priority=1"), in_vain);
-    check(&nodes, &low, pod_with("p cpu=1 priority=5", json!({"preemptionPolicy": "Never"})), in_vain);
-    check(&nodes, &low, pod("p cpu=2 priority=5"), in_vain);
-}
-
-#[test]
-fn preemption_spares_what_budgets_guard() {
-    let guarded = |name: &str| {
-        serde_json::from_value(json!({"metadata": {"name": name, "namespace": "default"},
-            "spec": {"selector": {"matchLabels": {"app": name}}}, "status": {"disruptionsAllowed": 0,
-            "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}}))
-        .unwrap()
-    };
-    let choose = |pods: &[Pod], budgets: &[&str]| {
-        let mut engine = engine(&["a cpu=2", "b cpu=2"], pods);
-        budgets.iter().for_each(|name| engine.set_budget(&guarded(name)));
-        engine.set_pod(&pod("p cpu=1 priority=9"), Instant::now());
-        next(&mut engine)
-    };
-    let across = [pod("q on=a cpu=2 priority=1 label=app:x"), pod("r on=b cpu=2 priority=5")];
-    assert_eq!(choose(&across, &[]), "q must leave a");
-    assert_eq!(choose(&across, &["x"]), "r must leave b", "even at the cost of a more important Pod");
-    assert_eq!(choose(&across[..1], &["x"]), "b");
-    let beside =
-        [pod("q on=a cpu=1 priority=1 label=app:x"), pod("r on=a cpu=1 priority=5"), pod("s on=b cpu=2 priority=9")];
-    assert_eq!(choose(&beside, &[]), "q must leave a");
-    assert_eq!(choose(&beside, &["x"]), "r must leave a");
-}
-
-#[test]
-fn a_new_scheduler_knows_for_whom_room_was_made() {
-    let mut preemptor = pod("p cpu=1 priority=5");
-    preemptor.status = Some(serde_json::from_value(json!({"nominatedNodeName": "b"})).unwrap());
-    let mut engine = engine(&["a cpu=500m", "b cpu=1"], &[preemptor, pod("other cpu=1")]);
-    let gone = client::Key::new("default", "p");
-    // The first one, though both would fit; the other does not get what was made free.
-    let mut gated = pod("p cpu=1 priority=5");
-    gated.spec.as_mut().unwrap().scheduling_gates = Some(serde_json::from_value(json!([{"name": "g"}])).unwrap());
-    gated.status = Some(serde_json::from_value(json!({"nominatedNodeName": "b"})).unwrap());
-    engine.set_pod(&gated, Instant::now());
-    assert_eq!(next(&mut engine), "0/2 nodes are available: 2 Insufficient cpu.");
-    engine.remove_pod(&gone, Instant::now());
-    engine.set_pod(&pod("third cpu=1"), Instant::now());
-    assert_eq!(next(&mut engine), "b");
-}
-
-#[test]
 fn label_keys_of_affinity_stand_for_the_pods_own_values() {
     let with = |keys: &str| {
         let mut term = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}});
@@ -300,23 +164,6 @@ fn label_keys_of_affinity_stand_for_the_pods_own_values() {
     let placed = [pod("q on=a label=app:x label=version:1"), pod("r on=b label=app:x label=version:2")];
     check(&nodes, &placed, with("matchLabelKeys"), "a");
     check(&nodes, &placed, with("mismatchLabelKeys"), "b");
-}
-
-#[test]
-fn room_that_was_made_is_kept_for_the_preemptor() {
-    let (mut engine, now) = (engine(&["a cpu=1"], &[pod("q on=a cpu=1"), pod("p cpu=1 priority=5")]), Instant::now());
-    assert_eq!(next(&mut engine), "q must leave a");
-    engine.set_pod(&pod("other cpu=1"), now);
-    let mut leaving = pod("q on=a cpu=1");
-    leaving.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(clock::now()));
-    engine.set_pod(&leaving, now);
-    assert_eq!(next(&mut engine), "0/1 nodes are available: 1 Insufficient cpu.");
-    engine.remove_pod(&client::Key::new("default", "q"), now);
-    let mut both = [next(&mut engine), next(&mut engine)];
-    both.sort();
-    assert_eq!(both, ["0/1 nodes are available: 1 Insufficient cpu.", "a"]);
-    let bound = engine.cache.pods().map(|(key, _)| key.name.clone()).collect::<Vec<_>>();
-    assert_eq!(bound, ["p"]);
 }
 
 #[test]

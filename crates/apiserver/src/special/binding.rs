@@ -89,6 +89,10 @@ fn assign(pod: &mut Value, binding: &Value, now: &str) -> Result<(), StatusError
         return refuse(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     pod["spec"]["nodeName"] = json!(text(binding, "/target/name"));
+    // A node was nominated for the time of waiting, which is over.
+    if let Some(status) = pod["status"].as_object_mut() {
+        status.remove("nominatedNodeName");
+    }
     for field in ["annotations", "labels"] {
         let added = binding.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_object);
         for (key, value) in added.into_iter().flatten() {
@@ -160,7 +164,8 @@ mod tests {
     #[test]
     fn the_binding_leaves_its_marks() {
         let mut pod = json!({"metadata": {"name": "p", "annotations": {"a": "1"}}, "spec": {},
-            "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]}});
+            "status": {"phase": "Pending", "nominatedNodeName": "m",
+                "conditions": [{"type": "PodScheduled", "status": "False"}]}});
         let binding =
             json!({"metadata": {"annotations": {"b": "2"}, "labels": {"zone": "z"}}, "target": {"name": "n"}});
         assign(&mut pod, &binding, "now").unwrap();
@@ -170,6 +175,7 @@ mod tests {
             (pod["status"]["conditions"][0]["status"].as_str(), pod["status"]["phase"].as_str()),
             (Some("True"), Some("Pending"))
         );
+        assert_eq!(pod["status"].get("nominatedNodeName"), None);
         assert_eq!(validate(&json!({"target": {"kind": "Pod"}})).len(), 2);
     }
 }
