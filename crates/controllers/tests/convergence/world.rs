@@ -367,7 +367,7 @@ impl World {
 }
 
 pub fn object<K: Kind>(value: Value) -> K {
-    K::from_value(&value).unwrap()
+    K::from_json(&value.to_string()).unwrap()
 }
 
 pub fn name(pod: &Pod) -> &str {
