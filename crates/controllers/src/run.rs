@@ -20,7 +20,7 @@ use crate::{
     },
     workloads::{
         deployment::Deployments, disruption::Disruptions, pod_garbage::PodGarbage, replicaset::ReplicaSets,
-        replication_controller::ReplicationControllers,
+        replication_controller::ReplicationControllers, statefulset::StatefulSets,
     },
 };
 
@@ -111,6 +111,7 @@ const ALL: &[Entry] = &[
     entry::<ReplicaSets>("replicaset-controller", |s, _| start(ReplicaSets::default(), s)),
     entry::<ReplicationControllers>("replication-controller", |s, _| start(ReplicationControllers::default(), s)),
     entry::<Deployments>("deployment-controller", |s, _| start(Deployments, s)),
+    entry::<StatefulSets>("statefulset-controller", |s, _| start(StatefulSets, s)),
     entry::<Disruptions>("disruption-controller", |s, _| start(Disruptions, s)),
     entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices, s)),
     entry::<EndpointSliceMirroring>("endpointslicemirroring-controller", |s, _| start(EndpointSliceMirroring, s)),

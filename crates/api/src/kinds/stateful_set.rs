@@ -16,7 +16,6 @@ use crate::validation::names::{self, NameRule};
 use crate::validation::object_meta::invalid_at;
 
 pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
-    without_effect: Some("no controller makes its Pods"),
     short: &["sts"],
     scale: Some(workload::SCALE),
     name: NameRule::Label,

@@ -3,9 +3,12 @@
 mod availability;
 pub mod deployment;
 pub mod disruption;
+mod history;
 pub mod pod_garbage;
 mod pod_rank;
 mod pod_template;
 mod portion;
 pub mod replicaset;
 pub mod replication_controller;
+pub mod statefulset;
+mod template_hash;

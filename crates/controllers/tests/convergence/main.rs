@@ -2,4 +2,5 @@
 //! behind, each brings about what is asked for and then writes nothing more.
 
 mod replicas;
+mod stateful_sets;
 mod world;

@@ -9,6 +9,7 @@ use k8s_openapi::{
 };
 
 use super::{Observed, Rollout, sizes};
+use crate::workloads::template_hash::template_hash;
 use controller::{Note, Write, owner_reference};
 
 pub const HASH_LABEL: &str = "pod-template-hash";
@@ -28,29 +29,16 @@ const NOT_COPIED: &[&str] = &[
 /// How long the list of former revisions of one ReplicaSet may become, in characters.
 const HISTORY_LENGTH: usize = 2000;
 
-/// Letters and digits that upstream spells numbers in names with.
-const SAFE: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-
-/// Names the template (and how often that name was taken by something else) in a few characters.
-fn hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
-    let text = serde_json::to_vec(template).expect("API types are plain data");
-    let salt = collisions.map(|n| (n as u32).to_le_bytes());
-    let bytes = text.iter().chain(salt.iter().flatten());
-    api::rules::hash::fnv_32(bytes)
-        .to_string()
-        .bytes()
-        .map(|digit| SAFE[usize::from(digit) % SAFE.len()] as char)
-        .collect()
-}
-
-fn template_hash(deployment: &Deployment) -> String {
+fn hash(deployment: &Deployment) -> String {
     let collisions = deployment.status.as_ref().and_then(|s| s.collision_count);
-    hash(&deployment.spec.as_ref().map(|s| s.template.clone()).unwrap_or_default(), collisions)
+    let template: PodTemplateSpec = deployment.spec.as_ref().map(|s| s.template.clone()).unwrap_or_default();
+    let text = serde_json::to_vec(&template).expect("API types are plain data");
+    template_hash(&text, collisions)
 }
 
 /// The name of the ReplicaSet for the current template, if it has to be made.
 pub fn set_name(deployment: &Deployment) -> String {
-    format!("{}-{}", deployment.metadata.name.as_deref().unwrap_or(""), template_hash(deployment))
+    format!("{}-{}", deployment.metadata.name.as_deref().unwrap_or(""), hash(deployment))
 }
 
 fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
@@ -183,7 +171,7 @@ impl Rollout<'_> {
     }
 
     fn fresh_set(&self) -> ReplicaSet {
-        let hash = template_hash(self.old);
+        let hash = hash(self.old);
         let mut template = self.spec.template.clone();
         let meta = template.metadata.get_or_insert_default();
         meta.labels.get_or_insert_default().insert(HASH_LABEL.to_owned(), hash.clone());
