@@ -19,8 +19,8 @@ use crate::{
         tokens::{ServiceAccountTokens, TokenSigner},
     },
     workloads::{
-        deployment::Deployments, disruption::Disruptions, pod_garbage::PodGarbage, replicaset::ReplicaSets,
-        replication_controller::ReplicationControllers, statefulset::StatefulSets,
+        daemonset::DaemonSets, deployment::Deployments, disruption::Disruptions, pod_garbage::PodGarbage,
+        replicaset::ReplicaSets, replication_controller::ReplicationControllers, statefulset::StatefulSets,
     },
 };
 
@@ -93,6 +93,12 @@ fn start_signer(setup: Setup, options: &Options) -> Task {
     start(Signer { authority }, setup)
 }
 
+/// Its events name another component than its account, as upstream's do.
+fn start_daemon_sets(setup: Setup, _: &Options) -> Task {
+    let recorder = EventRecorder::new(setup.client.clone(), DaemonSets::NAME, None);
+    start(DaemonSets::default(), Setup { recorder, ..setup })
+}
+
 /// All controllers, in the order in which they start.
 const ALL: &[Entry] = &[
     entry::<Namespaces>("namespace-controller", |s, _| start(Namespaces::default(), s)),
@@ -112,6 +118,7 @@ const ALL: &[Entry] = &[
     entry::<ReplicationControllers>("replication-controller", |s, _| start(ReplicationControllers::default(), s)),
     entry::<Deployments>("deployment-controller", |s, _| start(Deployments, s)),
     entry::<StatefulSets>("statefulset-controller", |s, _| start(StatefulSets, s)),
+    entry::<DaemonSets>("daemon-set-controller", start_daemon_sets),
     entry::<Disruptions>("disruption-controller", |s, _| start(Disruptions, s)),
     entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices, s)),
     entry::<EndpointSliceMirroring>("endpointslicemirroring-controller", |s, _| start(EndpointSliceMirroring, s)),

@@ -14,7 +14,6 @@ use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
 
 pub const DAEMON_SET: Kind<DaemonSet> = Kind {
-    without_effect: Some("no controller makes its Pods"),
     short: &["ds"],
     default: Some(default),
     validate: Some(validate),

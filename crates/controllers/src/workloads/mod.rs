@@ -1,6 +1,7 @@
 //! Controllers that make, keep and delete Pods, and what they share. What depends on a Pod's node is in `node`.
 
 mod availability;
+pub mod daemonset;
 pub mod deployment;
 pub mod disruption;
 mod history;

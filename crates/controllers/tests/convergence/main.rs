@@ -1,6 +1,7 @@
 //! Controllers come to rest: from whatever state a history of changes, failures and deaths between two writes leaves
 //! behind, each brings about what is asked for and then writes nothing more.
 
+mod daemon_sets;
 mod replicas;
 mod stateful_sets;
 mod world;
