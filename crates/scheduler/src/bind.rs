@@ -1,7 +1,7 @@
 //! The writes that follow a decision: the binding, or the condition that says why there is none, each with its event.
 //! Upstream counterpart: DefaultBinder, handleSchedulingFailure.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use client::{
     Caches, EventKind, EventRecorder, Key, events,
@@ -39,48 +39,77 @@ pub enum Nomination {
     AsBefore,
 }
 
+/// Why a Pod has no node, as its condition says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// It fits nowhere.
+    Unschedulable,
+    /// Something failed that should have worked.
+    SchedulerError,
+}
+
+impl Reason {
+    fn as_str(self) -> &'static str {
+        match self {
+            Reason::Unschedulable => "Unschedulable",
+            Reason::SchedulerError => "SchedulerError",
+        }
+    }
+}
+
 /// Binds a Pod to a node, after the plugins did what has to be done before.
 pub async fn bind(
     caches: Caches,
     recorder: EventRecorder,
-    plugins: &'static [Plugin],
+    plugins: Arc<[&'static Plugin]>,
     pod: Waiting,
     node: Arc<str>,
 ) -> Outcome {
-    for plugin in plugins {
-        let Some(pre_bind) = plugin.pre_bind else { continue };
-        if let Err(why) = pre_bind(caches.clone(), pod.clone(), node.clone()).await {
-            let message = format!("running PreBind plugin \"{}\": {why}", plugin.name);
-            tracing::info!(pod = %pod.key, %node, error = message, "binding failed");
-            recorder.event(&reference(&pod), EventKind::Warning, "FailedScheduling", &message);
-            return Outcome::NotBound { key: pod.key, uid: pod.uid };
+    let failed = match prepared(&caches, &plugins, &pod, &node).await {
+        Ok(()) => assigned(&caches, &recorder, &pod, &node).await,
+        Err(why) => Err(Some(why)),
+    };
+    let Err(why) = failed else { return Outcome::Done };
+    if let Some(why) = why {
+        tracing::info!(pod = %pod.key, %node, error = why, "binding failed");
+        let object = caches.of::<Pod>().get(&pod.key).filter(|o| o.metadata.uid.as_deref() == Some(&pod.uid));
+        if let Some(object) = object {
+            let said = (Reason::SchedulerError, why);
+            report(caches.client().clone(), recorder, object, said, Nomination::None).await;
         }
     }
+    Outcome::NotBound { key: pod.key, uid: pod.uid }
+}
+
+/// Lets the plugins act before the binding.
+async fn prepared(caches: &Caches, plugins: &[&Plugin], pod: &Waiting, node: &Arc<str>) -> Result<(), String> {
+    for plugin in plugins {
+        let Some(pre_bind) = plugin.pre_bind else { continue };
+        let done = pre_bind(caches.clone(), pod.clone(), node.clone()).await;
+        done.map_err(|why| format!("running PreBind plugin \"{}\": {why}", plugin.name))?;
+    }
+    Ok(())
+}
+
+/// Writes the binding. An error without words is about a Pod that is gone, which needs none.
+async fn assigned(caches: &Caches, recorder: &EventRecorder, pod: &Waiting, node: &str) -> Result<(), Option<String>> {
     let Key { namespace, name } = &pod.key;
     waypoint::scheduler::bind(name);
     let body = json!({
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {"namespace": namespace, "name": name, "uid": pod.uid},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": &*node},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
-    let about = reference(&pod);
-    match rest::write(caches.client(), &Resource::of::<Pod>(), namespace, name, "binding", &Verb::Create(body)).await {
+    let resource = Resource::of::<Pod>();
+    match rest::write(caches.client(), &resource, namespace, name, "binding", &Verb::Create(body)).await {
         Ok(_) => {
             let message = format!("Successfully assigned {namespace}/{name} to {node}");
-            recorder.event(&about, EventKind::Normal, "Scheduled", &message);
-            Outcome::Done
+            recorder.event(&reference(pod), EventKind::Normal, "Scheduled", &message);
+            Ok(())
         }
-        Err(error) => {
-            let why = rest::message(&error);
-            tracing::info!(pod = %pod.key, %node, error = why, "binding failed");
-            // A Pod that is gone needs no event.
-            if rest::reason(&error) != "NotFound" {
-                let message = format!("binding rejected: {why}");
-                recorder.event(&about, EventKind::Warning, "FailedScheduling", &message);
-            }
-            Outcome::NotBound { key: pod.key, uid: pod.uid }
-        }
+        Err(error) if rest::reason(&error) == "NotFound" => Err(None),
+        Err(error) => Err(Some(format!("running Bind plugin \"DefaultBinder\": {}", rest::message(&error)))),
     }
 }
 
@@ -100,12 +129,12 @@ pub async fn report(
     client: Client,
     recorder: EventRecorder,
     pod: Arc<Pod>,
-    message: String,
+    (reason, message): (Reason, String),
     nomination: Nomination,
 ) -> Outcome {
-    recorder.event(&events::reference(&*pod), EventKind::Warning, "FailedScheduling", &message);
+    recorder.event(&events::reference(&*pod), EventKind::Warning, "FailedScheduling", &note(&message));
     let mut status = Map::new();
-    if let Some(condition) = condition(&pod, &message) {
+    if let Some(condition) = condition(&pod, reason, &message) {
         status.insert("conditions".to_owned(), json!([condition]));
     }
     let held = pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref());
@@ -181,11 +210,24 @@ pub async fn clear_nomination(client: Client, pod: Arc<Pod>) -> Outcome {
     Outcome::Done
 }
 
+/// The longest message of an event.
+const LONGEST_NOTE: usize = 1024;
+
+/// A message as an event can carry it.
+fn note(message: &str) -> Cow<'_, str> {
+    const MORE: &str = " ...";
+    if message.len() <= LONGEST_NOTE {
+        return message.into();
+    }
+    let end = (0..=LONGEST_NOTE - MORE.len()).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}{MORE}", &message[..end]).into()
+}
+
 /// The condition to write; `None` when the Pod says so already.
-fn condition(pod: &Pod, message: &str) -> Option<PodCondition> {
-    let held = api::rules::pod::condition(pod, "PodScheduled");
+fn condition(pod: &Pod, reason: Reason, message: &str) -> Option<PodCondition> {
+    let (held, reason) = (api::rules::pod::condition(pod, "PodScheduled"), reason.as_str());
     let same = |c: &PodCondition| {
-        c.status == "False" && c.reason.as_deref() == Some("Unschedulable") && c.message.as_deref() == Some(message)
+        c.status == "False" && c.reason.as_deref() == Some(reason) && c.message.as_deref() == Some(message)
     };
     if held.is_some_and(same) {
         return None;
@@ -194,10 +236,23 @@ fn condition(pod: &Pod, message: &str) -> Option<PodCondition> {
     Some(PodCondition {
         type_: "PodScheduled".to_owned(),
         status: "False".to_owned(),
-        reason: Some("Unschedulable".to_owned()),
+        reason: Some(reason.to_owned()),
         message: Some(message.to_owned()),
         observed_generation: pod.metadata.generation,
         last_transition_time: since.or_else(|| Some(Time(clock::now_seconds()))),
         ..PodCondition::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_carries_so_much_of_a_message() {
+        assert_eq!(note("short"), "short");
+        assert_eq!(note(&"x".repeat(1024)).len(), 1024);
+        let long = "é".repeat(600);
+        assert!(note(&long).ends_with("é ...") && note(&long).len() <= 1024);
+    }
 }

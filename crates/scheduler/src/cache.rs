@@ -10,14 +10,16 @@ use std::{
 
 use client::Key;
 use clock::Timestamp;
-use k8s_openapi::api::core::v1;
+use k8s_openapi::api::core::v1::{self, TopologySpreadConstraint};
 
 use crate::{
+    args::Spreading,
     change::Change,
-    class::{self, Class, ClassId},
+    class::{self, Class, ClassId, Spread},
     node::{Node, NodeFacts},
     node_id::NodeId,
     resources::ResourceNames,
+    selectors::Selectors,
     topology::{KeyId, Labels, Topologies},
 };
 
@@ -65,6 +67,9 @@ pub struct Cache {
     /// How many placed Pods have required anti-affinity, or preferences, over each key.
     refusing: BTreeMap<KeyId, u32>,
     preferring: BTreeMap<KeyId, u32>,
+    /// The selectors from which default constraints are made, and those constraints by the scheduler's name.
+    pub selectors: Selectors,
+    default_spread: Vec<(String, Vec<Spread>)>,
     /// How many placed Pods have each priority.
     priorities: BTreeMap<i32, u32>,
     /// Grows with every change that can alter a verdict.
@@ -165,6 +170,28 @@ impl Cache {
         self.by_identity.insert(identity.clone(), id);
         self.classes[id.index()] = Some(Known { class: Arc::new(class), identity, users: 1 });
         id
+    }
+
+    /// The constraints that Pods of a scheduler have when they have none of their own.
+    pub fn set_default_spread(&mut self, scheduler: &str, spreading: &Spreading) {
+        let any_key = *spreading == Spreading::System;
+        let compile = |constraint: &TopologySpreadConstraint| Spread {
+            any_key,
+            ..class::spread(constraint, &Labels::new(), &mut self.topologies)
+        };
+        let constraints = spreading.constraints().iter().map(compile).collect();
+        self.default_spread.push((scheduler.to_owned(), constraints));
+    }
+
+    /// The class, with the constraints that it has by default.
+    pub fn with_defaults(&self, id: ClassId) -> Arc<Class> {
+        let class = self.class(id);
+        let selector = class.defaults.as_ref().and_then(|owner| self.selectors.of(class, owner));
+        let Some(selector) = selector else { return class.clone() };
+        let constraints = self.default_spread.iter().find(|(scheduler, _)| *scheduler == class.scheduler);
+        let constraints = constraints.into_iter().flat_map(|(_, list)| list);
+        let spread = constraints.map(|constraint| constraint.selecting(selector.clone())).collect();
+        Arc::new(Class { spread, ..Class::clone(class) })
     }
 
     fn place_nodes(&mut self, key: KeyId) {

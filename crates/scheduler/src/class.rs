@@ -62,10 +62,17 @@ pub struct Spread {
     pub hard: bool,
     pub honour_affinity: bool,
     pub honour_taints: bool,
-    selector: Selector,
+    /// A node counts that has this key, even if it has not the keys of the other constraints.
+    pub any_key: bool,
+    pub(crate) selector: Selector,
 }
 
 impl Spread {
+    /// The constraint for Pods that this selector selects.
+    pub fn selecting(&self, selector: Selector) -> Self {
+        Spread { selector, ..self.clone() }
+    }
+
     /// Whether the constraint counts a Pod of `class`; `own` is the namespace of the constraint's Pod.
     pub fn counts(&self, own: &str, class: &Class) -> bool {
         class.namespace == own && !self.selector.is_everything() && self.selector.matches(&class.labels)
@@ -76,6 +83,8 @@ impl Spread {
 #[derive(Debug, Clone, Default)]
 pub struct Class {
     pub namespace: String,
+    /// The scheduler that is to decide about the Pods.
+    pub scheduler: String,
     pub labels: Labels,
     pub requests: Amounts,
     /// cpu (thousandths) and memory (bytes) for scoring, where a container that requests none counts with a default.
@@ -90,17 +99,63 @@ pub struct Class {
     /// Image names with their tag.
     pub images: Vec<String>,
     pub spread: Vec<Spread>,
+    /// The controller whose selector counts for constraints by default, unless the Pods have constraints of their own.
+    pub defaults: Option<Owner>,
     pub affinity: Vec<Term>,
     pub anti_affinity: Vec<Term>,
     /// Preferred affinity, and with negative weight preferred anti-affinity.
     pub preferred: Vec<(i64, Term)>,
 }
 
+/// The scheduler of Pods that name none.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// A sort of controller whose selector counts for the default constraints of its Pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OwnerKind {
+    ReplicationController,
+    ReplicaSet,
+    StatefulSet,
+}
+
+impl OwnerKind {
+    fn name(self) -> &'static str {
+        match self {
+            OwnerKind::ReplicationController => "ReplicationController",
+            OwnerKind::ReplicaSet => "ReplicaSet",
+            OwnerKind::StatefulSet => "StatefulSet",
+        }
+    }
+}
+
+/// Sort and name of the controller, if there is one whose selector counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owner(pub Option<(OwnerKind, String)>);
+
+fn owner(pod: &Pod) -> Option<(OwnerKind, &str)> {
+    let references = pod.metadata.owner_references.iter().flatten();
+    let reference = references.into_iter().find(|r| r.controller == Some(true))?;
+    let kinds = [
+        ("v1", OwnerKind::ReplicationController),
+        ("apps/v1", OwnerKind::ReplicaSet),
+        ("apps/v1", OwnerKind::StatefulSet),
+    ];
+    let named =
+        |(version, kind): &(&str, OwnerKind)| *version == reference.api_version && kind.name() == reference.kind;
+    kinds.iter().find(|k| named(k)).map(|(_, kind)| (*kind, reference.name.as_str()))
+}
+
+fn has_constraints(spec: &PodSpec) -> bool {
+    spec.topology_spread_constraints.as_ref().is_some_and(|list| !list.is_empty())
+}
+
 /// The parts of a Pod that decide its class, in the form that is compared.
 #[derive(Serialize)]
 struct Identity<'a> {
     namespace: &'a str,
+    scheduler: Option<&'a str>,
     labels: Option<&'a Labels>,
+    owner: Option<(&'a str, &'a str)>,
     node_selector: Option<&'a Labels>,
     affinity: Option<&'a Affinity>,
     tolerations: Option<&'a Vec<Toleration>>,
@@ -126,11 +181,14 @@ fn container_identity(container: &Container) -> ContainerIdentity<'_> {
 
 /// Two Pods with the same identity are of one class.
 pub fn identity(pod: &Pod) -> Vec<u8> {
-    let empty = PodSpec::default();
-    let spec = pod.spec.as_ref().unwrap_or(&empty);
+    let (empty, resizing) = (PodSpec::default(), api::rules::pod::resizing(pod));
+    let spec = resizing.as_ref().or(pod.spec.as_ref()).unwrap_or(&empty);
+    let owner = owner(pod).filter(|_| !has_constraints(spec));
     let identity = Identity {
         namespace: pod.metadata.namespace.as_deref().unwrap_or(""),
+        scheduler: spec.scheduler_name.as_deref(),
         labels: pod.metadata.labels.as_ref(),
+        owner: owner.map(|(kind, name)| (kind.name(), name)),
         node_selector: spec.node_selector.as_ref(),
         affinity: spec.affinity.as_ref(),
         tolerations: spec.tolerations.as_ref(),
@@ -169,13 +227,16 @@ fn selector(object: Option<&LabelSelector>) -> Selector {
 
 /// Compiles what the scheduler needs of a Pod.
 pub fn compile(pod: &Pod, names: &mut ResourceNames, topologies: &mut Topologies) -> Class {
-    let empty = PodSpec::default();
-    let spec = pod.spec.as_ref().unwrap_or(&empty);
+    let (empty, resizing) = (PodSpec::default(), api::rules::pod::resizing(pod));
+    let spec = resizing.as_ref().or(pod.spec.as_ref()).unwrap_or(&empty);
+    let owner = owner(pod).map(|(kind, name)| (kind, name.to_owned()));
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let labels = pod.metadata.labels.clone().unwrap_or_default();
     let scored = names.amounts(&api::rules::pod::requests(&with_defaults(spec)));
     let init = spec.init_containers.iter().flatten();
     let mut class = Class {
+        scheduler: spec.scheduler_name.clone().unwrap_or_else(|| DEFAULT_SCHEDULER.to_owned()),
+        defaults: (!has_constraints(spec)).then_some(Owner(owner)),
         requests: names.amounts(&api::rules::pod::requests(spec)),
         scored: (scored.cpu_milli, scored.memory_bytes),
         node_selector: spec.node_selector.clone().unwrap_or_default(),
@@ -218,6 +279,9 @@ pub fn image_name(image: &str) -> String {
 
 /// The node names that the terms allow, when every term allows only named nodes.
 fn only_nodes(selector: &NodeSelector) -> Option<BTreeSet<String>> {
+    if selector.node_selector_terms.is_empty() {
+        return None;
+    }
     let mut names = BTreeSet::new();
     for term in &selector.node_selector_terms {
         let mut named = term.match_fields.iter().flatten().filter(|f| f.key == "metadata.name" && f.operator == "In");
@@ -255,7 +319,8 @@ fn term(term: &PodAffinityTerm, own_namespace: &str, labels: &Labels, topologies
     }
 }
 
-fn spread(constraint: &TopologySpreadConstraint, labels: &Labels, topologies: &mut Topologies) -> Spread {
+/// Compiles a constraint of a Pod with these labels.
+pub fn spread(constraint: &TopologySpreadConstraint, labels: &Labels, topologies: &mut Topologies) -> Spread {
     let mut selector = selector(constraint.label_selector.as_ref());
     as_labelled(&mut selector, constraint.match_label_keys.as_ref(), Operator::In, labels);
     Spread {
@@ -265,6 +330,7 @@ fn spread(constraint: &TopologySpreadConstraint, labels: &Labels, topologies: &m
         hard: constraint.when_unsatisfiable != "ScheduleAnyway",
         honour_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
         honour_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
+        any_key: false,
         selector,
     }
 }

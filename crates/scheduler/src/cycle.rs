@@ -6,13 +6,14 @@ use std::sync::Arc;
 use clock::Instant;
 
 use crate::{
-    cache::Placed,
+    cache::{Cache, Placed},
     change::Change,
     engine::{Decision, Engine},
     failure::Failure,
     memo::Memo,
     node_id::NodeId,
-    plugin::{Context, Plugin},
+    plugin::Context,
+    profile::{Part, Profile, concerned},
     queue::Waiting,
     search::{Search, select},
 };
@@ -30,7 +31,8 @@ impl Engine {
     pub fn schedule_one(&mut self, now: Instant) -> Option<Decision> {
         let pod = self.queue.pop(now)?;
         waypoint::scheduler::schedule_one(&pod.key.name);
-        let mut memo = self.memos.take(pod.class, self.settings.plugins, &self.cache);
+        let profile = self.settings.profile(self.cache.class(pod.class));
+        let mut memo = self.memos.take(pod.class, profile, &self.cache);
         let found = self.find(&pod, &mut memo);
         self.memos.put(pod.class, memo);
         Some(match found.and_then(|id| self.reserve(&pod, id).map(|()| id)) {
@@ -67,12 +69,15 @@ impl Engine {
             return Err(failure.clone());
         }
         self.cache.arrange();
-        let class = self.cache.class(pod.class).clone();
-        let (cache, tallies) = (&self.cache, &memo.tallies);
-        let context = Context { cache, class: &class, tallies };
-        let plugins = self.concerned(&context);
+        let (class, profile) = (memo.class().clone(), self.settings.profile(memo.class()));
+        let (cache, args) = (&self.cache, &profile.args);
+        let context = Context { cache, class: &class, args, tallies: &memo.tallies };
+        if let Some(failure) = outright(profile, &context) {
+            return Err(Arc::new(failure));
+        }
+        let plugins = concerned(profile, Part::Filter, &context);
         let mut search = Search::new(&context, self.settings.plugins, &plugins, pod, &self.nominations);
-        search.wanted = self.wanted(cache.order().len());
+        search.wanted = wanted(profile.percentage_of_nodes_to_score, cache.order().len());
         self.feasible.clear();
         waypoint::scheduler::filter(&pod.key.name);
         // The node where room was made needs no comparison with others.
@@ -91,23 +96,19 @@ impl Engine {
             return Err(failure);
         }
         waypoint::scheduler::score(&pod.key.name);
-        Ok(select(&context, &plugins, &self.feasible))
-    }
-
-    /// The plugins that have something to say about a class, with their numbers.
-    pub(crate) fn concerned(&self, context: &Context) -> Vec<(usize, &'static Plugin)> {
-        self.settings.plugins.iter().enumerate().filter(|(_, plugin)| (plugin.concerns)(context)).collect()
+        Ok(select(&context, &concerned(profile, Part::Score, &context), &self.feasible))
     }
 
     /// Lets the plugins reserve what the Pod will use on the node. When one cannot, all give back what they have.
     fn reserve(&mut self, pod: &Waiting, node: NodeId) -> Result<(), Arc<Failure>> {
         waypoint::scheduler::reserve(&pod.key.name);
-        for (index, plugin) in self.settings.plugins.iter().enumerate() {
-            let Some(reserve) = plugin.reserve else { continue };
+        let profile = self.settings.profile(self.cache.class(pod.class));
+        for enabled in profile.with(Part::Reserve) {
+            let Some(reserve) = enabled.plugin.reserve else { continue };
             if let Err(rejection) = reserve(&mut self.cache, pod, node) {
-                self.unreserve(pod, node);
                 let mut failure = Failure::default();
-                failure.add(index, node, rejection);
+                failure.add(enabled.index, node, rejection);
+                give_back(profile, &mut self.cache, pod, node);
                 return Err(Arc::new(failure));
             }
         }
@@ -116,17 +117,31 @@ impl Engine {
 
     /// The plugins give back what they reserved for the Pod, the last one first.
     pub(crate) fn unreserve(&mut self, pod: &Waiting, node: NodeId) {
-        for unreserve in self.settings.plugins.iter().rev().filter_map(|plugin| plugin.unreserve) {
-            unreserve(&mut self.cache, pod, node);
-        }
+        let profile = self.settings.profile(self.cache.class(pod.class));
+        give_back(profile, &mut self.cache, pod, node);
     }
+}
 
-    /// How many fitting nodes are enough, so that a search over a large cluster ends early.
-    fn wanted(&self, nodes: usize) -> usize {
-        let percentage = match self.settings.percentage_of_nodes_to_score {
-            0 => 50usize.saturating_sub(nodes / 125).max(5),
-            given => given,
-        };
-        if nodes < LEAST_NODES || percentage >= 100 { nodes } else { (nodes * percentage / 100).max(LEAST_NODES) }
+fn give_back(profile: &Profile, cache: &mut Cache, pod: &Waiting, node: NodeId) {
+    for unreserve in profile.with(Part::Reserve).rev().filter_map(|p| p.plugin.unreserve) {
+        unreserve(cache, pod, node);
     }
+}
+
+/// Why no node can do, when a plugin knows that before any is looked at.
+fn outright(profile: &Profile, context: &Context) -> Option<Failure> {
+    profile.with(Part::Filter).find_map(|enabled| {
+        let reason = enabled.plugin.admit?(context).err()?;
+        let nodes = context.cache.order().len();
+        Some(Failure { nodes, plugins: 1 << enabled.index, outright: Some(reason), ..Failure::default() })
+    })
+}
+
+/// How many fitting nodes are enough, so that a search over a large cluster ends early.
+fn wanted(percentage: usize, nodes: usize) -> usize {
+    let percentage = match percentage {
+        0 => 50usize.saturating_sub(nodes / 125).max(5),
+        given => given,
+    };
+    if nodes < LEAST_NODES || percentage >= 100 { nodes } else { (nodes * percentage / 100).max(LEAST_NODES) }
 }

@@ -6,42 +6,60 @@ use std::{
     sync::Arc,
 };
 
-use api::rules::pod::is_terminal;
+use api::rules::{pod::is_terminal, selector::Selector};
 use client::Key;
-use clock::Instant;
+use clock::{Duration, Instant};
 use k8s_openapi::api::{
     core::v1::{self, Namespace},
     policy::v1::PodDisruptionBudget,
 };
 
 use crate::{
+    args::Spreading,
     budget::Budgets,
     cache::{Cache, Placed},
     change::Change,
-    class::ClassId,
+    class::{Class, ClassId, DEFAULT_SCHEDULER, OwnerKind},
     failure::{Failure, Preemption},
     memo::Memos,
     node_id::NodeId,
     nominated::{Nominated, Nominations},
     plugin::Plugin,
     plugins::PLUGINS,
+    profile::{Part, Profile},
     queue::{Queue, Waiting},
+    topology::Labels,
 };
 
 /// The settings of the engine.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Pods that name another scheduler are left alone.
-    pub scheduler_name: String,
-    /// How many of the nodes, in percent, must be found to fit before the search ends; 0 chooses by their number.
-    pub percentage_of_nodes_to_score: usize,
-    /// Their places in this list are their numbers.
+    /// At least one. Pods that name no profile's scheduler are left alone.
+    pub profiles: Vec<Profile>,
+    /// The first and the longest wait after a failure.
+    pub backoff: (Duration, Duration),
+    /// All plugins; their places in this list are their numbers.
     pub plugins: &'static [Plugin],
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { scheduler_name: "default-scheduler".to_owned(), percentage_of_nodes_to_score: 0, plugins: PLUGINS }
+        Settings::with(PLUGINS)
+    }
+}
+
+impl Settings {
+    /// One profile, with all of these plugins.
+    pub fn with(plugins: &'static [Plugin]) -> Self {
+        let backoff = (Duration::from_secs(1), Duration::from_secs(10));
+        Settings { profiles: vec![Profile::of(DEFAULT_SCHEDULER, plugins)], backoff, plugins }
+    }
+
+    /// The profile for Pods of a class.
+    pub(crate) fn profile(&self, class: &Class) -> &Profile {
+        let mut named = self.profiles.iter().filter(|profile| profile.scheduler_name == class.scheduler);
+        // Pods that were placed by another scheduler are looked at, but not scheduled.
+        named.next().unwrap_or(&self.profiles[0])
     }
 }
 
@@ -74,10 +92,52 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(settings: Settings) -> Self {
-        Engine { settings, ..Engine::default() }
+        let mut engine = Engine { settings, ..Engine::default() };
+        for profile in &engine.settings.profiles {
+            engine.cache.set_default_spread(&profile.scheduler_name, &profile.args.spreading);
+        }
+        let (first, longest) = engine.settings.backoff;
+        engine.queue.set_backoff(first, longest);
+        engine
+    }
+
+    /// The scheduler's name that a Pod asked for.
+    pub(crate) fn scheduler_of(&self, decision: &Decision) -> &str {
+        let (Decision::Bind { pod, .. } | Decision::Unschedulable { pod, .. }) = decision;
+        &self.profile(pod.class).scheduler_name
+    }
+
+    pub(crate) fn profile(&self, class: ClassId) -> &Profile {
+        self.settings.profile(self.cache.class(class))
     }
 
     // Events.
+
+    /// The selector of a Service; `None` when it has none or is gone.
+    pub fn set_service(&mut self, key: &Key, selector: Option<Labels>, now: Instant) {
+        if self.cache.selectors.set_service(&key.namespace, &key.name, selector) {
+            self.selectors_changed(&key.namespace, now);
+        }
+    }
+
+    /// The selector of a controller that owns Pods; `None` when it is gone.
+    pub fn set_owner(&mut self, kind: OwnerKind, key: &Key, selector: Option<Selector>, now: Instant) {
+        if self.cache.selectors.set_owner(&key.namespace, (kind, key.name.clone()), selector) {
+            self.selectors_changed(&key.namespace, now);
+        }
+    }
+
+    /// Default constraints may be others now. The system's turn no Pod away, but those that a profile lists may.
+    fn selectors_changed(&mut self, namespace: &str, now: Instant) {
+        self.cache.generation += 1;
+        for parked in self.queue.parked() {
+            let class = self.cache.class(parked.class);
+            let spreading = &self.settings.profile(class).args.spreading;
+            if class.namespace == namespace && class.defaults.is_some() && *spreading != Spreading::System {
+                self.queue.retry(parked.class, now);
+            }
+        }
+    }
 
     pub fn set_node(&mut self, node: &v1::Node, now: Instant) {
         let (id, changes) = self.cache.set_node(node);
@@ -182,16 +242,18 @@ impl Engine {
             self.remove_pod(&key, now);
         }
         let spec = pod.spec.as_ref();
-        let named = spec.and_then(|s| s.scheduler_name.as_deref()).unwrap_or("default-scheduler");
-        if named != self.settings.scheduler_name || pod.metadata.deletion_timestamp.is_some() {
+        let named = spec.and_then(|s| s.scheduler_name.as_deref()).unwrap_or(DEFAULT_SCHEDULER);
+        let profile = self.settings.profiles.iter().find(|profile| profile.scheduler_name == named);
+        let Some(profile) = profile.filter(|_| pod.metadata.deletion_timestamp.is_none()) else {
             return self.remove_pod(&key, now);
-        }
+        };
+        let gated = profile.with(Part::Gate).filter_map(|p| p.plugin.gate).any(|open| !open(pod));
         let class = self.cache.enter_class(pod);
         let waiting = Waiting {
             uid,
             class,
             priority: spec.and_then(|s| s.priority).unwrap_or(0),
-            gated: spec.and_then(|s| s.scheduling_gates.as_ref()).is_some_and(|g| !g.is_empty()),
+            gated,
             never_preempts: spec.and_then(|s| s.preemption_policy.as_deref()) == Some("Never"),
             attempts: 0,
             errors: 0,
@@ -280,6 +342,14 @@ impl Engine {
     /// Keys of all nodes that have a Node object.
     pub fn node_keys(&self) -> Vec<Key> {
         self.cache.nodes().filter(|(_, n)| n.known).map(|(_, n)| Key::new("", &*n.name)).collect()
+    }
+
+    pub fn service_keys(&self) -> Vec<Key> {
+        self.cache.selectors.services().map(|(namespace, name)| Key::new(namespace, name)).collect()
+    }
+
+    pub fn owner_keys(&self, kind: OwnerKind) -> Vec<Key> {
+        self.cache.selectors.owners(kind).map(|(namespace, name)| Key::new(namespace, name)).collect()
     }
 
     pub fn budget_keys(&self) -> Vec<Key> {

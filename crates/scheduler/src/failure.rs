@@ -32,6 +32,8 @@ pub enum Preemption {
     Victims(Victims),
     /// No node's Pods of lower priority would make room; why, node by node.
     Fruitless(String),
+    /// Nobody makes room for Pods of the profile.
+    Off,
     /// The Pod may not take room from others; why.
     NotEligible(&'static str),
 }
@@ -84,6 +86,7 @@ impl Failure {
         let in_vain = |why: &str| format!("{reasons} no new claims to deallocate, preemption: {why}");
         match preemption {
             Preemption::Victims(..) => reasons,
+            Preemption::Off => format!("{reasons} no new claims to deallocate"),
             Preemption::NotEligible(why) => in_vain(why),
             Preemption::Fruitless(why) => in_vain(why),
         }

@@ -3,6 +3,7 @@
 //! [`engine`] keeps a compact cache of nodes and Pods and decides; [`run`] feeds it from the client's caches and writes its
 //! decisions to the API. The plugins are values in one ordered list, [`plugins::PLUGINS`].
 
+pub mod args;
 mod bind;
 pub mod budget;
 pub mod cache;
@@ -19,11 +20,14 @@ mod nominating;
 pub mod plugin;
 pub mod plugins;
 mod preemption;
+pub mod profile;
 pub mod queue;
 pub mod rejection;
 pub mod resources;
 pub mod run;
 mod search;
+pub mod selectors;
+mod sources;
 pub mod tally;
 pub mod topology;
 mod wake;

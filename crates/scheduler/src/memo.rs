@@ -8,24 +8,38 @@ use crate::{
     class::{Class, ClassId},
     failure::Failure,
     node::Group,
-    plugin::Plugin,
+    profile::{Part, Profile},
     tally::{Counts, Tally},
     topology::KeyId,
 };
 
-/// By node: the version of the node, and the fixed filter that turned it away by its place in the list.
-pub type Fixed = [Option<(u32, Option<u8>)>];
+/// The fixed filter that turned a node away, by its place in the list, and its reason, by its place in the plugin's list.
+pub type Refused = Option<(u8, u8)>;
+
+/// By node: the version of the node, and the verdict on it.
+pub type Fixed = [Option<(u32, Refused)>];
 
 /// The memory of one class.
 #[derive(Default)]
 pub struct Memo {
+    /// The class with the constraints that it has by default.
+    class: Option<Arc<Class>>,
+    /// The version of the selectors that those follow from.
+    selectors: u64,
     pub tallies: Vec<Tally>,
     /// The structure of the cache that the tallies were made for.
     structure: Option<u64>,
-    pub fixed: Vec<Option<(u32, Option<u8>)>>,
+    pub fixed: Vec<Option<(u32, Refused)>>,
     /// Why the class fitted nowhere, as of this generation of the cache.
     pub failure: Option<(u64, Arc<Failure>)>,
     used: u64,
+}
+
+impl Memo {
+    /// The class with the constraints that it has by default.
+    pub fn class(&self) -> &Arc<Class> {
+        self.class.as_ref().expect("a memo that was taken has its class")
+    }
 }
 
 /// The memos of the most recently scheduled classes.
@@ -40,9 +54,10 @@ pub struct Memos {
 const MEMOS: usize = 64;
 
 /// All tallies that the plugins need for a class. Empty for most classes.
-fn needed(plugins: &[Plugin], class: &Class, cache: &Cache) -> Vec<Tally> {
+fn needed(profile: &Profile, class: &Class, cache: &Cache) -> Vec<Tally> {
     let mut wanted: Vec<(KeyId, Counts)> = Vec::new();
-    for tally in plugins.iter().flat_map(|plugin| (plugin.tallies)(class, cache)) {
+    let plugins = profile.plugins.iter().filter(|p| p.has(Part::Filter) || p.has(Part::Score));
+    for tally in plugins.flat_map(|p| (p.plugin.tallies)(class, cache, &profile.args)) {
         if !wanted.contains(&tally) {
             wanted.push(tally);
         }
@@ -52,11 +67,14 @@ fn needed(plugins: &[Plugin], class: &Class, cache: &Cache) -> Vec<Tally> {
 
 impl Memos {
     /// Takes out what is remembered about a class, ready for a cycle. Give it back with [`Memos::put`].
-    pub fn take(&mut self, id: ClassId, plugins: &[Plugin], cache: &Cache) -> Box<Memo> {
+    pub fn take(&mut self, id: ClassId, profile: &Profile, cache: &Cache) -> Box<Memo> {
         let mut memo = self.remove(id).unwrap_or_default();
-        if memo.structure != Some(cache.structure) {
-            memo.tallies = needed(plugins, cache.class(id), cache);
-            memo.structure = Some(cache.structure);
+        let selectors = cache.selectors.version(&cache.class(id).namespace);
+        if memo.structure != Some(cache.structure) || memo.selectors != selectors {
+            let class = cache.with_defaults(id);
+            memo.tallies = needed(profile, &class, cache);
+            memo.class = Some(class);
+            (memo.structure, memo.selectors) = (Some(cache.structure), selectors);
         }
         memo.tallies.iter_mut().for_each(Tally::refresh);
         memo.fixed.resize(cache.nodes.len(), None);
@@ -78,18 +96,14 @@ impl Memos {
         self.by_class[id.index()] = Some(memo);
     }
 
-    /// Makes the tallies of a class anew, if they are not up to date.
-    pub fn renew(&mut self, id: ClassId, plugins: &[Plugin], cache: &Cache) {
-        if self.tallies(id, cache).is_none() {
-            let memo = self.take(id, plugins, cache);
+    /// What is remembered about a class, made anew where it is not up to date.
+    pub fn renewed(&mut self, id: ClassId, profile: &Profile, cache: &Cache) -> &Memo {
+        let held = self.by_class.get(id.index()).and_then(Option::as_ref);
+        if held.is_none_or(|memo| memo.structure != Some(cache.structure)) {
+            let memo = self.take(id, profile, cache);
             self.put(id, memo);
         }
-    }
-
-    /// The tallies of a class, if they are up to date.
-    pub fn tallies(&self, id: ClassId, cache: &Cache) -> Option<&[Tally]> {
-        let memo = self.by_class.get(id.index())?.as_ref()?;
-        (memo.structure == Some(cache.structure)).then_some(&*memo.tallies)
+        self.by_class[id.index()].as_ref().expect("just put there")
     }
 
     fn remove(&mut self, id: ClassId) -> Option<Box<Memo>> {
@@ -112,9 +126,7 @@ impl Memos {
         let group = Group { class, terminating, pods: 1 };
         for id in &self.held {
             let current = self.by_class[id.index()].as_mut().filter(|memo| memo.structure == Some(cache.structure));
-            let tallies = current.map(|memo| &mut memo.tallies).filter(|tallies| !tallies.is_empty());
-            let Some(tallies) = tallies else { continue };
-            let counting = cache.class(*id);
+            let Some(Memo { class: Some(counting), tallies, .. }) = current.map(|memo| &mut **memo) else { continue };
             tallies.iter_mut().for_each(|tally| tally.count(counting, node, &group, sign, cache));
         }
     }

@@ -8,15 +8,17 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use client::Caches;
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1;
 
 use crate::{
+    args::Args,
     cache::Cache,
     change::Change,
     class::Class,
     node::Node,
     node_id::NodeId,
     queue::Waiting,
-    rejection::Rejection,
+    rejection::{Rejection, Text},
     tally::{Counts, Tally},
     topology::KeyId,
 };
@@ -29,6 +31,8 @@ pub const MAX_SCORE: i64 = 100;
 pub struct Context<'a> {
     pub cache: &'a Cache,
     pub class: &'a Class,
+    /// The settings of the plugins for the class.
+    pub args: &'a Args,
     /// The class' counts of Pods by topology domain, current.
     pub tallies: &'a [Tally],
 }
@@ -38,10 +42,10 @@ pub struct Context<'a> {
 pub enum Filter {
     None,
     /// The verdict follows from the class and the node's own object alone, so it is kept until either changes. No
-    /// removal of Pods helps against it.
+    /// removal of Pods helps against it. A refusal is the place of its reason in the list.
     Fixed {
-        fits: fn(&Node, &Class) -> bool,
-        reason: &'static str,
+        refuses: fn(&Context, &Node) -> Option<u8>,
+        reasons: &'static [&'static str],
     },
     /// The verdict depends on what runs in the cluster.
     Live(fn(&Context, NodeId, &Node) -> Result<(), Rejection>),
@@ -70,8 +74,14 @@ pub struct Plugin {
     pub concerns: fn(&Context) -> bool,
     /// The only nodes that can take Pods of the class, when the class names them. Other nodes are not looked at.
     pub only_nodes: fn(&Class) -> Option<&BTreeSet<String>>,
+    /// Says whether the Pod may be tried at all.
+    pub gate: Option<fn(&v1::Pod) -> bool>,
+    /// Says why no node can take Pods of the class, when that is clear before any is looked at.
+    pub admit: Option<fn(&Context) -> Result<(), Text>>,
+    /// It makes room for Pods that fit nowhere.
+    pub preempts: bool,
     /// The tallies that the plugin's filter and score need for a class.
-    pub tallies: fn(&Class, &Cache) -> Vec<(KeyId, Counts)>,
+    pub tallies: fn(&Class, &Cache, &Args) -> Vec<(KeyId, Counts)>,
     pub filter: Filter,
     /// Scores all nodes that passed the filters, from 0 to [`MAX_SCORE`], in their order. `scores` comes zeroed.
     pub score: Option<Score>,
@@ -96,7 +106,10 @@ impl Plugin {
         weight: 0,
         concerns: |_| true,
         only_nodes: |_| None,
-        tallies: |_, _| Vec::new(),
+        gate: None,
+        admit: None,
+        preempts: false,
+        tallies: |_, _, _| Vec::new(),
         filter: Filter::None,
         score: None,
         reserve: None,

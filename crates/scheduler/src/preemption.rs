@@ -14,13 +14,11 @@ use crate::{
     node_id::NodeId,
     nominated::Nominated,
     plugin::Context,
+    profile::{Part, concerned},
     queue::Waiting,
     rejection::Text,
     search::{Refusal, Search},
 };
-
-/// The search ends when so many nodes were found where others can make room, unless a tenth of all is more.
-const CANDIDATES: usize = 100;
 
 type Pods = Vec<(Key, Placed)>;
 
@@ -35,6 +33,10 @@ impl Engine {
     /// Chooses the node whose victims cost least, and keeps their room for the Pod. Adds to `plugins` those that turn the
     /// Pod away even without its victims, since only what mends these can help it.
     pub(crate) fn preempt(&mut self, pod: &Waiting, failure: &Failure, plugins: &mut u32, now: Instant) -> Preemption {
+        let profile = self.profile(pod.class);
+        if profile.with(Part::Preempt).all(|p| !p.plugin.preempts) {
+            return Preemption::Off;
+        }
         if pod.never_preempts {
             return Preemption::NotEligible("not eligible due to preemptionPolicy=Never.");
         }
@@ -86,7 +88,7 @@ impl Engine {
             return (found, why);
         }
         let before = (self.cache.generation, self.cache.structure);
-        let most = CANDIDATES.max(resolvable.len() / 10);
+        let most = self.profile(pod.class).args.candidates(resolvable.len());
         let start = clock::random_range(0..resolvable.len() as u64) as usize;
         for id in resolvable[start..].iter().chain(&resolvable[..start]) {
             let lower: Pods = self
@@ -159,11 +161,10 @@ impl Engine {
 
     /// Whether the node takes the Pod as the cache is now, beside the Pods that are nominated for it.
     fn fits(&mut self, pod: &Waiting, id: NodeId) -> Result<(), Refusal> {
-        self.memos.renew(pod.class, self.settings.plugins, &self.cache);
-        let (cache, class) = (&self.cache, self.cache.class(pod.class));
-        let tallies = self.memos.tallies(pod.class, cache).unwrap_or_default();
-        let context = Context { cache, class, tallies };
-        let plugins = self.concerned(&context);
+        let (cache, profile) = (&self.cache, self.settings.profile(self.cache.class(pod.class)));
+        let memo = self.memos.renewed(pod.class, profile, cache);
+        let context = Context { cache, class: memo.class(), args: &profile.args, tallies: &memo.tallies };
+        let plugins = concerned(profile, Part::Filter, &context);
         Search::new(&context, self.settings.plugins, &plugins, pod, &self.nominations).live(id)
     }
 

@@ -80,6 +80,8 @@ pub struct Queue {
     next: u64,
     /// Backoffs end on whole seconds after this.
     epoch: Option<Instant>,
+    /// The first and the longest backoff.
+    backoff_times: Option<(Duration, Duration)>,
 }
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -87,12 +89,17 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 /// A parked Pod is tried again after this time even if nothing seems to have changed.
 const LONGEST_PARKING: Duration = Duration::from_secs(300);
 
-fn backoff(attempts: u32) -> Duration {
-    let doublings = attempts.saturating_sub(1).min(10);
-    (FIRST_BACKOFF * (1 << doublings)).min(LONGEST_BACKOFF)
+fn backoff((first, longest): (Duration, Duration), attempts: u32) -> Duration {
+    let doublings = attempts.saturating_sub(1).min(20);
+    first.saturating_mul(1 << doublings).min(longest)
 }
 
 impl Queue {
+    /// The first and the longest wait after a failure.
+    pub fn set_backoff(&mut self, first: Duration, longest: Duration) {
+        self.backoff_times = Some((first, longest));
+    }
+
     pub fn get(&self, key: &Key) -> Option<&Waiting> {
         self.entries.get(key).map(|e| &e.pod)
     }
@@ -137,7 +144,8 @@ impl Queue {
     /// go by their priority, so the end is a whole second.
     fn until(&mut self, attempts: u32, now: Instant) -> Instant {
         let epoch = *self.epoch.get_or_insert(now);
-        epoch + Duration::from_secs((now.saturating_duration_since(epoch) + backoff(attempts)).as_secs())
+        let wait = backoff(self.backoff_times.unwrap_or((FIRST_BACKOFF, LONGEST_BACKOFF)), attempts);
+        epoch + Duration::from_secs((now.saturating_duration_since(epoch) + wait).as_secs())
     }
 
     /// A Pod without a turn gets one now.

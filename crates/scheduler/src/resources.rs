@@ -19,7 +19,25 @@ pub struct Amounts {
     pub others: Vec<(ResourceId, i64)>,
 }
 
+/// A resource, by where its amount stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    Cpu,
+    Memory,
+    Storage,
+    Other(ResourceId),
+}
+
 impl Amounts {
+    pub fn of(&self, resource: Resource) -> i64 {
+        match resource {
+            Resource::Cpu => self.cpu_milli,
+            Resource::Memory => self.memory_bytes,
+            Resource::Storage => self.storage_bytes,
+            Resource::Other(id) => self.other(id),
+        }
+    }
+
     pub fn is_zero(&self) -> bool {
         self.cpu_milli == 0 && self.memory_bytes == 0 && self.storage_bytes == 0 && self.others.iter().all(|o| o.1 == 0)
     }
@@ -46,6 +64,7 @@ impl Amounts {
 #[derive(Default)]
 pub struct ResourceNames {
     ids: HashMap<String, ResourceId>,
+    names: Vec<String>,
     short: Vec<Text>,
 }
 
@@ -57,8 +76,23 @@ impl ResourceNames {
         // 65,536 different resource names in one cluster do not happen; past them the last one is shared.
         let id = ResourceId::try_from(self.short.len()).unwrap_or(ResourceId::MAX);
         self.ids.insert(name.to_owned(), id);
+        self.names.push(name.to_owned());
         self.short.push(Text::Shared(Arc::from(format!("Insufficient {name}"))));
         id
+    }
+
+    /// The resource of this name, if any node or Pod has spoken of it.
+    pub fn find(&self, name: &str) -> Option<Resource> {
+        match name {
+            "cpu" => Some(Resource::Cpu),
+            "memory" => Some(Resource::Memory),
+            "ephemeral-storage" => Some(Resource::Storage),
+            other => self.ids.get(other).map(|id| Resource::Other(*id)),
+        }
+    }
+
+    pub fn name(&self, id: ResourceId) -> &str {
+        &self.names[usize::from(id)]
     }
 
     pub fn short(&self, id: ResourceId) -> Text {

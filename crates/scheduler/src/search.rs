@@ -7,6 +7,7 @@ use crate::{
     node_id::NodeId,
     nominated::Nominations,
     plugin::{Context, Filter, Plugin},
+    profile::Enabled,
     queue::Waiting,
     rejection::Rejection,
     tally::Tally,
@@ -20,8 +21,8 @@ pub(crate) struct Search<'a> {
     pub context: &'a Context<'a>,
     /// All plugins, by their places in the list.
     pub all: &'a [Plugin],
-    /// The plugins that concern the class, with their places in the list.
-    pub plugins: &'a [(usize, &'a Plugin)],
+    /// The plugins that filter nodes for the class.
+    pub plugins: &'a [Enabled],
     /// How many fitting nodes are enough.
     pub wanted: usize,
     pub pod: &'a Waiting,
@@ -36,7 +37,7 @@ impl<'a> Search<'a> {
     pub fn new(
         context: &'a Context<'a>,
         all: &'a [Plugin],
-        plugins: &'a [(usize, &'a Plugin)],
+        plugins: &'a [Enabled],
         pod: &'a Waiting,
         nominations: &'a Nominations,
     ) -> Self {
@@ -51,7 +52,7 @@ impl<'a> Search<'a> {
         let order = cache.order();
         let mut plugins = self.plugins.iter();
         if let Some((index, plugin, names)) =
-            plugins.find_map(|(index, p)| Some((*index, *p, (p.only_nodes)(self.context.class)?)))
+            plugins.find_map(|p| Some((p.index, p.plugin, (p.plugin.only_nodes)(self.context.class)?)))
         {
             let named: Vec<NodeId> =
                 names.iter().filter_map(|n| cache.node_id(n)).filter(|id| cache.node(*id).known).collect();
@@ -83,19 +84,19 @@ impl<'a> Search<'a> {
         let verdict = match fixed[id.index()] {
             Some((version, verdict)) if version == node.version => verdict,
             _ => {
-                let mut asked = self.plugins.iter();
-                let refused = asked
-                    .find(|(_, p)| matches!(p.filter, Filter::Fixed { fits, .. } if !fits(node, self.context.class)));
-                let verdict = refused.map(|(index, _)| *index as u8);
+                let verdict = self.plugins.iter().find_map(|p| match p.plugin.filter {
+                    Filter::Fixed { refuses, .. } => Some((p.index as u8, refuses(self.context, node)?)),
+                    _ => None,
+                });
                 fixed[id.index()] = Some((node.version, verdict));
                 verdict
             }
         };
-        if let Some(index) = verdict {
+        if let Some((index, reason)) = verdict {
             if feasible.is_empty() {
                 let index = usize::from(index);
-                let Filter::Fixed { reason, .. } = self.all[index].filter else { return };
-                failure.add(index, id, Rejection::unresolvable(reason));
+                let Filter::Fixed { reasons, .. } = self.all[index].filter else { return };
+                failure.add(index, id, Rejection::unresolvable(reasons[usize::from(reason)]));
             }
             return;
         }
@@ -114,9 +115,9 @@ impl<'a> Search<'a> {
     }
 
     fn ask(&self, context: &Context, id: NodeId, node: &Node) -> Result<(), Refusal> {
-        for (index, plugin) in self.plugins {
-            if let Filter::Live(filter) = plugin.filter {
-                filter(context, id, node).map_err(|rejection| (*index, rejection))?;
+        for enabled in self.plugins {
+            if let Filter::Live(filter) = enabled.plugin.filter {
+                filter(context, id, node).map_err(|rejection| (enabled.index, rejection))?;
             }
         }
         Ok(())
@@ -149,17 +150,17 @@ impl<'a> Search<'a> {
 }
 
 /// The best of the nodes; among equals a random one.
-pub(crate) fn select(context: &Context, plugins: &[(usize, &Plugin)], nodes: &[NodeId]) -> NodeId {
+pub(crate) fn select(context: &Context, plugins: &[Enabled], nodes: &[NodeId]) -> NodeId {
     if let [only] = nodes {
         return *only;
     }
     let mut totals = vec![0; nodes.len()];
     let mut scores = vec![0; nodes.len()];
-    for (_, plugin) in plugins {
-        let Some(score) = plugin.score else { continue };
+    for enabled in plugins {
+        let Some(score) = enabled.plugin.score else { continue };
         scores.fill(0);
         score(context, nodes, &mut scores);
-        totals.iter_mut().zip(&scores).for_each(|(total, score)| *total += plugin.weight * score);
+        totals.iter_mut().zip(&scores).for_each(|(total, score)| *total += enabled.weight * score);
     }
     let best = *totals.iter().max().expect("there is a node");
     let mut equals = totals.iter().zip(nodes).filter(|(total, _)| **total == best).map(|(_, id)| *id);

@@ -22,8 +22,9 @@ pub enum Counts {
     AntiAffinity(usize),
     /// Pods whose own required anti-affinity term over this tally's key matches the class.
     RefusedBy,
-    /// Preferences, of the class for the Pods and of the Pods for the class, by weight.
-    Preference,
+    /// Preferences, of the class for the Pods and of the Pods for the class, by weight. Required affinity of existing Pods
+    /// attracts Pods that it matches with the weight given here.
+    Preference(i64),
 }
 
 /// The Pods of interest that each domain of one topology key holds.
@@ -42,9 +43,6 @@ pub struct Tally {
     /// The least sum of any domain that takes part, and how many take part; `None` when sums changed since.
     least: Option<(i64, usize)>,
 }
-
-/// Required affinity of existing Pods attracts Pods that it matches with this weight.
-const HARD_AFFINITY_WEIGHT: i64 = 1;
 
 impl Tally {
     pub fn new(key: KeyId, counts: Counts, class: &Class, cache: &Cache) -> Self {
@@ -72,13 +70,13 @@ impl Tally {
         tally
     }
 
-    /// Spreading looks only at nodes that have all keys and that the Pod could run on, as its policies say.
+    /// Spreading looks only at nodes that have all keys (unless one is enough) and that the Pod could run on, as its policies say.
     fn takes_part(&self, class: &Class, id: NodeId, node: &Node, cache: &Cache) -> bool {
         let Counts::Spread(index) = self.counts else { return true };
         let own = &class.spread[index];
         let mut same_sort = class.spread.iter().filter(|s| s.hard == own.hard);
         node.known
-            && same_sort.all(|s| cache.topologies.domain(s.key, id).is_some())
+            && (own.any_key || same_sort.all(|s| cache.topologies.domain(s.key, id).is_some()))
             && (!own.honour_affinity || node.is_selected_by(class))
             && (!own.honour_taints || node.is_tolerated_by(class))
     }
@@ -109,12 +107,12 @@ impl Tally {
                 let mut refusing = other.anti_affinity.iter().filter(|t| t.key == self.key);
                 i64::from(refusing.any(|t| t.matches(class, own_labels)))
             }
-            Counts::Preference => {
+            Counts::Preference(hard_weight) => {
                 let here = |t: &crate::class::Term| t.key == self.key;
                 let own = class.preferred.iter().filter(|(_, t)| here(t) && t.matches(other, other_labels));
                 let theirs = other.preferred.iter().filter(|(_, t)| here(t) && t.matches(class, own_labels));
                 let hard = other.affinity.iter().filter(|t| here(t) && t.matches(class, own_labels)).count() as i64;
-                own.chain(theirs).map(|(weight, _)| weight).sum::<i64>() + hard * HARD_AFFINITY_WEIGHT
+                own.chain(theirs).map(|(weight, _)| weight).sum::<i64>() + hard * hard_weight
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::{
     engine::Engine,
     node_id::NodeId,
     plugin::{Context, Filter},
+    profile::{Part, concerned},
     queue::Parked,
 };
 
@@ -65,15 +66,17 @@ impl Engine {
         if !there.known {
             return Help::Not(None);
         }
-        let context = Context { cache: &self.cache, class: self.cache.class(parked.class), tallies: &[] };
-        let plugins = self.settings.plugins.iter().enumerate();
+        let (class, profile) = (self.cache.class(parked.class), self.profile(parked.class));
+        let context = Context { cache: &self.cache, class, args: &profile.args, tallies: &[] };
         let mut waits_for = None;
-        for (index, plugin) in plugins.filter(|(_, p)| p.node_local && (p.concerns)(&context)) {
-            match plugin.filter {
-                Filter::Fixed { fits, .. } if !fits(there, context.class) => return Help::Not(Some(index)),
+        for enabled in concerned(profile, Part::Filter, &context).iter().filter(|enabled| enabled.plugin.node_local) {
+            match enabled.plugin.filter {
+                Filter::Fixed { refuses, .. } if refuses(&context, there).is_some() => {
+                    return Help::Not(Some(enabled.index));
+                }
                 Filter::Live(filter) => match filter(&context, id, there) {
-                    Err(rejection) if rejection.unresolvable => return Help::Not(Some(index)),
-                    Err(_) => waits_for = waits_for.or(Some(index)),
+                    Err(rejection) if rejection.unresolvable => return Help::Not(Some(enabled.index)),
+                    Err(_) => waits_for = waits_for.or(Some(enabled.index)),
                     Ok(()) => {}
                 },
                 Filter::None | Filter::Fixed { .. } => {}

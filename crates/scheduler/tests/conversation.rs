@@ -50,7 +50,10 @@ async fn serve(server: Arc<Mutex<Server>>, request: Request<Body>) -> Result<Ans
     let mut server = server.lock();
     let what = match path.rsplit('/').next() {
         Some("binding") => format!("bind {} to {}", body["metadata"]["name"], body["target"]["name"]),
-        Some("status") => format!("condition {}", body["status"]["conditions"][0]["message"]),
+        Some("status") => {
+            let condition = &body["status"]["conditions"][0];
+            format!("condition {}: {}", condition["reason"], condition["message"])
+        }
         _ => format!("event {}: {}", body["reason"], body["message"]),
     };
     server.writes.push(what.replace('"', ""));
@@ -95,8 +98,12 @@ async fn a_pod_that_fits_is_bound_and_its_event_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_binding_is_tried_again() {
     let server = Server { nodes: vec![node("1")], pods: vec![pod()], refuse: 2, ..Server::default() };
-    let bindings = writes(server).await.into_iter().filter(|w| w.starts_with("bind")).count();
-    assert_eq!(bindings, 3);
+    let writes = writes(server).await;
+    assert_eq!(writes.iter().filter(|w| w.starts_with("bind")).count(), 3);
+    let why = r"running Bind plugin \DefaultBinder\: no";
+    for said in ["event FailedScheduling", "condition SchedulerError"] {
+        assert!(writes.contains(&format!("{said}: {why}")), "{said} {writes:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +113,7 @@ async fn a_pod_that_fits_nowhere_gets_a_condition_and_an_event() {
                    available: 1 Preemption is not helpful for scheduling.";
     let mut writes = writes(server).await;
     writes.sort();
-    assert_eq!(writes, [format!("condition {message}"), format!("event FailedScheduling: {message}")]);
+    assert_eq!(writes, [format!("condition Unschedulable: {message}"), format!("event FailedScheduling: {message}")]);
 }
 
 /// Its first attempt fails.
@@ -126,10 +133,15 @@ const LATE: Plugin = Plugin {
 #[tokio::test(start_paused = true)]
 async fn a_pod_is_bound_after_its_plugins_are_done() {
     let server = Server { nodes: vec![node("1")], pods: vec![pod()], ..Server::default() };
-    let settings = Settings { plugins: &[LATE], ..Settings::default() };
+    let settings = Settings::with(&[LATE]);
     let why = r"running PreBind plugin \Late\: the volume of p is not on n yet";
-    let writes = writes_with(server, settings).await;
-    let expected =
-        [&format!("event FailedScheduling: {why}"), "bind p to n", "event Scheduled: Successfully assigned d/p to n"];
+    let mut writes = writes_with(server, settings).await;
+    writes.sort();
+    let expected = [
+        "bind p to n",
+        &format!("condition SchedulerError: {why}"),
+        &format!("event FailedScheduling: {why}"),
+        "event Scheduled: Successfully assigned d/p to n",
+    ];
     assert_eq!(writes, expected);
 }

@@ -243,7 +243,7 @@ const RESERVING: &[Plugin] = &[
 #[test]
 fn what_plugins_reserved_is_given_back_when_the_pod_does_not_come() {
     let now = Instant::now();
-    let mut engine = Engine::new(Settings { plugins: RESERVING, ..Settings::default() });
+    let mut engine = Engine::new(Settings::with(RESERVING));
     engine.set_node(&node("a cpu=2"), now);
     let check = |expected: &[&str]| assert_eq!(DONE.take(), expected);
     engine.set_pod(&pod("p cpu=1"), now);
@@ -265,4 +265,84 @@ fn what_plugins_reserved_is_given_back_when_the_pod_does_not_come() {
     assert_eq!(next(&mut engine), "0/1 nodes are available: 1 no device is left.");
     check(&["reserve 1", "unreserve 2", "unreserve 1"]);
     assert_eq!((engine.cache.pods().count(), engine.queue.len()), (0, 1));
+}
+
+/// A Pod of a ReplicaSet.
+fn of_set(text: &str, set: &str) -> Pod {
+    let mut pod = pod(text);
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true}]);
+    pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    pod
+}
+
+#[test]
+fn pods_are_spread_by_default_with_those_of_their_services_and_controllers() {
+    let now = Instant::now();
+    let labelled = |value: &str| [("app".to_owned(), value.to_owned())].into();
+    // The empty node would be chosen by its free resources, were it not for the Pods that belong together.
+    let nodes = ["a cpu=100 memory=100Gi label=zone:x", "b cpu=100 memory=100Gi label=zone:x"];
+    let placed = [pod("q on=a label=app:x"), pod("big on=b cpu=2 memory=2Gi")];
+    let mut engine = engine(&nodes, &placed);
+    let next_of = |engine: &mut Engine, pod: &Pod| {
+        engine.set_pod(pod, now);
+        next(engine)
+    };
+    assert_eq!(next_of(&mut engine, &pod("p1 cpu=1 memory=1Gi label=app:x")), "a");
+    engine.remove_pod(&client::Key::new("default", "p1"), now);
+    engine.set_service(&client::Key::new("default", "s"), Some(labelled("x")), now);
+    assert_eq!(next_of(&mut engine, &pod("p2 cpu=1 memory=1Gi label=app:x")), "b", "a Service selects it");
+    engine.remove_pod(&client::Key::new("default", "p2"), now);
+    engine.set_service(&client::Key::new("default", "s"), Some(labelled("other")), now);
+    assert_eq!(next_of(&mut engine, &pod("p3 cpu=1 memory=1Gi label=app:x")), "a", "another Service does not");
+    engine.remove_pod(&client::Key::new("default", "p3"), now);
+    let selector = api::rules::selector::Selector::of_labels(&labelled("x"));
+    let set = client::Key::new("default", "set");
+    engine.set_owner(scheduler::class::OwnerKind::ReplicaSet, &set, Some(selector), now);
+    assert_eq!(next_of(&mut engine, &of_set("p4 cpu=1 memory=1Gi label=app:x", "set")), "b", "its controller does");
+    engine.remove_pod(&client::Key::new("default", "p4"), now);
+    assert_eq!(next_of(&mut engine, &of_set("p5 cpu=1 memory=1Gi label=app:x", "gone")), "a");
+    engine.remove_pod(&client::Key::new("default", "p5"), now);
+    let own = json!({"topologySpreadConstraints": [{"maxSkew": 9, "topologyKey": "zone",
+        "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"app": "x"}}}]});
+    let mut constrained = pod_with("p6 cpu=1 memory=1Gi label=app:x", own);
+    constrained.metadata.owner_references = of_set("p", "set").metadata.owner_references;
+    assert_eq!(next_of(&mut engine, &constrained), "a", "it has constraints of its own");
+}
+
+#[test]
+fn room_that_a_resize_gives_up_counts_when_the_node_has_it_back() {
+    let now = Instant::now();
+    let shrunk = |actual: &str| {
+        let mut pod = pod("q on=a cpu=1");
+        let status = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": true,
+            "restartCount": 0, "allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": actual}}}]});
+        pod.status = Some(serde_json::from_value(status).unwrap());
+        pod
+    };
+    let mut engine = engine(&["a cpu=4"], &[shrunk("4"), pod("p cpu=3")]);
+    assert_eq!(next(&mut engine), "0/1 nodes are available: 1 Insufficient cpu.");
+    engine.set_pod(&shrunk("1"), now);
+    assert_eq!(next(&mut engine), "a");
+}
+
+#[test]
+fn affinity_that_no_node_can_have_is_told_at_once() {
+    let named = |name: &str| json!({"key": "metadata.name", "operator": "In", "values": [name]});
+    let conflict = json!({"nodeSelectorTerms": [{"matchFields": [named("a"), named("b")]}]});
+    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": conflict}});
+    let waiting = pod_with("p", json!({"affinity": affinity}));
+    check(&["a", "b"], &[], waiting, "0/2 nodes are available: pod affinity terms conflict.");
+}
+
+#[test]
+fn equal_pods_are_tried_in_the_order_in_which_they_came() {
+    let now = Instant::now();
+    let mut engine = engine(&["a cpu=1"], &[pod("full on=a cpu=1")]);
+    for name in ["c", "a", "b"] {
+        engine.set_pod(&pod(&format!("{name} cpu=1")), now);
+    }
+    while next(&mut engine) != "nothing to do" {}
+    engine.remove_pod(&client::Key::new("default", "full"), now);
+    assert_eq!(next(&mut engine), "a");
+    assert!(engine.cache.pods().any(|(key, _)| key.name == "c"));
 }

@@ -254,7 +254,7 @@ impl World {
                     match preemption {
                         Preemption::Victims(victims) => self.preempt(&name, victims),
                         Preemption::Fruitless(_) => self.nominate(&name, None),
-                        Preemption::NotEligible(_) => {}
+                        Preemption::Off | Preemption::NotEligible(_) => {}
                     }
                 }
             }

@@ -81,6 +81,50 @@ pub fn requests(spec: &PodSpec) -> Resources {
     sum
 }
 
+/// The spec with the requests that a Pod on a node may really have: of each container the greatest of what is wanted, what
+/// the kubelet set aside and what the container runs with, since a resize takes effect step by step. A wish that the node
+/// refused for good does not count. `None` when that is what the spec says already.
+pub fn resizing(pod: &Pod) -> Option<PodSpec> {
+    let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
+    let refused = condition(pod, "PodResizePending").is_some_and(|c| c.reason.as_deref() == Some("Infeasible"));
+    let init = status.init_container_statuses.iter().flatten();
+    let mut changed: Option<PodSpec> = None;
+    for running in status.container_statuses.iter().flatten().chain(init) {
+        let Some(actual) = &running.resources else { continue };
+        let named = |c: &Container| c.name == running.name;
+        let sidecar = |c: &Container| is_sidecar(c) && named(c);
+        let place = spec.containers.iter().position(named);
+        let place = place.map(|i| (i, false)).or_else(|| {
+            let init = spec.init_containers.as_ref()?;
+            init.iter().position(sidecar).map(|i| (i, true))
+        });
+        let Some((index, init)) = place else { continue };
+        let container = |spec: &PodSpec| match (init, &spec.init_containers) {
+            (true, Some(list)) => list[index].clone(),
+            _ => spec.containers[index].clone(),
+        };
+        let own = container(spec);
+        let wanted = own.resources.as_ref().and_then(|r| r.requests.as_ref());
+        let mut most = if refused { Texts::new() } else { wanted.cloned().unwrap_or_default() };
+        for (name, amount) in actual.requests.iter().chain(&running.allocated_resources).flatten() {
+            match most.get(name) {
+                Some(held) if parse(held) >= parse(amount) => {}
+                _ => _ = most.insert(name.clone(), amount.clone()),
+            }
+        }
+        if Some(&most) == wanted || (most.is_empty() && wanted.is_none()) {
+            continue;
+        }
+        let spec = changed.get_or_insert_with(|| spec.clone());
+        let container = match (init, &mut spec.init_containers) {
+            (true, Some(list)) => &mut list[index],
+            _ => &mut spec.containers[index],
+        };
+        container.resources.get_or_insert_default().requests = Some(most);
+    }
+    changed
+}
+
 /// The limits of the whole Pod; overhead raises only limits that exist.
 pub fn limits(spec: &PodSpec) -> Resources {
     let mut sum = total(spec, |r| r.limits.as_ref());
@@ -254,6 +298,33 @@ mod tests {
             limits(&spec(limited)).into_iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>(),
             ["cpu=1005m"]
         );
+    }
+
+    #[test]
+    fn a_resize_counts_with_the_most_that_the_container_may_have() {
+        let pod = |spec: &str, allocated: &str, actual: &str, reason: &str| -> Pod {
+            let status = json!({"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "allocatedResources": {"cpu": allocated}, "resources": {"requests": {"cpu": actual}}});
+            let pending = json!([{"type": "PodResizePending", "status": "True", "reason": reason}]);
+            let status = json!({"containerStatuses": [status], "conditions": pending});
+            serde_json::from_value(json!({"spec": {"containers": [asks(spec)]}, "status": status})).unwrap()
+        };
+        for (spec, allocated, actual, reason, expected) in [
+            ("1", "1", "1", "", None),
+            ("1000m", "1", "1", "", None),
+            ("1", "2", "2", "", Some("2")),
+            ("1", "1", "2", "", Some("2")),
+            ("3", "1", "2", "Deferred", None),
+            ("3", "1", "2", "Infeasible", Some("2")),
+            ("3", "2", "1", "Infeasible", Some("2")),
+        ] {
+            let spec = resizing(&pod(spec, allocated, actual, reason));
+            assert_eq!(
+                spec.map(|s| requests(&s)["cpu"].to_string()).as_deref(),
+                expected,
+                "{allocated} {actual} {reason}"
+            );
+        }
     }
 
     #[test]

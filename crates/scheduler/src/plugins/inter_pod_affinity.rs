@@ -1,6 +1,7 @@
 //! InterPodAffinity: Pods near, or not near, to other Pods, as the Pod or those others ask.
 
 use crate::{
+    args::Args,
     cache::Cache,
     change::Change,
     class::Class,
@@ -32,12 +33,14 @@ pub const PLUGIN: Plugin = Plugin {
     ..Plugin::NONE
 };
 
-fn tallies(class: &Class, cache: &Cache) -> Vec<(KeyId, Counts)> {
+fn tallies(class: &Class, cache: &Cache, args: &Args) -> Vec<(KeyId, Counts)> {
     let wanted = class.affinity.iter().map(|term| (term.key, Counts::Affinity));
     let unwanted = class.anti_affinity.iter().enumerate().map(|(i, term)| (term.key, Counts::AntiAffinity(i)));
     let refused = cache.refusing_keys().map(|key| (key, Counts::RefusedBy));
+    // A profile can have it that the preferences of others count only beside preferences of its own.
+    let scored = !args.ignore_preferred_of_existing || !class.preferred.is_empty();
     let preferred = class.preferred.iter().map(|(_, term)| term.key).chain(cache.preferring_keys());
-    let preferred = preferred.map(|key| (key, Counts::Preference));
+    let preferred = preferred.filter(|_| scored).map(|key| (key, Counts::Preference(args.hard_affinity_weight)));
     wanted.chain(unwanted).chain(refused).chain(preferred).collect()
 }
 
@@ -75,7 +78,7 @@ fn matches_itself(context: &Context) -> bool {
 }
 
 fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
-    for tally in context.tallies.iter().filter(|t| t.counts == Counts::Preference) {
+    for tally in context.tallies.iter().filter(|t| matches!(t.counts, Counts::Preference(_))) {
         for (score, id) in scores.iter_mut().zip(nodes) {
             *score += context.cache.topologies.domain(tally.key, *id).map_or(0, |d| tally.sum(d));
         }

@@ -1,9 +1,9 @@
 //! The plugins, one file each, under upstream's names, and the one ordered list of them.
 //!
-//! Upstream's PrioritySort, SchedulingGates and DefaultBinder are not questions about a node: the queue orders and
-//! gates Pods (`queue`), and `bind` writes the binding. NodeName has nothing to filter here: a Pod that names its node
-//! never enters the queue.
+//! Upstream's PrioritySort and DefaultBinder are not questions about a node or a Pod: the queue orders Pods (`queue`), and
+//! `bind` writes the binding. NodeName has nothing to filter here: a Pod that names its node never enters the queue.
 
+pub mod default_preemption;
 pub mod image_locality;
 pub mod inter_pod_affinity;
 pub mod node_affinity;
@@ -12,12 +12,14 @@ pub mod node_resources_balanced_allocation;
 pub mod node_resources_fit;
 pub mod node_unschedulable;
 pub mod pod_topology_spread;
+pub mod scheduling_gates;
 pub mod taint_toleration;
 
 use crate::plugin::Plugin;
 
-/// All plugins, in the order in which their filters are asked.
+/// All plugins, in the order in which they are asked.
 pub const PLUGINS: &[Plugin] = &[
+    scheduling_gates::PLUGIN,
     node_unschedulable::PLUGIN,
     taint_toleration::PLUGIN,
     node_affinity::PLUGIN,
@@ -25,6 +27,7 @@ pub const PLUGINS: &[Plugin] = &[
     node_resources_fit::PLUGIN,
     pod_topology_spread::PLUGIN,
     inter_pod_affinity::PLUGIN,
+    default_preemption::PLUGIN,
     node_resources_balanced_allocation::PLUGIN,
     image_locality::PLUGIN,
 ];

@@ -1,36 +1,52 @@
-//! NodeResourcesBalancedAllocation: prefer nodes whose cpu and memory would be used in equal shares.
+//! NodeResourcesBalancedAllocation: prefer nodes whose resources (cpu and memory by default) would be used in equal shares.
 
 use crate::{
-    class::Class,
     node::Node,
     node_id::NodeId,
     plugin::{Context, MAX_SCORE, Plugin},
+    resources::Resource,
 };
 
 pub const PLUGIN: Plugin = Plugin {
     name: "NodeResourcesBalancedAllocation",
     weight: 1,
-    // Pods that request neither say nothing about balance.
-    concerns: |c| c.class.requests.cpu_milli != 0 || c.class.requests.memory_bytes != 0,
+    // Pods that request none of them say nothing about balance.
+    concerns: |c| balanced(c).any(|(_, wanted)| wanted != 0),
     score: Some(score),
     ..Plugin::NONE
 };
 
+/// The resources that count, with what the class asks for. An extended resource counts only when it is asked for.
+fn balanced<'a>(context: &'a Context) -> impl Iterator<Item = (Resource, i64)> + 'a {
+    let found = context.args.balanced.iter().filter_map(|name| context.cache.resources.find(name));
+    let wanted = found.map(|resource| (resource, context.class.requests.of(resource)));
+    wanted.filter(|(resource, wanted)| *wanted != 0 || !matches!(resource, Resource::Other(_)))
+}
+
 fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
+    let resources: Vec<_> = balanced(context).collect();
     for (score, id) in scores.iter_mut().zip(nodes) {
-        *score = balance(context.class, context.cache.node(*id));
+        *score = balance(&resources, context.cache.node(*id));
     }
 }
 
-fn balance(class: &Class, node: &Node) -> i64 {
-    let (free, used, wanted) = (&node.facts.allocatable, &node.requested, &class.requests);
-    if free.cpu_milli == 0 || free.memory_bytes == 0 {
-        return MAX_SCORE;
-    }
-    let share = |used: i64, allocatable: i64| (used as f64 / allocatable as f64).min(1.0);
-    let cpu = share(used.cpu_milli + wanted.cpu_milli, free.cpu_milli);
-    let memory = share(used.memory_bytes + wanted.memory_bytes, free.memory_bytes);
-    // The standard deviation of two numbers is half their difference.
-    let deviation = ((cpu - memory) / 2.0).abs();
+fn balance(resources: &[(Resource, i64)], node: &Node) -> i64 {
+    let shares = || {
+        let offered = resources.iter().filter(|(resource, _)| node.facts.allocatable.of(*resource) != 0);
+        offered.map(|(resource, wanted)| {
+            let used = node.requested.of(*resource) + wanted;
+            (used as f64 / node.facts.allocatable.of(*resource) as f64).min(1.0)
+        })
+    };
+    let (count, sum) = shares().fold((0, 0.0), |(count, sum), share| (count + 1, sum + share));
+    let deviation = match count {
+        0 | 1 => 0.0,
+        // The standard deviation of two numbers is half their difference, which is exact this way.
+        2 => (shares().fold(0.0, |other, share| share - other) / 2.0_f64).abs(),
+        _ => {
+            let mean = sum / f64::from(count);
+            (shares().map(|share: f64| (share - mean).powi(2)).sum::<f64>() / f64::from(count)).sqrt()
+        }
+    };
     ((1.0 - deviation) * MAX_SCORE as f64) as i64
 }

@@ -1,12 +1,14 @@
-//! NodeResourcesFit: what the Pod requests is free on the node; prefer the least allocated.
+//! NodeResourcesFit: what the Pod requests is free on the node; prefer by the profile's strategy, the least allocated by
+//! default.
 
 use crate::{
+    args::Strategy,
     change::Change,
-    class::Class,
     node::Node,
     node_id::NodeId,
     plugin::{Context, Filter, MAX_SCORE, Plugin},
     rejection::{Rejection, Text},
+    resources::{Resource, ResourceId},
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -26,7 +28,10 @@ fn filter(context: &Context, node: &Node) -> Result<(), Rejection> {
         && !short(wanted.cpu_milli, used.cpu_milli, free.cpu_milli)
         && !short(wanted.memory_bytes, used.memory_bytes, free.memory_bytes)
         && !short(wanted.storage_bytes, used.storage_bytes, free.storage_bytes)
-        && !wanted.others.iter().any(|(id, amount)| short(*amount, used.other(*id), free.other(*id)));
+        && !wanted
+            .others
+            .iter()
+            .any(|(id, amount)| short(*amount, used.other(*id), free.other(*id)) && !is_ignored(context, *id));
     if fits { Ok(()) } else { Err(explain(context, node)) }
 }
 
@@ -46,7 +51,7 @@ fn explain(context: &Context, node: &Node) -> Rejection {
     check(Text::Static("Insufficient cpu"), wanted.cpu_milli, used.cpu_milli, free.cpu_milli);
     check(Text::Static("Insufficient memory"), wanted.memory_bytes, used.memory_bytes, free.memory_bytes);
     check(Text::Static("Insufficient ephemeral-storage"), wanted.storage_bytes, used.storage_bytes, free.storage_bytes);
-    for (id, amount) in &wanted.others {
+    for (id, amount) in wanted.others.iter().filter(|(id, _)| !is_ignored(context, *id)) {
         check(context.cache.resources.short(*id), *amount, used.other(*id), free.other(*id));
     }
     let mut reasons = reasons.into_iter();
@@ -54,20 +59,84 @@ fn explain(context: &Context, node: &Node) -> Rejection {
     Rejection { reason, more: reasons.collect(), unresolvable }
 }
 
+/// Whether the profile leaves this extended resource to somebody else.
+fn is_ignored(context: &Context, id: ResourceId) -> bool {
+    let args = context.args;
+    if args.ignored_resources.is_empty() && args.ignored_groups.is_empty() {
+        return false;
+    }
+    let name = context.cache.resources.name(id);
+    let in_group = |group: &String| name.split_once('/').is_some_and(|(of, _)| of == group);
+    args.ignored_resources.iter().any(|ignored| ignored == name) || args.ignored_groups.iter().any(in_group)
+}
+
 fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
+    let resources = scored_resources(context);
     for (score, id) in scores.iter_mut().zip(nodes) {
-        *score = least_allocated(context.class, context.cache.node(*id));
+        *score = share(&context.args.strategy, &resources, context.cache.node(*id));
     }
 }
 
-/// The mean of the free shares of cpu and memory, a container without requests counted with a default.
-fn least_allocated(class: &Class, node: &Node) -> i64 {
-    let free = &node.facts.allocatable;
-    let both = [(node.scored.0 + class.scored.0, free.cpu_milli), (node.scored.1 + class.scored.1, free.memory_bytes)];
-    let offered = both.iter().filter(|(_, allocatable)| *allocatable > 0);
-    let (sum, count) = offered.fold((0, 0), |(sum, count), (used, allocatable)| {
-        let share = if used > allocatable { 0 } else { (allocatable - used) * MAX_SCORE / allocatable };
-        (sum + share, count + 1)
+/// The resources that count for a class, with their weights and what the class asks for. A container without a request
+/// for cpu or memory counts with a default; another resource counts only when it is asked for.
+fn scored_resources(context: &Context) -> Vec<(Resource, i64, i64)> {
+    let class = context.class;
+    let scored = context.args.scored.iter().filter_map(|weighted| {
+        let resource = context.cache.resources.find(&weighted.name)?;
+        let wanted = match resource {
+            Resource::Cpu => class.scored.0,
+            Resource::Memory => class.scored.1,
+            other => class.requests.of(other),
+        };
+        let counts = wanted > 0 || !matches!(resource, Resource::Other(_));
+        counts.then_some((resource, weighted.weight, wanted))
     });
-    if count == 0 { 0 } else { sum / count }
+    scored.collect()
+}
+
+fn share(strategy: &Strategy, resources: &[(Resource, i64, i64)], node: &Node) -> i64 {
+    let (mut sum, mut weights) = (0, 0);
+    for (resource, weight, wanted) in resources {
+        let allocatable = node.facts.allocatable.of(*resource);
+        let used = match resource {
+            Resource::Cpu => node.scored.0,
+            Resource::Memory => node.scored.1,
+            other => node.requested.of(*other),
+        } + wanted;
+        if allocatable == 0 {
+            continue;
+        }
+        let score = match strategy {
+            Strategy::LeastAllocated if used > allocatable => 0,
+            Strategy::LeastAllocated => (allocatable - used) * MAX_SCORE / allocatable,
+            Strategy::MostAllocated => used.min(allocatable) * MAX_SCORE / allocatable,
+            Strategy::RequestedToCapacityRatio(shape) => {
+                on_line(shape, if used > allocatable { 100 } else { used * 100 / allocatable })
+            }
+        };
+        // On a line, a resource that scores nothing does not count at all.
+        if score > 0 || !matches!(strategy, Strategy::RequestedToCapacityRatio(_)) {
+            sum += score * weight;
+            weights += weight;
+        }
+    }
+    match (strategy, weights) {
+        (_, 0) => 0,
+        (Strategy::RequestedToCapacityRatio(_), _) => (sum as f64 / weights as f64).round() as i64,
+        _ => sum / weights,
+    }
+}
+
+/// The score of a utilization on a broken line. The points' scores go to 10, a plugin's to [`MAX_SCORE`].
+fn on_line(shape: &[(i64, i64)], utilization: i64) -> i64 {
+    let scale = MAX_SCORE / 10;
+    let Some(after) = shape.iter().position(|(at, _)| utilization <= *at) else {
+        return shape.last().map_or(0, |(_, score)| score * scale);
+    };
+    let (right, high) = (shape[after].0, shape[after].1 * scale);
+    if after == 0 {
+        return high;
+    }
+    let (left, low) = (shape[after - 1].0, shape[after - 1].1 * scale);
+    low + (high - low) * (utilization - left) / (right - left)
 }

@@ -5,23 +5,22 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::{
     change::Change,
-    class::Class,
     node::Node,
-    plugin::{Filter, Plugin},
+    plugin::{Context, Filter, Plugin},
 };
 
 pub const PLUGIN: Plugin = Plugin {
     name: "NodeUnschedulable",
-    filter: Filter::Fixed { fits, reason: "node(s) were unschedulable" },
+    filter: Filter::Fixed { refuses, reasons: &["node(s) were unschedulable"] },
     retry_on: &[Change::NodeAdded, Change::NodeSchedulable],
     ..Plugin::NONE
 };
 
-fn fits(node: &Node, class: &Class) -> bool {
+fn refuses(context: &Context, node: &Node) -> Option<u8> {
     let cordon = || Taint {
         key: "node.kubernetes.io/unschedulable".to_owned(),
         effect: taint::NO_SCHEDULE.to_owned(),
         ..Taint::default()
     };
-    !node.facts.unschedulable || taint::tolerated(&class.tolerations, &cordon())
+    (node.facts.unschedulable && !taint::tolerated(&context.class.tolerations, &cordon())).then_some(0)
 }

@@ -14,7 +14,7 @@ pub const PLUGIN: Plugin = Plugin {
     name: "PodTopologySpread",
     weight: 2,
     concerns: |c| !c.class.spread.is_empty(),
-    tallies: |class, _| class.spread.iter().enumerate().map(|(i, spread)| (spread.key, Counts::Spread(i))).collect(),
+    tallies: |class, _, _| class.spread.iter().enumerate().map(|(i, spread)| (spread.key, Counts::Spread(i))).collect(),
     filter: Filter::Live(filter),
     score: Some(score),
     retry_on: &[
@@ -58,9 +58,9 @@ fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
         return;
     }
     let topologies = &context.cache.topologies;
-    // A node without all keys gets the least score.
-    let counted: Vec<bool> =
-        nodes.iter().map(|id| soft.iter().all(|(s, _)| topologies.domain(s.key, *id).is_some())).collect();
+    // A node without all keys gets the least score, unless the constraints are the system's.
+    let has_all = |id: &NodeId| soft.iter().all(|(s, _)| s.any_key || topologies.domain(s.key, *id).is_some());
+    let counted: Vec<bool> = nodes.iter().map(has_all).collect();
     let mut raw = vec![0.0; nodes.len()];
     for (constraint, tally) in soft {
         let domains = nodes.iter().zip(&counted).map(|(id, c)| topologies.domain(constraint.key, *id).filter(|_| *c));
@@ -69,13 +69,15 @@ fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
         } else {
             let mut seen = vec![false; topologies.domains(constraint.key)];
             domains.clone().flatten().for_each(|d| seen[d as usize] = true);
-            seen.iter().filter(|s| **s).count()
+            let without = domains.clone().zip(&counted).any(|(domain, counted)| *counted && domain.is_none());
+            seen.iter().filter(|s| **s).count() + usize::from(without)
         };
         // Few domains make a Pod more or less weigh more.
         let weight = (size as f64 + 2.0).ln();
         for (raw, domain) in raw.iter_mut().zip(domains) {
-            let pods = domain.map_or(0, |d| tally.sum(d));
-            *raw += pods as f64 * weight + (constraint.max_skew - 1) as f64;
+            if let Some(domain) = domain {
+                *raw += tally.sum(domain) as f64 * weight + (constraint.max_skew - 1) as f64;
+            }
         }
     }
     for (score, raw) in scores.iter_mut().zip(raw) {

@@ -4,7 +4,6 @@ use api::rules::taint;
 
 use crate::{
     change::Change,
-    node::Node,
     node_id::NodeId,
     plugin::{Context, Filter, Plugin, normalise},
 };
@@ -12,7 +11,10 @@ use crate::{
 pub const PLUGIN: Plugin = Plugin {
     name: "TaintToleration",
     weight: 3,
-    filter: Filter::Fixed { fits: Node::is_tolerated_by, reason: "node(s) had untolerated taint(s)" },
+    filter: Filter::Fixed {
+        refuses: |context, node| (!node.is_tolerated_by(context.class)).then_some(0),
+        reasons: &["node(s) had untolerated taint(s)"],
+    },
     score: Some(score),
     retry_on: &[Change::NodeAdded, Change::NodeTaints],
     ..Plugin::NONE

@@ -1,0 +1,170 @@
+//! What the engine is told of: the caches of the kinds that it reads, and their changes in the order in which they come.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use api::rules::selector::Selector;
+use client::{Cache, Caches, Key, Kind};
+use clock::Instant;
+use futures::future::{BoxFuture, select_all};
+use k8s_openapi::api::{
+    apps::v1::{ReplicaSet, StatefulSet},
+    core::v1::{Namespace, Node, Pod, ReplicationController, Service},
+    policy::v1::PodDisruptionBudget,
+};
+use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
+
+use crate::{class::OwnerKind, engine::Engine};
+
+/// Tells the engine of one object; `None` when it is gone.
+type Apply<K> = fn(&mut Engine, &Key, Option<&K>);
+
+/// One kind's cache with the changes that the engine has not seen.
+struct Feed<K> {
+    cache: Arc<Cache<K>>,
+    changes: Receiver<client::Change<K>>,
+    /// A change that was waited for, or `None` for some that were lost.
+    next: Option<Option<client::Change<K>>>,
+    held: fn(&Engine) -> Vec<Key>,
+    apply: Apply<K>,
+}
+
+trait Source: Send + Sync {
+    fn synced(&self) -> BoxFuture<'_, ()>;
+    /// Hands over everything that the cache holds, and what the engine holds beyond that as gone.
+    fn replay(&self, engine: &mut Engine);
+    /// Hands over all changes that are there.
+    fn drain(&mut self, engine: &mut Engine);
+    /// Until there is a change.
+    fn wait(&mut self) -> BoxFuture<'_, ()>;
+}
+
+impl<K: Kind> Source for Feed<K> {
+    fn synced(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async { _ = self.cache.synced().await })
+    }
+
+    fn replay(&self, engine: &mut Engine) {
+        let objects = self.cache.list();
+        let there: BTreeSet<Key> = objects.iter().map(|o| Key::of(&**o)).collect();
+        let gone = (self.held)(engine).into_iter().filter(|key| !there.contains(key));
+        gone.for_each(|key| (self.apply)(engine, &key, None));
+        objects.iter().for_each(|o| (self.apply)(engine, &Key::of(&**o), Some(o)));
+    }
+
+    fn drain(&mut self, engine: &mut Engine) {
+        match self.next.take() {
+            Some(Some(change)) => (self.apply)(engine, &change.key, change.new.as_deref()),
+            Some(None) => self.replay(engine),
+            None => {}
+        }
+        loop {
+            match self.changes.try_recv() {
+                Ok(change) => (self.apply)(engine, &change.key, change.new.as_deref()),
+                Err(TryRecvError::Lagged(_)) => {
+                    self.changes = self.changes.resubscribe();
+                    self.replay(engine);
+                }
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn wait(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            match self.changes.recv().await {
+                Ok(change) => self.next = Some(Some(change)),
+                Err(RecvError::Lagged(_)) => self.next = Some(None),
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// All kinds that the engine is told of. What decides about Pods comes before them.
+pub(crate) struct Sources(Vec<Box<dyn Source>>);
+
+impl Sources {
+    /// Subscribes before it reads, so that nothing falls between.
+    pub async fn start(caches: &Caches, engine: &mut Engine) -> Self {
+        fn feed<K: Kind>(caches: &Caches, held: fn(&Engine) -> Vec<Key>, apply: Apply<K>) -> Box<dyn Source> {
+            let cache = caches.of::<K>();
+            Box::new(Feed { changes: cache.subscribe(), cache, next: None, held, apply })
+        }
+        let sources = Sources(vec![
+            feed::<PodDisruptionBudget>(caches, Engine::budget_keys, budget),
+            feed::<Namespace>(caches, Engine::namespace_keys, namespace),
+            feed::<Service>(caches, Engine::service_keys, service),
+            feed::<ReplicationController>(
+                caches,
+                |engine| engine.owner_keys(OwnerKind::ReplicationController),
+                replication_controller,
+            ),
+            feed::<ReplicaSet>(caches, |engine| engine.owner_keys(OwnerKind::ReplicaSet), replica_set),
+            feed::<StatefulSet>(caches, |engine| engine.owner_keys(OwnerKind::StatefulSet), stateful_set),
+            feed::<Node>(caches, Engine::node_keys, node),
+            feed::<Pod>(caches, Engine::pod_keys, pod),
+        ]);
+        for source in &sources.0 {
+            source.synced().await;
+        }
+        sources.0.iter().for_each(|source| source.replay(engine));
+        sources
+    }
+
+    pub fn drain(&mut self, engine: &mut Engine) {
+        self.0.iter_mut().for_each(|source| source.drain(engine));
+    }
+
+    /// Waits for a change, which the next [`Sources::drain`] hands over.
+    pub async fn wait(&mut self) {
+        select_all(self.0.iter_mut().map(|source| source.wait())).await;
+    }
+}
+
+fn budget(engine: &mut Engine, key: &Key, budget: Option<&PodDisruptionBudget>) {
+    match budget {
+        Some(budget) => engine.set_budget(budget),
+        None => engine.remove_budget(key),
+    }
+}
+
+fn namespace(engine: &mut Engine, key: &Key, namespace: Option<&Namespace>) {
+    match namespace {
+        Some(namespace) => engine.set_namespace(namespace, Instant::now()),
+        None => engine.remove_namespace(&key.name, Instant::now()),
+    }
+}
+
+fn service(engine: &mut Engine, key: &Key, service: Option<&Service>) {
+    let selector = service.and_then(|s| s.spec.as_ref()).and_then(|s| s.selector.clone());
+    engine.set_service(key, selector, Instant::now());
+}
+
+fn replication_controller(engine: &mut Engine, key: &Key, controller: Option<&ReplicationController>) {
+    let labels = controller.and_then(|c| c.spec.as_ref()).and_then(|s| s.selector.as_ref());
+    engine.set_owner(OwnerKind::ReplicationController, key, labels.map(Selector::of_labels), Instant::now());
+}
+
+fn replica_set(engine: &mut Engine, key: &Key, set: Option<&ReplicaSet>) {
+    let selector = set.and_then(|s| s.spec.as_ref()).and_then(|s| Selector::of_object(Some(&s.selector)).ok());
+    engine.set_owner(OwnerKind::ReplicaSet, key, selector, Instant::now());
+}
+
+fn stateful_set(engine: &mut Engine, key: &Key, set: Option<&StatefulSet>) {
+    let selector = set.and_then(|s| s.spec.as_ref()).and_then(|s| Selector::of_object(Some(&s.selector)).ok());
+    engine.set_owner(OwnerKind::StatefulSet, key, selector, Instant::now());
+}
+
+fn node(engine: &mut Engine, key: &Key, node: Option<&Node>) {
+    match node {
+        Some(node) => engine.set_node(node, Instant::now()),
+        None => engine.remove_node(&key.name, Instant::now()),
+    }
+}
+
+fn pod(engine: &mut Engine, key: &Key, pod: Option<&Pod>) {
+    match pod {
+        Some(pod) => engine.set_pod(pod, Instant::now()),
+        None => engine.remove_pod(key, Instant::now()),
+    }
+}
