@@ -4,6 +4,7 @@ pub mod columns;
 pub mod container;
 pub mod defaults;
 pub(crate) mod environment;
+mod label_keys;
 pub(crate) mod placement;
 pub(crate) mod probe;
 pub(crate) mod resources;
@@ -136,6 +137,7 @@ fn prepare_create(object: &mut Value) {
         map.insert("status".to_owned(), status);
         same_service_account(map);
     }
+    label_keys::merge(object);
 }
 
 /// The old name of `serviceAccountName` is always written beside it.
