@@ -7,7 +7,8 @@ use k8s_openapi::{
     api::{
         apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization, batch::v1 as batch,
         certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
-        discovery::v1 as discovery, node::v1 as node, policy::v1 as policy, storage::v1 as storage,
+        discovery::v1 as discovery, node::v1 as node, policy::v1 as policy, resource::v1 as resource,
+        storage::v1 as storage,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -69,6 +70,7 @@ objects! {
     discovery::EndpointSlice,
     node::RuntimeClass,
     policy::PodDisruptionBudget,
+    resource::ResourceClaim,
     MetadataOnly,
     storage::StorageClass,
 }

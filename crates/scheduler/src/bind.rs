@@ -14,7 +14,7 @@ use k8s_openapi::{
 use kube::Client;
 use serde_json::{Map, Value, json};
 
-use crate::{plugin::Plugin, queue::Waiting};
+use crate::{engine::Preparation, plugin::Preparing, queue::Waiting};
 
 /// The outcome of a write, as far as the engine must know it.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,11 +61,11 @@ impl Reason {
 pub async fn bind(
     caches: Caches,
     recorder: EventRecorder,
-    plugins: Arc<[&'static Plugin]>,
+    prepare: Vec<Preparation>,
     pod: Waiting,
     node: Arc<str>,
 ) -> Outcome {
-    let failed = match prepared(&caches, &plugins, &pod, &node).await {
+    let failed = match prepared(&caches, prepare, &pod, &node).await {
         Ok(()) => assigned(&caches, &recorder, &pod, &node).await,
         Err(why) => Err(Some(why)),
     };
@@ -82,10 +82,11 @@ pub async fn bind(
 }
 
 /// Lets the plugins act before the binding.
-async fn prepared(caches: &Caches, plugins: &[&Plugin], pod: &Waiting, node: &Arc<str>) -> Result<(), String> {
-    for plugin in plugins {
+async fn prepared(caches: &Caches, prepare: Vec<Preparation>, pod: &Waiting, node: &Arc<str>) -> Result<(), String> {
+    for Preparation { plugin, class, args } in prepare {
         let Some(pre_bind) = plugin.pre_bind else { continue };
-        let done = pre_bind(caches.clone(), pod.clone(), node.clone()).await;
+        let preparing = Preparing { caches: caches.clone(), pod: pod.clone(), class, node: node.clone(), args };
+        let done = pre_bind(preparing).await;
         done.map_err(|why| format!("running PreBind plugin \"{}\": {why}", plugin.name))?;
     }
     Ok(())

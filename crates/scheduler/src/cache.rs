@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{self, TopologySpreadConstraint};
 use crate::{
     args::Spreading,
     change::Change,
+    claims::Claims,
     class::{self, Class, ClassId, Spread},
     node::{Node, NodeFacts},
     node_id::NodeId,
@@ -67,6 +68,8 @@ pub struct Cache {
     /// How many placed Pods have required anti-affinity, or preferences, over each key.
     refusing: BTreeMap<KeyId, u32>,
     preferring: BTreeMap<KeyId, u32>,
+    /// What Pods ask for by claims.
+    pub claims: Claims,
     /// The selectors from which default constraints are made, and those constraints by the scheduler's name.
     pub selectors: Selectors,
     default_spread: Vec<(String, Vec<Spread>)>,

@@ -13,4 +13,10 @@ pub enum Change {
     PodDeleted = 1 << 6,
     PodLabels = 1 << 7,
     NamespaceLabels = 1 << 8,
+    /// PersistentVolumeClaims, and what they need.
+    Claims = 1 << 9,
+    Volumes = 1 << 10,
+    StorageClasses = 1 << 11,
+    /// ResourceClaims.
+    Devices = 1 << 12,
 }

@@ -19,6 +19,7 @@ use k8s_openapi::{
 use serde::Serialize;
 
 use crate::{
+    claims::{self, Named},
     resources::{Amounts, ResourceNames},
     topology::{KeyId, Labels, Topologies},
 };
@@ -101,6 +102,9 @@ pub struct Class {
     pub spread: Vec<Spread>,
     /// The controller whose selector counts for constraints by default, unless the Pods have constraints of their own.
     pub defaults: Option<Owner>,
+    /// PersistentVolumeClaims and ResourceClaims that the Pods use.
+    pub claims: Vec<Named>,
+    pub devices: Vec<Named>,
     pub affinity: Vec<Term>,
     pub anti_affinity: Vec<Term>,
     /// Preferred affinity, and with negative weight preferred anti-affinity.
@@ -161,6 +165,8 @@ struct Identity<'a> {
     tolerations: Option<&'a Vec<Toleration>>,
     spread: Option<&'a Vec<TopologySpreadConstraint>>,
     overhead: Option<&'a Amount>,
+    claims: Vec<Named>,
+    devices: Vec<Named>,
     resources: Option<&'a ResourceRequirements>,
     containers: Vec<ContainerIdentity<'a>>,
 }
@@ -194,6 +200,8 @@ pub fn identity(pod: &Pod) -> Vec<u8> {
         tolerations: spec.tolerations.as_ref(),
         spread: spec.topology_spread_constraints.as_ref(),
         overhead: spec.overhead.as_ref(),
+        claims: claims::volume_claims(pod),
+        devices: claims::device_claims(pod),
         resources: spec.resources.as_ref(),
         containers: spec
             .containers
@@ -237,6 +245,8 @@ pub fn compile(pod: &Pod, names: &mut ResourceNames, topologies: &mut Topologies
     let mut class = Class {
         scheduler: spec.scheduler_name.clone().unwrap_or_else(|| DEFAULT_SCHEDULER.to_owned()),
         defaults: (!has_constraints(spec)).then_some(Owner(owner)),
+        claims: claims::volume_claims(pod),
+        devices: claims::device_claims(pod),
         requests: names.amounts(&api::rules::pod::requests(spec)),
         scored: (scored.cpu_milli, scored.memory_bytes),
         node_selector: spec.node_selector.clone().unwrap_or_default(),

@@ -8,7 +8,8 @@ use clock::Instant;
 use crate::{
     cache::{Cache, Placed},
     change::Change,
-    engine::{Decision, Engine},
+    class::ClassId,
+    engine::{Decision, Engine, Preparation},
     failure::Failure,
     memo::Memo,
     node_id::NodeId,
@@ -51,6 +52,7 @@ impl Engine {
     fn assume(&mut self, pod: Waiting, id: NodeId, now: Instant) -> Decision {
         let node = self.cache.node(id).name.clone();
         let nominated = self.withdraw(&pod.key);
+        let prepare = self.preparations(pod.class);
         let (class, priority) = (pod.class, pod.priority);
         let placed =
             Placed { node: id, class, terminating: false, assumed: true, priority, preempted: false, started: None };
@@ -60,7 +62,16 @@ impl Engine {
         if let Some(elsewhere) = nominated.filter(|n| n.node != id) {
             self.retry(Change::PodDeleted as u16, Some(elsewhere.node), now);
         }
-        Decision::Bind { pod, node }
+        Decision::Bind { pod, node, prepare }
+    }
+
+    /// What the plugins have to do before Pods of a class are bound. For most it is nothing.
+    fn preparations(&self, id: ClassId) -> Vec<Preparation> {
+        let (class, profile) = (self.cache.class(id), self.profile(id));
+        let context = Context { cache: &self.cache, class, args: &profile.args, tallies: &[] };
+        let acting =
+            profile.with(Part::PreBind).filter(|p| p.plugin.pre_bind.is_some() && (p.plugin.concerns)(&context));
+        acting.map(|p| Preparation { plugin: p.plugin, class: class.clone(), args: profile.args.clone() }).collect()
     }
 
     fn find(&mut self, pod: &Waiting, memo: &mut Memo) -> Result<NodeId, Arc<Failure>> {

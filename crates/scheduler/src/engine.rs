@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    fmt,
     sync::Arc,
 };
 
@@ -15,10 +16,11 @@ use k8s_openapi::api::{
 };
 
 use crate::{
-    args::Spreading,
+    args::{Args, Spreading},
     budget::Budgets,
     cache::{Cache, Placed},
     change::Change,
+    claims::{self, Claim, Device, Named, Volume},
     class::{Class, ClassId, DEFAULT_SCHEDULER, OwnerKind},
     failure::{Failure, Preemption},
     memo::Memos,
@@ -67,9 +69,31 @@ impl Settings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// The Pod is assumed to be on the node: bind it, and tell [`Engine::bind_failed`] if that fails.
-    Bind { pod: Waiting, node: Arc<str> },
+    Bind { pod: Waiting, node: Arc<str>, prepare: Vec<Preparation> },
     /// The Pod fits nowhere and is parked; victims of a preemption must be deleted.
     Unschedulable { pod: Waiting, failure: Arc<Failure>, preemption: Preemption },
+}
+
+/// What has to be done before a Pod can be bound.
+#[derive(Clone)]
+pub struct Preparation {
+    pub plugin: &'static Plugin,
+    pub class: Arc<Class>,
+    pub args: Arc<Args>,
+}
+
+impl PartialEq for Preparation {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.plugin, other.plugin) && Arc::ptr_eq(&self.class, &other.class)
+    }
+}
+
+impl Eq for Preparation {}
+
+impl fmt::Debug for Preparation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.plugin.fmt(f)
+    }
 }
 
 /// The scheduler's state. The module says how it is driven.
@@ -124,6 +148,45 @@ impl Engine {
     pub fn set_owner(&mut self, kind: OwnerKind, key: &Key, selector: Option<Selector>, now: Instant) {
         if self.cache.selectors.set_owner(&key.namespace, (kind, key.name.clone()), selector) {
             self.selectors_changed(&key.namespace, now);
+        }
+    }
+
+    /// A PersistentVolumeClaim as it is now; `None` when it is gone. Only the Pods that use it are tried again.
+    pub fn set_claim(&mut self, key: &Key, claim: Option<Claim>, now: Instant) {
+        if claims::set(&mut self.cache.claims.claims, key.clone(), claim) {
+            let uses = |class: &Class| class.namespace == key.namespace && names(&class.claims, &key.name);
+            self.claims_changed(Change::Claims, uses, now);
+        }
+    }
+
+    /// A PersistentVolume as it is now; `None` when it is gone.
+    pub fn set_volume(&mut self, key: &Key, volume: Option<Volume>, now: Instant) {
+        if claims::set(&mut self.cache.claims.volumes, key.name.clone(), volume) {
+            self.claims_changed(Change::Volumes, |class| !class.claims.is_empty(), now);
+        }
+    }
+
+    /// A StorageClass as it is now; `None` when it is gone.
+    pub fn set_storage_class(&mut self, key: &Key, class: Option<claims::Class>, now: Instant) {
+        if claims::set(&mut self.cache.claims.classes, key.name.clone(), class) {
+            self.claims_changed(Change::StorageClasses, |class| !class.claims.is_empty(), now);
+        }
+    }
+
+    /// A ResourceClaim as it is now; `None` when it is gone. Only the Pods that use it are tried again.
+    pub fn set_device(&mut self, key: &Key, claim: Option<Device>, now: Instant) {
+        if claims::set(&mut self.cache.claims.devices, key.clone(), claim) {
+            let uses = |class: &Class| class.namespace == key.namespace && names(&class.devices, &key.name);
+            self.claims_changed(Change::Devices, uses, now);
+        }
+    }
+
+    fn claims_changed(&mut self, change: Change, concerns: impl Fn(&Class) -> bool, now: Instant) {
+        self.cache.generation += 1;
+        for parked in self.queue.parked() {
+            if concerns(self.cache.class(parked.class)) {
+                self.retry_one(change as u16, None, parked, now);
+            }
         }
     }
 
@@ -352,6 +415,22 @@ impl Engine {
         self.cache.selectors.owners(kind).map(|(namespace, name)| Key::new(namespace, name)).collect()
     }
 
+    pub fn claim_keys(&self) -> Vec<Key> {
+        self.cache.claims.claims.keys().cloned().collect()
+    }
+
+    pub fn volume_keys(&self) -> Vec<Key> {
+        self.cache.claims.volumes.keys().map(|name| Key::new("", name)).collect()
+    }
+
+    pub fn storage_class_keys(&self) -> Vec<Key> {
+        self.cache.claims.classes.keys().map(|name| Key::new("", name)).collect()
+    }
+
+    pub fn device_keys(&self) -> Vec<Key> {
+        self.cache.claims.devices.keys().cloned().collect()
+    }
+
     pub fn budget_keys(&self) -> Vec<Key> {
         self.budgets.keys().cloned().collect()
     }
@@ -359,6 +438,11 @@ impl Engine {
     pub fn namespace_keys(&self) -> Vec<Key> {
         self.cache.namespaces.keys().map(|name| Key::new("", name)).collect()
     }
+}
+
+/// Whether a claim of this name is among those of a class.
+fn names(claims: &[Named], name: &str) -> bool {
+    claims.iter().any(|named| named.name.as_deref() == Some(name))
 }
 
 /// It is being deleted to make room for a Pod of greater priority.

@@ -8,6 +8,7 @@ mod bind;
 pub mod budget;
 pub mod cache;
 pub mod change;
+pub mod claims;
 pub mod class;
 mod cycle;
 pub mod engine;

@@ -62,9 +62,19 @@ pub type Reserve = fn(cache: &mut Cache, pod: &Waiting, node: NodeId) -> Result<
 /// that is given up, so it must do nothing for a Pod that has nothing reserved.
 pub type Unreserve = fn(cache: &mut Cache, pod: &Waiting, node: NodeId);
 
-/// Acts before the binding of a Pod to the node of this name, for instance binds its volumes and waits for them. An error
-/// says in the user's words why the Pod cannot be bound.
-pub type PreBind = fn(caches: Caches, pod: Waiting, node: Arc<str>) -> BoxFuture<'static, Result<(), String>>;
+/// Acts before the binding of a Pod, for instance binds its volumes and waits for them. An error says in the user's words
+/// why the Pod cannot be bound.
+pub type PreBind = fn(Preparing) -> BoxFuture<'static, Result<(), String>>;
+
+/// A Pod that is about to be bound to the node of this name.
+#[derive(Clone)]
+pub struct Preparing {
+    pub caches: Caches,
+    pub pod: Waiting,
+    pub class: Arc<Class>,
+    pub node: Arc<str>,
+    pub args: Arc<Args>,
+}
 
 /// One plugin.
 pub struct Plugin {

@@ -1,6 +1,8 @@
 //! A profile: one scheduler's name, with the plugins that decide about the Pods that ask for it.
 //! Upstream counterpart: pkg/scheduler/profile.
 
+use std::sync::Arc;
+
 use crate::{
     args::Args,
     plugin::{Context, Plugin},
@@ -48,7 +50,7 @@ pub struct Profile {
     pub plugins: Vec<Enabled>,
     /// How many of the nodes, in percent, must be found to fit before the search ends; 0 chooses by their number.
     pub percentage_of_nodes_to_score: usize,
-    pub args: Args,
+    pub args: Arc<Args>,
 }
 
 impl Profile {
@@ -65,7 +67,7 @@ impl Profile {
             scheduler_name: scheduler_name.to_owned(),
             plugins: all.map(enabled).collect(),
             percentage_of_nodes_to_score: 0,
-            args: Args::default(),
+            args: Arc::default(),
         }
     }
 

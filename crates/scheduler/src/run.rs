@@ -16,8 +16,6 @@ use crate::{
     bind::{self, Nomination, Outcome, Reason},
     engine::{Decision, Engine, Settings},
     failure::{Failure, Preemption, Victims},
-    plugin::Plugin,
-    profile::Part,
     queue::Waiting,
     sources::Sources,
 };
@@ -31,8 +29,6 @@ const BATCH: usize = 32;
 struct Writer {
     scheduler: Arc<str>,
     recorder: EventRecorder,
-    /// The plugins that act before a binding.
-    pre_binding: Arc<[&'static Plugin]>,
 }
 
 fn writers(caches: &Caches, settings: &Settings) -> Vec<Writer> {
@@ -41,7 +37,6 @@ fn writers(caches: &Caches, settings: &Settings) -> Vec<Writer> {
         .map(|profile| Writer {
             scheduler: Arc::from(&*profile.scheduler_name),
             recorder: EventRecorder::new(caches.client().clone(), &profile.scheduler_name, None),
-            pre_binding: profile.with(Part::PreBind).map(|enabled| enabled.plugin).collect(),
         })
         .collect()
 }
@@ -52,6 +47,8 @@ pub async fn run(caches: Caches, settings: Settings) {
     let mut engine = Engine::new(settings);
     let mut sources = Sources::start(&caches, &mut engine).await;
     let mut writes: JoinSet<Outcome> = JoinSet::new();
+    // Pods whose volumes or devices are being prepared can take minutes, and keep no other Pod from its write.
+    let mut preparing: JoinSet<Outcome> = JoinSet::new();
     loop {
         sources.drain(&mut engine);
         let mut decided = 0;
@@ -60,7 +57,8 @@ pub async fn run(caches: Caches, settings: Settings) {
             decided += 1;
             let scheduler = engine.scheduler_of(&decision);
             let writer = writers.iter().find(|writer| *writer.scheduler == *scheduler).unwrap_or(&writers[0]);
-            start_write(&mut writes, &caches, writer, decision);
+            let waits = matches!(&decision, Decision::Bind { prepare, .. } if !prepare.is_empty());
+            start_write(if waits { &mut preparing } else { &mut writes }, &caches, writer, decision);
         }
         if decided == BATCH {
             while let Some(outcome) = writes.try_join_next() {
@@ -73,6 +71,7 @@ pub async fn run(caches: Caches, settings: Settings) {
         tokio::select! {
             biased;
             Some(outcome) = writes.join_next() => settle(&mut engine, outcome),
+            Some(outcome) = preparing.join_next() => settle(&mut engine, outcome),
             () = sources.wait() => {}
             () = async { clock::sleep_until(wake.unwrap_or_else(Instant::now)).await }, if wake.is_some() => {}
         }
@@ -81,9 +80,8 @@ pub async fn run(caches: Caches, settings: Settings) {
 
 fn start_write(writes: &mut JoinSet<Outcome>, caches: &Caches, writer: &Writer, decision: Decision) {
     match decision {
-        Decision::Bind { pod, node } => {
-            let (plugins, recorder) = (writer.pre_binding.clone(), writer.recorder.clone());
-            writes.spawn(bind::bind(caches.clone(), recorder, plugins, pod, node));
+        Decision::Bind { pod, node, prepare } => {
+            writes.spawn(bind::bind(caches.clone(), writer.recorder.clone(), prepare, pod, node));
         }
         Decision::Unschedulable { pod, failure, preemption } => {
             tell(writes, caches, writer, (pod, failure, preemption));

@@ -8,12 +8,18 @@ use clock::Instant;
 use futures::future::{BoxFuture, select_all};
 use k8s_openapi::api::{
     apps::v1::{ReplicaSet, StatefulSet},
-    core::v1::{Namespace, Node, Pod, ReplicationController, Service},
+    core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service},
     policy::v1::PodDisruptionBudget,
+    resource::v1::ResourceClaim,
+    storage::v1::StorageClass,
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
 
-use crate::{class::OwnerKind, engine::Engine};
+use crate::{
+    claims::{self, Claim, Device, Volume},
+    class::OwnerKind,
+    engine::Engine,
+};
 
 /// Tells the engine of one object; `None` when it is gone.
 type Apply<K> = fn(&mut Engine, &Key, Option<&K>);
@@ -101,6 +107,10 @@ impl Sources {
             ),
             feed::<ReplicaSet>(caches, |engine| engine.owner_keys(OwnerKind::ReplicaSet), replica_set),
             feed::<StatefulSet>(caches, |engine| engine.owner_keys(OwnerKind::StatefulSet), stateful_set),
+            feed::<StorageClass>(caches, Engine::storage_class_keys, storage_class),
+            feed::<PersistentVolume>(caches, Engine::volume_keys, volume),
+            feed::<PersistentVolumeClaim>(caches, Engine::claim_keys, claim),
+            feed::<ResourceClaim>(caches, Engine::device_keys, device),
             feed::<Node>(caches, Engine::node_keys, node),
             feed::<Pod>(caches, Engine::pod_keys, pod),
         ]);
@@ -153,6 +163,22 @@ fn replica_set(engine: &mut Engine, key: &Key, set: Option<&ReplicaSet>) {
 fn stateful_set(engine: &mut Engine, key: &Key, set: Option<&StatefulSet>) {
     let selector = set.and_then(|s| s.spec.as_ref()).and_then(|s| Selector::of_object(Some(&s.selector)).ok());
     engine.set_owner(OwnerKind::StatefulSet, key, selector, Instant::now());
+}
+
+fn storage_class(engine: &mut Engine, key: &Key, class: Option<&StorageClass>) {
+    engine.set_storage_class(key, class.map(claims::Class::of), Instant::now());
+}
+
+fn volume(engine: &mut Engine, key: &Key, volume: Option<&PersistentVolume>) {
+    engine.set_volume(key, volume.map(Volume::of), Instant::now());
+}
+
+fn claim(engine: &mut Engine, key: &Key, claim: Option<&PersistentVolumeClaim>) {
+    engine.set_claim(key, claim.map(Claim::of), Instant::now());
+}
+
+fn device(engine: &mut Engine, key: &Key, claim: Option<&ResourceClaim>) {
+    engine.set_device(key, claim.map(Device::of), Instant::now());
 }
 
 fn node(engine: &mut Engine, key: &Key, node: Option<&Node>) {

@@ -34,11 +34,16 @@ impl Engine {
             }
         }
         for parked in self.queue.parked() {
-            match self.could_help(changes, node, parked) {
-                Help::Try => self.queue.retry(parked.class, now),
-                Help::Not(Some(plugin)) => self.queue.note(parked.class, plugin),
-                Help::Not(None) => {}
-            }
+            self.retry_one(changes, node, parked, now);
+        }
+    }
+
+    /// Puts the parked Pods of one class back if the changes could help them.
+    pub(crate) fn retry_one(&mut self, changes: u16, node: Option<NodeId>, parked: Parked, now: Instant) {
+        match self.could_help(changes, node, parked) {
+            Help::Try => self.queue.retry(parked.class, now),
+            Help::Not(Some(plugin)) => self.queue.note(parked.class, plugin),
+            Help::Not(None) => {}
         }
     }
 

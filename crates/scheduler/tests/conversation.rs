@@ -119,10 +119,10 @@ async fn a_pod_that_fits_nowhere_gets_a_condition_and_an_event() {
 /// Its first attempt fails.
 const LATE: Plugin = Plugin {
     name: "Late",
-    pre_bind: Some(|_, pod, node| {
+    pre_bind: Some(|preparing| {
         Box::pin(async move {
             match clock::now().as_second() {
-                0 => Err(format!("the volume of {} is not on {node} yet", pod.key.name)),
+                0 => Err(format!("the volume of {} is not on {} yet", preparing.pod.key.name, preparing.node)),
                 _ => Ok(()),
             }
         })

@@ -6,7 +6,13 @@ use std::cell::RefCell;
 
 use clock::{Duration, Instant};
 use k8s_openapi::api::core::v1::Pod;
-use scheduler::{Engine, Settings, plugin::Plugin, plugins::node_resources_fit, rejection::Rejection};
+use scheduler::{
+    Decision, Engine, Settings,
+    claims::{self, Claim, Device, Volume},
+    plugin::Plugin,
+    plugins::node_resources_fit,
+    rejection::Rejection,
+};
 use serde_json::json;
 use text::{check, engine, next, node, pod, pod_with};
 
@@ -345,4 +351,102 @@ fn equal_pods_are_tried_in_the_order_in_which_they_came() {
     engine.remove_pod(&client::Key::new("default", "full"), now);
     assert_eq!(next(&mut engine), "a");
     assert!(engine.cache.pods().any(|(key, _)| key.name == "c"));
+}
+
+#[test]
+fn a_pod_waits_for_its_volume_claims() {
+    let now = Instant::now();
+    let key = |name: &str| client::Key::new("default", name);
+    let claim = |more: serde_json::Value| {
+        let mut claim = json!({"metadata": {"name": "data", "namespace": "default"}, "spec": {"storageClassName": "fast",
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        json_patch(&mut claim, more);
+        Some(Claim::of(&serde_json::from_value(claim).unwrap()))
+    };
+    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let volume = |node: &str, phase: &str| {
+        let terms =
+            json!([{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]);
+        let volume = json!({"metadata": {"name": "pv"}, "status": {"phase": phase}, "spec": {"storageClassName": "fast",
+            "capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"],
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
+        Some(Volume::of(&serde_json::from_value(volume).unwrap()))
+    };
+    let class = |provisioner: &str| {
+        let class = json!({"metadata": {"name": "fast"}, "provisioner": provisioner,
+            "volumeBindingMode": "WaitForFirstConsumer"});
+        Some(claims::Class::of(&serde_json::from_value(class).unwrap()))
+    };
+    let bound = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {"volumeName": "pv"}});
+    let mut engine = engine(&["a", "b"], &[pod_with("p", json!({"volumes": volumes}))]);
+    let all = |why: &str| format!("0/2 nodes are available: {why}.");
+    assert_eq!(next(&mut engine), all("persistentvolumeclaim \"data\" not found"));
+    engine.set_claim(&key("other"), claim(json!({})), now);
+    assert_eq!(next(&mut engine), "nothing to do", "another claim helps nobody");
+    engine.set_claim(&key("data"), claim(json!({})), now);
+    assert_eq!(next(&mut engine), all("pod has unbound immediate PersistentVolumeClaims"));
+    engine.set_claim(&key("data"), claim(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})), now);
+    assert_eq!(next(&mut engine), all("persistentvolumeclaim \"data\" is being deleted"));
+    let lost = json!({"spec": {"volumeName": "pv"}, "status": {"phase": "Lost"}});
+    engine.set_claim(&key("data"), claim(lost), now);
+    let lost = "persistentvolumeclaim \"data\" bound to non-existent persistentvolume \"pv\"";
+    assert_eq!(next(&mut engine), all(lost));
+    engine.set_claim(&key("data"), claim(bound), now);
+    let gone = "2 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
+    assert_eq!(next(&mut engine), all(gone));
+    engine.set_volume(&key("pv"), volume("c", "Bound"), now);
+    assert_eq!(next(&mut engine), all("2 node(s) didn't match PersistentVolume's node affinity"));
+    engine.set_claim(&key("data"), claim(json!({})), now);
+    assert_eq!(next(&mut engine), all("pod has unbound immediate PersistentVolumeClaims"));
+    engine.set_storage_class(&key("fast"), class("kubernetes.io/no-provisioner"), now);
+    assert_eq!(next(&mut engine), all("2 node(s) didn't find available persistent volumes to bind"));
+    engine.set_volume(&key("pv"), volume("b", "Available"), now);
+    assert_eq!(next(&mut engine), "b", "a volume is free there");
+    engine.set_volume(&key("pv"), None, now);
+    engine.bind_failed(&key("p"), "p", now);
+    engine.set_storage_class(&key("fast"), class("example.com/disks"), now);
+    assert!(
+        matches!(engine.schedule_one(now + Duration::from_secs(9)), Some(Decision::Bind { prepare, .. })
+        if prepare.len() == 1),
+        "a volume will be made, before the Pod is bound"
+    );
+}
+
+fn json_patch(value: &mut serde_json::Value, more: serde_json::Value) {
+    match (value, more) {
+        (serde_json::Value::Object(map), serde_json::Value::Object(more)) => {
+            more.into_iter().for_each(|(key, more)| json_patch(map.entry(key).or_insert(json!(null)), more));
+        }
+        (value, more) => *value = more,
+    }
+}
+
+#[test]
+fn a_pod_waits_for_its_resource_claims() {
+    let now = Instant::now();
+    let key = client::Key::new("default", "gpu");
+    let claim = |owner: &str, status: serde_json::Value| {
+        let owners = json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": true}]);
+        let claim = json!({"metadata": {"name": "gpu", "ownerReferences": owners}, "spec": {}, "status": status});
+        Some(Device::of(&serde_json::from_value(claim).unwrap()))
+    };
+    let spec = json!({"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]});
+    let mut waiting = pod_with("p", spec);
+    let mut engine = engine(&["a", "b"], &[waiting.clone()]);
+    let all = |why: &str| format!("0/2 nodes are available: {why}.");
+    assert_eq!(next(&mut engine), all("pod \"default/p\": ResourceClaim not created yet"));
+    let made = json!({"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "gpu"}]});
+    waiting.status = Some(serde_json::from_value(made).unwrap());
+    engine.set_pod(&waiting, now);
+    assert_eq!(next(&mut engine), all("resourceclaim.resource.k8s.io \"gpu\" not found"));
+    engine.set_device(&key, claim("other", json!({})), now);
+    let foreign = "ResourceClaim default/gpu was not created for pod default/p (pod is not owner)";
+    assert_eq!(next(&mut engine), all(foreign));
+    engine.set_device(&key, claim("p", json!({})), now);
+    assert_eq!(next(&mut engine), all("2 cannot allocate all claims"));
+    let terms = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]);
+    let allocation = json!({"allocation": {"nodeSelector": {"nodeSelectorTerms": terms}}});
+    engine.set_device(&key, claim("p", allocation), now);
+    assert_eq!(next(&mut engine), "b");
 }

@@ -4,6 +4,7 @@
 //! `bind` writes the binding. NodeName has nothing to filter here: a Pod that names its node never enters the queue.
 
 pub mod default_preemption;
+pub mod dynamic_resources;
 pub mod image_locality;
 pub mod inter_pod_affinity;
 pub mod node_affinity;
@@ -14,6 +15,7 @@ pub mod node_unschedulable;
 pub mod pod_topology_spread;
 pub mod scheduling_gates;
 pub mod taint_toleration;
+pub mod volume_binding;
 
 use crate::plugin::Plugin;
 
@@ -25,8 +27,10 @@ pub const PLUGINS: &[Plugin] = &[
     node_affinity::PLUGIN,
     node_ports::PLUGIN,
     node_resources_fit::PLUGIN,
+    volume_binding::PLUGIN,
     pod_topology_spread::PLUGIN,
     inter_pod_affinity::PLUGIN,
+    dynamic_resources::PLUGIN,
     default_preemption::PLUGIN,
     node_resources_balanced_allocation::PLUGIN,
     image_locality::PLUGIN,
