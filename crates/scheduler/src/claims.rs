@@ -12,7 +12,7 @@ use k8s_openapi::api::{
 };
 use serde::Serialize;
 
-use crate::{node::Node, topology::Labels};
+use crate::topology::Labels;
 
 /// A Pod for which alone a claim was made: its name and UID.
 pub type MadeFor = Option<(String, String)>;
@@ -243,9 +243,9 @@ impl Claims {
     }
 
     /// Whether a claim that waits for its Pod can have a volume for a node: one that is there, or one that is made.
-    pub fn can_bind_on(&self, key: &Key, claim: &Claim, node: &Node) -> bool {
-        let made = self.classes.get(&claim.class).is_some_and(|class| class.provisions_for(&node.facts.labels));
+    pub fn can_bind_on(&self, key: &Key, claim: &Claim, node: &str, labels: &Labels) -> bool {
+        let made = self.classes.get(&claim.class).is_some_and(|class| class.provisions_for(labels));
         let mut free = self.volumes.values().filter(|volume| volume.suits(key, claim));
-        made || free.any(|volume| volume.reaches(&node.name, &node.facts.labels))
+        made || free.any(|volume| volume.reaches(node, labels))
     }
 }

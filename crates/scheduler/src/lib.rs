@@ -1,7 +1,8 @@
 //! The scheduler: decides which node each waiting Pod runs on.
 //!
 //! [`engine`] keeps a compact cache of nodes and Pods and decides; [`run`] feeds it from the client's caches and writes its
-//! decisions to the API. The plugins are values in one ordered list, [`plugins::PLUGINS`].
+//! decisions to the API. The plugins are values in one ordered list, [`plugins::PLUGINS`]; [`config`] says which of them a
+//! profile has, and with what arguments.
 
 pub mod args;
 mod bind;
@@ -10,6 +11,7 @@ pub mod cache;
 pub mod change;
 pub mod claims;
 pub mod class;
+pub mod config;
 mod cycle;
 pub mod engine;
 pub mod failure;

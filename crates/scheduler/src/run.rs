@@ -61,7 +61,7 @@ pub async fn run(caches: Caches, settings: Settings) {
             start_write(if waits { &mut preparing } else { &mut writes }, &caches, writer, decision);
         }
         if decided == BATCH {
-            while let Some(outcome) = writes.try_join_next() {
+            while let Some(outcome) = writes.try_join_next().or_else(|| preparing.try_join_next()) {
                 settle(&mut engine, outcome);
             }
             tokio::task::yield_now().await;

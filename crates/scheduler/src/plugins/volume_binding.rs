@@ -81,7 +81,7 @@ fn filter(context: &Context, _: NodeId, node: &Node) -> Result<(), Rejection> {
         let key = key(context, named);
         let Some(claim) = known.claims.get(&key) else { continue };
         if !claim.bound {
-            if !known.can_bind_on(&key, claim, node) {
+            if !known.can_bind_on(&key, claim, &node.name, &node.facts.labels) {
                 return Err(Rejection::unresolvable("node(s) didn't find available persistent volumes to bind"));
             }
             continue;
@@ -111,23 +111,23 @@ fn pre_bind(preparing: Preparing) -> BoxFuture<'static, Result<(), String>> {
             }
         }
         let bound = class.claims.iter().map(|named| wait(&caches, &pod.key.namespace, named));
-        let bound = futures::future::join_all(bound);
-        clock::timeout(args.bind_timeout, bound)
-            .await
-            .map(|_| ())
-            .map_err(|_| "binding volumes: context deadline exceeded".to_owned())
+        let bound = clock::timeout(args.bind_timeout, futures::future::try_join_all(bound)).await;
+        let bound = bound.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()));
+        bound.map(|_| ()).map_err(|why| format!("binding volumes: {why}"))
     })
 }
 
-/// Until the claim is bound, or gone.
-async fn wait(caches: &Caches, namespace: &str, named: &Named) {
+/// Until the claim is bound. One that is gone is an error.
+async fn wait(caches: &Caches, namespace: &str, named: &Named) -> Result<(), String> {
     let cache = caches.of::<PersistentVolumeClaim>();
     let key = Key::new(namespace, named.name.as_deref().unwrap_or_default());
     let mut changes = cache.subscribe();
-    while cache.get(&key).is_some_and(|claim| !Claim::of(&claim).bound) {
-        // Changes that were lost are as good as any, since the cache is looked at anew.
-        if let Err(tokio::sync::broadcast::error::RecvError::Closed) = changes.recv().await {
-            return;
+    loop {
+        match cache.get(&key) {
+            None => return Err(format!("persistentvolumeclaim {:?} not found", key.name)),
+            Some(claim) if Claim::of(&claim).bound => return Ok(()),
+            // Changes that were lost are as good as any, since the cache is looked at anew.
+            Some(_) => _ = changes.recv().await,
         }
     }
 }

@@ -136,6 +136,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         None if !options.bind_address.is_unspecified() && !options.bind_address.is_loopback() => options.bind_address,
         None => address::own_address()?,
     };
+    let scheduling_settings = options.scheduler()?;
     let store = progress.step("store opened", open_store(options, layout)).await?;
     let pki = Arc::new(Pki::open(&layout.pki())?);
     let names = Names {
@@ -163,7 +164,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     }
     if options.runs("scheduler") {
         let scheduler = Caches::new(client_as(&server, "system:kube-scheduler", &[]));
-        tasks.spawn(scheduling.during(scheduler::run(scheduler, scheduler::Settings::default())));
+        tasks.spawn(scheduling.during(scheduler::run(scheduler, scheduling_settings)));
     }
     // Nobody may forbid the objects that skiff itself keeps in the cluster.
     let own = || client_as(&server, "system:skiff", &["system:masters"]);

@@ -158,6 +158,9 @@ pub struct ControlPlane {
     /// Settings of admission plugins: an AdmissionConfiguration
     #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub admission_control_config_file: Option<PathBuf>,
+    /// Settings of the scheduler: a KubeSchedulerConfiguration (profiles, plugins and their arguments)
+    #[arg(long, value_name = "FILE", value_parser = value::readable)]
+    pub scheduler_config: Option<PathBuf>,
     /// Let requests without credentials in as system:anonymous (what they may do is up to RBAC)
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub anonymous_auth: bool,
@@ -236,6 +239,15 @@ impl ControlPlane {
     }
 
     /// The settings of the admission plugins.
+    /// The scheduler's settings. What is wrong with the file is said before anything begins.
+    pub fn scheduler(&self) -> anyhow::Result<scheduler::Settings> {
+        let Some(file) = &self.scheduler_config else { return Ok(scheduler::Settings::default()) };
+        let wrong = |why: String| anyhow::anyhow!("--scheduler-config: {}: {why}", file.display());
+        let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+        let value = serde_saphyr::from_str(&text).map_err(|error| wrong(format!("it is not valid YAML: {error}")))?;
+        scheduler::config::parse(value).map_err(wrong)
+    }
+
     pub fn admission(&self) -> anyhow::Result<apiserver::admission::Configuration> {
         let Some(file) = &self.admission_control_config_file else { return Ok(Default::default()) };
         let read = |path: &std::path::Path| std::fs::read_to_string(path);
