@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use api::rules::selector::Selector;
 use client::{Key, Kind};
-use controller::{Listers, Plan, Watches, Write, claim, owner_reference};
+use controller::{Listers, Plan, Watches, Write, claim, controller_of, owner_reference};
 use k8s_openapi::{
     api::{
         apps::v1::{ControllerRevision, DaemonSet, StatefulSet},
@@ -65,16 +65,27 @@ macro_rules! history_owners {
 
 history_owners!(DaemonSet: POD_REVISION, StatefulSet: "controller.kubernetes.io/hash");
 
-/// Whether the owner's selector takes an object with these labels. A selector that is broken or empty takes nothing.
-pub fn takes<O: HistoryOwner>(owner: &O, meta: &ObjectMeta) -> bool {
+/// The owner's selector; one that is broken or empty takes nothing.
+pub fn selector<O: HistoryOwner>(owner: &O) -> Selector {
     let selector = Selector::of_object(owner.selector()).unwrap_or(Selector::NOTHING);
-    !selector.is_everything() && selector.matches(meta.labels.as_ref().unwrap_or(&BTreeMap::new()))
+    if selector.is_everything() { Selector::NOTHING } else { selector }
 }
 
-/// Changes of revisions lead to their owners.
+/// Whether a selector takes an object with these labels.
+pub fn takes(selector: &Selector, meta: &ObjectMeta) -> bool {
+    selector.matches(meta.labels.as_ref().unwrap_or(&BTreeMap::new()))
+}
+
+/// Changes of revisions, and their ends, lead to their owners. A revision that somebody makes for an owner does not: it is
+/// looked at with the next change, as with upstream, whose tests make some to see that they are left alone.
 pub fn watch<O: HistoryOwner>(watches: &mut Watches<O>) {
-    watches.owned::<ControllerRevision>();
-    watches.selected::<ControllerRevision>(|owner, revision| takes(owner, &revision.metadata));
+    watches.indexed::<ControllerRevision>().changed::<ControllerRevision>(|change, _| {
+        let states = change.old.iter().chain(&change.new).filter(|_| change.old.is_some());
+        let owners =
+            states.filter_map(|revision| controller_of(&**revision)).filter(|owner| owner.kind == O::kind(&()));
+        owners.map(|owner| Key::new(&change.key.namespace, &owner.name)).collect()
+    });
+    watches.selected::<ControllerRevision>(|owner, revision| takes(&selector(owner), &revision.metadata));
 }
 
 /// What the caches say about an owner's history.
@@ -90,29 +101,39 @@ impl Recorded {
     pub fn observe<O: HistoryOwner>(owner: &O, listers: &Listers) -> Self {
         let name = fresh(owner, 0).metadata.name.unwrap_or_default();
         let key = Key::new(owner.meta().namespace.clone().unwrap_or_default(), name);
+        let selector = selector(owner);
         Recorded {
-            revisions: listers.owned_or_selected(owner, |r: &ControllerRevision| takes(owner, &r.metadata)),
+            revisions: listers.owned_or_selected(owner, |r: &ControllerRevision| takes(&selector, &r.metadata)),
             is_name_taken: listers.caches.of::<ControllerRevision>().get(&key).is_some(),
         }
     }
 }
 
-/// The patch that brings a template back, as `kubectl rollout undo` applies it. kubectl compares it byte by byte with its
-/// own, in which these two fields are always there.
+/// The patch that brings a template back, as `kubectl rollout undo` applies it. kubectl and upstream's tests compare it byte
+/// by byte with their own, in which some fields are there even when they are empty.
 fn data(template: &PodTemplateSpec) -> Value {
     let mut template = serde_json::to_value(template).expect("API types are plain data");
-    let empty = || json!({});
+    fill(Some(&mut template), "metadata");
     if let Some(fields) = template.as_object_mut() {
-        fields.entry("metadata").or_insert_with(empty);
         fields.insert("$patch".to_owned(), json!("replace"));
     }
-    for list in ["containers", "initContainers"] {
-        let containers = template.pointer_mut(&format!("/spec/{list}")).and_then(Value::as_array_mut);
-        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
-            container.entry("resources").or_insert_with(empty);
+    for list in ["/spec/containers", "/spec/initContainers"] {
+        for container in template.pointer_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            fill(Some(container), "resources");
         }
     }
+    for volume in template.pointer_mut("/spec/volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+        fill(volume.pointer_mut("/ephemeral/volumeClaimTemplate"), "metadata");
+        fill(volume.pointer_mut("/ephemeral/volumeClaimTemplate/spec"), "resources");
+    }
     json!({"spec": {"template": template}})
+}
+
+/// Gives an object this field, empty, unless it has it.
+fn fill(object: Option<&mut Value>, field: &str) {
+    if let Some(fields) = object.and_then(Value::as_object_mut) {
+        fields.entry(field).or_insert_with(|| json!({}));
+    }
 }
 
 /// The template that a revision holds.
@@ -169,7 +190,8 @@ impl History {
     /// number: a template that comes back is a rollback. `None` when the name that it needs is taken by something else; a
     /// higher count of collisions in the status gives it another name. An owner that is being deleted gets no new ones.
     pub fn keep<O: HistoryOwner>(owner: &O, recorded: &Recorded, plan: &mut Plan) -> Option<History> {
-        let claimed = claim(owner, &recorded.revisions, |r| takes(owner, &r.metadata), plan);
+        let selector = selector(owner);
+        let claimed = claim(owner, &recorded.revisions, |r| takes(&selector, &r.metadata), plan);
         let mut revisions: Vec<ControllerRevision> = claimed.into_iter().cloned().collect();
         sort(&mut revisions);
         let wanted = data(&owner.template().cloned().unwrap_or_default());
@@ -231,18 +253,10 @@ impl History {
 }
 
 fn sort(revisions: &mut [ControllerRevision]) {
-    revisions.sort_by(|a, b| {
-        let key = |r: &ControllerRevision| (r.revision, r.metadata.creation_timestamp.as_ref().map(|t| t.0));
-        // One that is about to be made has no age yet, and is the youngest.
-        key(a)
-            .0
-            .cmp(&key(b).0)
-            .then_with(|| match (key(a).1, key(b).1) {
-                (Some(a), Some(b)) => a.cmp(&b),
-                (a, b) => b.is_some().cmp(&a.is_some()),
-            })
-            .then_with(|| name(a).cmp(name(b)))
-    });
+    let made = |r: &ControllerRevision| r.metadata.creation_timestamp.as_ref().map(|t| t.0);
+    // One that is about to be made has no age yet, and is the youngest.
+    let rank = |r: &ControllerRevision| (r.revision, made(r).is_none(), made(r));
+    revisions.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| name(a).cmp(name(b))));
 }
 
 #[cfg(test)]
@@ -370,5 +384,11 @@ mod tests {
         let template = json!({"$patch": "replace", "metadata": {"labels": {"app": "web"}},
             "spec": {"containers": [{"name": "c", "image": "v1", "resources": {}}]}});
         assert_eq!(made["data"], json!({"spec": {"template": template}}));
+        let claim = json!({"spec": {"accessModes": ["ReadWriteOnce"]}});
+        let ephemeral = json!({"spec": {"containers": [], "volumes":
+            [{"name": "v", "ephemeral": {"volumeClaimTemplate": claim}}]}});
+        let text = data(&serde_json::from_value(ephemeral).unwrap()).to_string();
+        let claim = r#"{"metadata":{},"spec":{"accessModes":["ReadWriteOnce"],"resources":{}}}"#;
+        assert!(text.contains(claim) && text.starts_with(r#"{"spec":{"template":{"$patch":"replace","metadata":{},"#));
     }
 }

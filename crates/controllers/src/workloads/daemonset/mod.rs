@@ -51,10 +51,6 @@ pub struct Observed {
     kept: BTreeMap<String, Duration>,
 }
 
-fn takes(set: &DaemonSet, pod: &Pod) -> bool {
-    history::takes(set, &pod.metadata)
-}
-
 /// The sets for which a node is not any more what it was.
 fn sets_of_node(change: &Change<Node>, caches: &Caches) -> Vec<Key> {
     if let (Some(old), Some(new)) = (&change.old, &change.new) {
@@ -78,12 +74,16 @@ impl Controller for DaemonSets {
     type Observed = Observed;
 
     fn watches(&self, watches: &mut Watches<DaemonSet>) {
-        watches.owned::<Pod>().selected::<Pod>(takes).changed::<Node>(sets_of_node);
+        watches
+            .owned::<Pod>()
+            .selected::<Pod>(|set, pod| history::takes(&history::selector(set), &pod.metadata))
+            .changed::<Node>(sets_of_node);
         history::watch(watches);
     }
 
     fn observe(&self, set: &DaemonSet, listers: &Listers) -> Observed {
-        let pods = listers.owned_or_selected(set, |pod: &Pod| takes(set, pod));
+        let selector = history::selector(set);
+        let pods = listers.owned_or_selected(set, |pod: &Pod| history::takes(&selector, &pod.metadata));
         let mut kept = BTreeMap::new();
         for pod in pods.iter().filter(|p| pod::phase(p) == "Failed" && p.metadata.deletion_timestamp.is_none()) {
             let place = Place {
@@ -111,7 +111,8 @@ impl Controller for DaemonSets {
         if set.metadata.deletion_timestamp.is_some() {
             return plan;
         }
-        let claimed = claim(set, &observed.pods, |pod| takes(set, pod), &mut plan);
+        let selector = history::selector(set);
+        let claimed = claim(set, &observed.pods, |pod| history::takes(&selector, &pod.metadata), &mut plan);
         let Some(history) = History::keep(set, &observed.history, &mut plan) else {
             status::count_collision(set, &mut plan);
             return plan;

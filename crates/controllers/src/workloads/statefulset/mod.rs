@@ -18,10 +18,10 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use api::rules::pod;
+use api::rules::{pod, selector::Selector};
 use client::{Caches, Change, Key};
 use clock::Timestamp;
-use controller::{Controller, Listers, Note, Plan, Step, Watches, Write, claim};
+use controller::{Controller, Listers, Note, Plan, Step, Watches, Write, claim, controller_of};
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec},
     core::v1::{PersistentVolumeClaim, Pod},
@@ -41,7 +41,7 @@ pub struct Observed {
     history: Recorded,
     /// The claims that there are of its Pods, by name.
     claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
-    /// Names of the set's Pods that Pods of others have.
+    /// Names of the set's Pods that other Pods have: those of others, those that are given up, free ones that are going.
     taken: BTreeSet<String>,
 }
 
@@ -50,8 +50,14 @@ fn name_of(set: &StatefulSet) -> &str {
 }
 
 /// A set takes what its selector matches and what is named like one of its Pods.
-fn takes(set: &StatefulSet, pod: &Pod) -> bool {
-    history::takes(set, &pod.metadata) && identity::ordinal(set, pod).is_some()
+fn takes(set: &StatefulSet, selector: &Selector, pod: &Pod) -> bool {
+    history::takes(selector, &pod.metadata) && identity::ordinal(set, pod).is_some()
+}
+
+/// Whether a Pod is the set's own, or becomes so.
+fn is_claimed(set: &StatefulSet, selector: &Selector, pod: &Pod) -> bool {
+    let ours = controller_of(pod).map(|owner| Some(&owner.uid) == set.metadata.uid.as_ref());
+    takes(set, selector, pod) && ours.unwrap_or(!is_terminating(pod))
 }
 
 /// The sets that may be waiting for what happened to a claim: it is gone, or others own it now.
@@ -72,20 +78,24 @@ impl Controller for StatefulSets {
     type Observed = Observed;
 
     fn watches(&self, watches: &mut Watches<StatefulSet>) {
-        watches.owned::<Pod>().selected::<Pod>(takes).changed::<PersistentVolumeClaim>(sets_of_claim);
+        watches
+            .owned::<Pod>()
+            .selected::<Pod>(|set, pod| takes(set, &history::selector(set), pod))
+            .changed::<PersistentVolumeClaim>(sets_of_claim);
         history::watch(watches);
     }
 
     fn observe(&self, set: &StatefulSet, listers: &Listers) -> Observed {
-        let pods = listers.owned_or_selected(set, |pod: &Pod| takes(set, pod));
+        let selector = history::selector(set);
+        let pods = listers.owned_or_selected(set, |pod: &Pod| takes(set, &selector, pod));
         let namespace = set.metadata.namespace.as_deref().unwrap_or("");
         let (all_pods, all_claims) = (listers.caches.of::<Pod>(), listers.caches.of::<PersistentVolumeClaim>());
         let mut observed = Observed { history: Recorded::observe(set, listers), ..Observed::default() };
         let wanted = set.spec.as_ref().map(identity::ordinals).unwrap_or_default();
         let held: BTreeSet<i32> = pods.iter().filter_map(|pod| identity::ordinal(set, pod)).collect();
-        for ordinal in wanted.clone().filter(|o| !held.contains(o)) {
+        for ordinal in wanted.clone() {
             let name = identity::pod_name(set, ordinal);
-            if all_pods.get(&Key::new(namespace, &name)).is_some() {
+            if all_pods.get(&Key::new(namespace, &name)).is_some_and(|pod| !is_claimed(set, &selector, &pod)) {
                 observed.taken.insert(name);
             }
         }
@@ -102,7 +112,8 @@ impl Controller for StatefulSets {
 
     fn plan(&self, set: &StatefulSet, observed: &Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let claimed = claim(set, &observed.pods, |pod| takes(set, pod), &mut plan);
+        let selector = history::selector(set);
+        let claimed = claim(set, &observed.pods, |pod| takes(set, &selector, pod), &mut plan);
         let Some(history) = History::keep(set, &observed.history, &mut plan) else {
             status::without_revision(set, &claimed, now, &mut plan);
             return plan;

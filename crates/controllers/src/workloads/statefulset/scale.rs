@@ -157,6 +157,7 @@ impl<'a> Sync<'a> {
             let done = format!("create Claim {name} Pod {pod} in StatefulSet {set} success");
             let failed = format!("create Claim {name} for Pod {pod} in StatefulSet {set} failed error: {{error}}");
             Write::create(&claim)
+                .tolerate(&["AlreadyExists"])
                 .on_success(Note::normal("SuccessfulCreate", done))
                 .on_failure(Note::warning("FailedCreate", failed))
         };
