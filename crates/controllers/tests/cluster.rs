@@ -18,7 +18,7 @@ use client::{
 use futures::{FutureExt, StreamExt, future::BoxFuture};
 use http_body_util::{BodyStream, StreamBody};
 use k8s_openapi::api::{
-    apps::v1::{Deployment, ReplicaSet},
+    apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
     core::v1::{ConfigMap, Endpoints, Event, Namespace, Node, Pod, Service, ServiceAccount},
     discovery::v1::EndpointSlice,
 };
@@ -186,6 +186,65 @@ async fn a_deployment_rolls_out_behind_a_service_rolls_back_and_is_collected() {
             left + cluster.list::<EndpointSlice>().await.len() + cluster.list::<Endpoints>().await.len() == 0
         })
         .await;
+}
+
+/// The revisions of the object with this name, oldest first.
+async fn revisions(cluster: &Cluster, owner: &str) -> Vec<ControllerRevision> {
+    let mut revisions = cluster.list::<ControllerRevision>().await;
+    revisions.retain(|r| r.metadata.name.as_ref().is_some_and(|name| name.starts_with(owner)));
+    revisions.sort_by_key(|r| r.revision);
+    revisions
+}
+
+async fn all_run(cluster: &Cluster, app: &str, image: &str) {
+    let runs = |pod: &Pod| pod.spec.as_ref().and_then(|s| s.containers[0].image.as_deref()) == Some(image);
+    cluster
+        .until(&format!("{app} on {image}"), || async {
+            let mut pods = cluster.list::<Pod>().await;
+            pods.retain(|p| p.metadata.labels.as_ref().and_then(|l| l.get("app").cloned()).as_deref() == Some(app));
+            pods.len() == 2 && pods.iter().all(runs)
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_brings_its_template_back() {
+    let cluster = Cluster::start().await;
+    for name in ["n1", "n2"] {
+        let node: Node = object(json!({"metadata": {"name": name}}));
+        Api::<Node>::all(cluster.client.clone()).create(&node).await.unwrap();
+    }
+    let spec = |app: &str| {
+        json!({"selector": {"matchLabels": {"app": app}}, "template": {"metadata": {"labels": {"app": app}},
+            "spec": {"containers": [{"name": "c", "image": "v1", "args": ["old"]}]}}})
+    };
+    let mut set = spec("set");
+    set["replicas"] = 2.into();
+    cluster.create::<StatefulSet>(json!({"metadata": {"name": "set"}, "spec": set})).await;
+    cluster.create::<DaemonSet>(json!({"metadata": {"name": "agent"}, "spec": spec("agent")})).await;
+    let patch = async |data: Value| {
+        cluster.api::<StatefulSet>().strategic_patch("set", "", data.clone()).await.unwrap();
+        cluster.api::<DaemonSet>().strategic_patch("agent", "", data).await.unwrap();
+    };
+    all_run(&cluster, "set", "v1").await;
+    all_run(&cluster, "agent", "v1").await;
+    patch(json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "v2", "args": null}]}}}})).await;
+    all_run(&cluster, "set", "v2").await;
+    all_run(&cluster, "agent", "v2").await;
+    // As `kubectl rollout undo` does it.
+    let first = async |owner: &str| revisions(&cluster, owner).await[0].data.clone().unwrap().0;
+    let (of_set, of_agent) = (first("set").await, first("agent").await);
+    cluster.api::<StatefulSet>().strategic_patch("set", "", of_set).await.unwrap();
+    cluster.api::<DaemonSet>().strategic_patch("agent", "", of_agent).await.unwrap();
+    all_run(&cluster, "set", "v1").await;
+    all_run(&cluster, "agent", "v1").await;
+    for owner in ["set", "agent"] {
+        let numbers: Vec<i64> = revisions(&cluster, owner).await.iter().map(|r| r.revision).collect();
+        assert_eq!(numbers, [2, 3], "{owner}: the first one was counted up");
+    }
+    let set = cluster.api::<StatefulSet>().get("set").await.unwrap();
+    let template = set.spec.unwrap().template;
+    assert_eq!(template.spec.unwrap().containers[0].args.as_deref(), Some(["old".to_owned()].as_slice()));
 }
 
 fn propagated(how: &'static str) -> DeleteOptions {

@@ -1,5 +1,5 @@
 //! A small world for one story: the API server over a store in memory, a process of controllers that dies between any two
-//! writes, and kubelets that the test plays. All of it follows from one seed, under paused time.
+//! writes and may learn late of what happens, and kubelets that the test plays. All of it follows from one seed, under paused time.
 //!
 //! A story says what users do and what has to come of it; [`converges`] tells it for a range of seeds.
 
@@ -18,8 +18,9 @@ use client::{
     Api, Caches, Client, Kind,
     rest::{self, DeleteOptions, Form, Resource, Verb},
 };
-use futures::{FutureExt, future::BoxFuture};
+use futures::{FutureExt, StreamExt, future::BoxFuture};
 use http::Method;
+use http_body_util::{BodyStream, StreamBody};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -45,12 +46,14 @@ pub trait Story: Sized {
 
 /// Tells the story once for each seed. `WORLD_SEED=7` tells it for one seed only.
 pub fn converges<S: Story>(seeds: Range<u64>) {
-    let chosen = std::env::var("WORLD_SEED").ok().and_then(|text| text.parse().ok());
-    for seed in chosen.map_or(seeds, |one: u64| one..one + 1) {
+    let chosen: Option<u64> = std::env::var("WORLD_SEED").ok().and_then(|text| text.parse().ok());
+    let mut deaths = 0;
+    for seed in chosen.map_or(seeds, |one| one..one + 1) {
         let _said = SaidOnPanic(seed);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(tell::<S>(seed));
+        deaths += runtime.block_on(tell::<S>(seed));
     }
+    assert!(deaths > 0 || chosen.is_some(), "no process has died, so nothing was tested");
 }
 
 struct SaidOnPanic(u64);
@@ -63,7 +66,8 @@ impl Drop for SaidOnPanic {
     }
 }
 
-async fn tell<S: Story>(seed: u64) {
+/// Returns how often the process died.
+async fn tell<S: Story>(seed: u64) -> u64 {
     let mut world = World::start(seed, S::CONTROLLERS).await;
     let mut story = S::begin(&world).await;
     for _ in 0..S::CHANGES {
@@ -93,6 +97,7 @@ async fn tell<S: Story>(seed: u64) {
     clock::sleep(Duration::from_secs(3000)).await;
     assert_eq!(world.revision().await, before, "somebody wrote though nothing was left to do");
     assert_eq!(story.missing(&world).await, None);
+    world.controllers.deaths
 }
 
 pub fn below(end: u64) -> u64 {
@@ -190,11 +195,32 @@ fn mortal(client: Client, life: Arc<Mutex<Life>>) -> Client {
     }))
 }
 
+/// A client to which everything that a watch says comes this much later.
+fn lagging(client: Client, lag: Duration) -> Client {
+    client::in_process(tower::service_fn(move |request: http::Request<Body>| {
+        let client = client.clone();
+        async move {
+            let is_watch = request.uri().query().is_some_and(|q| q.contains("watch=true"));
+            let answer = client.send(request).await?;
+            Ok::<_, kube::Error>(answer.map(|body| {
+                let late = BodyStream::new(body).then(move |frame| async move {
+                    if is_watch {
+                        clock::sleep(lag).await;
+                    }
+                    frame
+                });
+                StreamBody::new(late)
+            }))
+        }
+    }))
+}
+
 /// The process that the controllers run in.
 struct Process {
     client: Client,
     enabled: Vec<String>,
     life: Arc<Mutex<Life>>,
+    deaths: u64,
     _tasks: JoinSet<()>,
 }
 
@@ -205,6 +231,7 @@ impl Process {
             client,
             enabled,
             life: Arc::new(Mutex::new(Life { writes_left: None, refused: 0 })),
+            deaths: 0,
             _tasks: JoinSet::new(),
         };
         process.restart();
@@ -212,12 +239,15 @@ impl Process {
     }
 
     fn restart(&mut self) {
+        self.deaths += u64::from(self.life.lock().is_over());
         let writes_left = chance(80).then(|| 1 + below(12));
         let refused = if chance(30) { 20 } else { 0 };
         self.life = Arc::new(Mutex::new(Life { writes_left, refused }));
         let client = mortal(self.client.clone(), self.life.clone());
+        let lag = if chance(40) { below(2000) } else { 0 };
+        let caches = Caches::new(lagging(self.client.clone(), Duration::from_millis(lag)));
         let options = controllers::Options { enabled: self.enabled.clone(), ..Default::default() };
-        self._tasks = controllers::run(&Caches::new(self.client.clone()), |_| client.clone(), &options);
+        self._tasks = controllers::run(&caches, |_| client.clone(), &options);
     }
 
     /// From now on it neither dies nor is refused anything.
