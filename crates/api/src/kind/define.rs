@@ -1,7 +1,7 @@
 //! From a typed [`Kind<T>`] to the [`Definition`] that the server works with. The strategy of a built-in kind decodes a
 //! `Value` where a rule needs the type, and leaves it alone where it does not.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, Metadata, NamespaceResourceScope, SubResourceScope};
@@ -96,20 +96,21 @@ where
                 .map(|l| SelectableField { label: l.label.to_owned(), value: FieldValue::Computed(l.value) })
                 .collect(),
             unknown_label: unknown.to_owned(),
-            strategy: Arc::new(Typed { empty_status: empty_status::<T>(), kind: self }),
+            strategy: Arc::new(Typed { empty_status: OnceLock::new(), kind: self }),
         }
     }
 }
 
 struct Typed<T: 'static> {
     kind: Kind<T>,
-    empty_status: Value,
+    /// Made for the first object: the code of all kinds need not be in memory for the few that a cluster uses.
+    empty_status: OnceLock<Value>,
 }
 
 /// A status that nobody wrote yet: the fields that are always written, with their zero values.
 fn empty_status<T: Object>() -> Value {
     let bare = serde_json::json!({"status": {}});
-    let whole = T::deserialize(&bare).ok().and_then(|typed| serde_json::to_value(typed).ok());
+    let whole = typed::decode::<T>(&bare).ok().and_then(|typed| serde_json::to_value(typed).ok());
     let status = whole.and_then(|mut object| object.get_mut("status").map(Value::take));
     status.unwrap_or_else(|| Value::Object(Map::new()))
 }
@@ -244,7 +245,7 @@ where
             metadata.insert("generation".to_owned(), Value::from(1));
         }
         if let Some(map) = object.as_object_mut().filter(|_| self.kind.status && !self.kind.status_on_create) {
-            map.insert("status".to_owned(), self.empty_status.clone());
+            map.insert("status".to_owned(), self.empty_status.get_or_init(empty_status::<T>).clone());
         }
         if let Some(prepare) = self.kind.prepare_create {
             prepare(object);
@@ -274,7 +275,7 @@ where
     }
 
     fn row(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
-        let Ok(typed) = T::deserialize(object) else { return vec![Value::Null; self.kind.columns.len()] };
+        let Ok(typed) = typed::decode::<T>(object) else { return vec![Value::Null; self.kind.columns.len()] };
         self.kind.columns.iter().map(|c| (c.cell)(&typed, now)).collect()
     }
 
