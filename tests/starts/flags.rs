@@ -13,7 +13,7 @@ fn server(flag: &str, value: &str, why: &str) {
 
 #[test]
 fn files() {
-    for flag in ["--token-auth-file", "--etcd-cafile", "--admission-control-config-file"] {
+    for flag in ["--token-auth-file", "--etcd-cafile", "--admission-control-config-file", "--scheduler-config"] {
         server(flag, "/no/such/file", "No such file");
         server(flag, "/", "is a folder");
     }

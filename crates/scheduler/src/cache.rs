@@ -70,6 +70,8 @@ pub struct Cache {
     preferring: BTreeMap<KeyId, u32>,
     /// What Pods ask for by claims.
     pub claims: Claims,
+    /// How many placed Pods use each PersistentVolumeClaim.
+    claim_uses: HashMap<Key, u32>,
     /// The selectors from which default constraints are made, and those constraints by the scheduler's name.
     pub selectors: Selectors,
     default_spread: Vec<(String, Vec<Spread>)>,
@@ -371,12 +373,24 @@ impl Cache {
         self.generation += 1;
         let class = self.class(id).clone();
         self.nodes[node.index()].as_mut().expect("Pods are on entered nodes").count(id, &class, terminating, sign);
+        for name in class.claims.iter().filter_map(|named| named.name.as_deref()) {
+            let uses = self.claim_uses.entry(Key::new(class.namespace.as_str(), name)).or_default();
+            *uses = uses.saturating_add_signed(sign as i32);
+            if *uses == 0 {
+                self.claim_uses.remove(&Key::new(class.namespace.as_str(), name));
+            }
+        }
         let preferring = class.affinity.iter().chain(class.preferred.iter().map(|p| &p.1)).map(|t| t.key);
         let new_keys = count_keys(&mut self.refusing, class.anti_affinity.iter().map(|t| t.key), sign)
             | count_keys(&mut self.preferring, preferring, sign);
         if new_keys {
             self.restructure();
         }
+    }
+
+    /// How many placed Pods use a PersistentVolumeClaim.
+    pub fn uses(&self, claim: &Key) -> u32 {
+        self.claim_uses.get(claim).copied().unwrap_or(0)
     }
 
     // Namespaces.

@@ -110,6 +110,13 @@ impl Claim {
     }
 }
 
+impl Claim {
+    /// Whether one Pod alone may use the claim.
+    pub fn is_for_one_pod(&self) -> bool {
+        self.access_modes.iter().any(|mode| mode == "ReadWriteOncePod")
+    }
+}
+
 /// What is known of a PersistentVolume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Volume {
@@ -159,6 +166,10 @@ impl Volume {
             && self.mode == claim.mode
             && self.bytes >= claim.bytes
             && claim.access_modes.iter().all(|mode| self.access_modes.contains(mode))
+    }
+
+    pub fn labels(&self) -> &Labels {
+        &self.labels
     }
 
     pub fn bytes(&self) -> i64 {

@@ -51,6 +51,9 @@ pub enum Filter {
     Live(fn(&Context, NodeId, &Node) -> Result<(), Rejection>),
 }
 
+/// Says why no node can take Pods of a class, when that is clear before any is looked at.
+pub type Admit = fn(&Context) -> Result<(), Text>;
+
 /// Scores nodes in their order, into `scores` of the same length.
 pub type Score = fn(context: &Context, nodes: &[NodeId], scores: &mut [i64]);
 
@@ -86,8 +89,7 @@ pub struct Plugin {
     pub only_nodes: fn(&Class) -> Option<&BTreeSet<String>>,
     /// Says whether the Pod may be tried at all.
     pub gate: Option<fn(&v1::Pod) -> bool>,
-    /// Says why no node can take Pods of the class, when that is clear before any is looked at.
-    pub admit: Option<fn(&Context) -> Result<(), Text>>,
+    pub admit: Option<Admit>,
     /// It makes room for Pods that fit nowhere.
     pub preempts: bool,
     /// The tallies that the plugin's filter and score need for a class.

@@ -231,14 +231,25 @@ impl Queue {
         error.into_iter().chain(parked).min()
     }
 
+    /// The classes of parked Pods that one of these plugins turned away, and those that none did, since there was no node.
+    /// Most changes concern few plugins, and most of the time nothing is parked.
+    pub fn parked_by(&self, plugins: u32) -> Vec<Parked> {
+        let concerned = |parked: &Parked| parked.plugins == 0 || parked.plugins & plugins != 0;
+        self.parked_groups().filter(concerned).collect()
+    }
+
     /// The classes of parked Pods.
     pub fn parked(&self) -> Vec<Parked> {
+        self.parked_groups().collect()
+    }
+
+    fn parked_groups(&self) -> impl Iterator<Item = Parked> {
         let parked = |(class, group): (&ClassId, &Group)| Parked {
             class: *class,
             plugins: group.plugins,
             priority: group.priority,
         };
-        self.parked.iter().map(parked).collect()
+        self.parked.iter().map(parked)
     }
 
     /// The Pods that are parked until something changes.

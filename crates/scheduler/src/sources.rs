@@ -52,8 +52,9 @@ impl<K: Kind> Source for Feed<K> {
     fn replay(&self, engine: &mut Engine) {
         let objects = self.cache.list();
         let there: BTreeSet<Key> = objects.iter().map(|o| Key::of(&**o)).collect();
-        let gone = (self.held)(engine).into_iter().filter(|key| !there.contains(key));
-        gone.for_each(|key| (self.apply)(engine, &key, None));
+        // In an order that does not depend on how the engine keeps them.
+        let gone: BTreeSet<Key> = (self.held)(engine).into_iter().filter(|key| !there.contains(key)).collect();
+        gone.iter().for_each(|key| (self.apply)(engine, key, None));
         objects.iter().for_each(|o| (self.apply)(engine, &Key::of(&**o), Some(o)));
     }
 

@@ -33,7 +33,9 @@ impl Engine {
                 self.queue.wake(key, now);
             }
         }
-        for parked in self.queue.parked() {
+        let plugins = self.settings.plugins.iter().enumerate();
+        let asking = plugins.filter(|(_, plugin)| plugin.retry_bits() & changes != 0);
+        for parked in self.queue.parked_by(asking.fold(0, |bits, (index, _)| bits | 1 << index)) {
             self.retry_one(changes, node, parked, now);
         }
     }

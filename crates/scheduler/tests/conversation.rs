@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Frame;
 use kube::client::Body;
 use parking_lot::Mutex;
-use scheduler::{Settings, plugin::Plugin, run};
+use scheduler::{Settings, args::Args, plugin::Plugin, run};
 use serde_json::{Value, json};
 
 /// Objects to list, writes that came, and how many bindings are refused first.
@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 struct Server {
     nodes: Vec<Value>,
     pods: Vec<Value>,
+    claims: Vec<Value>,
+    classes: Vec<Value>,
     refuse: usize,
     writes: Vec<String>,
 }
@@ -41,6 +43,8 @@ async fn serve(server: Arc<Mutex<Server>>, request: Request<Body>) -> Result<Ans
         let items = match path.rsplit('/').next() {
             Some("nodes") => server.nodes.clone(),
             Some("pods") => server.pods.clone(),
+            Some("persistentvolumeclaims") => server.claims.clone(),
+            Some("storageclasses") => server.classes.clone(),
             _ => Vec::new(),
         };
         return Ok(answer(200, json!({"metadata": {"resourceVersion": "5"}, "items": items})));
@@ -54,6 +58,7 @@ async fn serve(server: Arc<Mutex<Server>>, request: Request<Body>) -> Result<Ans
             let condition = &body["status"]["conditions"][0];
             format!("condition {}: {}", condition["reason"], condition["message"])
         }
+        Some("data") => format!("claim {}", body["metadata"]["annotations"]),
         _ => format!("event {}: {}", body["reason"], body["message"]),
     };
     server.writes.push(what.replace('"', ""));
@@ -144,4 +149,31 @@ async fn a_pod_is_bound_after_its_plugins_are_done() {
         "event Scheduled: Successfully assigned d/p to n",
     ];
     assert_eq!(writes, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_ordered_for_the_node_and_waited_for() {
+    let mut pod = pod();
+    pod["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let claim = json!({"metadata": {"name": "data", "namespace": "d", "uid": "c", "resourceVersion": "3"},
+        "spec": {"storageClassName": "fast"}});
+    let class = json!({"metadata": {"name": "fast", "resourceVersion": "4"}, "provisioner": "example.com/disks",
+        "volumeBindingMode": "WaitForFirstConsumer"});
+    let server = Server {
+        nodes: vec![node("1")],
+        pods: vec![pod],
+        claims: vec![claim],
+        classes: vec![class],
+        ..Server::default()
+    };
+    let mut settings = Settings::default();
+    let timeout = Args { bind_timeout: Duration::from_secs(40), ..Args::default() };
+    settings.profiles[0].args = Arc::new(timeout);
+    let mut writes = writes_with(server, settings).await;
+    writes.sort();
+    let late = r"running PreBind plugin \VolumeBinding\: binding volumes: context deadline exceeded";
+    let ordered = "claim {volume.kubernetes.io/selected-node:n}";
+    let expected =
+        [ordered, ordered, &format!("condition SchedulerError: {late}"), &format!("event FailedScheduling: {late}")];
+    assert_eq!(writes, expected, "nobody makes the volume, so it is ordered again");
 }

@@ -433,7 +433,7 @@ fn a_pod_waits_for_its_resource_claims() {
     };
     let spec = json!({"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]});
     let mut waiting = pod_with("p", spec);
-    let mut engine = engine(&["a", "b"], &[waiting.clone()]);
+    let mut engine = engine(&["a", "b"], std::slice::from_ref(&waiting));
     let all = |why: &str| format!("0/2 nodes are available: {why}.");
     assert_eq!(next(&mut engine), all("pod \"default/p\": ResourceClaim not created yet"));
     let made = json!({"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "gpu"}]});
@@ -449,4 +449,36 @@ fn a_pod_waits_for_its_resource_claims() {
     let allocation = json!({"allocation": {"nodeSelector": {"nodeSelectorTerms": terms}}});
     engine.set_device(&key, claim("p", allocation), now);
     assert_eq!(next(&mut engine), "b");
+}
+
+#[test]
+fn volumes_have_a_zone_and_may_be_for_one_pod_alone() {
+    let now = Instant::now();
+    let key = |name: &str| client::Key::new("default", name);
+    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let with_claim = |text: &str| pod_with(text, json!({"volumes": volumes}));
+    let bound = |mode: &str| {
+        let claim = json!({"metadata": {"name": "data", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": "pv", "accessModes": [mode]}});
+        Some(Claim::of(&serde_json::from_value(claim).unwrap()))
+    };
+    let volume = json!({"metadata": {"name": "pv", "labels": {"topology.kubernetes.io/zone": "y"}}});
+    let nodes = ["a label=topology.kubernetes.io/zone:x", "b label=topology.kubernetes.io/zone:y"];
+    let mut engine = engine(&nodes, &[]);
+    engine.set_volume(&key("pv"), Some(Volume::of(&serde_json::from_value(volume).unwrap())), now);
+    engine.set_claim(&key("data"), bound("ReadWriteOnce"), now);
+    for name in ["p", "q"] {
+        engine.set_pod(&with_claim(name), now);
+        assert_eq!(next(&mut engine), "b");
+    }
+    engine.set_claim(&key("data"), bound("ReadWriteOncePod"), now);
+    engine.set_pod(&with_claim("r"), now);
+    let used = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
+    assert_eq!(next(&mut engine), format!("0/2 nodes are available: 2 {used}."));
+    engine.remove_pod(&key("p"), now);
+    assert_eq!(next(&mut engine), format!("0/2 nodes are available: 2 {used}."), "q uses it too");
+    engine.remove_pod(&key("q"), now);
+    assert_eq!(next(&mut engine), "b");
+    engine.set_pod(&with_claim("s priority=9"), now);
+    assert_eq!(next(&mut engine), "r must leave b");
 }

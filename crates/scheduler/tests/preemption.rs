@@ -2,6 +2,8 @@
 
 mod text;
 
+use std::slice::from_ref;
+
 use client::Key;
 use clock::Instant;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
@@ -142,14 +144,14 @@ fn affinity_and_spreading_see_nominated_pods() {
         "labelSelector": {"matchLabels": {"app": "x"}}}]);
     let nodes = ["a label=zone:x", "b label=zone:y"];
     let waits = nominated("p priority=5 label=app:x", "a");
-    check(&nodes, &[waits.clone()], pod_with("q", apart.clone()), "b");
+    check(&nodes, from_ref(&waits), pod_with("q", apart.clone()), "b");
     check(
         &nodes[..1],
-        &[waits.clone()],
+        from_ref(&waits),
         pod_with("q", apart.clone()),
         "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules.",
     );
-    check(&nodes[..1], &[waits.clone()], pod_with("q priority=6", apart.clone()), "a");
+    check(&nodes[..1], from_ref(&waits), pod_with("q priority=6", apart.clone()), "a");
     let mut refusing = pod_with("p priority=5 label=app:x", apart);
     refusing.spec.as_mut().unwrap().scheduling_gates = waits.spec.as_ref().unwrap().scheduling_gates.clone();
     refusing.status = waits.status.clone();

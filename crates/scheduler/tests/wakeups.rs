@@ -11,6 +11,7 @@ use k8s_openapi::{
 };
 use scheduler::{
     Decision, Engine, Settings,
+    claims::{Claim, Volume},
     failure::{Preemption, Victims},
 };
 use serde_json::{Value, json};
@@ -41,6 +42,9 @@ struct World {
     nodes: BTreeMap<String, Node>,
     pods: BTreeMap<String, Pod>,
     namespaces: BTreeMap<String, Namespace>,
+    /// The one claim that Pods name, and the one volume that it can have.
+    claim: Option<Claim>,
+    volume: Option<Volume>,
     /// Bound Pods that the engine has not been shown on their nodes.
     unconfirmed: Vec<String>,
     engine: Engine,
@@ -70,7 +74,8 @@ impl World {
         let (engine, now) = (Engine::new(Settings::default()), Instant::now());
         let (dice, log) = (Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)), Vec::new());
         let (nodes, pods, namespaces) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        World { dice, nodes, pods, namespaces, unconfirmed: Vec::new(), engine, now, made: 0, log }
+        let (claim, volume, unconfirmed) = (None, None, Vec::new());
+        World { dice, nodes, pods, namespaces, claim, volume, unconfirmed, engine, now, made: 0, log }
     }
 
     fn tell(&mut self, name: &str) {
@@ -86,7 +91,7 @@ impl World {
         let (waiting, placed): (Vec<String>, Vec<String>) =
             self.pods.keys().cloned().partition(|name| node_name(&self.pods[name]).is_none());
         let nodes: Vec<String> = self.nodes.keys().cloned().collect();
-        match self.dice.below(14) {
+        match self.dice.below(15) {
             0 => self.add_node(),
             1..=3 => self.dice.of(&nodes).into_iter().for_each(|node| self.change_node(&node)),
             4 if nodes.len() > 1 => self.dice.of(&nodes).into_iter().for_each(|node| self.remove_node(&node)),
@@ -94,6 +99,7 @@ impl World {
             9 => self.dice.of(&placed).into_iter().for_each(|pod| self.change_placed(&pod)),
             10 => self.dice.of(&waiting).into_iter().for_each(|pod| self.remove_pod(&pod)),
             11 => self.change_namespace(),
+            12 => self.change_claim(),
             _ => self.dice.of(&placed).into_iter().for_each(|pod| self.remove_pod(&pod)),
         }
         let unconfirmed = std::mem::take(&mut self.unconfirmed);
@@ -169,6 +175,28 @@ impl World {
         }
     }
 
+    fn change_claim(&mut self) {
+        if self.dice.one_in(3) {
+            let zone = ["x", "y"][self.dice.below(2)];
+            let only = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]});
+            let volume = json!({"metadata": {"name": "v"},
+                "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [only]}}}});
+            let gone = self.dice.one_in(3);
+            self.volume = (!gone).then(|| Volume::of(&serde_json::from_value(volume).unwrap()));
+            self.engine.set_volume(&Key::new("", "v"), self.volume.clone(), self.now);
+        } else {
+            let mut claim = json!({"metadata": {"name": "c", "namespace": "d"}});
+            if self.dice.one_in(2) {
+                claim["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+                claim["spec"] = json!({"volumeName": "v"});
+            }
+            let gone = self.dice.one_in(4);
+            self.claim = (!gone).then(|| Claim::of(&serde_json::from_value(claim).unwrap()));
+            self.engine.set_claim(&key("c"), self.claim.clone(), self.now);
+        }
+        self.log.push(format!("{:?} {:?}", self.claim, self.volume));
+    }
+
     fn add_pod(&mut self) {
         self.made += 1;
         let name = format!("p{}", self.made);
@@ -187,7 +215,8 @@ impl World {
             }
             json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]})
         };
-        match self.dice.below(10) {
+        match self.dice.below(11) {
+            10 => spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
             0 => spec["nodeSelector"] = json!({"disk": "ssd"}),
             1 => spec["tolerations"] = json!([{"key": "not-ready", "operator": "Exists"}]),
             2 => spec["affinity"] = json!({"podAffinity": term(self.dice.one_in(2))}),
@@ -299,6 +328,8 @@ impl World {
         let mut engine = Engine::new(Settings::default());
         self.namespaces.values().for_each(|n| engine.set_namespace(n, self.now));
         self.nodes.values().for_each(|n| engine.set_node(n, self.now));
+        engine.set_claim(&key("c"), self.claim.clone(), self.now);
+        engine.set_volume(&Key::new("", "v"), self.volume.clone(), self.now);
         for (other, pod) in self.pods.iter().filter(|(other, _)| *other != name) {
             let nominated = pod.status.as_ref().is_some_and(|s| s.nominated_node_name.is_some());
             let placed = node_name(pod).is_some();

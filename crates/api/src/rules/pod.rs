@@ -99,12 +99,16 @@ pub fn resizing(pod: &Pod) -> Option<PodSpec> {
             init.iter().position(sidecar).map(|i| (i, true))
         });
         let Some((index, init)) = place else { continue };
-        let container = |spec: &PodSpec| match (init, &spec.init_containers) {
-            (true, Some(list)) => list[index].clone(),
-            _ => spec.containers[index].clone(),
+        let own = match (init, &spec.init_containers) {
+            (true, Some(list)) => &list[index],
+            _ => &spec.containers[index],
         };
-        let own = container(spec);
         let wanted = own.resources.as_ref().and_then(|r| r.requests.as_ref());
+        // Mostly nothing is being resized, and then nothing is copied.
+        if actual.requests.as_ref() == wanted && running.allocated_resources.as_ref().is_none_or(|a| Some(a) == wanted)
+        {
+            continue;
+        }
         let mut most = if refused { Texts::new() } else { wanted.cloned().unwrap_or_default() };
         for (name, amount) in actual.requests.iter().chain(&running.allocated_resources).flatten() {
             match most.get(name) {

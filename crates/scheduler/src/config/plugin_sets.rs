@@ -60,9 +60,8 @@ pub struct PluginSets {
     multi_point: PluginSet,
 }
 
-/// Plugins of upstream's that are in no list here: the core does what the first three do, and the others decide nothing yet.
-const OUTSIDE: &[&str] =
-    &["PrioritySort", "NodeName", "DefaultBinder", "VolumeRestrictions", "NodeVolumeLimits", "VolumeZone"];
+/// Plugins of upstream's that are in no list here: the core does what the first three do, and the last decides nothing yet.
+const OUTSIDE: &[&str] = &["PrioritySort", "NodeName", "DefaultBinder", "NodeVolumeLimits"];
 
 fn exists(name: &str) -> bool {
     OUTSIDE.contains(&name) || PLUGINS.iter().any(|plugin| plugin.name == name)

@@ -16,6 +16,8 @@ pub mod pod_topology_spread;
 pub mod scheduling_gates;
 pub mod taint_toleration;
 pub mod volume_binding;
+pub mod volume_restrictions;
+pub mod volume_zone;
 
 use crate::plugin::Plugin;
 
@@ -27,7 +29,9 @@ pub const PLUGINS: &[Plugin] = &[
     node_affinity::PLUGIN,
     node_ports::PLUGIN,
     node_resources_fit::PLUGIN,
+    volume_restrictions::PLUGIN,
     volume_binding::PLUGIN,
+    volume_zone::PLUGIN,
     pod_topology_spread::PLUGIN,
     inter_pod_affinity::PLUGIN,
     dynamic_resources::PLUGIN,

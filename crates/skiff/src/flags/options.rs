@@ -235,7 +235,7 @@ impl ControlPlane {
         if self.etcd_servers.is_empty() && tls {
             anyhow::bail!("--etcd-cafile and --etcd-certfile have no effect without --etcd-servers");
         }
-        Ok(())
+        self.scheduler().map(|_| ())
     }
 
     /// The settings of the admission plugins.
