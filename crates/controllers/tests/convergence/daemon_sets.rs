@@ -158,5 +158,5 @@ impl Story for Daemons {
 
 #[test]
 fn daemon_sets_converge() {
-    converges::<Daemons>(0..12);
+    converges::<Daemons>(0..6);
 }

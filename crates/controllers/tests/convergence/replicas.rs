@@ -84,5 +84,5 @@ impl Story for Two {
 
 #[test]
 fn replicas_converge() {
-    converges::<Two>(0..12);
+    converges::<Two>(0..6);
 }
