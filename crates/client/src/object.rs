@@ -52,6 +52,7 @@ objects! {
     authentication::TokenRequest,
     authentication::TokenReview,
     authorization::SubjectAccessReview,
+    batch::CronJob,
     batch::Job,
     certificates::CertificateSigningRequest,
     coordination::Lease,

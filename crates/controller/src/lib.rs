@@ -13,7 +13,7 @@ mod runner;
 mod watches;
 
 pub use act::carry_out;
-pub use ownership::{claim, controller_of, owner_reference};
+pub use ownership::{claim, claim_with, controller_of, owner_reference};
 pub use plan::{Failure, Note, Plan, Step, Write};
 pub use queue::{Done, Queue, Reconcile, drive};
 pub use runner::{Controller, Listers, Setup, run};

@@ -33,16 +33,27 @@ pub fn claim<'a, O: Kind, C: Kind>(
     selects: impl Fn(&C) -> bool,
     plan: &mut Plan,
 ) -> Vec<&'a C> {
+    claim_with(owner, found, selects, &[], plan)
+}
+
+/// As [`claim`], of objects that carry these finalizers of the owner's for as long as they are its own.
+pub fn claim_with<'a, O: Kind, C: Kind>(
+    owner: &O,
+    found: &'a [Arc<C>],
+    selects: impl Fn(&C) -> bool,
+    finalizers: &[&str],
+    plan: &mut Plan,
+) -> Vec<&'a C> {
     let lives = owner.meta().deletion_timestamp.is_none();
     let mut claimed = Vec::new();
     for object in found.iter().map(Arc::as_ref) {
         match (controller_of(object).is_some(), selects(object)) {
             (true, true) => claimed.push(object),
             (true, false) if lives => {
-                plan.step(release(owner, object));
+                plan.step(release(owner, object, finalizers));
             }
             (false, true) if lives && object.meta().deletion_timestamp.is_none() => {
-                plan.step(adopt(owner, object));
+                plan.step(adopt(owner, object, finalizers));
                 claimed.push(object);
             }
             _ => {}
@@ -52,14 +63,20 @@ pub fn claim<'a, O: Kind, C: Kind>(
 }
 
 /// Makes `owner` the controller of an object that has none. An object that is gone is fine.
-fn adopt<O: Kind, C: Kind>(owner: &O, object: &C) -> Write {
-    let patch = json!({"metadata": {"ownerReferences": [owner_reference(owner)], "uid": object.meta().uid}});
-    Write::strategic_patch(object, "", patch).tolerate(&["NotFound"])
+fn adopt<O: Kind, C: Kind>(owner: &O, object: &C, finalizers: &[&str]) -> Write {
+    let mut metadata = json!({"ownerReferences": [owner_reference(owner)], "uid": object.meta().uid});
+    if !finalizers.is_empty() {
+        metadata["finalizers"] = json!(finalizers);
+    }
+    Write::strategic_patch(object, "", json!({"metadata": metadata})).tolerate(&["NotFound"])
 }
 
 /// Gives up an object that `owner` controls. An object that is gone, or whose name another one has now, is fine.
-fn release<O: Kind, C: Kind>(owner: &O, object: &C) -> Write {
+fn release<O: Kind, C: Kind>(owner: &O, object: &C, finalizers: &[&str]) -> Write {
     let gone = json!({"$patch": "delete", "uid": owner.meta().uid});
-    let patch = json!({"metadata": {"ownerReferences": [gone], "uid": object.meta().uid}});
-    Write::strategic_patch(object, "", patch).tolerate(&["NotFound", "Invalid"])
+    let mut metadata = json!({"ownerReferences": [gone], "uid": object.meta().uid});
+    if !finalizers.is_empty() {
+        metadata["$deleteFromPrimitiveList/finalizers"] = json!(finalizers);
+    }
+    Write::strategic_patch(object, "", json!({"metadata": metadata})).tolerate(&["NotFound", "Invalid"])
 }

@@ -19,8 +19,16 @@ use crate::{
         tokens::{ServiceAccountTokens, TokenSigner},
     },
     workloads::{
-        daemonset::DaemonSets, deployment::Deployments, disruption::Disruptions, pod_garbage::PodGarbage,
-        replicaset::ReplicaSets, replication_controller::ReplicationControllers, statefulset::StatefulSets,
+        cron_job::CronJobs,
+        daemonset::DaemonSets,
+        deployment::Deployments,
+        disruption::Disruptions,
+        job::{Jobs, OrphanedPods},
+        pod_garbage::PodGarbage,
+        replicaset::ReplicaSets,
+        replication_controller::ReplicationControllers,
+        statefulset::StatefulSets,
+        ttl_after_finished::TtlAfterFinished,
     },
 };
 
@@ -99,6 +107,13 @@ fn start_daemon_sets(setup: Setup, _: &Options) -> Task {
     start(DaemonSets::default(), Setup { recorder, ..setup })
 }
 
+/// Jobs, and beside them the Pods that have lost theirs.
+fn start_jobs(setup: Setup, _: &Options) -> Task {
+    Box::pin(async {
+        tokio::join!(start(Jobs::default(), setup.clone()), start(OrphanedPods, setup));
+    })
+}
+
 /// All controllers, in the order in which they start.
 const ALL: &[Entry] = &[
     entry::<Namespaces>("namespace-controller", |s, _| start(Namespaces::default(), s)),
@@ -119,6 +134,9 @@ const ALL: &[Entry] = &[
     entry::<Deployments>("deployment-controller", |s, _| start(Deployments, s)),
     entry::<StatefulSets>("statefulset-controller", |s, _| start(StatefulSets, s)),
     entry::<DaemonSets>("daemon-set-controller", start_daemon_sets),
+    entry::<Jobs>("job-controller", start_jobs),
+    entry::<TtlAfterFinished>("ttl-after-finished-controller", |s, _| start(TtlAfterFinished, s)),
+    entry::<CronJobs>("cronjob-controller", |s, _| start(CronJobs, s)),
     entry::<Disruptions>("disruption-controller", |s, _| start(Disruptions, s)),
     entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices, s)),
     entry::<EndpointSliceMirroring>("endpointslicemirroring-controller", |s, _| start(EndpointSliceMirroring, s)),

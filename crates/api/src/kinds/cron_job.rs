@@ -13,7 +13,6 @@ use crate::kinds::workload::{self, Workload};
 use crate::validation::field::{Errors, FieldError, Path};
 
 pub const CRON_JOB: Kind<CronJob> = Kind {
-    without_effect: Some("no controller makes its Jobs"),
     short: &["cj"],
     categories: &["all"],
     status: true,

@@ -16,7 +16,6 @@ use crate::validation::field::{Errors, FieldError, Path, show};
 use crate::validation::internal_form;
 
 pub const JOB: Kind<Job> = Kind {
-    without_effect: Some("no controller makes its Pods"),
     default: Some(default),
     validate: Some(validate),
     validate_update: Some(|new, old, _| validate_update(new, old)),

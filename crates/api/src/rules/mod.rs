@@ -3,6 +3,7 @@
 
 pub mod bootstrap_token;
 pub mod certificate_request;
+pub mod cron;
 pub mod hash;
 pub mod host_port;
 pub mod image;

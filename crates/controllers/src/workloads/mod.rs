@@ -1,10 +1,12 @@
 //! Controllers that make, keep and delete Pods, and what they share. What depends on a Pod's node is in `node`.
 
 mod availability;
+pub mod cron_job;
 pub mod daemonset;
 pub mod deployment;
 pub mod disruption;
 mod history;
+pub mod job;
 pub mod pod_garbage;
 mod pod_rank;
 mod pod_template;
@@ -13,3 +15,4 @@ pub mod replicaset;
 pub mod replication_controller;
 pub mod statefulset;
 mod template_hash;
+pub mod ttl_after_finished;

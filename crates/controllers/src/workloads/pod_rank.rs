@@ -18,6 +18,20 @@ pub fn first_to_go<'a>(pods: &[&'a Pod], on_node: &BTreeMap<String, usize>, now:
     sorted
 }
 
+/// The Pods that have got least far first: not yet on a node, not running, not ready, young. Neither costs nor nodes count.
+pub fn least_advanced_first<'a>(pods: &[&'a Pod]) -> Vec<&'a Pod> {
+    let mut sorted = pods.to_vec();
+    sorted.sort_by(|a, b| {
+        (!node_of(a).is_empty(), phase_rank(a), pod::is_ready(a))
+            .cmp(&(!node_of(b).is_empty(), phase_rank(b), pod::is_ready(b)))
+            .then_with(|| ready_since(b).cmp(&ready_since(a)))
+            .then_with(|| most_restarts(b).cmp(&most_restarts(a)))
+            .then_with(|| created(b).cmp(&created(a)))
+            .then_with(|| a.metadata.name.cmp(&b.metadata.name))
+    });
+    sorted
+}
+
 fn compare(a: &Pod, b: &Pod, on_node: &BTreeMap<String, usize>, now: Timestamp) -> Ordering {
     let by_number = |of: &dyn Fn(&Pod) -> i64| of(a).cmp(&of(b));
     by_number(&|p| i64::from(!node_of(p).is_empty()))
@@ -27,8 +41,12 @@ fn compare(a: &Pod, b: &Pod, on_node: &BTreeMap<String, usize>, now: Timestamp) 
         .then_with(|| by_number(&|p| -(on_node.get(node_of(p)).copied().unwrap_or(0) as i64)))
         .then_with(|| by_age(a, b, ready_since, now))
         .then_with(|| most_restarts(b).cmp(&most_restarts(a)))
-        .then_with(|| by_age(a, b, |p| p.metadata.creation_timestamp.as_ref().map(|t| t.0), now))
+        .then_with(|| by_age(a, b, created, now))
         .then_with(|| a.metadata.uid.cmp(&b.metadata.uid))
+}
+
+fn created(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.creation_timestamp.as_ref().map(|t| t.0)
 }
 
 /// The younger first; of those that are about as old, any.
