@@ -2,6 +2,7 @@
 //! behind, each brings about what is asked for and then writes nothing more.
 
 mod daemon_sets;
+mod jobs;
 mod replicas;
 mod stateful_sets;
 mod world;
