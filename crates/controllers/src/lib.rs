@@ -10,8 +10,10 @@ pub mod endpoints;
 pub mod garbage;
 pub mod namespace;
 pub mod node;
+mod role_aggregation;
 mod run;
 pub mod service_account;
+pub mod storage;
 pub mod workloads;
 
 pub use run::{Options, names, run};

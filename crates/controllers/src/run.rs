@@ -13,11 +13,13 @@ use crate::{
     garbage,
     namespace::Namespaces,
     node::{ipam::NodeIpam, lifecycle::NodeLifecycle, taint_eviction::TaintEviction},
+    role_aggregation::RoleAggregation,
     service_account::{
         default::ServiceAccounts,
         root_ca::RootCa,
         tokens::{ServiceAccountTokens, TokenSigner},
     },
+    storage::{claim_protection::ClaimProtection, volume_protection::VolumeProtection},
     workloads::{
         cron_job::CronJobs,
         daemonset::DaemonSets,
@@ -141,6 +143,9 @@ const ALL: &[Entry] = &[
     entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices, s)),
     entry::<EndpointSliceMirroring>("endpointslicemirroring-controller", |s, _| start(EndpointSliceMirroring, s)),
     entry::<LegacyEndpoints>("endpoint-controller", |s, _| start(LegacyEndpoints, s)),
+    entry::<RoleAggregation>("clusterrole-aggregation-controller", |s, _| start(RoleAggregation, s)),
+    entry::<ClaimProtection>("pvc-protection-controller", |s, _| start(ClaimProtection, s)),
+    entry::<VolumeProtection>("pv-protection-controller", |s, _| start(VolumeProtection, s)),
     entry::<PodGarbage>("pod-garbage-collector", |s, o| start(PodGarbage::new(o.terminated_pods), s)),
     Entry { name: garbage::NAME, account: "generic-garbage-collector", start: |s, _| Box::pin(garbage::run(s)) },
 ];

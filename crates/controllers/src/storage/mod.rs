@@ -1,0 +1,23 @@
+//! Volumes and claims. What a node does with a volume is the kubelet's.
+
+pub mod claim_protection;
+pub mod volume_protection;
+
+use client::Kind;
+use controller::{Plan, Write};
+
+/// Keeps the finalizer on an object that lives, and takes it off one that is deleted and no longer used.
+fn protect<K: Kind>(object: &K, finalizer: &str, used: bool) -> Plan {
+    let mut plan = Plan::default();
+    let meta = object.meta();
+    let protected = meta.finalizers.iter().flatten().any(|f| f == finalizer);
+    let mut changed = object.clone();
+    let finalizers = changed.meta_mut().finalizers.get_or_insert_default();
+    match (meta.deletion_timestamp.is_some(), protected) {
+        (false, false) => finalizers.push(finalizer.to_owned()),
+        (true, true) if !used => finalizers.retain(|f| f != finalizer),
+        _ => return plan,
+    }
+    plan.step(Write::update(&changed));
+    plan
+}
