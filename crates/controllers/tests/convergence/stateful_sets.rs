@@ -12,12 +12,15 @@ use crate::world::{Story, World, below, chance, converges, name, phase};
 
 const LIMIT: i32 = 2;
 
+/// Holds up the end of a claim until nothing else happens, as what protects claims in use does.
+const HELD: &str = "skiff.test/held";
+
 struct Sets;
 
 fn set(name: &str, policy: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"replicas": 3, "serviceName": "peers", "revisionHistoryLimit": LIMIT,
         "selector": {"matchLabels": {"app": name}}, "podManagementPolicy": policy,
-        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "volumeClaimTemplates": [{"metadata": {"name": "data", "finalizers": [HELD]}, "spec": {"accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}}}}],
         "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "v0"}]}}}})
 }
@@ -133,6 +136,13 @@ impl Story for Sets {
     }
 
     async fn missing(&self, world: &World) -> Option<String> {
+        for claim in world.list::<PersistentVolumeClaim>().await {
+            if claim.metadata.deletion_timestamp.is_some() && chance(50) {
+                let patch = json!({"metadata": {"finalizers": null}});
+                let _ =
+                    world.api::<PersistentVolumeClaim>().merge_patch(&claim.metadata.name.unwrap(), "", patch).await;
+            }
+        }
         for set in world.list::<StatefulSet>().await {
             if let Some(lack) = lacks(world, &set).await {
                 return Some(lack);
