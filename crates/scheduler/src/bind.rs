@@ -158,15 +158,17 @@ pub async fn report(
     Outcome::Done
 }
 
+/// The Pods that have to go from a node for another one.
+pub struct Eviction {
+    pub scheduler: Arc<str>,
+    pub preemptor: Waiting,
+    pub node: Arc<str>,
+    pub victims: Vec<Arc<Pod>>,
+}
+
 /// Deletes the victims of a preemption, each with a condition that says why.
-pub async fn evict(
-    client: Client,
-    recorder: EventRecorder,
-    scheduler: Arc<str>,
-    preemptor: Waiting,
-    node: Arc<str>,
-    victims: Vec<Arc<Pod>>,
-) -> Outcome {
+pub async fn evict(client: Client, recorder: EventRecorder, eviction: Eviction) -> Outcome {
+    let Eviction { scheduler, preemptor, node, victims } = eviction;
     for (index, victim) in victims.iter().enumerate() {
         match evict_one(&client, &scheduler, victim).await {
             Ok(()) => {

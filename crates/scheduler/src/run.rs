@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::task::JoinSet;
 
 use crate::{
-    bind::{self, Nomination, Outcome, Reason},
+    bind::{self, Eviction, Nomination, Outcome, Reason},
     engine::{Decision, Engine, Settings},
     failure::{Failure, Preemption, Victims},
     queue::Waiting,
@@ -112,8 +112,9 @@ fn tell(
             }
             let victims: Vec<_> = victims.iter().filter_map(|key| pods.get(key)).collect();
             if !victims.is_empty() {
-                let (recorder, scheduler) = (writer.recorder.clone(), writer.scheduler.clone());
-                writes.spawn(bind::evict(client.clone(), recorder, scheduler, pod, node.clone(), victims));
+                let (scheduler, node) = (writer.scheduler.clone(), node.clone());
+                let eviction = Eviction { scheduler, preemptor: pod, node, victims };
+                writes.spawn(bind::evict(client.clone(), writer.recorder.clone(), eviction));
             }
             Nomination::Node(node)
         }
