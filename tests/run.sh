@@ -42,6 +42,7 @@ else
     echo "SKIPPED: a newer kubectl, and helm with it, could not be fetched"
 fi
 run "features" ./features.sh
+run "workloads" ./workloads.sh
 run "node" ./node.sh
 run "agent" ./agent.sh
 run "restarts" ./restarts.sh

@@ -161,6 +161,8 @@ impl Cluster {
 
     /// Notes a step of the story, for a failure.
     pub fn tell(&self, step: &str) {
+        // `cargo test -- --nocapture` follows a story.
+        eprintln!("{} {step}", clock::now());
         let mut told = self.told.lock();
         told.push_str(step);
         told.push_str("; ");
@@ -235,33 +237,26 @@ impl Cluster {
         }
     }
 
-    /// Waits until the model holds all that the store holds. Changes reach it in a task of their own: without this, a
-    /// story that has just written something could be told that all is done, by a model that has not seen the write.
-    async fn caught_up(&self) {
-        // A store without power has no revision, and shows nothing more.
-        let Ok(revision) = self.store.revision().await else { return };
-        let behind = |model: &Model| model.revision < revision && !model.store_ended;
-        while behind(&self.model.lock()) {
-            clock::sleep(Duration::from_millis(1)).await;
-        }
-    }
-
     /// Lets time pass until `done` says so. Fails when that takes longer than `limit`, or as soon as a checker objects.
+    /// Changes reach the model in a task of their own. It is asked once it has seen all that was written before: a story
+    /// that has just written something is not told that all is done by a model that does not know of the write.
     pub async fn until(&self, what: &str, limit: Duration, done: impl Fn(&Model) -> bool) {
         let end = Instant::now() + limit;
-        self.caught_up().await;
+        // A store without power has no revision, and shows nothing more.
+        let written = self.store.revision().await.unwrap_or_default();
         loop {
             {
                 let model = self.model.lock();
                 if !model.violations.is_empty() {
                     self.fail(&format!("before {what}: {}", self.objections(&model)));
                 }
-                if done(&model) {
+                if (model.revision >= written || model.store_ended) && done(&model) {
                     return;
                 }
                 if Instant::now() >= end {
                     let objections = self.objections(&model);
-                    self.fail(&format!("not {what} after {limit:?}: {}; {objections}", model.summary()));
+                    let seen = format!("revision {} of {written} seen", model.revision);
+                    self.fail(&format!("not {what} after {limit:?}: {seen}, {}; {objections}", model.summary()));
                 }
             }
             clock::sleep(Duration::from_millis(100)).await;
