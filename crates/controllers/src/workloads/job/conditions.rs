@@ -9,7 +9,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
-use super::{is_indexed, policy, policy::Consequence, run::Run};
+use super::{Run, is_indexed, policy, policy::Consequence};
 
 /// The condition that holds of these conditions.
 fn held<'a>(conditions: &'a [JobCondition], kind: &str) -> Option<&'a JobCondition> {

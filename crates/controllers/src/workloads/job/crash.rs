@@ -2,8 +2,6 @@
 //!
 //! Here is no server, only what matters of one: versions, UIDs, finalizers, and deletion that waits for them.
 
-use std::collections::BTreeSet;
-
 use api::kinds::built_in;
 use client::{Object, rest::Verb};
 use controller::Write;

@@ -8,10 +8,10 @@ use controller::{Note, Plan, Step, Write, owner_reference};
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 
 use super::{
+    Run,
     backoff::{self, Failures, finished_at},
     indexes::{COMPLETION_INDEX, Indexes, index_of},
     is_indexed, policy, replaces_only_failed,
-    run::Run,
     tracking::{TRACKING, is_tracked, untrack_unchanged},
 };
 use crate::workloads::{pod_rank, pod_template};

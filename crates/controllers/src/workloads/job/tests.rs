@@ -1,7 +1,6 @@
 //! The plan of a Job, as tables.
 
 use super::{orphans::Owner, *};
-use k8s_openapi::api::batch::v1::JobStatus;
 use serde_json::{Value, json};
 
 const NOW: &str = "2026-01-01T01:00:00Z";

@@ -21,7 +21,7 @@ use k8s_openapi::api::{
 };
 use serde_json::json;
 
-use super::{conditions::Verdict, is_indexed, policy, run::Run};
+use super::{Run, conditions::Verdict, is_indexed, policy};
 
 /// The finalizer of a Pod that is not counted yet.
 pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";
