@@ -149,26 +149,23 @@ async fn no_form_of_an_address_leads_to_the_machine() {
 async fn what_has_no_effect_says_so() {
     let server = Server::start().await;
     let admin = server.admin();
-    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"restartPolicy": "Never",
-        "containers": [{"name": "c", "image": "i"}]}});
-    let job =
-        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}});
-    let expected = ["299 - \"this Job is stored, but has no effect yet: no controller makes its Pods\""];
-    let jobs = "/apis/batch/v1/namespaces/default/jobs";
-    let tried = admin.create(&format!("{jobs}?dryRun=All"), &job).await.expect(201);
+    let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "n"},
+        "spec": {"podSelector": {}}});
+    let expected =
+        ["299 - \"this NetworkPolicy is stored, but has no effect yet: the network lets all Pods talk to each other\""];
+    let policies = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
+    let tried = admin.create(&format!("{policies}?dryRun=All"), &policy).await.expect(201);
     assert_eq!(tried.warnings(), expected);
-    assert_eq!(admin.create(jobs, &job).await.expect(201).warnings(), expected);
+    assert_eq!(admin.create(policies, &policy).await.expect(201).warnings(), expected);
     let apply = async |name: &str| {
-        let mut job = job.clone();
-        job["metadata"]["name"] = json!(name);
-        admin.patch("apply", &format!("{jobs}/{name}?fieldManager=me&force=true"), job.to_string()).await
+        let mut policy = policy.clone();
+        policy["metadata"]["name"] = json!(name);
+        admin.patch("apply", &format!("{policies}/{name}?fieldManager=me&force=true"), policy.to_string()).await
     };
     assert_eq!(apply("k").await.expect(201).warnings(), expected);
     assert_eq!(apply("k").await.expect(200).warnings(), [""; 0]);
-    let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "n"},
-        "spec": {"podSelector": {}}});
-    let made = admin.create("/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", &policy).await.expect(201);
-    assert_eq!(made.warnings().len(), 1);
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {}});
+    assert_eq!(admin.create(&format!("{DEFAULT}/resourcequotas"), &quota).await.expect(201).warnings().len(), 1);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
     assert_eq!(admin.create(&format!("{DEFAULT}/configmaps"), &map).await.expect(201).warnings(), [""; 0]);
 }
