@@ -102,7 +102,7 @@ k apply -f "$WORK/exported.yaml" >/dev/null 2>&1
 k replace -f "$WORK/exported.yaml" >/dev/null
 
 step "what has no effect yet says so"
-has "Warning: this CronJob is stored, but has no effect yet" k create cronjob c --image=i --schedule='* * * * *'
+has "Warning: this ResourceQuota is stored, but has no effect yet" k create quota q --hard=pods=1
 
 step "curl -I ends well on HTTP/2"
 for part in certificate key; do
