@@ -2,7 +2,7 @@
 //! Reads: ClusterRole. Writes: ClusterRole.
 //! Upstream counterpart: pkg/controller/clusterroleaggregation.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use api::rules::selector::Selector;
 use client::Key;
@@ -46,10 +46,8 @@ fn aggregated(role: &ClusterRole, roles: &[Arc<ClusterRole>]) -> Option<Vec<Poli
     let mut rules: Vec<PolicyRule> = Vec::new();
     for selector in selectors {
         let selector = Selector::of_object(Some(selector)).ok()?;
-        let taken = roles.iter().filter(|other| {
-            let labels = other.metadata.labels.as_ref();
-            other.metadata.name != role.metadata.name && selector.matches(labels.unwrap_or(&BTreeMap::new()))
-        });
+        let others = roles.iter().filter(|other| other.metadata.name != role.metadata.name);
+        let taken = others.filter(|other| selector.matches(&other.metadata.labels));
         for rule in taken.flat_map(|other| other.rules.iter().flatten()) {
             if !rules.contains(rule) {
                 rules.push(rule.clone());
@@ -61,6 +59,8 @@ fn aggregated(role: &ClusterRole, roles: &[Arc<ClusterRole>]) -> Option<Vec<Poli
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use serde_json::{Value, json};
 

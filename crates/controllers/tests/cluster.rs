@@ -1,62 +1,21 @@
 //! All controllers against the API server in one thread under paused time. The tests play the kubelets.
 
-use std::{sync::Arc, time::Duration};
+mod common;
 
-use apiserver::{
-    Server, User,
-    admission::attributes::{Admission, Attributes},
-    auth::{AlwaysAllow, user::GROUP_MASTERS},
-    http::access::Authenticator,
-    router::Router,
-    state::{Limits, State},
-    storage::object_store::ObjectStore,
-};
+use std::time::Duration;
+
 use client::{
-    Api, Caches, Client, Kind, Object,
+    Api, Caches, Client, Kind,
     rest::{self, DeleteOptions, Form, Resource},
 };
-use futures::{FutureExt, StreamExt, future::BoxFuture};
-use http_body_util::{BodyStream, StreamBody};
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
     core::v1::{ConfigMap, Endpoints, Event, Namespace, Node, Pod, Service, ServiceAccount},
     discovery::v1::EndpointSlice,
 };
-use kube::client::Body;
 use serde_json::{Value, json};
-use store::embedded::Embedded;
 
-struct Nobody;
-
-impl Authenticator for Nobody {
-    fn authenticate<'a>(
-        &'a self,
-        _: &'a http::request::Parts,
-    ) -> BoxFuture<'a, Result<Option<Arc<User>>, api::status::StatusError>> {
-        async { Ok(None) }.boxed()
-    }
-}
-
-struct NoAdmission;
-
-impl Admission for NoAdmission {
-    fn admit<'a>(&'a self, _: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
-        async { Ok(()) }.boxed()
-    }
-
-    fn validate<'a>(&'a self, _: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
-        async { Ok(()) }.boxed()
-    }
-}
-
-async fn server() -> Client {
-    clock::simulate("2026-01-01T00:00:00Z".parse().unwrap(), 1);
-    let objects = ObjectStore::new(Arc::new(Embedded::memory())).await.unwrap();
-    let state = State::new(objects, Arc::new(AlwaysAllow), Arc::new(NoAdmission), Vec::new(), Limits::default());
-    let server = Server::new(Router::new(Arc::new(state), Arc::new(Nobody)));
-    let user = User::new("system:test", [GROUP_MASTERS]).authenticated();
-    client::in_process(server.in_process().as_user(user))
-}
+use common::{lagging, object, server};
 
 /// An API server in which all controllers run.
 struct Cluster {
@@ -66,7 +25,7 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Self {
-        let client = server().await;
+        let client = server(1).await;
         Self::with_caches(client.clone(), Caches::new(client)).await
     }
 
@@ -137,10 +96,6 @@ impl Cluster {
         let images = pods.iter().filter_map(|p| p.spec.as_ref()?.containers[0].image.as_deref());
         assert!(images.clone().all(|i| i == image) && pods.len() == 3, "{:?}", images.collect::<Vec<_>>());
     }
-}
-
-fn object<K: Object>(value: Value) -> K {
-    K::from_json(&value.to_string()).unwrap()
 }
 
 fn deployment(image: &str) -> Value {
@@ -356,29 +311,10 @@ async fn a_namespace_is_emptied_before_it_goes() {
 /// Everything that a watch says arrives this much later.
 const LAG: Duration = Duration::from_secs(2);
 
-fn lagging(client: Client) -> Client {
-    client::in_process(tower::service_fn(move |request: http::Request<Body>| {
-        let client = client.clone();
-        async move {
-            let is_watch = request.uri().query().is_some_and(|q| q.contains("watch=true"));
-            let answer = client.send(request).await?;
-            Ok::<_, kube::Error>(answer.map(|body| {
-                let late = BodyStream::new(body).then(move |frame| async move {
-                    if is_watch {
-                        clock::sleep(LAG).await;
-                    }
-                    frame
-                });
-                StreamBody::new(late)
-            }))
-        }
-    }))
-}
-
 #[tokio::test(start_paused = true)]
 async fn what_was_written_is_not_written_again_while_the_watch_lags() {
-    let client = server().await;
-    let cluster = Cluster::with_caches(client.clone(), Caches::new(lagging(client))).await;
+    let client = server(1).await;
+    let cluster = Cluster::with_caches(client.clone(), Caches::new(lagging(client, LAG))).await;
     cluster.create::<Deployment>(deployment("v1")).await;
     cluster.rolled_out("v1").await;
     let events = cluster.list::<Event>().await;

@@ -3,7 +3,12 @@
 
 use std::collections::HashMap;
 
-use api::rules::{node_affinity, quantity, selector::Selector};
+use api::rules::{
+    node_affinity,
+    pod::{self, VolumeClaim},
+    quantity,
+    selector::Selector,
+};
 use client::Key;
 use k8s_openapi::api::{
     core::v1::{NodeSelector, PersistentVolume, PersistentVolumeClaim, Pod, TopologySelectorTerm},
@@ -27,17 +32,8 @@ pub struct Named {
 
 /// The PersistentVolumeClaims that a Pod names.
 pub fn volume_claims(pod: &Pod) -> Vec<Named> {
-    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
-    let named = |volume: &k8s_openapi::api::core::v1::Volume| match (&volume.persistent_volume_claim, &volume.ephemeral)
-    {
-        (Some(claim), _) => Some(Named { name: Some(claim.claim_name.clone()), made_for: None }),
-        (None, Some(_)) => {
-            let (pod, uid) = identity(pod);
-            Some(Named { name: Some(format!("{pod}-{}", volume.name)), made_for: Some((pod, uid)) })
-        }
-        (None, None) => None,
-    };
-    volumes.into_iter().flatten().filter_map(named).collect()
+    let named = |claim: VolumeClaim| Named { name: Some(claim.name), made_for: claim.is_own.then(|| identity(pod)) };
+    pod::volume_claims(pod).map(named).collect()
 }
 
 /// The ResourceClaims that a Pod names. The name of one that is made from a template is in the Pod's status.

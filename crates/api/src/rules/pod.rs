@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodSpec, ResourceRequirements, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -245,9 +245,40 @@ pub fn is_terminal_phase(phase: &str) -> bool {
     matches!(phase, "Succeeded" | "Failed")
 }
 
+/// A PersistentVolumeClaim that a volume of a Pod stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeClaim {
+    pub name: String,
+    /// It is made for an ephemeral volume: the Pod owns it, and a claim of that name that it does not own is another one.
+    pub is_own: bool,
+}
+
+/// The claims that a Pod's volumes stand for, in the volumes' order.
+pub fn volume_claims(pod: &Pod) -> impl Iterator<Item = VolumeClaim> {
+    let of = |volume: &Volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(source), _) => Some(VolumeClaim { name: source.claim_name.clone(), is_own: false }),
+        (None, Some(_)) => {
+            let pod = pod.metadata.name.as_deref().unwrap_or("");
+            Some(VolumeClaim { name: format!("{pod}-{}", volume.name), is_own: true })
+        }
+        (None, None) => None,
+    };
+    pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).filter_map(of)
+}
+
+/// Being deleted, whether it has ended or not.
+pub fn is_deleted(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+/// Being deleted, and not ended.
+pub fn is_terminating(pod: &Pod) -> bool {
+    is_deleted(pod) && !is_terminal(pod)
+}
+
 /// Neither done nor being deleted: what controllers count.
 pub fn is_active(pod: &Pod) -> bool {
-    !is_terminal(pod) && pod.metadata.deletion_timestamp.is_none()
+    !is_terminal(pod) && !is_deleted(pod)
 }
 
 fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {

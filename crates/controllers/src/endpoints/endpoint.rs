@@ -1,6 +1,6 @@
 //! The Pods of a Service as endpoints: shared by EndpointSlices and the older Endpoints.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use api::rules::{pod, selector::Selector};
 use client::{Caches, Change, Key};
@@ -35,9 +35,8 @@ pub fn pods_of(service: &Service, caches: &Caches) -> Vec<Arc<Pod>> {
     }
     let labels = service.spec.as_ref().and_then(|s| s.selector.clone()).unwrap_or_default();
     let selector = Selector::of_labels(&labels);
-    let none = BTreeMap::new();
     let mut pods = caches.of::<Pod>().list_in(service.metadata.namespace.as_deref().unwrap_or(""));
-    pods.retain(|p| selector.matches(p.metadata.labels.as_ref().unwrap_or(&none)) && !pod::is_terminal(p));
+    pods.retain(|p| selector.matches(&p.metadata.labels) && !pod::is_terminal(p));
     pods.retain(|p| !addresses(p).is_empty());
     pods
 }

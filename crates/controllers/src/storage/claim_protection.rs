@@ -2,6 +2,7 @@
 //! Reads: PersistentVolumeClaim, Pod. Writes: PersistentVolumeClaim (finalizer).
 //! Upstream counterpart: pkg/controller/volume/pvcprotection.
 
+use api::rules::pod;
 use client::{Api, Client, Key};
 use clock::Timestamp;
 use controller::{Controller, Listers, Plan, Watches, controller_of};
@@ -16,21 +17,10 @@ const BY_CLAIM: &str = "claim";
 
 pub struct ClaimProtection;
 
-/// The claims that a Pod names, and those that are made for its ephemeral volumes.
-fn claims(pod: &Pod) -> Vec<String> {
-    let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
-    let name = pod.metadata.name.as_deref().unwrap_or("");
-    let claims = volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
-        (Some(source), _) => Some(source.claim_name.clone()),
-        (None, Some(_)) => Some(format!("{name}-{}", volume.name)),
-        _ => None,
-    });
-    claims.collect()
-}
-
+/// The keys of the claims that a Pod names, and of those that are made for its ephemeral volumes.
 fn keys(pod: &Pod) -> Vec<Key> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("");
-    claims(pod).into_iter().map(|claim| Key::new(namespace, claim)).collect()
+    pod::volume_claims(pod).map(|claim| Key::new(namespace, claim.name)).collect()
 }
 
 /// Only a Pod that has a node uses a claim: no kubelet starts a Pod whose claim is being deleted. One that has ended uses it
@@ -38,15 +28,9 @@ fn keys(pod: &Pod) -> Vec<Key> {
 /// not belong to the Pod is not used by it.
 fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let name = claim.metadata.name.as_deref().unwrap_or("");
-    let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     let bound = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).is_some_and(|node| !node.is_empty());
-    let own = controller_of(claim).is_some_and(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref());
-    let mut named = volumes.map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
-        (Some(source), _) => source.claim_name == name,
-        (None, Some(_)) => own && format!("{}-{}", pod.metadata.name.as_deref().unwrap_or(""), volume.name) == name,
-        _ => false,
-    });
-    bound && named.any(|named| named)
+    let owned = controller_of(claim).is_some_and(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref());
+    bound && pod::volume_claims(pod).any(|named| named.name == name && (owned || !named.is_own))
 }
 
 fn is_leaving(claim: &PersistentVolumeClaim) -> bool {
@@ -71,8 +55,8 @@ impl Controller for ClaimProtection {
     }
 
     fn observe(&self, claim: &PersistentVolumeClaim, listers: &Listers) -> bool {
-        let pods = listers.caches.of::<Pod>().by_index(BY_CLAIM, &Key::of(claim).to_string());
-        is_leaving(claim) && pods.iter().any(|pod| uses(pod, claim))
+        let pods = || listers.caches.of::<Pod>().by_index(BY_CLAIM, &Key::of(claim).to_string());
+        is_leaving(claim) && pods().iter().any(|pod| uses(pod, claim))
     }
 
     /// A Pod that the cache does not have yet may use the claim, and its data would be gone.
@@ -133,7 +117,7 @@ mod tests {
                 "status": {"phase": if has("ended") { "Failed" } else { "Running" }}});
             let pod: Pod = serde_json::from_value(pod).unwrap();
             assert_eq!(uses(&pod, &claim(owned)), expected, "{words} {owned}");
-            assert_eq!(claims(&pod).contains(&"p-data".to_owned()), !has("other"));
+            assert_eq!(keys(&pod).contains(&Key::new("d", "p-data")), !has("other"));
         };
         check("bound", "", true);
         check("", "", false);

@@ -40,11 +40,10 @@ fn selector(budget: &PodDisruptionBudget) -> Selector {
 }
 
 fn budgets_of(change: &Change<Pod>, caches: &Caches) -> Vec<Key> {
-    let none = BTreeMap::new();
     let states = || change.old.iter().chain(&change.new);
     let guards = |budget: &PodDisruptionBudget| {
         let selector = selector(budget);
-        states().any(|pod| selector.matches(pod.metadata.labels.as_ref().unwrap_or(&none)))
+        states().any(|pod| selector.matches(&pod.metadata.labels))
     };
     let budgets = caches.of::<PodDisruptionBudget>().list_in(&change.key.namespace);
     budgets.iter().filter(|b| guards(b)).map(|b| Key::of(&**b)).collect()
@@ -107,9 +106,9 @@ impl Controller for Disruptions {
     }
 
     fn observe(&self, budget: &PodDisruptionBudget, listers: &Listers) -> Observed {
-        let (selector, none) = (selector(budget), BTreeMap::new());
+        let selector = selector(budget);
         let mut pods = listers.caches.of::<Pod>().list_in(budget.metadata.namespace.as_deref().unwrap_or(""));
-        pods.retain(|p| selector.matches(p.metadata.labels.as_ref().unwrap_or(&none)));
+        pods.retain(|p| selector.matches(&p.metadata.labels));
         Observed { wanted: wanted(&pods, listers.caches), pods }
     }
 

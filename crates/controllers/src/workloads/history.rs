@@ -4,7 +4,7 @@
 //! The name of a revision follows from its content. A process that ends right after it made one finds it again, and makes
 //! no second one. A revision is made before the Pods that name it, and deleted only when none does any more.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use api::rules::selector::Selector;
 use client::{Key, Kind};
@@ -71,11 +71,6 @@ pub fn selector<O: HistoryOwner>(owner: &O) -> Selector {
     if selector.is_everything() { Selector::NOTHING } else { selector }
 }
 
-/// Whether a selector takes an object with these labels.
-pub fn takes(selector: &Selector, meta: &ObjectMeta) -> bool {
-    selector.matches(meta.labels.as_ref().unwrap_or(&BTreeMap::new()))
-}
-
 /// Changes of revisions, and their ends, lead to their owners. A revision that somebody makes for an owner does not: it is
 /// looked at with the next change, as with upstream, whose tests make some to see that they are left alone.
 pub fn watch<O: HistoryOwner>(watches: &mut Watches<O>) {
@@ -85,7 +80,7 @@ pub fn watch<O: HistoryOwner>(watches: &mut Watches<O>) {
             states.filter_map(|revision| controller_of(&**revision)).filter(|owner| owner.kind == O::kind(&()));
         owners.map(|owner| Key::new(&change.key.namespace, &owner.name)).collect()
     });
-    watches.selected::<ControllerRevision>(|owner, revision| takes(&selector(owner), &revision.metadata));
+    watches.selected::<ControllerRevision>(|owner, revision| selector(owner).matches(&revision.metadata.labels));
 }
 
 /// What the caches say about an owner's history.
@@ -103,7 +98,7 @@ impl Recorded {
         let key = Key::new(owner.meta().namespace.clone().unwrap_or_default(), name);
         let selector = selector(owner);
         Recorded {
-            revisions: listers.owned_or_selected(owner, |r: &ControllerRevision| takes(&selector, &r.metadata)),
+            revisions: listers.owned_or_selected(owner, |r: &ControllerRevision| selector.matches(&r.metadata.labels)),
             is_name_taken: listers.caches.of::<ControllerRevision>().get(&key).is_some(),
         }
     }
@@ -191,7 +186,7 @@ impl History {
     /// higher count of collisions in the status gives it another name. An owner that is being deleted gets no new ones.
     pub fn keep<O: HistoryOwner>(owner: &O, recorded: &Recorded, plan: &mut Plan) -> Option<History> {
         let selector = selector(owner);
-        let claimed = claim(owner, &recorded.revisions, |r| takes(&selector, &r.metadata), plan);
+        let claimed = claim(owner, &recorded.revisions, |r| selector.matches(&r.metadata.labels), plan);
         let mut revisions: Vec<ControllerRevision> = claimed.into_iter().cloned().collect();
         sort(&mut revisions);
         let wanted = data(&owner.template().cloned().unwrap_or_default());

@@ -1,5 +1,6 @@
 //! Pods from a template, as every workload controller makes them, and the writes that make and delete them.
 
+use client::rest::DeleteOptions;
 use controller::{Note, Write};
 use k8s_openapi::{
     api::core::v1::{Pod, PodTemplateSpec},
@@ -33,7 +34,12 @@ pub fn create(pod: &Pod) -> Write {
 
 /// Deletes a Pod, and tells so.
 pub fn delete(pod: &Pod) -> Write {
-    Write::delete(pod)
+    delete_with(pod, DeleteOptions::default())
+}
+
+/// Deletes a Pod with these options, and tells so.
+pub fn delete_with(pod: &Pod, options: DeleteOptions) -> Write {
+    Write::delete_with(pod, options)
         .on_success(Note::normal("SuccessfulDelete", "Deleted pod: {name}"))
         .on_failure(Note::warning("FailedDelete", "Error deleting: {error}"))
 }

@@ -89,10 +89,6 @@ fn selector<O: ReplicaOwner>(owner: &O) -> Selector {
     owner.selector().filter(|s| !s.is_everything()).unwrap_or(Selector::NOTHING)
 }
 
-fn takes(selector: &Selector, pod: &Pod) -> bool {
-    selector.matches(pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
-}
-
 fn wanted<O: ReplicaOwner>(owner: &O) -> usize {
     owner.replicas().unwrap_or(1).max(0) as usize
 }
@@ -103,13 +99,17 @@ impl<O: ReplicaOwner> Controller for Replicas<O> {
     type Observed = Observed;
 
     fn watches(&self, watches: &mut Watches<O>) {
-        watches.indexed::<O>().owned::<Pod>().selected::<Pod>(|owner, pod| takes(&selector(owner), pod));
+        watches
+            .indexed::<O>()
+            .owned::<Pod>()
+            .selected::<Pod>(|owner, pod| selector(owner).matches(&pod.metadata.labels));
     }
 
     fn observe(&self, owner: &O, listers: &Listers) -> Observed {
         let selector = selector(owner);
         // A free Pod that has ended is not worth adopting.
-        let pods = listers.owned_or_selected(owner, |pod: &Pod| takes(&selector, pod) && pod::is_active(pod));
+        let pods =
+            listers.owned_or_selected(owner, |pod: &Pod| selector.matches(&pod.metadata.labels) && pod::is_active(pod));
         let mut on_node = BTreeMap::new();
         // Only a choice among Pods asks for this, and it looks at every Pod of the Deployment.
         if pods.iter().filter(|p| pod::is_active(p)).count() > wanted(owner) {
@@ -130,7 +130,7 @@ impl<O: ReplicaOwner> Controller for Replicas<O> {
     fn plan(&self, owner: &O, observed: &Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let selector = selector(owner);
-        let claimed = claim(owner, &observed.pods, |pod| takes(&selector, pod), &mut plan);
+        let claimed = claim(owner, &observed.pods, |pod| selector.matches(&pod.metadata.labels), &mut plan);
         let (active, inactive): (Vec<&Pod>, Vec<&Pod>) = claimed.into_iter().partition(|p| pod::is_active(p));
         if owner.meta().deletion_timestamp.is_none() {
             plan.steps.extend(manage(owner, &active, observed, now));
@@ -174,17 +174,14 @@ fn status<O: ReplicaOwner>(
     let count = |counts: &dyn Fn(&&&Pod) -> bool| active.iter().filter(|p| counts(p)).count() as i32;
     let template = owner.template().and_then(|t| t.metadata.as_ref()?.labels.clone());
     let template = Selector::of_labels(&template.unwrap_or_default());
-    let none = BTreeMap::new();
     let min_ready = min_ready_seconds(owner);
     let nonzero = |n: i32| (n != 0).then_some(n);
     ReplicaSetStatus {
         replicas: active.len() as i32,
-        fully_labeled_replicas: nonzero(count(&|p| template.matches(p.metadata.labels.as_ref().unwrap_or(&none)))),
+        fully_labeled_replicas: nonzero(count(&|p| template.matches(&p.metadata.labels))),
         ready_replicas: nonzero(count(&|p| pod::is_ready(p))),
         available_replicas: nonzero(count(&|p| pod::is_available(p, min_ready, now))),
-        terminating_replicas: Some(
-            inactive.iter().filter(|p| p.metadata.deletion_timestamp.is_some() && !pod::is_terminal(p)).count() as i32,
-        ),
+        terminating_replicas: Some(inactive.iter().filter(|p| pod::is_terminating(p)).count() as i32),
         observed_generation: owner.meta().generation,
         conditions: conditions(owner.conditions(), failure, active.len() < wanted(owner), now),
     }

@@ -1,6 +1,8 @@
 //! Controllers come to rest: from whatever state a history of changes, failures and deaths between two writes leaves
 //! behind, each brings about what is asked for and then writes nothing more.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod daemon_sets;
 mod jobs;
 mod replicas;

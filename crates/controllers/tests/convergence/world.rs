@@ -5,28 +5,18 @@
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
-use apiserver::{
-    Server, User,
-    admission::attributes::{Admission, Attributes},
-    auth::{AlwaysAllow, user::GROUP_MASTERS},
-    http::access::Authenticator,
-    router::Router,
-    state::{Limits, State},
-    storage::object_store::ObjectStore,
-};
 use client::{
     Api, Caches, Client, Kind,
     rest::{self, DeleteOptions, Form, Resource, Verb},
 };
-use futures::{FutureExt, StreamExt, future::BoxFuture};
 use http::Method;
-use http_body_util::{BodyStream, StreamBody};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use store::embedded::Embedded;
 use tokio::task::JoinSet;
+
+use crate::common::{lagging, object, server};
 
 /// What happens in a world.
 pub trait Story: Sized {
@@ -120,29 +110,6 @@ pub fn chance(percent: u64) -> bool {
     below(100) < percent
 }
 
-struct Nobody;
-
-impl Authenticator for Nobody {
-    fn authenticate<'a>(
-        &'a self,
-        _: &'a http::request::Parts,
-    ) -> BoxFuture<'a, Result<Option<Arc<User>>, api::status::StatusError>> {
-        async { Ok(None) }.boxed()
-    }
-}
-
-struct NoAdmission;
-
-impl Admission for NoAdmission {
-    fn admit<'a>(&'a self, _: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
-        async { Ok(()) }.boxed()
-    }
-
-    fn validate<'a>(&'a self, _: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
-        async { Ok(()) }.boxed()
-    }
-}
-
 /// How long a process of controllers lives.
 struct Life {
     /// It dies with this write; `None` lives on.
@@ -207,26 +174,6 @@ fn mortal(client: Client, life: Arc<Mutex<Life>>) -> Client {
     }))
 }
 
-/// A client to which everything that a watch says comes this much later.
-fn lagging(client: Client, lag: Duration) -> Client {
-    client::in_process(tower::service_fn(move |request: http::Request<Body>| {
-        let client = client.clone();
-        async move {
-            let is_watch = request.uri().query().is_some_and(|q| q.contains("watch=true"));
-            let answer = client.send(request).await?;
-            Ok::<_, kube::Error>(answer.map(|body| {
-                let late = BodyStream::new(body).then(move |frame| async move {
-                    if is_watch {
-                        clock::sleep(lag).await;
-                    }
-                    frame
-                });
-                StreamBody::new(late)
-            }))
-        }
-    }))
-}
-
 /// The process that the controllers run in.
 struct Process {
     client: Client,
@@ -278,12 +225,7 @@ pub struct World {
 
 impl World {
     async fn start(seed: u64, names: &[&str]) -> Self {
-        clock::simulate("2026-01-01T00:00:00Z".parse().unwrap(), seed);
-        let objects = ObjectStore::new(Arc::new(Embedded::memory())).await.unwrap();
-        let state = State::new(objects, Arc::new(AlwaysAllow), Arc::new(NoAdmission), Vec::new(), Limits::default());
-        let server = Server::new(Router::new(Arc::new(state), Arc::new(Nobody)));
-        let user = User::new("system:test", [GROUP_MASTERS]).authenticated();
-        let client = client::in_process(server.in_process().as_user(user));
+        let client = server(seed).await;
         let world = World { controllers: Process::start(client.clone(), names), client };
         let namespace: Namespace = object(json!({"metadata": {"name": "d"}}));
         Api::all(world.client.clone()).create(&namespace).await.unwrap();
@@ -406,10 +348,6 @@ impl World {
             let _ = self.api::<Pod>().delete(name(pod), DeleteOptions::default()).await;
         }
     }
-}
-
-pub fn object<K: Kind>(value: Value) -> K {
-    K::from_json(&value.to_string()).unwrap()
 }
 
 pub fn name(pod: &Pod) -> &str {

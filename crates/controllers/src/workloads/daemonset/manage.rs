@@ -4,7 +4,7 @@ use api::rules::pod;
 use controller::Note;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{Fit, OnNode, Sync, hash_of_pod, is_terminating, name};
+use super::{Fit, OnNode, Sync, hash_of_pod, name};
 
 /// What has to happen, collected over the nodes.
 #[derive(Default)]
@@ -26,7 +26,7 @@ impl<'a> Sync<'a> {
     }
 
     fn manage_node(&mut self, node: &OnNode<'a>, changes: &mut Changes<'a>) {
-        let staying = node.pods.iter().copied().filter(|pod| !is_terminating(pod));
+        let staying = node.pods.iter().copied().filter(|pod| !pod::is_deleted(pod));
         match node.fit {
             // Bound Pods of a node that is gone are the Pod garbage collector's; others would wait for ever.
             None => changes.delete.extend(staying.filter(|p| p.spec.as_ref().is_none_or(|s| s.node_name.is_none()))),

@@ -76,14 +76,14 @@ impl Controller for DaemonSets {
     fn watches(&self, watches: &mut Watches<DaemonSet>) {
         watches
             .owned::<Pod>()
-            .selected::<Pod>(|set, pod| history::takes(&history::selector(set), &pod.metadata))
+            .selected::<Pod>(|set, pod| history::selector(set).matches(&pod.metadata.labels))
             .changed::<Node>(sets_of_node);
         history::watch(watches);
     }
 
     fn observe(&self, set: &DaemonSet, listers: &Listers) -> Observed {
         let selector = history::selector(set);
-        let pods = listers.owned_or_selected(set, |pod: &Pod| history::takes(&selector, &pod.metadata));
+        let pods = listers.owned_or_selected(set, |pod: &Pod| selector.matches(&pod.metadata.labels));
         let mut kept = BTreeMap::new();
         for pod in pods.iter().filter(|p| pod::phase(p) == "Failed" && p.metadata.deletion_timestamp.is_none()) {
             let place = Place {
@@ -112,7 +112,7 @@ impl Controller for DaemonSets {
             return plan;
         }
         let selector = history::selector(set);
-        let claimed = claim(set, &observed.pods, |pod| history::takes(&selector, &pod.metadata), &mut plan);
+        let claimed = claim(set, &observed.pods, |pod| selector.matches(&pod.metadata.labels), &mut plan);
         let Some(history) = History::keep(set, &observed.history, &mut plan) else {
             status::count_collision(set, &mut plan);
             return plan;
@@ -149,10 +149,6 @@ fn hash_of_pod(pod: &Pod) -> &str {
 
 fn name(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or("")
-}
-
-fn is_terminating(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some()
 }
 
 /// One node, or what Pods say is one, with its Pods.
@@ -194,7 +190,7 @@ impl<'a> Sync<'a> {
             nodes.insert(name, OnNode { name, fit: Some(placement.fit(node)), pods: Vec::new() });
         }
         // A Pod that has ended and is about to be gone is nobody's matter any more.
-        for pod in pods.iter().filter(|p| !(pod::is_terminal(p) && is_terminating(p))) {
+        for pod in pods.iter().filter(|p| !(pod::is_terminal(p) && pod::is_deleted(p))) {
             let Some(name) = placement::node_of(pod) else { continue };
             nodes.entry(name).or_insert_with(|| OnNode { name, fit: None, pods: Vec::new() }).pods.push(pod);
         }

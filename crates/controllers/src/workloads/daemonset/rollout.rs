@@ -1,11 +1,12 @@
 //! Brings Pods to the present revision: within what may be unavailable, or within what may be there in addition.
 
+use api::rules::pod;
 use k8s_openapi::{
     api::{apps::v1::RollingUpdateDaemonSet, core::v1::Pod},
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::{Fit, OnNode, Sync, hash_of_pod, is_terminating};
+use super::{Fit, OnNode, Sync, hash_of_pod};
 use crate::workloads::portion::scaled;
 
 /// The Pods of a node that stay, by revision.
@@ -49,7 +50,7 @@ impl<'a> Sync<'a> {
     }
 
     fn pods(&self, node: &OnNode<'a>) -> Pods<'a> {
-        let staying = node.pods.iter().copied().filter(|pod| !is_terminating(pod));
+        let staying = node.pods.iter().copied().filter(|pod| !pod::is_deleted(pod));
         let (new, old): (Vec<&Pod>, Vec<&Pod>) = staying.partition(|pod| hash_of_pod(pod) == self.hash());
         if new.len() > 1 || old.len() > 1 {
             return Pods::Excess;

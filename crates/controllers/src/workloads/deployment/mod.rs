@@ -9,7 +9,7 @@ mod scale;
 mod sizes;
 mod status;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use api::rules::{pod, selector::Selector};
 use client::Key;
@@ -38,7 +38,7 @@ pub struct Observed {
 
 fn selects(deployment: &Deployment, set: &ReplicaSet) -> bool {
     let selector = deployment.spec.as_ref().and_then(|s| Selector::of_object(Some(&s.selector)).ok());
-    selector.is_some_and(|s| !s.is_everything() && s.matches(set.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())))
+    selector.is_some_and(|s| !s.is_everything() && s.matches(&set.metadata.labels))
 }
 
 impl Controller for Deployments {

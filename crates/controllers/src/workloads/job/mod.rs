@@ -61,7 +61,7 @@ fn is_managed_elsewhere(job: &Job) -> bool {
 
 fn selects(job: &Job, pod: &Pod) -> bool {
     let selector = job.spec.as_ref().and_then(|s| Selector::of_object(s.selector.as_ref()).ok());
-    selector.is_some_and(|s| !s.is_everything() && s.matches(pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())))
+    selector.is_some_and(|s| !s.is_everything() && s.matches(&pod.metadata.labels))
 }
 
 fn is_indexed(spec: &JobSpec) -> bool {
@@ -187,7 +187,7 @@ impl<'a> Run<'a> {
             spec,
             status,
             active: pods.iter().copied().filter(|p| pod::is_active(p)).collect(),
-            terminating: pods.iter().filter(|p| is_terminating(p)).count() as i32,
+            terminating: pods.iter().filter(|p| pod::is_terminating(p)).count() as i32,
             pods,
             noted_succeeded: uids(uncounted.and_then(|u| u.succeeded.as_ref())),
             noted_failed: uids(uncounted.and_then(|u| u.failed.as_ref())),
@@ -321,11 +321,6 @@ impl<'a> Run<'a> {
         }
         verdict.note()
     }
-}
-
-/// Being deleted, and not ended.
-fn is_terminating(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some() && !pod::is_terminal(pod)
 }
 
 #[cfg(test)]

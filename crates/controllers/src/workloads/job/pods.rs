@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use api::rules::pod;
 use client::rest::DeleteOptions;
-use controller::{Note, Plan, Step, Write, owner_reference};
+use controller::{Plan, Step, owner_reference};
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 
 use super::{
@@ -41,19 +41,13 @@ fn all_failures(pod: &Pod) -> i32 {
     number(pod, FAILURES).saturating_add(number(pod, IGNORED_FAILURES))
 }
 
-fn delete(pod: &Pod, options: DeleteOptions) -> Write {
-    Write::delete_with(pod, options)
-        .on_success(Note::normal("SuccessfulDelete", "Deleted pod: {name}"))
-        .on_failure(Note::warning("FailedDelete", "Error deleting: {error}"))
-}
-
 impl Run<'_> {
     /// Deletes what still runs of a Job that is over. The finalizers stay until the Pods are counted. A Pod that changed
     /// meanwhile may have ended by itself, which counts in another way, so it is looked at again.
     pub fn delete_active(&self, plan: &mut Plan) {
         let unchanged = |pod: &&Pod| {
             let resource_version = pod.metadata.resource_version.clone();
-            delete(pod, DeleteOptions { resource_version, ..DeleteOptions::default() })
+            pod_template::delete_with(pod, DeleteOptions { resource_version, ..DeleteOptions::default() })
         };
         if !self.active.is_empty() {
             plan.steps.push(Step::All(self.active.iter().map(unchanged).collect()));
@@ -70,7 +64,7 @@ impl Run<'_> {
             // Without the finalizer their end does not count.
             let tracked = surplus.iter().filter(|pod| is_tracked(pod));
             plan.steps.push(Step::All(tracked.map(|pod| untrack_unchanged(pod)).collect()));
-            plan.steps.push(Step::All(surplus.into_iter().map(|pod| delete(pod, DeleteOptions::default())).collect()));
+            plan.steps.push(Step::All(surplus.into_iter().map(pod_template::delete).collect()));
             return;
         }
         let awaited = if replaces_only_failed(self.spec) { self.terminating } else { 0 };
@@ -127,22 +121,15 @@ impl Run<'_> {
             true => self.indexes_to_create(missing, plan).into_iter().map(|index| self.indexed_pod(index)).collect(),
             false => vec![self.pod(); missing],
         };
-        let create = |pod: &Pod| {
-            Write::create(pod)
-                .on_success(Note::normal("SuccessfulCreate", "Created pod: {name}"))
-                .on_failure(Note::warning("FailedCreate", "Error creating: {error}"))
-        };
         if !pods.is_empty() {
-            plan.steps.push(Step::SlowStart(pods.iter().map(create).collect()));
+            plan.steps.push(Step::SlowStart(pods.iter().map(pod_template::create).collect()));
         }
     }
 
     /// The lowest indexes that have neither ended nor a Pod, without those that have to wait after a failure.
     fn indexes_to_create(&self, missing: usize, plan: &mut Plan) -> Vec<i32> {
-        let waits_for = |pod: &&&Pod| {
-            let terminating = pod.metadata.deletion_timestamp.is_some() && !pod::is_terminal(pod);
-            pod::is_active(pod) || (terminating && replaces_only_failed(self.spec))
-        };
+        let waits_for =
+            |pod: &&&Pod| pod::is_active(pod) || (pod::is_terminating(pod) && replaces_only_failed(self.spec));
         let has_pod: Indexes = self.pods.iter().filter(waits_for).filter_map(|pod| index_of(pod)).collect();
         let mut settled = self.completed.union(&has_pod);
         if let Some(failed) = &self.failed_indexes {

@@ -51,13 +51,13 @@ fn name_of(set: &StatefulSet) -> &str {
 
 /// A set takes what its selector matches and what is named like one of its Pods.
 fn takes(set: &StatefulSet, selector: &Selector, pod: &Pod) -> bool {
-    history::takes(selector, &pod.metadata) && identity::ordinal(set, pod).is_some()
+    selector.matches(&pod.metadata.labels) && identity::ordinal(set, pod).is_some()
 }
 
 /// Whether a Pod is the set's own, or becomes so.
 fn is_claimed(set: &StatefulSet, selector: &Selector, pod: &Pod) -> bool {
     let ours = controller_of(pod).map(|owner| Some(&owner.uid) == set.metadata.uid.as_ref());
-    takes(set, selector, pod) && ours.unwrap_or(!is_terminating(pod))
+    takes(set, selector, pod) && ours.unwrap_or(!pod::is_deleted(pod))
 }
 
 /// The sets that may be waiting for what happened to a claim: it is gone, or others own it now.
@@ -203,7 +203,7 @@ impl<'a> Sync<'a> {
 
     /// Whether a place serves nobody, or is about to.
     fn is_unavailable(&self, pod: Option<&Pod>) -> bool {
-        pod.is_none_or(|pod| !self.is_available(pod) || is_terminating(pod))
+        pod.is_none_or(|pod| !self.is_available(pod) || pod::is_deleted(pod))
     }
 
     /// Deletes a Pod.
@@ -238,10 +238,6 @@ impl<'a> Sync<'a> {
 
 fn is_running_and_ready(pod: &Pod) -> bool {
     pod::phase(pod) == "Running" && pod::is_ready(pod)
-}
-
-fn is_terminating(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use super::{
     Place, Sync,
     claims::{self, Member, Ownership},
-    identity, is_terminating, name_of,
+    identity, name_of,
 };
 use crate::workloads::history;
 
@@ -40,7 +40,7 @@ impl<'a> Sync<'a> {
                 return true;
             };
             if pod::is_terminal(pod) {
-                if !is_terminating(pod) {
+                if !pod::is_deleted(pod) {
                     let write = self.delete(pod);
                     self.plan.step(write);
                 }
@@ -58,7 +58,7 @@ impl<'a> Sync<'a> {
         let Some(last) = self.condemned.first().copied() else { return false };
         let first_unavailable = self.condemned.iter().rev().find(|pod| self.is_unavailable(Some(pod)));
         let is_first = first_unavailable.is_some_and(|first| std::ptr::eq(*first, last));
-        if !is_terminating(last) && (self.is_available(last) || is_first) {
+        if !pod::is_deleted(last) && (self.is_available(last) || is_first) {
             let write = self.delete(last);
             self.plan.step(write);
         }
@@ -69,7 +69,7 @@ impl<'a> Sync<'a> {
         self.fill_all();
         let places = self.places.clone();
         let held: Vec<(i32, &Pod)> = places.iter().filter_map(|p| Some((p.ordinal, p.pod?))).collect();
-        let ended = held.iter().filter(|(_, pod)| pod::is_terminal(pod) && !is_terminating(pod));
+        let ended = held.iter().filter(|(_, pod)| pod::is_terminal(pod) && !pod::is_deleted(pod));
         let ended: Vec<Write> = ended.map(|(_, pod)| self.delete(pod)).collect();
         self.all(ended);
         for (ordinal, pod) in held.into_iter().filter(|(_, pod)| !pod::is_terminal(pod)) {
@@ -79,7 +79,7 @@ impl<'a> Sync<'a> {
             self.repair(ordinal, pod);
         }
         self.settle_condemned_claims();
-        let condemned = self.condemned.iter().filter(|pod| !is_terminating(pod));
+        let condemned = self.condemned.iter().filter(|pod| !pod::is_deleted(pod));
         let condemned: Vec<Write> = condemned.map(|pod| self.delete(pod)).collect();
         self.all(condemned);
     }

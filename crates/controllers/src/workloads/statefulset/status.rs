@@ -8,7 +8,7 @@ use k8s_openapi::api::{
     core::v1::Pod,
 };
 
-use super::{Sync, identity, is_running_and_ready, is_terminating};
+use super::{Sync, identity, is_running_and_ready};
 use crate::workloads::history;
 
 fn some(n: usize) -> Option<i32> {
@@ -46,7 +46,7 @@ impl Sync<'_> {
         let pods: Vec<&Pod> = self.places.iter().filter_map(|p| p.pod).chain(self.condemned.iter().copied()).collect();
         let status = counted(self.set, &pods, self.now);
         let of = |revision: &str| {
-            let live = pods.iter().filter(|p| !is_terminating(p));
+            let live = pods.iter().filter(|p| !pod::is_deleted(p));
             live.filter(|p| identity::revision(p) == revision).count()
         };
         let (current, present) = (history::name(self.current), history::name(self.history.present()));

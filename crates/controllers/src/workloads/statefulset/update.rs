@@ -1,10 +1,11 @@
 //! Brings Pods to the present revision, highest ordinal first: within a partition, and never more at once than may be
 //! unavailable.
 
+use api::rules::pod;
 use controller::Write;
 use k8s_openapi::api::{apps::v1::RollingUpdateStatefulSetStrategy, core::v1::Pod};
 
-use super::{Sync, identity, is_terminating};
+use super::{Sync, identity};
 use crate::workloads::{history, portion::scaled};
 
 impl<'a> Sync<'a> {
@@ -51,7 +52,7 @@ impl<'a> Sync<'a> {
         let present = history::name(self.history.present());
         let from = self.places.len().min(self.partition().max(0) as usize);
         let outdated = self.places[from..].iter().rev().filter_map(|place| place.pod);
-        let outdated = outdated.filter(|pod| identity::revision(pod) != present && !is_terminating(pod));
+        let outdated = outdated.filter(|pod| identity::revision(pod) != present && !pod::is_deleted(pod));
         let (useless, useful): (Vec<&Pod>, Vec<&Pod>) = outdated.partition(|pod| self.is_unavailable(Some(pod)));
         let unavailable = self.places.iter().filter(|place| self.is_unavailable(place.pod)).count();
         let room = self.max_unavailable().saturating_sub(unavailable);

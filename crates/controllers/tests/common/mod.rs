@@ -1,0 +1,77 @@
+//! What the tests share: an API server over a store in memory, which asks nobody for credentials and admits everything, and a
+//! client that learns late.
+
+use std::{sync::Arc, time::Duration};
+
+use apiserver::{
+    Server, User,
+    admission::attributes::{Admission, Attributes},
+    auth::{AlwaysAllow, user::GROUP_MASTERS},
+    http::access::Authenticator,
+    router::Router,
+    state::{Limits, State},
+    storage::object_store::ObjectStore,
+};
+use client::{Client, Object};
+use futures::{FutureExt, StreamExt, future::BoxFuture};
+use http_body_util::{BodyStream, StreamBody};
+use kube::client::Body;
+use serde_json::Value;
+use store::embedded::Embedded;
+
+struct Nobody;
+
+impl Authenticator for Nobody {
+    fn authenticate<'a>(
+        &'a self,
+        _: &'a http::request::Parts,
+    ) -> BoxFuture<'a, Result<Option<Arc<User>>, api::status::StatusError>> {
+        async { Ok(None) }.boxed()
+    }
+}
+
+struct NoAdmission;
+
+impl Admission for NoAdmission {
+    fn admit<'a>(&'a self, _: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn validate<'a>(&'a self, _: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), api::status::StatusError>> {
+        async { Ok(()) }.boxed()
+    }
+}
+
+/// Starts the server; all time and randomness from here on follow from the seed.
+pub async fn server(seed: u64) -> Client {
+    clock::simulate("2026-01-01T00:00:00Z".parse().unwrap(), seed);
+    let objects = ObjectStore::new(Arc::new(Embedded::memory())).await.unwrap();
+    let state = State::new(objects, Arc::new(AlwaysAllow), Arc::new(NoAdmission), Vec::new(), Limits::default());
+    let server = Server::new(Router::new(Arc::new(state), Arc::new(Nobody)));
+    let user = User::new("system:test", [GROUP_MASTERS]).authenticated();
+    client::in_process(server.in_process().as_user(user))
+}
+
+/// A client to which everything that a watch says comes this much later.
+pub fn lagging(client: Client, lag: Duration) -> Client {
+    client::in_process(tower::service_fn(move |request: http::Request<Body>| {
+        let client = client.clone();
+        async move {
+            let is_watch = request.uri().query().is_some_and(|q| q.contains("watch=true"));
+            let answer = client.send(request).await?;
+            Ok::<_, kube::Error>(answer.map(|body| {
+                let late = BodyStream::new(body).then(move |frame| async move {
+                    if is_watch {
+                        clock::sleep(lag).await;
+                    }
+                    frame
+                });
+                StreamBody::new(late)
+            }))
+        }
+    }))
+}
+
+pub fn object<K: Object>(value: Value) -> K {
+    K::from_json(&value.to_string()).unwrap()
+}
