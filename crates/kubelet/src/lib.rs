@@ -17,6 +17,7 @@ mod server;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod usage;
 pub mod volumes;
 
 use client::Caches;

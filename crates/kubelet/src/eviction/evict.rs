@@ -17,7 +17,8 @@ use crate::{
     eviction::pressure::{self, Candidate, DISK, Measured, Measures, Pressures, Shortage, Signal},
     kubelet::Kubelet,
     node::machine,
-    pod::desired::{CONTAINER_NAME, DesiredPod, POD_UID},
+    pod::desired::DesiredPod,
+    usage,
 };
 
 /// Upstream's rhythm. Each look reads a few numbers of the kernel.
@@ -159,18 +160,15 @@ async fn candidates(kubelet: &Kubelet, signal: Signal) -> Vec<Candidate> {
 }
 
 async fn usage(kubelet: &Kubelet, signal: Signal) -> Usage {
-    let mut usage = Usage::new();
-    for stats in kubelet.config.runtime.container_stats().await.unwrap_or_default() {
-        let labels = stats.attributes.map(|a| a.labels).unwrap_or_default();
-        let (Some(uid), Some(name)) = (labels.get(POD_UID), labels.get(CONTAINER_NAME)) else { continue };
+    let measured = usage::containers(kubelet).await.unwrap_or_default().into_iter().map(|container| {
         let used = match signal.condition() {
-            pressure::MEMORY => stats.memory.and_then(|m| m.working_set_bytes).map_or(0, |v| v.value),
-            DISK => stats.writable_layer.and_then(|l| l.used_bytes).map_or(0, |v| v.value),
-            _ => 0,
+            pressure::MEMORY => container.sample.working_set,
+            DISK => container.disk.map(|(bytes, _)| bytes),
+            _ => None,
         };
-        usage.insert((uid.clone(), name.clone()), number(used));
-    }
-    usage
+        ((container.pod_uid, container.name), number(used.unwrap_or(0)))
+    });
+    measured.collect()
 }
 
 /// The bytes below a folder on its own disk.

@@ -19,6 +19,14 @@ pub enum Version {
 /// The controllers of version 1 that a Pod's processes are put under.
 const CONTROLLERS: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "pids", "blkio", "freezer"];
 
+/// What the processes of a cgroup and of those below it use: processor time since the cgroup was made, in nanoseconds, and
+/// the bytes of memory that the kernel could not take back at once. What the kernel does not tell is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub cpu_nanos: Option<u64>,
+    pub working_set: Option<u64>,
+}
+
 #[derive(Debug, Clone)]
 pub struct Cgroups {
     mount: PathBuf,
@@ -94,6 +102,25 @@ impl Cgroups {
     pub fn processes(&self, path: &str) -> i64 {
         let count = fs::read_to_string(self.folder("pids", path).join("pids.current")).unwrap_or_default();
         count.trim().parse().unwrap_or(0)
+    }
+
+    /// What a cgroup uses. `/` is the whole machine, as far as the kernel counts for it: version 2 counts no memory there.
+    pub fn usage(&self, path: &str) -> Usage {
+        let (cpu, memory) = (self.folder("cpuacct", path), self.folder("memory", path));
+        let number = |file: &Path| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+        let (cpu_nanos, used, inactive) = match self.version {
+            Version::V1 => (
+                number(&cpu.join("cpuacct.usage")),
+                number(&memory.join("memory.usage_in_bytes")),
+                row(&memory.join("memory.stat"), "total_inactive_file"),
+            ),
+            Version::V2 => (
+                row(&cpu.join("cpu.stat"), "usage_usec").map(|micros| micros.saturating_mul(1000)),
+                number(&memory.join("memory.current")),
+                row(&memory.join("memory.stat"), "inactive_file"),
+            ),
+        };
+        Usage { cpu_nanos, working_set: used.map(|used| used.saturating_sub(inactive.unwrap_or(0))) }
     }
 
     /// The Pods (by uid) that have a cgroup.
@@ -175,6 +202,12 @@ impl Cgroups {
     }
 }
 
+/// The number behind a name in a file of `name number` lines.
+fn row(file: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
 fn remove_tree(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
@@ -221,6 +254,44 @@ mod tests {
         assert_eq!(read("memory/n1/kubepods/podu2/memory.limit_in_bytes"), "1048576");
         assert_eq!(read("cpuset/n1/kubepods/podu2/cpuset.cpus"), "0-1");
         assert_eq!(cgroups.pods(), ["u2"]);
+    }
+
+    #[test]
+    fn both_versions_tell_what_a_pod_uses() {
+        let check = |files: &[(&str, &str)], path: &str, expected: (Option<u64>, Option<u64>)| {
+            let tree = tempfile::tempdir().unwrap();
+            for (file, text) in files {
+                let file = tree.path().join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            }
+            let usage = Cgroups::new(tree.path(), "/n1").usage(path);
+            assert_eq!((usage.cpu_nanos, usage.working_set), expected, "{files:?} {path}");
+        };
+        let pod = "/n1/kubepods/podu";
+        let one = [
+            ("cpuacct/n1/kubepods/podu/cpuacct.usage", "1500000000\n"),
+            ("memory/n1/kubepods/podu/memory.usage_in_bytes", "5000\n"),
+            ("memory/n1/kubepods/podu/memory.stat", "inactive_file 1\ntotal_inactive_file 2000\n"),
+        ];
+        check(&one, pod, (Some(1_500_000_000), Some(3000)));
+        check(&one[..2], pod, (Some(1_500_000_000), Some(5000)));
+        check(&one, "/n1/kubepods/podv", (None, None));
+        let two = [
+            ("cgroup.controllers", "cpu memory"),
+            ("cpu.stat", "usage_usec 7\n"),
+            ("memory.stat", "anon 1\ninactive_file 9\n"),
+            ("n1/kubepods/podu/cpu.stat", "usage_usec 1500\nuser_usec 1\n"),
+            ("n1/kubepods/podu/memory.current", "100\n"),
+            ("n1/kubepods/podu/memory.stat", "anon 1\ninactive_file 300\n"),
+        ];
+        check(&two, pod, (Some(1_500_000), Some(0)));
+        check(&two, "/", (Some(7000), None));
+        check(
+            &[("cgroup.controllers", ""), ("n1/kubepods/podu/cpu.stat", "usage_usecs 1\nusage_usec x\n")],
+            pod,
+            (None, None),
+        );
     }
 
     #[test]

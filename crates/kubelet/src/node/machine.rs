@@ -23,6 +23,17 @@ pub fn meminfo(name: &str) -> i64 {
     row.and_then(|r| r.split_whitespace().next()?.parse::<i64>().ok()).unwrap_or(0) * 1024
 }
 
+/// The memory of the whole machine that is in use and could not be taken back at once, in bytes.
+pub fn working_set() -> i64 {
+    meminfo("MemTotal") - meminfo("MemFree") - meminfo("Inactive(file)")
+}
+
+/// When the machine was started, in seconds since 1970.
+pub fn booted() -> Option<i64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
+}
+
 impl Machine {
     pub fn read() -> Self {
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();

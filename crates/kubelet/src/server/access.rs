@@ -236,6 +236,7 @@ mod tests {
             ("POST", "/portForward/n/p"),
             ("GET", "/metrics/../exec/n/p/c"),
             ("GET", "//metrics"),
+            ("GET", "/metrics/resource"),
         ];
         let check = async |rights: &'static [&'static str], expected: &[usize]| {
             let (guard, _) = guard(rights);
@@ -252,7 +253,7 @@ mod tests {
         check(&["get/healthz"], &[0]).await;
         check(&["get/pods"], &[1]).await;
         check(&["get/configz"], &[2]).await;
-        check(&["get/metrics"], &[3]).await;
+        check(&["get/metrics"], &[3, 11]).await;
         check(&["get/stats"], &[4]).await;
         check(&["get/log", "create/metrics", "get/status", "get/"], &[]).await;
         // Reading runs nothing.

@@ -1,4 +1,4 @@
-//! Answers that are documents: Pods, metrics, statistics, configuration, logs.
+//! Answers that are documents: Pods, metrics, configuration, logs.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -12,22 +12,13 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::answer::{Answer, reply, text};
+use super::answer::{Answer, document, exposition, text};
 use crate::{
     engine::logs::{self, Options},
     kubelet::Kubelet,
-    node::machine,
-    pod::{
-        desired::{CONTAINER_NAME, DesiredPod, POD_NAME, POD_NAMESPACE, POD_UID},
-        running,
-        workers::Handle,
-    },
+    pod::{desired::DesiredPod, running, workers::Handle},
 };
 use api::rules::url::query_pairs;
-
-fn document(value: &Value) -> Answer {
-    reply(StatusCode::OK, "application/json", value.to_string().into_bytes())
-}
 
 pub fn pods(kubelet: &Kubelet) -> Answer {
     let with_status = |handle: &Handle| {
@@ -64,41 +55,7 @@ pub async fn metrics(kubelet: &Kubelet) -> Answer {
          kubelet_node_name{{node=\"{}\"}} 1\n",
         api::rules::metrics_text::escaped(&kubelet.config.node_name)
     );
-    reply(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body.into_bytes())
-}
-
-pub async fn summary(kubelet: &Kubelet) -> Answer {
-    let mut pods = std::collections::BTreeMap::<String, Value>::new();
-    let now = clock::now_seconds().to_string();
-    for stats in kubelet.config.runtime.container_stats().await.unwrap_or_default() {
-        let labels = stats.attributes.as_ref().map(|a| a.labels.clone()).unwrap_or_default();
-        let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
-        let (cpu, memory) = (stats.cpu.unwrap_or_default(), stats.memory.unwrap_or_default());
-        let container = json!({
-            "name": label(CONTAINER_NAME), "startTime": now,
-            "cpu": { "time": now, "usageCoreNanoSeconds": cpu.usage_core_nano_seconds.map_or(0, |v| v.value) },
-            "memory": { "time": now, "workingSetBytes": memory.working_set_bytes.map_or(0, |v| v.value) },
-        });
-        let pod = pods.entry(label(POD_UID)).or_insert_with(|| {
-            let reference =
-                json!({ "name": label(POD_NAME), "namespace": label(POD_NAMESPACE), "uid": label(POD_UID) });
-            json!({ "podRef": reference, "startTime": now, "containers": [] })
-        });
-        if let Some(list) = pod["containers"].as_array_mut() {
-            list.push(container);
-        }
-    }
-    let free = machine::meminfo("MemAvailable");
-    let disk = machine::disk(&kubelet.config.root_dir).unwrap_or_default();
-    let (size, left) = (disk.size, disk.free);
-    document(&json!({
-        "node": {
-            "nodeName": kubelet.config.node_name, "startTime": now,
-            "memory": { "time": now, "availableBytes": free, "workingSetBytes": kubelet.host.machine.memory - free },
-            "fs": { "time": now, "capacityBytes": size, "availableBytes": left, "usedBytes": size - left },
-        },
-        "pods": pods.into_values().collect::<Vec<_>>(),
-    }))
+    exposition(body)
 }
 
 /// The options of a log's reader, from a query in the words of PodLogOptions, and whether the previous run is meant.

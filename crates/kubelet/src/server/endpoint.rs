@@ -8,6 +8,8 @@ pub enum Endpoint<'a> {
     Health,
     Pods,
     Metrics,
+    /// What the node, its Pods and containers use.
+    ResourceMetrics,
     Config,
     Summary,
     Logs {
@@ -52,6 +54,7 @@ pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
         ) if reading || *method == Method::POST => Endpoint::Stream(path),
         Some(["healthz", ..]) if reading => Endpoint::Health,
         Some(["pods" | "runningpods"]) if reading => Endpoint::Pods,
+        Some(["metrics", "resource"]) if reading => Endpoint::ResourceMetrics,
         Some(["metrics", ..]) if reading => Endpoint::Metrics,
         Some(["configz"]) if reading => Endpoint::Config,
         Some(["stats", "summary"]) if reading => Endpoint::Summary,
@@ -62,7 +65,7 @@ pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
         Endpoint::Health => &["healthz", "proxy"],
         Endpoint::Pods => &["pods", "proxy"],
         Endpoint::Config => &["configz", "proxy"],
-        Endpoint::Metrics => &["metrics"],
+        Endpoint::Metrics | Endpoint::ResourceMetrics => &["metrics"],
         Endpoint::Summary => &["stats"],
         Endpoint::Logs { .. } | Endpoint::Stream(_) | Endpoint::Unknown => &["proxy"],
     };
@@ -97,6 +100,7 @@ mod tests {
         check("GET", "/configz", Endpoint::Config, "get", &["configz", "proxy"]);
         check("GET", "/metrics", Endpoint::Metrics, "get", &["metrics"]);
         check("GET", "/metrics/cadvisor", Endpoint::Metrics, "get", &["metrics"]);
+        check("GET", "/metrics/resource", Endpoint::ResourceMetrics, "get", &["metrics"]);
         check("GET", "/stats/summary", Endpoint::Summary, "get", &["stats"]);
         let logs = Endpoint::Logs { namespace: "n", pod: "p", container: "c" };
         check("GET", "/containerLogs/n/p/c", logs, "get", &["proxy"]);

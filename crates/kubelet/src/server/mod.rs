@@ -4,7 +4,9 @@ mod access;
 mod answer;
 mod answers;
 mod endpoint;
+mod resource_metrics;
 mod streams;
+mod summary;
 
 use std::sync::Arc;
 
@@ -66,8 +68,9 @@ async fn respond(kubelet: Arc<Kubelet>, guard: &access::Guard, peer: &Peer, requ
         Endpoint::Health => text(StatusCode::OK, "ok".to_owned()),
         Endpoint::Pods => answers::pods(&kubelet),
         Endpoint::Metrics => answers::metrics(&kubelet).await,
+        Endpoint::ResourceMetrics => resource_metrics::answer(&kubelet).await,
         Endpoint::Config => answers::configz(&kubelet),
-        Endpoint::Summary => answers::summary(&kubelet).await,
+        Endpoint::Summary => summary::answer(&kubelet).await,
         Endpoint::Logs { namespace, pod, container } => {
             if let Some(answering) = request.extensions().get::<Answering>() {
                 answering.is_patient();

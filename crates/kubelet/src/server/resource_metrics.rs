@@ -1,0 +1,120 @@
+//! `/metrics/resource`: what the node, its Pods and their containers use, as metrics servers read it.
+//! Upstream counterpart: pkg/kubelet/metrics/collectors/resource_metrics.go.
+
+use std::fmt::Write as _;
+
+use api::rules::metrics_text::escaped;
+use clock::Timestamp;
+
+use super::answer::{Answer, exposition};
+use crate::{
+    kubelet::Kubelet,
+    usage::{self, NodeUsage, Sample},
+};
+
+pub async fn answer(kubelet: &Kubelet) -> Answer {
+    let usage = usage::read(kubelet).await;
+    if let Err(error) = &usage {
+        tracing::warn!(%error, "the engine does not tell what containers use");
+    }
+    exposition(render(usage.ok().as_ref()))
+}
+
+/// Labels between braces or nothing, the value, and when it was read.
+type Row = (String, f64, Option<Timestamp>);
+
+/// Writes one metric, if it has rows.
+fn metric(out: &mut String, (name, kind, help): (&str, &str, &str), rows: Vec<Row>) {
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "# HELP {name} [STABLE] {help}\n# TYPE {name} {kind}");
+    for (labels, value, time) in rows {
+        let time = time.map(|time| format!(" {}", time.as_millisecond())).unwrap_or_default();
+        let _ = writeln!(out, "{name}{labels} {value}{time}");
+    }
+}
+
+/// Without usage only the failure is told.
+fn render(usage: Option<&NodeUsage>) -> String {
+    let mut out = String::new();
+    if let Some(usage) = usage {
+        let (mut containers, mut starts, mut pods) = (Vec::new(), Vec::new(), Vec::new());
+        for pod in &usage.pods {
+            let inner = format!("namespace=\"{}\",pod=\"{}\"", escaped(&pod.namespace), escaped(&pod.name));
+            for container in &pod.containers {
+                let labels = format!("{{container=\"{}\",{inner}}}", escaped(&container.name));
+                starts.push((labels.clone(), container.started.as_millisecond() as f64 / 1e3, None));
+                containers.push((labels, container.sample));
+            }
+            pods.push((format!("{{{inner}}}"), pod.sample));
+        }
+        both(&mut out, "container", &containers);
+        let help = "Start time of the container since unix epoch in seconds";
+        metric(&mut out, ("container_start_time_seconds", "gauge", help), starts);
+        both(&mut out, "node", &[(String::new(), usage.sample)]);
+        both(&mut out, "pod", &pods);
+    }
+    let failed = if usage.is_none() { 1.0 } else { 0.0 };
+    let help = "1 if there was an error while getting container metrics, 0 otherwise";
+    metric(&mut out, ("resource_scrape_error", "gauge", help), vec![(String::new(), failed, None)]);
+    out
+}
+
+/// Processor time and memory of all that is of one sort, by its labels.
+fn both(out: &mut String, what: &str, of: &[(String, Sample)]) {
+    let rows = |value: fn(&Sample) -> Option<f64>| {
+        let row = |(labels, sample): &(String, Sample)| Some((labels.clone(), value(sample)?, Some(sample.time)));
+        of.iter().filter_map(row).collect()
+    };
+    let (name, help) = (
+        format!("{what}_cpu_usage_seconds_total"),
+        format!("Cumulative cpu time consumed by the {what} in core-seconds"),
+    );
+    metric(out, (&name, "counter", &help), rows(|sample| Some(sample.cpu_nanos? as f64 / 1e9)));
+    let (name, help) =
+        (format!("{what}_memory_working_set_bytes"), format!("Current working set of the {what} in bytes"));
+    metric(out, (&name, "gauge", &help), rows(|sample| Some(sample.working_set? as f64)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        pod::fixture::at,
+        usage::{ContainerUsage, PodUsage, tests::sample},
+    };
+
+    #[test]
+    fn rows_are_those_that_metrics_servers_read() {
+        let container =
+            ContainerUsage { name: "c".into(), started: at(1), sample: sample(2, 1_500_000_000, 4096), disk: None };
+        let pod = PodUsage {
+            namespace: "n".into(),
+            name: "p".into(),
+            uid: "u".into(),
+            started: None,
+            sample: sample(3, 2_000_000_000, 8192),
+            containers: vec![container],
+        };
+        // What the kernel does not tell has no row.
+        let node = Sample { working_set: None, ..sample(4, 60_000_000_000, 0) };
+        let text = render(Some(&NodeUsage { sample: node, pods: vec![pod] }));
+        let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let (second, of) = (at(0).as_second(), "container=\"c\",namespace=\"n\",pod=\"p\"");
+        let expected = [
+            format!("container_cpu_usage_seconds_total{{{of}}} 1.5 {}000", second + 2),
+            format!("container_memory_working_set_bytes{{{of}}} 4096 {}000", second + 2),
+            format!("container_start_time_seconds{{{of}}} {}", second + 1),
+            format!("node_cpu_usage_seconds_total 60 {}000", second + 4),
+            format!("pod_cpu_usage_seconds_total{{namespace=\"n\",pod=\"p\"}} 2 {}000", second + 3),
+            format!("pod_memory_working_set_bytes{{namespace=\"n\",pod=\"p\"}} 8192 {}000", second + 3),
+            "resource_scrape_error 0".to_owned(),
+        ];
+        assert_eq!(rows, expected);
+        assert!(
+            text.starts_with("# HELP container_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the")
+        );
+        assert!(render(None).ends_with("\nresource_scrape_error 1\n"));
+    }
+}

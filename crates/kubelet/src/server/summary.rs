@@ -1,0 +1,135 @@
+//! `/stats/summary`: what the node, its Pods and their containers use, as one document.
+//! Upstream counterpart: pkg/kubelet/server/stats; fields that nobody here can tell are left out.
+
+use clock::Timestamp;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::answer::{Answer, document, text};
+use crate::{
+    kubelet::Kubelet,
+    node::machine::{self, Disk},
+    usage::{self, ContainerUsage, NodeUsage, PodUsage, Sample},
+};
+
+pub async fn answer(kubelet: &Kubelet) -> Answer {
+    let usage = match usage::read(kubelet).await {
+        Ok(usage) => usage,
+        Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    };
+    let machine = Machine {
+        name: &kubelet.config.node_name,
+        booted: machine::booted().and_then(|seconds| Timestamp::from_second(seconds).ok()),
+        memory: u64::try_from(kubelet.host.machine.memory).unwrap_or(0),
+        disk: machine::disk(&kubelet.config.root_dir),
+        processes: machine::processes(),
+    };
+    document(&render(&usage, &machine))
+}
+
+/// What the document says of the node besides its use.
+struct Machine<'a> {
+    name: &'a str,
+    booted: Option<Timestamp>,
+    memory: u64,
+    disk: Option<Disk>,
+    /// Threads that there are and that there may be.
+    processes: Option<(i64, i64)>,
+}
+
+/// A time as the API writes it, in whole seconds.
+fn time(time: Timestamp) -> Value {
+    json!(Timestamp::from_second(time.as_second()).unwrap_or(time))
+}
+
+/// The parts `cpu` and `memory`; of memory that is bounded also how much is left.
+fn put_sample(to: &mut Map<String, Value>, sample: &Sample, most: Option<u64>) {
+    if let Some(nanos) = sample.cpu_nanos {
+        to.insert("cpu".to_owned(), json!({"time": time(sample.time), "usageCoreNanoSeconds": nanos}));
+    }
+    if let Some(bytes) = sample.working_set {
+        let mut memory = json!({"time": time(sample.time), "workingSetBytes": bytes});
+        if let Some(most) = most {
+            memory["availableBytes"] = json!(most.saturating_sub(bytes));
+        }
+        to.insert("memory".to_owned(), memory);
+    }
+}
+
+fn render(usage: &NodeUsage, machine: &Machine<'_>) -> Value {
+    let mut node = Map::from_iter([("nodeName".to_owned(), json!(machine.name))]);
+    node.extend(machine.booted.map(|booted| ("startTime".to_owned(), time(booted))));
+    put_sample(&mut node, &usage.sample, Some(machine.memory));
+    if let Some(disk) = &machine.disk {
+        let fs = json!({
+            "time": time(usage.sample.time), "capacityBytes": disk.size, "availableBytes": disk.free,
+            "usedBytes": disk.size.saturating_sub(disk.free), "inodes": disk.inodes, "inodesFree": disk.free_inodes,
+            "inodesUsed": disk.inodes.saturating_sub(disk.free_inodes),
+        });
+        node.insert("fs".to_owned(), fs);
+    }
+    if let Some((running, most)) = machine.processes {
+        let limit = json!({"time": time(usage.sample.time), "maxpid": most, "curproc": running});
+        node.insert("rlimit".to_owned(), limit);
+    }
+    json!({"node": node, "pods": usage.pods.iter().map(pod).collect::<Vec<_>>()})
+}
+
+fn pod(usage: &PodUsage) -> Value {
+    let reference = json!({"name": usage.name, "namespace": usage.namespace, "uid": usage.uid});
+    let mut pod = Map::from_iter([("podRef".to_owned(), reference)]);
+    pod.extend(usage.started.map(|started| ("startTime".to_owned(), time(started))));
+    put_sample(&mut pod, &usage.sample, None);
+    pod.insert("containers".to_owned(), usage.containers.iter().map(container).collect());
+    Value::Object(pod)
+}
+
+fn container(usage: &ContainerUsage) -> Value {
+    let named = [("name".to_owned(), json!(usage.name)), ("startTime".to_owned(), time(usage.started))];
+    let mut container = Map::from_iter(named);
+    put_sample(&mut container, &usage.sample, None);
+    if let Some((bytes, inodes)) = usage.disk {
+        let layer = json!({"time": time(usage.sample.time), "usedBytes": bytes, "inodesUsed": inodes});
+        container.insert("rootfs".to_owned(), layer);
+    }
+    Value::Object(container)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{pod::fixture::at, usage::tests::sample};
+
+    #[test]
+    fn the_document_holds_what_is_known() {
+        let container =
+            ContainerUsage { name: "c".into(), started: at(1), sample: sample(2, 5, 40), disk: Some((8, 1)) };
+        let pod = PodUsage {
+            namespace: "n".into(),
+            name: "p".into(),
+            uid: "u".into(),
+            started: Some(at(0)),
+            sample: Sample { cpu_nanos: None, ..sample(2, 0, 50) },
+            containers: vec![container],
+        };
+        let usage = NodeUsage { sample: sample(3, 6, 60), pods: vec![pod] };
+        let machine = Machine { name: "node", booted: None, memory: 100, disk: None, processes: Some((7, 9)) };
+        let expected = json!({
+            "node": {
+                "nodeName": "node", "cpu": {"time": at(3), "usageCoreNanoSeconds": 6},
+                "memory": {"time": at(3), "workingSetBytes": 60, "availableBytes": 40},
+                "rlimit": {"time": at(3), "maxpid": 9, "curproc": 7},
+            },
+            "pods": [{
+                "podRef": {"name": "p", "namespace": "n", "uid": "u"}, "startTime": at(0),
+                "memory": {"time": at(2), "workingSetBytes": 50},
+                "containers": [{
+                    "name": "c", "startTime": at(1), "cpu": {"time": at(2), "usageCoreNanoSeconds": 5},
+                    "memory": {"time": at(2), "workingSetBytes": 40},
+                    "rootfs": {"time": at(2), "usedBytes": 8, "inodesUsed": 1},
+                }],
+            }],
+        });
+        assert_eq!(render(&usage, &machine), expected);
+    }
+}
