@@ -7,6 +7,7 @@ pub mod cron;
 pub mod hash;
 pub mod host_port;
 pub mod image;
+pub mod indexes;
 pub mod ip;
 pub mod metrics_text;
 pub mod node_affinity;

@@ -148,6 +148,11 @@ impl FieldError {
         Self::new(path, Cause::Invalid, format!("Invalid value: {}: {detail}", bounds::cut(shown, SHOWN_MAX)))
     }
 
+    /// An invalid value that the message does not show.
+    pub fn invalid_unshown(path: &Path, detail: &str) -> Self {
+        Self::new(path, Cause::Invalid, format!("Invalid value: {detail}"))
+    }
+
     /// The supported values are shown in the order given.
     pub fn not_supported(path: &Path, value: impl serde::Serialize, supported: &[&str]) -> Self {
         Self::not_supported_shown(path, &show(value), supported)

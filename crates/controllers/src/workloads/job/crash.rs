@@ -182,7 +182,7 @@ impl World {
             pod.status = serde_json::from_value(json!({"phase": phase, "containerStatuses": [container]})).unwrap();
             if tracking::is_tracked(&pod) && pod.metadata.deletion_timestamp.is_none() && !(code == 7 && self.ignores())
             {
-                self.ended.insert(pod.metadata.uid.clone().unwrap(), (succeeds, indexes::index_of(&pod)));
+                self.ended.insert(pod.metadata.uid.clone().unwrap(), (succeeds, index_of(&pod)));
             }
         } else if self.random.one_in(8) && pod::is_active(&pod) {
             pod.metadata.deletion_timestamp = serde_json::from_value(json!(self.now.to_string())).unwrap();
@@ -264,7 +264,7 @@ impl World {
         let mut pod = self.pods[name].clone();
         pod.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
         if tracking::is_tracked(&pod) && pod.metadata.deletion_timestamp.is_none() {
-            self.ended.insert(pod.metadata.uid.clone().unwrap(), (true, indexes::index_of(&pod)));
+            self.ended.insert(pod.metadata.uid.clone().unwrap(), (true, index_of(&pod)));
         }
         self.put(pod);
     }
@@ -279,13 +279,13 @@ impl World {
             assert!(!missed, "the end of {uid} is not counted");
         }
         if is_indexed(spec) {
-            let done: indexes::Indexes = self
+            let done: Indexes = self
                 .ended
                 .iter()
                 .filter(|(uid, (success, _))| *success && !failed.contains(*uid))
                 .filter_map(|(_, (_, i))| *i)
                 .collect();
-            let counted = indexes::Indexes::parse(status.completed_indexes.as_deref().unwrap_or(""), i32::MAX);
+            let counted = Indexes::parse(status.completed_indexes.as_deref().unwrap_or(""), i32::MAX);
             assert_eq!(done.common(&counted), done.len(), "{done} of {counted}");
             assert_eq!(status.succeeded.unwrap_or(0), counted.len());
         } else {

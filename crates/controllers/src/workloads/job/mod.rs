@@ -4,7 +4,6 @@
 
 mod backoff;
 mod conditions;
-mod indexes;
 mod orphans;
 mod pods;
 mod policy;
@@ -16,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use api::rules::{pod, selector::Selector};
+use api::rules::{indexes::Indexes, pod, selector::Selector};
 use client::Key;
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Watches, claim_with};
@@ -32,7 +31,7 @@ use parking_lot::Mutex;
 use self::{
     backoff::Failures,
     conditions::Verdict,
-    indexes::{Indexes, index_of},
+    pods::index_of,
     tracking::{TRACKING, is_tracked},
 };
 
@@ -93,7 +92,7 @@ impl Jobs {
             if !tracking::is_tracked(pod) && pod.metadata.deletion_timestamp.is_some() {
                 continue;
             }
-            if is_indexed(spec) && indexes::index_of(pod).is_none_or(|i| i >= spec.completions.unwrap_or(0)) {
+            if is_indexed(spec) && index_of(pod).is_none_or(|i| i >= spec.completions.unwrap_or(0)) {
                 continue;
             }
             if pod::phase(pod) == "Succeeded" {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use api::rules::pod;
+use api::rules::{indexes::Indexes, pod};
 use client::rest::DeleteOptions;
 use controller::{Plan, Step, owner_reference};
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSel
 use super::{
     Run,
     backoff::{self, Failures, finished_at},
-    indexes::{COMPLETION_INDEX, Indexes, index_of},
     is_indexed, policy, replaces_only_failed,
     tracking::{TRACKING, is_tracked, untrack_unchanged},
 };
@@ -26,11 +25,19 @@ const SOONEST: Duration = Duration::from_secs(1);
 const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
+/// The annotation and the label of a Pod that hold its completion index.
+pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
 /// The environment variable in which containers find their index.
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
 /// The longest prefix to which the server adds the random part of a name.
 const LONGEST_PREFIX: usize = 58;
+
+/// The completion index that a Pod says it has.
+pub fn index_of(pod: &Pod) -> Option<i32> {
+    pod.metadata.annotations.as_ref()?.get(COMPLETION_INDEX)?.parse().ok().filter(|index| *index >= 0)
+}
 
 fn number(pod: &Pod, annotation: &str) -> i32 {
     let text = pod.metadata.annotations.as_ref().and_then(|a| a.get(annotation));

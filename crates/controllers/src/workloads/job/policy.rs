@@ -1,5 +1,6 @@
 //! The pod failure policy and the success policy of a Job: what a failed Pod means, and whether enough has succeeded.
 
+use api::rules::indexes::Indexes;
 use k8s_openapi::api::{
     batch::v1::{
         PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
@@ -7,8 +8,6 @@ use k8s_openapi::api::{
     },
     core::v1::{ContainerStatus, Pod, PodCondition},
 };
-
-use super::indexes::Indexes;
 
 /// The consequence of a Pod's failure.
 #[derive(Debug, Clone, PartialEq)]

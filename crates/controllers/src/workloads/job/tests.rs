@@ -53,7 +53,7 @@ fn pod(text: &str) -> Arc<Pod> {
     let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "work", "uid": "job", "controller": true}]);
     let mut annotations = json!({});
     if let Some(index) = number('i') {
-        annotations[indexes::COMPLETION_INDEX] = index.to_string().into();
+        annotations[pods::COMPLETION_INDEX] = index.to_string().into();
     }
     if let Some(failures) = number('f') {
         annotations["batch.kubernetes.io/job-index-failure-count"] = failures.to_string().into();
@@ -82,7 +82,7 @@ fn steps_of(plan: &Plan) -> String {
     let words = plan.writes().filter(|w| w.subresource.is_empty()).map(|w| {
         let metadata = &w.body()["metadata"];
         match w.verb_name() {
-            "create" => format!("+{}", metadata["annotations"][indexes::COMPLETION_INDEX].as_str().unwrap_or("")),
+            "create" => format!("+{}", metadata["annotations"][pods::COMPLETION_INDEX].as_str().unwrap_or("")),
             "delete" => format!("-{}", w.name),
             _ if metadata.get("$deleteFromPrimitiveList/finalizers").is_some() => format!("~{}", w.name),
             _ => format!("={}", w.name),
@@ -400,7 +400,8 @@ fn an_index_has_a_limit_of_its_own() {
         let create = plan.writes().find(|w| w.verb_name() == "create").unwrap();
         create.body()["metadata"]["annotations"].clone()
     };
-    let annotations = |failures: &str| json!({indexes::COMPLETION_INDEX: "0", "batch.kubernetes.io/job-index-failure-count": failures});
+    let annotations =
+        |failures: &str| json!({pods::COMPLETION_INDEX: "0", "batch.kubernetes.io/job-index-failure-count": failures});
     assert_eq!(told("b:i1"), annotations("0"));
     assert_eq!(told("a:i0:f2:failed b:i1"), annotations("3"));
     let mut ignored = annotations("2");
@@ -449,7 +450,7 @@ fn pods_carry_what_their_containers_and_the_controller_need() {
     let last: Pod = serde_json::from_value(plan.writes().nth(11).unwrap().body().clone()).unwrap();
     let prefix = last.metadata.generate_name.unwrap();
     assert_eq!((prefix.len(), prefix.ends_with("-11-"), name.starts_with(&prefix[..54])), (58, true, true));
-    assert_eq!(last.metadata.labels.unwrap()[indexes::COMPLETION_INDEX], "11");
+    assert_eq!(last.metadata.labels.unwrap()[pods::COMPLETION_INDEX], "11");
     assert_eq!(last.metadata.finalizers, Some(vec![TRACKING.to_owned()]));
     let spec = last.spec.unwrap();
     assert_eq!(spec.hostname, Some(format!("{name}-11")));

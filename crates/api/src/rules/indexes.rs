@@ -2,15 +2,7 @@
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::Pod;
-
-/// The annotation and the label of a Pod that hold its completion index.
-pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
-
-/// The completion index that a Pod says it has.
-pub fn index_of(pod: &Pod) -> Option<i32> {
-    pod.metadata.annotations.as_ref()?.get(COMPLETION_INDEX)?.parse().ok().filter(|index| *index >= 0)
-}
+use crate::validation::field::quote;
 
 /// Closed intervals in ascending order that neither overlap nor touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,6 +17,19 @@ impl Indexes {
             (first >= 0).then_some((first, last.min(completions - 1)))
         });
         Self::merged(intervals.filter(|(first, last)| first <= last).collect())
+    }
+
+    /// Reads a text that has to keep the form: ascending indexes below `completions`. The error says what is wrong.
+    pub fn parse_strict(text: &str, completions: i32) -> Result<Self, String> {
+        let mut intervals: Vec<(i32, i32)> = Vec::new();
+        for part in text.split(',').filter(|_| !text.is_empty()) {
+            let (first, last) = interval(part, completions)?;
+            if let Some((_, before)) = intervals.last().filter(|(_, before)| *before >= first) {
+                return Err(format!("non-increasing order, previous: {before}, current: {first}"));
+            }
+            intervals.push((first, last));
+        }
+        Ok(Self::merged(intervals))
     }
 
     fn merged(mut intervals: Vec<(i32, i32)>) -> Self {
@@ -56,6 +61,16 @@ impl Indexes {
         self.0.get(at).is_some_and(|(first, _)| *first <= index)
     }
 
+    /// The lowest index that is in both sets.
+    pub fn first_common(&self, other: &Indexes) -> Option<i32> {
+        let later = |mine: &(i32, i32), theirs: &(i32, i32)| mine.0.max(theirs.0);
+        let meets = |mine: &(i32, i32), theirs: &(i32, i32)| later(mine, theirs) <= mine.1.min(theirs.1);
+        self.0.iter().find_map(|mine| {
+            let at = other.0.partition_point(|(_, last)| *last < mine.0);
+            other.0.get(at).filter(|theirs| meets(mine, theirs)).map(|theirs| later(mine, theirs))
+        })
+    }
+
     /// How many indexes are in both sets.
     pub fn common(&self, other: &Indexes) -> i32 {
         let (mut a, mut b, mut common) = (self.0.as_slice(), other.0.as_slice(), 0);
@@ -80,6 +95,26 @@ impl Indexes {
             next = last.saturating_add(1);
         }
         missing
+    }
+}
+
+/// One index, or the first and the last of several.
+fn interval(part: &str, completions: i32) -> Result<(i32, i32), String> {
+    let index = |text: &str| match text.parse::<i32>() {
+        Err(_) => Err(format!("cannot convert string to integer for index: {}", quote(text))),
+        Ok(index) if index >= completions => Err(format!("too large index: {}", quote(text))),
+        Ok(index) => Ok(index),
+    };
+    match part.split('-').collect::<Vec<_>>()[..] {
+        [only] => Ok((index(only)?, index(only)?)),
+        [first, last] => match (index(first)?, index(last)?) {
+            (first, last) if first >= last => Err(format!("non-increasing order, previous: {first}, current: {last}")),
+            ends => Ok(ends),
+        },
+        _ => Err(format!(
+            "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
+            quote(part)
+        )),
     }
 }
 
@@ -127,11 +162,37 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_has_to_keep_the_form_is_read_or_refused() {
+        let check = |text: &str, expected: Result<i32, &str>| {
+            let read = Indexes::parse_strict(text, 10).map(|indexes| indexes.len());
+            assert_eq!(read, expected.map_err(str::to_owned), "{text}");
+        };
+        check("", Ok(0));
+        check("0", Ok(1));
+        check("0-2,4,6-9", Ok(8));
+        check("1,2,3", Ok(3));
+        check("a", Err("cannot convert string to integer for index: \"a\""));
+        check("1,", Err("cannot convert string to integer for index: \"\""));
+        check("-1", Err("cannot convert string to integer for index: \"\""));
+        check("1-b", Err("cannot convert string to integer for index: \"b\""));
+        check("10", Err("too large index: \"10\""));
+        check("3-10", Err("too large index: \"10\""));
+        check("3,3", Err("non-increasing order, previous: 3, current: 3"));
+        check("2-4,3", Err("non-increasing order, previous: 4, current: 3"));
+        check("4-4", Err("non-increasing order, previous: 4, current: 4"));
+        let parts = "the fragment \"1-2-3\" violates the requirement that an index interval can have at most two parts \
+                     separated by '-'";
+        check("1-2-3", Err(parts));
+    }
+
+    #[test]
     fn sets_are_joined_and_compared() {
         let set = |text: &str| Indexes::parse(text, 100);
         let check = |a: &str, b: &str, union: &str, common: i32| {
             assert_eq!(set(a).union(&set(b)).to_string(), union, "{a} and {b}");
             assert_eq!((set(a).common(&set(b)), set(b).common(&set(a))), (common, common), "{a} and {b}");
+            let first = (0..100).find(|i| set(a).contains(*i) && set(b).contains(*i));
+            assert_eq!((set(a).first_common(&set(b)), set(b).first_common(&set(a))), (first, first), "{a} and {b}");
         };
         check("", "", "", 0);
         check("0-3", "", "0-3", 0);
