@@ -15,6 +15,11 @@ use k8s_openapi::{
 use serde::de::DeserializeOwned;
 use store::Event;
 
+use crate::{
+    objects::{owner, serves, set},
+    workloads::Workloads,
+};
+
 /// Everything that the checkers remember.
 #[derive(Default)]
 pub struct Model {
@@ -23,6 +28,7 @@ pub struct Model {
     nodes: BTreeMap<String, Node>,
     replica_sets: BTreeMap<String, ReplicaSet>,
     deployments: BTreeMap<String, Deployment>,
+    pub workloads: Workloads,
     /// Nodes die or answers are lost: how many Pods serve is no controller's promise then.
     pub service_may_drop: bool,
     pub violations: Vec<String>,
@@ -75,10 +81,6 @@ fn decode<T: DeserializeOwned>(event: &Event) -> Option<T> {
     event.entry.as_ref().and_then(|entry| serde_json::from_slice(&entry.value).ok())
 }
 
-fn owner(meta: &ObjectMeta) -> Option<&str> {
-    meta.owner_references.iter().flatten().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
-}
-
 /// A number or a percentage of `total`, rounded up or down.
 fn share(value: Option<&IntOrString>, total: i32, up: bool) -> i32 {
     match value {
@@ -129,6 +131,12 @@ impl Model {
             }
             "replicasets" => self.replica_set(event, key, decode(event)),
             "deployments" => set(&mut self.deployments, key, decode(event)),
+            "statefulsets" => self.workloads.stateful_set(key, decode(event)),
+            "daemonsets" => self.workloads.daemon_set(key, decode(event)),
+            "jobs" => {
+                let wrong = self.workloads.job(key, decode(event));
+                wrong.into_iter().for_each(|what| self.violate(event, what));
+            }
             _ => {}
         }
     }
@@ -191,6 +199,8 @@ impl Model {
             (None, Some(node)) => self.fits(event, &node),
             _ => {}
         }
+        let wrong = self.workloads.pod(old.as_ref(), new.as_ref(), &self.pods, self.service_may_drop);
+        wrong.into_iter().for_each(|what| self.violate(event, what));
         if let Some(old) = old.filter(|old| serves(old) && !new.as_ref().is_some_and(serves)) {
             self.still_serves(event, &old);
         }
@@ -270,9 +280,14 @@ impl Model {
         self.nodes.values()
     }
 
-    /// Whether every Deployment is rolled out: the newest template everywhere, as many as wanted, all ready, and nothing
-    /// else left.
+    /// Whether every workload is rolled out: the newest template everywhere, as many as wanted, all ready, and nothing
+    /// else left; and every Job over.
     pub fn rolled_out(&self) -> bool {
+        let nodes = self.nodes.keys().cloned().collect();
+        self.workloads.settled(&self.pods, &nodes) && self.deployments_rolled_out()
+    }
+
+    fn deployments_rolled_out(&self) -> bool {
         self.deployments.values().all(|deployment| {
             let uid = deployment.metadata.uid.as_deref();
             let sets = self.replica_sets.values().filter(|r| owner(&r.metadata) == uid);
@@ -321,21 +336,10 @@ impl Model {
             lost(&r.metadata, exists)
         });
         let pods = self.pods.values().filter_map(|p| {
-            let exists = self.replica_sets.values().any(|r| r.metadata.uid.as_deref() == owner(&p.metadata));
-            lost(&p.metadata, exists)
+            let of_set = self.replica_sets.values().any(|r| r.metadata.uid.as_deref() == owner(&p.metadata));
+            lost(&p.metadata, of_set || self.workloads.owners().any(|uid| Some(uid) == owner(&p.metadata)))
         });
         sets.chain(pods).collect()
-    }
-}
-
-fn serves(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_none() && !api::rules::pod::is_terminal(pod) && api::rules::pod::is_ready(pod)
-}
-
-fn set<T>(held: &mut BTreeMap<String, T>, key: String, new: Option<T>) {
-    match new {
-        Some(new) => _ = held.insert(key, new),
-        None => _ = held.remove(&key),
     }
 }
 

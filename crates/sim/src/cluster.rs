@@ -42,13 +42,14 @@ pub struct Cluster {
     watching: JoinHandle<()>,
 }
 
-/// The seeds to run: those given, or the one in `SIM_SEED`. Each run in CI adds a fresh one.
+/// The seeds to run: those given, or the one in `SIM_SEED`. Each run in CI adds a fresh one, and `SIM_FRESH=n` so many.
 pub fn seeds(usual: impl IntoIterator<Item = u64>) -> Vec<u64> {
     if let Some(seed) = std::env::var("SIM_SEED").ok().and_then(|s| s.parse().ok()) {
         return vec![seed];
     }
     let mut seeds: Vec<u64> = usual.into_iter().collect();
-    if std::env::var_os("CI").is_some() {
+    let asked = std::env::var("SIM_FRESH").ok().and_then(|n| n.parse().ok());
+    for _ in 0..asked.unwrap_or(usize::from(std::env::var_os("CI").is_some())) {
         let fresh = clock::random_range(1_000..1 << 32);
         // The test harness keeps what `eprintln!` says of a test that passes.
         let _ = writeln!(std::io::stderr(), "a fresh seed, to be repeated with SIM_SEED={fresh}");
@@ -70,6 +71,8 @@ pub fn simulate<T: Send>(seed: u64, story: impl AsyncFnOnce(u64) -> T + Send) ->
             let start = Timestamp::from_second(1_750_000_000).expect("a time of our days");
             clock::simulate(start, seed);
             let ended = clock::timeout(LIMIT, story(seed)).await;
+            // `cargo test -- --nocapture` tells how much of a cluster's life was seen.
+            eprintln!("seed {seed}: {} simulated seconds", clock::now().as_second() - start.as_second());
             ended.unwrap_or_else(|_| panic!("{}", failure(seed, &format!("not at its end after {LIMIT:?}"))))
         })
     };

@@ -1,7 +1,7 @@
 //! A hollow node: everything of a kubelet that the API can see, and no containers.
 //!
-//! It registers its Node, renews its Lease, lets the Pods bound to it start and become ready after a while, and
-//! removes those that are being deleted.
+//! It registers its Node, renews its Lease, lets the Pods bound to it start and become ready after a while, lets those end
+//! that do not run for ever, and stops and removes those that are being deleted.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -24,8 +24,9 @@ pub struct Profile {
     pub cpu: String,
     pub memory: String,
     pub pods: String,
-    /// How long a Pod takes to become ready, and to stop.
+    /// How long a Pod takes to become ready, to end by itself, and to stop.
     pub start_ms: Range<u64>,
+    pub run_ms: Range<u64>,
     pub stop_ms: Range<u64>,
     /// By how much the node's clock is wrong.
     pub skew_seconds: i64,
@@ -40,6 +41,7 @@ impl Profile {
             memory: "8Gi".to_owned(),
             pods: "110".to_owned(),
             start_ms: 200..3000,
+            run_ms: 300..20_000,
             stop_ms: 100..2000,
             skew_seconds: [0, 15, -15, 90, -90][number % 5],
         }
@@ -104,22 +106,41 @@ async fn heartbeats(client: &Client, profile: &Profile) {
     }
 }
 
+/// The annotation that says how many of a hundred Pods end with a failure.
+pub const FAILS: &str = "sim/fails-of-hundred";
+
 /// The next thing that a Pod needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     Start,
     /// It runs, but was taken for lost while the node was away.
     Recover,
+    /// Its containers have done what they had to do.
+    End,
+    /// It is being deleted: it says that it has ended before it goes.
+    Stop,
     Remove,
 }
 
 fn need(pod: &Pod) -> Option<Need> {
-    match (pod.metadata.deletion_timestamp.is_some(), api::rules::pod::phase(pod)) {
-        (true, _) => Some(Need::Remove),
+    // Finalizers may hold it after that.
+    let removed = pod.metadata.deletion_grace_period_seconds == Some(0);
+    let ends = pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()).is_some_and(|policy| policy != "Always");
+    match (api::rules::pod::is_deleted(pod), api::rules::pod::phase(pod)) {
+        (true, "Succeeded" | "Failed") => (!removed).then_some(Need::Remove),
+        (true, _) => Some(Need::Stop),
         (false, "Pending" | "") => Some(Need::Start),
         (false, "Running") if !api::rules::pod::is_ready(pod) => Some(Need::Recover),
+        (false, "Running") => ends.then_some(Need::End),
         _ => None,
     }
+}
+
+/// Whether the Pod succeeds: the same each time it is asked, as the end of a Pod is when a report of it gets lost.
+fn succeeds(pod: &Pod) -> bool {
+    let fails = pod.metadata.annotations.as_ref().and_then(|a| a.get(FAILS)?.parse::<u64>().ok()).unwrap_or(0);
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    api::rules::hash::fnv_64(uid.as_bytes()) % 100 >= fails
 }
 
 async fn pods(client: &Client, profile: &Profile) {
@@ -156,10 +177,12 @@ async fn pods(client: &Client, profile: &Profile) {
 
 fn delay(profile: &Profile, need: Need) -> Duration {
     let range = match need {
-        Need::Start | Need::Recover => &profile.start_ms,
-        Need::Remove => &profile.stop_ms,
+        Need::Start | Need::Recover => profile.start_ms.clone(),
+        Need::End => profile.run_ms.clone(),
+        Need::Stop => profile.stop_ms.clone(),
+        Need::Remove => 0..100,
     };
-    Duration::from_millis(clock::random_range(range.clone()))
+    Duration::from_millis(clock::random_range(range))
 }
 
 /// Whether it worked.
@@ -171,6 +194,8 @@ async fn act(client: &Client, profile: &Profile, pod: &Arc<Pod>, need: Need) -> 
             let status = json!({"conditions": [condition(profile, "Ready"), condition(profile, "ContainersReady")]});
             ("status", Verb::StrategicPatch(json!({"metadata": {"uid": pod.metadata.uid}, "status": status})))
         }
+        Need::End => ("status", Verb::StrategicPatch(ended(profile, pod, succeeds(pod)))),
+        Need::Stop => ("status", Verb::StrategicPatch(ended(profile, pod, false))),
         Need::Remove => {
             let uid = pod.metadata.uid.clone();
             ("", Verb::Delete(DeleteOptions { uid, grace_seconds: Some(0), ..DeleteOptions::default() }))
@@ -181,6 +206,20 @@ async fn act(client: &Client, profile: &Profile, pod: &Arc<Pod>, need: Need) -> 
 
 fn condition(profile: &Profile, kind: &str) -> Value {
     json!({"type": kind, "status": "True", "lastTransitionTime": profile.now_seconds()})
+}
+
+fn ended(profile: &Profile, pod: &Pod, succeeded: bool) -> Value {
+    let now = profile.now_seconds();
+    let (phase, reason, code) = if succeeded { ("Succeeded", "Completed", 0) } else { ("Failed", "Error", 1) };
+    let state = json!({"terminated": {"exitCode": code, "reason": reason, "finishedAt": now}});
+    let containers = pod.spec.iter().flat_map(|s| &s.containers).map(|c| {
+        json!({"name": c.name, "image": c.image, "imageID": "hollow", "ready": false, "restartCount": 0, "state": state})
+    });
+    let conditions = ["Ready", "ContainersReady"]
+        .map(|kind| json!({"type": kind, "status": "False", "reason": "PodCompleted", "lastTransitionTime": now}));
+    json!({"metadata": {"uid": pod.metadata.uid}, "status": {
+        "phase": phase, "conditions": conditions, "containerStatuses": containers.collect::<Vec<_>>(),
+    }})
 }
 
 fn running(profile: &Profile, pod: &Pod) -> Value {

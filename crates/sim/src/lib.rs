@@ -3,26 +3,31 @@
 //!
 //! All faults, delays and choices are drawn from the seed through `clock`, and time passes only when all tasks wait, so
 //! an hour of cluster life takes seconds and a failure comes back with its seed: `SIM_SEED=7 cargo test -p sim`. In CI each
-//! test runs one fresh seed more, which it prints.
+//! test runs one fresh seed more, which it prints; `SIM_FRESH=100` runs a hundred.
 //!
 //! Checked are every change of the store (`check`: revisions without gaps, objects that stay themselves, Pods bound
-//! once to nodes that hold them, rollouts within their bounds, nothing acknowledged lost in a power cut), every request
-//! (`duty`: who writes what), the events of a watch (`witness`), and that a cluster left alone comes to rest.
+//! once to nodes that hold them, rollouts within their bounds, nothing acknowledged lost in a power cut; `workloads`: no
+//! member of a StatefulSet twice, no Job counted wrongly), every request (`duty`: who writes what), the events of a watch
+//! (`witness`), and that a cluster left alone comes to rest.
 //!
 //! One build repeats a seed to the last byte of the store, the order of the standard library's hash maps included.
 //! Three things would break that, and so must not decide anything here: `tokio::select!` without `biased` and the order
 //! in which `tokio::sync::watch` wakes several waiters, which are random beyond our reach ([`clock::Progress`] wakes in
 //! order), and the order of maps with another hasher than the standard library's.
 
+pub mod chaos;
 pub mod check;
 pub mod cluster;
 pub mod duty;
 pub mod fault;
 pub mod hollow;
+mod objects;
 mod random;
 mod server;
 mod witness;
+pub mod workloads;
 
+pub use chaos::Chaos;
 pub use cluster::Cluster;
 pub use duty::Component;
 pub use fault::{Faults, Weather};
