@@ -72,9 +72,13 @@ objects! {
     node::RuntimeClass,
     policy::PodDisruptionBudget,
     rbac::ClusterRole,
+    resource::DeviceClass,
     resource::ResourceClaim,
+    resource::ResourceSlice,
     MetadataOnly,
+    storage::CSINode,
     storage::StorageClass,
+    storage::VolumeAttachment,
 }
 
 /// An object of any kind, of which only the metadata counts.

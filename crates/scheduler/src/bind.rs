@@ -14,7 +14,7 @@ use k8s_openapi::{
 use kube::Client;
 use serde_json::{Map, Value, json};
 
-use crate::{engine::Preparation, plugin::Preparing, queue::Waiting};
+use crate::{engine::Preparation, extender::Extenders, plugin::Preparing, queue::Waiting};
 
 /// The outcome of a write, as far as the engine must know it.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,16 +57,33 @@ impl Reason {
     }
 }
 
+/// A Pod that is to be bound to a node.
+pub struct Binding {
+    pub prepare: Vec<Preparation>,
+    pub pod: Waiting,
+    pub node: Arc<str>,
+    /// The extender that binds it, by its place in the list.
+    pub binder: Option<(Extenders, usize)>,
+}
+
 /// Binds a Pod to a node, after the plugins did what has to be done before.
-pub async fn bind(
-    caches: Caches,
-    recorder: EventRecorder,
-    prepare: Vec<Preparation>,
-    pod: Waiting,
-    node: Arc<str>,
-) -> Outcome {
+pub async fn bind(caches: Caches, recorder: EventRecorder, binding: Binding) -> Outcome {
+    let Binding { prepare, pod, node, binder } = binding;
     let failed = match prepared(&caches, prepare, &pod, &node).await {
-        Ok(()) => assigned(&caches, &recorder, &pod, &node).await,
+        Ok(()) => {
+            let elsewhere = match &binder {
+                Some((extenders, index)) => extenders.bind(*index, &pod, &node).await,
+                None => None,
+            };
+            match elsewhere {
+                Some(Ok(())) => {
+                    announce(&recorder, &pod, &node);
+                    Ok(())
+                }
+                Some(Err(why)) => Err(Some(why)),
+                None => assigned(&caches, &recorder, &pod, &node).await,
+            }
+        }
         Err(why) => Err(Some(why)),
     };
     let Err(why) = failed else { return Outcome::Done };
@@ -105,13 +122,18 @@ async fn assigned(caches: &Caches, recorder: &EventRecorder, pod: &Waiting, node
     let resource = Resource::of::<Pod>();
     match rest::write(caches.client(), &resource, namespace, name, "binding", &Verb::Create(body)).await {
         Ok(_) => {
-            let message = format!("Successfully assigned {namespace}/{name} to {node}");
-            recorder.event(&reference(pod), EventKind::Normal, "Scheduled", &message);
+            announce(recorder, pod, node);
             Ok(())
         }
         Err(error) if rest::reason(&error) == "NotFound" => Err(None),
         Err(error) => Err(Some(format!("running Bind plugin \"DefaultBinder\": {}", rest::message(&error)))),
     }
+}
+
+fn announce(recorder: &EventRecorder, pod: &Waiting, node: &str) {
+    let Key { namespace, name } = &pod.key;
+    let message = format!("Successfully assigned {namespace}/{name} to {node}");
+    recorder.event(&reference(pod), EventKind::Normal, "Scheduled", &message);
 }
 
 fn reference(pod: &Waiting) -> ObjectReference {

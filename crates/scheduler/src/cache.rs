@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{self, TopologySpreadConstraint};
 
 use crate::{
     args::Spreading,
+    attachable::Attachables,
     change::Change,
     claims::Claims,
     class::{self, Class, ClassId, Spread},
@@ -70,6 +71,8 @@ pub struct Cache {
     preferring: BTreeMap<KeyId, u32>,
     /// What Pods ask for by claims.
     pub claims: Claims,
+    /// Volumes that are attached to nodes.
+    pub attachables: Attachables,
     /// How many placed Pods use each PersistentVolumeClaim.
     claim_uses: HashMap<Key, u32>,
     /// The selectors from which default constraints are made, and those constraints by the scheduler's name.

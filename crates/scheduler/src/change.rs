@@ -19,4 +19,6 @@ pub enum Change {
     StorageClasses = 1 << 11,
     /// ResourceClaims.
     Devices = 1 << 12,
+    /// How many volumes a node can hold, or how many are attached there.
+    VolumeLimits = 1 << 13,
 }

@@ -19,6 +19,7 @@ use k8s_openapi::{
 use serde::Serialize;
 
 use crate::{
+    attachable::{self, Attachable},
     claims::{self, Named},
     resources::{Amounts, ResourceNames},
     topology::{KeyId, Labels, Topologies},
@@ -105,10 +106,19 @@ pub struct Class {
     /// PersistentVolumeClaims and ResourceClaims that the Pods use.
     pub claims: Vec<Named>,
     pub devices: Vec<Named>,
+    /// Volumes without a claim that a CSI driver may have to attach.
+    pub inline: Vec<Attachable>,
     pub affinity: Vec<Term>,
     pub anti_affinity: Vec<Term>,
     /// Preferred affinity, and with negative weight preferred anti-affinity.
     pub preferred: Vec<(i64, Term)>,
+}
+
+impl Class {
+    /// How many volumes a Pod has that may have to be attached to its node.
+    pub fn volumes(&self) -> usize {
+        self.claims.len() + self.inline.len()
+    }
 }
 
 /// The scheduler of Pods that name none.
@@ -167,6 +177,7 @@ struct Identity<'a> {
     overhead: Option<&'a Amount>,
     claims: Vec<Named>,
     devices: Vec<Named>,
+    inline: Vec<Attachable>,
     resources: Option<&'a ResourceRequirements>,
     containers: Vec<ContainerIdentity<'a>>,
 }
@@ -202,6 +213,7 @@ pub fn identity(pod: &Pod) -> Vec<u8> {
         overhead: spec.overhead.as_ref(),
         claims: claims::volume_claims(pod),
         devices: claims::device_claims(pod),
+        inline: attachable::inline(pod),
         resources: spec.resources.as_ref(),
         containers: spec
             .containers
@@ -247,6 +259,7 @@ pub fn compile(pod: &Pod, names: &mut ResourceNames, topologies: &mut Topologies
         defaults: (!has_constraints(spec)).then_some(Owner(owner)),
         claims: claims::volume_claims(pod),
         devices: claims::device_claims(pod),
+        inline: attachable::inline(pod),
         requests: names.amounts(&api::rules::pod::requests(spec)),
         scored: (scored.cpu_milli, scored.memory_bytes),
         node_selector: spec.node_selector.clone().unwrap_or_default(),

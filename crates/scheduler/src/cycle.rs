@@ -14,10 +14,21 @@ use crate::{
     memo::Memo,
     node_id::NodeId,
     plugin::Context,
+    preemption::Attempt,
     profile::{Part, Profile, concerned},
     queue::Waiting,
     search::{Search, select},
 };
+
+/// The outcome of a search that found something.
+enum Found {
+    Node(NodeId),
+    /// The nodes that fit are known, and extenders have a word; why the others do not fit.
+    Ask {
+        failure: Failure,
+        nominated: bool,
+    },
+}
 
 /// Below this many nodes all are looked at, and never are fewer found before the search ends.
 const LEAST_NODES: usize = 100;
@@ -32,20 +43,41 @@ impl Engine {
     pub fn schedule_one(&mut self, now: Instant) -> Option<Decision> {
         let pod = self.queue.pop(now)?;
         waypoint::scheduler::schedule_one(&pod.key.name);
+        Some(self.decide(pod, true, now))
+    }
+
+    /// Decides about a Pod; `nominated` says whether the node where room was made for it is tried first.
+    pub(crate) fn decide(&mut self, pod: Waiting, nominated: bool, now: Instant) -> Decision {
         let profile = self.settings.profile(self.cache.class(pod.class));
         let mut memo = self.memos.take(pod.class, profile, &self.cache);
-        let found = self.find(&pod, &mut memo);
+        let found = self.find(&pod, nominated, &mut memo);
         self.memos.put(pod.class, memo);
-        Some(match found.and_then(|id| self.reserve(&pod, id).map(|()| id)) {
-            Ok(id) => self.assume(pod, id, now),
-            Err(failure) => {
-                waypoint::scheduler::unschedulable(&pod.key.name);
-                let mut plugins = failure.plugins;
-                let preemption = self.preempt(&pod, &failure, &mut plugins, now);
+        match found {
+            Ok(Found::Node(id)) => self.take(pod, id, now),
+            Ok(Found::Ask { failure, nominated }) => self.ask_about_nodes(pod, failure, nominated),
+            Err(failure) => self.fits_nowhere(pod, failure, now),
+        }
+    }
+
+    /// Puts the Pod on a node that takes it.
+    pub(crate) fn take(&mut self, pod: Waiting, id: NodeId, now: Instant) -> Decision {
+        match self.reserve(&pod, id) {
+            Ok(()) => self.assume(pod, id, now),
+            Err(failure) => self.fits_nowhere(pod, failure, now),
+        }
+    }
+
+    /// Parks the Pod, and makes room for it if that can be.
+    pub(crate) fn fits_nowhere(&mut self, pod: Waiting, failure: Arc<Failure>, now: Instant) -> Decision {
+        waypoint::scheduler::unschedulable(&pod.key.name);
+        let mut plugins = failure.plugins;
+        match self.preempt(&pod, &failure, &mut plugins, now) {
+            Attempt::Made(preemption) => {
                 self.queue.park(pod.clone(), plugins, now);
                 Decision::Unschedulable { pod, failure, preemption }
             }
-        })
+            Attempt::Candidates(candidates) => self.ask_about_victims(pod, failure, plugins, candidates),
+        }
     }
 
     /// The Pod counts as being on the node from now on, for all that it helps or hinders.
@@ -74,7 +106,7 @@ impl Engine {
         acting.map(|p| Preparation { plugin: p.plugin, class: class.clone(), args: profile.args.clone() }).collect()
     }
 
-    fn find(&mut self, pod: &Waiting, memo: &mut Memo) -> Result<NodeId, Arc<Failure>> {
+    fn find(&mut self, pod: &Waiting, try_nominated: bool, memo: &mut Memo) -> Result<Found, Arc<Failure>> {
         // A Pod like one that just failed fails the same way until something changes.
         if let Some((_, failure)) = memo.failure.as_ref().filter(|(g, _)| *g == self.cache.generation) {
             return Err(failure.clone());
@@ -89,13 +121,17 @@ impl Engine {
         let plugins = concerned(profile, Part::Filter, &context);
         let mut search = Search::new(&context, self.settings.plugins, &plugins, pod, &self.nominations);
         search.wanted = wanted(profile.percentage_of_nodes_to_score, cache.order().len());
+        let asks = self.settings.extenders.iter().any(|extender| extender.is_interested(&class, cache));
+        search.all_reasons = asks;
         self.feasible.clear();
         waypoint::scheduler::filter(&pod.key.name);
         // The node where room was made needs no comparison with others.
-        if let Some(nominated) = self.nominations.get(&pod.key).filter(|n| cache.node(n.node).known)
+        if let Some(nominated) = self.nominations.get(&pod.key).filter(|n| try_nominated && cache.node(n.node).known)
             && search.takes(nominated.node, &mut memo.fixed)
         {
-            return Ok(nominated.node);
+            self.feasible.push(nominated.node);
+            let failure = Failure::default();
+            return Ok(if asks { Found::Ask { failure, nominated: true } } else { Found::Node(nominated.node) });
         }
         let (looked_at, failure) = search.run(self.start, &mut memo.fixed, &mut self.feasible);
         let kept_off = search.kept_off;
@@ -106,8 +142,11 @@ impl Engine {
             memo.failure = (!kept_off).then(|| (cache.generation, failure.clone()));
             return Err(failure);
         }
+        if asks {
+            return Ok(Found::Ask { failure, nominated: false });
+        }
         waypoint::scheduler::score(&pod.key.name);
-        Ok(select(&context, &concerned(profile, Part::Score, &context), &self.feasible))
+        Ok(Found::Node(select(&context, &concerned(profile, Part::Score, &context), &self.feasible, None)))
     }
 
     /// Lets the plugins reserve what the Pod will use on the node. When one cannot, all give back what they have.

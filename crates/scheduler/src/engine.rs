@@ -17,11 +17,14 @@ use k8s_openapi::api::{
 
 use crate::{
     args::{Args, Spreading},
+    asked::Asked,
+    attachable::{Attachable, Attachment, Limits},
     budget::Budgets,
     cache::{Cache, Placed},
     change::Change,
     claims::{self, Claim, Device, Named, Volume},
     class::{Class, ClassId, DEFAULT_SCHEDULER, OwnerKind},
+    extender::{Extender, Question},
     failure::{Failure, Preemption},
     memo::Memos,
     node_id::NodeId,
@@ -42,6 +45,7 @@ pub struct Settings {
     pub backoff: (Duration, Duration),
     /// All plugins; their places in this list are their numbers.
     pub plugins: &'static [Plugin],
+    pub extenders: Vec<Extender>,
 }
 
 impl Default for Settings {
@@ -54,7 +58,7 @@ impl Settings {
     /// One profile, with all of these plugins.
     pub fn with(plugins: &'static [Plugin]) -> Self {
         let backoff = (Duration::from_secs(1), Duration::from_secs(10));
-        Settings { profiles: vec![Profile::of(DEFAULT_SCHEDULER, plugins)], backoff, plugins }
+        Settings { profiles: vec![Profile::of(DEFAULT_SCHEDULER, plugins)], backoff, plugins, extenders: Vec::new() }
     }
 
     /// The profile for Pods of a class.
@@ -72,6 +76,10 @@ pub enum Decision {
     Bind { pod: Waiting, node: Arc<str>, prepare: Vec<Preparation> },
     /// The Pod fits nowhere and is parked; victims of a preemption must be deleted.
     Unschedulable { pod: Waiting, failure: Arc<Failure>, preemption: Preemption },
+    /// The extenders must be asked this, and [`Engine::consulted`] told what they say, before anything else is.
+    Consult(Question),
+    /// An extender failed; the Pod is tried again later.
+    Failed { pod: Waiting, why: String },
 }
 
 /// What has to be done before a Pod can be bound.
@@ -112,6 +120,8 @@ pub struct Engine {
     /// Where the next search over the nodes starts.
     pub(crate) start: usize,
     pub(crate) feasible: Vec<NodeId>,
+    /// What the extenders are asked now.
+    pub(crate) asked: Option<Asked>,
 }
 
 impl Engine {
@@ -127,7 +137,10 @@ impl Engine {
 
     /// The scheduler's name that a Pod asked for.
     pub(crate) fn scheduler_of(&self, decision: &Decision) -> &str {
-        let (Decision::Bind { pod, .. } | Decision::Unschedulable { pod, .. }) = decision;
+        let (Decision::Bind { pod, .. }
+        | Decision::Unschedulable { pod, .. }
+        | Decision::Consult(Question { pod, .. })
+        | Decision::Failed { pod, .. }) = decision;
         &self.profile(pod.class).scheduler_name
     }
 
@@ -178,6 +191,42 @@ impl Engine {
         if claims::set(&mut self.cache.claims.devices, key.clone(), claim) {
             let uses = |class: &Class| class.namespace == key.namespace && names(&class.devices, &key.name);
             self.claims_changed(Change::Devices, uses, now);
+        }
+    }
+
+    /// The CSI volume behind a PersistentVolume; `None` when there is none, or no such PersistentVolume.
+    pub fn set_attachable(&mut self, key: &Key, volume: Option<Attachable>, now: Instant) {
+        if claims::set(&mut self.cache.attachables.volumes, key.name.clone(), volume) {
+            self.claims_changed(Change::Volumes, |class| !class.claims.is_empty(), now);
+        }
+    }
+
+    /// Who makes the volumes of a StorageClass; `None` when the class is gone.
+    pub fn set_provisioner(&mut self, key: &Key, provisioner: Option<String>, now: Instant) {
+        if claims::set(&mut self.cache.attachables.provisioners, key.name.clone(), provisioner) {
+            self.claims_changed(Change::StorageClasses, |class| !class.claims.is_empty(), now);
+        }
+    }
+
+    /// How many volumes a node can hold; `None` when it has no CSINode.
+    pub fn set_volume_limits(&mut self, key: &Key, limits: Option<Limits>, now: Instant) {
+        if claims::set(&mut self.cache.attachables.limits, key.name.clone(), limits) {
+            self.limits_changed(&key.name, now);
+        }
+    }
+
+    /// A VolumeAttachment as it is now; `None` when it is gone, or counts nowhere.
+    pub fn set_attachment(&mut self, key: &Key, attachment: Option<Attachment>, now: Instant) {
+        if let Some(node) = self.cache.attachables.set_attachment(&key.name, attachment) {
+            self.limits_changed(&node, now);
+        }
+    }
+
+    /// Only Pods that this one node can take now are tried again.
+    fn limits_changed(&mut self, node: &str, now: Instant) {
+        self.cache.generation += 1;
+        if let Some(id) = self.cache.node_id(node) {
+            self.retry(Change::VolumeLimits as u16, Some(id), now);
         }
     }
 
@@ -429,6 +478,18 @@ impl Engine {
 
     pub fn device_keys(&self) -> Vec<Key> {
         self.cache.claims.devices.keys().cloned().collect()
+    }
+
+    pub fn attachable_keys(&self) -> Vec<Key> {
+        self.cache.attachables.volumes.keys().map(|name| Key::new("", name)).collect()
+    }
+
+    pub fn volume_limit_keys(&self) -> Vec<Key> {
+        self.cache.attachables.limits.keys().map(|name| Key::new("", name)).collect()
+    }
+
+    pub fn attachment_keys(&self) -> Vec<Key> {
+        self.cache.attachables.attachments().map(|name| Key::new("", name)).collect()
     }
 
     pub fn budget_keys(&self) -> Vec<Key> {

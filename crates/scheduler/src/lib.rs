@@ -5,15 +5,20 @@
 //! profile has, and with what arguments.
 
 pub mod args;
+mod asked;
+pub mod attachable;
 mod bind;
 pub mod budget;
 pub mod cache;
+mod candidates;
 pub mod change;
 pub mod claims;
 pub mod class;
 pub mod config;
+mod consulting;
 mod cycle;
 pub mod engine;
+pub mod extender;
 pub mod failure;
 pub mod memo;
 pub mod node;

@@ -85,6 +85,8 @@ pub struct Node {
     /// cpu and memory for scoring, see `Class::scored`.
     pub scored: (i64, i64),
     pub pods: i64,
+    /// How many volumes the Pods have, see `Class::volumes`; one that several share counts for each.
+    pub volumes: i64,
     pub groups: Vec<Group>,
     /// Ports in use with the number of Pods that use them.
     pub ports: Vec<(HostPort, u32)>,
@@ -100,6 +102,7 @@ impl Node {
             requested: Amounts::default(),
             scored: (0, 0),
             pods: 0,
+            volumes: 0,
             groups: Vec::new(),
             ports: Vec::new(),
         }
@@ -124,6 +127,7 @@ impl Node {
         self.scored.0 += sign * class.scored.0;
         self.scored.1 += sign * class.scored.1;
         self.pods += sign;
+        self.volumes += sign * class.volumes() as i64;
         let found = self.groups.iter().position(|g| g.class == id && g.terminating == terminating);
         match found {
             Some(i) => {

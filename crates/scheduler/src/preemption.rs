@@ -1,13 +1,11 @@
 //! Preemption: room for a Pod that fits nowhere, at the cost of Pods of lower priority.
 //! Upstream counterpart: pkg/scheduler/framework/preemption, plugin DefaultPreemption.
 
-use std::cmp::{Ordering, Reverse};
-
 use client::Key;
-use clock::{Instant, Timestamp};
+use clock::Instant;
 
 use crate::{
-    cache::Placed,
+    candidates::{Pods, Possible, Victims, by_importance},
     change::Change,
     engine::Engine,
     failure::{self, Failure, Preemption, Reasons},
@@ -20,30 +18,43 @@ use crate::{
     search::{Refusal, Search},
 };
 
-type Pods = Vec<(Key, Placed)>;
-
-/// The Pods that must leave a node.
-struct Victims {
-    pods: Pods,
-    /// How many of them a disruption budget guards.
-    guarded: usize,
+/// What came of an attempt to make room.
+pub(crate) enum Attempt {
+    Made(Preemption),
+    /// The extenders have a word in these, and in what would have been said without any.
+    Candidates(Possible),
 }
 
 impl Engine {
     /// Chooses the node whose victims cost least, and keeps their room for the Pod. Adds to `plugins` those that turn the
     /// Pod away even without its victims, since only what mends these can help it.
-    pub(crate) fn preempt(&mut self, pod: &Waiting, failure: &Failure, plugins: &mut u32, now: Instant) -> Preemption {
+    pub(crate) fn preempt(&mut self, pod: &Waiting, failure: &Failure, plugins: &mut u32, now: Instant) -> Attempt {
         let profile = self.profile(pod.class);
         if profile.with(Part::Preempt).all(|p| !p.plugin.preempts) {
-            return Preemption::Off;
+            return Attempt::Made(Preemption::Off);
         }
         if pod.never_preempts {
-            return Preemption::NotEligible("not eligible due to preemptionPolicy=Never.");
+            return Attempt::Made(Preemption::NotEligible("not eligible due to preemptionPolicy=Never."));
         }
         if self.waits_for_victims(pod, failure) {
-            return Preemption::NotEligible("not eligible due to a terminating pod on the nominated node.");
+            let why = "not eligible due to a terminating pod on the nominated node.";
+            return Attempt::Made(Preemption::NotEligible(why));
         }
         let (candidates, why) = self.candidates(pod, &failure.resolvable, plugins);
+        if !candidates.is_empty() && self.extenders_preempt(pod.class) {
+            return Attempt::Candidates((candidates, why));
+        }
+        Attempt::Made(self.make_room(pod, failure, (candidates, why), now))
+    }
+
+    /// Takes the candidate whose victims cost least.
+    pub(crate) fn make_room(
+        &mut self,
+        pod: &Waiting,
+        failure: &Failure,
+        (candidates, why): Possible,
+        now: Instant,
+    ) -> Preemption {
         let cheapest = candidates.into_iter().min_by_key(|(id, found)| (found.cost(), *id));
         let Some((node, victims)) = cheapest else {
             if let Some(held) = self.withdraw(&pod.key) {
@@ -176,25 +187,5 @@ impl Engine {
             }
         }
         self.queue.wake(preemptor, now);
-    }
-}
-
-/// Greater priority comes first, then longer running.
-fn by_importance((a, x): &(Key, Placed), (b, y): &(Key, Placed)) -> Ordering {
-    let importance = |placed: &Placed| (Reverse(placed.priority), placed.started.unwrap_or(Timestamp::MAX));
-    importance(x).cmp(&importance(y)).then_with(|| a.cmp(b))
-}
-
-impl Victims {
-    /// What compares nodes: how many budgets are broken, the most important victim's priority, the sum of priorities, the
-    /// number of victims, and how long the most important ones have run (latest start first).
-    fn cost(&self) -> (usize, i32, i64, usize, Reverse<Timestamp>) {
-        let priorities = || self.pods.iter().map(|(_, p)| p.priority);
-        let highest = priorities().max().unwrap_or(i32::MIN);
-        // Shifted, so that more victims of negative priority do not look cheaper.
-        let sum = priorities().map(|priority| i64::from(priority) + i64::from(i32::MAX) + 1).sum();
-        let top = self.pods.iter().filter(|(_, p)| p.priority == highest);
-        let earliest = top.map(|(_, p)| p.started.unwrap_or(Timestamp::MAX)).min().unwrap_or(Timestamp::MAX);
-        (self.guarded, highest, sum, self.pods.len(), Reverse(earliest))
     }
 }

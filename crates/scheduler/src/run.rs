@@ -13,8 +13,9 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::task::JoinSet;
 
 use crate::{
-    bind::{self, Eviction, Nomination, Outcome, Reason},
+    bind::{self, Binding, Eviction, Nomination, Outcome, Reason},
     engine::{Decision, Engine, Settings},
+    extender::Extenders,
     failure::{Failure, Preemption, Victims},
     queue::Waiting,
     sources::Sources,
@@ -44,6 +45,7 @@ fn writers(caches: &Caches, settings: &Settings) -> Vec<Writer> {
 /// Schedules until the future is dropped.
 pub async fn run(caches: Caches, settings: Settings) {
     let writers = writers(&caches, &settings);
+    let extenders = Extenders::new(&settings.extenders).await;
     let mut engine = Engine::new(settings);
     let mut sources = Sources::start(&caches, &mut engine).await;
     let mut writes: JoinSet<Outcome> = JoinSet::new();
@@ -53,12 +55,18 @@ pub async fn run(caches: Caches, settings: Settings) {
         sources.drain(&mut engine);
         let mut decided = 0;
         while decided < BATCH && writes.len() < WRITES {
-            let Some(decision) = engine.schedule_one(Instant::now()) else { break };
+            let Some(mut decision) = engine.schedule_one(Instant::now()) else { break };
+            // Nothing else is decided meanwhile, since that could take what the extenders are asked about.
+            while let Decision::Consult(question) = &decision {
+                let answer = extenders.answer(question, &caches).await;
+                decision = engine.consulted(answer, Instant::now());
+            }
             decided += 1;
             let scheduler = engine.scheduler_of(&decision);
             let writer = writers.iter().find(|writer| *writer.scheduler == *scheduler).unwrap_or(&writers[0]);
+            let binder = engine.binder(&decision).map(|index| (extenders.clone(), index));
             let waits = matches!(&decision, Decision::Bind { prepare, .. } if !prepare.is_empty());
-            start_write(if waits { &mut preparing } else { &mut writes }, &caches, writer, decision);
+            start_write(if waits { &mut preparing } else { &mut writes }, &caches, writer, (decision, binder));
         }
         if decided == BATCH {
             while let Some(outcome) = writes.try_join_next().or_else(|| preparing.try_join_next()) {
@@ -78,14 +86,30 @@ pub async fn run(caches: Caches, settings: Settings) {
     }
 }
 
-fn start_write(writes: &mut JoinSet<Outcome>, caches: &Caches, writer: &Writer, decision: Decision) {
+fn start_write(
+    writes: &mut JoinSet<Outcome>,
+    caches: &Caches,
+    writer: &Writer,
+    (decision, binder): (Decision, Option<(Extenders, usize)>),
+) {
     match decision {
         Decision::Bind { pod, node, prepare } => {
-            writes.spawn(bind::bind(caches.clone(), writer.recorder.clone(), prepare, pod, node));
+            let binding = Binding { prepare, pod, node, binder };
+            writes.spawn(bind::bind(caches.clone(), writer.recorder.clone(), binding));
         }
         Decision::Unschedulable { pod, failure, preemption } => {
             tell(writes, caches, writer, (pod, failure, preemption));
         }
+        Decision::Failed { pod, why } => {
+            tracing::info!(pod = %pod.key, error = why, "an extender failed");
+            if let Some(object) = caches.of::<Pod>().get(&pod.key) {
+                let said = (Reason::SchedulerError, why);
+                let (client, recorder) = (caches.client().clone(), writer.recorder.clone());
+                writes.spawn(bind::report(client, recorder, object, said, Nomination::AsBefore));
+            }
+        }
+        // They were asked before.
+        Decision::Consult(_) => {}
     }
 }
 

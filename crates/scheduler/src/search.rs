@@ -27,6 +27,8 @@ pub(crate) struct Search<'a> {
     pub wanted: usize,
     pub pod: &'a Waiting,
     pub nominations: &'a Nominations,
+    /// Reasons are wanted even if a node fits, since an extender may refuse it.
+    pub all_reasons: bool,
     /// A node was refused only because of nominated Pods.
     pub kept_off: bool,
     /// A copy of the tallies for the nodes with nominated Pods, made for the first such node.
@@ -41,7 +43,7 @@ impl<'a> Search<'a> {
         pod: &'a Waiting,
         nominations: &'a Nominations,
     ) -> Self {
-        Search { context, all, plugins, wanted: 1, pod, nominations, kept_off: false, beside: None }
+        Search { context, all, plugins, wanted: 1, pod, nominations, all_reasons: false, kept_off: false, beside: None }
     }
 
     /// Collects fitting nodes, beginning at `start` of the order. Answers how many it looked at, and why those that do not
@@ -92,8 +94,9 @@ impl<'a> Search<'a> {
                 verdict
             }
         };
+        let telling = self.all_reasons || feasible.is_empty();
         if let Some((index, reason)) = verdict {
-            if feasible.is_empty() {
+            if telling {
                 let index = usize::from(index);
                 let Filter::Fixed { reasons, .. } = self.all[index].filter else { return };
                 failure.add(index, id, Rejection::unresolvable(reasons[usize::from(reason)]));
@@ -103,7 +106,7 @@ impl<'a> Search<'a> {
         match self.live(id) {
             Ok(()) => feasible.push(id),
             // Reasons are read only when no node fits.
-            Err((index, rejection)) if feasible.is_empty() => failure.add(index, id, rejection),
+            Err((index, rejection)) if telling => failure.add(index, id, rejection),
             Err(_) => {}
         }
     }
@@ -149,18 +152,18 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The best of the nodes; among equals a random one.
-pub(crate) fn select(context: &Context, plugins: &[Enabled], nodes: &[NodeId]) -> NodeId {
+/// The best of the nodes; among equals a random one. `more` are scores beside those of the plugins.
+pub(crate) fn select(context: &Context, plugins: &[Enabled], nodes: &[NodeId], more: Option<&[i64]>) -> NodeId {
     if let [only] = nodes {
         return *only;
     }
-    let mut totals = vec![0; nodes.len()];
+    let mut totals = more.map_or_else(|| vec![0; nodes.len()], <[i64]>::to_vec);
     let mut scores = vec![0; nodes.len()];
     for enabled in plugins {
         let Some(score) = enabled.plugin.score else { continue };
         scores.fill(0);
         score(context, nodes, &mut scores);
-        totals.iter_mut().zip(&scores).for_each(|(total, score)| *total += enabled.weight * score);
+        totals.iter_mut().zip(&scores).for_each(|(total, score)| *total = total.saturating_add(enabled.weight * score));
     }
     let best = *totals.iter().max().expect("there is a node");
     let mut equals = totals.iter().zip(nodes).filter(|(total, _)| **total == best).map(|(_, id)| *id);

@@ -11,11 +11,12 @@ use k8s_openapi::api::{
     core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service},
     policy::v1::PodDisruptionBudget,
     resource::v1::ResourceClaim,
-    storage::v1::StorageClass,
+    storage::v1::{CSINode, StorageClass, VolumeAttachment},
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
 
 use crate::{
+    attachable::{self, Attachable, Attachment, Limits},
     claims::{self, Claim, Device, Volume},
     class::OwnerKind,
     engine::Engine,
@@ -111,6 +112,8 @@ impl Sources {
             feed::<StorageClass>(caches, Engine::storage_class_keys, storage_class),
             feed::<PersistentVolume>(caches, Engine::volume_keys, volume),
             feed::<PersistentVolumeClaim>(caches, Engine::claim_keys, claim),
+            feed::<CSINode>(caches, Engine::volume_limit_keys, csi_node),
+            feed::<VolumeAttachment>(caches, Engine::attachment_keys, attachment),
             feed::<ResourceClaim>(caches, Engine::device_keys, device),
             feed::<Node>(caches, Engine::node_keys, node),
             feed::<Pod>(caches, Engine::pod_keys, pod),
@@ -167,11 +170,21 @@ fn stateful_set(engine: &mut Engine, key: &Key, set: Option<&StatefulSet>) {
 }
 
 fn storage_class(engine: &mut Engine, key: &Key, class: Option<&StorageClass>) {
+    engine.set_provisioner(key, class.map(attachable::provisioner), Instant::now());
     engine.set_storage_class(key, class.map(claims::Class::of), Instant::now());
 }
 
 fn volume(engine: &mut Engine, key: &Key, volume: Option<&PersistentVolume>) {
+    engine.set_attachable(key, volume.and_then(Attachable::of_volume), Instant::now());
     engine.set_volume(key, volume.map(Volume::of), Instant::now());
+}
+
+fn csi_node(engine: &mut Engine, key: &Key, node: Option<&CSINode>) {
+    engine.set_volume_limits(key, node.map(Limits::of), Instant::now());
+}
+
+fn attachment(engine: &mut Engine, key: &Key, attachment: Option<&VolumeAttachment>) {
+    engine.set_attachment(key, attachment.and_then(Attachment::of), Instant::now());
 }
 
 fn claim(engine: &mut Engine, key: &Key, claim: Option<&PersistentVolumeClaim>) {

@@ -171,5 +171,41 @@ fn what_is_wrong_is_said() {
         "profiles[1].schedulerName: Duplicate value: \"profiles[0].schedulerName\"",
     );
     refused(json!({"profiles": [{"schedulerName": "a"}, {}]}), "profiles[1].schedulerName: Required value");
-    refused(json!({"extenders": [{}]}), "extenders: this scheduler asks no extenders yet");
+    refused(json!({"extenders": [{}]}), "extenders[0].urlPrefix: Invalid value: \"\": must be an http or https URL");
+    refused(
+        json!({"extenders": [{"urlPrefix": "http://e", "prioritizeVerb": "p"}]}),
+        "extenders[0].weight: Invalid value: 0: must have a positive weight applied to it",
+    );
+    let managed = json!([{"name": "cpu"}, {"name": "a.com/b"}, {"name": "a.com/b"}]);
+    refused(
+        json!({"extenders": [{"urlPrefix": "http://e", "managedResources": managed}]}),
+        "extenders[0].managedResources[0].name: Invalid value: \"cpu\": is an invalid extended resource name\n\
+        extenders[0].managedResources[2].name: Invalid value: \"a.com/b\": duplicate extender managed resource name",
+    );
+    let binder = json!({"urlPrefix": "http://e", "bindVerb": "b", "httpTimeout": "x"});
+    refused(
+        json!({"extenders": [binder, {"urlPrefix": "http://f", "bindVerb": "b"}]}),
+        "extenders[0].httpTimeout: Invalid value: \"x\": must be a duration\n\
+        extenders: Invalid value: \"found 2 extenders implementing bind\": only one extender can implement bind",
+    );
+}
+
+#[test]
+fn extenders_are_read() {
+    let settings = with(json!({"extenders": [
+        {"urlPrefix": "http://e/x/", "filterVerb": "f", "managedResources": [{"name": "a.com/b", "ignoredByScheduler": true}]},
+        {"urlPrefix": "https://e", "prioritizeVerb": "p", "weight": 3, "enableHTTPS": true, "httpTimeout": "1m0.5s",
+            "nodeCacheCapable": true, "ignorable": true, "tlsConfig": {"serverName": "s", "caData": "QQ=="}},
+    ]}))
+    .unwrap();
+    let [first, second] = &settings.extenders[..] else { panic!("two extenders") };
+    assert_eq!((first.url.as_str(), first.filter.as_str(), first.timeout.as_secs()), ("http://e/x", "f", 5));
+    assert_eq!(settings.profiles[0].args.ignored_resources, ["a.com/b"]);
+    assert_eq!(
+        (second.weight, second.timeout.as_millis(), second.knows_nodes, second.ignorable),
+        (3, 60_500, true, true)
+    );
+    assert!(!second.tls.insecure, "an authority is given");
+    let bare = with(json!({"extenders": [{"urlPrefix": "https://e", "enableHTTPS": true}]})).unwrap();
+    assert!(bare.extenders[0].tls.insecure, "as upstream has it");
 }

@@ -10,8 +10,9 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Frame;
 use kube::client::Body;
 use parking_lot::Mutex;
-use scheduler::{Settings, args::Args, plugin::Plugin, run};
+use scheduler::{Settings, args::Args, extender::Extender, plugin::Plugin, run};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 /// Objects to list, writes that came, and how many bindings are refused first.
 #[derive(Default)]
@@ -22,6 +23,8 @@ struct Server {
     classes: Vec<Value>,
     refuse: usize,
     writes: Vec<String>,
+    /// Told of every write.
+    wrote: Arc<Notify>,
 }
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -62,6 +65,7 @@ async fn serve(server: Arc<Mutex<Server>>, request: Request<Body>) -> Result<Ans
         _ => format!("event {}: {}", body["reason"], body["message"]),
     };
     server.writes.push(what.replace('"', ""));
+    server.wrote.notify_one();
     if path.ends_with("/binding") && server.refuse > 0 {
         server.refuse -= 1;
         return Ok(answer(500, json!({"kind": "Status", "message": "no", "reason": "InternalError", "code": 500})));
@@ -81,6 +85,24 @@ async fn writes_with(server: Server, settings: Settings) -> Vec<String> {
     let client = client::in_process(tower::service_fn(move |request| serve(shared.clone(), request)));
     let scheduling = run(Caches::new(client), settings);
     assert!(clock::timeout(Duration::from_secs(60), scheduling).await.is_err(), "it runs for ever");
+    std::mem::take(&mut server.lock().writes)
+}
+
+/// The writes until one begins like this, in real time.
+async fn writes_until(server: Server, settings: Settings, last: &str) -> Vec<String> {
+    let wrote = server.wrote.clone();
+    let server = Arc::new(Mutex::new(server));
+    let shared = server.clone();
+    let client = client::in_process(tower::service_fn(move |request| serve(shared.clone(), request)));
+    let written = async {
+        while !server.lock().writes.iter().any(|write| write.starts_with(last)) {
+            wrote.notified().await;
+        }
+    };
+    tokio::select! {
+        () = run(Caches::new(client), settings) => unreachable!("it runs for ever"),
+        () = written => {}
+    }
     std::mem::take(&mut server.lock().writes)
 }
 
@@ -176,4 +198,108 @@ async fn a_volume_is_ordered_for_the_node_and_waited_for() {
     let expected =
         [ordered, ordered, &format!("condition SchedulerError: {late}"), &format!("event FailedScheduling: {late}")];
     assert_eq!(writes, expected, "nobody makes the volume, so it is ordered again");
+}
+
+/// An extender on a port of its own, which answers each path with what `said` says, and what it was asked.
+async fn extender(said: fn(&str, &Value) -> Value) -> (String, Arc<Mutex<Vec<(String, Value)>>>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/prefix", listener.local_addr().expect("an address"));
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = asked.clone();
+    let answer = move |request: Request<hyper::body::Incoming>| {
+        let log = log.clone();
+        async move {
+            let path = request.uri().path().to_owned();
+            let bytes = request.into_body().collect().await.expect("a whole body").to_bytes();
+            let body: Value = serde_json::from_slice(&bytes).expect("JSON");
+            let answer = said(&path, &body);
+            log.lock().push((path, body));
+            let code = if answer.is_null() { 500 } else { 200 };
+            let body = Full::new(Bytes::from(answer.to_string()));
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).expect("a response"))
+        }
+    };
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = hyper::service::service_fn(answer.clone());
+            let connection = hyper_util::rt::TokioIo::new(stream);
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(connection, service));
+        }
+    });
+    (url, asked)
+}
+
+fn nodes(names: &[&str]) -> Vec<Value> {
+    let one = |name: &&str| {
+        let mut node = node("4");
+        node["metadata"]["name"] = json!(name);
+        node
+    };
+    names.iter().map(one).collect()
+}
+
+fn asking(extender: Extender) -> Settings {
+    let extender = Extender { timeout: Duration::from_secs(60), ..extender };
+    Settings { extenders: vec![extender], ..Settings::default() }
+}
+
+#[tokio::test]
+async fn extenders_choose_the_node_and_bind() {
+    let (url, asked) = extender(|path, body| match path {
+        "/prefix/filter" => {
+            assert_eq!(body["Nodes"]["items"].as_array().map(Vec::len), Some(3), "{body}");
+            assert_eq!((&body["Pod"]["metadata"]["name"], &body["NodeNames"]), (&json!("p"), &Value::Null));
+            let left: Vec<_> = ["b", "c"].iter().map(|name| json!({"metadata": {"name": name}})).collect();
+            json!({"Nodes": {"items": left}, "NodeNames": null, "FailedNodes": {"a": "too loud"}, "Error": ""})
+        }
+        "/prefix/prioritize" => json!([{"Host": "b", "Score": 1}, {"Host": "c", "Score": 9}]),
+        _ => json!({"Error": ""}),
+    })
+    .await;
+    let verbs = Extender {
+        url,
+        filter: "filter".to_owned(),
+        prioritize: "prioritize".to_owned(),
+        bind: "bind".to_owned(),
+        weight: 1,
+        ..Extender::default()
+    };
+    let server = Server { nodes: nodes(&["a", "b", "c"]), pods: vec![pod()], ..Server::default() };
+    let writes = writes_until(server, asking(verbs), "event Scheduled").await;
+    assert_eq!(writes, ["event Scheduled: Successfully assigned d/p to c"], "the extender bound it");
+    let asked = asked.lock();
+    let paths: Vec<&str> = asked.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(paths, ["/prefix/filter", "/prefix/prioritize", "/prefix/bind"]);
+    assert_eq!(asked[2].1, json!({"PodName": "p", "PodNamespace": "d", "PodUID": "u", "Node": "c"}));
+}
+
+#[tokio::test]
+async fn an_extender_that_takes_no_node_is_a_reason() {
+    let (url, asked) = extender(|_, body| {
+        assert_eq!(body["NodeNames"].as_array().map(Vec::len), Some(2), "{body}");
+        json!({"nodenames": [], "failedNodes": {"a": "too loud"}, "failedAndUnresolvableNodes": {"b": "too far"}})
+    })
+    .await;
+    let knows = Extender { url, filter: "filter".to_owned(), knows_nodes: true, ..Extender::default() };
+    let server = Server { nodes: nodes(&["a", "b"]), pods: vec![pod()], ..Server::default() };
+    let writes = writes_until(server, asking(knows), "condition").await;
+    let why = "0/2 nodes are available: 1 too far, 1 too loud.";
+    assert!(writes.iter().any(|write| write.starts_with(&format!("condition Unschedulable: {why}"))), "{writes:?}");
+    assert!(!asked.lock().is_empty());
+}
+
+#[tokio::test]
+async fn only_an_ignorable_extender_may_fail() {
+    let (url, _asked) = extender(|_, _| Value::Null).await;
+    let failing = Extender { url: url.clone(), filter: "filter".to_owned(), ..Extender::default() };
+    let server = || Server { nodes: nodes(&["a"]), pods: vec![pod()], ..Server::default() };
+    let writes = writes_until(server(), asking(failing.clone()), "condition").await;
+    let why = format!("condition SchedulerError: failed filter with extender at URL {url}, code 500");
+    assert!(writes.contains(&why), "{writes:?}");
+    let ignorable = Extender { ignorable: true, ..failing.clone() };
+    let writes = writes_until(server(), asking(ignorable), "event Scheduled").await;
+    assert!(writes.contains(&"bind p to a".to_owned()), "{writes:?}");
+    let of_others = Extender { managed: vec!["example.com/thing".to_owned()], ..failing };
+    let writes = writes_until(server(), asking(of_others), "event Scheduled").await;
+    assert!(writes.contains(&"bind p to a".to_owned()), "the Pod requests nothing of it: {writes:?}");
 }

@@ -11,6 +11,7 @@ use k8s_openapi::{
 };
 use scheduler::{
     Decision, Engine, Settings,
+    attachable::{Attachable, Limits},
     claims::{Claim, Volume},
     failure::{Preemption, Victims},
 };
@@ -45,6 +46,8 @@ struct World {
     /// The one claim that Pods name, and the one volume that it can have.
     claim: Option<Claim>,
     volume: Option<Volume>,
+    /// How many volumes of the one driver each node can hold.
+    limits: BTreeMap<String, Limits>,
     /// Bound Pods that the engine has not been shown on their nodes.
     unconfirmed: Vec<String>,
     engine: Engine,
@@ -69,13 +72,29 @@ fn namespace(name: &str, labels: Value) -> Namespace {
     serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
 }
 
+/// Claims with volumes of a CSI driver, which are there all the time.
+const DRIVEN: [&str; 3] = ["v0", "v1", "v2"];
+
+fn add_driven(engine: &mut Engine, now: Instant) {
+    for name in DRIVEN {
+        let volume = json!({"metadata": {"name": name}, "spec": {"csi": {"driver": "drv", "volumeHandle": name}}});
+        let volume = serde_json::from_value(volume).unwrap();
+        engine.set_attachable(&Key::new("", name), Attachable::of_volume(&volume), now);
+        engine.set_volume(&Key::new("", name), Some(Volume::of(&volume)), now);
+        let claim = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": name}});
+        engine.set_claim(&key(name), Some(Claim::of(&serde_json::from_value(claim).unwrap())), now);
+    }
+}
+
 impl World {
     fn new(seed: u64) -> Self {
-        let (engine, now) = (Engine::new(Settings::default()), Instant::now());
+        let (mut engine, now) = (Engine::new(Settings::default()), Instant::now());
+        add_driven(&mut engine, now);
         let (dice, log) = (Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)), Vec::new());
         let (nodes, pods, namespaces) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (claim, volume, unconfirmed) = (None, None, Vec::new());
-        World { dice, nodes, pods, namespaces, claim, volume, unconfirmed, engine, now, made: 0, log }
+        let (claim, volume, limits, unconfirmed) = (None, None, BTreeMap::new(), Vec::new());
+        World { dice, nodes, pods, namespaces, claim, volume, limits, unconfirmed, engine, now, made: 0, log }
     }
 
     fn tell(&mut self, name: &str) {
@@ -91,7 +110,7 @@ impl World {
         let (waiting, placed): (Vec<String>, Vec<String>) =
             self.pods.keys().cloned().partition(|name| node_name(&self.pods[name]).is_none());
         let nodes: Vec<String> = self.nodes.keys().cloned().collect();
-        match self.dice.below(15) {
+        match self.dice.below(16) {
             0 => self.add_node(),
             1..=3 => self.dice.of(&nodes).into_iter().for_each(|node| self.change_node(&node)),
             4 if nodes.len() > 1 => self.dice.of(&nodes).into_iter().for_each(|node| self.remove_node(&node)),
@@ -100,6 +119,7 @@ impl World {
             10 => self.dice.of(&waiting).into_iter().for_each(|pod| self.remove_pod(&pod)),
             11 => self.change_namespace(),
             12 => self.change_claim(),
+            13 => self.dice.of(&waiting).into_iter().for_each(|pod| self.open_gate(&pod)),
             _ => self.dice.of(&placed).into_iter().for_each(|pod| self.remove_pod(&pod)),
         }
         let unconfirmed = std::mem::take(&mut self.unconfirmed);
@@ -135,6 +155,9 @@ impl World {
     }
 
     fn change_node(&mut self, name: &str) {
+        if self.dice.one_in(6) {
+            return self.change_limit(name);
+        }
         let node = self.nodes.get_mut(name).unwrap();
         let (labels, spec) = (node.metadata.labels.as_mut().unwrap(), node.spec.as_mut().unwrap());
         match self.dice.below(5) {
@@ -155,6 +178,23 @@ impl World {
         }
         self.log.push(format!("changed {}", serde_json::to_string(node).unwrap()));
         self.engine.set_node(node, self.now);
+    }
+
+    fn change_limit(&mut self, name: &str) {
+        let drivers = json!([{"name": "drv", "nodeID": name, "allocatable": {"count": self.dice.below(3)}}]);
+        let node = json!({"metadata": {"name": name}, "spec": {"drivers": drivers}});
+        self.log.push(format!("limits {node}"));
+        let limits = Limits::of(&serde_json::from_value(node).unwrap());
+        self.engine.set_volume_limits(&Key::new("", name), Some(limits.clone()), self.now);
+        self.limits.insert(name.to_owned(), limits);
+    }
+
+    fn open_gate(&mut self, name: &str) {
+        let spec = self.pods.get_mut(name).unwrap().spec.as_mut().unwrap();
+        if spec.scheduling_gates.take().is_some() {
+            self.log.push(format!("{name} is let in"));
+            self.tell(name);
+        }
     }
 
     fn remove_node(&mut self, name: &str) {
@@ -215,8 +255,13 @@ impl World {
             }
             json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]})
         };
-        match self.dice.below(11) {
+        match self.dice.below(14) {
+            9 => spec["schedulingGates"] = json!([{"name": "held"}]),
             10 => spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
+            11..=13 => {
+                let claim = self.dice.of(&DRIVEN).unwrap();
+                spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]);
+            }
             0 => spec["nodeSelector"] = json!({"disk": "ssd"}),
             1 => spec["tolerations"] = json!([{"key": "not-ready", "operator": "Exists"}]),
             2 => spec["affinity"] = json!({"podAffinity": term(self.dice.one_in(2))}),
@@ -286,6 +331,7 @@ impl World {
                         Preemption::Off | Preemption::NotEligible(_) => {}
                     }
                 }
+                Decision::Consult(_) | Decision::Failed { .. } => unreachable!("there are no extenders"),
             }
         }
     }
@@ -326,10 +372,14 @@ impl World {
     /// What an engine decides about a Pod that knows nothing but the cluster as it is.
     fn verdict(&self, name: &str) -> Decision {
         let mut engine = Engine::new(Settings::default());
+        add_driven(&mut engine, self.now);
         self.namespaces.values().for_each(|n| engine.set_namespace(n, self.now));
         self.nodes.values().for_each(|n| engine.set_node(n, self.now));
         engine.set_claim(&key("c"), self.claim.clone(), self.now);
         engine.set_volume(&Key::new("", "v"), self.volume.clone(), self.now);
+        for (node, limits) in &self.limits {
+            engine.set_volume_limits(&Key::new("", node), Some(limits.clone()), self.now);
+        }
         for (other, pod) in self.pods.iter().filter(|(other, _)| *other != name) {
             let nominated = pod.status.as_ref().is_some_and(|s| s.nominated_node_name.is_some());
             let placed = node_name(pod).is_some();
@@ -351,7 +401,7 @@ impl World {
         for parked in self.engine.queue.parked_pods() {
             let decision = self.verdict(&parked.key.name);
             let parks = match &decision {
-                Decision::Bind { .. } => false,
+                Decision::Bind { .. } | Decision::Consult(_) | Decision::Failed { .. } => false,
                 // It waits for Pods that leave anyhow.
                 Decision::Unschedulable { preemption: Preemption::Victims(victims), .. } => {
                     victims.pods.is_empty() && victims.displaced.is_empty()
@@ -393,6 +443,7 @@ fn node(name: &str, spec: Value, labels: Value) -> Node {
 fn goes_to(engine: &mut Engine, now: Instant) -> Option<String> {
     match engine.schedule_one(now)? {
         Decision::Bind { node, .. } => Some(node.to_string()),
+        Decision::Consult(_) | Decision::Failed { .. } => None,
         Decision::Unschedulable { failure, preemption, .. } => Some(failure.message(&preemption)),
     }
 }

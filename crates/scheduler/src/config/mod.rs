@@ -10,9 +10,11 @@ use serde_json::Value;
 
 use crate::{class::DEFAULT_SCHEDULER, engine::Settings, plugins::PLUGINS, profile::Profile};
 
+mod extenders;
 mod plugin_args;
 mod plugin_sets;
 
+use extenders::ExtenderSpec;
 use plugin_sets::PluginSets;
 
 const VERSION: &str = "kubescheduler.config.k8s.io/v1";
@@ -42,7 +44,7 @@ struct Configuration {
     #[serde(default)]
     profiles: Vec<ProfileSpec>,
     #[serde(default)]
-    extenders: Vec<Value>,
+    extenders: Vec<ExtenderSpec>,
 }
 
 /// Known, so that upstream's files can be read as they are; one scheduler runs in the server's process.
@@ -144,7 +146,9 @@ impl Configuration {
                 errors.add(FieldError::duplicate(&path.child("schedulerName"), other));
             }
         }
-        let read = |(index, profile): (usize, ProfileSpec)| profile.read(&profiles.index(index), percentage, errors);
+        let (extenders, ignored) = extenders::read(std::mem::take(&mut self.extenders), errors);
+        let read =
+            |(index, profile): (usize, ProfileSpec)| profile.read(&profiles.index(index), percentage, &ignored, errors);
         let seconds = |given: Option<i64>, default: u64| {
             Duration::from_secs(given.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(default))
         };
@@ -152,6 +156,7 @@ impl Configuration {
             backoff: (seconds(self.pod_initial_backoff_seconds, 1), seconds(self.pod_max_backoff_seconds, 10)),
             profiles: std::mem::take(&mut self.profiles).into_iter().enumerate().map(read).collect(),
             plugins: PLUGINS,
+            extenders,
         }
     }
 
@@ -182,9 +187,6 @@ impl Configuration {
                 "must be non-negative",
             ));
         }
-        if !self.extenders.is_empty() {
-            errors.say(&Path::new("extenders"), "this scheduler asks no extenders yet");
-        }
     }
 }
 
@@ -195,7 +197,7 @@ fn percentage(path: &Path, given: Option<i32>, errors: &mut Errors) {
 }
 
 impl ProfileSpec {
-    fn read(self, path: &Path, of_all: i32, errors: &mut Errors) -> Profile {
+    fn read(self, path: &Path, of_all: i32, ignored: &[String], errors: &mut Errors) -> Profile {
         let scheduler_name = self.scheduler_name.unwrap_or_default();
         if scheduler_name.is_empty() {
             errors.add(FieldError::required(&path.child("schedulerName"), ""));
@@ -210,6 +212,7 @@ impl ProfileSpec {
             }
             plugin_args::read(&config.name, config.args.clone(), &path.child("args"), &mut args, errors);
         }
+        args.ignored_resources.extend_from_slice(ignored);
         Profile {
             plugins: plugin_sets::enabled(&self.plugins, &path.child("plugins"), errors),
             percentage_of_nodes_to_score: usize::try_from(percentage).unwrap_or(0),

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::Errors;
 use crate::{
+    extender,
     plugin::{Filter, Plugin},
     plugins::PLUGINS,
     profile::{Enabled, Part},
@@ -60,11 +61,11 @@ pub struct PluginSets {
     multi_point: PluginSet,
 }
 
-/// Plugins of upstream's that are in no list here: the core does what the first three do, and the last decides nothing yet.
-const OUTSIDE: &[&str] = &["PrioritySort", "NodeName", "DefaultBinder", "NodeVolumeLimits"];
+/// Plugins of upstream's that are in no list here, because the core does what they do.
+const OUTSIDE: &[&str] = &["PrioritySort", "NodeName", "DefaultBinder"];
 
 fn exists(name: &str) -> bool {
-    OUTSIDE.contains(&name) || PLUGINS.iter().any(|plugin| plugin.name == name)
+    OUTSIDE.contains(&name) || PLUGINS.iter().any(|plugin| plugin.name == name && name != extender::NAME)
 }
 
 fn implements(plugin: &Plugin, part: Part) -> bool {

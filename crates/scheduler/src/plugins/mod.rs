@@ -12,6 +12,7 @@ pub mod node_ports;
 pub mod node_resources_balanced_allocation;
 pub mod node_resources_fit;
 pub mod node_unschedulable;
+pub mod node_volume_limits;
 pub mod pod_topology_spread;
 pub mod scheduling_gates;
 pub mod taint_toleration;
@@ -19,7 +20,7 @@ pub mod volume_binding;
 pub mod volume_restrictions;
 pub mod volume_zone;
 
-use crate::plugin::Plugin;
+use crate::{extender, plugin::Plugin};
 
 /// All plugins, in the order in which they are asked.
 pub const PLUGINS: &[Plugin] = &[
@@ -30,6 +31,7 @@ pub const PLUGINS: &[Plugin] = &[
     node_ports::PLUGIN,
     node_resources_fit::PLUGIN,
     volume_restrictions::PLUGIN,
+    node_volume_limits::PLUGIN,
     volume_binding::PLUGIN,
     volume_zone::PLUGIN,
     pod_topology_spread::PLUGIN,
@@ -38,4 +40,5 @@ pub const PLUGINS: &[Plugin] = &[
     default_preemption::PLUGIN,
     node_resources_balanced_allocation::PLUGIN,
     image_locality::PLUGIN,
+    extender::PLUGIN,
 ];

@@ -72,6 +72,8 @@ pub fn engine(nodes: &[&str], pods: &[Pod]) -> Engine {
 pub fn next(engine: &mut Engine) -> String {
     match engine.schedule_one(Instant::now()) {
         None => "nothing to do".to_owned(),
+        Some(Decision::Consult(question)) => format!("ask about {:?}", question.about),
+        Some(Decision::Failed { why, .. }) => why,
         Some(Decision::Bind { node, .. }) => node.to_string(),
         Some(Decision::Unschedulable { preemption: Preemption::Victims(victims), .. }) => {
             let node = victims.node;

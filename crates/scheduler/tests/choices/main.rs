@@ -1,0 +1,8 @@
+//! What the engine decides where more than the nodes' own resources counts: volumes, extenders, the Pods before.
+
+#[allow(dead_code, reason = "the other tables make their engines by it")]
+#[path = "../text/mod.rs"]
+mod text;
+
+mod extenders;
+mod volume_limits;
