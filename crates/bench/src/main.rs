@@ -6,18 +6,26 @@ mod limits;
 mod load;
 mod report;
 mod rows;
+mod scheduler;
 mod subject;
 
 use std::path::PathBuf;
 
 use clap::Parser;
 
+/// As in the binary, so that the figures of the engine alone are its figures there.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(about = "Measures skiff and prints a table")]
 struct Args {
     /// The skiff binary
-    #[arg(long)]
-    skiff: PathBuf,
+    #[arg(long, required_unless_present = "scheduler")]
+    skiff: Option<PathBuf>,
+    /// Measure the scheduler's engine alone, on the workloads whose names contain this
+    #[arg(long, value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
+    scheduler: Option<String>,
     /// How many Pods the big rows use
     #[arg(long, default_value_t = 10_000)]
     pods: usize,
@@ -36,12 +44,18 @@ struct Args {
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let mut report = report::Report::default();
-    limits::measure(&mut report).await?;
-    rows::control_plane(&args.skiff, args.pods, args.nodes, &mut report).await?;
-    if !args.control_plane_only {
-        rows::whole_node(&args.skiff, &mut report).await?;
+    match (&args.scheduler, &args.skiff) {
+        (None, Some(skiff)) => {
+            limits::measure(&mut report).await?;
+            rows::control_plane(skiff, args.pods, args.nodes, &mut report).await?;
+            if !args.control_plane_only {
+                rows::whole_node(skiff, &mut report).await?;
+            }
+            scheduler::measure("", &mut report);
+            subject::clean_up();
+        }
+        (filter, _) => scheduler::measure(filter.as_deref().unwrap_or(""), &mut report),
     }
-    subject::clean_up();
     report.print();
     report.write(&args.out)?;
     println!("written to {}", args.out.display());
