@@ -1,7 +1,7 @@
 //! Asking the extenders, one after another where each decides about what the one before left.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -63,7 +63,8 @@ async fn which_nodes(asked: &[&Remote], pod: &Pod, nodes: &[Arc<str>], caches: &
         }
         match filter(remote, pod, &left, caches).await {
             Ok((fit, others)) => {
-                left.retain(|node| fit.iter().any(|name| **name == **node));
+                let fit: HashSet<&str> = fit.iter().map(|name| &**name).collect();
+                left.retain(|node| fit.contains(&**node));
                 refused.extend(others);
             }
             Err(why) if remote.spec.ignorable => {
@@ -72,7 +73,8 @@ async fn which_nodes(asked: &[&Remote], pod: &Pod, nodes: &[Arc<str>], caches: &
             Err(why) => return Err(why),
         }
     }
-    for node in nodes.iter().filter(|node| !left.contains(node)) {
+    let kept: HashSet<&str> = left.iter().map(|node| &**node).collect();
+    for node in nodes.iter().filter(|node| !kept.contains(&***node)) {
         // One that the extender left out without a word.
         refused.entry(node.to_string()).or_insert_with(|| (String::new(), false));
     }
@@ -135,7 +137,8 @@ async fn filter(
         (Some(names), None) => names,
         (None, None) => Vec::new(),
     };
-    if let Some(unknown) = fit.iter().find(|name| !nodes.iter().any(|node| **node == ***name)) {
+    let asked: HashSet<&str> = nodes.iter().map(|node| &**node).collect();
+    if let Some(unknown) = fit.iter().find(|name| !asked.contains(name.as_str())) {
         let url = &remote.spec.url;
         return Err(format!(
             "extender {url:?} claims a filtered node {unknown:?} which is not found in the input node list"
