@@ -102,7 +102,10 @@ k apply -f "$WORK/exported.yaml" >/dev/null 2>&1
 k replace -f "$WORK/exported.yaml" >/dev/null
 
 step "what has no effect yet says so"
-has "Warning: this ResourceQuota is stored, but has no effect yet" k create quota q --hard=pods=1
+cat >"$WORK/policy.yaml" <<'EOF'
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: n}, spec: {podSelector: {}}}
+EOF
+has "Warning: this NetworkPolicy is stored, but has no effect yet" k create -f "$WORK/policy.yaml"
 
 step "curl -I ends well on HTTP/2"
 for part in certificate key; do

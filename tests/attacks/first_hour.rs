@@ -164,8 +164,6 @@ async fn what_has_no_effect_says_so() {
     };
     assert_eq!(apply("k").await.expect(201).warnings(), expected);
     assert_eq!(apply("k").await.expect(200).warnings(), [""; 0]);
-    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {}});
-    assert_eq!(admin.create(&format!("{DEFAULT}/resourcequotas"), &quota).await.expect(201).warnings().len(), 1);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
     assert_eq!(admin.create(&format!("{DEFAULT}/configmaps"), &map).await.expect(201).warnings(), [""; 0]);
 }

@@ -8,7 +8,7 @@ use store::Store;
 
 use crate::{
     Server,
-    admission::{self, Configuration, Plugins},
+    admission::{self, Charges, Configuration, Plugins},
     allocation::ServiceAllocation,
     auth::{
         AlwaysAllow, Authorizer, Union,
@@ -74,8 +74,13 @@ pub enum AssembleError {
 }
 
 /// Kinds that are looked up on many requests and of which there are few: kept as live copies.
-const INFORMED: &[(&str, &str)] =
-    &[("", "namespaces"), ("", "serviceaccounts"), ("scheduling.k8s.io", "priorityclasses")];
+const INFORMED: &[(&str, &str)] = &[
+    ("", "namespaces"),
+    ("", "serviceaccounts"),
+    ("", "resourcequotas"),
+    ("", "limitranges"),
+    ("scheduling.k8s.io", "priorityclasses"),
+];
 const RBAC_KINDS: &[&str] = &["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
 
 /// Builds the server and makes the objects that every cluster has. When this returns, it can answer.
@@ -101,6 +106,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         rbac: rbac.clone(),
         authorizer: authorizer.clone(),
         pod_security: options.admission.pod_security,
+        charges: Charges::new(options.admission.quota),
     };
     let disabled: Vec<&str> = options.disabled_admission.iter().map(String::as_str).collect();
     let admission = Arc::new(Plugins::new(context, &disabled).map_err(AssembleError::Setting)?);

@@ -143,6 +143,12 @@ impl<O: Kind> Watches<O> {
         self
     }
 
+    /// A task that adds keys by itself, for as long as the controller runs.
+    pub fn fed_by<F: Future<Output = ()> + Send + 'static>(&mut self, feed: impl FnOnce(Arc<Queue>) -> F) -> &mut Self {
+        self.tasks.spawn(feed(self.queue.clone()));
+        self
+    }
+
     /// Returns when every cache that is read holds its first list.
     pub(crate) async fn synced(&self) {
         futures::future::join_all(self.synced.values().map(|cache| cache.clone().reached(0))).await;

@@ -10,6 +10,7 @@ pub mod endpoints;
 pub mod garbage;
 pub mod namespace;
 pub mod node;
+pub mod quota;
 mod role_aggregation;
 mod run;
 pub mod service_account;

@@ -13,6 +13,7 @@ use crate::{
     garbage,
     namespace::Namespaces,
     node::{ipam::NodeIpam, lifecycle::NodeLifecycle, taint_eviction::TaintEviction},
+    quota::ResourceQuotas,
     role_aggregation::RoleAggregation,
     service_account::{
         default::ServiceAccounts,
@@ -139,6 +140,7 @@ const ALL: &[Entry] = &[
     entry::<Jobs>("job-controller", start_jobs),
     entry::<TtlAfterFinished>("ttl-after-finished-controller", |s, _| start(TtlAfterFinished, s)),
     entry::<CronJobs>("cronjob-controller", |s, _| start(CronJobs, s)),
+    entry::<ResourceQuotas>("resourcequota-controller", |s, _| start(ResourceQuotas::default(), s)),
     entry::<Disruptions>("disruption-controller", |s, _| start(Disruptions, s)),
     entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices, s)),
     entry::<EndpointSliceMirroring>("endpointslicemirroring-controller", |s, _| start(EndpointSliceMirroring, s)),

@@ -26,6 +26,7 @@ pub mod ingress;
 pub mod ip_address;
 pub mod job;
 pub mod lease;
+pub mod limit_range;
 pub mod namespace;
 pub mod network_policy;
 pub mod node;
@@ -84,7 +85,7 @@ pub(crate) fn resources(to: &mut impl Visitor) {
     to.visit(config_map::CONFIG_MAP);
     to.visit(endpoints::ENDPOINTS);
     to.visit(event::EVENT);
-    to.visit(resource_quota::LIMIT_RANGE);
+    to.visit(limit_range::LIMIT_RANGE);
     to.visit(namespace::NAMESPACE);
     to.visit(node::NODE);
     to.visit(persistent_volume::PERSISTENT_VOLUME_CLAIM);

@@ -14,6 +14,8 @@ pub mod node_affinity;
 pub mod platform;
 pub mod pod;
 pub mod quantity;
+pub mod quota;
+pub mod resource_name;
 pub mod selector;
 pub mod sysctl;
 pub mod taint;

@@ -143,6 +143,12 @@ impl Quantity {
         Quantity { nanos: div_away(self.nanos, milli) * milli, ..self }
     }
 
+    /// Whole units, rounded up.
+    #[must_use]
+    pub fn rounded_to_whole(self) -> Self {
+        Quantity { nanos: div_away(self.nanos, NANO) * NANO, ..self }
+    }
+
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }

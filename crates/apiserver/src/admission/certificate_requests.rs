@@ -125,6 +125,7 @@ mod tests {
             authorizer: rbac.clone(),
             rbac,
             pod_security: Default::default(),
+            charges: Default::default(),
         };
         let csr = || json!({"metadata": {"name": "c"}, "spec": {"signerName": "example.com/x", "username": "root", "groups": ["system:masters"]}});
         let write = |user: &str, operation, sub: &'static str| Write {

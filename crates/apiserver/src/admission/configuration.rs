@@ -7,12 +7,13 @@ use std::path::Path;
 
 use api::{Value, validation::field::quote};
 
-use super::{PLUGINS, pod_security, section::Section};
+use super::{PLUGINS, pod_security, quota, section::Section};
 
 /// What the plugins are told.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Configuration {
     pub pod_security: pod_security::Configuration,
+    pub quota: quota::configuration::Configuration,
 }
 
 const VERSIONS: &[&str] = &["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
@@ -27,29 +28,33 @@ impl Configuration {
         let mut configuration = Configuration::default();
         for entry in entries {
             match entry {
-                Entry::Inside(place, value) => configuration.set(&place, value).map_err(of_file)?,
-                Entry::File(path) => {
+                Entry::Inside(name, place, value) => configuration.set(name, &place, value).map_err(of_file)?,
+                Entry::File(name, path) => {
                     let path = file.parent().unwrap_or(Path::new("")).join(path);
                     let of_path = |why: String| format!("{}: {why}", path.display());
                     let value = parse(&read(&path).map_err(|e| of_path(e.to_string()))?).map_err(of_path)?;
-                    configuration.set("", &value).map_err(of_path)?;
+                    configuration.set(name, "", &value).map_err(of_path)?;
                 }
             }
         }
         Ok(configuration)
     }
 
-    /// Only one plugin has settings.
-    fn set(&mut self, place: &str, value: &Value) -> Result<(), String> {
-        self.pod_security = pod_security::Configuration::parse(&Section::of(place, value)?)?;
+    fn set(&mut self, plugin: &str, place: &str, value: &Value) -> Result<(), String> {
+        let section = Section::of(place, value)?;
+        if plugin == quota::PLUGIN.name {
+            self.quota = quota::configuration::Configuration::parse(&section)?;
+        } else {
+            self.pod_security = pod_security::Configuration::parse(&section)?;
+        }
         Ok(())
     }
 }
 
-/// Where the settings of a plugin are.
+/// The name of a plugin and where its settings are.
 enum Entry<'a> {
-    Inside(String, &'a Value),
-    File(&'a str),
+    Inside(&'a str, String, &'a Value),
+    File(&'a str, &'a str),
 }
 
 fn entries<'a>(section: &Section<'a>) -> Result<Vec<Entry<'a>>, String> {
@@ -60,7 +65,7 @@ fn entries<'a>(section: &Section<'a>) -> Result<Vec<Entry<'a>>, String> {
     for plugin in section.sections("plugins")? {
         plugin.has_only(&["name", "path", "configuration"])?;
         let name = plugin.text("name")?.unwrap_or("");
-        if name != pod_security::PLUGIN.name {
+        if ![pod_security::PLUGIN.name, quota::PLUGIN.name].contains(&name) {
             let why = match PLUGINS.iter().any(|p| p.name == name) {
                 true => "takes no configuration",
                 false => "is no admission plugin of this server",
@@ -76,8 +81,8 @@ fn entries<'a>(section: &Section<'a>) -> Result<Vec<Entry<'a>>, String> {
             (Some(_), Some(_)) => {
                 return Err(plugin.wrong("path", "the plugin has a configuration too; give one of both"));
             }
-            (Some(value), None) => entries.push(Entry::Inside(plugin.place("configuration"), value)),
-            (None, Some(path)) => entries.push(Entry::File(path)),
+            (Some(value), None) => entries.push(Entry::Inside(name, plugin.place("configuration"), value)),
+            (None, Some(path)) => entries.push(Entry::File(name, path)),
             (None, None) => {}
         }
     }
@@ -125,6 +130,24 @@ mod tests {
         assert_eq!(load(&wrong).unwrap_err(), expected);
         assert_eq!(load(&files[..1]).unwrap_err(), "/etc/skiff/podsec/settings.yaml: there is no such file");
         assert_eq!(load(&[("/etc/skiff/admission.yaml", HEAD)]).unwrap(), Configuration::default());
+    }
+
+    #[test]
+    fn quotas_may_be_demanded() {
+        let head = format!(
+            "{HEAD}plugins:\n- name: ResourceQuota\n  configuration:\n    kind: ResourceQuotaConfiguration\n    "
+        );
+        let text = format!(
+            "{head}apiVersion: apiserver.config.k8s.io/v1\n    limitedResources:\n    - resource: pods\n      \
+             matchScopes: [{{scopeName: PriorityClass, operator: In, values: [high]}}]\n"
+        );
+        let limited = load(&[("/etc/skiff/admission.yaml", &text)]).unwrap().quota.limited;
+        assert_eq!((limited[0].resource.as_str(), limited[0].scopes[0].operator.as_str()), ("pods", "In"));
+        let text =
+            format!("{head}apiVersion: apiserver.config.k8s.io/v1\n    limitedResources: [{{apiGroup: apps}}]\n");
+        let error = load(&[("/etc/skiff/admission.yaml", &text)]).unwrap_err();
+        let place = "plugins[0].configuration.limitedResources[0].resource";
+        assert_eq!(error, format!("/etc/skiff/admission.yaml: {place}: it must name a resource"));
     }
 
     #[test]

@@ -8,11 +8,13 @@ pub mod certificate_requests;
 pub mod configuration;
 pub mod default_storage_class;
 pub mod default_toleration_seconds;
+pub mod limit_ranger;
 pub mod namespace_lifecycle;
 pub mod node_restriction;
 pub mod plugin;
 pub mod pod_security;
 pub mod priority;
+pub mod quota;
 pub mod rbac_escalation;
 pub mod runtime_class;
 mod section;
@@ -27,10 +29,12 @@ use plugin::{Outcome, Plugin, Step};
 
 pub use configuration::Configuration;
 pub use plugin::Context;
+pub use quota::Charges;
 
 /// All plugins in the order in which they run.
 pub const PLUGINS: &[&Plugin] = &[
     &namespace_lifecycle::PLUGIN,
+    &limit_ranger::PLUGIN,
     &service_account::PLUGIN,
     &node_restriction::PLUGIN,
     &taint_nodes_by_condition::PLUGIN,
@@ -41,6 +45,8 @@ pub const PLUGINS: &[&Plugin] = &[
     &runtime_class::PLUGIN,
     &certificate_requests::PLUGIN,
     &rbac_escalation::PLUGIN,
+    // Last, so that nothing is charged for what another plugin refuses.
+    &quota::PLUGIN,
 ];
 
 /// The plugins that are on.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{Value, meta, status::StatusError};
 use futures::future::BoxFuture;
 
-use super::{attributes::Attributes, pod_security::configuration::Configuration};
+use super::{attributes::Attributes, pod_security::configuration::Configuration, quota::Charges};
 use crate::{
     auth::{Authorizer, rbac::Rbac},
     storage::loopback::Loopback,
@@ -16,8 +16,10 @@ pub struct Context {
     pub objects: Arc<Loopback>,
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
-    /// The settings of PodSecurity, which alone has some.
+    /// The settings of PodSecurity.
     pub pod_security: Configuration,
+    /// What is being charged to quotas, and the settings of ResourceQuota.
+    pub charges: Charges,
 }
 
 pub type Outcome<'a> = BoxFuture<'a, Result<(), StatusError>>;

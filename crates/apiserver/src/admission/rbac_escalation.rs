@@ -124,6 +124,7 @@ mod tests {
             authorizer: rbac.clone(),
             rbac,
             pod_security: Default::default(),
+            charges: Default::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Bound,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -53,6 +54,17 @@ impl Informer {
     /// All objects, in the order of their keys.
     pub fn all(&self) -> Vec<Arc<Value>> {
         self.objects.read().values().map(|(_, object)| object.clone()).collect()
+    }
+
+    /// The objects of one namespace, in the order of their keys.
+    pub fn all_in(&self, namespace: &str) -> Vec<Arc<Value>> {
+        let prefix = object::key(&self.definition, namespace, "");
+        let objects = self.objects.read();
+        let start: &str = &prefix;
+        let all = objects
+            .range::<str, _>((Bound::Included(start), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(start));
+        all.map(|(_, (_, object))| object.clone()).collect()
     }
 
     /// Grows with every change: what was derived at one generation holds as long as it stays the same.

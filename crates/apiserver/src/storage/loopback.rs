@@ -1,8 +1,9 @@
-//! How the server's own parts look objects up by name: authentication and admission, which need no authorization.
+//! How the server's own parts look objects up by name, and change a few: authentication and admission, which need no
+//! authorization.
 
 use std::sync::Arc;
 
-use api::{Value, status::StatusError};
+use api::{Value, kind::Target, status::StatusError};
 
 use crate::storage::{informer::Informer, object, object_store::ObjectStore};
 
@@ -30,6 +31,18 @@ impl Loopback {
         Ok(Loopback { objects, informers })
     }
 
+    /// Changes an object or its status until nobody else changes it in between; `change` returns false to leave it.
+    pub async fn update(
+        &self,
+        (group, plural): (&str, &str),
+        target: Target,
+        (namespace, name): (&str, &str),
+        change: impl FnMut(&mut Value) -> Result<bool, StatusError> + Send,
+    ) -> Result<(), StatusError> {
+        let definition = self.objects.definition(group, plural)?;
+        self.objects.update(&definition, (namespace, name), target, change).await
+    }
+
     fn informer(&self, group: &str, plural: &str) -> Option<&Informer> {
         let of = |i: &&Arc<Informer>| i.definition.plural == plural && i.definition.group == group;
         self.informers.iter().find(of).map(|informer| &**informer)
@@ -45,9 +58,20 @@ impl Loopback {
         if let Some(object) = self.informer(group, plural).and_then(|informer| informer.get(namespace, name)) {
             return Ok(Some(object));
         }
+        Ok(self.live(group, plural, namespace, name).await?.map(Arc::new))
+    }
+
+    /// The object as the store has it.
+    pub async fn live(
+        &self,
+        group: &str,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, StatusError> {
         let definition = self.objects.definition(group, plural)?;
         match self.objects.get(&definition, namespace, name).await {
-            Ok(object) => Ok(Some(Arc::new(object))),
+            Ok(object) => Ok(Some(object)),
             Err(error) if error.code == 404 => Ok(None),
             Err(error) => Err(error),
         }
@@ -55,8 +79,8 @@ impl Loopback {
 
     /// All objects of a kind, in one namespace or (with an empty one) in all.
     pub async fn list(&self, group: &str, plural: &str, namespace: &str) -> Result<Vec<Arc<Value>>, StatusError> {
-        if let Some(informer) = self.informer(group, plural).filter(|_| namespace.is_empty()) {
-            return Ok(informer.all());
+        if let Some(informer) = self.informer(group, plural) {
+            return Ok(if namespace.is_empty() { informer.all() } else { informer.all_in(namespace) });
         }
         let definition = self.objects.definition(group, plural)?;
         let entries = self.objects.entries(&definition, namespace).await?;

@@ -30,6 +30,7 @@ pub async fn context(objects: Vec<(&'static str, Value)>) -> Context {
         rbac: Arc::default(),
         authorizer: Arc::new(AlwaysAllow),
         pod_security: Default::default(),
+        charges: Default::default(),
     }
 }
 

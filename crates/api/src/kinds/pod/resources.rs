@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use crate::codec::bounds::{self, STEP_MAX};
 use crate::rules::pod;
 use crate::rules::quantity::{Quantity, parse};
+use crate::rules::resource_name::{is_extended, is_huge, is_native, is_standard};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
 use crate::validation::object_meta::{invalid, invalid_at};
@@ -132,55 +133,17 @@ fn whole_pages(name: &str, amount: &Quantity, path: &Path) -> Option<FieldError>
     Some(FieldError::invalid(&path.key(name), amount.to_string(), &detail))
 }
 
-fn is_huge(name: &str) -> bool {
-    name.starts_with("hugepages-")
-}
-
-/// Kubernetes' own: without a domain, or in its domain.
-fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains("kubernetes.io/")
-}
-
-/// A device or the like that somebody else counts.
-fn is_extended(name: &str) -> bool {
-    !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
-}
-
 /// More of it can be promised than there is.
 fn overcommits(name: &str) -> bool {
     is_native(name) && !is_huge(name)
 }
-
-/// Names that stand alone in requests, limits and quotas.
-const STANDARD: &[&str] = &[
-    "configmaps",
-    "cpu",
-    "ephemeral-storage",
-    "limits.cpu",
-    "limits.ephemeral-storage",
-    "limits.memory",
-    "memory",
-    "persistentvolumeclaims",
-    "pods",
-    "replicationcontrollers",
-    "requests.cpu",
-    "requests.ephemeral-storage",
-    "requests.memory",
-    "requests.storage",
-    "resourcequotas",
-    "secrets",
-    "services",
-    "services.loadbalancers",
-    "services.nodeports",
-    "storage",
-];
 
 fn resource(name: &str, path: &Path) -> Errors {
     let wrong = names::qualified_name(name);
     if !wrong.is_empty() {
         return invalid(path, name, wrong).collect();
     }
-    if name.contains('/') || STANDARD.contains(&name) || is_huge(name) {
+    if name.contains('/') || is_standard(name) {
         return Errors::new();
     }
     vec![FieldError::invalid(path, name, "must be a standard resource type or fully qualified")]

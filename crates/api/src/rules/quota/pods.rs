@@ -1,0 +1,212 @@
+//! Pods: their number, and what they ask for while they run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, Pod, PodAffinityTerm, PodSpec, ScopedResourceSelectorRequirement};
+
+use super::{Resources, Usage, amounts, number, takes};
+use crate::rules::pod::{self, is_terminal, requests, resizing};
+use crate::rules::resource_name::{is_extended, is_huge, is_native};
+
+/// What a Pod uses by these names is what it asks for (`cpu` means the same as `requests.cpu`) or its limit.
+const COMPUTE: &[&str] = &["cpu", "memory", "ephemeral-storage"];
+
+pub(super) fn counts(name: &str) -> bool {
+    let asked = name.strip_prefix("requests.").unwrap_or(name);
+    let base = name.strip_prefix("limits.").unwrap_or(asked);
+    let extended = || asked != name && !is_native(name);
+    matches!(name, "count/pods" | "pods") || COMPUTE.contains(&base) || is_huge(asked) || extended()
+}
+
+/// The names for what is asked for and for the limits.
+fn by_quota_name(requests: &Resources, limits: &Resources) -> Resources {
+    let mut used = Resources::from([("pods".to_owned(), number(1))]);
+    for (name, amount) in requests {
+        if COMPUTE.contains(&name.as_str()) || is_huge(name) {
+            used.insert(name.clone(), *amount);
+            used.insert(format!("requests.{name}"), *amount);
+        }
+        if is_extended(name) {
+            used.insert(format!("requests.{name}"), *amount);
+        }
+    }
+    let limits = limits.iter().filter(|(name, _)| COMPUTE.contains(&name.as_str()));
+    used.extend(limits.map(|(name, amount)| (format!("limits.{name}"), *amount)));
+    used
+}
+
+/// Whether its compute resources count: not when it has ended, nor when it should have been gone by now.
+fn is_counted(pod: &Pod, now: Timestamp) -> bool {
+    let meta = &pod.metadata;
+    let overdue =
+        meta.deletion_timestamp.as_ref().zip(meta.deletion_grace_period_seconds).is_some_and(|(time, grace)| {
+            // The time of deletion includes the grace period.
+            let patience = SignedDuration::from_secs(grace);
+            now > time.0.checked_add(patience).unwrap_or(Timestamp::MAX)
+        });
+    !is_terminal(pod) && !overdue
+}
+
+impl Usage for Pod {
+    fn used(&self, now: Timestamp) -> Resources {
+        let mut used = Resources::from([("count/pods".to_owned(), number(1))]);
+        if let Some(spec) = self.spec.as_ref().filter(|_| is_counted(self, now)) {
+            let resized = resizing(self);
+            let asked = requests(resized.as_ref().unwrap_or(spec));
+            used.extend(by_quota_name(&asked, &pod::limits(spec)));
+        }
+        used
+    }
+
+    fn is_in(&self, scope: &ScopedResourceSelectorRequirement) -> bool {
+        let Some(spec) = &self.spec else { return false };
+        let terminating = spec.active_deadline_seconds.is_some_and(|seconds| seconds >= 0);
+        let best_effort = || pod::qos(self) == pod::BEST_EFFORT;
+        match scope.scope_name.as_str() {
+            "Terminating" => terminating,
+            "NotTerminating" => !terminating,
+            "BestEffort" => best_effort(),
+            "NotBestEffort" => !best_effort(),
+            "PriorityClass" => {
+                let class = spec.priority_class_name.as_deref().filter(|class| !class.is_empty());
+                takes(scope, class.as_slice())
+            }
+            "CrossNamespacePodAffinity" => looks_elsewhere(spec),
+            _ => false,
+        }
+    }
+
+    /// A container must state what a quota of cpu or memory limits; no other resource demands that.
+    fn unstated(&self, limited: &BTreeSet<&str>) -> Option<String> {
+        let demanding = |name: &&&str| {
+            let base = name.strip_prefix("requests.").or_else(|| name.strip_prefix("limits.")).unwrap_or(name);
+            matches!(base, "cpu" | "memory")
+        };
+        let limited: Vec<&str> = limited.iter().filter(demanding).copied().collect();
+        let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let spec = self.spec.as_ref()?;
+        for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
+            let stated = stated(container);
+            for name in limited.iter().filter(|name| !stated.contains_key(**name)) {
+                missing.entry(name).or_default().insert(&container.name);
+            }
+        }
+        let part = |(name, containers): (&&str, &BTreeSet<&str>)| {
+            format!("{name} for: {}", containers.iter().copied().collect::<Vec<_>>().join(","))
+        };
+        let parts: Vec<String> = missing.iter().map(part).collect();
+        (!parts.is_empty()).then(|| format!("must specify {}", parts.join("; ")))
+    }
+}
+
+fn stated(container: &Container) -> Resources {
+    let resources = container.resources.as_ref();
+    let requests = amounts(resources.and_then(|r| r.requests.as_ref()));
+    by_quota_name(&requests, &amounts(resources.and_then(|r| r.limits.as_ref())))
+}
+
+/// Whether its affinity to other Pods looks into other namespaces.
+fn looks_elsewhere(spec: &PodSpec) -> bool {
+    let Some(affinity) = &spec.affinity else { return false };
+    let (to, from) = (affinity.pod_affinity.as_ref(), affinity.pod_anti_affinity.as_ref());
+    let required = [
+        to.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()),
+        from.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()),
+    ];
+    let preferred = [
+        to.and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref()),
+        from.and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref()),
+    ];
+    let weighted = preferred.into_iter().flatten().flatten().map(|term| &term.pod_affinity_term);
+    let elsewhere = |term: &PodAffinityTerm| {
+        term.namespaces.as_ref().is_some_and(|n| !n.is_empty()) || term.namespace_selector.is_some()
+    };
+    required.into_iter().flatten().flatten().chain(weighted).any(elsewhere)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Counter, tests::used};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn pods_count_requests_and_limits_under_all_their_names() {
+        let check = |pod: Value, expected: &str| assert_eq!(used("pods", pod), expected);
+        let container = |resources: Value| json!({"name": "c", "resources": resources});
+        let full = json!({"requests": {"cpu": "1", "memory": "2Gi", "hugepages-2Mi": "4Mi", "example.com/gpu": "3"},
+            "limits": {"cpu": "2", "ephemeral-storage": "5Gi", "example.com/gpu": "3"}});
+        let expected = "count/pods=1 cpu=1 hugepages-2Mi=4Mi limits.cpu=2 limits.ephemeral-storage=5Gi memory=2Gi pods=1 \
+                        requests.cpu=1 requests.example.com/gpu=3 requests.hugepages-2Mi=4Mi requests.memory=2Gi";
+        check(json!({"spec": {"containers": [container(full.clone())]}}), expected);
+        // The hungriest moment of the start counts, and overhead.
+        let cpu = |cpu: &str| container(json!({"requests": {"cpu": cpu}}));
+        let spec = json!({"containers": [cpu("1")], "initContainers": [cpu("3"), cpu("2")], "overhead": {"cpu": "1"}});
+        check(json!({"spec": spec}), "count/pods=1 cpu=4 pods=1 requests.cpu=4");
+        let ended = json!({"spec": {"containers": [container(full)]}, "status": {"phase": "Failed"}});
+        check(ended, "count/pods=1");
+        let deleted = |seconds: i64| {
+            let time = jiff::Timestamp::from_second(seconds).unwrap().to_string();
+            json!({"metadata": {"deletionTimestamp": time, "deletionGracePeriodSeconds": 30},
+                "spec": {"containers": []}})
+        };
+        check(deleted(971), "count/pods=1 pods=1");
+        check(deleted(969), "count/pods=1");
+    }
+
+    #[test]
+    fn scopes_take_pods() {
+        let check = |spec: Value, scope: &str, expected: bool| {
+            let mut words = scope.split(' ');
+            let scope = json!({"scopeName": words.next(), "operator": words.next().unwrap_or("Exists"),
+                "values": words.collect::<Vec<_>>()});
+            let pod = Counter::Pods.read(&json!({"spec": spec})).unwrap();
+            assert_eq!(pod.is_in(&serde_json::from_value(scope.clone()).unwrap()), expected, "{spec} {scope}");
+        };
+        let plain = json!({"containers": [{"name": "c"}]});
+        let asking = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+            "activeDeadlineSeconds": 5, "priorityClassName": "high"});
+        check(plain.clone(), "BestEffort", true);
+        check(plain.clone(), "NotBestEffort", false);
+        check(plain.clone(), "Terminating", false);
+        check(plain.clone(), "NotTerminating", true);
+        check(asking.clone(), "BestEffort", false);
+        check(asking.clone(), "NotBestEffort", true);
+        check(asking.clone(), "Terminating", true);
+        check(asking.clone(), "NotTerminating", false);
+        check(asking.clone(), "PriorityClass", true);
+        check(asking.clone(), "PriorityClass In high low", true);
+        check(asking.clone(), "PriorityClass NotIn high", false);
+        check(asking.clone(), "PriorityClass DoesNotExist", false);
+        check(plain.clone(), "PriorityClass", false);
+        check(plain.clone(), "PriorityClass In high", false);
+        check(plain.clone(), "PriorityClass NotIn high", true);
+        check(plain.clone(), "PriorityClass DoesNotExist", true);
+        check(plain.clone(), "VolumeAttributesClass", false);
+        check(plain, "CrossNamespacePodAffinity", false);
+        let affinity = |term: Value| {
+            let preferred = json!([{"weight": 1, "podAffinityTerm": term}]);
+            json!({"containers": [],
+                "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}})
+        };
+        check(affinity(json!({"topologyKey": "t"})), "CrossNamespacePodAffinity", false);
+        check(affinity(json!({"topologyKey": "t", "namespaceSelector": {}})), "CrossNamespacePodAffinity", true);
+        check(affinity(json!({"topologyKey": "t", "namespaces": ["a"]})), "CrossNamespacePodAffinity", true);
+    }
+
+    #[test]
+    fn containers_state_the_compute_resources_that_are_limited() {
+        let check = |limited: &[&str], expected: Option<&str>| {
+            let pod = json!({"spec": {
+                "containers": [{"name": "b", "resources": {"requests": {"cpu": "1"}}}, {"name": "a"}],
+                "initContainers": [{"name": "i", "resources": {"limits": {"memory": "1"}}}],
+            }});
+            let pod = Counter::Pods.read(&pod).unwrap();
+            assert_eq!(pod.unstated(&limited.iter().copied().collect()).as_deref(), expected);
+        };
+        check(&["pods", "requests.ephemeral-storage"], None);
+        check(&["cpu"], Some("must specify cpu for: a,i"));
+        let both = "must specify limits.memory for: a,b; requests.cpu for: a,i";
+        check(&["requests.cpu", "limits.memory", "pods"], Some(both));
+    }
+}

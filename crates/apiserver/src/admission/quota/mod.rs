@@ -1,0 +1,101 @@
+//! ResourceQuota: the objects of a namespace together use no more than its quotas allow.
+//!
+//! What a write uses is charged to the quotas' status before the object is stored, and a write whose charge does not fit is
+//! refused. A charge is a compare-and-swap of the quota's status in the store ([`charges`]): each begins from the sum of all
+//! before it, whichever server made them, so that no two writes get the same rest. The object follows its charge, never the
+//! other way round: at any moment the charges are at least what is stored. A charge whose write fails later is too much, not
+//! too little; the controller `resourcequota-controller`, which counts what is stored, takes it back.
+//! Upstream counterpart: apiserver/pkg/admission/plugin/resourcequota.
+
+mod charges;
+pub mod configuration;
+mod demand;
+
+use std::sync::Arc;
+
+use api::{
+    Value,
+    k8s_openapi::api::core::v1::ResourceQuota,
+    rules::quota::{Counter, Usage},
+    status::StatusError,
+};
+use serde::Deserialize;
+
+use super::{
+    attributes::{Attributes, Operation},
+    plugin::{Context, Plugin, forbid},
+};
+use demand::{Demand, Refusal, Write};
+
+pub use charges::Charges;
+
+pub const PLUGIN: Plugin = Plugin {
+    name: "ResourceQuota",
+    concerns: |attributes| counter(attributes).is_some(),
+    admit: None,
+    validate: Some(|context, attributes| Box::pin(validate(context, attributes))),
+};
+
+/// How the written object is counted; `None` when the write uses nothing more of it.
+fn counter(attributes: &Attributes<'_>) -> Option<Counter> {
+    let definition = attributes.definition;
+    if attributes.namespace.is_empty() || !definition.namespaced() {
+        return None;
+    }
+    let counter = match (attributes.operation, attributes.subresource) {
+        (Operation::Create, "") | (Operation::Update, "" | "resize" | "status") => {
+            Counter::of(&definition.group, &definition.plural)?
+        }
+        _ => return None,
+    };
+    let counts = matches!(
+        (&counter, attributes.operation, attributes.subresource),
+        (_, Operation::Create, _)
+            | (Counter::Pods, _, "resize")
+            | (Counter::Services | Counter::DeviceClaims, _, "")
+            | (Counter::VolumeClaims, _, "" | "status")
+    );
+    counts.then_some(counter)
+}
+
+async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    let quotas = context.objects.list("", "resourcequotas", attributes.namespace).await?;
+    let Some(counter) = counter(attributes).filter(|_| !quotas.is_empty() || context.charges.is_limited()) else {
+        return Ok(());
+    };
+    let read = |object: Option<&Value>| -> Result<Option<Box<dyn Usage + Send>>, StatusError> {
+        let read = object.map(|object| counter.read(object)).transpose();
+        read.map_err(|error| StatusError::internal(error.to_string()))
+    };
+    let quotas: Vec<ResourceQuota> =
+        quotas.iter().filter_map(|quota| ResourceQuota::deserialize(&**quota).ok()).collect();
+    let demands = {
+        let Some(new) = read(attributes.object.as_ref())? else { return Ok(()) };
+        let old = read(attributes.old)?;
+        let write = Write { counter: &counter, new: &*new, old: old.as_deref().map(|old| old as &dyn Usage) };
+        demand::of(&quotas, &write, context.charges.limited(), clock::now())
+    };
+    let demands: Vec<Demand> = demands.map_err(|refusal| refuse(attributes, refusal))?;
+    if demands.is_empty() {
+        return Ok(());
+    }
+    // A status is what is: it is counted, and refused by nobody.
+    let strict = attributes.subresource != "status";
+    let outcome = if attributes.dry_run {
+        charges::try_all(&context.objects, attributes.namespace, &demands, strict).await
+    } else {
+        context.charges.charge(&context.objects, attributes.namespace, demands, strict).await
+    };
+    outcome.map_err(|refusal| refuse(attributes, refusal))
+}
+
+fn refuse(attributes: &Attributes<'_>, refusal: Refusal) -> StatusError {
+    match refusal {
+        Refusal::Forbidden(why) => forbid(attributes, why),
+        Refusal::Uncovered(why) => StatusError::new(500, "", &why),
+        Refusal::Failed(error) => Arc::unwrap_or_clone(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

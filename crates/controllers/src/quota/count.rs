@@ -1,0 +1,123 @@
+//! Counting what the objects of a quota's namespace use: from the caches, from the server, or only their number.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use api::rules::{
+    pod::Resources,
+    quantity::{Format, Quantity},
+    quota::{Counter, Usage, scopes, total},
+};
+use client::{
+    Api, Caches, Client, Kind,
+    rest::{self, Form, Resource},
+};
+use clock::Timestamp;
+use k8s_openapi::{
+    api::{
+        core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service},
+        resource::v1::ResourceClaim,
+    },
+    apimachinery::pkg::apis::meta::v1::APIGroup,
+};
+
+use super::Limit;
+
+fn namespace(quota: &ResourceQuota) -> &str {
+    quota.metadata.namespace.as_deref().unwrap_or("")
+}
+
+fn sum<K: Usage>(
+    quota: &ResourceQuota,
+    counter: &Counter,
+    limited: &[Limit<'_>],
+    objects: &[Arc<K>],
+    now: Timestamp,
+) -> Resources {
+    let names: BTreeSet<&str> = limited.iter().filter(|(_, of, ..)| of == counter).map(|(name, ..)| *name).collect();
+    let scopes = quota.spec.as_ref().map(scopes).unwrap_or_default();
+    total(objects.iter().map(|object| &**object as &dyn Usage), &scopes, &names, now)
+}
+
+/// The use of all kinds of which there is a cache.
+pub fn cached(quota: &ResourceQuota, limited: &[Limit<'_>], caches: &Caches, now: Timestamp) -> Resources {
+    fn of<K: Kind + Usage>(
+        quota: &ResourceQuota,
+        counter: Counter,
+        limited: &[Limit<'_>],
+        caches: &Caches,
+        now: Timestamp,
+    ) -> Resources {
+        if !limited.iter().any(|(_, of, ..)| *of == counter) {
+            return Resources::new();
+        }
+        sum(quota, &counter, limited, &caches.of::<K>().list_in(namespace(quota)), now)
+    }
+    let mut used = of::<Pod>(quota, Counter::Pods, limited, caches, now);
+    used.extend(of::<Service>(quota, Counter::Services, limited, caches, now));
+    used.extend(of::<PersistentVolumeClaim>(quota, Counter::VolumeClaims, limited, caches, now));
+    used.extend(of::<ResourceClaim>(quota, Counter::DeviceClaims, limited, caches, now));
+    used
+}
+
+/// The use of one kind as the server has it.
+pub async fn live(
+    quota: &ResourceQuota,
+    counter: &Counter,
+    limited: &[Limit<'_>],
+    client: &Client,
+) -> Result<Resources, kube::Error> {
+    async fn of<K: Kind + Usage>(
+        quota: &ResourceQuota,
+        counter: &Counter,
+        limited: &[Limit<'_>],
+        client: &Client,
+    ) -> Result<Resources, kube::Error> {
+        let objects = Api::<K>::namespaced(client.clone(), namespace(quota)).list(&[]).await?;
+        let objects: Vec<Arc<K>> = objects.into_iter().map(Arc::new).collect();
+        Ok(sum(quota, counter, limited, &objects, clock::now()))
+    }
+    match counter {
+        Counter::Pods => of::<Pod>(quota, counter, limited, client).await,
+        Counter::Services => of::<Service>(quota, counter, limited, client).await,
+        Counter::VolumeClaims => of::<PersistentVolumeClaim>(quota, counter, limited, client).await,
+        Counter::DeviceClaims => of::<ResourceClaim>(quota, counter, limited, client).await,
+        Counter::Objects { .. } => Ok(Resources::new()),
+    }
+}
+
+/// The resource in the group's preferred version; `None` when the server has no such group.
+pub async fn resource(client: &Client, group: &str, plural: &str) -> Result<Option<Resource>, kube::Error> {
+    let mut version = "v1".to_owned();
+    if !group.is_empty() {
+        let Some(text) = rest::found(rest::read(client, &format!("/apis/{group}"), Form::Whole).await)? else {
+            return Ok(None);
+        };
+        let group: APIGroup = serde_json::from_slice(&text).map_err(kube::Error::SerdeError)?;
+        let Some(preferred) = group.preferred_version.or_else(|| group.versions.into_iter().next()) else {
+            return Ok(None);
+        };
+        version = preferred.version;
+    }
+    let kind = plural.to_owned();
+    Ok(Some(Resource { group: group.to_owned(), version, kind, plural: plural.to_owned() }))
+}
+
+/// How many objects of a resource the namespace has, by one look at the first; `None` when the server has no such
+/// resource. Scopes are for Pods and claims: no other object is in one.
+pub async fn objects(
+    quota: &ResourceQuota,
+    group: &str,
+    plural: &str,
+    client: &Client,
+) -> Result<Option<Quantity>, kube::Error> {
+    if quota.spec.as_ref().is_some_and(|spec| !scopes(spec).is_empty()) {
+        return Ok(Some(Quantity::ZERO));
+    }
+    let Some(resource) = resource(client, group, plural).await? else { return Ok(None) };
+    let path = format!("{}?limit=1", resource.path(namespace(quota), "", ""));
+    let Some(text) = rest::found(rest::read(client, &path, Form::Metadata).await)? else { return Ok(None) };
+    let page = rest::page(&text)?;
+    let first = i64::try_from(page.items.len()).unwrap_or(i64::MAX);
+    let more = page.metadata.remaining_item_count.unwrap_or(0);
+    Ok(Some(Quantity::new(first.saturating_add(more), Format::DecimalSi)))
+}
