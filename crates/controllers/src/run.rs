@@ -12,11 +12,12 @@ use crate::{
     endpoints::{legacy::LegacyEndpoints, mirroring::EndpointSliceMirroring, slices::EndpointSlices},
     garbage,
     namespace::Namespaces,
-    node::{ipam::NodeIpam, lifecycle::NodeLifecycle, taint_eviction::TaintEviction},
+    node::{ipam::NodeIpam, lifecycle::NodeLifecycle, taint_eviction::TaintEviction, ttl::Ttl},
     quota::ResourceQuotas,
     role_aggregation::RoleAggregation,
     service_account::{
         default::ServiceAccounts,
+        legacy_tokens::LegacyTokens,
         root_ca::RootCa,
         tokens::{ServiceAccountTokens, TokenSigner},
     },
@@ -30,6 +31,7 @@ use crate::{
         pod_garbage::PodGarbage,
         replicaset::ReplicaSets,
         replication_controller::ReplicationControllers,
+        stale_disruption::StaleDisruptions,
         statefulset::StatefulSets,
         ttl_after_finished::TtlAfterFinished,
     },
@@ -117,11 +119,19 @@ fn start_jobs(setup: Setup, _: &Options) -> Task {
     })
 }
 
+/// Budgets, and beside them the Pods that were to be disrupted and were not.
+fn start_disruptions(setup: Setup, _: &Options) -> Task {
+    Box::pin(async {
+        tokio::join!(start(Disruptions, setup.clone()), start(StaleDisruptions, setup));
+    })
+}
+
 /// All controllers, in the order in which they start.
 const ALL: &[Entry] = &[
     entry::<Namespaces>("namespace-controller", |s, _| start(Namespaces::default(), s)),
     entry::<ServiceAccounts>("service-account-controller", |s, _| start(ServiceAccounts, s)),
     entry::<ServiceAccountTokens>("service-account-controller", start_tokens),
+    entry::<LegacyTokens>("legacy-service-account-token-cleaner", |s, _| start(LegacyTokens, s)),
     entry::<RootCa>("root-ca-cert-publisher", |s, o| start(RootCa { certificate: o.root_ca.clone() }, s)),
     entry::<Approver>(certificates::ACCOUNT, |s, _| start(Approver, s)),
     entry::<ServingApprover>(certificates::ACCOUNT, |s, _| start(ServingApprover, s)),
@@ -132,6 +142,7 @@ const ALL: &[Entry] = &[
     entry::<NodeIpam>("node-controller", |s, o| start(NodeIpam::new(&o.cluster_cidrs), s)),
     entry::<NodeLifecycle>("node-controller", |s, _| start(NodeLifecycle::default(), s)),
     entry::<TaintEviction>("node-controller", |s, _| start(TaintEviction::default(), s)),
+    entry::<Ttl>("ttl-controller", |s, _| start(Ttl::default(), s)),
     entry::<ReplicaSets>("replicaset-controller", |s, _| start(ReplicaSets::default(), s)),
     entry::<ReplicationControllers>("replication-controller", |s, _| start(ReplicationControllers::default(), s)),
     entry::<Deployments>("deployment-controller", |s, _| start(Deployments, s)),
@@ -141,7 +152,7 @@ const ALL: &[Entry] = &[
     entry::<TtlAfterFinished>("ttl-after-finished-controller", |s, _| start(TtlAfterFinished, s)),
     entry::<CronJobs>("cronjob-controller", |s, _| start(CronJobs, s)),
     entry::<ResourceQuotas>("resourcequota-controller", |s, _| start(ResourceQuotas::default(), s)),
-    entry::<Disruptions>("disruption-controller", |s, _| start(Disruptions, s)),
+    entry::<Disruptions>("disruption-controller", start_disruptions),
     entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices, s)),
     entry::<EndpointSliceMirroring>("endpointslicemirroring-controller", |s, _| start(EndpointSliceMirroring, s)),
     entry::<LegacyEndpoints>("endpoint-controller", |s, _| start(LegacyEndpoints, s)),

@@ -16,6 +16,10 @@ use x509_parser::{
     x509::AttributeTypeAndValue,
 };
 
+/// The annotation of a request that a node makes which skiff has set up: those requests skiff may approve by itself. Another
+/// kubelet's serving certificate waits for a person, as upstream's do.
+pub const BY_SKIFF: &str = "skiff.dev/node";
+
 /// Subject attributes by their number below the object identifier 2.5.4.
 pub const COMMON_NAME: u8 = 3;
 pub const ORGANIZATION: u8 = 10;

@@ -37,6 +37,7 @@ pub fn objects(cluster: &Cluster) -> Vec<BootstrapObject> {
     all.extend(priority_classes());
     all.extend(service(cluster));
     all.push(authentication(cluster));
+    all.push(token_tracking(cluster));
     all.push(service_range(cluster));
     all
 }
@@ -71,6 +72,18 @@ fn priority_classes() -> Vec<BootstrapObject> {
                    necessary.";
     let node = "Used for system critical pods that must not be moved from their current node.";
     vec![class("system-cluster-critical", 2_000_000_000, cluster), class("system-node-critical", 2_000_001_000, node)]
+}
+
+/// Since which day the uses of tokens in Secrets are noted: the controller that ends unused ones reads it.
+fn token_tracking(cluster: &Cluster) -> BootstrapObject {
+    let day = cluster.now.split('T').next().unwrap_or_default();
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking", "namespace": "kube-system"},
+        "data": {"since": day},
+    });
+    BootstrapObject::new("", "configmaps", object)
 }
 
 fn family(ip: &IpAddr) -> &'static str {

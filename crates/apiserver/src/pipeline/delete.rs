@@ -142,7 +142,12 @@ impl<'a> Deletion<'a> {
     }
 }
 
-fn check_preconditions(definition: &Definition, old: &Value, options: &DeleteOptions) -> Result<(), StatusError> {
+/// Refuses to delete another object, or another state of it, than the one that is meant.
+pub(crate) fn check_preconditions(
+    definition: &Definition,
+    old: &Value,
+    options: &DeleteOptions,
+) -> Result<(), StatusError> {
     let refuse = |why: String| Err(StatusError::conflict(&definition.group, &definition.kind, meta::name(old), &why));
     let (uid, version) = (meta::uid(old), meta::resource_version(old));
     if let Some(wanted) = options.uid.as_deref().filter(|w| *w != uid) {

@@ -5,7 +5,7 @@ use api::validation::field::{FieldError, Path};
 use api::{Value, meta};
 use serde_json::json;
 
-use super::object::{admitted, body, same_name, success, text};
+use super::object::{admitted, body, same_name, set_condition, success, text};
 use crate::{call::Call, http::body::Response};
 
 /// `pods/NAME/binding`
@@ -109,16 +109,7 @@ fn scheduled(pod: &mut Value, now: &str) {
         "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now,
         "observedGeneration": meta::generation(pod).max(1),
     });
-    if !pod["status"]["conditions"].is_array() {
-        pod["status"]["conditions"] = json!([]);
-    }
-    if let Some(conditions) = pod["status"]["conditions"].as_array_mut() {
-        match conditions.iter_mut().find(|c| text(c, "/type") == "PodScheduled") {
-            Some(present) if text(present, "/status") == "True" => {}
-            Some(present) => *present = condition,
-            None => conditions.push(condition),
-        }
-    }
+    set_condition(pod, condition);
 }
 
 #[cfg(test)]

@@ -5,19 +5,20 @@ use std::collections::BTreeMap;
 use api::{
     Value,
     k8s_openapi::{api::policy::v1::PodDisruptionBudget, apimachinery::pkg::apis::meta::v1::StatusCause},
-    kind::Target,
+    kind::{Definition, Target},
     meta,
     rules::{pod::is_terminal_phase, selector::Selector},
     status::StatusError,
 };
 use serde::Deserialize;
 use serde_json::json;
+use store::Entry;
 
-use super::object::{admitted, body, same_name, success, text};
+use super::object::{admitted, body, same_name, set_condition, success, text};
 use crate::{
     call::Call,
     http::{body::Response, options::DeleteOptions},
-    pipeline::delete::Deletion,
+    pipeline::delete::{Deletion, check_preconditions},
     storage,
 };
 
@@ -61,10 +62,38 @@ pub async fn evict(mut call: Call) -> Result<Response, StatusError> {
             }
         }
     }
+    let entry = if wanted.dry_run { entry } else { marked(&call, &definition, entry, &mut wanted).await? };
     // As upstream's, the deletion is the server's own: who may evict need not be allowed to delete, and admission has
     // looked at the eviction.
     Deletion { state: &call.state, definition: &definition, options: &wanted, user: None }.run(entry).await?;
     Ok(success())
+}
+
+/// The Pod with the condition that says why it goes. It is the client's Pod and no other, and stays that until it is deleted.
+async fn marked(
+    call: &Call,
+    definition: &Definition,
+    entry: Entry,
+    wanted: &mut DeleteOptions,
+) -> Result<Entry, StatusError> {
+    let now = clock::now_seconds().to_string();
+    let mut swap = call.state.objects.swap(definition, entry);
+    loop {
+        let mut pod = swap.object();
+        check_preconditions(definition, &pod, wanted)?;
+        let condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now,
+            "observedGeneration": meta::generation(&pod).max(1),
+        });
+        set_condition(&mut pod, condition);
+        if let Some(entry) = swap.replace(&pod).await? {
+            if wanted.resource_version.is_some() {
+                wanted.resource_version = Some(entry.modified.to_string());
+            }
+            return Ok(entry);
+        }
+    }
 }
 
 /// Nobody relies on a Pod that never ran, is done, or is going anyway.
@@ -123,15 +152,41 @@ fn charge(budget: &mut Value, pod: &str, now: &str) -> Result<(), StatusError> {
         return forbid("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
     }
     if allowed == 0 {
-        let (needed, have) = (number("desiredHealthy"), number("currentHealthy"));
-        return Err(violated(
-            format!("The disruption budget {name} needs {needed} healthy pods and has {have} currently"),
-            0,
-        ));
+        return Err(violated(exhausted(budget, &name), 0));
     }
     budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
     budget["status"]["disruptedPods"][pod] = json!(now);
+    if allowed == 1 {
+        let condition = json!({
+            "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+            "lastTransitionTime": now, "observedGeneration": seen,
+        });
+        set_condition(budget, condition);
+    }
     Ok(())
+}
+
+/// Why a budget allows no disruption.
+fn exhausted(budget: &Value, name: &str) -> String {
+    let number = |field: &str| budget.get("status").and_then(|s| s.get(field)).and_then(Value::as_i64).unwrap_or(0);
+    let conditions = budget.pointer("/status/conditions").and_then(Value::as_array);
+    let refused = |c: &&Value| {
+        text(c, "/type") == "DisruptionAllowed" && text(c, "/status") == "False" && !text(c, "/message").is_empty()
+    };
+    let condition = conditions.into_iter().flatten().find(refused);
+    let (reason, why) = condition.map_or(("", ""), |c| (text(c, "/reason"), text(c, "/message")));
+    let head = format!("The disruption budget {name}");
+    let (needed, have) = (number("desiredHealthy"), number("currentHealthy"));
+    // The numbers mean nothing when they could not be reckoned.
+    if reason == "SyncFailed" {
+        format!("{head} does not allow evicting pods currently because it failed sync: {why}")
+    } else if have <= needed {
+        format!("{head} needs {needed} healthy pods and has {have} currently")
+    } else if condition.is_some() {
+        format!("{head} does not allow evicting pods currently ({reason}): {why}")
+    } else {
+        format!("{head} does not allow evicting pods currently")
+    }
 }
 
 #[cfg(test)]
@@ -145,17 +200,34 @@ mod tests {
     #[test]
     fn a_budget_is_charged_until_it_is_empty() {
         let mut one =
-            budget(json!({"observedGeneration": 2, "disruptionsAllowed": 1, "desiredHealthy": 2, "currentHealthy": 3}));
+            budget(json!({"observedGeneration": 2, "disruptionsAllowed": 1, "desiredHealthy": 3, "currentHealthy": 3}));
         charge(&mut one, "p", "now").unwrap();
         assert_eq!(one["status"]["disruptionsAllowed"], 0);
+        assert_eq!(one["status"]["conditions"][0]["reason"], "InsufficientPods");
         assert_eq!(one["status"]["disruptedPods"], json!({"p": "now"}));
         let error = charge(&mut one, "q", "now").unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (429, VIOLATED));
         let causes = error.details.unwrap().causes.unwrap();
-        let expected = "The disruption budget b needs 2 healthy pods and has 3 currently";
+        let expected = "The disruption budget b needs 3 healthy pods and has 3 currently";
         assert_eq!(causes[0].message.as_deref(), Some(expected));
         let mut behind = budget(json!({"observedGeneration": 1, "disruptionsAllowed": 1}));
         assert_eq!(charge(&mut behind, "p", "now").unwrap_err().code, 429);
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_known() {
+        let check = |have: i64, reason: &str, expected: &str| {
+            let conditions = match reason {
+                "" => json!([]),
+                reason => json!([{"type": "DisruptionAllowed", "status": "False", "reason": reason, "message": "why"}]),
+            };
+            let status = json!({"desiredHealthy": 3, "currentHealthy": have, "conditions": conditions});
+            assert_eq!(exhausted(&budget(status), "b"), format!("The disruption budget b {expected}"));
+        };
+        check(3, "", "needs 3 healthy pods and has 3 currently");
+        check(0, "SyncFailed", "does not allow evicting pods currently because it failed sync: why");
+        check(4, "Other", "does not allow evicting pods currently (Other): why");
+        check(4, "", "does not allow evicting pods currently");
     }
 
     #[test]

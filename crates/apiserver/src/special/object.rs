@@ -31,6 +31,23 @@ pub async fn body(
     Ok((value, options))
 }
 
+/// Sets a condition in the object's status; one that was in the same state before keeps the time since when.
+pub fn set_condition(object: &mut Value, mut condition: Value) {
+    if !object["status"]["conditions"].is_array() {
+        object["status"]["conditions"] = json!([]);
+    }
+    let Some(conditions) = object["status"]["conditions"].as_array_mut() else { return };
+    match conditions.iter_mut().find(|present| present["type"] == condition["type"]) {
+        Some(present) => {
+            if present["status"] == condition["status"] {
+                condition["lastTransitionTime"] = present["lastTransitionTime"].take();
+            }
+            *present = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
+
 /// Sends the object of a subresource through admission, as a create.
 pub async fn admitted(
     call: &Call,

@@ -1,9 +1,11 @@
-//! Approves kubelets' serving certificates when a node asks for its own name and its own addresses. Upstream leaves that
-//! to a person or to an add-on; without it the API server could not trust a kubelet that joined by itself.
+//! Approves the serving certificates of nodes that skiff has set up, when a node asks for its own name and its own addresses.
+//! Upstream leaves that to a person or to an add-on, and so does skiff with other kubelets; without it the API server could
+//! not trust a kubelet that joined by itself.
 //! Reads: CertificateSigningRequest, Node. Writes: CertificateSigningRequest/approval.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
+use api::rules::certificate_request::BY_SKIFF;
 use client::{Change, Key};
 use clock::Timestamp;
 use controller::{Controller, Listers, Plan, Watches, Write};
@@ -21,7 +23,8 @@ fn addresses(node: &Node) -> impl Iterator<Item = IpAddr> {
 }
 
 fn is_pending(csr: &CertificateSigningRequest) -> bool {
-    csr.spec.signer_name == KUBELET_SERVING && is_undecided(csr)
+    let by_skiff = csr.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(BY_SKIFF));
+    csr.spec.signer_name == KUBELET_SERVING && by_skiff && is_undecided(csr)
 }
 
 /// A node may be called by its own name and reached at addresses that it has and no other node claims.
@@ -93,7 +96,11 @@ mod tests {
             ("127.0.0.1".parse().unwrap(), vec!["a".to_owned()]),
         ]);
         let check = |user: &str, name: &str, hosts: &[&str], expected: &str| {
-            let plan = ServingApprover.plan(&csr(KUBELET_SERVING, user, name, hosts), &claims, Timestamp::UNIX_EPOCH);
+            let mut csr = csr(KUBELET_SERVING, user, name, hosts);
+            let foreign = ServingApprover.plan(&csr, &claims, Timestamp::UNIX_EPOCH);
+            assert!(foreign.is_empty(), "another kubelet's request waits for a person");
+            csr.metadata.annotations = Some([(BY_SKIFF.to_owned(), String::new())].into());
+            let plan = ServingApprover.plan(&csr, &claims, Timestamp::UNIX_EPOCH);
             assert_eq!(plan.to_string(), expected, "{user} asks for {name} {hosts:?}");
         };
         let yes = "update certificatesigningrequests/approval csr-1";

@@ -2,11 +2,7 @@
 //! Reads: Node, Lease (kube-node-lease), Pod. Writes: Node/status (conditions), Node (taints), Pod/status (Ready).
 //! Upstream counterpart: pkg/controller/nodelifecycle.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use api::rules::pod;
 use client::Key;
@@ -14,7 +10,7 @@ use clock::{Instant, Timestamp};
 use controller::{Controller, Listers, Note, Plan, Step, Watches, Write};
 use k8s_openapi::api::{
     coordination::v1::Lease,
-    core::v1::{Node, Pod},
+    core::v1::{Node, ObjectReference, Pod},
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -44,7 +40,8 @@ pub struct NodeLifecycle {
     heard: Heard,
     /// When a node of each zone was last given a taint that evicts.
     last_eviction: Mutex<HashMap<Zone, Instant>>,
-    registered: Mutex<HashSet<String>>,
+    /// The nodes that were told of, each with its UID.
+    registered: Mutex<HashMap<String, Option<String>>>,
 }
 
 pub struct Observed {
@@ -123,7 +120,7 @@ impl Controller for NodeLifecycle {
         let name = node.metadata.name.clone().unwrap_or_default();
         let now = Instant::now();
         let mut heard = self.heard.lock();
-        let is_new = self.registered.lock().insert(name.clone());
+        let is_new = self.registered.lock().insert(name.clone(), node.metadata.uid.clone()).is_none();
         let silent_for = now.duration_since(*heard.entry(name.clone()).or_insert(now));
         drop(heard);
         let unreachable = conditions::ready(node) == Some("Unknown");
@@ -153,6 +150,9 @@ impl Controller for NodeLifecycle {
             }
             return plan;
         }
+        if let Some(labels) = old_labels(node) {
+            plan.step(Write::strategic_patch(node, "", json!({"metadata": {"labels": labels}})));
+        }
         let taints = conditions::taints(node, observed.evict == Evict::Yes, now);
         if node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default() != taints.as_slice() {
             let mut new = node.clone();
@@ -169,10 +169,37 @@ impl Controller for NodeLifecycle {
     }
 
     fn plan_gone(&self, key: &Key, _listers: &Listers) -> Plan {
+        let mut plan = Plan::default();
         self.heard.lock().remove(&key.name);
-        self.registered.lock().remove(&key.name);
-        Plan::default()
+        if let Some(uid) = self.registered.lock().remove(&key.name) {
+            let name = &key.name;
+            let node = ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Node".to_owned()),
+                name: Some(name.clone()),
+                uid,
+                ..ObjectReference::default()
+            };
+            let message = format!("Node {name} event: Removing Node {name} from Controller");
+            plan.tell(Note::normal("RemovingNode", message).about(node));
+        }
+        plan
     }
+}
+
+/// The old names of labels that are missing or say something else than the new ones.
+fn old_labels(node: &Node) -> Option<serde_json::Map<String, serde_json::Value>> {
+    let labels = node.metadata.labels.as_ref()?;
+    let mut old = serde_json::Map::new();
+    for part in ["os", "arch"] {
+        let name = format!("beta.kubernetes.io/{part}");
+        if let Some(value) =
+            labels.get(&format!("kubernetes.io/{part}")).filter(|value| labels.get(&name) != Some(value))
+        {
+            old.insert(name, json!(value));
+        }
+    }
+    (!old.is_empty()).then_some(old)
 }
 
 /// A Pod of a node that nobody hears of must not get traffic.
@@ -253,6 +280,20 @@ mod tests {
         assert_eq!(silent(Evict::Yes), (2, 2, Some(Duration::from_secs(49))));
         assert_eq!(silent(Evict::No).0, 1);
         assert_eq!(silent(Evict::Later(Some(Duration::from_secs(3)))), (1, 2, Some(Duration::from_secs(3))));
+    }
+
+    #[test]
+    fn labels_have_their_old_names_too() {
+        let check = |labels: serde_json::Value, expected: Option<serde_json::Value>| {
+            let node: Node = serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}})).unwrap();
+            assert_eq!(old_labels(&node).map(serde_json::Value::Object), expected, "{labels}");
+        };
+        let (os, old_os) = ("kubernetes.io/os", "beta.kubernetes.io/os");
+        check(json!({}), None);
+        check(json!({os: "linux"}), Some(json!({old_os: "linux"})));
+        check(json!({os: "linux", old_os: "windows"}), Some(json!({old_os: "linux"})));
+        check(json!({os: "linux", old_os: "linux"}), None);
+        check(json!({old_os: "linux"}), None);
     }
 
     #[test]

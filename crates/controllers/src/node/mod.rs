@@ -5,3 +5,4 @@ pub mod ipam;
 pub mod lifecycle;
 pub mod on_node;
 pub mod taint_eviction;
+pub mod ttl;

@@ -2,5 +2,6 @@
 //! How a token is signed is not known here.
 
 pub mod default;
+pub mod legacy_tokens;
 pub mod root_ca;
 pub mod tokens;

@@ -14,7 +14,7 @@ use k8s_openapi::{
 };
 
 /// Only these Secrets are watched and kept.
-const FIELDS: &str = "type=kubernetes.io/service-account-token";
+pub(super) const FIELDS: &str = "type=kubernetes.io/service-account-token";
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 /// A Secret may come before the account that it names, from one manifest or through another watch.
@@ -71,7 +71,8 @@ fn is_for(secret: &Secret, account: &ServiceAccount) -> bool {
     uid.is_empty() || account.metadata.uid.as_deref() == Some(uid)
 }
 
-fn secrets(listers: &Listers, account: &Key) -> Vec<Arc<Secret>> {
+/// The Secrets that name the account.
+pub(super) fn secrets(listers: &Listers, account: &Key) -> Vec<Arc<Secret>> {
     let mut all = listers.caches.selected::<Secret>(FIELDS).list_in(&account.namespace);
     all.retain(|s| account_of(s) == *account && s.metadata.deletion_timestamp.is_none());
     all

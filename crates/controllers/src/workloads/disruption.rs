@@ -32,6 +32,8 @@ pub struct Observed {
     pods: Vec<Arc<Pod>>,
     /// How many Pods their controllers want together, or why that is not known.
     wanted: Result<i32, String>,
+    /// Some Pods have no controller.
+    unmanaged: bool,
 }
 
 fn selector(budget: &PodDisruptionBudget) -> Selector {
@@ -109,7 +111,8 @@ impl Controller for Disruptions {
         let selector = selector(budget);
         let mut pods = listers.caches.of::<Pod>().list_in(budget.metadata.namespace.as_deref().unwrap_or(""));
         pods.retain(|p| selector.matches(&p.metadata.labels));
-        Observed { wanted: wanted(&pods, listers.caches), pods }
+        let unmanaged = pods.iter().any(|pod| controller_of(&**pod).is_none());
+        Observed { wanted: wanted(&pods, listers.caches), pods, unmanaged }
     }
 
     fn plan(&self, budget: &PodDisruptionBudget, observed: &Observed, now: Timestamp) -> Plan {
@@ -147,10 +150,36 @@ impl Controller for Disruptions {
             let message = format!("Failed to calculate the number of expected pods: {error}");
             plan.tell(Note::warning("CalculateExpectedPodCountFailed", message));
         }
+        if plan.status.is_some() {
+            warn(&mut plan, budget, observed);
+        }
         if let Some(wait) = next {
             plan.again_after(wait);
         }
         plan
+    }
+}
+
+/// Tells of a budget that guards nothing, or that cannot be reckoned, each time that its numbers change.
+fn warn(plan: &mut Plan, budget: &PodDisruptionBudget, observed: &Observed) {
+    if observed.pods.is_empty() {
+        plan.tell(Note::normal("NoPods", "No matching pods found"));
+    }
+    let spec = budget.spec.as_ref();
+    let by_scale = spec.is_some_and(|spec| {
+        spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
+    });
+    if observed.unmanaged && by_scale && observed.wanted.is_ok() {
+        let selector = spec.and_then(|s| s.selector.as_ref());
+        let selector = Selector::of_object(selector).map(|selector| selector.to_string()).unwrap_or_default();
+        plan.tell(Note::warning(
+            "UnmanagedPods",
+            format!(
+                "Pods selected by this PodDisruptionBudget (selector: {selector}) were found to be unmanaged. As a result, the \
+                 status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these \
+                 pods please set \".spec.minAvailable\" field of the PDB to an integer value."
+            ),
+        ));
     }
 }
 
@@ -232,10 +261,34 @@ mod tests {
                 "status": {"conditions": [{"type": "Ready", "status": ready}]}});
             Arc::new(serde_json::from_value(pod).unwrap())
         };
-        let observed = Observed { pods: pods.split_whitespace().map(pod).collect(), wanted };
+        let observed = Observed { pods: pods.split_whitespace().map(pod).collect(), wanted, unmanaged: true };
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
         let plan = Disruptions.plan(&serde_json::from_value(budget).unwrap(), &observed, now);
         (plan.status.unwrap().body()["status"].clone(), plan.requeue_after)
+    }
+
+    #[test]
+    fn budgets_that_guard_nothing_or_cannot_be_reckoned_are_told() {
+        let check = |spec: Value, pods: usize, unmanaged: bool, expected: &[&str]| {
+            let budget = json!({"metadata": {"name": "b", "generation": 1}, "spec": spec});
+            let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
+            let observed = Observed { pods: vec![Arc::default(); pods], wanted: Ok(1), unmanaged };
+            let plan = Disruptions.plan(&budget, &observed, Timestamp::UNIX_EPOCH);
+            let told: Vec<&str> = plan
+                .steps
+                .iter()
+                .filter_map(|step| match step {
+                    controller::Step::Tell(note) => Some(note.reason.as_str()),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(told, expected, "{spec}");
+        };
+        check(json!({"minAvailable": 1}), 0, false, &["NoPods"]);
+        check(json!({"minAvailable": 1}), 1, true, &[]);
+        check(json!({"minAvailable": "10%"}), 1, true, &["UnmanagedPods"]);
+        check(json!({"maxUnavailable": 1}), 1, true, &["UnmanagedPods"]);
+        check(json!({"maxUnavailable": 1}), 1, false, &[]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod pod_template;
 mod portion;
 pub mod replicaset;
 pub mod replication_controller;
+pub mod stale_disruption;
 pub mod statefulset;
 mod template_hash;
 pub mod ttl_after_finished;

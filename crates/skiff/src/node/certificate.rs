@@ -4,6 +4,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::bail;
+use api::rules::certificate_request::BY_SKIFF;
 use client::{Api, Client, connect::Replaceable};
 use k8s_openapi::{
     ByteString,
@@ -117,6 +118,7 @@ async fn request(client: &Client, wish: &Wish, purpose: Purpose, patience: Durat
         ..CertificateSigningRequest::default()
     };
     wanted.metadata.generate_name = Some("csr-".to_owned());
+    wanted.metadata.annotations = Some([(BY_SKIFF.to_owned(), String::new())].into());
     let made = api.create(&wanted).await?;
     let name = made.metadata.name.unwrap_or_default();
     let decided = |csr: Option<&CertificateSigningRequest>| csr.is_none_or(|csr| outcome(csr).is_some());

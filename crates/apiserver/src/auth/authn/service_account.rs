@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{Value, meta};
+use api::{Value, kind::Target, meta};
 use base64::Engine;
 use futures::future::BoxFuture;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::certificate::CREDENTIAL_ID;
 use super::token::{Identity, Rejected, Tokens, same_secret};
@@ -18,6 +19,8 @@ use crate::{auth::User, storage::loopback::Loopback};
 const DELETION_LEEWAY_SECONDS: i64 = 60;
 /// The label of a Secret whose token is no longer accepted, because nobody used it for long.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+/// The label that says on which day the token was used last.
+const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 /// The issuer of the tokens that live in Secrets.
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
@@ -227,8 +230,36 @@ impl ServiceAccountTokens {
                 claims.secret
             ));
         }
+        self.note_use(&secret).await;
         let user = User::service_account(namespace, name, &claims.uid);
         Ok(Identity { user: Arc::new(user), audiences: Vec::new() })
+    }
+
+    /// Notes the day of the token's use, at most once a day. A token is good whether or not that succeeds.
+    async fn note_use(&self, secret: &Value) {
+        let now = clock::now();
+        let day = |time: clock::Timestamp| time.strftime("%Y-%m-%d").to_string();
+        let today = day(now);
+        // Another server's clock may be ahead.
+        let tomorrow = day(now.checked_add(clock::Duration::from_secs(24 * 3600)).unwrap_or(now));
+        let used = meta::labels(secret).and_then(|labels| labels.get(LAST_USED)).and_then(Value::as_str);
+        if used.is_some_and(|used| used == today || used == tomorrow) {
+            return;
+        }
+        let place = (meta::namespace(secret), meta::name(secret));
+        let noted = self.objects.update(("", "secrets"), Target::Object, place, |present| {
+            if meta::uid(present) != meta::uid(secret) {
+                return Ok(false);
+            }
+            if let Some(metadata) = meta::metadata_mut(present) {
+                let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+                labels[LAST_USED] = json!(today);
+            }
+            Ok(true)
+        });
+        if let Err(error) = noted.await {
+            tracing::debug!(secret = place.1, error = error.message, "the use of a token could not be noted");
+        }
     }
 }
 
@@ -369,6 +400,11 @@ mod tests {
         let identity = check().await.unwrap().unwrap();
         assert_eq!(identity.user.name, "system:serviceaccount:ns:bot");
         assert!(identity.audiences.is_empty());
+        let day = async || {
+            let held = objects.get(&objects.definition("", "secrets").unwrap(), "ns", "bot-token").await.unwrap();
+            held["metadata"]["labels"][LAST_USED].as_str().map(str::to_owned)
+        };
+        assert_eq!(day().await, Some(clock::now().strftime("%Y-%m-%d").to_string()));
 
         // The next Secret of the name holds another token, or none.
         let other = signer.sign_for_secret("ns", "bot-token", &account).unwrap();
