@@ -7,11 +7,17 @@ use std::time::Duration;
 
 use clock::Instant;
 use k8s_openapi::{
-    api::coordination::v1::{Lease, LeaseSpec},
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::ObjectReference,
+    },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 
-use crate::{Api, Client};
+use crate::{
+    Api, Client,
+    events::{EventKind, EventRecorder},
+};
 
 /// Who wants to lead what. Durations are upstream's defaults for control-plane components.
 #[derive(Debug, Clone)]
@@ -76,41 +82,70 @@ fn claim(me: &Candidate, seen: &Seen, now: Instant, wall: clock::Timestamp) -> O
 
 /// Waits until `me` leads, then runs `work` while renewing. Returns what `work` returned (the Lease is then given up),
 /// or `None` when leadership was lost: `work` was dropped at an `.await` and the process should start afresh.
+///
+/// No two candidates work at once, whatever answers come late or not at all. The leader stops `renew_deadline` after it *began*
+/// its last renewal that succeeded; a renewal changes the Lease after it began, and the others wait `lease_duration` from
+/// when they *saw* that change. So the old leader has stopped for their difference (five seconds) at least, in which a write that
+/// it had sent comes to an end, before the next one starts. Nothing is lost: who starts reads everything that is there.
 pub async fn lead<T>(client: &Client, me: &Candidate, work: impl Future<Output = T>) -> Option<T> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &me.namespace);
+    let recorder = EventRecorder::new(client.clone(), &me.lease, None);
     let mut seen = None;
-    while !attempt(&api, me, &mut seen).await.unwrap_or_else(|error| {
-        tracing::debug!(lease = %me.lease, %error, "cannot take the lease");
-        false
-    }) {
+    let since = loop {
+        let began = Instant::now();
+        match clock::timeout(me.renew_deadline, attempt(&api, me, &mut seen)).await {
+            Ok(Ok(true)) => break began,
+            Ok(Ok(false)) => {}
+            Ok(Err(error)) => tracing::debug!(lease = %me.lease, %error, "cannot take the lease"),
+            Err(_) => tracing::debug!(lease = %me.lease, "the lease cannot be taken in time"),
+        }
         // Upstream's jitter: up to 1.2 times longer, so that candidates do not collide for ever.
         let jitter = clock::random_range(0..me.retry_period.as_millis() as u64 * 12 / 10 + 1);
         clock::sleep(me.retry_period + Duration::from_millis(jitter)).await;
-    }
+    };
     tracing::info!(lease = %me.lease, identity = %me.identity, "became leader");
+    tell(&recorder, me, "became leader");
     tokio::select! {
         biased;
+        // First, so that what never waits cannot outlive its leadership.
+        () = renew(&api, me, seen, since) => {
+            tracing::warn!(lease = %me.lease, identity = %me.identity, "lost leadership");
+            tell(&recorder, me, "stopped leading");
+            None
+        }
         done = work => {
             release(&api, me).await;
+            tell(&recorder, me, "stopped leading");
             Some(done)
-        }
-        () = renew(&api, me, seen) => {
-            tracing::warn!(lease = %me.lease, identity = %me.identity, "lost leadership");
-            None
         }
     }
 }
 
-/// Returns when the Lease could not be renewed in time.
-async fn renew(api: &Api<Lease>, me: &Candidate, mut seen: Option<Seen>) {
-    let mut deadline = Instant::now() + me.renew_deadline;
-    while Instant::now() < deadline {
-        clock::sleep(me.retry_period).await;
-        match clock::timeout(me.renew_deadline, attempt(api, me, &mut seen)).await {
-            Ok(Ok(true)) => deadline = Instant::now() + me.renew_deadline,
-            Ok(Ok(false)) => return,
+fn tell(recorder: &EventRecorder, me: &Candidate, what: &str) {
+    let lease = ObjectReference {
+        api_version: Some("coordination.k8s.io/v1".to_owned()),
+        kind: Some("Lease".to_owned()),
+        namespace: Some(me.namespace.clone()),
+        name: Some(me.lease.clone()),
+        ..ObjectReference::default()
+    };
+    recorder.event(&lease, EventKind::Normal, "LeaderElection", &format!("{} {what}", me.identity));
+}
+
+/// Returns when the Lease could not be renewed in time: `renew_deadline` after the last success began.
+async fn renew(api: &Api<Lease>, me: &Candidate, mut seen: Option<Seen>, since: Instant) {
+    let mut deadline = since + me.renew_deadline;
+    loop {
+        clock::sleep_until(deadline.min(Instant::now() + me.retry_period)).await;
+        let began = Instant::now();
+        let left = deadline.saturating_duration_since(began);
+        if left.is_zero() {
+            return;
+        }
+        match clock::timeout(left, attempt(api, me, &mut seen)).await {
+            Ok(Ok(true)) => deadline = began + me.renew_deadline,
+            Ok(Ok(false)) | Err(_) => return,
             Ok(Err(error)) => tracing::debug!(lease = %me.lease, %error, "cannot renew the lease"),
-            Err(_) => {}
         }
     }
 }

@@ -19,7 +19,10 @@ use apiserver::{
     pages::health::{Checks, Counts},
     special::connect::connector::Connector,
 };
-use client::{Caches, Client};
+use client::{
+    Caches, Client,
+    election::{self, Candidate},
+};
 use controllers::service_account::tokens::TokenSigner;
 use pki::{ClientCertificates, Names, Pki};
 use store::{Store, embedded::Embedded, etcd::Etcd};
@@ -158,13 +161,20 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let mut tasks = JoinSet::new();
     tasks.spawn(fresh.clone().run());
     let caches = Caches::new(client_as(&server, "system:kube-controller-manager", &[]));
+    let host = address::host_name()?;
     if options.runs("controllers") {
-        let work = controllers(server.clone(), caches.clone(), options.clone(), pki.clone());
-        tasks.spawn(controlling.during(work));
+        let me = options.candidate("kube-controller-manager", &host);
+        let (server, caches, options, pki) = (server.clone(), caches.clone(), options.clone(), pki.clone());
+        let client = caches.client().clone();
+        let work = move || controllers(server.clone(), caches.clone(), options.clone(), pki.clone());
+        tasks.spawn(controlling.during(leading(client, me, work)));
     }
     if options.runs("scheduler") {
-        let scheduler = Caches::new(client_as(&server, "system:kube-scheduler", &[]));
-        tasks.spawn(scheduling.during(scheduler::run(scheduler, scheduling_settings)));
+        let me = options.candidate("kube-scheduler", &host);
+        let client = client_as(&server, "system:kube-scheduler", &[]);
+        let reader = client.clone();
+        let work = move || scheduler::run(Caches::new(reader.clone()), scheduling_settings.clone());
+        tasks.spawn(scheduling.during(leading(client, me, work)));
     }
     // Nobody may forbid the objects that skiff itself keeps in the cluster.
     let own = || client_as(&server, "system:skiff", &["system:masters"]);
@@ -177,6 +187,15 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     }
     tracing::info!(address = %listening.address, "the API server answers");
     Ok(Running { server, pki, fresh, options: options.clone(), listening, tasks })
+}
+
+/// Does the work whenever this process leads; without a candidate nobody else could. Work that is begun anew knows nothing of
+/// what it did before, and reads what there is.
+async fn leading<W: Future>(client: Client, me: Option<Candidate>, work: impl Fn() -> W) {
+    match me {
+        Some(me) => while election::lead(&client, &me, work()).await.is_none() {},
+        None => drop(work().await),
+    }
 }
 
 /// Signs with the key of service accounts; a key that cannot be used was told of when the API server took it.

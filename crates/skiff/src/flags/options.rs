@@ -1,8 +1,9 @@
 //! The flags. Where upstream has a flag for the same thing, it has the same name.
 
-use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf};
+use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
+use client::election::Candidate;
 use ipnet::Ipv4Net;
 
 use crate::flags::value;
@@ -191,6 +192,18 @@ pub struct ControlPlane {
     /// Controllers to run: `*` for all, `-name` leaves one out
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_parser = value::controller)]
     pub controllers: Vec<String>,
+    /// Let only one of several servers run the controllers, and one the scheduler; so by default with --etcd-servers
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub leader_elect: Option<bool>,
+    /// How long the others wait after the leader's last sign of life
+    #[arg(long, default_value = "15s", value_name = "DURATION", value_parser = value::duration)]
+    pub leader_elect_lease_duration: Duration,
+    /// How long the leader works on after its last sign of life; shorter than the lease
+    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = value::duration)]
+    pub leader_elect_renew_deadline: Duration,
+    /// How often all of them try
+    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = value::duration)]
+    pub leader_elect_retry_period: Duration,
     /// Parts to leave out
     #[arg(long, value_delimiter = ',', value_parser = ["scheduler", "controllers", "dns", "proxy", "network"])]
     pub disable: Vec<String>,
@@ -211,8 +224,40 @@ impl ControlPlane {
         !self.disable.iter().any(|d| d == part)
     }
 
+    /// The candidate for a part's leadership, named after the machine; `None` where nobody else could lead. The embedded
+    /// store has one server, and no need to write every two seconds that it is still there.
+    pub fn candidate(&self, lease: &str, host: &str) -> Option<Candidate> {
+        let wanted = self.leader_elect.unwrap_or(!self.etcd_servers.is_empty());
+        // A process that starts again must not take itself for the one before.
+        let identity = format!("{host}_{}", clock::uuid());
+        wanted.then(|| Candidate {
+            lease_duration: self.leader_elect_lease_duration,
+            renew_deadline: self.leader_elect_renew_deadline,
+            retry_period: self.leader_elect_retry_period,
+            ..Candidate::new("kube-system", lease, &identity)
+        })
+    }
+
+    /// The times of an election, in upstream's words.
+    fn check_election(&self) -> anyhow::Result<()> {
+        let retry = self.leader_elect_retry_period;
+        if retry.is_zero() || self.leader_elect_lease_duration < Duration::from_secs(1) {
+            anyhow::bail!(
+                "--leader-elect-retry-period must be greater than zero, --leader-elect-lease-duration a second"
+            );
+        }
+        if self.leader_elect_lease_duration <= self.leader_elect_renew_deadline {
+            anyhow::bail!("--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline");
+        }
+        if self.leader_elect_renew_deadline <= retry + retry / 5 {
+            anyhow::bail!("--leader-elect-renew-deadline must be greater than 1.2 times --leader-elect-retry-period");
+        }
+        Ok(())
+    }
+
     /// Says what is wrong with the flags together.
     pub fn check(&self) -> anyhow::Result<()> {
+        self.check_election()?;
         let (services, pods) = (self.service_cluster_ip_range, self.cluster_cidr);
         if services.contains(&pods) || pods.contains(&services) {
             anyhow::bail!(

@@ -1,12 +1,37 @@
 //! The values of flags: each function reads one, and says in a few words what is wrong with it.
 
-use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf};
+use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use ipnet::Ipv4Net;
 
 /// A parameter of the kernel, or the beginning of some, that namespaces keep apart.
 pub fn sysctl(text: &str) -> Result<String, String> {
     kubelet::Sysctls::new(&[text.to_owned()]).map(|_| text.to_owned())
+}
+
+/// `15s`, `1m30s`, `500ms`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "it must be a time such as 15s or 1m30s".to_owned();
+    let mut rest = text;
+    let mut sum = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let (number, tail) = rest.split_at(digits);
+        let end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(end);
+        let unit = match unit {
+            "ms" => Duration::from_millis(1),
+            "s" => Duration::from_secs(1),
+            "m" => Duration::from_secs(60),
+            "h" => Duration::from_secs(3600),
+            _ => return Err(wrong()),
+        };
+        let number: u32 = number.parse().map_err(|_| wrong())?;
+        sum = unit.checked_mul(number).and_then(|part| sum.checked_add(part)).ok_or_else(wrong)?;
+        rest = tail;
+    }
+    // A lease says its time in whole seconds of 32 bits.
+    if text.is_empty() || sum > Duration::from_secs(i32::MAX as u64) { Err(wrong()) } else { Ok(sum) }
 }
 
 /// A port that something can be reached at.
@@ -162,6 +187,7 @@ mod tests {
 
     #[test]
     fn values() {
+        check(duration, &["15s", "1m30s", "500ms", "0s"], &["", "15", "s", "1.5s", "5d", "99999h", "5s5"]);
         check(port, &["1", "65535"], &["0", "65536", "-1", "http", ""]);
         check(port_range, &["30000-32767", "5-5"], &["5", "6-5", "0-5", "a-b", "-"]);
         check(service_range, &["10.96.0.0/12", "10.96.0.0/28"], &["10.0.0.0/8", "10.96.0.0/29", "fd00::/108", "x"]);
