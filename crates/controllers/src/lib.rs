@@ -5,6 +5,7 @@
 
 pub mod bootstrap;
 pub mod certificates;
+mod devices;
 mod discovery;
 pub mod endpoints;
 pub mod garbage;

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use crate::{
     bootstrap::{signer::BootstrapSigner, token_cleaner::TokenCleaner},
     certificates::{self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner, sign::Signer},
+    devices,
     endpoints::{legacy::LegacyEndpoints, mirroring::EndpointSliceMirroring, slices::EndpointSlices},
     garbage,
     namespace::Namespaces,
@@ -160,6 +161,7 @@ const ALL: &[Entry] = &[
     entry::<ClaimProtection>("pvc-protection-controller", |s, _| start(ClaimProtection, s)),
     entry::<VolumeProtection>("pv-protection-controller", |s, _| start(VolumeProtection, s)),
     entry::<PodGarbage>("pod-garbage-collector", |s, o| start(PodGarbage::new(o.terminated_pods), s)),
+    Entry { name: devices::NAME, account: "resource-claim-controller", start: |s, _| Box::pin(devices::start(s)) },
     Entry { name: garbage::NAME, account: "generic-garbage-collector", start: |s, _| Box::pin(garbage::run(s)) },
 ];
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use api::rules::{
     node_affinity,
-    pod::{self, VolumeClaim},
+    pod::{self, DeviceClaim, VolumeClaim},
     quantity,
     selector::Selector,
 };
@@ -36,22 +36,10 @@ pub fn volume_claims(pod: &Pod) -> Vec<Named> {
     pod::volume_claims(pod).map(named).collect()
 }
 
-/// The ResourceClaims that a Pod names. The name of one that is made from a template is in the Pod's status.
+/// The ResourceClaims that a Pod names.
 pub fn device_claims(pod: &Pod) -> Vec<Named> {
-    let made = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_deref()).unwrap_or_default();
-    let claims = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_ref()).into_iter().flatten();
-    let named = claims.filter_map(|claim| match &claim.resource_claim_name {
-        Some(name) => Some(Named { name: Some(name.clone()), made_for: None }),
-        None => {
-            let made_for = Some(identity(pod));
-            match made.iter().find(|made| made.name == claim.name) {
-                // Without a name in the status, no claim was necessary.
-                Some(made) => made.resource_claim_name.clone().map(|name| Named { name: Some(name), made_for }),
-                None => Some(Named { name: None, made_for }),
-            }
-        }
-    });
-    named.collect()
+    let named = |claim: DeviceClaim| Named { name: claim.name, made_for: claim.is_own.then(|| identity(pod)) };
+    pod::device_claims(pod).map(named).collect()
 }
 
 fn identity(pod: &Pod) -> (String, String) {

@@ -266,6 +266,29 @@ pub fn volume_claims(pod: &Pod) -> impl Iterator<Item = VolumeClaim> {
     pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).filter_map(of)
 }
 
+/// A ResourceClaim that a Pod uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceClaim {
+    /// `None` while nobody has made it: the name of one that is made from a template is in the Pod's status.
+    pub name: Option<String>,
+    /// It is made from a template: the Pod owns it, and a claim of that name that it does not own is another one.
+    pub is_own: bool,
+}
+
+/// The ResourceClaims that a Pod names.
+pub fn device_claims(pod: &Pod) -> impl Iterator<Item = DeviceClaim> {
+    let made = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_deref()).unwrap_or_default();
+    let claims = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    claims.filter_map(|claim| match &claim.resource_claim_name {
+        Some(name) => Some(DeviceClaim { name: Some(name.clone()), is_own: false }),
+        None => match made.iter().find(|made| made.name == claim.name) {
+            // Without a name in the status, no claim was necessary.
+            Some(made) => made.resource_claim_name.clone().map(|name| DeviceClaim { name: Some(name), is_own: true }),
+            None => Some(DeviceClaim { name: None, is_own: true }),
+        },
+    })
+}
+
 /// Being deleted, whether it has ended or not.
 pub fn is_deleted(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
