@@ -37,4 +37,5 @@ pub const GROUPS: &[Group] = &[
     group("discovery.k8s.io", 16_200, &[("v1", 15)]),
     group("resource.k8s.io", 16_200, &[("v1", 20)]),
     group("flowcontrol.apiserver.k8s.io", 16_100, &[("v1", 21)]),
+    group("metrics.k8s.io", 100, &[("v1beta1", 100)]),
 ];

@@ -27,6 +27,7 @@ pub mod ip_address;
 pub mod job;
 pub mod lease;
 pub mod limit_range;
+pub mod metrics;
 pub mod namespace;
 pub mod network_policy;
 pub mod node;
@@ -146,6 +147,8 @@ pub(crate) fn resources(to: &mut impl Visitor) {
     to.visit(resource_claim::RESOURCE_SLICE);
     to.visit(flow_control::FLOW_SCHEMA);
     to.visit(flow_control::PRIORITY_LEVEL_CONFIGURATION);
+    to.visit(metrics::NODE_METRICS);
+    to.visit(metrics::POD_METRICS);
 }
 
 /// The kinds that are only bodies of subresources.

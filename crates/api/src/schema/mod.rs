@@ -255,7 +255,8 @@ pub fn of(name: &str) -> Option<&'static Type> {
 
 /// The type of a built-in kind; any JSON when the table does not have it.
 pub fn of_kind(group: &str, version: &str, kind: &str) -> Type {
-    const FOLDERS: [&str; 3] = ["api", "apiextensions-apiserver.pkg.apis", "kube-aggregator.pkg.apis"];
+    const FOLDERS: [&str; 4] =
+        ["api", "apiextensions-apiserver.pkg.apis", "kube-aggregator.pkg.apis", "metrics.pkg.apis"];
     let group = group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
     let found = FOLDERS.iter().find_map(|folder| named(&format!("{folder}.{group}.{version}.{kind}")));
     found.map_or(Type::Any, Type::Ref)

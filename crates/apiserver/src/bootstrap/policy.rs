@@ -228,6 +228,8 @@ mod tests {
             (&user("view"), "list", "", "pods", true),
             (&user("view"), "list", "", "secrets", false),
             (&user("view"), "create", "", "pods", false),
+            (&user("view"), "list", "metrics.k8s.io", "pods", true),
+            (&user("somebody"), "list", "metrics.k8s.io", "pods", false),
             (&user("edit"), "create", "apps", "deployments", true),
             (&user("edit"), "get", "", "secrets", true),
             (&user("edit"), "create", "rbac.authorization.k8s.io", "roles", false),

@@ -2,6 +2,10 @@
 
 use std::net::IpAddr;
 
+use api::{
+    kind::group::{GROUPS, Group},
+    kinds::metrics,
+};
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
@@ -39,7 +43,30 @@ pub fn objects(cluster: &Cluster) -> Vec<BootstrapObject> {
     all.push(authentication(cluster));
     all.push(token_tracking(cluster));
     all.push(service_range(cluster));
+    all.extend(api_services());
     all
+}
+
+/// The group versions that Kubernetes itself serves. One that a user changed is left alone. That of metrics is missing, as
+/// upstream where no metrics server is installed: whoever installs one finds its name free.
+fn api_services() -> impl Iterator<Item = BootstrapObject> {
+    let one = |group: &Group, (version, priority): (&str, i32)| {
+        let object = json!({
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {
+                "name": format!("{version}.{}", group.name),
+                "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"},
+            },
+            "spec": {
+                "group": group.name, "version": version,
+                "groupPriorityMinimum": group.priority, "versionPriority": priority,
+            },
+        });
+        BootstrapObject::new("apiregistration.k8s.io", "apiservices", object)
+    };
+    let own = GROUPS.iter().filter(|group| group.name != metrics::GROUP);
+    own.flat_map(move |group| group.versions.iter().map(move |version| one(group, *version)))
 }
 
 fn namespaces() -> Vec<BootstrapObject> {

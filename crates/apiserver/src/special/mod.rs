@@ -1,11 +1,13 @@
 //! Resources and subresources that the verbs of the pipeline do not cover: reviews, bindings, evictions, tokens, and
-//! connections to nodes. What an ordinary kind does differently belongs in its declaration, not here.
+//! connections to nodes, and kinds that are made when they are read. What an ordinary kind does differently belongs in its declaration, not here.
 
 mod binding;
 mod component;
 pub mod connect;
 mod eviction;
+mod metrics;
 mod object;
+mod reader;
 mod review;
 pub mod table;
 pub mod token;
@@ -13,7 +15,10 @@ pub mod token;
 use std::sync::Arc;
 
 use crate::{auth::authn::Authentication, pages::health::Checks};
+use component::Components;
 use connect::connector::Connector;
+use metrics::scrape::Scraper;
+use reader::Read;
 use table::Specials;
 use token::Issuer;
 
@@ -37,15 +42,17 @@ pub fn all(parts: Parts) -> Specials {
     all.add(("", "bindings", ""), binding::collection);
     all.add(("", "pods", "eviction"), eviction::evict);
     all.add(("", "serviceaccounts", "token"), move |call| token::create(call, tokens.clone()));
-    all.add(("", "componentstatuses", ""), move |call| component::read(call, components.clone()));
+    all.add(("", "componentstatuses", ""), Read::by(Components(components)));
     all.add((AUTHENTICATION, "tokenreviews", ""), move |call| review::token(call, authentication.clone()));
     all.add((AUTHENTICATION, "selfsubjectreviews", ""), review::self_subject);
     all.add((AUTHORIZATION, "subjectaccessreviews", ""), review::access);
     all.add((AUTHORIZATION, "localsubjectaccessreviews", ""), review::local_access);
     all.add((AUTHORIZATION, "selfsubjectaccessreviews", ""), review::self_access);
     all.add((AUTHORIZATION, "selfsubjectrulesreviews", ""), review::self_rules);
+    let connector = connector.map(Arc::new);
+    metrics::add(&mut all, &Scraper::new(connector.as_ref().map(Connector::resource_metrics)));
     if let Some(connector) = connector {
-        connect::add(&mut all, &Arc::new(connector));
+        connect::add(&mut all, &connector);
     }
     all
 }

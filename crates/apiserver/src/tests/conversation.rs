@@ -15,6 +15,7 @@ use crate::{
         body::{Body, BoxError},
     },
     router::Router,
+    special::table::Specials,
     state::{Limits, State},
     storage::object_store::ObjectStore,
 };
@@ -69,11 +70,17 @@ impl Answer {
 
 impl Conversation {
     pub async fn start() -> Self {
+        Self::with(Specials::default()).await
+    }
+
+    /// With resources that the verbs do not cover.
+    pub async fn with(specials: Specials) -> Self {
         clock::simulate(clock::Timestamp::from_second(1_700_000_000).unwrap(), 1);
         let objects = ObjectStore::new(Arc::new(store::embedded::Embedded::memory())).await.unwrap();
         let (authorizer, admission) = (Arc::new(AlwaysAllow), Arc::new(AdmitsAll));
         let state = State::new(objects, authorizer, admission, Vec::new(), Limits::default());
-        Conversation { server: Server::new(Router::new(Arc::new(state), Arc::new(Nobody))) }
+        let router = Router { specials, ..Router::new(Arc::new(state), Arc::new(Nobody)) };
+        Conversation { server: Server::new(router) }
     }
 
     /// `say("POST /api/v1/namespaces", "{…}")`; more header lines may follow the first line.

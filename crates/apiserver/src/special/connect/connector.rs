@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::{Value, status::StatusError};
+use bytes::Bytes;
 use http::{HeaderValue, Request, header};
 
 use crate::{
@@ -12,11 +13,14 @@ use crate::{
         dialer::{Dialer, bare},
         endpoint::Endpoint,
     },
+    special::metrics::scrape::Ask,
     state::State,
 };
 
 /// The port of a kubelet that names none.
 const DEFAULT_PORT: u64 = 10250;
+/// A document of a kubelet is at most this long: some thousand containers.
+const DOCUMENT_BYTES: usize = 8 * 1024 * 1024;
 
 /// The ways to kubelets and Pods.
 pub struct Connector {
@@ -40,6 +44,28 @@ impl Connector {
     /// Passes a client's request on to a kubelet, with its upgrade if it asks for one.
     pub(super) async fn pass(&self, call: Call, path: &str, to: &Endpoint) -> Result<Response, StatusError> {
         Ok(self.kubelets.forward(to, request(call, path, to)?).await?.map(Body::Network))
+    }
+}
+
+impl Connector {
+    /// What reads `/metrics/resource` of a node's kubelet, as the API server itself.
+    pub fn resource_metrics(self: &Arc<Self>) -> Ask {
+        let connector = self.clone();
+        Arc::new(move |node| {
+            let connector = connector.clone();
+            Box::pin(async move { connector.read(&node, "/metrics/resource").await })
+        })
+    }
+
+    /// A bounded document of a kubelet. What it redirects to is not followed.
+    async fn read(&self, node: &Value, path: &str) -> Result<Bytes, StatusError> {
+        let to = self.kubelet(node)?;
+        let request = Request::get(path).header(header::HOST, to.authority()).body(Body::empty());
+        let answer = self.kubelets.forward(&to, request.map_err(StatusError::internal)?).await?;
+        if !answer.status().is_success() {
+            return Err(bare(format!("the kubelet answered {}", answer.status())));
+        }
+        Body::Network(answer.into_body()).read(DOCUMENT_BYTES, |_| Ok(())).await
     }
 }
 
