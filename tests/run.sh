@@ -43,6 +43,7 @@ else
 fi
 run "features" ./features.sh
 run "workloads" ./workloads.sh
+run "autoscaling" ./autoscaling.sh
 run "node" ./node.sh
 run "agent" ./agent.sh
 run "restarts" ./restarts.sh

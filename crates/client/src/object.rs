@@ -5,10 +5,10 @@ use std::fmt::Debug;
 
 use k8s_openapi::{
     api::{
-        apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization, batch::v1 as batch,
-        certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
-        discovery::v1 as discovery, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac, resource::v1 as resource,
-        storage::v1 as storage,
+        apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
+        autoscaling::v2 as autoscaling, batch::v1 as batch, certificates::v1 as certificates,
+        coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery, node::v1 as node,
+        policy::v1 as policy, rbac::v1 as rbac, resource::v1 as resource, storage::v1 as storage,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -52,6 +52,7 @@ objects! {
     authentication::TokenRequest,
     authentication::TokenReview,
     authorization::SubjectAccessReview,
+    autoscaling::HorizontalPodAutoscaler,
     batch::CronJob,
     batch::Job,
     certificates::CertificateSigningRequest,

@@ -268,7 +268,7 @@ impl Collection {
 }
 
 /// A path with a query, escaped.
-pub(crate) fn with_query(mut path: String, query: &[(&str, &str)]) -> String {
+pub fn with_query(mut path: String, query: &[(&str, &str)]) -> String {
     if !query.is_empty() {
         path.push('?');
         path = form_urlencoded::Serializer::new(path).extend_pairs(query).finish();

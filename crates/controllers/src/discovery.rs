@@ -37,6 +37,22 @@ pub async fn discover(client: &Client) -> Result<(Vec<Offered>, Vec<String>), ku
     Ok((offered, failed))
 }
 
+/// The resource of a kind in the first version of its group that has it. The error says why there is none, in upstream's words.
+pub async fn of_kind(client: &Client, group: &str, kind: &str) -> Result<Resource, String> {
+    let words = |error: kube::Error| client::rest::message(&error);
+    let mut offered = Vec::new();
+    if group.is_empty() {
+        collect(client.list_core_api_resources("v1").await.map_err(words)?, &mut offered);
+    } else {
+        let groups = client.list_api_groups().await.map_err(words)?.groups;
+        for version in groups.into_iter().filter(|g| g.name == group).flat_map(|g| g.versions) {
+            collect(client.list_api_group_resources(&version.group_version).await.map_err(words)?, &mut offered);
+        }
+    }
+    let found = offered.into_iter().find(|offered| offered.resource.kind == kind);
+    found.map(|found| found.resource).ok_or_else(|| format!("no matches for kind {kind:?} in group {group:?}"))
+}
+
 fn collect(list: APIResourceList, offered: &mut Vec<Offered>) {
     let (group, version) = list.group_version.split_once('/').unwrap_or(("", &list.group_version));
     for item in list.resources {

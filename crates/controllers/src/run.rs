@@ -7,6 +7,7 @@ use controller::{Controller, Setup};
 use tokio::task::JoinSet;
 
 use crate::{
+    autoscaling::HorizontalPodAutoscalers,
     bootstrap::{signer::BootstrapSigner, token_cleaner::TokenCleaner},
     certificates::{self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner, sign::Signer},
     devices,
@@ -152,6 +153,9 @@ const ALL: &[Entry] = &[
     entry::<Jobs>("job-controller", start_jobs),
     entry::<TtlAfterFinished>("ttl-after-finished-controller", |s, _| start(TtlAfterFinished, s)),
     entry::<CronJobs>("cronjob-controller", |s, _| start(CronJobs, s)),
+    entry::<HorizontalPodAutoscalers>("horizontal-pod-autoscaler", |s, _| {
+        start(HorizontalPodAutoscalers::default(), s)
+    }),
     entry::<ResourceQuotas>("resourcequota-controller", |s, _| start(ResourceQuotas::default(), s)),
     entry::<Disruptions>("disruption-controller", start_disruptions),
     entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices, s)),

@@ -257,7 +257,7 @@ fn number(text: &str) -> Result<u32, String> {
 }
 
 /// A duration in Go's form (`1h30m`, `1.5h`, `-2s`) in whole seconds.
-fn seconds(text: &str) -> Result<i64, String> {
+pub fn seconds(text: &str) -> Result<i64, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),

@@ -9,26 +9,29 @@ use serde_json::{Map, Value, json};
 
 use crate::kind::cell;
 use crate::kind::{Column, Kind, age, col, name};
-use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::field::Errors;
+
+mod validation;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
+/// The share of the requested processor time that is aimed at when no metric is given, in percent.
+const DEFAULT_CPU: i32 = 80;
+
 pub const HORIZONTAL_POD_AUTOSCALER: Kind<HorizontalPodAutoscaler> = Kind {
-    without_effect: Some("no controller scales by metrics"),
     short: &["hpa"],
     categories: &["all"],
     status: true,
     default: Some(default),
-    validate: Some(|a| a.spec.as_ref().map(|s| bounds(s.min_replicas, s.max_replicas)).unwrap_or_default()),
+    validate: Some(validate),
     columns: COLUMNS,
     ..Kind::BASE
 };
 
 pub const HORIZONTAL_POD_AUTOSCALER_V1: Kind<Old> = Kind {
-    without_effect: Some("no controller scales by metrics"),
     short: &["hpa"],
     categories: &["all"],
     status: true,
@@ -36,7 +39,7 @@ pub const HORIZONTAL_POD_AUTOSCALER_V1: Kind<Old> = Kind {
     default: Some(|object| {
         object.spec.get_or_insert_default().min_replicas.get_or_insert(1);
     }),
-    validate: Some(|a| a.spec.as_ref().map(|s| bounds(s.min_replicas, s.max_replicas)).unwrap_or_default()),
+    validate: Some(|old| validate(&as_new(old))),
     columns: OLD_COLUMNS,
     to_storage: Some(to_v2),
     from_storage: Some(to_v1),
@@ -77,19 +80,29 @@ const OLD_COLUMNS: &[Column<Old>] = &[
     age(),
 ];
 
-fn cell(old: &Old, column: usize, now: jiff::Timestamp) -> Value {
+fn as_new(old: &Old) -> HorizontalPodAutoscaler {
     let mut object = serde_json::to_value(old).unwrap_or_default();
     to_v2(&mut object);
-    let new: HorizontalPodAutoscaler = serde_json::from_value(object).unwrap_or_default();
-    (COLUMNS[column].cell)(&new, now)
+    serde_json::from_value(object).unwrap_or_default()
+}
+
+fn cell(old: &Old, column: usize, now: jiff::Timestamp) -> Value {
+    (COLUMNS[column].cell)(&as_new(old), now)
+}
+
+fn validate(autoscaler: &HorizontalPodAutoscaler) -> Errors {
+    autoscaler.spec.as_ref().map(validation::spec).unwrap_or_default()
 }
 
 fn default(autoscaler: &mut HorizontalPodAutoscaler) {
     let spec = autoscaler.spec.get_or_insert_default();
     spec.min_replicas.get_or_insert(1);
     if spec.metrics.as_ref().is_none_or(Vec::is_empty) {
-        let target =
-            MetricTarget { type_: "Utilization".to_owned(), average_utilization: Some(80), ..Default::default() };
+        let target = MetricTarget {
+            type_: "Utilization".to_owned(),
+            average_utilization: Some(DEFAULT_CPU),
+            ..Default::default()
+        };
         let resource = Some(ResourceMetricSource { name: "cpu".to_owned(), target });
         spec.metrics = Some(vec![MetricSpec { type_: "Resource".to_owned(), resource, ..Default::default() }]);
     }
@@ -111,23 +124,6 @@ fn default_rules(rules: &mut HPAScalingRules, policies: &[(&str, i32)]) {
         };
         policies.iter().map(policy).collect()
     });
-}
-
-fn bounds(min: Option<i32>, max: i32) -> Errors {
-    let path = Path::new("spec");
-    let mut errors = Errors::new();
-    if let Some(min) = min.filter(|m| *m < 1) {
-        let detail = "must be greater than or equal to 1";
-        errors.push(FieldError::invalid(&path.child("minReplicas"), min, detail));
-    }
-    if max < 1 {
-        errors.push(FieldError::invalid(&path.child("maxReplicas"), max, "must be greater than 0"));
-    }
-    if min.is_some_and(|min| max < min) {
-        let detail = "must be greater than or equal to `minReplicas`";
-        errors.push(FieldError::invalid(&path.child("maxReplicas"), max, detail));
-    }
-    errors
 }
 
 fn targets(autoscaler: &HorizontalPodAutoscaler) -> String {
@@ -246,9 +242,12 @@ fn to_v2(object: &mut Value) {
         let target = json!({"type": "Utilization", "averageUtilization": utilization});
         metrics.insert(0, json!({"type": "Resource", "resource": {"name": "cpu", "target": target}}));
     }
-    if !metrics.is_empty() {
-        spec.insert("metrics".to_owned(), Value::Array(metrics));
+    // Whether v1 says nothing of metrics is known only now, with those in the annotations.
+    if metrics.is_empty() {
+        let target = json!({"type": "Utilization", "averageUtilization": DEFAULT_CPU});
+        metrics.push(json!({"type": "Resource", "resource": {"name": "cpu", "target": target}}));
     }
+    spec.insert("metrics".to_owned(), Value::Array(metrics));
     spec.extend(note(BEHAVIOR).map(|b| ("behavior".to_owned(), b)));
     status.remove("currentCPUUtilizationPercentage");
     status.extend(note(CURRENT).map(|c| ("currentMetrics".to_owned(), c)));
@@ -282,5 +281,11 @@ mod tests {
         assert_eq!(object, v2);
         let shown: HorizontalPodAutoscaler = serde_json::from_value(v2).unwrap();
         assert_eq!(targets(&shown), "cpu: <unknown>/50%, memory: <unknown>/1Gi");
+    }
+
+    #[test]
+    fn an_old_object_without_metrics_aims_at_the_default() {
+        let old = Old { spec: Some(Default::default()), ..Default::default() };
+        assert_eq!(targets(&as_new(&old)), "cpu: <unknown>/80%");
     }
 }
