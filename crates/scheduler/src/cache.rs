@@ -80,11 +80,17 @@ pub struct Cache {
     default_spread: Vec<(String, Vec<Spread>)>,
     /// How many placed Pods have each priority.
     priorities: BTreeMap<i32, u32>,
+    /// The nodes where Pods came or went lately, and how many were so before.
+    touched: Vec<NodeId>,
+    touched_before: u64,
     /// Grows with every change that can alter a verdict.
     pub generation: u64,
     /// Grows with every change after which counts of Pods by domain have to be made anew, not only brought up to date.
     pub structure: u64,
 }
+
+/// How many of the latest changes are held.
+const TOUCHED: usize = 256;
 
 /// One Pod that came to a node (`sign` 1) or left it (-1).
 #[derive(Debug, Clone, Copy)]
@@ -150,6 +156,25 @@ impl Cache {
     /// Nodes that have a Node object, in the order of [`Cache::arrange`].
     pub fn order(&self) -> &[NodeId] {
         &self.order
+    }
+
+    // Changes.
+
+    /// Where the list of nodes on which Pods came or went ends now.
+    pub fn position(&self) -> u64 {
+        self.touched_before + self.touched.len() as u64
+    }
+
+    /// The nodes on which Pods came or went since; `None` when that is forgotten.
+    pub fn touched_since(&self, position: u64) -> Option<&[NodeId]> {
+        let from = position.checked_sub(self.touched_before)?;
+        self.touched.get(usize::try_from(from).ok()?..)
+    }
+
+    /// Nobody can say any more what changed before.
+    pub fn forget_touched(&mut self) {
+        self.touched_before = self.position() + 1;
+        self.touched.clear();
     }
 
     // Classes.
@@ -374,6 +399,10 @@ impl Cache {
 
     fn count(&mut self, Counted { node, class: id, terminating, sign }: Counted) {
         self.generation += 1;
+        if self.touched.len() == TOUCHED {
+            self.forget_touched();
+        }
+        self.touched.push(node);
         let class = self.class(id).clone();
         self.nodes[node.index()].as_mut().expect("Pods are on entered nodes").count(id, &class, terminating, sign);
         for name in class.claims.iter().filter_map(|named| named.name.as_deref()) {

@@ -7,6 +7,7 @@ use clock::Instant;
 
 use crate::{
     asked::Asked,
+    batch::best,
     candidates::{Possible, Victims},
     class::ClassId,
     engine::{Decision, Engine},
@@ -17,7 +18,7 @@ use crate::{
     profile::{Part, concerned},
     queue::Waiting,
     rejection::{Rejection, Text},
-    search::select,
+    search::{pick, rank},
 };
 
 impl Engine {
@@ -135,7 +136,8 @@ impl Engine {
         let memo = self.memos.take(pod.class, profile, &self.cache);
         let (class, args) = (memo.class().clone(), &profile.args);
         let context = Context { cache: &self.cache, class: &class, args, tallies: &memo.tallies };
-        let chosen = select(&context, &concerned(profile, Part::Score, &context), &left, Some(&more));
+        let ranked = rank(&context, &concerned(profile, Part::Score, &context), &left, Some(&more));
+        let chosen = pick(&best(&ranked));
         self.memos.put(pod.class, memo);
         self.take(pod, chosen, now)
     }

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use clock::Instant;
 
 use crate::{
+    batch::{Batch, best},
     cache::{Cache, Placed},
     change::Change,
     class::ClassId,
     engine::{Decision, Engine, Preparation},
     failure::Failure,
-    memo::Memo,
+    memo::{Fixed, Memo},
     node_id::NodeId,
-    plugin::Context,
+    plugin::{Context, ScoresBy},
     preemption::Attempt,
-    profile::{Part, Profile, concerned},
+    profile::{Enabled, Part, Profile, concerned},
     queue::Waiting,
-    search::{Search, select},
+    search::{Search, pick, rank, rank_again},
 };
 
 /// The outcome of a search that found something.
@@ -125,6 +126,11 @@ impl Engine {
         search.all_reasons = asks;
         self.feasible.clear();
         waypoint::scheduler::filter(&pod.key.name);
+        let scoring = concerned(profile, Part::Score, &context);
+        let batches = !asks && self.nominations.is_empty() && can_batch(&plugins, &scoring);
+        if batches && let Some(id) = next_of(&mut memo.batch, &mut search, &mut memo.fixed, &scoring) {
+            return Ok(Found::Node(id));
+        }
         // The node where room was made needs no comparison with others.
         if let Some(nominated) = self.nominations.get(&pod.key).filter(|n| try_nominated && cache.node(n.node).known)
             && search.takes(nominated.node, &mut memo.fixed)
@@ -146,7 +152,10 @@ impl Engine {
             return Ok(Found::Ask { failure, nominated: false });
         }
         waypoint::scheduler::score(&pod.key.name);
-        Ok(Found::Node(select(&context, &concerned(profile, Part::Score, &context), &self.feasible, None)))
+        let ranked = rank(&context, &scoring, &self.feasible, None);
+        let best = best(&ranked);
+        memo.batch = batches.then(|| Batch::new(ranked, looked_at == cache.order().len(), cache));
+        Ok(Found::Node(pick(&best)))
     }
 
     /// Lets the plugins reserve what the Pod will use on the node. When one cannot, all give back what they have.
@@ -172,6 +181,22 @@ impl Engine {
     }
 }
 
+/// Whether one search can serve several Pods: what other nodes have must not matter to any plugin.
+fn can_batch(filtering: &[Enabled], scoring: &[Enabled]) -> bool {
+    filtering.iter().all(|enabled| enabled.plugin.node_local)
+        && scoring
+            .iter()
+            .all(|enabled| enabled.plugin.score.is_none() || enabled.plugin.scores_by != ScoresBy::Everything)
+}
+
+/// The node that the last search has for one more Pod.
+fn next_of(held: &mut Option<Batch>, search: &mut Search, fixed: &mut Fixed, scoring: &[Enabled]) -> Option<NodeId> {
+    let (mut batch, context) = (held.take()?, search.context);
+    let best = batch.follow(context.cache, |id| search.takes(id, fixed).then(|| rank_again(context, scoring, id)))?;
+    *held = Some(batch);
+    Some(pick(&best))
+}
+
 fn give_back(profile: &Profile, cache: &mut Cache, pod: &Waiting, node: NodeId) {
     for unreserve in profile.with(Part::Reserve).rev().filter_map(|p| p.plugin.unreserve) {
         unreserve(cache, pod, node);
@@ -194,4 +219,35 @@ fn wanted(percentage: usize, nodes: usize) -> usize {
         given => given,
     };
     if nodes < LEAST_NODES || percentage >= 100 { nodes } else { (nodes * percentage / 100).max(LEAST_NODES) }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::Key;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_search_serves_the_next_pod_of_a_class_that_looks_at_no_other_pods() {
+        let near = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}]}});
+        for (affinity, expected) in [(json!(null), true), (near, false)] {
+            let (mut engine, now) = (Engine::new(crate::Settings::default()), Instant::now());
+            for name in ["a", "b"] {
+                let labels = json!({"kubernetes.io/hostname": name});
+                let node = json!({"metadata": {"name": name, "labels": labels},
+                    "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}});
+                engine.set_node(&serde_json::from_value(node).unwrap(), now);
+            }
+            let pod = json!({"metadata": {"name": "p", "namespace": "d", "uid": "u", "labels": {"app": "a"}},
+                "spec": {"containers": [{"name": "c"}], "affinity": affinity}});
+            engine.set_pod(&serde_json::from_value(pod).unwrap(), now);
+            assert!(matches!(engine.schedule_one(now), Some(Decision::Bind { .. })));
+            let class = engine.cache.placed(&Key::new("d", "p")).unwrap().class;
+            let profile = engine.profile(class).clone();
+            let memo = engine.memos.take(class, &profile, &engine.cache);
+            assert_eq!(memo.batch.is_some(), expected, "{affinity}");
+        }
+    }
 }

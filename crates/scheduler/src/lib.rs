@@ -7,6 +7,7 @@
 pub mod args;
 mod asked;
 pub mod attachable;
+mod batch;
 mod bind;
 pub mod budget;
 pub mod cache;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::{
+    batch::Batch,
     cache::{Cache, Counted},
     class::{Class, ClassId},
     failure::Failure,
@@ -32,6 +33,8 @@ pub struct Memo {
     pub fixed: Vec<Option<(u32, Refused)>>,
     /// Why the class fitted nowhere, as of this generation of the cache.
     pub failure: Option<(u64, Arc<Failure>)>,
+    /// The nodes that the last search found.
+    pub batch: Option<Batch>,
     used: u64,
 }
 

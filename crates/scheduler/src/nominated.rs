@@ -24,6 +24,10 @@ pub(crate) struct Nominations {
 }
 
 impl Nominations {
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
     pub fn get(&self, key: &Key) -> Option<&Nominated> {
         self.of.get(key)
     }

@@ -51,6 +51,16 @@ pub enum Filter {
     Live(fn(&Context, NodeId, &Node) -> Result<(), Rejection>),
 }
 
+/// What a plugin's score of a node follows from, besides the class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScoresBy {
+    /// Node objects.
+    Facts,
+    /// The node and the Pods on it, whatever other nodes have.
+    Node,
+    Everything,
+}
+
 /// Says why no node can take Pods of a class, when that is clear before any is looked at.
 pub type Admit = fn(&Context) -> Result<(), Text>;
 
@@ -97,6 +107,7 @@ pub struct Plugin {
     pub filter: Filter,
     /// Scores all nodes that passed the filters, from 0 to [`MAX_SCORE`], in their order. `scores` comes zeroed.
     pub score: Option<Score>,
+    pub scores_by: ScoresBy,
     pub reserve: Option<Reserve>,
     pub unreserve: Option<Unreserve>,
     pub pre_bind: Option<PreBind>,
@@ -124,6 +135,7 @@ impl Plugin {
         tallies: |_, _, _| Vec::new(),
         filter: Filter::None,
         score: None,
+        scores_by: ScoresBy::Everything,
         reserve: None,
         unreserve: None,
         pre_bind: None,

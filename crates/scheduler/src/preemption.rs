@@ -126,6 +126,7 @@ impl Engine {
                 break;
             }
         }
+        self.cache.forget_touched();
         // Everything is as it was before, and what was found out about that still holds.
         if before.1 == self.cache.structure {
             self.cache.generation = before.0;

@@ -1,12 +1,13 @@
 //! The search over the nodes: which fit, and which of those is best.
 
 use crate::{
+    batch::Ranked,
     failure::Failure,
     memo::Fixed,
     node::{Group, Node},
     node_id::NodeId,
     nominated::Nominations,
-    plugin::{Context, Filter, Plugin},
+    plugin::{Context, Filter, Plugin, ScoresBy},
     profile::Enabled,
     queue::Waiting,
     rejection::Rejection,
@@ -152,22 +153,46 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The best of the nodes; among equals a random one. `more` are scores beside those of the plugins.
-pub(crate) fn select(context: &Context, plugins: &[Enabled], nodes: &[NodeId], more: Option<&[i64]>) -> NodeId {
-    if let [only] = nodes {
-        return *only;
+/// The nodes with their scores. `more` are scores beside those of the plugins.
+pub(crate) fn rank(context: &Context, plugins: &[Enabled], nodes: &[NodeId], more: Option<&[i64]>) -> Vec<Ranked> {
+    let given = |at: usize| more.map_or(0, |more| more[at]);
+    let ranked = nodes.iter().enumerate().map(|(at, id)| Ranked { id: *id, by_facts: given(at), total: given(at) });
+    let mut ranked: Vec<Ranked> = ranked.collect();
+    // A choice of one needs no comparison.
+    if nodes.len() == 1 {
+        return ranked;
     }
-    let mut totals = more.map_or_else(|| vec![0; nodes.len()], <[i64]>::to_vec);
     let mut scores = vec![0; nodes.len()];
     for enabled in plugins {
         let Some(score) = enabled.plugin.score else { continue };
         scores.fill(0);
         score(context, nodes, &mut scores);
-        totals.iter_mut().zip(&scores).for_each(|(total, score)| *total = total.saturating_add(enabled.weight * score));
+        for (ranked, score) in ranked.iter_mut().zip(&scores) {
+            let weighted = enabled.weight * score;
+            ranked.total = ranked.total.saturating_add(weighted);
+            if enabled.plugin.scores_by == ScoresBy::Facts {
+                ranked.by_facts = ranked.by_facts.saturating_add(weighted);
+            }
+        }
     }
-    let best = *totals.iter().max().expect("there is a node");
-    let mut equals = totals.iter().zip(nodes).filter(|(total, _)| **total == best).map(|(_, id)| *id);
-    let count = equals.clone().count() as u64;
-    let pick = if count == 1 { 0 } else { clock::random_range(0..count) };
-    equals.nth(pick as usize).expect("picked below their number")
+    ranked
+}
+
+/// The part of a node's score that follows from the Pods on it.
+pub(crate) fn rank_again(context: &Context, plugins: &[Enabled], node: NodeId) -> i64 {
+    let again = plugins.iter().filter(|enabled| enabled.plugin.scores_by == ScoresBy::Node);
+    let weighted = again.filter_map(|enabled| {
+        let mut scores = [0];
+        enabled.plugin.score?(context, &[node], &mut scores);
+        Some(enabled.weight * scores[0])
+    });
+    weighted.sum()
+}
+
+/// One of the best nodes, at random.
+pub(crate) fn pick(best: &[NodeId]) -> NodeId {
+    match best {
+        [only] => *only,
+        _ => best[clock::random_range(0..best.len() as u64) as usize],
+    }
 }

@@ -1,14 +1,12 @@
 //! The cases about events: Pods wait that one plugin turns away, and event after event lets some of them in. The time of an
 //! event is the time that all those take that it wakes.
 
-use std::time::Instant as Wall;
-
 use client::Key;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::{
-    cluster::{Cluster, MEASURED, Run},
+    cluster::{Cluster, MEASURED, Run, cpu_seconds},
     objects,
     table::Workload,
 };
@@ -93,10 +91,10 @@ fn case(cluster: &mut Cluster, workload: &Workload) -> (serde_json::Value, usize
 pub fn run(cluster: &mut Cluster, workload: &Workload) -> Run {
     let (waiting, events, event) = case(cluster, workload);
     cluster.settle((0..workload.measured).map(|i| named(&format!("{MEASURED}-{i}"), &waiting)));
-    let (begun, mut placed) = (Wall::now(), 0);
+    let (begun, mut placed) = (cpu_seconds(), 0);
     for i in 0..events {
         event(cluster, i);
         placed += cluster.run(Vec::new(), None).placed;
     }
-    Run { seconds: begun.elapsed().as_secs_f64(), placed, left: workload.measured - placed }
+    Run { seconds: cpu_seconds() - begun, placed, left: workload.measured - placed }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     node_id::NodeId,
-    plugin::{Context, MAX_SCORE, Plugin},
+    plugin::{Context, MAX_SCORE, Plugin, ScoresBy},
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -10,6 +10,7 @@ pub const PLUGIN: Plugin = Plugin {
     weight: 1,
     concerns: |c| c.class.images.iter().any(|image| c.cache.images.contains_key(image)),
     score: Some(score),
+    scores_by: ScoresBy::Facts,
     ..Plugin::NONE
 };
 

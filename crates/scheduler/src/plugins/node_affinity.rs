@@ -7,7 +7,7 @@ use crate::{
     change::Change,
     node::Node,
     node_id::NodeId,
-    plugin::{Context, Filter, Plugin, normalise},
+    plugin::{Context, Filter, Plugin, ScoresBy, normalise},
     rejection::Text,
 };
 
@@ -30,6 +30,7 @@ pub const PLUGIN: Plugin = Plugin {
         ],
     },
     score: Some(score),
+    scores_by: ScoresBy::Facts,
     retry_on: &[Change::NodeAdded, Change::NodeLabels],
     ..Plugin::NONE
 };

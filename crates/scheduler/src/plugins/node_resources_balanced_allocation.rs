@@ -3,7 +3,7 @@
 use crate::{
     node::Node,
     node_id::NodeId,
-    plugin::{Context, MAX_SCORE, Plugin},
+    plugin::{Context, MAX_SCORE, Plugin, ScoresBy},
     resources::Resource,
 };
 
@@ -13,6 +13,7 @@ pub const PLUGIN: Plugin = Plugin {
     // Pods that request none of them say nothing about balance.
     concerns: |c| balanced(c).any(|(_, wanted)| wanted != 0),
     score: Some(score),
+    scores_by: ScoresBy::Node,
     ..Plugin::NONE
 };
 

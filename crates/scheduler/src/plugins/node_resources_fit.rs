@@ -6,7 +6,7 @@ use crate::{
     change::Change,
     node::Node,
     node_id::NodeId,
-    plugin::{Context, Filter, MAX_SCORE, Plugin},
+    plugin::{Context, Filter, MAX_SCORE, Plugin, ScoresBy},
     rejection::{Rejection, Text},
     resources::{Resource, ResourceId},
 };
@@ -16,6 +16,7 @@ pub const PLUGIN: Plugin = Plugin {
     weight: 1,
     filter: Filter::Live(|context, _, node| filter(context, node)),
     score: Some(score),
+    scores_by: ScoresBy::Node,
     retry_on: &[Change::NodeAdded, Change::NodeAllocatable, Change::PodDeleted],
     ..Plugin::NONE
 };

@@ -5,7 +5,7 @@ use api::rules::taint;
 use crate::{
     change::Change,
     node_id::NodeId,
-    plugin::{Context, Filter, Plugin, normalise},
+    plugin::{Context, Filter, Plugin, ScoresBy, normalise},
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -16,6 +16,7 @@ pub const PLUGIN: Plugin = Plugin {
         reasons: &["node(s) had untolerated taint(s)"],
     },
     score: Some(score),
+    scores_by: ScoresBy::Facts,
     retry_on: &[Change::NodeAdded, Change::NodeTaints],
     ..Plugin::NONE
 };

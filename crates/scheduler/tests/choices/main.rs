@@ -4,5 +4,6 @@
 #[path = "../text/mod.rs"]
 mod text;
 
+mod batches;
 mod extenders;
 mod volume_limits;

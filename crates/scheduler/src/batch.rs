@@ -1,0 +1,73 @@
+//! Batches: one search over the nodes serves several Pods of a class that come one after another. Where Pods came or went
+//! since, only those nodes are looked at again, so that the next Pod costs what changed and not another search.
+//! Upstream counterpart: pkg/scheduler/framework/runtime (batch.go, OpportunisticBatching).
+
+use crate::{cache::Cache, node_id::NodeId};
+
+/// A node that takes Pods of the class.
+#[derive(Debug, Clone, Copy)]
+pub struct Ranked {
+    pub id: NodeId,
+    /// The part of its score that follows from Node objects alone.
+    pub by_facts: i64,
+    pub total: i64,
+}
+
+/// The nodes that a search found, as they are now.
+#[derive(Debug)]
+pub struct Batch {
+    nodes: Vec<Ranked>,
+    /// The search looked at every node.
+    whole: bool,
+    /// How many more Pods it serves.
+    left: usize,
+    generation: u64,
+    structure: u64,
+    position: u64,
+}
+
+/// A search over a part of a large cluster serves one Pod for so many nodes, since the other parts want their share.
+const NODES_FOR_A_POD: usize = 4;
+/// With more changes than this, a new search costs no more.
+const CHANGES: usize = 64;
+
+impl Batch {
+    pub fn new(nodes: Vec<Ranked>, whole: bool, cache: &Cache) -> Self {
+        let left = if whole { usize::MAX } else { nodes.len() / NODES_FOR_A_POD };
+        let (generation, structure) = (cache.generation, cache.structure);
+        Batch { nodes, whole, left, generation, structure, position: cache.position() }
+    }
+
+    /// Follows the cache. `look` says the score that a node has now without the part that follows from Node objects, and
+    /// `None` if it does not take Pods of the class any more. Answers with the best nodes, or with none when a new search
+    /// is due.
+    pub fn follow(&mut self, cache: &Cache, mut look: impl FnMut(NodeId) -> Option<i64>) -> Option<Vec<NodeId>> {
+        let touched = cache.touched_since(self.position).filter(|touched| touched.len() <= CHANGES)?;
+        // Every other change than a Pod on a node moves the generation further than that.
+        let only_pods = cache.generation - self.generation == touched.len() as u64;
+        if self.left == 0 || self.structure != cache.structure || !only_pods {
+            return None;
+        }
+        for id in touched {
+            match self.nodes.iter().position(|ranked| ranked.id == *id) {
+                Some(at) => match look(*id) {
+                    Some(score) => self.nodes[at].total = self.nodes[at].by_facts.saturating_add(score),
+                    None => _ = self.nodes.swap_remove(at),
+                },
+                // It may take Pods again.
+                None if self.whole => return None,
+                None => {}
+            }
+        }
+        (self.generation, self.position) = (cache.generation, cache.position());
+        self.left -= 1;
+        let best = best(&self.nodes);
+        (!best.is_empty()).then_some(best)
+    }
+}
+
+/// The nodes with the greatest score.
+pub fn best(nodes: &[Ranked]) -> Vec<NodeId> {
+    let most = nodes.iter().map(|ranked| ranked.total).max();
+    nodes.iter().filter(|ranked| Some(ranked.total) == most).map(|ranked| ranked.id).collect()
+}
