@@ -6,6 +6,7 @@ mod common;
 mod daemon_sets;
 mod election;
 mod jobs;
+mod quotas;
 mod replicas;
 mod stateful_sets;
 mod world;
