@@ -103,7 +103,7 @@ k replace -f "$WORK/exported.yaml" >/dev/null
 
 step "what has no effect yet says so"
 cat >"$WORK/policy.yaml" <<'EOF'
-{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: n}, spec: {podSelector: {}}}
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: policy}, spec: {podSelector: {}}}
 EOF
 has "Warning: this NetworkPolicy is stored, but has no effect yet" k create -f "$WORK/policy.yaml"
 
