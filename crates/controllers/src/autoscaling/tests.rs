@@ -229,15 +229,15 @@ fn any_load_comes_to_rest_and_then_nothing_is_written() {
     let slow = json!({"behavior": {"scaleUp": {"policies": policies, "stabilizationWindowSeconds": 30},
         "scaleDown": {"policies": policies, "stabilizationWindowSeconds": 60, "selectPolicy": "Min"}}});
     for spec in [json!({}), slow] {
-        for start in 1..=12 {
-            for load in (0..=8000).step_by(250) {
+        for start in [1, 2, 5, 10, 12] {
+            for load in (0..=8000).step_by(800) {
                 let (mut a, mut memory, mut replicas) = (autoscaler(spec.clone()), Memory::default(), start);
                 let at = |round: i64| Timestamp::from_second(now().as_second() + round * 15).unwrap();
-                for turn in 0..100 {
+                for turn in 0..60 {
                     round(&mut a, &mut memory, &mut replicas, load, at(turn));
                     assert!((1..=12).contains(&replicas), "{spec} {start} {load}");
                 }
-                for turn in 100..103 {
+                for turn in 60..63 {
                     assert_eq!(round(&mut a, &mut memory, &mut replicas, load, at(turn)), "", "{spec} {start} {load}");
                 }
                 // Within the tolerance of what is aimed at (in whole percents), or at a bound.
