@@ -39,13 +39,18 @@ fn filter(context: &Context, node: &Node) -> Result<(), Rejection> {
 /// All that is short on a node that does not fit, in upstream's order.
 fn explain(context: &Context, node: &Node) -> Rejection {
     let (wanted, free, used) = (&context.class.requests, &node.facts.allocatable, &node.requested);
-    let (mut reasons, mut unresolvable) = (Vec::new(), false);
+    // Mostly there is one reason, which then costs no list.
+    let (mut first, mut more, mut unresolvable) = (None, Vec::new(), false);
+    let mut say = |reason: Text| match &first {
+        None => first = Some(reason),
+        Some(_) => more.push(reason),
+    };
     if node.pods >= node.facts.max_pods {
-        reasons.push(Text::Static("Too many pods"));
+        say(Text::Static("Too many pods"));
     }
     let mut check = |reason: Text, wanted: i64, used: i64, allocatable: i64| {
         if wanted > 0 && wanted > allocatable - used {
-            reasons.push(reason);
+            say(reason);
             unresolvable |= wanted > allocatable;
         }
     };
@@ -55,9 +60,8 @@ fn explain(context: &Context, node: &Node) -> Rejection {
     for (id, amount) in wanted.others.iter().filter(|(id, _)| !is_ignored(context, *id)) {
         check(context.cache.resources.short(*id), *amount, used.other(*id), free.other(*id));
     }
-    let mut reasons = reasons.into_iter();
-    let reason = reasons.next().expect("called only when something is short");
-    Rejection { reason, more: reasons.collect(), unresolvable }
+    let reason = first.expect("called only when something is short");
+    Rejection { reason, more, unresolvable }
 }
 
 /// Whether the profile leaves this extended resource to somebody else.
