@@ -44,6 +44,7 @@ fi
 run "features" ./features.sh
 run "workloads" ./workloads.sh
 run "autoscaling" ./autoscaling.sh
+run "volumes" ./volumes.sh
 run "node" ./node.sh
 run "agent" ./agent.sh
 run "restarts" ./restarts.sh

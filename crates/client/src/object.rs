@@ -79,9 +79,12 @@ objects! {
     resource::ResourceClaimTemplate,
     resource::ResourceSlice,
     MetadataOnly,
+    storage::CSIDriver,
     storage::CSINode,
+    storage::CSIStorageCapacity,
     storage::StorageClass,
     storage::VolumeAttachment,
+    storage::VolumeAttributesClass,
 }
 
 /// An object of any kind, of which only the metadata counts.

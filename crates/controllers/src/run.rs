@@ -23,7 +23,10 @@ use crate::{
         root_ca::RootCa,
         tokens::{ServiceAccountTokens, TokenSigner},
     },
-    storage::{claim_protection::ClaimProtection, volume_protection::VolumeProtection},
+    storage::{
+        attributes_class_protection::AttributesClassProtection, binder, claim_protection::ClaimProtection,
+        ephemeral::EphemeralVolumes, expansion::Expansion, volume_protection::VolumeProtection,
+    },
     workloads::{
         cron_job::CronJobs,
         daemonset::DaemonSets,
@@ -114,6 +117,16 @@ fn start_daemon_sets(setup: Setup, _: &Options) -> Task {
     start(DaemonSets::default(), Setup { recorder, ..setup })
 }
 
+fn start_ephemeral_volumes(setup: Setup, _: &Options) -> Task {
+    let recorder = EventRecorder::new(setup.client.clone(), "ephemeral_volume", None);
+    start(EphemeralVolumes, Setup { recorder, ..setup })
+}
+
+fn start_expansion(setup: Setup, _: &Options) -> Task {
+    let recorder = EventRecorder::new(setup.client.clone(), "volume_expand", None);
+    start(Expansion, Setup { recorder, ..setup })
+}
+
 /// Jobs, and beside them the Pods that have lost theirs.
 fn start_jobs(setup: Setup, _: &Options) -> Task {
     Box::pin(async {
@@ -162,6 +175,12 @@ const ALL: &[Entry] = &[
     entry::<EndpointSliceMirroring>("endpointslicemirroring-controller", |s, _| start(EndpointSliceMirroring, s)),
     entry::<LegacyEndpoints>("endpoint-controller", |s, _| start(LegacyEndpoints, s)),
     entry::<RoleAggregation>("clusterrole-aggregation-controller", |s, _| start(RoleAggregation, s)),
+    Entry { name: binder::NAME, account: "persistent-volume-binder", start: |s, _| Box::pin(binder::run(s)) },
+    entry::<EphemeralVolumes>("ephemeral-volume-controller", start_ephemeral_volumes),
+    entry::<Expansion>("expand-controller", start_expansion),
+    entry::<AttributesClassProtection>("volumeattributesclass-protection-controller", |s, _| {
+        start(AttributesClassProtection, s)
+    }),
     entry::<ClaimProtection>("pvc-protection-controller", |s, _| start(ClaimProtection, s)),
     entry::<VolumeProtection>("pv-protection-controller", |s, _| start(VolumeProtection, s)),
     entry::<PodGarbage>("pod-garbage-collector", |s, o| start(PodGarbage::new(o.terminated_pods), s)),

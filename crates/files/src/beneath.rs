@@ -46,6 +46,11 @@ pub fn is_folder(meta: &FileStat) -> bool {
     kind(meta) == SFlag::S_IFDIR
 }
 
+/// A plain file.
+pub fn is_file(meta: &FileStat) -> bool {
+    kind(meta) == SFlag::S_IFREG
+}
+
 fn kind(meta: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(meta.st_mode) & SFlag::S_IFMT
 }
@@ -100,6 +105,14 @@ impl Dir {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
         }
         Ok(file)
+    }
+
+    /// Lets a group read and write a plain file.
+    pub fn share(&self, path: &Path, group: u32) -> io::Result<()> {
+        let file = self.file(path)?;
+        fchown(&file, None, Some(Gid::from_raw(group)))?;
+        let mode = fstat(&file)?.st_mode & 0o7777;
+        Ok(fchmod(&file, Mode::from_bits_truncate(mode | 0o660))?)
     }
 
     /// The first bytes of a plain file.

@@ -5,7 +5,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use client::{Cache, Caches};
+use client::{Cache, Caches, Key};
 use k8s_openapi::api::core::v1::{Node, Service};
 use tokio::sync::{OnceCell, watch};
 
@@ -13,7 +13,7 @@ use crate::{
     config::Config,
     events::Events,
     eviction::pressure::Pressures,
-    node::{cgroup::Cgroups, machine::Machine},
+    node::{capacity, cgroup::Cgroups, machine::Machine},
     pod::{
         spec::{downward::Facts, hardening::Modules, resources},
         workers::PodWorkers,
@@ -103,7 +103,13 @@ impl Kubelet {
 
     /// What volumes are mounted with.
     pub fn volume_means(&self) -> Means {
-        Means { facts: self.facts(Vec::new()), sources: self.sources.clone(), mounter: self.host.mounter.clone() }
+        let held = self.node.get(&Key::new("", &self.config.node_name));
+        Means {
+            facts: self.facts(Vec::new()),
+            node_labels: capacity::labels_of(held.as_deref(), &self.config),
+            sources: self.sources.clone(),
+            mounter: self.host.mounter.clone(),
+        }
     }
 
     pub fn pod_folder(&self, uid: &str) -> PodFolder {

@@ -100,9 +100,10 @@ pub async fn bind(caches: Caches, recorder: EventRecorder, binding: Binding) -> 
 
 /// Lets the plugins act before the binding.
 async fn prepared(caches: &Caches, prepare: Vec<Preparation>, pod: &Waiting, node: &Arc<str>) -> Result<(), String> {
-    for Preparation { plugin, class, args } in prepare {
+    for Preparation { plugin, class, args, brought } in prepare {
         let Some(pre_bind) = plugin.pre_bind else { continue };
-        let preparing = Preparing { caches: caches.clone(), pod: pod.clone(), class, node: node.clone(), args };
+        let (caches, pod, node) = (caches.clone(), pod.clone(), node.clone());
+        let preparing = Preparing { caches, pod, class, node, args, brought };
         let done = pre_bind(preparing).await;
         done.map_err(|why| format!("running PreBind plugin \"{}\": {why}", plugin.name))?;
     }

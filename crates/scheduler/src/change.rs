@@ -21,4 +21,6 @@ pub enum Change {
     Devices = 1 << 12,
     /// How many volumes a node can hold, or how many are attached there.
     VolumeLimits = 1 << 13,
+    /// What drivers tell of the room for new volumes.
+    StorageCapacity = 1 << 14,
 }

@@ -1,19 +1,22 @@
 //! What Pods ask for by claims: volumes through PersistentVolumeClaims, devices through ResourceClaims. The facts about
 //! both that decide where a Pod can go, and whether it can go anywhere yet.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use api::rules::{
-    node_affinity,
     pod::{self, DeviceClaim, VolumeClaim},
-    quantity,
+    quantity::{self, Quantity},
     selector::Selector,
+    volume::{self, NO_PROVISIONER, Offer, SELECTED_NODE, Wish},
 };
 use client::Key;
-use k8s_openapi::api::{
-    core::v1::{NodeSelector, PersistentVolume, PersistentVolumeClaim, Pod, TopologySelectorTerm},
-    resource::v1::ResourceClaim,
-    storage::v1::StorageClass,
+use k8s_openapi::{
+    api::{
+        core::v1::{NodeSelector, PersistentVolume, PersistentVolumeClaim, Pod, TopologySelectorTerm},
+        resource::v1::ResourceClaim,
+        storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use serde::Serialize;
 
@@ -57,108 +60,84 @@ pub struct Claim {
     pub leaving: bool,
     pub class: String,
     pub owner: Option<String>,
-    access_modes: Vec<String>,
-    bytes: i64,
-    mode: String,
-    selector: Option<Selector>,
+    /// Where a volume is being made for it.
+    pub selected_node: Option<String>,
+    pub wish: Wish,
 }
-
-/// The mode of a volume that names none.
-const FILESYSTEM: &str = "Filesystem";
-/// Set on a claim when its volume has it as its claim.
-const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// The class of claims and volumes before they had a field for it.
-const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
-/// The provisioner of classes whose volumes somebody makes by hand.
-const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 impl Claim {
     pub fn of(claim: &PersistentVolumeClaim) -> Self {
-        let (meta, spec) = (&claim.metadata, claim.spec.clone().unwrap_or_default());
-        let annotation = |name: &str| meta.annotations.as_ref().and_then(|map| map.get(name)).cloned();
+        let meta = &claim.metadata;
         let controller = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
-        let requests = spec.resources.as_ref().and_then(|r| r.requests.as_ref());
-        let volume = spec.volume_name.unwrap_or_default();
+        let (volume, wish) = (volume::volume_of(claim).to_owned(), Wish::of(claim));
         Claim {
-            bound: !volume.is_empty() && annotation(BIND_COMPLETED).is_some(),
+            bound: !volume.is_empty() && volume::is_bind_completed(claim),
             volume,
             lost: claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Lost"),
             leaving: meta.deletion_timestamp.is_some(),
-            class: annotation(CLASS_ANNOTATION).or(spec.storage_class_name).unwrap_or_default(),
+            class: wish.class.clone(),
             owner: controller.map(|owner| owner.uid.clone()),
-            access_modes: spec.access_modes.unwrap_or_default(),
-            bytes: requests.and_then(|r| r.get("storage")).map_or(0, |q| quantity::parse(q).value()),
-            mode: spec.volume_mode.unwrap_or_else(|| FILESYSTEM.to_owned()),
-            selector: spec.selector.as_ref().map(|s| Selector::of_object(Some(s)).unwrap_or(Selector::NOTHING)),
+            selected_node: volume::annotation(meta, SELECTED_NODE).map(str::to_owned),
+            wish,
         }
     }
-}
 
-impl Claim {
     /// Whether one Pod alone may use the claim.
     pub fn is_for_one_pod(&self) -> bool {
-        self.access_modes.iter().any(|mode| mode == "ReadWriteOncePod")
+        self.wish.is_for_one_pod()
     }
 }
 
 /// What is known of a PersistentVolume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Volume {
-    nodes: Option<NodeSelector>,
-    /// It waits for any claim, or for this one.
-    free_for: Option<Option<Key>>,
-    class: String,
-    access_modes: Vec<String>,
-    bytes: i64,
-    mode: String,
-    labels: Labels,
+    /// The parts of the object that decide who can have it and where.
+    object: PersistentVolume,
 }
 
 impl Volume {
     pub fn of(volume: &PersistentVolume) -> Self {
-        let (meta, spec) = (&volume.metadata, volume.spec.clone().unwrap_or_default());
-        let phase = volume.status.as_ref().and_then(|s| s.phase.as_deref());
-        let claim = spec
-            .claim_ref
-            .as_ref()
-            .map(|c| Key::new(c.namespace.clone().unwrap_or_default(), c.name.clone().unwrap_or_default()));
-        let old_class = meta.annotations.as_ref().and_then(|map| map.get(CLASS_ANNOTATION)).cloned();
-        Volume {
-            nodes: spec.node_affinity.and_then(|affinity| affinity.required),
-            free_for: (phase == Some("Available") && meta.deletion_timestamp.is_none()).then_some(claim),
-            class: old_class.or(spec.storage_class_name).unwrap_or_default(),
-            access_modes: spec.access_modes.unwrap_or_default(),
-            bytes: spec.capacity.as_ref().and_then(|c| c.get("storage")).map_or(0, |q| quantity::parse(q).value()),
-            mode: spec.volume_mode.unwrap_or_else(|| FILESYSTEM.to_owned()),
-            labels: meta.labels.clone().unwrap_or_default(),
-        }
+        let mut object = volume.clone();
+        let (meta, status) = (&volume.metadata, object.status.take().unwrap_or_default());
+        object.metadata = ObjectMeta {
+            name: meta.name.clone(),
+            labels: Some(meta.labels.clone().unwrap_or_default()),
+            annotations: meta.annotations.clone(),
+            deletion_timestamp: meta.deletion_timestamp.clone(),
+            ..ObjectMeta::default()
+        };
+        object.status.get_or_insert_default().phase = status.phase;
+        Volume { object }
+    }
+
+    pub fn offer(&self) -> Offer<'_> {
+        Offer::of(&self.object)
     }
 
     /// Whether a Pod on this node can use the volume.
     pub fn reaches(&self, node: &str, labels: &Labels) -> bool {
-        self.nodes.as_ref().is_none_or(|selector| node_affinity::matches(selector, labels, node))
-    }
-
-    /// Whether the volume can become the claim's.
-    pub fn suits(&self, key: &Key, claim: &Claim) -> bool {
-        let free = match &self.free_for {
-            Some(Some(only)) => only == key,
-            Some(None) => claim.selector.as_ref().is_none_or(|selector| selector.matches(&self.labels)),
-            None => false,
-        };
-        free && self.class == claim.class
-            && self.mode == claim.mode
-            && self.bytes >= claim.bytes
-            && claim.access_modes.iter().all(|mode| self.access_modes.contains(mode))
+        self.offer().reaches(node, labels)
     }
 
     pub fn labels(&self) -> &Labels {
-        &self.labels
+        self.object.metadata.labels.as_ref().expect("every volume is given a map")
     }
 
-    pub fn bytes(&self) -> i64 {
-        self.bytes
+    /// The list of volumes among which it is looked for: those that any claim of a class can have, or those of one claim.
+    fn place(&self) -> Place {
+        match self.offer().claim() {
+            None => Place::Class(volume::class_of_volume(&self.object).to_owned()),
+            Some(claim) => {
+                Place::Claim(Key::new(claim.namespace.as_deref().unwrap_or(""), claim.name.as_deref().unwrap_or("")))
+            }
+        }
     }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Class(String),
+    Claim(Key),
 }
 
 /// What is known of a StorageClass.
@@ -166,15 +145,16 @@ impl Volume {
 pub struct Class {
     /// Its claims are bound when a Pod that uses them has a node.
     waits_for_pod: bool,
-    provisions: bool,
+    /// Who makes its volumes; `None` when somebody does by hand.
+    provisioner: Option<String>,
     topologies: Vec<TopologySelectorTerm>,
 }
 
 impl Class {
     pub fn of(class: &StorageClass) -> Self {
         Class {
-            waits_for_pod: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
-            provisions: class.provisioner != NO_PROVISIONER,
+            waits_for_pod: volume::waits_for_consumer(class),
+            provisioner: Some(class.provisioner.clone()).filter(|p| !p.is_empty() && p != NO_PROVISIONER),
             topologies: class.allowed_topologies.clone().unwrap_or_default(),
         }
     }
@@ -185,8 +165,40 @@ impl Class {
             let mut expressions = term.match_label_expressions.iter().flatten();
             expressions.all(|e| labels.get(&e.key).is_some_and(|value| e.values.contains(value)))
         };
-        self.provisions && (self.topologies.is_empty() || self.topologies.iter().any(term))
+        self.provisioner.is_some() && (self.topologies.is_empty() || self.topologies.iter().any(term))
     }
+}
+
+/// How much room a storage system says it has for a class, and for which nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Capacity {
+    class: String,
+    /// The largest volume that can be made.
+    most: Option<Quantity>,
+    nodes: Option<Selector>,
+}
+
+impl Capacity {
+    pub fn of(capacity: &CSIStorageCapacity) -> Self {
+        let most = capacity.maximum_volume_size.as_ref().or(capacity.capacity.as_ref());
+        let nodes = capacity.node_topology.as_ref();
+        Capacity {
+            class: capacity.storage_class_name.clone(),
+            most: most.map(quantity::parse),
+            nodes: nodes.map(|nodes| Selector::of_object(Some(nodes)).unwrap_or(Selector::NOTHING)),
+        }
+    }
+
+    fn is_enough(&self, wish: &Wish, labels: &Labels) -> bool {
+        self.class == wish.class
+            && self.most.is_some_and(|most| most >= wish.size)
+            && self.nodes.as_ref().is_some_and(|nodes| nodes.matches(labels))
+    }
+}
+
+/// Whether a driver tells how much room it has.
+pub fn tells_capacity(driver: &CSIDriver) -> bool {
+    driver.spec.storage_capacity == Some(true)
 }
 
 /// The state of a ResourceClaim.
@@ -217,6 +229,34 @@ pub struct Claims {
     pub volumes: HashMap<String, Volume>,
     pub classes: HashMap<String, Class>,
     pub devices: HashMap<Key, Device>,
+    pub capacities: HashMap<Key, Capacity>,
+    /// CSI drivers, with whether they tell how much room they have.
+    pub drivers: HashMap<String, bool>,
+    places: HashMap<Place, BTreeSet<String>>,
+    /// Free volumes that were chosen for a claim of a Pod that is being bound.
+    taken: HashMap<String, Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    claim: Key,
+    pod: Key,
+}
+
+/// Where the claims of a Pod that wait for it get their volumes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Claims with the volumes that they get.
+    pub given: Vec<(Key, String)>,
+    /// Claims for which a volume is to be made.
+    pub made: Vec<Key>,
+}
+
+/// Why the claims of a Pod cannot get their volumes on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    Volume,
+    Room,
 }
 
 /// Notes a fact, and says whether it is news.
@@ -237,10 +277,99 @@ impl Claims {
         claim.volume.is_empty() && self.classes.get(&claim.class).is_some_and(|class| class.waits_for_pod)
     }
 
-    /// Whether a claim that waits for its Pod can have a volume for a node: one that is there, or one that is made.
-    pub fn can_bind_on(&self, key: &Key, claim: &Claim, node: &str, labels: &Labels) -> bool {
-        let made = self.classes.get(&claim.class).is_some_and(|class| class.provisions_for(labels));
-        let mut free = self.volumes.values().filter(|volume| volume.suits(key, claim));
-        made || free.any(|volume| volume.reaches(node, labels))
+    /// A volume as it is now; `None` when it is gone. Says whether that is news.
+    pub fn set_volume(&mut self, name: &str, volume: Option<Volume>) -> bool {
+        if let Some(old) = self.volumes.get(name).filter(|old| Some(*old) != volume.as_ref()) {
+            let place = old.place();
+            let left = self.places.get_mut(&place).map_or(0, |names| {
+                names.remove(name);
+                names.len()
+            });
+            if left == 0 {
+                self.places.remove(&place);
+            }
+        }
+        // What was chosen has been written, or is somebody else's now.
+        if !volume.as_ref().is_some_and(|volume| volume.offer().is_free()) {
+            self.taken.remove(name);
+        }
+        if let Some(volume) = &volume {
+            self.places.entry(volume.place()).or_default().insert(name.to_owned());
+        }
+        set(&mut self.volumes, name.to_owned(), volume)
+    }
+
+    fn at<'a>(&'a self, place: &Place) -> impl Iterator<Item = (&'a str, &'a Volume)> + use<'a> {
+        let names = self.places.get(place).into_iter().flatten();
+        names.filter_map(|name| Some((name.as_str(), self.volumes.get(name)?)))
+    }
+
+    /// The volumes that the waiting claims among these get for a Pod on a node: each the smallest of those that are there
+    /// and suit it, the smallest claim first; for the others one is made.
+    pub fn choose(&self, waiting: &[Key], node: &str, labels: &Labels) -> Result<Choice, Lack> {
+        let mut choice = Choice::default();
+        let mut seeking: Vec<(&Key, &Claim)> = Vec::new();
+        for (key, claim) in waiting.iter().filter_map(|key| Some((key, self.claims.get(key)?))) {
+            match &claim.selected_node {
+                Some(selected) if selected != node => return Err(Lack::Volume),
+                Some(_) => choice.made.push(key.clone()),
+                None => seeking.push((key, claim)),
+            }
+        }
+        seeking.sort_by_key(|(_, claim)| claim.wish.size);
+        for (key, claim) in seeking {
+            match self.find(key, claim, node, labels, &choice) {
+                Some(volume) => choice.given.push((key.clone(), volume.to_owned())),
+                None => choice.made.push(key.clone()),
+            }
+        }
+        for claim in choice.made.iter().filter_map(|key| self.claims.get(key)) {
+            let class =
+                self.classes.get(&claim.class).filter(|class| class.provisions_for(labels)).ok_or(Lack::Volume)?;
+            if !self.has_room(class, &claim.wish, labels) {
+                return Err(Lack::Room);
+            }
+        }
+        Ok(choice)
+    }
+
+    /// The volume for a claim on a node. One that is reserved for it is the only one that it can have.
+    fn find<'a>(&'a self, key: &Key, claim: &Claim, node: &str, labels: &Labels, choice: &Choice) -> Option<&'a str> {
+        let reserved = self.at(&Place::Claim(key.clone())).find(|(_, volume)| volume.offer().suits(&claim.wish));
+        if let Some((name, volume)) = reserved {
+            return volume.reaches(node, labels).then_some(name);
+        }
+        let is_left = |name: &str| {
+            choice.given.iter().all(|(_, given)| given != name)
+                && self.taken.get(name).is_none_or(|taken| taken.claim == *key)
+        };
+        let free = self.at(&Place::Class(claim.class.clone())).map(|(name, volume)| (name, volume, volume.offer()));
+        let suiting = free
+            .filter(|(name, volume, offer)| offer.suits(&claim.wish) && is_left(name) && volume.reaches(node, labels));
+        suiting.min_by_key(|(name, _, offer)| (offer.size, *name)).map(|(name, ..)| name)
+    }
+
+    /// Whether a volume of this size can be made for a node. Drivers that do not tell how much room they have are asked
+    /// when it is made.
+    fn has_room(&self, class: &Class, wish: &Wish, labels: &Labels) -> bool {
+        let tells = class.provisioner.as_ref().and_then(|driver| self.drivers.get(driver)) == Some(&true);
+        !tells || self.capacities.values().any(|capacity| capacity.is_enough(wish, labels))
+    }
+
+    /// Nobody else gets the chosen volumes while the Pod is being bound.
+    pub fn take(&mut self, pod: &Key, choice: &Choice) {
+        for (claim, volume) in &choice.given {
+            self.taken.insert(volume.clone(), Taken { claim: claim.clone(), pod: pod.clone() });
+        }
+    }
+
+    /// The volumes that are taken for the claims of a Pod.
+    pub fn taken_for(&self, pod: &Key) -> Vec<(Key, String)> {
+        let taken = self.taken.iter().filter(|(_, taken)| taken.pod == *pod);
+        taken.map(|(volume, taken)| (taken.claim.clone(), volume.clone())).collect()
+    }
+
+    pub fn give_back(&mut self, pod: &Key) {
+        self.taken.retain(|_, taken| taken.pod != *pod);
     }
 }

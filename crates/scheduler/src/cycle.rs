@@ -9,12 +9,11 @@ use crate::{
     batch::{Batch, best},
     cache::{Cache, Placed},
     change::Change,
-    class::ClassId,
     engine::{Decision, Engine, Preparation},
     failure::Failure,
     memo::{Fixed, Memo},
     node_id::NodeId,
-    plugin::{Context, ScoresBy},
+    plugin::{Context, Plugin, ScoresBy},
     preemption::Attempt,
     profile::{Enabled, Part, Profile, concerned},
     queue::Waiting,
@@ -85,7 +84,7 @@ impl Engine {
     fn assume(&mut self, pod: Waiting, id: NodeId, now: Instant) -> Decision {
         let node = self.cache.node(id).name.clone();
         let nominated = self.withdraw(&pod.key);
-        let prepare = self.preparations(pod.class);
+        let prepare = self.preparations(&pod);
         let (class, priority) = (pod.class, pod.priority);
         let placed =
             Placed { node: id, class, terminating: false, assumed: true, priority, preempted: false, started: None };
@@ -98,13 +97,19 @@ impl Engine {
         Decision::Bind { pod, node, prepare }
     }
 
-    /// What the plugins have to do before Pods of a class are bound. For most it is nothing.
-    fn preparations(&self, id: ClassId) -> Vec<Preparation> {
-        let (class, profile) = (self.cache.class(id), self.profile(id));
+    /// What the plugins have to do before a Pod is bound. For most it is nothing.
+    fn preparations(&self, pod: &Waiting) -> Vec<Preparation> {
+        let (class, profile) = (self.cache.class(pod.class), self.profile(pod.class));
         let context = Context { cache: &self.cache, class, args: &profile.args, tallies: &[] };
         let acting =
             profile.with(Part::PreBind).filter(|p| p.plugin.pre_bind.is_some() && (p.plugin.concerns)(&context));
-        acting.map(|p| Preparation { plugin: p.plugin, class: class.clone(), args: profile.args.clone() }).collect()
+        let preparation = |plugin: &'static Plugin| Preparation {
+            plugin,
+            class: class.clone(),
+            args: profile.args.clone(),
+            brought: (plugin.bring)(&self.cache, pod),
+        };
+        acting.map(|p| preparation(p.plugin)).collect()
     }
 
     fn find(&mut self, pod: &Waiting, try_nominated: bool, memo: &mut Memo) -> Result<Found, Arc<Failure>> {

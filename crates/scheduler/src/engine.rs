@@ -22,14 +22,14 @@ use crate::{
     budget::Budgets,
     cache::{Cache, Placed},
     change::Change,
-    claims::{self, Claim, Device, Named, Volume},
+    claims::{self, Capacity, Claim, Device, Named, Volume},
     class::{Class, ClassId, DEFAULT_SCHEDULER, OwnerKind},
     extender::{Extender, Question},
     failure::{Failure, Preemption},
     memo::Memos,
     node_id::NodeId,
     nominated::{Nominated, Nominations},
-    plugin::Plugin,
+    plugin::{Brought, Plugin},
     plugins::PLUGINS,
     profile::{Part, Profile},
     queue::{Queue, Waiting},
@@ -88,6 +88,7 @@ pub struct Preparation {
     pub plugin: &'static Plugin,
     pub class: Arc<Class>,
     pub args: Arc<Args>,
+    pub brought: Brought,
 }
 
 impl PartialEq for Preparation {
@@ -174,7 +175,7 @@ impl Engine {
 
     /// A PersistentVolume as it is now; `None` when it is gone.
     pub fn set_volume(&mut self, key: &Key, volume: Option<Volume>, now: Instant) {
-        if claims::set(&mut self.cache.claims.volumes, key.name.clone(), volume) {
+        if self.cache.claims.set_volume(&key.name, volume) {
             self.claims_changed(Change::Volumes, |class| !class.claims.is_empty(), now);
         }
     }
@@ -183,6 +184,20 @@ impl Engine {
     pub fn set_storage_class(&mut self, key: &Key, class: Option<claims::Class>, now: Instant) {
         if claims::set(&mut self.cache.claims.classes, key.name.clone(), class) {
             self.claims_changed(Change::StorageClasses, |class| !class.claims.is_empty(), now);
+        }
+    }
+
+    /// The room for volumes that a storage system tells of; `None` when it tells no more.
+    pub fn set_capacity(&mut self, key: &Key, capacity: Option<Capacity>, now: Instant) {
+        if claims::set(&mut self.cache.claims.capacities, key.clone(), capacity) {
+            self.claims_changed(Change::StorageCapacity, |class| !class.claims.is_empty(), now);
+        }
+    }
+
+    /// Whether a CSI driver tells how much room it has; `None` when there is no such driver.
+    pub fn set_driver(&mut self, key: &Key, tells_capacity: Option<bool>, now: Instant) {
+        if claims::set(&mut self.cache.claims.drivers, key.name.clone(), tells_capacity) {
+            self.claims_changed(Change::StorageCapacity, |class| !class.claims.is_empty(), now);
         }
     }
 
@@ -474,6 +489,14 @@ impl Engine {
 
     pub fn storage_class_keys(&self) -> Vec<Key> {
         self.cache.claims.classes.keys().map(|name| Key::new("", name)).collect()
+    }
+
+    pub fn capacity_keys(&self) -> Vec<Key> {
+        self.cache.claims.capacities.keys().cloned().collect()
+    }
+
+    pub fn driver_keys(&self) -> Vec<Key> {
+        self.cache.claims.drivers.keys().map(|name| Key::new("", name)).collect()
     }
 
     pub fn device_keys(&self) -> Vec<Key> {

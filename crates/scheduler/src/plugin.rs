@@ -4,7 +4,7 @@
 //! does before the binding, and the changes that could make a Pod fit that it turned away. The core names no plugin:
 //! whatever it has to know of one is a field here.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{any::Any, collections::BTreeSet, fmt, sync::Arc};
 
 use client::Caches;
 use futures::future::BoxFuture;
@@ -79,6 +79,9 @@ pub type Unreserve = fn(cache: &mut Cache, pod: &Waiting, node: NodeId);
 /// why the Pod cannot be bound.
 pub type PreBind = fn(Preparing) -> BoxFuture<'static, Result<(), String>>;
 
+/// What a plugin knows of a Pod in the cache and needs for [`PreBind`], which sees the cache no more.
+pub type Brought = Arc<dyn Any + Send + Sync>;
+
 /// A Pod that is about to be bound to the node of this name.
 #[derive(Clone)]
 pub struct Preparing {
@@ -87,6 +90,7 @@ pub struct Preparing {
     pub class: Arc<Class>,
     pub node: Arc<str>,
     pub args: Arc<Args>,
+    pub brought: Brought,
 }
 
 /// One plugin.
@@ -110,6 +114,8 @@ pub struct Plugin {
     pub scores_by: ScoresBy,
     pub reserve: Option<Reserve>,
     pub unreserve: Option<Unreserve>,
+    /// Called when the Pod is on its node in the cache.
+    pub bring: fn(&Cache, &Waiting) -> Brought,
     pub pre_bind: Option<PreBind>,
     pub retry_on: &'static [Change],
     /// Whether a change on one node decides only about that node. If so, the Pods that the plugin turned away are
@@ -138,6 +144,7 @@ impl Plugin {
         scores_by: ScoresBy::Everything,
         reserve: None,
         unreserve: None,
+        bring: |_, _| Arc::new(()),
         pre_bind: None,
         retry_on: &[],
         node_local: true,

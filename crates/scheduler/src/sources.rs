@@ -11,13 +11,13 @@ use k8s_openapi::api::{
     core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service},
     policy::v1::PodDisruptionBudget,
     resource::v1::ResourceClaim,
-    storage::v1::{CSINode, StorageClass, VolumeAttachment},
+    storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
 
 use crate::{
     attachable::{self, Attachable, Attachment, Limits},
-    claims::{self, Claim, Device, Volume},
+    claims::{self, Capacity, Claim, Device, Volume},
     class::OwnerKind,
     engine::Engine,
 };
@@ -110,6 +110,8 @@ impl Sources {
             feed::<ReplicaSet>(caches, |engine| engine.owner_keys(OwnerKind::ReplicaSet), replica_set),
             feed::<StatefulSet>(caches, |engine| engine.owner_keys(OwnerKind::StatefulSet), stateful_set),
             feed::<StorageClass>(caches, Engine::storage_class_keys, storage_class),
+            feed::<CSIDriver>(caches, Engine::driver_keys, driver),
+            feed::<CSIStorageCapacity>(caches, Engine::capacity_keys, capacity),
             feed::<PersistentVolume>(caches, Engine::volume_keys, volume),
             feed::<PersistentVolumeClaim>(caches, Engine::claim_keys, claim),
             feed::<CSINode>(caches, Engine::volume_limit_keys, csi_node),
@@ -172,6 +174,14 @@ fn stateful_set(engine: &mut Engine, key: &Key, set: Option<&StatefulSet>) {
 fn storage_class(engine: &mut Engine, key: &Key, class: Option<&StorageClass>) {
     engine.set_provisioner(key, class.map(attachable::provisioner), Instant::now());
     engine.set_storage_class(key, class.map(claims::Class::of), Instant::now());
+}
+
+fn driver(engine: &mut Engine, key: &Key, driver: Option<&CSIDriver>) {
+    engine.set_driver(key, driver.map(claims::tells_capacity), Instant::now());
+}
+
+fn capacity(engine: &mut Engine, key: &Key, capacity: Option<&CSIStorageCapacity>) {
+    engine.set_capacity(key, capacity.map(Capacity::of), Instant::now());
 }
 
 fn volume(engine: &mut Engine, key: &Key, volume: Option<&PersistentVolume>) {

@@ -11,7 +11,6 @@ use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
 
 pub const PERSISTENT_VOLUME: Kind<PersistentVolume> = Kind {
-    without_effect: Some("no controller binds volumes to claims and no node mounts them"),
     short: &["pv"],
     status: true,
     default: Some(default_volume),
@@ -53,7 +52,6 @@ pub const PERSISTENT_VOLUME: Kind<PersistentVolume> = Kind {
 };
 
 pub const PERSISTENT_VOLUME_CLAIM: Kind<PersistentVolumeClaim> = Kind {
-    without_effect: Some("no controller binds claims to volumes and no node mounts them"),
     short: &["pvc"],
     status: true,
     default: Some(default_claim),

@@ -68,7 +68,6 @@ pub const CSI_NODE: Kind<CSINode> = Kind {
 };
 
 pub const CSI_STORAGE_CAPACITY: Kind<CSIStorageCapacity> = Kind {
-    without_effect: Some("the scheduler does not ask for storage"),
     unconditional_update: false,
     columns: &[
         name(),
@@ -81,7 +80,6 @@ pub const CSI_STORAGE_CAPACITY: Kind<CSIStorageCapacity> = Kind {
 };
 
 pub const STORAGE_CLASS: Kind<StorageClass> = Kind {
-    without_effect: Some("no volumes are made for claims"),
     short: &["sc"],
     default: Some(|class| {
         class.reclaim_policy.get_or_insert_with(|| "Delete".to_owned());
@@ -139,10 +137,7 @@ fn validate_class_update(new: &StorageClass, old: &StorageClass) -> Errors {
 /// The class that claims get when they name none is marked.
 fn class_name(class: &StorageClass) -> String {
     let name = class.metadata.name.clone().unwrap_or_default();
-    let marks = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
-    let annotation = |key: &str| class.metadata.annotations.as_ref().and_then(|a| a.get(key));
-    let marked = marks.iter().any(|m| annotation(m).is_some_and(|v| v == "true"));
-    if marked { format!("{name} (default)") } else { name }
+    if crate::rules::volume::is_default_class(&class.metadata) { format!("{name} (default)") } else { name }
 }
 
 pub const VOLUME_ATTACHMENT: Kind<VolumeAttachment> = Kind {

@@ -20,3 +20,4 @@ pub mod selector;
 pub mod sysctl;
 pub mod taint;
 pub mod url;
+pub mod volume;

@@ -5,7 +5,9 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodSpec, ResourceRequirements, Volume};
+use k8s_openapi::api::core::v1::{
+    Container, PersistentVolumeClaim, Pod, PodCondition, PodSpec, ResourceRequirements, Volume,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -249,19 +251,33 @@ pub fn is_terminal_phase(phase: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeClaim {
     pub name: String,
+    /// The volume's name in the Pod.
+    pub volume: String,
     /// It is made for an ephemeral volume: the Pod owns it, and a claim of that name that it does not own is another one.
     pub is_own: bool,
+    pub read_only: bool,
+}
+
+impl VolumeClaim {
+    /// Whether this is the claim that the Pod means, and not another one of the same name.
+    pub fn is(&self, claim: &PersistentVolumeClaim, pod: &Pod) -> bool {
+        let mut owners = claim.metadata.owner_references.iter().flatten();
+        !self.is_own || owners.any(|o| o.controller == Some(true) && Some(&o.uid) == pod.metadata.uid.as_ref())
+    }
 }
 
 /// The claims that a Pod's volumes stand for, in the volumes' order.
 pub fn volume_claims(pod: &Pod) -> impl Iterator<Item = VolumeClaim> {
-    let of = |volume: &Volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
-        (Some(source), _) => Some(VolumeClaim { name: source.claim_name.clone(), is_own: false }),
-        (None, Some(_)) => {
-            let pod = pod.metadata.name.as_deref().unwrap_or("");
-            Some(VolumeClaim { name: format!("{pod}-{}", volume.name), is_own: true })
-        }
-        (None, None) => None,
+    let of = |volume: &Volume| {
+        let (name, is_own, read_only) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(source), _) => (source.claim_name.clone(), false, source.read_only == Some(true)),
+            (None, Some(_)) => {
+                let pod = pod.metadata.name.as_deref().unwrap_or("");
+                (format!("{pod}-{}", volume.name), true, false)
+            }
+            (None, None) => return None,
+        };
+        Some(VolumeClaim { name, volume: volume.name.clone(), is_own, read_only })
     };
     pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).filter_map(of)
 }

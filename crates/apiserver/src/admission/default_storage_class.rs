@@ -1,14 +1,12 @@
 //! DefaultStorageClass: a claim that names no class gets the default one.
 
-use std::sync::Arc;
-
-use api::status::StatusError;
-use api::{Value, meta};
+use api::{rules::volume, status::StatusError};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
 use super::{
     attributes::{Attributes, Operation},
-    plugin::{Context, Plugin, is, text},
+    plugin::{Context, Plugin, is},
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -29,29 +27,20 @@ fn concerns(attributes: &Attributes<'_>) -> bool {
 
 async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
     let all = context.objects.list("storage.k8s.io", "storageclasses", "").await?;
-    if let (Some(class), Some(claim)) = (default(&all), &mut attributes.object) {
-        claim["spec"]["storageClassName"] = json!(meta::name(class));
+    // One whose metadata cannot be read is nobody's default.
+    let metas: Vec<ObjectMeta> =
+        all.iter().filter_map(|class| serde_json::from_value(class.get("metadata")?.clone()).ok()).collect();
+    if let (Some(class), Some(claim)) = (volume::default_class(&metas), &mut attributes.object) {
+        claim["spec"]["storageClassName"] = json!(class);
     }
     Ok(())
-}
-
-/// Of several defaults the newest counts, and of those of the same second the first by name.
-fn default(all: &[Arc<Value>]) -> Option<&Value> {
-    let is_default = |class: &&Arc<Value>| {
-        ["storageclass.kubernetes.io", "storageclass.beta.kubernetes.io"]
-            .iter()
-            .any(|prefix| api::meta::annotation(class, &format!("{prefix}/is-default-class")) == Some("true"))
-    };
-    let newest = |a: &&Arc<Value>, b: &&Arc<Value>| {
-        let time = |o: &Value| text(o, "/metadata/creationTimestamp").to_owned();
-        time(b).cmp(&time(a)).then_with(|| meta::name(a).cmp(meta::name(b)))
-    };
-    all.iter().filter(is_default).min_by(newest).map(|class| class.as_ref())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::Value;
+
     use crate::tests::admission::{Write, context};
 
     #[tokio::test]
@@ -60,7 +49,8 @@ mod tests {
             let annotations = json!({"storageclass.kubernetes.io/is-default-class": default});
             (
                 "storageclasses",
-                json!({"metadata": {"name": name, "creationTimestamp": time, "annotations": annotations}}),
+                json!({"metadata": {"name": name, "creationTimestamp": format!("2026-01-01T00:00:0{time}Z"),
+                    "annotations": annotations}}),
             )
         };
         let context = context(vec![class("a", "1", "true"), class("b", "2", "true"), class("c", "3", "false")]).await;

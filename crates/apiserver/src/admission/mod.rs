@@ -11,6 +11,7 @@ pub mod default_toleration_seconds;
 pub mod limit_ranger;
 pub mod namespace_lifecycle;
 pub mod node_restriction;
+pub mod persistent_volume_claim_resize;
 pub mod plugin;
 pub mod pod_security;
 pub mod priority;
@@ -19,6 +20,7 @@ pub mod rbac_escalation;
 pub mod runtime_class;
 mod section;
 pub mod service_account;
+pub mod storage_object_in_use_protection;
 pub mod taint_nodes_by_condition;
 mod token_audience;
 
@@ -42,6 +44,8 @@ pub const PLUGINS: &[&Plugin] = &[
     &priority::PLUGIN,
     &default_toleration_seconds::PLUGIN,
     &default_storage_class::PLUGIN,
+    &storage_object_in_use_protection::PLUGIN,
+    &persistent_volume_claim_resize::PLUGIN,
     &runtime_class::PLUGIN,
     &certificate_requests::PLUGIN,
     &rbac_escalation::PLUGIN,

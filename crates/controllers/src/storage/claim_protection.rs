@@ -5,7 +5,7 @@
 use api::rules::pod;
 use client::{Api, Client, Key};
 use clock::Timestamp;
-use controller::{Controller, Listers, Plan, Watches, controller_of};
+use controller::{Controller, Listers, Plan, Watches};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::protect;
@@ -13,7 +13,7 @@ use super::protect;
 const FINALIZER: &str = "kubernetes.io/pvc-protection";
 
 /// The name of the index of Pods by the claims that they name.
-const BY_CLAIM: &str = "claim";
+pub(super) const BY_CLAIM: &str = "claim";
 
 pub struct ClaimProtection;
 
@@ -23,14 +23,17 @@ fn keys(pod: &Pod) -> Vec<Key> {
     pod::volume_claims(pod).map(|claim| Key::new(namespace, claim.name)).collect()
 }
 
+pub(super) fn by_claim(pod: &Pod) -> Vec<String> {
+    keys(pod).iter().map(ToString::to_string).collect()
+}
+
 /// Only a Pod that has a node uses a claim: no kubelet starts a Pod whose claim is being deleted. One that has ended uses it
 /// until the Pod is gone, since the volume may still be mounted. A claim that has the name of an ephemeral volume's and does
 /// not belong to the Pod is not used by it.
 fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let name = claim.metadata.name.as_deref().unwrap_or("");
     let bound = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).is_some_and(|node| !node.is_empty());
-    let owned = controller_of(claim).is_some_and(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref());
-    bound && pod::volume_claims(pod).any(|named| named.name == name && (owned || !named.is_own))
+    bound && pod::volume_claims(pod).any(|named| named.name == name && named.is(claim, pod))
 }
 
 fn is_leaving(claim: &PersistentVolumeClaim) -> bool {
@@ -45,7 +48,7 @@ impl Controller for ClaimProtection {
     type Observed = bool;
 
     fn watches(&self, watches: &mut Watches<PersistentVolumeClaim>) {
-        watches.caches().of::<Pod>().add_index(BY_CLAIM, |pod| keys(pod).iter().map(ToString::to_string).collect());
+        watches.caches().of::<Pod>().add_index(BY_CLAIM, by_claim);
         watches.changed::<Pod>(|change, _| {
             // Another Pod that uses a claim frees none.
             let replaced = matches!((&change.old, &change.new), (Some(a), Some(b)) if a.metadata.uid != b.metadata.uid);

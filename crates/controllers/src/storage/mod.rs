@@ -1,6 +1,10 @@
 //! Volumes and claims. What a node does with a volume is the kubelet's.
 
+pub mod attributes_class_protection;
+pub mod binder;
 pub mod claim_protection;
+pub mod ephemeral;
+pub mod expansion;
 pub mod volume_protection;
 
 use client::Kind;

@@ -9,4 +9,5 @@ mod jobs;
 mod quotas;
 mod replicas;
 mod stateful_sets;
+mod volumes;
 mod world;

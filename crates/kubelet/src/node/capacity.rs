@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
 
 use crate::{
     config::Config,
@@ -25,6 +25,11 @@ pub fn labels(config: &Config) -> BTreeMap<String, String> {
     ];
     let own = own.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
     own.chain(config.node_labels.clone()).collect()
+}
+
+/// The labels of the Node object, or what they will be.
+pub fn labels_of(node: Option<&Node>, config: &Config) -> BTreeMap<String, String> {
+    node.and_then(|node| node.metadata.labels.clone()).unwrap_or_else(|| labels(config))
 }
 
 /// The part of the node that Pods get: all but what must stay free.

@@ -39,7 +39,7 @@ fn admit(kubelet: &Kubelet, desired: &DesiredPod, fresh: Option<&Node>) -> Resul
     hardening::admit_modules(desired, host.modules, config.selinux_labels)?;
     let held = kubelet.node.get(&Key::new("", &config.node_name));
     let object = fresh.or(held.as_deref());
-    let labels = object.and_then(|n| n.metadata.labels.clone()).unwrap_or_else(|| capacity::labels(config));
+    let labels = capacity::labels_of(object, config);
     let taints = object.and_then(|n| n.spec.as_ref()?.taints.clone()).unwrap_or_default();
     let offered = capacity::allocatable(config, &host.machine);
     let allocatable = offered.iter().map(|(name, amount)| (name.clone(), api::rules::quantity::parse(amount)));

@@ -18,6 +18,12 @@ pub enum VolumeError {
     Path(String),
     #[error("hostPath type check failed: {path} is not {wanted}")]
     HostPath { path: String, wanted: &'static str },
+    #[error("error processing PVC {claim}: {why}")]
+    Claim { claim: String, why: String },
+    #[error("no matching NodeSelectorTerms")]
+    Elsewhere,
+    #[error("path {0:?} does not exist")]
+    Missing(String),
     #[error("volumes of this kind are not supported: {0}")]
     Unsupported(String),
     #[error("{0}")]

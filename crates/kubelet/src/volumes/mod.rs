@@ -62,11 +62,14 @@ async fn one(request: &Request<'_>, state: &mut State) -> Result<Mounted, Volume
     let name = &request.volume.name;
     let Some(plugin) = plugin_of(request.volume) else {
         return Err(VolumeError::Unsupported(format!(
-            "{name} is none of emptyDir, configMap, secret, downwardAPI, projected, hostPath"
+            "{name} is none of emptyDir, configMap, secret, downwardAPI, projected, hostPath, persistentVolumeClaim, ephemeral"
         )));
     };
     // What is mounted already stays so while it is refreshed.
     let held = state.records().get(name).and_then(|record| record.mounted.clone());
+    if let Some(held) = held.as_ref().filter(|_| plugin.is_mounted_once()) {
+        return Ok(held.clone());
+    }
     note(state, name, Record { plugin: plugin.name().to_owned(), mounted: held }).await?;
     let mounted = plugin.mount(request).await?;
     note(state, name, Record { plugin: plugin.name().to_owned(), mounted: Some(mounted.clone()) }).await?;

@@ -1,6 +1,6 @@
 //! A volume plugin: it mounts the volumes of one sort, and unmounts them again.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Pod, Volume};
@@ -16,6 +16,7 @@ use crate::{
 pub struct Means {
     /// What only the node knows and a Pod may ask.
     pub facts: Facts,
+    pub node_labels: BTreeMap<String, String>,
     pub sources: Arc<dyn Sources>,
     pub mounter: Arc<dyn Mounter>,
 }
@@ -70,6 +71,11 @@ pub trait Plugin: Sync {
 
     /// Whether a volume is of this sort.
     fn takes(&self, volume: &Volume) -> bool;
+
+    /// Whether a volume that is mounted stays as it is, whatever becomes of the objects that it came from.
+    fn is_mounted_once(&self) -> bool {
+        false
+    }
 
     /// Mounts a volume, or brings one that is mounted up to date and touches nothing else.
     fn mount<'a>(&'a self, request: &'a Request<'a>) -> BoxFuture<'a, Result<Mounted, VolumeError>>;

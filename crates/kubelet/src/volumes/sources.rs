@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use api::rules::{pod::VolumeClaim, volume};
 use client::{Api, Client};
 use clock::Timestamp;
 use futures::future::BoxFuture;
@@ -12,7 +13,7 @@ use k8s_openapi::{
     ByteString,
     api::{
         authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
-        core::v1::{ConfigMap, Pod, Secret, ServiceAccount},
+        core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccount},
     },
 };
 use parking_lot::Mutex;
@@ -29,6 +30,12 @@ pub trait Sources: Send + Sync {
     /// A token of the Pod's service account, bound to the Pod.
     fn token<'a>(&'a self, pod: &'a Pod, audience: &'a str, seconds: i64)
     -> BoxFuture<'a, Result<String, VolumeError>>;
+    /// The PersistentVolume that a Pod's claim is bound to.
+    fn claimed<'a>(
+        &'a self,
+        pod: &'a Pod,
+        used: &'a VolumeClaim,
+    ) -> BoxFuture<'a, Result<PersistentVolume, VolumeError>>;
 }
 
 /// The API server as the source.
@@ -109,7 +116,72 @@ impl ApiSources {
     }
 }
 
+/// Why a Pod cannot use its claim, in upstream's words.
+fn unusable(pod: &Pod, used: &VolumeClaim, claim: &PersistentVolumeClaim) -> Option<String> {
+    let phase = claim.status.as_ref().and_then(|s| s.phase.as_deref());
+    match () {
+        () if !used.is(claim, pod) => {
+            let (namespace, name) = (claim.metadata.namespace.as_deref().unwrap_or(""), &used.name);
+            let owner = pod.metadata.name.as_deref().unwrap_or("");
+            Some(format!("PVC {namespace}/{name} was not created for pod {namespace}/{owner} (pod is not owner)"))
+        }
+        // Whoever deletes it waits for the Pods that use it to end.
+        () if claim.metadata.deletion_timestamp.is_some() => Some("PVC is being deleted".to_owned()),
+        () if phase != Some("Bound") => Some("PVC is not bound".to_owned()),
+        () if volume::volume_of(claim).is_empty() => Some("PVC has empty pvc.Spec.VolumeName".to_owned()),
+        () => None,
+    }
+}
+
+/// Why a volume is not the claim's, though the claim names it.
+fn not_bound(claim: &PersistentVolumeClaim, persistent: &PersistentVolume) -> Option<String> {
+    let (name, uid) = (volume::volume_of(claim), claim.metadata.uid.as_deref().unwrap_or(""));
+    match persistent.spec.as_ref().and_then(|s| s.claim_ref.as_ref()) {
+        None => Some(format!(
+            "found PV object {name} with nil pv.Spec.ClaimRef indicating it is not yet bound to the claim"
+        )),
+        Some(held) if held.uid.as_deref() != Some(uid) => {
+            let held = held.uid.as_deref().unwrap_or("");
+            Some(format!(
+                "found PV object {name} with a pv.Spec.ClaimRef.UID {held} that does not point to the claim {uid}"
+            ))
+        }
+        Some(_) => None,
+    }
+}
+
+impl ApiSources {
+    async fn persistent(&self, pod: &Pod, used: &VolumeClaim) -> Result<PersistentVolume, String> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let fetched = claims.find(&used.name).await.map_err(|e| format!("failed to fetch PVC from API server: {e}"))?;
+        let claim = fetched.ok_or_else(|| {
+            let name = &used.name;
+            format!("failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found")
+        })?;
+        if let Some(why) = unusable(pod, used, &claim) {
+            return Err(why);
+        }
+        let (volumes, name): (Api<PersistentVolume>, _) = (Api::all(self.client.clone()), volume::volume_of(&claim));
+        let failed = |why: String| format!("failed to fetch PV {name} from API server: {why}");
+        let fetched = volumes.find(name).await.map_err(|e| failed(e.to_string()))?;
+        let persistent = fetched.ok_or_else(|| failed(format!("persistentvolumes {name:?} not found")))?;
+        not_bound(&claim, &persistent).map_or(Ok(persistent), Err)
+    }
+}
+
 impl Sources for ApiSources {
+    fn claimed<'a>(
+        &'a self,
+        pod: &'a Pod,
+        used: &'a VolumeClaim,
+    ) -> BoxFuture<'a, Result<PersistentVolume, VolumeError>> {
+        Box::pin(async move {
+            let claim = format!("{}/{}", pod.metadata.namespace.as_deref().unwrap_or("default"), used.name);
+            self.persistent(pod, used).await.map_err(|why| VolumeError::Claim { claim, why })
+        })
+    }
+
     fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Data>, VolumeError>> {
         Box::pin(async move {
             let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
@@ -164,6 +236,30 @@ impl Sources for ApiSources {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicI64, Ordering};
+
+    #[test]
+    fn a_pod_uses_a_claim_that_is_bound_on_both_sides() {
+        use serde_json::{Value, json};
+        let pod = crate::pod::fixture::pod(r#"{"containers": []}"#).pod;
+        let check = |phase: &str, deleted: Option<&str>, held: Value, expected: &str| {
+            let claim = json!({"metadata": {"name": "c", "uid": "u", "deletionTimestamp": deleted},
+                "spec": {"volumeName": "v"}, "status": {"phase": phase}});
+            let claim = serde_json::from_value(claim).unwrap();
+            let persistent = json!({"metadata": {"name": "v"}, "spec": {"claimRef": held}});
+            let persistent = serde_json::from_value(persistent).unwrap();
+            let used = VolumeClaim { name: "c".into(), volume: "x".into(), is_own: false, read_only: false };
+            let why = unusable(&pod, &used, &claim).or_else(|| not_bound(&claim, &persistent));
+            assert_eq!(why.unwrap_or_default(), expected);
+        };
+        let ours = || json!({"uid": "u"});
+        check("Bound", None, ours(), "");
+        check("Bound", Some("2026-01-01T00:00:00Z"), ours(), "PVC is being deleted");
+        check("Pending", None, ours(), "PVC is not bound");
+        let unbound = "found PV object v with nil pv.Spec.ClaimRef indicating it is not yet bound to the claim";
+        check("Bound", None, Value::Null, unbound);
+        let others = "found PV object v with a pv.Spec.ClaimRef.UID w that does not point to the claim u";
+        check("Bound", None, json!({"uid": "w"}), others);
+    }
 
     #[test]
     fn a_token_is_renewed_after_four_fifths_of_its_life_or_a_day() {

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::FileTypeExt, path::Path};
 
 use files::modes;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Volume;
+use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume};
 
 use crate::volumes::{
     error::{VolumeError, file_error},
@@ -25,15 +25,18 @@ impl Plugin for HostPath {
 
     fn mount<'a>(&'a self, request: &'a Request<'a>) -> BoxFuture<'a, Result<Mounted, VolumeError>> {
         let source = request.volume.host_path.clone().unwrap_or_default();
-        Box::pin(blocking(move || {
-            check(Path::new(&source.path), source.type_.as_deref().unwrap_or_default())?;
-            Ok(Mounted { path: source.path.into(), read_only: false })
-        }))
+        Box::pin(blocking(move || mount(&source)))
     }
 
     fn unmount<'a>(&'a self, _: &'a Unmount<'a>) -> BoxFuture<'a, Result<(), VolumeError>> {
         Box::pin(async { Ok(()) })
     }
+}
+
+/// The path that a volume is, of the Pod's own or behind a claim.
+pub(super) fn mount(source: &HostPathVolumeSource) -> Result<Mounted, VolumeError> {
+    check(Path::new(&source.path), source.type_.as_deref().unwrap_or_default())?;
+    Ok(Mounted { path: source.path.clone().into(), read_only: false })
 }
 
 fn check(path: &Path, kind: &str) -> Result<(), VolumeError> {

@@ -5,6 +5,7 @@ mod config_map;
 mod downward_api;
 mod empty_dir;
 mod host_path;
+mod persistent_claim;
 mod projected;
 mod secret;
 
@@ -17,4 +18,5 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &downward_api::DownwardApi,
     &projected::Projected,
     &host_path::HostPath,
+    &persistent_claim::PersistentClaim,
 ];
