@@ -24,8 +24,9 @@ use crate::{
         tokens::{ServiceAccountTokens, TokenSigner},
     },
     storage::{
-        attributes_class_protection::AttributesClassProtection, binder, claim_protection::ClaimProtection,
-        ephemeral::EphemeralVolumes, expansion::Expansion, volume_protection::VolumeProtection,
+        attach_detach::AttachDetach, attributes_class_protection::AttributesClassProtection, binder,
+        claim_protection::ClaimProtection, ephemeral::EphemeralVolumes, expansion::Expansion,
+        volume_protection::VolumeProtection,
     },
     workloads::{
         cron_job::CronJobs,
@@ -176,6 +177,7 @@ const ALL: &[Entry] = &[
     entry::<LegacyEndpoints>("endpoint-controller", |s, _| start(LegacyEndpoints, s)),
     entry::<RoleAggregation>("clusterrole-aggregation-controller", |s, _| start(RoleAggregation, s)),
     Entry { name: binder::NAME, account: "persistent-volume-binder", start: |s, _| Box::pin(binder::run(s)) },
+    entry::<AttachDetach>("attachdetach-controller", |s, _| start(AttachDetach::default(), s)),
     entry::<EphemeralVolumes>("ephemeral-volume-controller", start_ephemeral_volumes),
     entry::<Expansion>("expand-controller", start_expansion),
     entry::<AttributesClassProtection>("volumeattributesclass-protection-controller", |s, _| {

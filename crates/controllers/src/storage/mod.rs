@@ -1,5 +1,6 @@
 //! Volumes and claims. What a node does with a volume is the kubelet's.
 
+pub mod attach_detach;
 pub mod attributes_class_protection;
 pub mod binder;
 pub mod claim_protection;
