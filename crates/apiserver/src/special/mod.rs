@@ -32,23 +32,30 @@ pub struct Parts {
     pub connector: Option<Connector>,
 }
 
-/// All of them.
-pub fn all(parts: Parts) -> Specials {
-    const AUTHENTICATION: &str = "authentication.k8s.io";
-    const AUTHORIZATION: &str = "authorization.k8s.io";
-    let Parts { authentication, tokens, components, connector } = parts;
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+
+/// Those that need nothing besides the state.
+pub fn of_state() -> Specials {
     let mut all = Specials::default();
     all.add(("", "pods", "binding"), binding::pod);
     all.add(("", "bindings", ""), binding::collection);
     all.add(("", "pods", "eviction"), eviction::evict);
-    all.add(("", "serviceaccounts", "token"), move |call| token::create(call, tokens.clone()));
-    all.add(("", "componentstatuses", ""), Read::by(Components(components)));
-    all.add((AUTHENTICATION, "tokenreviews", ""), move |call| review::token(call, authentication.clone()));
     all.add((AUTHENTICATION, "selfsubjectreviews", ""), review::self_subject);
     all.add((AUTHORIZATION, "subjectaccessreviews", ""), review::access);
     all.add((AUTHORIZATION, "localsubjectaccessreviews", ""), review::local_access);
     all.add((AUTHORIZATION, "selfsubjectaccessreviews", ""), review::self_access);
     all.add((AUTHORIZATION, "selfsubjectrulesreviews", ""), review::self_rules);
+    all
+}
+
+/// All of them.
+pub fn all(parts: Parts) -> Specials {
+    let Parts { authentication, tokens, components, connector } = parts;
+    let mut all = of_state();
+    all.add(("", "serviceaccounts", "token"), move |call| token::create(call, tokens.clone()));
+    all.add(("", "componentstatuses", ""), Read::by(Components(components)));
+    all.add((AUTHENTICATION, "tokenreviews", ""), move |call| review::token(call, authentication.clone()));
     let connector = connector.map(Arc::new);
     metrics::add(&mut all, &Scraper::new(connector.as_ref().map(Connector::resource_metrics)));
     if let Some(connector) = connector {
