@@ -18,6 +18,9 @@ use super::objects;
 /// The names of the Pods that count begin with this.
 pub const MEASURED: &str = "measured";
 
+/// A Pod waits at most this long before it is tried again. What is looked at later is nothing but a precaution.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+
 pub struct Cluster {
     pub engine: Engine,
     pub now: Instant,
@@ -116,6 +119,21 @@ impl Cluster {
         for pod in pods {
             self.add(pod);
             while self.step().is_some() {}
+        }
+    }
+
+    /// Decides until nobody is to be tried any more, those that wait a while before they are tried again too. Says how many
+    /// that count have a node now.
+    pub fn drain(&mut self) -> usize {
+        let mut placed = 0;
+        loop {
+            match self.step() {
+                Some(bound) => placed += usize::from(bound),
+                None => match self.engine.wake_at().filter(|at| *at <= self.now + LONGEST_BACKOFF) {
+                    Some(at) => self.now = at,
+                    None => return placed,
+                },
+            }
         }
     }
 

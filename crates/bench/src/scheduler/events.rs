@@ -94,7 +94,7 @@ pub fn run(cluster: &mut Cluster, workload: &Workload) -> Run {
     let (begun, mut placed) = (cpu_seconds(), 0);
     for i in 0..events {
         event(cluster, i);
-        placed += cluster.run(Vec::new(), None).placed;
+        placed += cluster.drain();
     }
     Run { seconds: cpu_seconds() - begun, placed, left: workload.measured - placed }
 }
