@@ -195,6 +195,21 @@ impl Bound<'_> {
     fn broken(&self, what: &str, amount: Quantity) -> String {
         format!("{}, but {what} is {amount}", self.text())
     }
+
+    /// The first amount has to be there, and both have to keep the bound.
+    fn broken_by(
+        &self,
+        (first, held): (&str, Option<&Quantity>),
+        (second, other): (&str, Option<&Quantity>),
+        breaks: impl Fn(Quantity) -> bool,
+    ) -> Option<String> {
+        match (held, other) {
+            (None, _) => Some(self.missing(first)),
+            (Some(amount), _) if breaks(*amount) => Some(self.broken(first, *amount)),
+            (_, Some(amount)) if breaks(*amount) => Some(self.broken(second, *amount)),
+            _ => None,
+        }
+    }
 }
 
 fn too_small(
@@ -205,12 +220,7 @@ fn too_small(
     limits: &Resources,
 ) -> Option<String> {
     let bound = Bound { word: "minimum", name, kind: &item.type_, amount: least };
-    match (requests.get(name), limits.get(name)) {
-        (None, _) => Some(bound.missing("request")),
-        (Some(request), _) if *request < least => Some(bound.broken("request", *request)),
-        (_, Some(limit)) if *limit < least => Some(bound.broken("limit", *limit)),
-        _ => None,
-    }
+    bound.broken_by(("request", requests.get(name)), ("limit", limits.get(name)), |amount| amount < least)
 }
 
 fn too_large(
@@ -221,12 +231,7 @@ fn too_large(
     limits: &Resources,
 ) -> Option<String> {
     let bound = Bound { word: "maximum", name, kind: &item.type_, amount: most };
-    match (limits.get(name), requests.get(name)) {
-        (None, _) => Some(bound.missing("limit")),
-        (Some(limit), _) if *limit > most => Some(bound.broken("limit", *limit)),
-        (_, Some(request)) if *request > most => Some(bound.broken("request", *request)),
-        _ => None,
-    }
+    bound.broken_by(("limit", limits.get(name)), ("request", requests.get(name)), |amount| amount > most)
 }
 
 fn too_wide(

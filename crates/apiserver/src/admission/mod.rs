@@ -31,7 +31,7 @@ use plugin::{Outcome, Plugin, Step};
 
 pub use configuration::Configuration;
 pub use plugin::Context;
-pub use quota::Charges;
+pub use quota::charges::Charges;
 
 /// All plugins in the order in which they run.
 pub const PLUGINS: &[&Plugin] = &[

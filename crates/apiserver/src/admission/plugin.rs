@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{Value, meta, status::StatusError};
 use futures::future::BoxFuture;
 
-use super::{attributes::Attributes, pod_security::configuration::Configuration, quota::Charges};
+use super::{attributes::Attributes, pod_security::configuration::Configuration, quota::charges::Charges};
 use crate::{
     auth::{Authorizer, rbac::Rbac},
     storage::loopback::Loopback,

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
     storage::v1::VolumeAttributesClass,
 };
 
-use super::protect;
+use super::{is_leaving, protect};
 
 const FINALIZER: &str = "kubernetes.io/vac-protection";
 
@@ -36,11 +36,6 @@ fn of_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
 fn of_volume(volume: &PersistentVolume) -> Vec<String> {
     let name = volume.spec.as_ref().and_then(|s| s.volume_attributes_class_name.clone());
     name.filter(|name| !name.is_empty()).into_iter().collect()
-}
-
-fn is_leaving(class: &VolumeAttributesClass) -> bool {
-    let protected = class.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER);
-    protected && class.metadata.deletion_timestamp.is_some()
 }
 
 /// The classes that an object names no more.
@@ -74,12 +69,13 @@ impl Controller for AttributesClassProtection {
     fn observe(&self, class: &VolumeAttributesClass, listers: &Listers) -> bool {
         let name = class.metadata.name.as_deref().unwrap_or("");
         let (claims, volumes) = (listers.caches.of::<PersistentVolumeClaim>(), listers.caches.of::<PersistentVolume>());
-        is_leaving(class) && !(claims.by_index(CLAIMS, name).is_empty() && volumes.by_index(VOLUMES, name).is_empty())
+        is_leaving(class, FINALIZER)
+            && !(claims.by_index(CLAIMS, name).is_empty() && volumes.by_index(VOLUMES, name).is_empty())
     }
 
     /// A claim or volume that the caches do not have yet may name it.
     async fn ask(&self, class: &VolumeAttributesClass, used: &mut bool, client: &Client) -> Result<(), kube::Error> {
-        if is_leaving(class) && !*used {
+        if is_leaving(class, FINALIZER) && !*used {
             let name = class.metadata.name.clone().unwrap_or_default();
             let claims: Api<PersistentVolumeClaim> = Api::all(client.clone());
             let volumes: Api<PersistentVolume> = Api::all(client.clone());

@@ -8,7 +8,7 @@ use clock::Timestamp;
 use controller::{Controller, Listers, Plan, Watches};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
-use super::protect;
+use super::{is_leaving, protect};
 
 const FINALIZER: &str = "kubernetes.io/pvc-protection";
 
@@ -36,11 +36,6 @@ fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     bound && pod::volume_claims(pod).any(|named| named.name == name && named.is(claim, pod))
 }
 
-fn is_leaving(claim: &PersistentVolumeClaim) -> bool {
-    let protected = claim.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER);
-    protected && claim.metadata.deletion_timestamp.is_some()
-}
-
 impl Controller for ClaimProtection {
     const NAME: &'static str = "persistentvolumeclaim-protection-controller";
     type Object = PersistentVolumeClaim;
@@ -59,12 +54,12 @@ impl Controller for ClaimProtection {
 
     fn observe(&self, claim: &PersistentVolumeClaim, listers: &Listers) -> bool {
         let pods = || listers.caches.of::<Pod>().by_index(BY_CLAIM, &Key::of(claim).to_string());
-        is_leaving(claim) && pods().iter().any(|pod| uses(pod, claim))
+        is_leaving(claim, FINALIZER) && pods().iter().any(|pod| uses(pod, claim))
     }
 
     /// A Pod that the cache does not have yet may use the claim, and its data would be gone.
     async fn ask(&self, claim: &PersistentVolumeClaim, used: &mut bool, client: &Client) -> Result<(), kube::Error> {
-        if is_leaving(claim) && !*used {
+        if is_leaving(claim, FINALIZER) && !*used {
             let pods: Api<Pod> = Api::namespaced(client.clone(), claim.metadata.namespace.as_deref().unwrap_or(""));
             *used = pods.list(&[]).await?.iter().any(|pod| uses(pod, claim));
         }

@@ -14,11 +14,12 @@ use crate::validation::internal_form;
 
 pub(super) fn validate_status(new: &Value, old: &Value) -> Errors {
     let (Ok(new), Ok(old)) = (Job::deserialize(new), Job::deserialize(old)) else { return Errors::new() };
+    let (no_spec, no_status) = (JobSpec::default(), JobStatus::default());
     let change = Change {
         path: Path::new("status"),
-        spec: new.spec.clone().unwrap_or_default(),
-        status: new.status.clone().unwrap_or_default(),
-        before: old.status.clone().unwrap_or_default(),
+        spec: new.spec.as_ref().unwrap_or(&no_spec),
+        status: new.status.as_ref().unwrap_or(&no_status),
+        before: old.status.as_ref().unwrap_or(&no_status),
         new: &new,
         old: &old,
     };
@@ -34,9 +35,9 @@ pub(super) fn validate_status(new: &Value, old: &Value) -> Errors {
 
 struct Change<'a> {
     path: Path,
-    spec: JobSpec,
-    status: JobStatus,
-    before: JobStatus,
+    spec: &'a JobSpec,
+    status: &'a JobStatus,
+    before: &'a JobStatus,
     new: &'a Job,
     old: &'a Job,
 }
@@ -63,7 +64,7 @@ impl Change<'_> {
     }
 
     fn numbers(&self) -> Errors {
-        let status = &self.status;
+        let status = self.status;
         let given = [
             ("active", status.active),
             ("succeeded", status.succeeded),
@@ -173,7 +174,7 @@ impl Change<'_> {
 
     /// A Job that has ended has no Pods that run, end or wait to be counted.
     fn leftovers(&self) -> Errors {
-        let (status, before) = (&self.status, &self.before);
+        let (status, before) = (self.status, self.before);
         let mut errors = Errors::new();
         if !is_finished(self.new) {
             return errors;
@@ -202,7 +203,7 @@ impl Change<'_> {
     }
 
     fn indexes(&self) -> Errors {
-        let (status, before) = (&self.status, &self.before);
+        let (status, before) = (self.status, self.before);
         let completed = status.completed_indexes.as_deref().unwrap_or_default();
         let failed = status.failed_indexes.as_deref();
         let completed_changes = completed != before.completed_indexes.as_deref().unwrap_or_default();
@@ -216,7 +217,7 @@ impl Change<'_> {
             if let Some(Err(why)) = read(completed) {
                 invalid("completedIndexes", completed, &format!("error parsing completedIndexes: {why}"));
             }
-            if !completed.is_empty() && !is_indexed(&self.spec) {
+            if !completed.is_empty() && !is_indexed(self.spec) {
                 let detail = "cannot set non-empty completedIndexes when non-indexed completion mode";
                 invalid("completedIndexes", completed, detail);
             }
@@ -242,8 +243,8 @@ impl Change<'_> {
 
     /// What has been counted is not forgotten, but for an indexed Job that became smaller.
     fn counters(&self) -> Errors {
-        let elastic = is_indexed(&self.spec) && self.spec.completions == self.spec.parallelism;
-        let (status, before) = (&self.status, &self.before);
+        let elastic = is_indexed(self.spec) && self.spec.completions == self.spec.parallelism;
+        let (status, before) = (self.status, self.before);
         let counters = [
             ("failed", status.failed, before.failed, false),
             ("succeeded", status.succeeded, before.succeeded, elastic),

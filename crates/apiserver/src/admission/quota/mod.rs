@@ -7,7 +7,7 @@
 //! too little; the controller `resourcequota-controller`, which counts what is stored, takes it back.
 //! Upstream counterpart: apiserver/pkg/admission/plugin/resourcequota.
 
-mod charges;
+pub mod charges;
 pub mod configuration;
 mod demand;
 
@@ -26,8 +26,6 @@ use super::{
     plugin::{Context, Plugin, forbid},
 };
 use demand::{Demand, Refusal, Write};
-
-pub use charges::Charges;
 
 pub const PLUGIN: Plugin = Plugin {
     name: "ResourceQuota",

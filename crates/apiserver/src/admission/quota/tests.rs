@@ -6,6 +6,7 @@ use api::k8s_openapi::api::core::v1::ScopedResourceSelectorRequirement;
 use serde_json::json;
 
 use super::{
+    charges::Charges,
     configuration::{Configuration, Limited},
     *,
 };
