@@ -1,0 +1,230 @@
+//! The checker: gives every expression a type, finds the functions that its calls may mean, and turns it into what is
+//! evaluated. Its complaints are cel-go's.
+
+mod calls;
+mod fold;
+mod inference;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::{CompileError, Issue};
+use crate::function::Functions;
+use crate::node::{Index, Node, Select};
+use crate::syntax::ast::{Access, Expr, Kind};
+use crate::typing::Type;
+use crate::value::Value;
+use inference::Inference;
+
+/// What expressions may name.
+#[derive(Default)]
+pub(crate) struct Declarations {
+    pub functions: Functions,
+    pub variables: Vec<(String, Type)>,
+    /// Object types, with their fields.
+    pub objects: BTreeMap<String, BTreeMap<String, Type>>,
+    /// Names of types.
+    pub types: BTreeMap<&'static str, Type>,
+}
+
+/// The checked form of an expression, and the type of its result.
+pub(crate) fn check(source: &str, expr: &Expr, declarations: &Declarations) -> Result<(Node, Type), CompileError> {
+    let mut checker = Checker { declarations, inference: Inference::default(), scope: Vec::new(), issues: Vec::new() };
+    let (node, kind) = checker.check(expr);
+    let kind = checker.inference.finished(&kind);
+    if checker.issues.is_empty() { Ok((node, kind)) } else { Err(CompileError::new(source, checker.issues)) }
+}
+
+struct Checker<'d> {
+    declarations: &'d Declarations,
+    inference: Inference,
+    /// The variables of the folds around, innermost last.
+    scope: Vec<(String, Type)>,
+    issues: Vec<Issue>,
+}
+
+type Checked = (Node, Type);
+
+impl Checker<'_> {
+    fn complain(&mut self, at: usize, message: String) -> Checked {
+        self.issues.push(Issue { at, message });
+        (Node::Constant(Value::Null), Type::Error)
+    }
+
+    fn mismatch(&mut self, at: usize, expected: &Type, found: &Type) {
+        let (expected, found) = (self.inference.finished(expected), self.inference.finished(found));
+        self.complain(at, format!("expected type '{expected}' but found '{found}'"));
+    }
+
+    fn check(&mut self, expr: &Expr) -> Checked {
+        match &expr.kind {
+            Kind::Literal(value) => (Node::Constant(value.clone()), value.type_of()),
+            Kind::Ident(name) => self.ident(expr.at, name),
+            Kind::Select { operand, field, access } => self.select(expr, operand, field, *access),
+            Kind::Call { function, target, arguments } => self.call(expr.at, function, target.as_deref(), arguments),
+            Kind::List(items) => self.list(items),
+            Kind::Map(entries) => self.map(entries),
+            Kind::Object(name) => self.complain(expr.at, format!("undeclared reference to '{name}' (in container '')")),
+            Kind::Fold(fold) => self.fold(fold),
+        }
+    }
+
+    /// What a name means, if anything.
+    fn named(&self, name: &str) -> Option<Checked> {
+        if let Some(slot) = self.scope.iter().rposition(|(n, _)| n == name) {
+            return Some((Node::Slot(slot), self.scope[slot].1.clone()));
+        }
+        if let Some(number) = self.declarations.variables.iter().position(|(n, _)| n == name) {
+            return Some((Node::Variable(number), self.declarations.variables[number].1.clone()));
+        }
+        let kind = self.declarations.types.get(name)?;
+        Some((Node::Constant(Value::Type(kind.clone())), Type::Type(Arc::new(kind.clone()))))
+    }
+
+    fn ident(&mut self, at: usize, name: &str) -> Checked {
+        match self.named(name) {
+            Some(found) => found,
+            None => self.complain(at, format!("undeclared reference to '{name}' (in container '')")),
+        }
+    }
+
+    fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, access: Access) -> Checked {
+        if access == Access::Plain
+            && let Some(name) = expr.qualified_name()
+            && let Some(root) = name.split('.').next()
+            && self.named(root).is_none()
+            && let Some(found) = self.named(&name)
+        {
+            return found;
+        }
+        let (node, kind) = self.check(operand);
+        let kind = self.inference.known(&kind);
+        let (inner, wrapped) = match &kind {
+            Type::Optional(inner) => (self.inference.known(inner), true),
+            other => (other.clone(), false),
+        };
+        let Some(found) = self.field_type(expr.at, &inner, field) else { return (node, Type::Error) };
+        let result = match access {
+            Access::Presence => Type::Bool,
+            Access::Optional => match found {
+                already @ Type::Optional(_) => already,
+                other => Type::optional(other),
+            },
+            Access::Plain if wrapped => Type::optional(found),
+            Access::Plain => found,
+        };
+        let field: Arc<str> = field.into();
+        (Node::Select(Box::new(Select { operand: node, field, access })), result)
+    }
+
+    fn field_type(&mut self, at: usize, kind: &Type, field: &str) -> Option<Type> {
+        match kind {
+            Type::Dyn | Type::Error => Some(Type::Dyn),
+            // What is not known yet turns out to be something when it is evaluated.
+            Type::Variable(_) => {
+                self.inference.assignable(&Type::Dyn, kind);
+                Some(Type::Dyn)
+            }
+            Type::Map(pair) => Some(pair.1.clone()),
+            Type::Object(name) => {
+                let found = self.declarations.objects.get(&**name).and_then(|fields| fields.get(field)).cloned();
+                if found.is_none() {
+                    self.complain(at, format!("undefined field '{field}'"));
+                }
+                found
+            }
+            other => {
+                let other = self.inference.finished(other);
+                self.complain(at, format!("type '{other}' does not support field selection"));
+                None
+            }
+        }
+    }
+
+    /// The type of an element behind a `?`: what the optional holds.
+    fn element(&mut self, expr: &Expr, optional: bool) -> Checked {
+        let (node, kind) = self.check(expr);
+        if !optional {
+            return (node, kind);
+        }
+        match self.inference.known(&kind) {
+            Type::Optional(inner) => (node, (*inner).clone()),
+            known if known.is_dyn() => (node, known),
+            other => {
+                self.mismatch(expr.at, &Type::optional(other.clone()), &other);
+                (node, other)
+            }
+        }
+    }
+
+    /// The type that elements share; elements of different types are refused, as Kubernetes configures cel-go.
+    fn join(&mut self, at: usize, before: Option<Type>, next: Type) -> Type {
+        let Some(before) = before else { return next };
+        if self.inference.assignable(&before, &next) {
+            return self.inference.more_general(before, next);
+        }
+        self.mismatch(at, &before, &next);
+        before
+    }
+
+    fn list(&mut self, items: &[(Expr, bool)]) -> Checked {
+        let (mut nodes, mut kind) = (Vec::new(), None);
+        for (item, optional) in items {
+            let (node, found) = self.element(item, *optional);
+            kind = Some(self.join(item.at, kind, found));
+            nodes.push((node, *optional));
+        }
+        let kind = kind.unwrap_or_else(|| self.inference.fresh());
+        // Constants make a constant, which costs nothing to evaluate.
+        let constants: Option<Vec<Value<'static>>> =
+            nodes.iter().map(|(node, optional)| node.constant().filter(|_| !optional).cloned()).collect();
+        let node = constants.map_or(Node::List(nodes), |values| Node::Constant(Value::list(values)));
+        (node, Type::list(kind))
+    }
+
+    fn map(&mut self, entries: &[(Expr, Expr, bool)]) -> Checked {
+        let (mut nodes, mut keys, mut values) = (Vec::new(), None, None);
+        for (key, value, optional) in entries {
+            let (key_node, key_type) = self.check(key);
+            keys = Some(self.join(key.at, keys, key_type));
+            let (value_node, value_type) = self.element(value, *optional);
+            values = Some(self.join(value.at, values, value_type));
+            nodes.push((key_node, value_node, *optional));
+        }
+        let keys = keys.unwrap_or_else(|| self.inference.fresh());
+        let values = values.unwrap_or_else(|| self.inference.fresh());
+        let mut constant = Some(crate::value::Map::empty());
+        for (key, value, optional) in &nodes {
+            constant = match (constant, key.constant(), value.constant()) {
+                (Some(map), Some(key), Some(value)) if !optional => map.insert(key.clone(), value.clone()).ok(),
+                _ => None,
+            };
+        }
+        let node = constant.map_or(Node::Map(nodes), |map| Node::Constant(Value::Map(map)));
+        (node, Type::map(keys, values))
+    }
+
+    fn index(&mut self, at: usize, operand: &Expr, index: &Expr, optional: bool) -> Checked {
+        let (node, kind) = self.check(operand);
+        let (index_node, index_type) = self.check(index);
+        let kind = self.inference.known(&kind);
+        let (inner, wrapped) = match &kind {
+            Type::Optional(inner) => (self.inference.known(inner), true),
+            other => (other.clone(), false),
+        };
+        let (wanted, found) = match &inner {
+            Type::List(item) => (Type::Int, (**item).clone()),
+            Type::Map(pair) => (pair.0.clone(), pair.1.clone()),
+            known if known.is_dyn() => (Type::Dyn, Type::Dyn),
+            Type::Variable(_) => (Type::Dyn, Type::Dyn),
+            _ => (Type::Error, Type::Error),
+        };
+        let known = !matches!(wanted, Type::Error) || inner == Type::Error;
+        if !known || !self.inference.assignable(&wanted, &index_type) {
+            let name = if optional { "_[?_]" } else { "_[_]" };
+            return self.no_overload(at, name, &[kind, index_type], false);
+        }
+        let result = if optional || wrapped { Type::optional(found) } else { found };
+        (Node::Index(Box::new(Index { operand: node, index: index_node, optional })), result)
+    }
+}

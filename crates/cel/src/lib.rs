@@ -1,0 +1,31 @@
+//! The Common Expression Language as Kubernetes uses it: text → tree → checked program → value, with upstream's costs.
+//!
+//! The language is written here and not taken from the crate `cel`: that one checks no types, accounts for no costs
+//! and copies its input, and these three are what makes expressions of users safe to run in an API server.
+//!
+//! `Environment` declares what an expression may name, `Program` is a compiled one, `Budget` bounds its evaluation.
+//! This crate is below all others of ours. Types of Kubernetes that have rules elsewhere (quantities, addresses, names)
+//! are libraries that `api` adds: see `rules/cel` there.
+//!
+//! Not here: the estimate of the most that an expression can cost, which validation rules of custom resources need.
+//! It would walk over `node` with the types that `check` finds, beside `eval`.
+
+mod budget;
+mod check;
+mod environment;
+mod error;
+mod eval;
+mod function;
+mod library;
+mod node;
+mod syntax;
+mod typing;
+mod value;
+
+pub use budget::{Budget, PER_CALL_LIMIT};
+pub use environment::{Builder, Environment, Program, Variables};
+pub use error::{CompileError, EvaluationError, Issue};
+pub use function::{Call, Cost, Function, Implementation, Library, function};
+pub use library::cost;
+pub use typing::Type;
+pub use value::{Key, List, Lookup, Map, Opaque, Text, Value, compare, equal};

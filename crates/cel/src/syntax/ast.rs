@@ -1,0 +1,144 @@
+//! The tree of an expression, with macros expanded.
+
+use crate::value::Value;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Expr {
+    /// Code points of the source before the place that messages name.
+    pub at: usize,
+    /// Levels below this one, so that no later walk is deeper than the parser allowed.
+    pub depth: usize,
+    pub kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Literal(Value<'static>),
+    Ident(String),
+    Select {
+        operand: Box<Expr>,
+        field: String,
+        access: Access,
+    },
+    /// Operators are calls too: `_+_`, `_?_:_`, `_[_]`, `_[?_]`. `_&&_` and `_||_` have two or more arguments.
+    Call {
+        function: String,
+        target: Option<Box<Expr>>,
+        arguments: Vec<Expr>,
+    },
+    /// Elements, and whether each is optional.
+    List(Vec<(Expr, bool)>),
+    Map(Vec<(Expr, Expr, bool)>),
+    /// An object of a named type.
+    Object(String),
+    Fold(Box<Fold>),
+}
+
+/// How a field is selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// `a.b`
+    Plain,
+    /// `a.?b`
+    Optional,
+    /// `has(a.b)`
+    Presence,
+}
+
+/// A comprehension, as all macros become one.
+#[derive(Debug, Clone)]
+pub(crate) struct Fold {
+    pub range: Expr,
+    pub variable: String,
+    pub second: Option<String>,
+    pub accumulator: String,
+    pub start: Expr,
+    pub condition: Expr,
+    pub step: Expr,
+    pub result: Expr,
+}
+
+/// No name of an expression can be this.
+pub(crate) const ACCUMULATOR: &str = "@result";
+pub(crate) const UNUSED: &str = "#unused";
+
+impl Expr {
+    pub(crate) fn leaf(at: usize, kind: Kind) -> Expr {
+        Expr { at, depth: 1, kind }
+    }
+
+    pub(crate) fn literal(at: usize, value: Value<'static>) -> Expr {
+        Expr::leaf(at, Kind::Literal(value))
+    }
+
+    pub(crate) fn ident(at: usize, name: &str) -> Expr {
+        Expr::leaf(at, Kind::Ident(name.to_owned()))
+    }
+
+    pub(crate) fn call(at: usize, function: &str, arguments: Vec<Expr>) -> Expr {
+        let depth = arguments.iter().map(|a| a.depth).max().unwrap_or(0) + 1;
+        Expr { at, depth, kind: Kind::Call { function: function.to_owned(), target: None, arguments } }
+    }
+
+    pub(crate) fn member(at: usize, function: &str, target: Expr, arguments: Vec<Expr>) -> Expr {
+        let depth = arguments.iter().map(|a| a.depth).max().unwrap_or(0).max(target.depth) + 1;
+        let target = Some(Box::new(target));
+        Expr { at, depth, kind: Kind::Call { function: function.to_owned(), target, arguments } }
+    }
+
+    pub(crate) fn select(at: usize, operand: Expr, field: &str, access: Access) -> Expr {
+        let depth = operand.depth + 1;
+        Expr { at, depth, kind: Kind::Select { operand: Box::new(operand), field: field.to_owned(), access } }
+    }
+
+    pub(crate) fn list(at: usize, items: Vec<(Expr, bool)>) -> Expr {
+        let depth = items.iter().map(|(item, _)| item.depth).max().unwrap_or(0) + 1;
+        Expr { at, depth, kind: Kind::List(items) }
+    }
+
+    pub(crate) fn map(at: usize, entries: Vec<(Expr, Expr, bool)>) -> Expr {
+        let depth = entries.iter().map(|(key, value, _)| key.depth.max(value.depth)).max().unwrap_or(0) + 1;
+        Expr { at, depth, kind: Kind::Map(entries) }
+    }
+
+    pub(crate) fn fold(at: usize, fold: Fold) -> Expr {
+        let parts = [&fold.range, &fold.start, &fold.condition, &fold.step, &fold.result];
+        let depth = parts.iter().map(|p| p.depth).max().unwrap_or(0) + 1;
+        Expr { at, depth, kind: Kind::Fold(Box::new(fold)) }
+    }
+
+    pub(crate) fn as_ident(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Ident(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The dotted name that an expression may be: `optional.of` of `optional.of(1)`.
+    pub(crate) fn qualified_name(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Ident(name) => Some(name.clone()),
+            Kind::Select { operand, field, access: Access::Plain } => {
+                Some(format!("{}.{field}", operand.qualified_name()?))
+            }
+            _ => None,
+        }
+    }
+
+    /// The number of expressions in the tree.
+    pub(crate) fn count(&self) -> usize {
+        1 + match &self.kind {
+            Kind::Literal(_) | Kind::Ident(_) | Kind::Object(_) => 0,
+            Kind::Select { operand, .. } => operand.count(),
+            Kind::Call { target, arguments, .. } => {
+                target.as_ref().map_or(0, |t| t.count()) + arguments.iter().map(Expr::count).sum::<usize>()
+            }
+            Kind::List(items) => items.iter().map(|(item, _)| item.count()).sum(),
+            Kind::Map(entries) => entries.iter().map(|(key, value, _)| key.count() + value.count()).sum(),
+            Kind::Fold(fold) => {
+                let parts = [&fold.range, &fold.start, &fold.condition, &fold.step, &fold.result];
+                parts.iter().map(|p| p.count()).sum()
+            }
+        }
+    }
+}
