@@ -78,7 +78,8 @@ impl EvaluationError {
         EvaluationError::Failed(message.into())
     }
 
-    pub(crate) fn no_such_overload() -> Self {
+    /// Arguments that a function does not take.
+    pub fn no_such_overload() -> Self {
         EvaluationError::new("no such overload")
     }
 

@@ -2,6 +2,7 @@
 //! A rule that only one component needs stands in that component.
 
 pub mod bootstrap_token;
+pub mod cel;
 pub mod certificate_request;
 pub mod cron;
 pub mod hash;
