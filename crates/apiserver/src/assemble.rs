@@ -9,6 +9,7 @@ use store::Store;
 use crate::{
     Server,
     admission::{self, Charges, Configuration, Plugins},
+    aggregator::{Aggregator, backend::Routing},
     allocation::ServiceAllocation,
     auth::{
         AlwaysAllow, Authorizer, Union,
@@ -48,6 +49,10 @@ pub struct Options {
     pub always_allow: bool,
     pub node_ports: RangeInclusive<u16>,
     pub connector: Option<Connector>,
+    /// The front proxy's certificate, shown to other API servers; without it none is reached.
+    pub front_proxy_client: Option<Arc<pki::Serving>>,
+    /// Which address behind the Service of another API server is dialed.
+    pub routing: Routing,
     pub disabled_admission: Vec<String>,
     /// What the admission plugins are told.
     pub admission: Configuration,
@@ -133,10 +138,14 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         components: options.components,
         connector: options.connector,
     };
-    let state = Arc::new(State::new(objects, authorizer, admission, allocations, options.limits));
+    let mut state = State::new(objects, authorizer, admission, allocations, options.limits);
+    state.aggregator = Arc::new(Aggregator::new(options.front_proxy_client, options.routing));
+    let background = state.aggregator.start(&state.objects).await?;
+    let state = Arc::new(state);
     let mut router = Router::new(state, authenticator);
     router.specials = special::all(parts);
     router.issuer = Some(documents);
+    router.background = background;
     Ok(Server::new(router))
 }
 

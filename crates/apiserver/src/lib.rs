@@ -6,6 +6,7 @@
 //! (`server`, `http::chain`, `router`) knows handlers.
 
 pub mod admission;
+pub mod aggregator;
 pub mod allocation;
 pub mod assemble;
 pub mod auth;

@@ -15,7 +15,7 @@ use crate::{
         openapi::{self, Documents},
     },
     pipeline,
-    special::table::Specials,
+    special::{aggregated, table::Specials},
     state::State,
 };
 
@@ -30,6 +30,8 @@ pub struct Router {
     pub issuer: Option<IssuerDocuments>,
     pub documents: Documents,
     pub(crate) large: Arc<Gate>,
+    /// Ends with the server.
+    pub background: tokio::task::JoinSet<()>,
 }
 
 impl Router {
@@ -43,10 +45,14 @@ impl Router {
             issuer: None,
             documents: Documents::default(),
             large: Arc::default(),
+            background: tokio::task::JoinSet::new(),
         }
     }
 
     pub async fn route(&self, call: Call) -> Result<Response, StatusError> {
+        if call.info.remote.is_some() {
+            return aggregated::pass(call).await;
+        }
         let Some(definition) = call.info.definition.clone() else { return self.page(call) };
         match self.specials.get(&definition.group, &definition.plural, call.info.subresource) {
             Some(special) => special.call(call).await,
@@ -62,13 +68,14 @@ impl Router {
         match path {
             "/version" => Ok(respond::json(StatusCode::OK, pretty::text(&version().to_string()))),
             "/metrics" => {
-                let mut response = Response::new(self.state.metrics.render().into());
+                let page = self.state.metrics.render() + &self.state.aggregator.metrics();
+                let mut response = Response::new(page.into());
                 let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
                 response.headers_mut().insert(header::CONTENT_TYPE, kind);
                 Ok(response)
             }
             "/" => {
-                let paths = discovery::paths(&self.state.objects.kinds.table());
+                let paths = discovery::paths(&self.state);
                 Ok(respond::json(StatusCode::OK, pretty::text(&paths.to_string())))
             }
             _ => {

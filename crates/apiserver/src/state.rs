@@ -6,6 +6,7 @@ use api::{kind::Definition, status::StatusError};
 
 use crate::{
     admission::attributes::{Admission, Allocation},
+    aggregator::Aggregator,
     auth::{self, Attributes, Authorizer, Verdict},
     http::places::Levels,
     pages::metrics::Metrics,
@@ -45,6 +46,8 @@ pub struct State {
     pub limits: Limits,
     pub metrics: Arc<Metrics>,
     pub places: Levels,
+    /// Group versions that other servers serve.
+    pub aggregator: Arc<Aggregator>,
 }
 
 impl State {
@@ -57,7 +60,8 @@ impl State {
     ) -> Self {
         let metrics = objects.watches.metrics.clone();
         let places = Levels::new(metrics.clone());
-        State { objects, authorizer, admission, allocations, limits, metrics, places }
+        let aggregator = Arc::default();
+        State { objects, authorizer, admission, allocations, limits, metrics, places, aggregator }
     }
 
     /// Whether the authorizers allow this; the error is the answer to who asked.

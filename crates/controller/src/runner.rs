@@ -29,6 +29,14 @@ pub trait Controller: Send + Sync + Sized + 'static {
     /// All that `plan` knows besides the object.
     type Observed: Send;
 
+    /// How many keys are worked on at once, where that is a setting.
+    fn concurrency(&self) -> usize {
+        Self::CONCURRENCY
+    }
+    /// The longest delay between attempts, where that is a setting.
+    fn longest_delay(&self) -> Duration {
+        Self::LONGEST_DELAY
+    }
     /// Whether a change of the object itself can change the plan. Cheap: it is asked for every change.
     fn concerns(_change: &Change<Self::Object>) -> bool {
         true
@@ -103,12 +111,13 @@ struct Runner<C: Controller> {
 
 /// Runs a controller for ever; dropping the future stops it.
 pub async fn run<C: Controller>(controller: C, setup: Setup) {
-    let queue = Arc::new(Queue::new(C::LONGEST_DELAY));
+    let queue = Arc::new(Queue::new(controller.longest_delay()));
     let mut watches = Watches::new(setup.caches.clone(), queue.clone(), C::concerns);
     controller.watches(&mut watches);
     watches.synced().await;
     let primary = setup.caches.of::<C::Object>();
     add_all(&primary, &queue);
+    let concurrency = controller.concurrency();
     let runner = Arc::new(Runner {
         controller,
         setup,
@@ -126,7 +135,7 @@ pub async fn run<C: Controller>(controller: C, setup: Setup) {
     };
     tokio::select! {
         biased;
-        () = drive(C::NAME, queue.clone(), runner, C::CONCURRENCY) => {}
+        () = drive(C::NAME, queue.clone(), runner, concurrency) => {}
         () = resync => {}
     }
 }

@@ -1,7 +1,11 @@
 //! The resources that the server offers, as controllers need them that work on objects of any kind.
 
-use client::{Client, rest::Resource};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use client::{
+    Client,
+    rest::{self, Resource},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResourceList, ObjectMeta};
+use serde::Deserialize;
 
 /// One resource in its group's preferred version.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,24 +21,106 @@ impl Offered {
     }
 }
 
-/// All resources, without subresources. A group that cannot be asked is left out and named in the second part.
-pub async fn discover(client: &Client) -> Result<(Vec<Offered>, Vec<String>), kube::Error> {
-    let mut offered = Vec::new();
-    let mut failed = Vec::new();
-    for version in client.list_core_api_versions().await?.versions {
-        collect(client.list_core_api_resources(&version).await?, &mut offered);
+/// Why the resources of some group versions are not known, in upstream's words.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Unknown(pub(crate) Vec<String>);
+
+impl Unknown {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
-    for group in client.list_api_groups().await?.groups {
-        let Some(preferred) = group.preferred_version.or_else(|| group.versions.first().cloned()) else { continue };
-        match client.list_api_group_resources(&preferred.group_version).await {
-            Ok(list) => collect(list, &mut offered),
-            Err(error) => {
-                tracing::debug!(group = preferred.group_version, %error, "a group cannot be discovered");
-                failed.push(preferred.group_version);
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl std::fmt::Display for Unknown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let each = |version: &String| format!("{version}: stale GroupVersion discovery: {version}");
+        let all: Vec<String> = self.0.iter().map(each).collect();
+        write!(f, "unable to retrieve the complete list of server APIs: {}", all.join(", "))
+    }
+}
+
+/// The form in which a server tells of all its groups at once.
+const ALL_GROUPS: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+#[derive(Deserialize)]
+struct Groups {
+    #[serde(default = "Vec::new")]
+    items: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: String,
+    #[serde(default)]
+    resources: Vec<Found>,
+    #[serde(default)]
+    freshness: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Found {
+    resource: String,
+    #[serde(default)]
+    response_kind: Named,
+    #[serde(default)]
+    scope: String,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+struct Named {
+    #[serde(default)]
+    kind: String,
+}
+
+/// All resources, without subresources, each in the first version of its group that has it. Group versions of other API
+/// servers that did not answer lately are named in the second part.
+pub async fn discover(client: &Client) -> Result<(Vec<Offered>, Unknown), kube::Error> {
+    let (mut offered, mut unknown) = (Vec::new(), Unknown::default());
+    for path in ["/api", "/apis"] {
+        let answer = rest::open(client, http::Method::GET, path, ALL_GROUPS, "application/json", Vec::new()).await?;
+        let text = answer.into_body().collect_bytes().await?;
+        let groups: Groups = serde_json::from_slice(&text).map_err(kube::Error::SerdeError)?;
+        groups.items.into_iter().for_each(|group| take(group, &mut offered, &mut unknown));
+    }
+    unknown.0.sort();
+    Ok((offered, unknown))
+}
+
+fn take(group: Group, offered: &mut Vec<Offered>, unknown: &mut Unknown) {
+    let name = group.metadata.name.unwrap_or_default();
+    let begin = offered.len();
+    for version in group.versions {
+        if version.freshness == "Stale" {
+            unknown.0.push(format!("{name}/{}", version.version));
+        }
+        for found in version.resources {
+            if offered[begin..].iter().any(|known: &Offered| known.resource.plural == found.resource) {
+                continue;
             }
+            let resource = Resource {
+                group: name.clone(),
+                version: version.version.clone(),
+                kind: found.response_kind.kind,
+                plural: found.resource,
+            };
+            offered.push(Offered { resource, namespaced: found.scope == "Namespaced", verbs: found.verbs });
         }
     }
-    Ok((offered, failed))
 }
 
 /// The resource of a kind in the first version of its group that has it. The error says why there is none, in upstream's words.
@@ -69,5 +155,30 @@ fn collect(list: APIResourceList, offered: &mut Vec<Offered>) {
             namespaced: item.namespaced,
             verbs: item.verbs,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_resource_is_taken_once_and_stale_versions_are_named() {
+        let groups: Groups = serde_json::from_str(
+            r#"{"items": [{"metadata": {"name": "a.io"}, "versions": [
+                {"version": "v2", "freshness": "Current", "resources": [
+                    {"resource": "things", "responseKind": {"kind": "Thing"}, "scope": "Namespaced", "verbs": ["list"]}]},
+                {"version": "v1", "freshness": "Stale", "resources": [{"resource": "things"}, {"resource": "olds"}]}]}]}"#,
+        )
+        .unwrap();
+        let (mut offered, mut unknown) = (Vec::new(), Unknown::default());
+        groups.items.into_iter().for_each(|group| take(group, &mut offered, &mut unknown));
+        let shown: Vec<String> = offered
+            .iter()
+            .map(|o| format!("{} {} {}", o.resource.path("", "", ""), o.resource.kind, o.namespaced))
+            .collect();
+        assert_eq!(shown, ["/apis/a.io/v2/things Thing true", "/apis/a.io/v1/olds  false"]);
+        let why = "unable to retrieve the complete list of server APIs: a.io/v1: stale GroupVersion discovery: a.io/v1";
+        assert_eq!((unknown.len(), unknown.to_string().as_str()), (1, why));
     }
 }

@@ -7,7 +7,7 @@ use controller::{Controller, Setup};
 use tokio::task::JoinSet;
 
 use crate::{
-    autoscaling::HorizontalPodAutoscalers,
+    autoscaling::{self, HorizontalPodAutoscalers},
     bootstrap::{signer::BootstrapSigner, token_cleaner::TokenCleaner},
     certificates::{self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner, sign::Signer},
     devices,
@@ -58,6 +58,7 @@ pub struct Options {
     pub token_signer: Option<TokenSigner>,
     /// How many ended Pods are kept before the oldest are deleted; 0 keeps all.
     pub terminated_pods: usize,
+    pub autoscaling: autoscaling::settings::Settings,
 }
 
 impl Default for Options {
@@ -69,6 +70,7 @@ impl Default for Options {
             authority: None,
             token_signer: None,
             terminated_pods: 12500,
+            autoscaling: Default::default(),
         }
     }
 }
@@ -167,8 +169,8 @@ const ALL: &[Entry] = &[
     entry::<Jobs>("job-controller", start_jobs),
     entry::<TtlAfterFinished>("ttl-after-finished-controller", |s, _| start(TtlAfterFinished, s)),
     entry::<CronJobs>("cronjob-controller", |s, _| start(CronJobs, s)),
-    entry::<HorizontalPodAutoscalers>("horizontal-pod-autoscaler", |s, _| {
-        start(HorizontalPodAutoscalers::default(), s)
+    entry::<HorizontalPodAutoscalers>("horizontal-pod-autoscaler", |s, o| {
+        start(HorizontalPodAutoscalers::new(o.autoscaling), s)
     }),
     entry::<ResourceQuotas>("resourcequota-controller", |s, _| start(ResourceQuotas::default(), s)),
     entry::<Disruptions>("disruption-controller", start_disruptions),

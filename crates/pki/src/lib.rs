@@ -24,7 +24,9 @@ pub use authority::{Authority, Credential, Grant, Subject, Usage};
 pub use folder::{Names, Pki};
 pub use kubeconfig::kubeconfig;
 pub use signing::{SigningKey, VerifyingKey};
-pub use tls::{ClientCertificates, Serving, client_config, client_config_showing, server_config};
+pub use tls::{
+    ClientCertificates, Serving, client_config, client_config_believing_all, client_config_showing, server_config,
+};
 pub use wish::Wish;
 
 /// Why a key or certificate can't be had.

@@ -5,7 +5,10 @@
 
 use std::sync::{Arc, RwLock};
 
-use rustls::client::{ResolvesClientCert, danger::HandshakeSignatureValid};
+use rustls::client::{
+    ResolvesClientCert,
+    danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
@@ -13,7 +16,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{
     ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 
 use crate::{Credential, PkiError, Result, inspect};
 
@@ -113,6 +116,60 @@ pub fn client_config_showing(authorities: &str, shown: Arc<Serving>, alpn: &[&st
     let mut config = client_config(authorities, None, alpn)?;
     config.client_auth_cert_resolver = shown;
     Ok(config)
+}
+
+/// As [`client_config_showing`], for servers whose certificate may come from anybody: whoever asked for that gave up knowing
+/// whom it speaks to. The server still has to have the key of its certificate.
+pub fn client_config_believing_all(shown: Arc<Serving>, alpn: &[&str]) -> Result<ClientConfig> {
+    let anybody = AnyServer { algorithms: provider().signature_verification_algorithms };
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(anybody))
+        .with_client_cert_resolver(shown);
+    config.alpn_protocols = alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
+    Ok(config)
+}
+
+/// Checks that the server has the key of its certificate, and nothing else.
+#[derive(Debug)]
+struct AnyServer {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
 }
 
 /// Checks that the client has the key of its certificate, and nothing else.

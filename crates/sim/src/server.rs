@@ -35,6 +35,8 @@ pub async fn start(store: Arc<dyn Store>) -> Server {
         always_allow: false,
         node_ports: 30000..=32767,
         connector: None,
+        front_proxy_client: None,
+        routing: Default::default(),
         disabled_admission: Vec::new(),
         admission: apiserver::admission::Configuration::default(),
         components: apiserver::pages::health::Checks::default(),

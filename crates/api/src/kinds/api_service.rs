@@ -4,10 +4,10 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use serde_json::{Value, json};
 
 use crate::kind::{Kind, age, col, name};
-use crate::validation::names::NameRule;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names::{self, NameRule};
 
 pub const API_SERVICE: Kind<APIService> = Kind {
-    without_effect: Some("requests are not passed on to other API servers"),
     unconditional_update: false,
     categories: &["api-extensions"],
     status: true,
@@ -19,6 +19,7 @@ pub const API_SERVICE: Kind<APIService> = Kind {
         }
     }),
     prepare_create: Some(prepare_create),
+    validate: Some(validate),
     columns: &[
         name(),
         col("Service", "The reference to the service that hosts this API endpoint.", |a, _| {
@@ -38,9 +39,72 @@ pub const API_SERVICE: Kind<APIService> = Kind {
 fn prepare_create(object: &mut Value) {
     let local = object.get("spec").and_then(|s| s.get("service")).is_none_or(Value::is_null);
     if local {
+        let since = object["metadata"]["creationTimestamp"].clone();
         object["status"] = json!({"conditions": [{"type": "Available", "status": "True", "reason": "Local",
-            "message": "Local APIServices are always available"}]});
+            "message": "Local APIServices are always available", "lastTransitionTime": since}]});
     }
+}
+
+fn validate(api: &APIService) -> Errors {
+    let mut errors = Errors::new();
+    let path = Path::new("spec");
+    let Some(spec) = &api.spec else {
+        return vec![FieldError::required(&path, "")];
+    };
+    let (group, version) = (spec.group.as_deref().unwrap_or(""), spec.version.as_deref().unwrap_or(""));
+    let name = api.metadata.name.as_deref().unwrap_or("");
+    let wanted = format!("{version}.{group}");
+    if name != wanted {
+        let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
+        errors.push(FieldError::invalid(&Path::new("metadata").child("name"), name, &detail));
+    }
+    if group.is_empty() && version != "v1" {
+        let detail = "only v1 may have an empty group and it better be legacy kube";
+        errors.push(FieldError::required(&path.child("group"), detail));
+    }
+    let invalid = |field: &str, value: &str, detail: &String| FieldError::invalid(&path.child(field), value, detail);
+    if !group.is_empty() {
+        errors.extend(names::dns1123_subdomain(group).iter().map(|detail| invalid("group", group, detail)));
+    }
+    errors.extend(names::dns1035_label(version).iter().map(|detail| invalid("version", version, detail)));
+    for (field, value, most) in [
+        ("groupPriorityMinimum", spec.group_priority_minimum, 20_000),
+        ("versionPriority", spec.version_priority, 1000),
+    ] {
+        if !(1..=most).contains(&value) {
+            let detail = format!("must be positive and less than {most}");
+            errors.push(FieldError::invalid(&path.child(field), value, &detail));
+        }
+    }
+    let bundle = spec.ca_bundle.as_ref().map_or(0, |bundle| bundle.0.len());
+    let unverified = spec.insecure_skip_tls_verify.unwrap_or(false);
+    let Some(service) = &spec.service else {
+        if bundle > 0 {
+            let shown = format!("{bundle} bytes");
+            let detail = "local APIServices may not have a caBundle";
+            errors.push(FieldError::invalid(&path.child("caBundle"), shown, detail));
+        }
+        if unverified {
+            let detail = "local APIServices may not have insecureSkipTLSVerify";
+            errors.push(FieldError::invalid(&path.child("insecureSkipTLSVerify"), true, detail));
+        }
+        return errors;
+    };
+    let of_service = path.child("service");
+    for (field, value) in [("namespace", &service.namespace), ("name", &service.name)] {
+        if value.as_deref().unwrap_or("").is_empty() {
+            errors.push(FieldError::required(&of_service.child(field), ""));
+        }
+    }
+    let port = service.port.unwrap_or(443);
+    for why in names::port_number(port) {
+        errors.push(FieldError::invalid(&of_service.child("port"), port, &format!("port is not valid: {why}")));
+    }
+    if unverified && bundle > 0 {
+        let detail = "may not be true if caBundle is present";
+        errors.push(FieldError::invalid(&path.child("insecureSkipTLSVerify"), true, detail));
+    }
+    errors
 }
 
 fn available(api: &APIService) -> String {
@@ -49,5 +113,56 @@ fn available(api: &APIService) -> String {
         None => "Unknown".to_owned(),
         Some(c) if c.status == "True" => c.status.clone(),
         Some(c) => format!("{} ({})", c.status, c.reason.as_deref().unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, spec: Value, expected: &[&str]) {
+        let api: APIService = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        let got: Vec<String> = validate(&api).iter().map(|e| format!("{}: {}", e.path, e.detail)).collect();
+        assert_eq!(got, expected, "{spec}");
+    }
+
+    #[test]
+    fn names_groups_and_priorities() {
+        let spec = |group: &str, version: &str, (of_group, of_version): (i32, i32)| json!({"group": group, "version": version, "groupPriorityMinimum": of_group, "versionPriority": of_version});
+        check("v1.a.b", spec("a.b", "v1", (20_000, 1000)), &[]);
+        check("v1.", spec("", "v1", (1, 1)), &[]);
+        let name = "metadata.name: Invalid value: \"v1\": must be `spec.version+\".\"+spec.group`: \"v1.a.b\"";
+        check("v1", spec("a.b", "v1", (1, 1)), &[name]);
+        let group = "spec.group: Required value: only v1 may have an empty group and it better be legacy kube";
+        check("v2.", spec("", "v2", (1, 1)), &[group]);
+        let low = [
+            "spec.groupPriorityMinimum: Invalid value: 0: must be positive and less than 20000",
+            "spec.versionPriority: Invalid value: 1001: must be positive and less than 1000",
+        ];
+        check("v1.a", spec("a", "v1", (0, 1001)), &low);
+    }
+
+    #[test]
+    fn trust_goes_with_a_service() {
+        let spec = |more: Value| {
+            let mut spec = json!({"group": "a", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            spec
+        };
+        let local = [
+            "spec.caBundle: Invalid value: \"3 bytes\": local APIServices may not have a caBundle",
+            "spec.insecureSkipTLSVerify: Invalid value: true: local APIServices may not have insecureSkipTLSVerify",
+        ];
+        check("v1.a", spec(json!({"caBundle": "YWJj", "insecureSkipTLSVerify": true})), &local);
+        let both = "spec.insecureSkipTLSVerify: Invalid value: true: may not be true if caBundle is present";
+        let service = json!({"namespace": "n", "name": "s", "port": 443});
+        let trust = json!({"caBundle": "YWJj", "insecureSkipTLSVerify": true, "service": service});
+        check("v1.a", spec(trust), &[both]);
+        let unnamed = [
+            "spec.service.namespace: Required value",
+            "spec.service.name: Required value",
+            "spec.service.port: Invalid value: 70000: port is not valid: must be between 1 and 65535, inclusive",
+        ];
+        check("v1.a", spec(json!({"service": {"port": 70000}})), &unnamed);
     }
 }

@@ -61,7 +61,7 @@ impl<'a> Attributes<'a> {
         Attributes {
             namespace: &info.namespace,
             version: info.version(),
-            subresource: info.subresource,
+            subresource: info.subresource_name(),
             name: &info.name,
             selected: Selected { node_name: info.fields.exact("spec.nodeName") },
             ..Attributes::resource(user, info.verb, info.group(), info.resource())

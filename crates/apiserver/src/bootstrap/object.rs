@@ -7,6 +7,9 @@ use crate::auth::rbac::{cover, policy as roles};
 /// The annotation that lets the server mend a default role or binding; `"false"` keeps it as the administrator made it.
 pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
+/// The label of APIServices that the server mends; without it they are the administrator's.
+pub const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+
 /// An object that must exist.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BootstrapObject {
@@ -33,6 +36,7 @@ impl BootstrapObject {
         match (autoupdates(&self.object), autoupdates(present)) {
             (true, true) => mended_policy(present, self),
             (true, false) => None,
+            (false, _) if is_managed(&self.object) && !is_managed(present) => None,
             (false, _) => {
                 let mut object = present.clone();
                 for pointer in self.owned {
@@ -47,6 +51,10 @@ impl BootstrapObject {
 /// Whether an object is a default role or binding that the server may mend.
 fn autoupdates(object: &Value) -> bool {
     object["metadata"]["annotations"][AUTOUPDATE] == "true"
+}
+
+fn is_managed(object: &Value) -> bool {
+    object["metadata"]["labels"].get(AUTOMANAGED).is_some()
 }
 
 /// Default roles get back rules that they lost, default bindings subjects; more than the default is left alone.
@@ -89,4 +97,21 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
         at = &mut at[key];
     }
     *at = value;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_api_service_is_mended_as_long_as_its_label_stands() {
+        let wanted = json!({"metadata": {"labels": {AUTOMANAGED: "onstart"}}, "spec": {"group": "apps"}});
+        let wanted = BootstrapObject::new("apiregistration.k8s.io", "apiservices", wanted).owning(&["/spec"]);
+        let mut present = wanted.object.clone();
+        assert_eq!(wanted.mended(&present), None);
+        present["spec"]["service"] = json!({"name": "captor"});
+        assert_eq!(wanted.mended(&present), Some(wanted.object.clone()));
+        present["metadata"]["labels"] = json!({});
+        assert_eq!(wanted.mended(&present), None);
+    }
 }

@@ -9,7 +9,7 @@ use api::{
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
-use super::object::BootstrapObject;
+use super::object::{AUTOMANAGED, BootstrapObject};
 
 /// What the objects say about this cluster.
 #[derive(Debug, Clone)]
@@ -47,8 +47,9 @@ pub fn objects(cluster: &Cluster) -> Vec<BootstrapObject> {
     all
 }
 
-/// The group versions that Kubernetes itself serves. One that a user changed is left alone. That of metrics is missing, as
-/// upstream where no metrics server is installed: whoever installs one finds its name free.
+/// The group versions that Kubernetes itself serves. One that somebody changed is as it was again after a start, unless the label
+/// was taken off. That of metrics is missing, as upstream where no metrics server is installed: whoever installs one finds its
+/// name free. That of the APIServices themselves is missing too: no other server can ever serve it.
 fn api_services() -> impl Iterator<Item = BootstrapObject> {
     let one = |group: &Group, (version, priority): (&str, i32)| {
         let object = json!({
@@ -56,16 +57,17 @@ fn api_services() -> impl Iterator<Item = BootstrapObject> {
             "kind": "APIService",
             "metadata": {
                 "name": format!("{version}.{}", group.name),
-                "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"},
+                "labels": {AUTOMANAGED: "onstart"},
             },
             "spec": {
                 "group": group.name, "version": version,
                 "groupPriorityMinimum": group.priority, "versionPriority": priority,
             },
         });
-        BootstrapObject::new("apiregistration.k8s.io", "apiservices", object)
+        BootstrapObject::new("apiregistration.k8s.io", "apiservices", object).owning(&["/spec"])
     };
-    let own = GROUPS.iter().filter(|group| group.name != metrics::GROUP);
+    let named = |group: &&Group| group.name != metrics::GROUP && group.name != "apiregistration.k8s.io";
+    let own = GROUPS.iter().filter(named);
     own.flat_map(move |group| group.versions.iter().map(move |version| one(group, *version)))
 }
 

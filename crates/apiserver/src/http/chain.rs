@@ -15,7 +15,7 @@ use crate::{
         body::{Body, Response},
         encoding::{self, Encoding},
         large, pretty,
-        request::Info,
+        request::{Info, Served},
         respond,
         view::View,
     },
@@ -29,7 +29,9 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     let state = &router.state;
     let (parts, body) = request.into_parts();
     let query = parts.uri.query().unwrap_or("");
-    let info = Arc::new(Info::resolve(&parts.method, parts.uri.path(), query, &state.objects.kinds.table()));
+    let (kinds, registrations) = (state.objects.kinds.table(), state.aggregator.table());
+    let served = Served { kinds: &kinds, registrations: &registrations };
+    let info = Arc::new(Info::resolve(&parts.method, parts.uri.path(), query, served));
     waypoint::apiserver::request(&info.path);
     let head = parts.method == Method::HEAD;
     let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();

@@ -292,8 +292,9 @@ mod tests {
     #[test]
     fn health_is_told_to_everybody() {
         let check = |path: &str, expected| {
-            let served = api::kind::KindTable::default();
-            assert_eq!(is_health(&Info::resolve(&Method::GET, path, "", &served)), expected, "{path}");
+            let (kinds, registrations) = Default::default();
+            let served = crate::http::request::Served { kinds: &kinds, registrations: &registrations };
+            assert_eq!(is_health(&Info::resolve(&Method::GET, path, "", served)), expected, "{path}");
         };
         for path in ["/healthz", "/livez", "/readyz", "/readyz/ping"] {
             check(path, true);

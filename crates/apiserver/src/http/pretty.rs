@@ -121,7 +121,9 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::USER_AGENT, agent.parse().unwrap());
-            let info = Info::resolve(&Method::GET, path, query, api::kinds::built_in());
+            let registrations = Default::default();
+            let served = crate::http::request::Served { kinds: api::kinds::built_in(), registrations: &registrations };
+            let info = Info::resolve(&Method::GET, path, query, served);
             assert_eq!(wanted(&info, query, &headers), expected, "{path}?{query} {agent}");
         }
     }

@@ -16,6 +16,8 @@ use api::{
 };
 use http::Method;
 
+use crate::aggregator::registrations::{Registration, Registrations};
+
 /// A resolved request. Text fields are empty where they do not apply.
 #[derive(Clone, Default)]
 pub struct Info {
@@ -36,15 +38,33 @@ pub struct Info {
     pub fields: FieldSelector,
     /// For subresources that others answer: what they are to be asked.
     pub passed: Option<Passed>,
+    /// The other API server that serves the request, instead of a definition.
+    pub remote: Option<Remote>,
     /// Why nothing serves the request.
     pub refusal: Option<Refusal>,
 }
 
-/// The part of a request that is passed on to a node or a Pod.
+/// A request for another API server. Only that one knows what its resources are; authorization is by their names.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    pub registration: Arc<Registration>,
+    /// Empty for the page about the group version.
+    pub resource: String,
+    pub subresource: String,
+}
+
+/// The tables that say what is served: here, and by other API servers.
+#[derive(Clone, Copy)]
+pub struct Served<'a> {
+    pub kinds: &'a KindTable,
+    pub registrations: &'a Registrations,
+}
+
+/// The part of a request that is passed on to a node, a Pod or another API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passed {
     pub method: Method,
-    /// The raw path as far as the subresource: `/api/v1/nodes/n/proxy`.
+    /// The raw path as far as the subresource: `/api/v1/nodes/n/proxy`. All of it, for another API server.
     pub base: String,
     /// What follows it, raw: empty or beginning with a slash.
     pub rest: String,
@@ -80,9 +100,13 @@ impl Refusal {
 
 impl Info {
     /// Finds out what a request asks for among what is served.
-    pub fn resolve(method: &Method, path: &str, query: &str, served: &KindTable) -> Info {
+    pub fn resolve(method: &Method, path: &str, query: &str, served: Served<'_>) -> Info {
         let mut info = Info { path: path.to_owned(), verb: method_verb(method), ..Info::default() };
-        if let Err(refusal) = info.read(method, path, query, served) {
+        let read = match remote_of(path, served.registrations) {
+            Some((registration, parts)) => info.read_remote(method, path, query, registration, &parts),
+            None => info.read(method, path, query, served.kinds),
+        };
+        if let Err(refusal) = read {
             // What was read so far describes nothing that exists: nobody decides or counts by it.
             info = Info { path: info.path, verb: method_verb(method), refusal: Some(refusal), ..Info::default() };
         }
@@ -118,6 +142,61 @@ impl Info {
             (Some(definition), _) if !self.allowed(definition, method) => Err(Refusal::WrongMethod),
             _ => Ok(()),
         }
+    }
+
+    /// Reads a request for another API server, which reads it by the same rules: namespace, resource, name, subresource.
+    /// What it could read otherwise than is authorized here is refused.
+    fn read_remote(
+        &mut self,
+        method: &Method,
+        path: &str,
+        query: &str,
+        registration: &Arc<Registration>,
+        parts: &[&str],
+    ) -> Result<(), Refusal> {
+        let mut remote =
+            Remote { registration: registration.clone(), resource: String::new(), subresource: String::new() };
+        let parts = parts.strip_suffix(&[""]).unwrap_or(parts);
+        let mut base = path.to_owned();
+        if parts.is_empty() {
+            base.truncate(path.trim_end_matches('/').len());
+            self.path.clone_from(&base);
+        } else {
+            let old_watch = parts[0] == "watch" && parts.len() > 1;
+            if matches!(parts, ["watch"] | ["proxy", ..]) || (old_watch && *method != Method::GET) {
+                return Err(if old_watch { Refusal::WrongMethod } else { Refusal::NoResource });
+            }
+            let parts = &parts[usize::from(old_watch)..];
+            let climbs = |part: &&str| matches!(&*percent_decode(part), "." | "..");
+            if let Some(part) = parts.iter().find(|part| climbs(part)) {
+                segment("Path", part)?;
+            }
+            let (namespace, below) = match parts {
+                ["namespaces", namespace, third, ..] if !matches!(*third, "status" | "finalize") => {
+                    (*namespace, &parts[2..])
+                }
+                ["namespaces", namespace, ..] => (*namespace, parts),
+                _ => ("", parts),
+            };
+            if parts.iter().take(parts.len() - below.len() + 3).any(|part| part.is_empty()) {
+                return Err(Refusal::NoResource);
+            }
+            let at = |index: usize, what| below.get(index).map_or(Ok(String::new()), |raw| segment(what, raw));
+            self.namespace = segment("Namespace", namespace)?;
+            remote.resource = at(0, "Resource")?;
+            self.name = at(1, "Name")?;
+            remote.subresource = at(2, "Subresource")?;
+            self.verb = match (resource_verb(method), self.name.is_empty()) {
+                _ if old_watch => "watch",
+                ("get", true) => "list",
+                ("delete", true) => "deletecollection",
+                (verb, _) => verb,
+            };
+        }
+        self.passed = Some(Passed { method: method.clone(), base, rest: String::new() });
+        self.remote = Some(remote);
+        self.read_query(query);
+        Ok(())
     }
 
     /// A path of no resource has one form: no empty parts, no slash at the end.
@@ -174,8 +253,15 @@ impl Info {
             return;
         }
         let mut watch = false;
+        // Other API servers count the first of several values, and as a no only these two.
+        let mut read = std::collections::HashSet::new();
+        let remote = self.remote.is_some();
         for (key, value) in query_pairs(query) {
+            if remote && !read.insert(key.clone()) {
+                continue;
+            }
             match key.as_str() {
+                "watch" if remote => watch = !matches!(&*value.to_ascii_lowercase(), "0" | "false"),
                 "watch" => watch = is_true(&value),
                 "fieldSelector" => self.field_selector = value,
                 "labelSelector" => self.label_selector = value,
@@ -213,20 +299,33 @@ impl Info {
     }
 
     pub fn is_resource(&self) -> bool {
-        self.definition.is_some()
+        self.definition.is_some() || self.remote_resource().is_some()
+    }
+
+    /// The other API server whose resource is asked for.
+    fn remote_resource(&self) -> Option<&Remote> {
+        self.remote.as_ref().filter(|remote| !remote.resource.is_empty())
     }
 
     pub fn group(&self) -> &str {
-        self.definition.as_ref().map_or("", |d| &d.group)
+        let remote = || self.remote_resource().map_or("", |r| &r.registration.group);
+        self.definition.as_ref().map_or_else(remote, |d| &d.group)
     }
 
     pub fn version(&self) -> &str {
-        self.definition.as_ref().map_or("", |d| &d.version)
+        let remote = || self.remote_resource().map_or("", |r| &r.registration.version);
+        self.definition.as_ref().map_or_else(remote, |d| &d.version)
     }
 
     /// The plural name.
     pub fn resource(&self) -> &str {
-        self.definition.as_ref().map_or("", |d| &d.plural)
+        let remote = || self.remote_resource().map_or("", |r| &r.resource);
+        self.definition.as_ref().map_or_else(remote, |d| &d.plural)
+    }
+
+    /// The name of the subresource, wherever it is served.
+    pub fn subresource_name(&self) -> &str {
+        self.remote.as_ref().map_or(self.subresource, |remote| &remote.subresource)
     }
 
     /// Whether the server itself answers, or a node or Pod.
@@ -238,13 +337,33 @@ impl Info {
     /// Whether the answer is a document of the API (an object, a list, discovery), and no stream of changes.
     pub fn is_document(&self) -> bool {
         let of_api = self.path == "/api" || self.path.starts_with("/api/") || self.path.starts_with("/apis");
-        of_api && self.verb != "watch" && self.way() == Way::Own
+        of_api && self.verb != "watch" && self.way() == Way::Own && self.remote.is_none()
     }
 
     /// Requests that stay open as long as the client likes: no deadline, no place among the requests in flight.
     pub fn long_running(&self) -> bool {
-        self.is_resource() && (self.verb == "watch" || self.way() != Way::Own)
+        let streams =
+            |remote: &Remote| matches!(&*remote.subresource, "attach" | "exec" | "proxy" | "log" | "portforward");
+        let passed = self.way() != Way::Own || self.remote.as_ref().is_some_and(streams);
+        self.is_resource() && (self.verb == "watch" || passed)
     }
+}
+
+/// The other API server that a path leads to, and what follows the version in the path. Names that are written in another way
+/// than the server's lead nowhere.
+fn remote_of<'p, 'r>(path: &'p str, all: &'r Registrations) -> Option<(&'r Arc<Registration>, Vec<&'p str>)> {
+    let (at, described) = match path.strip_prefix("/openapi/v3") {
+        Some(rest) => (rest, true),
+        None => (path, false),
+    };
+    let mut parts = at.strip_prefix("/apis/")?.split('/');
+    let (group, version) = (parts.next()?, parts.next()?);
+    let parts: Vec<&str> = parts.collect();
+    // Of the description there is one page, with nothing below it.
+    if described && !parts.is_empty() {
+        return None;
+    }
+    Some((all.find(group, version)?, parts))
 }
 
 /// Where in the API a path leads.
@@ -326,10 +445,25 @@ pub fn is_true(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aggregator::registrations::{Backend, Trust};
 
     fn resolve(method: &str, uri: &str) -> Info {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-        Info::resolve(&method.parse().unwrap(), path, query, api::kinds::built_in())
+        let registrations = Registrations::default().with(
+            "v1.a.io",
+            Some(Registration {
+                name: "v1.a.io".to_owned(),
+                group: "a.io".to_owned(),
+                version: "v1".to_owned(),
+                group_priority: 1,
+                version_priority: 1,
+                backend: Some(Backend { namespace: "n".into(), name: "s".into(), port: 443, trust: Trust::Anybody }),
+                available: true,
+                reason: String::new(),
+            }),
+        );
+        let served = Served { kinds: api::kinds::built_in(), registrations: &registrations };
+        Info::resolve(&method.parse().unwrap(), path, query, served)
     }
 
     /// `verb group/version/resource/subresource namespace name`, or the refusal.
@@ -343,7 +477,7 @@ mod tests {
             None if !i.is_resource() => format!("{} {}", i.verb, i.path),
             None => {
                 let named = format!("{}/{}/{}", i.group(), i.version(), i.resource());
-                format!("{} {named}/{} ns={} n={}", i.verb, i.subresource, i.namespace, i.name)
+                format!("{} {named}/{} ns={} n={}", i.verb, i.subresource_name(), i.namespace, i.name)
             }
         };
         assert_eq!(got, expected, "{method} {uri}");
@@ -480,6 +614,46 @@ mod tests {
         assert_eq!(passed(&format!("{pod}/")), parts(pod, "/"));
         assert_eq!(passed("/api/v1/nodes/n"), None);
         check("OPTIONS", "/api/v1/nodes/n/proxy/a", " /v1/nodes/proxy ns= n=n");
+    }
+
+    #[test]
+    fn what_other_servers_serve_is_read_by_their_names() {
+        check("GET", "/apis/a.io/v1/things", "list a.io/v1/things/ ns= n=");
+        check("GET", "/apis/a.io/v1/things?watch=1", "watch a.io/v1/things/ ns= n=");
+        check("GET", "/apis/a.io/v1/things?fieldSelector=metadata.name%3Dx", "list a.io/v1/things/ ns= n=x");
+        check("POST", "/apis/a.io/v1/namespaces/n/things", "create a.io/v1/things/ ns=n n=");
+        check("DELETE", "/apis/a.io/v1/namespaces/n/things", "deletecollection a.io/v1/things/ ns=n n=");
+        check("DELETE", "/apis/a.io/v1/namespaces/n/things/t", "delete a.io/v1/things/ ns=n n=t");
+        check("GET", "/apis/a.io/v1/namespaces/n/things/t/log/a//b", "get a.io/v1/things/log ns=n n=t");
+        check("GET", "/apis/a.io/v1/namespaces/n/things/t?watch=1", "get a.io/v1/things/ ns=n n=t");
+        check("GET", "/apis/a.io/v1/namespaces/n", "get a.io/v1/namespaces/ ns=n n=n");
+        check("GET", "/apis/a.io/v1/namespaces/n/status", "get a.io/v1/namespaces/status ns=n n=n");
+        check("GET", "/apis/a.io/v1/watch/things", "watch a.io/v1/things/ ns= n=");
+        check("POST", "/apis/a.io/v1/watch/things", "WrongMethod");
+        check("GET", "/apis/a.io/v1/watch", "NoResource");
+        check("GET", "/apis/a.io/v1/proxy/things/t", "NoResource");
+        check("GET", "/apis/a.io/v1/things?watch=0&watch=1", "list a.io/v1/things/ ns= n=");
+        check("GET", "/apis/a.io/v1/things?watch=f&watch=0", "watch a.io/v1/things/ ns= n=");
+        check("BREW", "/apis/a.io/v1/things", " a.io/v1/things/ ns= n=");
+        // The pages about a group version are no resources.
+        check("GET", "/apis/a.io/v1", "get /apis/a.io/v1");
+        check("POST", "/apis/a.io/v1/", "post /apis/a.io/v1");
+        check("GET", "/openapi/v3/apis/a.io/v1", "get /openapi/v3/apis/a.io/v1");
+        assert!(resolve("GET", "/openapi/v3/apis/a.io/v1").remote.is_some());
+        assert!(resolve("GET", "/openapi/v3/apis/a.io/v1/x").remote.is_none());
+        assert!(resolve("GET", "/openapi/v3/apis/apps/v1").remote.is_none());
+        check("GET", "/apis/a.io/v2/things", "NoPage");
+        check("GET", "/apis/a%2Eio/v1/things", "NoPage");
+        // Nothing that the other server could read as another name.
+        for path in ["namespaces/../x", "things/a%2Fb", "things/t/log/..", "things/%2e%2e", "%2E/x", "a%2Fb"] {
+            check("GET", &format!("/apis/a.io/v1/{path}"), "BadPath");
+        }
+        for path in ["/things", "namespaces//things", "namespaces/n//t", "things//log"] {
+            check("GET", &format!("/apis/a.io/v1/{path}"), "NoResource");
+        }
+        let long = |path: &str| resolve("GET", &format!("/apis/a.io/v1/{path}")).long_running();
+        assert!(long("things?watch=1") && long("namespaces/n/things/t/exec") && !long("things") && !long("things/t"));
+        assert!(!resolve("GET", "/apis/a.io/v1/things").is_document());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use api::{Value, status::StatusError};
 
-use super::endpoint::Endpoint;
+use super::{dialer::bare, endpoint::Endpoint};
 use crate::storage::object_store::ObjectStore;
 
 /// A ready address behind a port of a Service, chosen at random; `None` when there is none. The port may be given by name
@@ -21,6 +21,34 @@ pub async fn resolve(
     }
     let chosen = clock::random_range(0..backends.len() as u64) as usize;
     Ok(Some(Endpoint { server_name: Some(format!("{name}.{namespace}.svc")), ..backends.swap_remove(chosen) }))
+}
+
+/// The address of the Service itself; the proxy of this machine leads it to one behind. Of a Service that stands for a name
+/// outside it is that name. Over TLS the server shows a certificate for the Service.
+pub async fn cluster_address(
+    objects: &ObjectStore,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Result<Endpoint, StatusError> {
+    let service = objects.get(&*objects.definition("", "services")?, namespace, name).await?;
+    let host = host_of(&service, name, port)?;
+    Ok(Endpoint { server_name: Some(format!("{name}.{namespace}.svc")), ..Endpoint::new(host, port) })
+}
+
+fn host_of(service: &Value, name: &str, port: u16) -> Result<String, StatusError> {
+    let spec = |field: &str| service["spec"][field].as_str().unwrap_or_default();
+    match (spec("type"), spec("clusterIP")) {
+        ("ExternalName", _) => Ok(spec("externalName").to_owned()),
+        ("ClusterIP" | "NodePort" | "LoadBalancer", address) => {
+            if matches!(address, "" | "None") {
+                return Err(bare("cannot route to service with ClusterIP \"None\"".to_owned()));
+            }
+            port_name(service, name, &port.to_string())?;
+            Ok(address.to_owned())
+        }
+        (other, _) => Err(bare(format!("unsupported service type {other:?}"))),
+    }
 }
 
 /// The name of the Service's port that is meant.
@@ -72,5 +100,22 @@ mod tests {
         }
         assert_eq!(port_name(&service, "s", "81").unwrap_err().message, "no service port 81 found for service \"s\"");
         assert!(backends(&endpoints, "other").is_empty());
+    }
+
+    #[test]
+    fn services_have_addresses_of_their_own() {
+        let check = |spec: Value, expected: &str| {
+            let service = json!({ "spec": spec });
+            assert_eq!(host_of(&service, "s", 443).unwrap_or_else(|error| error.message), expected);
+        };
+        let ports = json!([{"port": 443}]);
+        for sort in ["ClusterIP", "NodePort", "LoadBalancer"] {
+            check(json!({"type": sort, "clusterIP": "10.0.0.9", "ports": ports}), "10.0.0.9");
+        }
+        check(json!({"type": "ExternalName", "externalName": "example.com"}), "example.com");
+        let headless = json!({"type": "ClusterIP", "clusterIP": "None", "ports": ports});
+        check(headless, "cannot route to service with ClusterIP \"None\"");
+        let other = json!({"type": "ClusterIP", "clusterIP": "10.0.0.9", "ports": [{"port": 80}]});
+        check(other, "no service port 443 found for service \"s\"");
     }
 }

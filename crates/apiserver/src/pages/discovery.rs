@@ -1,6 +1,6 @@
 //! Discovery: which groups, versions and resources there are, in the old documents and in the aggregated one.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use api::{
     Value,
@@ -10,31 +10,55 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, json};
 use sha2::{Digest, Sha512};
 
-use crate::{call::Call, http::body::Response, http::respond};
+use crate::{
+    aggregator::{
+        registrations::{Listed, Registrations, in_order},
+        told,
+    },
+    call::Call,
+    http::{body::Response, respond},
+    state::State,
+};
 
-/// Groups with their versions, the preferred one first.
-fn groups(table: &KindTable) -> Vec<(String, Vec<String>)> {
-    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
-    for known in GROUPS {
-        let served = |v: &&(&str, i32)| table.all().iter().any(|d| d.group == known.name && d.version == v.0);
-        let versions: Vec<String> = known.versions.iter().filter(served).map(|v| v.0.to_owned()).collect();
-        if !versions.is_empty() {
-            groups.push((known.name.to_owned(), versions));
-        }
+/// Custom kinds have these priorities, of their group and of their version.
+const CUSTOM: (i64, i64) = (1000, 100);
+
+/// What is served: here, and by other API servers.
+struct Served {
+    table: Arc<KindTable>,
+    registrations: Arc<Registrations>,
+}
+
+impl Served {
+    fn of(state: &State) -> Self {
+        Served { table: state.objects.kinds.table(), registrations: state.aggregator.table() }
     }
-    for definition in table.all() {
-        match groups.iter_mut().find(|(group, _)| *group == definition.group) {
-            Some((_, versions)) if versions.contains(&definition.version) => {}
-            Some((_, versions)) => versions.push(definition.version.clone()),
-            None => groups.push((definition.group.clone(), vec![definition.version.clone()])),
-        }
+
+    /// Groups with their versions, the preferred one first.
+    fn groups(&self) -> Vec<Listed> {
+        let known = |group: &str, version: &str| {
+            let group = GROUPS.iter().find(|g| g.name == group)?;
+            let version = group.versions.iter().find(|v| v.0 == version)?;
+            Some((i64::from(group.priority), i64::from(version.1)))
+        };
+        let own: BTreeSet<(&str, &str)> = self.table.all().iter().map(|d| (&*d.group, &*d.version)).collect();
+        let own = own.into_iter().filter(|(group, version)| self.registrations.find(group, version).is_none());
+        let own = own.map(|(group, version)| {
+            let told = self.registrations.by_name(&format!("{version}.{group}"));
+            let told = told.map(|r| (r.group_priority, r.version_priority));
+            let (of_group, of_version) = told.or_else(|| known(group, version)).unwrap_or(CUSTOM);
+            (group.to_owned(), version.to_owned(), of_group, of_version)
+        });
+        let others = self.registrations.passed_on();
+        let others = others.map(|r| (r.group.clone(), r.version.clone(), r.group_priority, r.version_priority));
+        in_order(own.chain(others))
     }
-    groups
 }
 
 /// Answers `/api`, `/apis` and what is below them.
 pub fn answer(call: &Call) -> Option<Response> {
-    let table = &call.state.objects.kinds.table();
+    let served = Served::of(&call.state);
+    let table = &served.table;
     let parts: Vec<&str> = call.info.path.trim_matches('/').split('/').collect();
     let accept = call.header(header::ACCEPT);
     let aggregated = || aggregated_version(accept);
@@ -49,14 +73,15 @@ pub fn answer(call: &Call) -> Option<Response> {
         ["apis"] => match aggregated() {
             Some(version) => return Some(aggregate(call, version, false)),
             None => {
-                let list = groups(table).into_iter().filter(|(g, _)| !g.is_empty()).map(|(g, v)| group(&g, &v, false));
+                let groups = served.groups();
+                let list = groups.iter().filter(|l| !l.group.is_empty()).map(|l| group(l, false));
                 json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list.collect::<Vec<_>>()})
             }
         },
         ["api", version] => resources(table, "", version)?,
         ["apis", name] => {
-            let (name, versions) = groups(table).into_iter().find(|(g, _)| !g.is_empty() && g == name)?;
-            group(&name, &versions, true)
+            let listed = served.groups().into_iter().find(|l| !l.group.is_empty() && l.group == *name)?;
+            group(&listed, true)
         }
         ["apis", group, version] => resources(table, group, version)?,
         _ => return None,
@@ -68,7 +93,7 @@ fn host(call: &Call) -> String {
     call.header(header::HOST).to_owned()
 }
 
-fn group(name: &str, versions: &[String], alone: bool) -> Value {
+fn group(Listed { group: name, versions }: &Listed, alone: bool) -> Value {
     let version = |v: &String| json!({"groupVersion": format!("{name}/{v}"), "version": v});
     let mut group = json!({
         "name": name,
@@ -182,12 +207,16 @@ fn aggregated_version(accept: &str) -> Option<&'static str> {
 
 /// `APIGroupDiscoveryList` with everything in it.
 fn aggregate(call: &Call, version: &'static str, core_group: bool) -> Response {
-    let table = &call.state.objects.kinds.table();
-    let of = |(group, versions): (String, Vec<String>)| {
-        let versions: Vec<Value> = versions.iter().map(|v| discovered_version(table, &group, v)).collect();
+    let served = Served::of(&call.state);
+    let of = |Listed { group, versions }: Listed| {
+        let entry = |version: &String| match served.registrations.find(&group, version) {
+            Some(registration) => told::entry(registration, call.state.aggregator.told(&registration.name).as_ref()),
+            None => discovered_version(&served.table, &group, version),
+        };
+        let versions: Vec<Value> = versions.iter().map(entry).collect();
         json!({"metadata": {"name": group, "creationTimestamp": null}, "versions": versions})
     };
-    let items: Vec<Value> = groups(table).into_iter().filter(|(g, _)| g.is_empty() == core_group).map(of).collect();
+    let items: Vec<Value> = served.groups().into_iter().filter(|l| l.group.is_empty() == core_group).map(of).collect();
     let document = json!({
         "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {}, "items": items,
     })
@@ -239,14 +268,14 @@ fn discovered_version(table: &KindTable, group: &str, version: &str) -> Value {
 }
 
 /// The paths that `/` lists.
-pub fn paths(table: &KindTable) -> Value {
+pub fn paths(state: &State) -> Value {
     let mut paths = vec![
         "/.well-known/openid-configuration".to_owned(),
         "/api".to_owned(),
         "/api/v1".to_owned(),
         "/apis".to_owned(),
     ];
-    for (group, versions) in groups(table).into_iter().filter(|(g, _)| !g.is_empty()) {
+    for Listed { group, versions } in Served::of(state).groups().into_iter().filter(|l| !l.group.is_empty()) {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
     }

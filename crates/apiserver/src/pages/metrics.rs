@@ -42,7 +42,8 @@ impl<'a> Labels<'a> {
             verb: if info.verb.is_empty() { "other" } else { info.verb },
             group: info.group(),
             version: info.version(),
-            resource: info.resource(),
+            // What another API server calls its resources is the client's to say here.
+            resource: if info.remote.is_some() { "" } else { info.resource() },
             subresource: info.subresource,
             code: if code.canonical_reason().is_some() { code.as_u16() } else { 0 },
         }
@@ -227,8 +228,10 @@ mod tests {
         let conversation = Conversation::start().await;
         let check = |request: &str, code: u16, expected: &str| {
             let (method, path) = request.split_once(' ').unwrap();
-            let served = conversation.server.objects().kinds.table();
-            let info = Info::resolve(&method.parse::<Method>().unwrap(), path, "", &served);
+            let kinds = conversation.server.objects().kinds.table();
+            let registrations = Default::default();
+            let served = crate::http::request::Served { kinds: &kinds, registrations: &registrations };
+            let info = Info::resolve(&method.parse::<Method>().unwrap(), path, "", served);
             let labels = Labels::of(&info, StatusCode::from_u16(code).unwrap());
             let Labels { verb, group, version, resource, subresource, code } = labels;
             assert_eq!(format!("{verb} {group}/{version}/{resource}/{subresource} {code}"), expected, "{request}");

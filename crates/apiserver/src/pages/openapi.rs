@@ -1,14 +1,20 @@
-//! `/openapi/v2` and `/openapi/v3`: made on the first request, then kept.
+//! `/openapi/v2` and `/openapi/v3`: made on the first request, then kept. What other API servers serve is in them too; their own
+//! documents of version 3 are passed on by `special/aggregated.rs`.
 
 use std::{collections::HashMap, sync::Arc};
 
-use api::{Value, kind::KindTable};
+use api::{
+    Value,
+    kind::{Definition, KindTable},
+};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
+use serde_json::json;
 use sha2::{Digest, Sha512};
 
 use crate::{
+    aggregator::{Aggregator, openapi::merge},
     call::Call,
     http::{body::Body, body::Response, respond},
 };
@@ -19,10 +25,11 @@ pub struct Documents {
     kept: Mutex<Kept>,
 }
 
-/// Bytes and entity tag of each document, made from one picture of the kinds.
+/// Bytes and entity tag of each document, made from one picture of the kinds and one state of what other servers told.
 #[derive(Default)]
 struct Kept {
     table: Option<Arc<KindTable>>,
+    generation: u64,
     documents: HashMap<String, (Bytes, String)>,
 }
 
@@ -30,13 +37,13 @@ impl Documents {
     /// The document under a name, made if it is not there yet.
     fn get(
         &self,
-        table: &Arc<KindTable>,
+        (table, generation): (&Arc<KindTable>, u64),
         name: &str,
         make: impl FnOnce() -> Option<Vec<u8>>,
     ) -> Option<(Bytes, String)> {
         let mut kept = self.kept.lock();
-        if !kept.table.as_ref().is_some_and(|t| Arc::ptr_eq(t, table)) {
-            *kept = Kept { table: Some(table.clone()), documents: HashMap::new() };
+        if !kept.table.as_ref().is_some_and(|t| Arc::ptr_eq(t, table)) || kept.generation != generation {
+            *kept = Kept { table: Some(table.clone()), generation, documents: HashMap::new() };
         }
         if let Some(document) = kept.documents.get(name) {
             return Some(document.clone());
@@ -53,19 +60,48 @@ fn text(document: &Value) -> Vec<u8> {
     document.to_string().into_bytes()
 }
 
+/// The document of everything, version 2.
+fn v2(aggregator: &Aggregator, served: &[Arc<Definition>]) -> Value {
+    let mut document = api::openapi::v2(served);
+    for registration in aggregator.table().passed_on() {
+        if let Some((_, part)) = aggregator.told(&registration.name).and_then(|told| told.v2) {
+            merge(&mut document, &part);
+        }
+    }
+    document
+}
+
+/// The places of the documents of version 3.
+fn v3_index(aggregator: &Aggregator, served: &[Arc<Definition>]) -> Value {
+    let mut index = api::openapi::v3_index(served);
+    for registration in aggregator.table().passed_on() {
+        let path = registration.path();
+        if let Some(hash) = aggregator.told(&registration.name).and_then(|told| told.v3) {
+            let url = format!("/openapi/v3{path}?hash={hash}");
+            index["paths"][path.trim_start_matches('/')] = json!({"serverRelativeURL": url});
+        }
+    }
+    index
+}
+
 /// Answers `/openapi/v2`, `/openapi/v3` and the documents below it.
 pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
     let path = call.info.path.trim_matches('/');
     let table = call.state.objects.kinds.table();
-    let all = table.all();
+    let aggregator = &*call.state.aggregator;
+    let registrations = aggregator.table();
+    let all: Vec<_> =
+        table.all().iter().filter(|d| registrations.find(&d.group, &d.version).is_none()).cloned().collect();
+    let all = &all[..];
+    let table = (&table, aggregator.generation());
     let accept = call.header(header::ACCEPT);
     let ((bytes, etag), media) = match path {
         "openapi/v2" if accept.contains(api::openapi::V2_PROTOBUF_ACCEPTED) => {
-            let make = || Some(api::openapi::v2_protobuf(&api::openapi::v2(all)));
-            (documents.get(&table, "v2 protobuf", make)?, api::openapi::V2_PROTOBUF_RETURNED)
+            let make = || Some(api::openapi::v2_protobuf(&v2(aggregator, all)));
+            (documents.get(table, "v2 protobuf", make)?, api::openapi::V2_PROTOBUF_RETURNED)
         }
-        "openapi/v2" => (documents.get(&table, "v2", || Some(text(&api::openapi::v2(all))))?, "application/json"),
-        "openapi/v3" => (documents.get(&table, "v3", || Some(text(&api::openapi::v3_index(all))))?, "application/json"),
+        "openapi/v2" => (documents.get(table, "v2", || Some(text(&v2(aggregator, all))))?, "application/json"),
+        "openapi/v3" => (documents.get(table, "v3", || Some(text(&v3_index(aggregator, all))))?, "application/json"),
         other => {
             let rest: Vec<&str> = other.strip_prefix("openapi/v3/")?.split('/').collect();
             let (group, version) = match rest.as_slice() {
@@ -74,7 +110,7 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
                 _ => return None,
             };
             let make = || api::openapi::v3(all, group, version).map(|document| text(&document));
-            (documents.get(&table, other, make)?, "application/json")
+            (documents.get(table, other, make)?, "application/json")
         }
     };
     let known = call.headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());

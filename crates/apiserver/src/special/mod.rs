@@ -1,6 +1,7 @@
 //! Resources and subresources that the verbs of the pipeline do not cover: reviews, bindings, evictions, tokens, and
 //! connections to nodes, and kinds that are made when they are read. What an ordinary kind does differently belongs in its declaration, not here.
 
+pub mod aggregated;
 mod binding;
 mod component;
 pub mod connect;

@@ -27,6 +27,8 @@ impl Talk {
             always_allow: false,
             node_ports: 30000..=32767,
             connector: None,
+            front_proxy_client: None,
+            routing: Default::default(),
             disabled_admission: Vec::new(),
             admission: crate::admission::Configuration::default(),
             components: crate::pages::health::Checks::default()

@@ -1,8 +1,10 @@
 //! Tests of the whole server in one process, and what they are made of.
 
 pub mod admission;
+mod aggregated;
 mod assembled;
 pub mod conversation;
 mod conversations;
 mod exchanges;
+mod extension;
 pub mod objects;

@@ -97,6 +97,8 @@ struct MetricValue {
     #[serde(default)]
     described_object: Described,
     timestamp: Option<Time>,
+    /// Version v1beta1 calls it by the shorter name.
+    #[serde(alias = "window")]
     window_seconds: Option<i64>,
     value: k8s_openapi::apimachinery::pkg::api::resource::Quantity,
 }
@@ -190,13 +192,18 @@ fn text_of(selector: Option<&LabelSelector>) -> Result<String, String> {
     Selector::of_object(Some(selector)).map(|s| s.to_string()).map_err(|error| error.to_string())
 }
 
-/// Where values of custom metrics are served: the version that its server prefers.
+/// The versions of `custom.metrics.k8s.io` whose values can be read.
+const CUSTOM_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+
+/// Where values of custom metrics are served: the version that its server prefers, of those that can be read.
 async fn custom_base(client: &Client) -> Result<String, String> {
     let failed = |why: &str| format!("unable to fetch metrics from custom metrics API: {why}");
     let groups = client.list_api_groups().await.map_err(|error| failed(&rest::message(&error)))?.groups;
     let group = groups.into_iter().find(|group| group.name == "custom.metrics.k8s.io");
-    let version = group.and_then(|g| g.preferred_version.or(g.versions.into_iter().next()));
-    let version = version.ok_or_else(|| failed("no custom metrics API (custom.metrics.k8s.io) registered"))?;
+    let group = group.ok_or_else(|| failed("no custom metrics API (custom.metrics.k8s.io) registered"))?;
+    let mut offered = group.preferred_version.into_iter().chain(group.versions);
+    let version = offered.find(|version| CUSTOM_VERSIONS.contains(&&*version.version));
+    let version = version.ok_or_else(|| failed("no known available metric versions found"))?;
     Ok(format!("/apis/{}", version.group_version))
 }
 
@@ -291,6 +298,79 @@ mod tests {
         assert_eq!(milli("memory", None), Ok(None), "one container does not tell");
         let missing = "container c not present in metrics for pod n/p".to_owned();
         assert_eq!(milli("cpu", Some("c")), Err(missing));
+    }
+
+    /// Answers each path with a document; of all else there is none.
+    fn server(pages: &'static [(&'static str, &'static str)]) -> Client {
+        client::in_process(tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let asked = request.uri().to_string().replace("?&", "?");
+            let found = pages.iter().find(|(path, _)| *path == asked).map(|(_, page)| *page);
+            let code = if found.is_some() { 200 } else { 404 };
+            let text = found.map_or_else(|| format!("nothing at {asked}"), str::to_owned);
+            let response = http::Response::builder().status(code).header("content-type", "application/json");
+            let response = response.body(http_body_util::Full::new(bytes::Bytes::from(text))).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(response))
+        }))
+    }
+
+    fn metric(text: &str) -> MetricSpec {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn custom_metrics_are_read_in_the_version_that_is_known() {
+        let client = server(&[
+            (
+                "/apis",
+                r#"{"groups": [{"name": "custom.metrics.k8s.io", "preferredVersion": {"groupVersion": "custom.metrics.k8s.io/v9", "version": "v9"},
+                "versions": [{"groupVersion": "custom.metrics.k8s.io/v9", "version": "v9"}, {"groupVersion": "custom.metrics.k8s.io/v1beta1", "version": "v1beta1"}]}]}"#,
+            ),
+            (
+                "/apis/custom.metrics.k8s.io/v1beta1/namespaces/n/pods/*/hits?labelSelector=app%3Da",
+                r#"{"items": [
+                {"describedObject": {"name": "p"}, "timestamp": "2026-01-01T00:00:00Z", "window": 30, "value": "1500m"},
+                {"describedObject": {"name": "q"}, "timestamp": "2026-01-01T00:00:00Z", "value": "2"}]}"#,
+            ),
+            (
+                "/apis/custom.metrics.k8s.io/v1beta1/namespaces/n/metrics/hits?metricLabelSelector=verb%3DGET",
+                r#"{"items": [{"describedObject": {"name": "n"}, "timestamp": null, "value": "7"}]}"#,
+            ),
+        ]);
+        let hits =
+            metric(r#"{"type": "Pods", "pods": {"metric": {"name": "hits"}, "target": {"type": "AverageValue"}}}"#);
+        let Ok(Measured::Pods(found)) = measure(&client, "n", &hits, "app=a").await else { panic!("no readings") };
+        let shown: Vec<_> = found.iter().map(|(name, r)| (name.as_str(), r.milli, r.window_seconds)).collect();
+        assert_eq!(shown, [("p", 1500, 30), ("q", 2000, 60)]);
+        let of_namespace = metric(
+            r#"{"type": "Object", "object": {"describedObject": {"apiVersion": "v1", "kind": "Namespace", "name": "n"},
+                "metric": {"name": "hits", "selector": {"matchLabels": {"verb": "GET"}}}, "target": {"type": "Value"}}}"#,
+        );
+        assert_eq!(measure(&client, "n", &of_namespace, "app=a").await, Ok(Measured::Value(7000)));
+    }
+
+    #[tokio::test]
+    async fn external_metrics_are_summed_and_what_is_missing_is_said() {
+        let client = server(&[
+            ("/apis", r#"{"groups": []}"#),
+            (
+                "/apis/external.metrics.k8s.io/v1beta1/namespaces/n/queue?labelSelector=name%3Dq",
+                r#"{"items": [{"value": "3"}, {"value": "4500m"}]}"#,
+            ),
+            ("/apis/external.metrics.k8s.io/v1beta1/namespaces/n/none", r#"{"items": []}"#),
+        ]);
+        let external = |name: &str, selector: &str| {
+            metric(&format!(
+                r#"{{"type": "External", "external": {{"metric": {{"name": "{name}"{selector}}}, "target": {{"type": "Value"}}}}}}"#
+            ))
+        };
+        let queue = external("queue", r#", "selector": {"matchLabels": {"name": "q"}}"#);
+        assert_eq!(measure(&client, "n", &queue, "").await, Ok(Measured::Value(7500)));
+        let found = measure(&client, "n", &external("none", ""), "").await.unwrap_err();
+        assert_eq!(found, "unable to get external metric n/none/nil: no metrics returned from external metrics API");
+        let hits =
+            metric(r#"{"type": "Pods", "pods": {"metric": {"name": "hits"}, "target": {"type": "AverageValue"}}}"#);
+        let found = measure(&client, "n", &hits, "app=a").await.unwrap_err();
+        assert!(found.ends_with("no custom metrics API (custom.metrics.k8s.io) registered"), "{found}");
     }
 
     #[test]

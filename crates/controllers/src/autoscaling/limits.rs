@@ -6,8 +6,6 @@ use std::time::Duration;
 use clock::Timestamp;
 use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
 
-/// Where nothing else is said, the highest recommendation of this time counts.
-const DOWNSCALE_STABILIZATION_SECONDS: i32 = 300;
 /// No window and no period is longer.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Where nothing else is said, twice as many Pods at once, or this many.
@@ -83,6 +81,8 @@ pub struct Limits<'a> {
     pub max: i32,
     pub current: i32,
     pub behavior: Option<&'a HorizontalPodAutoscalerBehavior>,
+    /// The highest recommendation of this time counts, where the behavior says nothing else.
+    pub stabilization_seconds: i32,
 }
 
 const READY: Words = ("ReadyForNewScale", "recommended size matches current size");
@@ -120,12 +120,12 @@ impl Limits<'_> {
     /// Not less than was recommended lately, nor (only where it is asked for) more.
     fn stabilized(&self, recommended: i32, memory: &Memory, now: Timestamp) -> i32 {
         let highest = |seconds| memory.recent(seconds, now).fold(recommended, i32::max);
-        let Some(behavior) = self.behavior else { return highest(DOWNSCALE_STABILIZATION_SECONDS) };
+        let Some(behavior) = self.behavior else { return highest(self.stabilization_seconds) };
         let window = |rules: &Option<HPAScalingRules>, usual| {
             rules.as_ref().and_then(|r| r.stabilization_window_seconds).unwrap_or(usual)
         };
         // A window of no length holds nothing, not even what was recommended in this very second.
-        let (up, down) = (window(&behavior.scale_up, 0), window(&behavior.scale_down, DOWNSCALE_STABILIZATION_SECONDS));
+        let (up, down) = (window(&behavior.scale_up, 0), window(&behavior.scale_down, self.stabilization_seconds));
         let least = memory.recent(up - 1, now).fold(recommended, i32::min);
         let most = memory.recent(down - 1, now).fold(recommended, i32::max);
         self.current.max(least).min(most)
@@ -209,7 +209,7 @@ mod tests {
     /// From 10 Pods, at least 2 and at most 50.
     fn check(behavior: Value, memory: &Memory, recommended: i32, expected: (i32, &str, &str)) {
         let typed: Option<HorizontalPodAutoscalerBehavior> = serde_json::from_value(behavior.clone()).unwrap();
-        let limits = Limits { min: 2, max: 50, current: 10, behavior: typed.as_ref() };
+        let limits = Limits { min: 2, max: 50, current: 10, behavior: typed.as_ref(), stabilization_seconds: 300 };
         let found = limits.apply(recommended, memory, now());
         assert_eq!((found.replicas, found.able.0, found.limit.0), expected, "{behavior} {memory:?} {recommended}");
         assert_eq!(found.is_limited, found.limit.0 != "DesiredWithinRange");
@@ -223,7 +223,7 @@ mod tests {
         check(Value::Null, &none, 1, (2, "ReadyForNewScale", "TooFewReplicas"));
         check(Value::Null, &memory(&[(300, 8), (20, 5)], &[]), 3, (8, "ScaleDownStabilized", "DesiredWithinRange"));
         check(Value::Null, &memory(&[(301, 8), (20, 5)], &[]), 3, (5, "ScaleDownStabilized", "DesiredWithinRange"));
-        let few = Limits { min: 1, max: 3, current: 1, behavior: None };
+        let few = Limits { min: 1, max: 3, current: 1, behavior: None, stabilization_seconds: 300 };
         assert_eq!(few.apply(9, &none, now()).limit.0, "TooManyReplicas");
         let one = Limits { max: 30, ..few };
         assert_eq!(one.apply(9, &none, now()).replicas, 4);

@@ -7,6 +7,7 @@ mod ask;
 mod limits;
 mod propose;
 mod replicas;
+pub mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -32,9 +33,8 @@ use parking_lot::Mutex;
 use propose::Proposed;
 use replicas::Scene;
 use serde_json::json;
+use settings::Settings;
 
-/// The time from one look at an autoscaler's metrics to the next.
-const SYNC_PERIOD: Duration = Duration::from_secs(15);
 /// An error names this many autoscalers at most.
 const NAMED_RIVALS: usize = 10;
 
@@ -53,9 +53,13 @@ struct Known {
 }
 
 #[derive(Default)]
-pub struct HorizontalPodAutoscalers(Mutex<HashMap<Key, Known>>);
+pub struct HorizontalPodAutoscalers {
+    settings: Settings,
+    known: Mutex<HashMap<Key, Known>>,
+}
 
 pub struct Observed {
+    settings: Settings,
     /// Why the last attempt to rescale failed.
     failure: Option<String>,
     /// The Pods of the namespace, and then those that the target selects.
@@ -78,13 +82,17 @@ fn is_measured(spec: &HorizontalPodAutoscalerSpec, current: i32) -> bool {
 }
 
 impl HorizontalPodAutoscalers {
+    pub fn new(settings: Settings) -> Self {
+        HorizontalPodAutoscalers { settings, known: Mutex::default() }
+    }
+
     fn with<T>(&self, key: &Key, change: impl FnOnce(&mut Known) -> T) -> T {
-        change(self.0.lock().entry(key.clone()).or_default())
+        change(self.known.lock().entry(key.clone()).or_default())
     }
 
     /// The autoscalers of this namespace whose targets select one of these Pods.
     fn selecting(&self, namespace: &str, pods: &[Arc<Pod>]) -> Vec<String> {
-        let all = self.0.lock();
+        let all = self.known.lock();
         let selects = |known: &Known| {
             let matches = |selector: &Selector, pod: &Arc<Pod>| {
                 pod.metadata.labels.as_ref().is_some_and(|labels| selector.matches(labels))
@@ -134,7 +142,8 @@ impl HorizontalPodAutoscalers {
             pods,
             current: target.current(),
             present: target.present(),
-            tolerance: propose::tolerance(spec),
+            settings: self.settings,
+            tolerance: propose::tolerance(spec, self.settings.tolerance),
             now: clock::now_seconds(),
         };
         propose::propose(metrics, &measured, &scene)
@@ -143,9 +152,16 @@ impl HorizontalPodAutoscalers {
 
 impl Controller for HorizontalPodAutoscalers {
     const NAME: &'static str = "horizontal-pod-autoscaler-controller";
-    const LONGEST_DELAY: Duration = SYNC_PERIOD;
     type Object = HorizontalPodAutoscaler;
     type Observed = Observed;
+
+    fn concurrency(&self) -> usize {
+        self.settings.concurrent
+    }
+
+    fn longest_delay(&self) -> Duration {
+        self.settings.sync_period
+    }
 
     /// Its own status changes nothing: what it says is looked at again after a period.
     fn concerns(change: &Change<HorizontalPodAutoscaler>) -> bool {
@@ -171,6 +187,7 @@ impl Controller for HorizontalPodAutoscalers {
             f.verb == "update" && f.plural != "horizontalpodautoscalers" && f.reason != "Conflict"
         };
         Observed {
+            settings: self.settings,
             failure: listers.failure.filter(own).map(|f| f.message.clone()),
             pods: listers.caches.of::<Pod>().list_in(&key.namespace),
             target: Err(String::new()),
@@ -205,7 +222,7 @@ impl Controller for HorizontalPodAutoscalers {
     }
 
     fn plan_gone(&self, key: &Key, _: &Listers) -> Plan {
-        self.0.lock().remove(key);
+        self.known.lock().remove(key);
         Plan::default()
     }
 
@@ -224,7 +241,7 @@ fn rescaling(autoscaler: &HorizontalPodAutoscaler) -> Option<(Timestamp, i32)> {
 fn plan(autoscaler: &HorizontalPodAutoscaler, observed: &Observed, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     let Some(spec) = &autoscaler.spec else { return plan };
-    plan.again_after(SYNC_PERIOD);
+    plan.again_after(observed.settings.sync_period);
     let mut new = autoscaler.clone();
     let mut status = Status { status: new.status.get_or_insert_default(), now };
     match &observed.target {
@@ -290,7 +307,8 @@ fn decide(
     };
     let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
     status.set(SCALING_ACTIVE, true, "ValidMetricFound", &message);
-    let limits = Limits { min, max, current, behavior: spec.behavior.as_ref() };
+    let stabilization_seconds = i32::try_from(observed.settings.downscale_stabilization.as_secs()).unwrap_or(i32::MAX);
+    let limits = Limits { min, max, current, behavior: spec.behavior.as_ref(), stabilization_seconds };
     let limited = limits.apply(*recommended, &observed.memory, status.now);
     status.set(ABLE_TO_SCALE, true, limited.able.0, limited.able.1);
     status.set(SCALING_LIMITED, limited.is_limited, limited.limit.0, limited.limit.1);

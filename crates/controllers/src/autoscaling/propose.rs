@@ -12,9 +12,6 @@ use k8s_openapi::{
 
 use super::replicas::{Readings, Resource, Scene, Tolerance};
 
-/// Where nothing else is said, a tenth more or less changes nothing.
-const TOLERANCE: f64 = 0.1;
-
 /// What a metric is now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Measured {
@@ -49,9 +46,10 @@ pub fn refused(reason: &'static str, event: &'static str, message: &str, error: 
     Proposed { events: vec![refused.event.clone()], outcome: Err(refused), statuses: Vec::new() }
 }
 
-pub fn tolerance(spec: &HorizontalPodAutoscalerSpec) -> Tolerance {
+/// What the autoscaler says, or the usual tolerance.
+pub fn tolerance(spec: &HorizontalPodAutoscalerSpec, usual: f64) -> Tolerance {
     let of = |rules: Option<&k8s_openapi::api::autoscaling::v2::HPAScalingRules>| {
-        rules.and_then(|r| r.tolerance.as_ref()).map_or(TOLERANCE, |t| quantity::parse(t).as_f64())
+        rules.and_then(|r| r.tolerance.as_ref()).map_or(usual, |t| quantity::parse(t).as_f64())
     };
     let behavior = spec.behavior.as_ref();
     Tolerance {

@@ -4,16 +4,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use api::rules::{pod, quantity};
 use clock::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-/// A Pod that is younger is measured only when it is ready and was so for a whole interval: starting takes more than serving.
-const CPU_INITIALIZATION_SECONDS: i64 = 300;
-/// A Pod that was last ready or unready so soon after its start was never ready.
-const INITIAL_READINESS_SECONDS: i64 = 30;
+use super::settings::Settings;
 
 /// What a Pod uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,6 +47,7 @@ pub struct Scene<'a> {
     pub current: i32,
     pub present: i32,
     pub tolerance: Tolerance,
+    pub settings: Settings,
     pub now: Timestamp,
 }
 
@@ -183,10 +182,11 @@ impl Scene<'_> {
         let (Some(started), Some(ready)) = (started, ready) else { return true };
         let unready = ready.status == "False";
         let changed = ready.last_transition_time.as_ref().map_or(0, |t| t.0.as_second());
-        if started + CPU_INITIALIZATION_SECONDS > self.now.as_second() {
+        let after = |time: Duration| started.saturating_add(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
+        if after(self.settings.cpu_initialization) > self.now.as_second() {
             unready || reading.time.as_second() < changed + reading.window_seconds
         } else {
-            unready && started + INITIAL_READINESS_SECONDS > changed
+            unready && after(self.settings.initial_readiness) > changed
         }
     }
 
@@ -320,7 +320,14 @@ mod tests {
 
     fn scene(pods: &[Arc<Pod>]) -> Scene<'_> {
         let current = pods.len() as i32;
-        Scene { pods, current, present: current, tolerance: Tolerance { down: 0.1, up: 0.1 }, now: now() }
+        Scene {
+            pods,
+            current,
+            present: current,
+            tolerance: Tolerance { down: 0.1, up: 0.1 },
+            settings: Settings::default(),
+            now: now(),
+        }
     }
 
     fn utilization(words: &str, levels: &[Option<i64>], target: i32, expected: Result<(i32, i32, i64), &str>) {
@@ -351,6 +358,23 @@ mod tests {
         utilization("ready ready ready unready unready", &five, 50, Ok((2, 30, 300)));
         // Pods that are over or on their way out count neither as Pods nor as users.
         utilization("ready ready deleted failed", &[Some(500), Some(700), Some(900), Some(900)], 50, Ok((3, 60, 600)));
+    }
+
+    #[test]
+    fn the_times_of_a_start_are_settings() {
+        let check = |words: &str, settings: Settings, expected: i32| {
+            let pods = pods(words);
+            let levels = readings(&[Some(300), Some(500), Some(700)]);
+            let found = Scene { settings, ..scene(&pods) }.by_utilization(levels, CPU, 30);
+            assert_eq!(found.map(|(replicas, ..)| replicas), Ok(expected), "{words} {settings:?}");
+        };
+        let usual = Settings::default();
+        let short = Settings { cpu_initialization: Duration::from_secs(60), ..usual };
+        check("hot ready ready", usual, 4);
+        check("hot ready ready", short, 5);
+        let brief = Settings { initial_readiness: Duration::from_secs(5), ..usual };
+        check("never ready ready", usual, 4);
+        check("never ready ready", brief, 5);
     }
 
     #[test]

@@ -65,10 +65,12 @@ fn observed(
     at: Timestamp,
 ) -> Observed {
     let (spec, pods) = (a.spec.as_ref().unwrap(), pods(replicas));
-    let tolerance = propose::tolerance(spec);
-    let scene = Scene { pods: &pods, current: replicas, present: replicas, tolerance, now: at };
+    let tolerance = propose::tolerance(spec, 0.1);
+    let scene =
+        Scene { pods: &pods, current: replicas, present: replicas, tolerance, settings: Settings::default(), now: at };
     let proposed = propose(spec.metrics.as_deref().unwrap(), measured, &scene);
     Observed {
+        settings: Settings::default(),
         failure: None,
         target: Ok(target(replicas)),
         proposed: is_measured(spec, replicas).then_some(proposed),
@@ -94,7 +96,7 @@ fn check(plan: &Plan, writes: &str, conditions: &[&str], events: &[&str]) {
     assert_eq!(found, writes);
     assert_eq!(told, conditions, "{writes}");
     assert_eq!(said, events, "{writes}");
-    assert_eq!(plan.requeue_after, Some(SYNC_PERIOD));
+    assert_eq!(plan.requeue_after, Some(Duration::from_secs(15)));
 }
 
 const RESCALED: &str = "update deployments/scale d, update horizontalpodautoscalers/status a";

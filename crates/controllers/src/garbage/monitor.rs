@@ -20,7 +20,11 @@ use tokio::task::JoinSet;
 use super::{collector::Collector, graph::Object};
 use crate::discovery::{Offered, discover};
 
-/// One watch per kind; the set of kinds follows discovery, which is asked again when CustomResourceDefinitions change.
+/// The lists of all kinds are waited for so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One watch per kind; the set of kinds follows discovery, which is asked again when
+/// CustomResourceDefinitions or APIServices change.
 pub async fn watch_all(collector: Arc<Collector>) {
     let mut tasks = JoinSet::new();
     let mut watched: BTreeMap<Resource, (tokio::task::AbortHandle, Arc<AtomicBool>)> = BTreeMap::new();
@@ -60,8 +64,15 @@ pub async fn watch_all(collector: Arc<Collector>) {
                 false
             }
         };
-        while !watched.is_empty() && !watched.values().all(|(_, listed)| listed.load(Ordering::Acquire)) {
-            collector.changed.notified().await;
+        let unlisted = || !watched.is_empty() && !watched.values().all(|(_, listed)| listed.load(Ordering::Acquire));
+        let listing = async {
+            while unlisted() {
+                collector.changed.notified().await;
+            }
+        };
+        // Another API server may tell of resources that it then does not list: that holds nobody else up for long.
+        if clock::timeout(PATIENCE, listing).await.is_err() {
+            tracing::info!("not all kinds could be listed; the garbage collector goes on without them");
         }
         if complete && !watched.is_empty() && !collector.ready.swap(true, Ordering::AcqRel) {
             tracing::debug!(objects = collector.graph.lock().len(), "the garbage collector knows all objects");
@@ -94,7 +105,9 @@ struct Monitor {
 
 impl Monitor {
     fn note_kinds(&self) {
-        if self.resource.plural == "customresourcedefinitions" && self.listed.load(Ordering::Acquire) {
+        if matches!(&*self.resource.plural, "customresourcedefinitions" | "apiservices")
+            && self.listed.load(Ordering::Acquire)
+        {
             self.collector.kinds_changed.notify_one();
         }
     }

@@ -34,7 +34,7 @@ pub fn set_conditions(status: &mut NamespaceStatus, observed: &Observed, now: Ti
                 format!(
                     "Discovery failed for some groups, {} failing: {}",
                     observed.undiscovered.len(),
-                    observed.undiscovered.join(", ")
+                    observed.undiscovered
                 ),
             ),
         ),
@@ -106,6 +106,26 @@ pub fn set_conditions(status: &mut NamespaceStatus, observed: &Observed, now: Ti
 mod tests {
     use super::*;
     use crate::namespace::content::tests::content;
+
+    #[test]
+    fn groups_that_cannot_be_asked_are_named() {
+        let mut status = NamespaceStatus::default();
+        let observed =
+            Observed { undiscovered: crate::discovery::Unknown(vec!["a.io/v1".to_owned()]), ..Observed::default() };
+        assert!(!observed.is_nothing(), "the namespace stays until all groups answer");
+        assert!(set_conditions(&mut status, &observed, Timestamp::UNIX_EPOCH));
+        let condition = status.conditions.unwrap().remove(0);
+        let expected = "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: \
+                        a.io/v1: stale GroupVersion discovery: a.io/v1";
+        assert_eq!(
+            (condition.type_.as_str(), condition.status.as_str()),
+            ("NamespaceDeletionDiscoveryFailure", "True")
+        );
+        assert_eq!(
+            (condition.reason.as_deref(), condition.message.as_deref()),
+            (Some("DiscoveryFailed"), Some(expected))
+        );
+    }
 
     #[test]
     fn conditions_say_what_remains() {

@@ -7,7 +7,7 @@ use client::{
 use controller::Write;
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-use crate::discovery::Offered;
+use crate::discovery::{Offered, Unknown};
 
 /// The objects of one resource in the namespace.
 pub struct Content {
@@ -20,7 +20,7 @@ pub struct Observed {
     /// The namespace as the server has it now, when it is to be emptied. A cache may lag, and this controller deletes.
     pub namespace: Option<Namespace>,
     /// Groups whose resources are unknown.
-    pub undiscovered: Vec<String>,
+    pub undiscovered: Unknown,
     /// `resource: message` for what could not be listed, or was not deleted in the last attempt.
     pub errors: Vec<String>,
     /// Only the Pods, while any of them ends: what they use (policies, secrets, services) stays until the last has ended.

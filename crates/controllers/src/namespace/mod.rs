@@ -160,7 +160,7 @@ mod tests {
     fn content_is_deleted_then_watched_and_then_the_namespace_goes() {
         let check = |content: Vec<Content>, errors: &[&str], expected: &str, again: Option<u64>, retry: bool| {
             let errors = errors.iter().map(|e| (*e).to_owned()).collect();
-            let observed = Observed { namespace: Some(emptied()), undiscovered: Vec::new(), errors, content };
+            let observed = Observed { namespace: Some(emptied()), undiscovered: Default::default(), errors, content };
             let plan = Namespaces::default().plan(&emptied(), &observed, Timestamp::UNIX_EPOCH);
             let again = again.map(Duration::from_secs);
             assert_eq!((plan.to_string().as_str(), plan.requeue_after, plan.retry), (expected, again, retry));

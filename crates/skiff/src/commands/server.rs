@@ -215,6 +215,7 @@ async fn controllers(server: apiserver::Server, caches: Caches, options: Control
         root_ca: pki.authority.certificate().to_owned(),
         authority: Some(pki.authority.clone()),
         token_signer: token_signer(&pki),
+        autoscaling: options.autoscaling(),
         ..controllers::Options::default()
     };
     let mut running = controllers::run(&caches, |account| controller_client(&server, account), &settings);
@@ -292,6 +293,8 @@ async fn assembled(
         always_allow: false,
         node_ports: options.service_node_port_range.clone(),
         connector: Some(connector),
+        front_proxy_client: Some(fresh.shown(pki, Pki::front_proxy_client)?),
+        routing: options.routing(),
         disabled_admission: Vec::new(),
         admission: options.admission()?,
         components: components

@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
+use apiserver::aggregator::backend::Routing;
 use clap::{Args, Parser, Subcommand};
 use client::election::Candidate;
 use ipnet::Ipv4Net;
@@ -177,6 +178,9 @@ pub struct ControlPlane {
     /// Its key
     #[arg(long, value_name = "FILE", value_parser = value::readable, requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
+    /// Reach API servers that APIServices name at their endpoints instead of their Services' addresses
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub enable_aggregator_routing: bool,
     /// Addresses of Services
     #[arg(long, default_value = "10.96.0.0/12", value_parser = value::service_range)]
     pub service_cluster_ip_range: Ipv4Net,
@@ -192,6 +196,24 @@ pub struct ControlPlane {
     /// Controllers to run: `*` for all, `-name` leaves one out
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_parser = value::controller)]
     pub controllers: Vec<String>,
+    /// How often the metrics of an autoscaler are looked at
+    #[arg(long, default_value = "15s", value_name = "DURATION", value_parser = value::period)]
+    pub horizontal_pod_autoscaler_sync_period: Duration,
+    /// How far what is used may be from the target before anything is scaled, as a part of it
+    #[arg(long, default_value = "0.1", value_name = "PART", value_parser = value::tolerance)]
+    pub horizontal_pod_autoscaler_tolerance: f64,
+    /// How long after its start a Pod's use of the processor may be left out
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = value::duration)]
+    pub horizontal_pod_autoscaler_cpu_initialization_period: Duration,
+    /// How long after its start a change of a Pod's readiness counts as its first
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = value::duration)]
+    pub horizontal_pod_autoscaler_initial_readiness_delay: Duration,
+    /// How far back the highest recommendation of an autoscaler counts; an hour at most
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = value::within_an_hour)]
+    pub horizontal_pod_autoscaler_downscale_stabilization: Duration,
+    /// How many autoscalers are looked at at once
+    #[arg(long, default_value = "5", value_parser = value::concurrency)]
+    pub concurrent_horizontal_pod_autoscaler_syncs: usize,
     /// Let only one of several servers run the controllers, and one the scheduler; so by default with --etcd-servers
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub leader_elect: Option<bool>,
@@ -222,6 +244,22 @@ impl ControlPlane {
 
     pub fn runs(&self, part: &str) -> bool {
         !self.disable.iter().any(|d| d == part)
+    }
+
+    /// Which address behind the Service of another API server is dialed.
+    pub fn routing(&self) -> Routing {
+        if self.enable_aggregator_routing { Routing::Endpoints } else { Routing::ClusterAddress }
+    }
+
+    pub fn autoscaling(&self) -> controllers::autoscaling::settings::Settings {
+        controllers::autoscaling::settings::Settings {
+            sync_period: self.horizontal_pod_autoscaler_sync_period,
+            tolerance: self.horizontal_pod_autoscaler_tolerance,
+            cpu_initialization: self.horizontal_pod_autoscaler_cpu_initialization_period,
+            initial_readiness: self.horizontal_pod_autoscaler_initial_readiness_delay,
+            downscale_stabilization: self.horizontal_pod_autoscaler_downscale_stabilization,
+            concurrent: self.concurrent_horizontal_pod_autoscaler_syncs,
+        }
     }
 
     /// The candidate for a part's leadership, named after the machine; `None` where nobody else could lead. The embedded

@@ -34,6 +34,28 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     if text.is_empty() || sum > Duration::from_secs(i32::MAX as u64) { Err(wrong()) } else { Ok(sum) }
 }
 
+/// How often something is done.
+pub fn period(text: &str) -> Result<Duration, String> {
+    duration(text)
+        .and_then(|time| if time.is_zero() { Err("it must be longer than nothing".to_owned()) } else { Ok(time) })
+}
+
+pub fn within_an_hour(text: &str) -> Result<Duration, String> {
+    let longest = Duration::from_secs(3600);
+    duration(text).and_then(|time| if time > longest { Err("it must be 1h at most".to_owned()) } else { Ok(time) })
+}
+
+/// A part such as a tenth.
+pub fn tolerance(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part: &f64| part.is_finite() && *part >= 0.0);
+    part.ok_or_else(|| "it must be a number such as 0.1".to_owned())
+}
+
+/// How much is done at once.
+pub fn concurrency(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| (1..=1000).contains(n)).ok_or_else(|| "it must be a number from 1 to 1000".to_owned())
+}
+
 /// A port that something can be reached at.
 pub fn port(text: &str) -> Result<u16, String> {
     text.parse().ok().filter(|p| *p > 0).ok_or_else(|| "it must be a number from 1 to 65535".to_owned())

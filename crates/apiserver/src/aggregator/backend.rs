@@ -1,0 +1,101 @@
+//! The way to another API server: where it is, how its certificate is checked, and requests of our own to it.
+
+use std::sync::Arc;
+
+use api::status::StatusError;
+use bytes::Bytes;
+use clock::Duration;
+use http::{Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use pki::Serving;
+
+use super::{
+    identity,
+    registrations::{Backend, Trust},
+};
+use crate::{
+    auth::User,
+    http::body::Body,
+    outbound::{dialer::Dialer, endpoint::Endpoint, service},
+    storage::object_store::ObjectStore,
+};
+
+/// An answer to a request of our own is there by then.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Which address behind a Service is dialed (`--enable-aggregator-routing`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Routing {
+    /// The Service's own, which the proxy of this machine spreads.
+    #[default]
+    ClusterAddress,
+    /// One of its endpoints.
+    Endpoints,
+}
+
+impl Routing {
+    /// Where the server listens now.
+    pub async fn endpoint(self, objects: &ObjectStore, to: &Backend) -> Result<Endpoint, StatusError> {
+        let (namespace, name, port) = (&to.namespace, &to.name, to.port);
+        match self {
+            Routing::ClusterAddress => service::cluster_address(objects, namespace, name, port).await,
+            Routing::Endpoints => {
+                let found = service::resolve(objects, namespace, name, &port.to_string()).await?;
+                let none = || StatusError::unavailable(format!("no endpoints available for service {name:?}"));
+                found.ok_or_else(none)
+            }
+        }
+    }
+}
+
+/// Connections to servers of this trust, on which `shown` is the front proxy's certificate. The error is a setting's.
+pub fn dialer(trust: &Trust, shown: Option<&Arc<Serving>>) -> Result<Dialer, String> {
+    let shown = shown.ok_or("this server has no certificate to show to other API servers")?.clone();
+    let tls = match trust {
+        Trust::Anybody => pki::client_config_believing_all(shown, &["http/1.1"]),
+        Trust::Authorities(pem) => pki::client_config_showing(pem, shown, &["http/1.1"]),
+    };
+    Ok(Dialer::tls(Arc::new(tls.map_err(|error| format!("unable to load root certificates: {error}"))?)))
+}
+
+/// Asks for a page in the name of a user. Nothing that it redirects to is followed.
+pub async fn get(
+    dialer: &Dialer,
+    to: &Endpoint,
+    path: &str,
+    user: &User,
+    headers: &[(header::HeaderName, &str)],
+) -> Result<Response<Incoming>, StatusError> {
+    let mut request = Request::get(path).header(header::HOST, to.authority());
+    for (name, value) in headers {
+        request = request.header(name, *value);
+    }
+    let mut request = request.body(Body::empty()).map_err(StatusError::internal)?;
+    identity::name(request.headers_mut(), user)?;
+    let late = |_| StatusError::timeout("context deadline exceeded");
+    clock::timeout(PATIENCE, dialer.forward(to, request)).await.map_err(late)?
+}
+
+/// A page, read whole within a bound.
+pub struct Page {
+    pub status: StatusCode,
+    pub media_type: String,
+    pub etag: String,
+    pub bytes: Bytes,
+}
+
+/// Reads the answer in the same time again, at most `limit` bytes of it.
+pub async fn read(answer: Response<Incoming>, limit: usize) -> Result<Page, StatusError> {
+    let (parts, body) = answer.into_parts();
+    let text = |name| parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+    let (media_type, etag) = (text(header::CONTENT_TYPE), text(header::ETAG));
+    let late = |_| StatusError::timeout("context deadline exceeded");
+    let reading = Body::Network(body).read(limit, |_| Ok(()));
+    let bytes = clock::timeout(PATIENCE, reading).await.map_err(late)??;
+    Ok(Page { status: parts.status, media_type, etag, bytes })
+}
+
+/// The reason why a server was not reached, without the dialer's words before it.
+pub fn why(error: &StatusError) -> &str {
+    error.message.strip_prefix("error dialing backend: ").unwrap_or(&error.message)
+}
