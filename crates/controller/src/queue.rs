@@ -28,9 +28,9 @@ pub struct Done {
     pub failed: bool,
 }
 
-/// The work that a key stands for.
+/// The work that a key stands for. The futures are boxed: what drives them is compiled once, not for each controller.
 pub trait Reconcile: Send + Sync + 'static {
-    fn reconcile(&self, key: &Key) -> impl Future<Output = Done> + Send;
+    fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Done>;
 }
 
 #[derive(Default)]
@@ -155,7 +155,7 @@ impl State {
 }
 
 /// Works the queue off for ever, at most `concurrency` keys at once. A panic counts as a failure of its key.
-pub async fn drive<R: Reconcile>(name: &'static str, queue: Arc<Queue>, reconcile: Arc<R>, concurrency: usize) {
+pub async fn drive(name: &'static str, queue: Arc<Queue>, reconcile: Arc<dyn Reconcile>, concurrency: usize) {
     let permits = Arc::new(tokio::sync::Semaphore::new(concurrency));
     let mut tasks = JoinSet::new();
     loop {
@@ -211,8 +211,8 @@ mod tests {
         queue: Arc<Queue>,
     }
 
-    impl Reconcile for Log {
-        async fn reconcile(&self, key: &Key) -> Done {
+    impl Log {
+        async fn note(&self, key: &Key) -> Done {
             let at = self.start.elapsed().as_millis() as u64;
             let tries = {
                 let mut seen = self.seen.lock();
@@ -234,6 +234,12 @@ mod tests {
                 }
                 _ => Done::default(),
             }
+        }
+    }
+
+    impl Reconcile for Log {
+        fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Done> {
+            self.note(key).boxed()
         }
     }
 

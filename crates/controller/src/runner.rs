@@ -4,6 +4,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use client::{Caches, Change, Client, EventRecorder, Key, Kind, events, rest};
 use clock::Timestamp;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ObjectReference;
 use parking_lot::Mutex;
 
 use crate::{
@@ -102,13 +104,6 @@ pub struct Setup {
     pub recorder: EventRecorder,
 }
 
-struct Runner<C: Controller> {
-    controller: C,
-    setup: Setup,
-    progresses: Progresses,
-    failures: Mutex<HashMap<Key, Failure>>,
-}
-
 /// Runs a controller for ever; dropping the future stops it.
 pub async fn run<C: Controller>(controller: C, setup: Setup) {
     let queue = Arc::new(Queue::new(controller.longest_delay()));
@@ -116,53 +111,86 @@ pub async fn run<C: Controller>(controller: C, setup: Setup) {
     controller.watches(&mut watches);
     watches.synced().await;
     let primary = setup.caches.of::<C::Object>();
-    add_all(&primary, &queue);
     let concurrency = controller.concurrency();
-    let runner = Arc::new(Runner {
-        controller,
-        setup,
-        progresses: std::mem::take(&mut watches.progresses),
-        failures: Mutex::default(),
-    });
-    let resync = async {
-        let Some(period) = C::RESYNC else { return std::future::pending().await };
-        loop {
-            // Spread, so that the controllers do not all resync together.
-            let jitter = Duration::from_secs(clock::random_range(0..period.as_secs() / 10 + 1));
-            clock::sleep(period + jitter).await;
-            add_all(&primary, &queue);
+    let feed = Feed { queue, add_all: Box::new(move |queue| add_all(&primary, queue)) };
+    let progresses = std::mem::take(&mut watches.progresses);
+    let runner = Runner { planner: Box::new(controller), setup, progresses, failures: Mutex::default() };
+    feed.drive(runner, (concurrency, C::RESYNC)).await;
+}
+
+/// The part of a controller that depends on its types. All else is compiled once for all controllers.
+trait Planner: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn plan<'a>(&'a self, runner: &'a Runner, key: &'a Key) -> BoxFuture<'a, (Option<ObjectReference>, Planned)>;
+}
+
+type Planned = Result<Plan, kube::Error>;
+
+impl<C: Controller> Planner for C {
+    fn name(&self) -> &'static str {
+        C::NAME
+    }
+
+    fn plan<'a>(&'a self, runner: &'a Runner, key: &'a Key) -> BoxFuture<'a, (Option<ObjectReference>, Planned)> {
+        Box::pin(async move {
+            let setup = &runner.setup;
+            let object = setup.caches.of::<C::Object>().get(key);
+            let last = runner.failures.lock().get(key).cloned();
+            let listers = Listers { caches: &setup.caches, failure: last.as_ref() };
+            let Some(object) = object else { return (None, Ok(self.plan_gone(key, &listers))) };
+            let mut observed = self.observe(&object, &listers);
+            let asked = self.ask(&object, &mut observed, &setup.client).await;
+            let plan = asked.map(|()| Controller::plan(self, &object, &observed, clock::now_seconds()));
+            (Some(events::reference(&*object)), plan)
+        })
+    }
+}
+
+/// Where the keys come from.
+struct Feed {
+    queue: Arc<Queue>,
+    add_all: Box<dyn Fn(&Queue) + Send + Sync>,
+}
+
+impl Feed {
+    async fn drive(self, runner: Runner, (concurrency, resync): (usize, Option<Duration>)) {
+        (self.add_all)(&self.queue);
+        let again = async {
+            let Some(period) = resync else { return std::future::pending().await };
+            loop {
+                // Spread, so that the controllers do not all resync together.
+                let jitter = Duration::from_secs(clock::random_range(0..period.as_secs() / 10 + 1));
+                clock::sleep(period + jitter).await;
+                (self.add_all)(&self.queue);
+            }
+        };
+        tokio::select! {
+            biased;
+            () = drive(runner.planner.name(), self.queue.clone(), Arc::new(runner), concurrency) => {}
+            () = again => {}
         }
-    };
-    tokio::select! {
-        biased;
-        () = drive(C::NAME, queue.clone(), runner, concurrency) => {}
-        () = resync => {}
     }
 }
 
-impl<C: Controller> Runner<C> {
-    async fn plan(&self, key: &Key, object: Option<&C::Object>) -> Result<Plan, kube::Error> {
-        let last = self.failures.lock().get(key).cloned();
-        let listers = Listers { caches: &self.setup.caches, failure: last.as_ref() };
-        let Some(object) = object else { return Ok(self.controller.plan_gone(key, &listers)) };
-        let mut observed = self.controller.observe(object, &listers);
-        self.controller.ask(object, &mut observed, &self.setup.client).await?;
-        Ok(self.controller.plan(object, &observed, clock::now_seconds()))
-    }
+struct Runner {
+    planner: Box<dyn Planner>,
+    setup: Setup,
+    progresses: Progresses,
+    failures: Mutex<HashMap<Key, Failure>>,
 }
 
-impl<C: Controller> Reconcile for Runner<C> {
-    async fn reconcile(&self, key: &Key) -> Done {
+impl Runner {
+    async fn attempt(&self, key: &Key) -> Done {
         waypoint::controller::reconcile(&key.name);
-        let object = self.setup.caches.of::<C::Object>().get(key);
-        let plan = match self.plan(key, object.as_deref()).await {
+        let controller = self.planner.name();
+        let (about, plan) = self.planner.plan(self, key).await;
+        let plan = match plan {
             Ok(plan) => plan,
             Err(error) => {
-                tracing::info!(controller = C::NAME, %key, message = rest::message(&error), "trying again later");
+                tracing::info!(controller, %key, message = rest::message(&error), "trying again later");
                 return Done { failed: true, ..Done::default() };
             }
         };
-        let about = object.as_deref().map(events::reference);
         let actor = Actor {
             client: &self.setup.client,
             recorder: &self.setup.recorder,
@@ -175,10 +203,16 @@ impl<C: Controller> Reconcile for Runner<C> {
         failures.remove(key);
         if let Some(failure) = failure {
             if failure.reason != "Conflict" && failure.reason != "AlreadyExists" {
-                tracing::info!(controller = C::NAME, %key, message = failure.message, "trying again later");
+                tracing::info!(controller, %key, message = failure.message, "trying again later");
             }
             failures.insert(key.clone(), failure);
         }
         Done { requeue_after: plan.requeue_after, settled, failed }
+    }
+}
+
+impl Reconcile for Runner {
+    fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Done> {
+        Box::pin(self.attempt(key))
     }
 }

@@ -7,7 +7,11 @@ use std::{
 };
 
 use client::{Cache, Caches, Change, Key, Kind};
-use tokio::{sync::broadcast::error::RecvError, task::JoinSet};
+use futures::FutureExt;
+use tokio::{
+    sync::broadcast::{self, error::RecvError},
+    task::JoinSet,
+};
 
 use crate::{
     act::{Progress, Progresses},
@@ -121,37 +125,59 @@ impl<O: Kind> Watches<O> {
         cache: Arc<Cache<C>>,
         keys: impl Fn(&Change<C>, &Caches) -> Vec<Key> + Send + Sync + 'static,
     ) -> &mut Self {
-        let mut changes = cache.subscribe();
         self.read_from(cache.clone());
-        let (caches, queue, primary) = (self.caches.clone(), self.queue.clone(), self.primary.clone());
-        self.tasks.spawn(async move {
-            loop {
-                match changes.recv().await {
-                    Ok(change) => keys(&change, &caches).into_iter().for_each(|key| queue.add(key)),
-                    // An object in this cache may belong to a key whose own object is gone, so those keys are found anew.
-                    Err(RecvError::Lagged(_)) => {
-                        add_all(&primary, &queue);
-                        for object in cache.list() {
-                            let change = Change { key: Key::of(&*object), old: None, new: Some(object) };
-                            keys(&change, &caches).into_iter().for_each(|key| queue.add(key));
-                        }
-                    }
-                    Err(RecvError::Closed) => return,
-                }
-            }
-        });
+        let (queue, primary) = (self.queue.clone(), self.primary.clone());
+        let all = Box::new(move || add_all(&primary, &queue));
+        let fed = Fed { keys: Box::new(keys), all, caches: self.caches.clone(), queue: self.queue.clone() };
+        // Boxed: a task of a type of its own would be compiled anew for each watch of each controller.
+        let changes = cache.subscribe();
+        self.tasks.spawn(fed.follow(cache, changes).boxed());
         self
     }
 
     /// A task that adds keys by itself, for as long as the controller runs.
     pub fn fed_by<F: Future<Output = ()> + Send + 'static>(&mut self, feed: impl FnOnce(Arc<Queue>) -> F) -> &mut Self {
-        self.tasks.spawn(feed(self.queue.clone()));
+        self.tasks.spawn(feed(self.queue.clone()).boxed());
         self
     }
 
     /// Returns when every cache that is read holds its first list.
     pub(crate) async fn synced(&self) {
         futures::future::join_all(self.synced.values().map(|cache| cache.clone().reached(0))).await;
+    }
+}
+
+/// What a watch of objects `C` leads to.
+type KeysOf<C> = dyn Fn(&Change<C>, &Caches) -> Vec<Key> + Send + Sync;
+
+/// The queue that the changes of one cache feed.
+struct Fed<C> {
+    keys: Box<KeysOf<C>>,
+    /// Adds the keys of all objects that the controller is about.
+    all: Box<dyn Fn() + Send + Sync>,
+    caches: Caches,
+    queue: Arc<Queue>,
+}
+
+impl<C: Kind> Fed<C> {
+    fn add(&self, change: &Change<C>) {
+        (self.keys)(change, &self.caches).into_iter().for_each(|key| self.queue.add(key));
+    }
+
+    async fn follow(self, cache: Arc<Cache<C>>, mut changes: broadcast::Receiver<Change<C>>) {
+        loop {
+            match changes.recv().await {
+                Ok(change) => self.add(&change),
+                // An object in this cache may belong to a key whose own object is gone, so those keys are found anew.
+                Err(RecvError::Lagged(_)) => {
+                    (self.all)();
+                    for object in cache.list() {
+                        self.add(&Change { key: Key::of(&*object), old: None, new: Some(object) });
+                    }
+                }
+                Err(RecvError::Closed) => return,
+            }
+        }
     }
 }
 

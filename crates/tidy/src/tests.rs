@@ -112,3 +112,46 @@ fn unsafe_has_a_reason() {
         (uses && !s.text.contains("SAFETY:")).then(|| "unsafe without a SAFETY comment".to_owned())
     });
 }
+
+/// The crates that a manifest names, with the section that does.
+fn dependencies(manifest: &str) -> Vec<(&str, &str)> {
+    let mut section = "";
+    let mut found = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        } else if section.ends_with("dependencies]")
+            && let Some(end) = line.find(['.', ' ', '='])
+            && !line.starts_with('#')
+        {
+            found.push((section, &line[..end]));
+        }
+    }
+    found
+}
+
+/// Each one costs every build its time, and comes with all that it needs itself.
+#[test]
+fn no_crate_is_compiled_for_nothing() {
+    let (root, sources) = (root(), sources());
+    let mut unused = Vec::new();
+    for entry in fs::read_dir(root.join("crates")).expect("crates").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let manifest = fs::read_to_string(entry.path().join("Cargo.toml")).expect("a manifest");
+        let folder = format!("crates/{name}/");
+        for (section, dependency) in dependencies(&manifest) {
+            let word = dependency.replace('-', "_");
+            // The binary's tests stand beside the other tests that need a machine.
+            let elsewhere = name == "skiff" && section.contains("dev-");
+            let tests = section.contains("dev-");
+            let says = |s: &Source| {
+                let text = if tests { &s.text } else { product(&s.text) };
+                s.path.starts_with(&folder) && (tests || !is_test(&s.path)) && text.contains(&word)
+            };
+            if !elsewhere && !sources.iter().any(says) {
+                unused.push(format!("crates/{name}/Cargo.toml {section} {dependency}"));
+            }
+        }
+    }
+    assert!(unused.is_empty(), "nothing in the crate names these:\n{}", unused.join("\n"));
+}

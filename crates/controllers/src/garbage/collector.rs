@@ -13,6 +13,7 @@ use client::{
     rest::{self, Resource},
 };
 use controller::{Done, Plan, Queue, Reconcile, Setup, carry_out};
+use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -189,7 +190,13 @@ impl Collector {
 }
 
 impl Reconcile for Collector {
-    async fn reconcile(&self, key: &Key) -> Done {
+    fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Done> {
+        Box::pin(self.judge(key))
+    }
+}
+
+impl Collector {
+    async fn judge(&self, key: &Key) -> Done {
         let planned = match key.namespace.as_str() {
             ORPHAN => self.orphan(&key.name).await,
             _ => self.attempt(&key.name).await,
