@@ -10,7 +10,7 @@ use crate::{
     Server,
     admission::{self, Charges, Configuration, Plugins},
     aggregator::{Aggregator, backend::Routing},
-    allocation::ServiceAllocation,
+    allocation::{self, ServiceAllocation},
     auth::{
         AlwaysAllow, Authorizer, Union,
         authn::{
@@ -115,9 +115,9 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     };
     let disabled: Vec<&str> = options.disabled_admission.iter().map(String::as_str).collect();
     let admission = Arc::new(Plugins::new(context, &disabled).map_err(AssembleError::Setting)?);
-    let services = objects.list(&*objects.definition("", "services")?, "").await?;
-    let allocation = ServiceAllocation::new(&options.cluster.service_ranges, options.node_ports.clone(), &services);
-    let allocations: Allocations = vec![(("", "services"), Arc::new(allocation))];
+    let (ranges, ports) = (&options.cluster.service_ranges, options.node_ports.clone());
+    let services = ServiceAllocation::start(objects.clone(), ranges, ports).await?;
+    let allocations: Allocations = vec![(allocation::KEY, Arc::new(services))];
     let mut authenticator = authentication(&options.service_accounts, loopback, &options.token_file)?;
     authenticator.certificates = options.client_certificates.map(Certificates::new);
     let names = &options.cluster.front_proxy_names;

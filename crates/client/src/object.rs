@@ -7,8 +7,8 @@ use k8s_openapi::{
     api::{
         apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
         autoscaling::v2 as autoscaling, batch::v1 as batch, certificates::v1 as certificates,
-        coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery, node::v1 as node,
-        policy::v1 as policy, rbac::v1 as rbac, resource::v1 as resource, storage::v1 as storage,
+        coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery, networking::v1 as networking,
+        node::v1 as node, policy::v1 as policy, rbac::v1 as rbac, resource::v1 as resource, storage::v1 as storage,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -71,6 +71,8 @@ objects! {
     core::Service,
     core::ServiceAccount,
     discovery::EndpointSlice,
+    networking::IPAddress,
+    networking::ServiceCIDR,
     node::RuntimeClass,
     policy::PodDisruptionBudget,
     rbac::ClusterRole,

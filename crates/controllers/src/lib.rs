@@ -16,6 +16,7 @@ pub mod quota;
 mod role_aggregation;
 mod run;
 pub mod service_account;
+mod service_cidr;
 pub mod storage;
 pub mod workloads;
 

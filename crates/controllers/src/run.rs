@@ -23,6 +23,7 @@ use crate::{
         root_ca::RootCa,
         tokens::{ServiceAccountTokens, TokenSigner},
     },
+    service_cidr::ServiceRanges,
     storage::{
         attach_detach::AttachDetach, attributes_class_protection::AttributesClassProtection, binder,
         claim_protection::ClaimProtection, ephemeral::EphemeralVolumes, expansion::Expansion,
@@ -177,6 +178,7 @@ const ALL: &[Entry] = &[
     entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices, s)),
     entry::<EndpointSliceMirroring>("endpointslicemirroring-controller", |s, _| start(EndpointSliceMirroring, s)),
     entry::<LegacyEndpoints>("endpoint-controller", |s, _| start(LegacyEndpoints, s)),
+    entry::<ServiceRanges>("service-cidrs-controller", |s, _| start(ServiceRanges, s)),
     entry::<RoleAggregation>("clusterrole-aggregation-controller", |s, _| start(RoleAggregation, s)),
     Entry { name: binder::NAME, account: "persistent-volume-binder", start: |s, _| Box::pin(binder::run(s)) },
     entry::<AttachDetach>("attachdetach-controller", |s, _| start(AttachDetach::default(), s)),

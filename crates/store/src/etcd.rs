@@ -1,6 +1,6 @@
 //! The etcd backend: the same key space in an etcd v3 cluster, over gRPC.
 //!
-//! A commit is one transaction that compares the key's revision. A time to live is a lease, which keys written within
+//! Commits are transactions that compare the keys' revisions. A time to live is a lease, which keys written within
 //! a short while share. Every watch has a stream of its own, so that a cut connection ends it with an error; whoever
 //! watches starts again from the last revision it saw.
 //!
@@ -28,7 +28,8 @@ use futures::{future::BoxFuture, stream};
 use parking_lot::Mutex;
 
 use crate::{
-    Batch, Change, Commit, Entry, Event, Expect, Page, Range, Result, Revision, Store, StoreError, Watch, prefix_end,
+    Batch, Change, Commit, Entry, Event, Expect, Page, REPEATED, Range, Refused, Result, Revision, Store, StoreError,
+    Watch, prefix_end, repeated,
 };
 
 /// How long one call may take.
@@ -187,7 +188,8 @@ impl Etcd {
         Ok(id)
     }
 
-    async fn commit_once(&self, commit: Commit) -> Result<Entry> {
+    /// The comparisons and the operation of a commit in a transaction.
+    async fn operation(&self, commit: &Commit) -> Result<(Vec<Compare>, TxnOp)> {
         waypoint::store::commit(&commit.key);
         let key = self.key(&commit.key);
         let compares = match (commit.expect, &commit.change) {
@@ -198,44 +200,67 @@ impl Etcd {
             (Expect::Any, Change::Put { .. }) => vec![],
             (Expect::Any, Change::Delete) => vec![Compare::create_revision(key.clone(), CompareOp::Greater, 0)],
         };
-        let (operation, value) = match commit.change {
-            Change::Delete => (TxnOp::delete(key.clone(), Some(DeleteOptions::new().with_prev_key())), None),
+        let operation = match &commit.change {
+            Change::Delete => TxnOp::delete(key.clone(), Some(DeleteOptions::new().with_prev_key())),
             Change::Put { value, ttl_seconds } => {
                 if value.len() > REQUEST_LIMIT {
                     return Err(StoreError::TooLarge { bytes: value.len(), limit: REQUEST_LIMIT });
                 }
                 let mut options = PutOptions::new().with_prev_key();
                 if let Some(ttl) = ttl_seconds {
-                    options = options.with_lease(self.lease(ttl).await?);
+                    options = options.with_lease(self.lease(*ttl).await?);
                 }
-                (TxnOp::put(key.clone(), value.to_vec(), Some(options)), Some(value))
+                TxnOp::put(key.clone(), value.to_vec(), Some(options))
             }
         };
         // Deleting what must be absent can only conflict; etcd would count it as a success that does nothing.
-        let compares = match (&value, commit.expect) {
-            (None, Expect::Absent) => vec![Compare::create_revision(key.clone(), CompareOp::Less, 0)],
+        let compares = match (&commit.change, commit.expect) {
+            (Change::Delete, Expect::Absent) => vec![Compare::create_revision(key, CompareOp::Less, 0)],
             _ => compares,
         };
-        let txn = Txn::new().when(compares).and_then([operation]).or_else([TxnOp::get(key, None)]);
-        let mut kv = self.kv();
-        let answer = self.call(kv.txn(txn), None).await?;
-        let revision = revision_of(answer.header());
-        match (answer.op_responses().into_iter().next(), value) {
-            (Some(TxnOpResponse::Put(mut put)), Some(value)) => {
-                let created = put.take_prev_key().map_or(revision, |kv| kv.create_revision().cast_unsigned());
-                Ok(Entry { key: commit.key, value, created, modified: revision })
-            }
-            (Some(TxnOpResponse::Delete(mut delete)), _) => match delete.take_prev_kvs().pop() {
-                Some(kv) => Ok(Entry { modified: revision, ..self.entry(kv) }),
-                None => Err(StoreError::Conflict { current: None, revision }),
-            },
-            (Some(TxnOpResponse::Get(mut get)), _) => {
-                waypoint::store::conflict(&commit.key);
-                let current = get.take_kvs().pop().map(|kv| self.entry(kv));
-                Err(StoreError::Conflict { current, revision })
-            }
-            _ => Err(StoreError::Unavailable("etcd's answer does not fit the transaction".to_owned())),
+        Ok((compares, operation))
+    }
+
+    async fn transact(&self, commits: Vec<Commit>) -> Result<Vec<Entry>, Refused> {
+        let refused = |at| move |error| Refused { at, error };
+        if let Some(at) = repeated(&commits) {
+            return Err(Refused { at, error: StoreError::Unavailable(REPEATED.to_owned()) });
         }
+        let (mut compares, mut operations, mut reads) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, commit) in commits.iter().enumerate() {
+            let (compare, operation) = self.operation(commit).await.map_err(refused(at))?;
+            compares.extend(compare);
+            operations.push(operation);
+            reads.push(TxnOp::get(self.key(&commit.key), None));
+        }
+        let txn = Txn::new().when(compares).and_then(operations).or_else(reads);
+        let mut kv = self.kv();
+        let answer = self.call(kv.txn(txn), None).await.map_err(refused(0))?;
+        let revision = revision_of(answer.header());
+        let unfit = || StoreError::Unavailable("etcd's answer does not fit the transaction".to_owned());
+        let mut done = Vec::with_capacity(commits.len());
+        for ((at, commit), response) in commits.into_iter().enumerate().zip(answer.op_responses()) {
+            match (response, &commit.change) {
+                (TxnOpResponse::Put(mut put), Change::Put { value, .. }) => {
+                    let created = put.take_prev_key().map_or(revision, |kv| kv.create_revision().cast_unsigned());
+                    done.push(Entry { key: commit.key, value: value.clone(), created, modified: revision });
+                }
+                (TxnOpResponse::Delete(mut delete), Change::Delete) => {
+                    let removed = delete.take_prev_kvs().pop().ok_or_else(unfit).map_err(refused(at))?;
+                    done.push(Entry { modified: revision, ..self.entry(removed) });
+                }
+                // One of them did not fit, and all were read instead.
+                (TxnOpResponse::Get(mut get), _) => {
+                    let current = get.take_kvs().pop().map(|kv| self.entry(kv));
+                    if !commit.fits(current.as_ref()) {
+                        waypoint::store::conflict(&commit.key);
+                        return Err(Refused { at, error: StoreError::Conflict { current, revision } });
+                    }
+                }
+                _ => return Err(Refused { at, error: unfit() }),
+            }
+        }
+        if done.is_empty() { Err(Refused { at: 0, error: unfit() }) } else { Ok(done) }
     }
 
     async fn open_watch(&self, prefix: &str, after: Option<Revision>) -> Result<Watch> {
@@ -387,7 +412,14 @@ impl Store for Etcd {
     }
 
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>> {
-        Box::pin(self.commit_once(commit))
+        Box::pin(async move {
+            let done = self.transact(vec![commit]).await.map_err(|refused| refused.error)?;
+            done.into_iter().next().ok_or_else(|| StoreError::Unavailable("etcd gave no answer to a commit".to_owned()))
+        })
+    }
+
+    fn commit_all(&self, commits: Vec<Commit>) -> BoxFuture<'_, Result<Vec<Entry>, Refused>> {
+        Box::pin(self.transact(commits))
     }
 
     fn watch<'a>(&'a self, prefix: &'a str, after: Option<Revision>) -> BoxFuture<'a, Result<Watch>> {

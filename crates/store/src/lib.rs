@@ -56,6 +56,18 @@ pub struct Commit {
     pub change: Change,
 }
 
+impl Commit {
+    /// Whether a key in this state takes the commit. There is nothing to delete where there is nothing.
+    fn fits(&self, current: Option<&Entry>) -> bool {
+        match (&self.change, self.expect, current) {
+            (Change::Delete, _, None) => false,
+            (_, Expect::Any, _) | (_, Expect::Absent, None) => true,
+            (_, Expect::Modified(wanted), Some(entry)) => entry.modified == wanted,
+            (_, Expect::Absent, Some(_)) | (_, Expect::Modified(_), None) => false,
+        }
+    }
+}
+
 /// Keys `start <= key < end`, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
@@ -133,6 +145,24 @@ pub enum StoreError {
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
+/// Why nothing of a transaction was committed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("commit {at} of the transaction: {error}")]
+pub struct Refused {
+    /// The place of the commit that was refused; 0 when it was none of them in particular.
+    pub at: usize,
+    pub error: StoreError,
+}
+
+/// The place of a commit whose key an earlier one of the transaction names too. A transaction that has one is refused by
+/// both backends: which of the two would count is nobody's guess.
+fn repeated(commits: &[Commit]) -> Option<usize> {
+    let mut keys = std::collections::HashSet::new();
+    commits.iter().position(|commit| !keys.insert(&*commit.key))
+}
+
+const REPEATED: &str = "a transaction names a key twice";
+
 /// A watch: batches in order without gaps, or an error (`Compacted`, or `Unavailable` for a watcher that was cut off
 /// because it did not keep up) after which the stream ends.
 pub type Watch = BoxStream<'static, Result<Batch>>;
@@ -146,6 +176,9 @@ pub trait Store: Send + Sync + 'static {
     /// one that was removed (with `modified` set to the revision of the deletion), for a `Put` the one written.
     /// A `Delete` of a key that does not exist is a `Conflict` without a current entry, whatever it expects.
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>>;
+    /// Commits all of these or none: no reader and no crash sees a part of them. Each names another key. The answers are
+    /// in the order of the commits. The changes of a transaction have one revision, or several that follow each other.
+    fn commit_all(&self, commits: Vec<Commit>) -> BoxFuture<'_, Result<Vec<Entry>, Refused>>;
     /// All changes of keys with the prefix that have a revision greater than `after`. `None` starts behind the newest.
     fn watch<'a>(&'a self, prefix: &'a str, after: Option<Revision>) -> BoxFuture<'a, Result<Watch>>;
     /// Forgets the history before `revision`; later reads and watches from before it get `Compacted`.

@@ -1,30 +1,75 @@
-//! IPAddress and ServiceCIDR: which service addresses are taken, and where they come from.
+//! IPAddress: an address that is taken, and by which object.
+//! Upstream counterpart: pkg/registry/networking/ipaddress.
 
-use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
+use std::net::IpAddr;
+
+use k8s_openapi::api::networking::v1::{IPAddress, IPAddressSpec, ParentReference};
 use serde_json::Value;
 
-use crate::kind::{Kind, age, col, name};
-use crate::validation::names::NameRule;
+use crate::kind::{Kind, Target, col, name};
+use crate::rules::ip;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
+use crate::validation::names::{self, NameRule};
+use crate::validation::object_meta::invalid_at;
 
 pub const IP_ADDRESS: Kind<IPAddress> = Kind {
-    without_effect: Some("addresses of Services are booked elsewhere"),
     short: &["ip"],
     name: NameRule::Own,
     validate: Some(validate),
+    validate_update: Some(validate_update),
     columns: &[name(), col("ParentRef", "The object that has the address.", |a, _| Value::from(parent(a)))],
     ..Kind::BASE
 };
 
 /// The name is the address, in its canonical form.
-fn validate(address: &IPAddress) -> crate::validation::field::Errors {
-    let name = address.metadata.name.as_deref().unwrap_or_default();
-    let path = crate::validation::field::Path::new("metadata").child("name");
-    let detail = match name.parse::<std::net::IpAddr>() {
-        Err(_) => crate::rules::ip::BAD_IP.to_owned(),
-        Ok(ip) if ip.to_string() != name => format!("must be in canonical form (\"{ip}\")"),
-        Ok(_) => return Vec::new(),
+fn validate(address: &IPAddress) -> Errors {
+    let text = address.metadata.name.as_deref().unwrap_or_default();
+    let path = Path::new("metadata").child("name");
+    let detail = match (text.parse::<IpAddr>(), ip::parse(text)) {
+        (_, None) => Some(ip::BAD_IP.to_owned()),
+        (Err(_), _) => Some("must not have leading 0s".to_owned()),
+        (Ok(IpAddr::V6(v6)), _) if v6.to_ipv4_mapped().is_some() => {
+            Some("must not be an IPv4-mapped IPv6 address".to_owned())
+        }
+        (Ok(ip), _) if ip.to_string() != text => Some(format!("must be in canonical form (\"{ip}\")")),
+        _ => None,
     };
-    vec![crate::validation::field::FieldError::invalid(&path, name, &detail)]
+    let mut errors: Errors = detail.iter().map(|detail| FieldError::invalid(&path, text, detail)).collect();
+    errors.extend(validate_parent(address.spec.as_ref()));
+    errors
+}
+
+fn validate_parent(spec: Option<&IPAddressSpec>) -> Errors {
+    let path = Path::new("spec").child("parentRef");
+    let Some(parent) = spec.map(|s| &s.parent_ref).filter(|p| **p != ParentReference::default()) else {
+        return vec![FieldError::required(&path, "")];
+    };
+    let mut errors = Errors::new();
+    // The core group, that of Services, is the empty text.
+    if let Some(group) = parent.group.as_deref().filter(|g| !g.is_empty()) {
+        errors.extend(invalid_at(&path, "group", group, names::dns1123_subdomain(group)));
+    }
+    for (field, text) in [("resource", &parent.resource), ("name", &parent.name)] {
+        if text.is_empty() {
+            errors.push(FieldError::required(&path.child(field), ""));
+        } else {
+            errors.extend(invalid_at(&path, field, text, names::path_segment(text, false)));
+        }
+    }
+    if let Some(namespace) = parent.namespace.as_deref().filter(|n| !n.is_empty()) {
+        errors.extend(invalid_at(&path, "namespace", namespace, names::path_segment(namespace, false)));
+    }
+    errors
+}
+
+fn validate_update(new: &IPAddress, old: &IPAddress, _: Target) -> Errors {
+    let reference = |address: &IPAddress| address.spec.as_ref().map(|s| s.parent_ref.clone()).unwrap_or_default();
+    if reference(new) == reference(old) {
+        return Errors::new();
+    }
+    let shown = internal_form::compact("ParentReference", reference(new));
+    vec![FieldError::invalid_shown(&Path::new("spec").child("parentRef"), &shown, "field is immutable")]
 }
 
 fn parent(address: &IPAddress) -> String {
@@ -39,15 +84,63 @@ fn parent(address: &IPAddress) -> String {
     }
 }
 
-pub const SERVICE_CIDR: Kind<ServiceCIDR> = Kind {
-    without_effect: Some("Services take their addresses from --service-cluster-ip-range alone"),
-    status: true,
-    columns: &[
-        name(),
-        col("CIDRs", "The address ranges.", |c, _| {
-            Value::from(c.spec.as_ref().and_then(|s| s.cidrs.as_ref()).map(|c| c.join(",")).unwrap_or_default())
-        }),
-        age(),
-    ],
-    ..Kind::BASE
-};
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn address(name: &str, parent: Value) -> IPAddress {
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"parentRef": parent}})).unwrap()
+    }
+
+    fn service() -> Value {
+        json!({"resource": "services", "namespace": "d", "name": "s"})
+    }
+
+    fn texts(errors: Errors) -> Vec<String> {
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_name_is_an_address_and_the_parent_an_object() {
+        let check = |name: &str, parent: Value, expected: &[&str]| {
+            assert_eq!(texts(validate(&address(name, parent.clone()))), expected, "{name} {parent}");
+        };
+        check("10.0.0.1", service(), &[]);
+        check("fd00::1", json!({"group": "x.io", "resource": "gateways", "name": "g"}), &[]);
+        let bad = |name: &str, why: &str| format!("metadata.name: Invalid value: \"{name}\": {why}");
+        check("", service(), &[&bad("", ip::BAD_IP)]);
+        check("nonsense", service(), &[&bad("nonsense", ip::BAD_IP)]);
+        check("010.0.0.1", service(), &[&bad("010.0.0.1", "must not have leading 0s")]);
+        let mapped = "must not be an IPv4-mapped IPv6 address";
+        check("::ffff:10.0.0.1", service(), &[&bad("::ffff:10.0.0.1", mapped)]);
+        check("FD00::1", service(), &[&bad("FD00::1", "must be in canonical form (\"fd00::1\")")]);
+        check("10.0.0.1", json!({"resource": "", "name": ""}), &["spec.parentRef: Required value"]);
+        check("10.0.0.1", json!({"resource": "services", "name": ""}), &["spec.parentRef.name: Required value"]);
+        check("10.0.0.1", json!({"resource": "", "name": "s"}), &["spec.parentRef.resource: Required value"]);
+        let slash = "may not contain '/'";
+        check(
+            "10.0.0.1",
+            json!({"resource": "a/b", "namespace": "c/d", "name": "e/f"}),
+            &[
+                &format!("spec.parentRef.resource: Invalid value: \"a/b\": {slash}"),
+                &format!("spec.parentRef.name: Invalid value: \"e/f\": {slash}"),
+                &format!("spec.parentRef.namespace: Invalid value: \"c/d\": {slash}"),
+            ],
+        );
+    }
+
+    #[test]
+    fn the_parent_stays() {
+        let check = |new: Value, expected: &[&str]| {
+            let (old, new) = (address("10.0.0.1", service()), address("10.0.0.1", new));
+            assert_eq!(texts(validate_update(&new, &old, Target::Object)), expected);
+        };
+        check(service(), &[]);
+        let shown = r#"{"Group":"","Resource":"services","Namespace":"d","Name":"t"}"#;
+        check(
+            json!({"resource": "services", "namespace": "d", "name": "t"}),
+            &[&format!("spec.parentRef: Invalid value: {shown}: field is immutable")],
+        );
+    }
+}

@@ -47,6 +47,7 @@ pub mod runtime_class;
 pub mod secret;
 pub mod service;
 pub mod service_account;
+pub mod service_cidr;
 pub mod stateful_set;
 pub mod storage;
 pub mod webhook_configuration;
@@ -120,7 +121,7 @@ pub(crate) fn resources(to: &mut impl Visitor) {
     to.visit(ingress::INGRESS);
     to.visit(ip_address::IP_ADDRESS);
     to.visit(network_policy::NETWORK_POLICY);
-    to.visit(ip_address::SERVICE_CIDR);
+    to.visit(service_cidr::SERVICE_CIDR);
     to.visit(pod_disruption_budget::POD_DISRUPTION_BUDGET);
     to.visit(rbac::CLUSTER_ROLE_BINDING);
     to.visit(rbac::CLUSTER_ROLE);

@@ -122,7 +122,7 @@ fn validate(node: &Node) -> Errors {
     }
     for (i, range) in node.spec.iter().flat_map(|s| s.pod_cidrs.iter().flatten()).enumerate() {
         if range.parse::<ipnet::IpNet>().is_err() {
-            let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+            let detail = crate::kinds::service_cidr::BAD_CIDR;
             errors.push(FieldError::invalid(&spec.child("podCIDRs").index(i), range, detail));
         }
     }

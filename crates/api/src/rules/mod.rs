@@ -18,6 +18,7 @@ pub mod quantity;
 pub mod quota;
 pub mod resource_name;
 pub mod selector;
+pub mod service_range;
 pub mod sysctl;
 pub mod taint;
 pub mod url;

@@ -4,6 +4,7 @@ use api::{Value, kind::Definition, status::StatusError};
 use futures::future::BoxFuture;
 
 use crate::auth::User;
+use crate::storage::commit::Companions;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
@@ -53,23 +54,17 @@ pub trait Admission: Send + Sync {
     fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> BoxFuture<'a, Result<(), StatusError>>;
 }
 
-/// Takes values out of a limited supply (addresses, ports) for objects of one kind while they are written.
+/// Chooses values out of a limited supply (addresses, ports) for objects of one kind. Nothing is taken before the object is
+/// written: what it takes and gives back is committed with it.
 pub trait Allocation: Send + Sync {
     /// Called after mutating admission and before validation, on create (`old` is `None`) and update. Fills the values
-    /// into `new`. With `dry_run` nothing may stay taken.
+    /// into `new`.
     fn allocate<'a>(
         &'a self,
         old: Option<&'a Value>,
         new: &'a mut Value,
-        dry_run: bool,
-    ) -> BoxFuture<'a, Result<Box<dyn Reservation>, StatusError>>;
+    ) -> BoxFuture<'a, Result<Box<dyn Companions>, StatusError>>;
 
-    /// The object is gone from the store: gives back what it held.
-    fn release(&self, object: &Value);
-}
-
-/// What an allocation took. Dropped without `keep` (the write failed) it gives everything back.
-pub trait Reservation: Send {
-    /// The write is durable: what was taken stays taken, and what the old object held and the new one does not is free.
-    fn keep(self: Box<Self>);
+    /// What an object gives back when it leaves the store.
+    fn release<'a>(&'a self, object: &'a Value) -> BoxFuture<'a, Result<Box<dyn Companions>, StatusError>>;
 }

@@ -17,6 +17,12 @@ pub struct Want {
     protocol: String,
 }
 
+impl Want {
+    pub fn is_health_check(&self) -> bool {
+        self.port == 0
+    }
+}
+
 /// The node ports that protocols of the same service port share: of each port two protocols, which is one that another
 /// protocol can share with.
 pub struct Shares(HashMap<i64, Vec<(String, u16)>>);

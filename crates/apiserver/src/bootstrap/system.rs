@@ -42,7 +42,7 @@ pub fn objects(cluster: &Cluster) -> Vec<BootstrapObject> {
     all.extend(service(cluster));
     all.push(authentication(cluster));
     all.push(token_tracking(cluster));
-    all.push(service_range(cluster));
+    all.push(service_range(&cluster.service_ranges, &cluster.now));
     all.extend(api_services());
     all
 }
@@ -189,12 +189,13 @@ fn authentication(cluster: &Cluster) -> BootstrapObject {
     BootstrapObject::new("", "configmaps", object).owning(&["/data"])
 }
 
-fn service_range(cluster: &Cluster) -> BootstrapObject {
-    let ranges: Vec<String> = cluster.service_ranges.iter().map(IpNet::to_string).collect();
+/// The ServiceCIDR of the server's flag.
+pub fn service_range(ranges: &[IpNet], now: &str) -> BootstrapObject {
+    let ranges: Vec<String> = ranges.iter().map(|range| range.trunc().to_string()).collect();
     let ready = json!({
         "type": "Ready", "status": "True", "reason": "",
         "message": "Kubernetes Service CIDR is ready",
-        "lastTransitionTime": cluster.now,
+        "lastTransitionTime": now,
     });
     let object: Value = json!({
         "apiVersion": "networking.k8s.io/v1",

@@ -10,11 +10,14 @@ use super::{
     write::{Outcome, Written},
 };
 use crate::{
-    admission::attributes::Operation,
+    admission::attributes::{Attributes, Operation},
     auth::User,
     http::body::Response,
     http::options::WriteOptions,
-    storage::strategy::{self, wipe},
+    storage::{
+        commit::ATTEMPTS,
+        strategy::{self, wipe},
+    },
 };
 
 /// Random characters behind a `generateName`, and how long the name may be without them.
@@ -124,27 +127,53 @@ impl Request {
         waypoint::apiserver::admit(self.waypoint_name());
         admission.admit(&mut attributes).await?;
         let mut object = attributes.object.take().unwrap_or_default();
-        let reservation = self.allocate(None, &mut object, options.dry_run).await?;
+        warnings.append(&mut attributes.warnings);
+        // What is allocated stands in the spec.
+        let asked = self.call.state.allocation(definition).map(|_| object["spec"].clone());
+        for _ in 0..ATTEMPTS {
+            match self.finish_create(object, &mut attributes, &mut warnings).await? {
+                Ok(written) => return Ok(written),
+                Err(lost) => object = lost,
+            }
+            // Somebody else was given what this object was to get: it is given something else, or told so.
+            object["spec"] = asked.clone().unwrap_or_default();
+            self.objects().caught_up().await?;
+        }
+        Err(StatusError::internal("others were always faster to take what was allocated to the object"))
+    }
+
+    /// What follows on mutating admission; gives the object back when it cannot have what was allocated to it.
+    async fn finish_create(
+        &self,
+        mut object: Value,
+        attributes: &mut Attributes<'_>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Result<Written, Value>, StatusError> {
+        let definition = &*self.definition;
+        let companions = self.allocate(None, &mut object).await?;
         waypoint::apiserver::validate(self.waypoint_name());
         let about = strategy::before_create(definition, &mut object)?;
         attributes.object = Some(object);
-        admission.validate(&mut attributes).await?;
+        self.call.state.admission.validate(attributes).await?;
         let object = attributes.object.take().unwrap_or_default();
-        warnings.append(&mut attributes.warnings);
-        warnings.extend(about);
-        warnings.extend(self.about_effect());
+        let mut told = std::mem::take(&mut attributes.warnings);
+        told.extend(about);
+        told.extend(self.about_effect());
+        let mut written = |outcome| {
+            let mut warnings = std::mem::take(warnings);
+            warnings.append(&mut told);
+            Written { outcome, warnings }
+        };
         let objects = self.objects();
-        if options.dry_run {
-            return match objects.entry(definition, &self.call.info.namespace, &name).await {
-                Ok(_) => Err(StatusError::already_exists(&definition.group, &definition.plural, &name)),
-                Err(_) => Ok(Written { outcome: Outcome::Tried(object), warnings }),
+        let name = attributes.name;
+        if attributes.dry_run {
+            return match objects.entry(definition, &self.call.info.namespace, name).await {
+                Ok(_) => Err(StatusError::already_exists(&definition.group, &definition.plural, name)),
+                Err(_) => Ok(Ok(written(Outcome::Tried(object)))),
             };
         }
-        let entry = objects.insert(definition, &object).await?;
-        if let Some(reservation) = reservation {
-            reservation.keep();
-        }
-        Ok(Written { outcome: Outcome::Stored(entry), warnings })
+        let inserted = objects.insert_with(definition, &object, companions).await?;
+        Ok(inserted.map(|entry| written(Outcome::Stored(entry))).ok_or(object))
     }
 }
 

@@ -107,10 +107,10 @@ impl<'a> Deletion<'a> {
                     }
                 }
                 Step::Remove => {
+                    if let Some(allocation) = state.allocation(definition) {
+                        swap.bring(Some(allocation.release(&old).await?));
+                    }
                     if let Some(removed) = swap.remove().await? {
-                        if let Some(allocation) = state.allocation(definition) {
-                            allocation.release(&old);
-                        }
                         let mut last = old;
                         object::set_revision(&mut last, removed.modified);
                         return Ok(Deleted::Gone { last, graceful: graceful.is_some() });

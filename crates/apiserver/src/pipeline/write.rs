@@ -12,9 +12,9 @@ use store::Entry;
 
 use super::request::Request;
 use crate::{
-    admission::attributes::{Attributes, Operation, Reservation},
+    admission::attributes::{Attributes, Operation},
     http::{large, options::WriteOptions},
-    storage::{object, strategy},
+    storage::{commit::Companions, object, strategy},
 };
 
 /// The result of a write.
@@ -85,10 +85,9 @@ impl Request {
         &self,
         old: Option<&Value>,
         new: &mut Value,
-        dry_run: bool,
-    ) -> Result<Option<Box<dyn Reservation>>, StatusError> {
+    ) -> Result<Option<Box<dyn Companions>>, StatusError> {
         match self.call.state.allocation(&self.definition).filter(|_| self.target == Target::Object) {
-            Some(allocation) => allocation.allocate(old, new, dry_run).await.map(Some),
+            Some(allocation) => allocation.allocate(old, new).await.map(Some),
             None => Ok(None),
         }
     }
@@ -112,34 +111,35 @@ impl Request {
             if tracked {
                 self.track(Some(&old), &mut new, options);
             }
-            let (mut new, reservation) = self.admit_update(options, new, &old, &mut warnings).await?;
+            let (mut new, companions) = self.admit_update(options, new, &old, &mut warnings).await?;
             if options.dry_run {
                 return Ok(Written { outcome: Outcome::Tried(new), warnings });
             }
             // The last finalizer is gone from an object that waits for its deletion: it leaves the store.
             let finished = is_finished(definition, &new);
             let written = if finished {
+                if let Some(allocation) = self.call.state.allocation(definition) {
+                    swap.bring(Some(allocation.release(&old).await?));
+                }
                 swap.remove().await?
             } else {
                 new = without_idle_times(new, &old);
+                swap.bring(companions);
                 swap.replace(&new).await?
             };
             let outcome = match written {
+                // Somebody else was given what this object was to get: it is given something else, or told so.
+                None if swap.lost => {
+                    self.objects().caught_up().await?;
+                    continue;
+                }
                 None if unconditional => continue,
                 None => return Err(swap.modified()),
                 Some(removed) if finished => {
-                    if let Some(allocation) = self.call.state.allocation(definition) {
-                        allocation.release(&new);
-                    }
                     object::set_revision(&mut new, removed.modified);
                     Outcome::Tried(new)
                 }
-                Some(entry) => {
-                    if let Some(reservation) = reservation {
-                        reservation.keep();
-                    }
-                    Outcome::Stored(entry)
-                }
+                Some(entry) => Outcome::Stored(entry),
             };
             return Ok(Written { outcome, warnings });
         }
@@ -187,7 +187,7 @@ impl Request {
         new: Value,
         old: &Value,
         warnings: &mut Vec<String>,
-    ) -> Result<(Value, Option<Box<dyn Reservation>>), StatusError> {
+    ) -> Result<(Value, Option<Box<dyn Companions>>), StatusError> {
         let (definition, name) = (&*self.definition, self.call.info.name.as_str());
         let admission = &self.call.state.admission;
         let mut attributes = self.attributes(Operation::Update, name, options, Some(new), Some(old));
@@ -195,7 +195,7 @@ impl Request {
         admission.admit(&mut attributes).await?;
         let mut new = attributes.object.take().unwrap_or_default();
         definition.strategy.prepare_update(&mut new, old, self.target);
-        let reservation = self.allocate(Some(old), &mut new, options.dry_run).await?;
+        let companions = self.allocate(Some(old), &mut new).await?;
         waypoint::apiserver::validate(self.waypoint_name());
         let about = strategy::check_update(definition, &new, old, self.target)?;
         attributes.object = Some(new);
@@ -203,7 +203,7 @@ impl Request {
         let new = attributes.object.take().unwrap_or_default();
         warnings.append(&mut attributes.warnings);
         warnings.extend(about);
-        Ok((new, reservation))
+        Ok((new, companions))
     }
 }
 

@@ -1,21 +1,69 @@
 //! How objects come into the store: a new one where there is none, and compare-and-swap of one that is there. Every writer
 //! commits through here.
 
+use std::sync::Arc;
+
 use api::{Value, codec::bounds::OBJECT_BYTES_MAX, kind::Definition, meta, status::StatusError};
-use store::{Change, Commit, Entry, Expect, Store, StoreError};
+use futures::future::OptionFuture;
+use store::{Change, Commit, Entry, Expect, Refused, Store, StoreError};
 
 use crate::storage::{error::store_error, object};
 
 /// How often a read-change-write is tried before its conflict goes to the client.
-const ATTEMPTS: usize = 100;
+pub const ATTEMPTS: usize = 100;
 
-/// Commits a new object.
-pub async fn insert(store: &dyn Store, definition: &Definition, object: &Value) -> Result<Entry, StatusError> {
+/// Changes that stand or fall with the change of an object: what it takes out of a limited supply, and gives back.
+pub trait Companions: Send + Sync {
+    /// The commits as they fit what is known.
+    fn commits(&self) -> Vec<Commit>;
+    /// Learns the state of the key that the commit at this place did not fit. False when the object cannot have what it
+    /// was to get.
+    fn learn(&mut self, at: usize, current: Option<&Entry>) -> bool;
+    /// Where writers of a key that many share wait for each other, so that all but one don't try in vain.
+    fn turn(&self) -> Option<Arc<tokio::sync::Mutex<()>>>;
+}
+
+/// Commits the change of an object and what goes with it, all or nothing. `None` when the object cannot have what was to
+/// go with it.
+async fn commit_with(
+    store: &dyn Store,
+    commit: Commit,
+    with: Option<Box<dyn Companions>>,
+) -> Result<Option<Entry>, StoreError> {
+    let Some(mut with) = with else { return store.commit(commit).await.map(Some) };
+    let turn = with.turn();
+    let _turn = OptionFuture::from(turn.as_ref().map(|turn| turn.lock())).await;
+    for _ in 0..ATTEMPTS {
+        let others = with.commits();
+        if others.is_empty() {
+            return store.commit(commit).await.map(Some);
+        }
+        match store.commit_all(std::iter::once(commit.clone()).chain(others).collect()).await {
+            Ok(entries) => return Ok(entries.into_iter().next()),
+            Err(Refused { at, error: StoreError::Conflict { current, .. } }) if at > 0 => {
+                if !with.learn(at - 1, current.as_ref()) {
+                    return Ok(None);
+                }
+            }
+            Err(refused) => return Err(refused.error),
+        }
+    }
+    Ok(None)
+}
+
+/// Commits a new object, and with it what it takes. `None` when that cannot be had.
+pub async fn insert_with(
+    store: &dyn Store,
+    definition: &Definition,
+    object: &Value,
+    with: Option<Box<dyn Companions>>,
+) -> Result<Option<Entry>, StatusError> {
     let (namespace, name) = (meta::namespace(object), meta::name(object));
     let change = put(definition, object);
     check_size(&change, 0)?;
     let key = object::key(definition, namespace, name).into();
-    store.commit(Commit { key, expect: Expect::Absent, change }).await.map_err(|error| match error {
+    let commit = Commit { key, expect: Expect::Absent, change };
+    commit_with(store, commit, with).await.map_err(|error| match error {
         StoreError::Conflict { .. } => StatusError::already_exists(&definition.group, &definition.plural, name),
         other => store_error(other),
     })
@@ -28,11 +76,19 @@ pub struct Swap<'a> {
     definition: &'a Definition,
     pub entry: Entry,
     attempts: usize,
+    with: Option<Box<dyn Companions>>,
+    /// The last commit failed because the object could not have what was to go with it.
+    pub lost: bool,
 }
 
 impl<'a> Swap<'a> {
     pub fn new(store: &'a dyn Store, definition: &'a Definition, entry: Entry) -> Self {
-        Swap { store, definition, entry, attempts: 0 }
+        Swap { store, definition, entry, attempts: 0, with: None, lost: false }
+    }
+
+    /// What the next commit takes and gives back.
+    pub fn bring(&mut self, with: Option<Box<dyn Companions>>) {
+        self.with = with;
     }
 
     /// The object as it is.
@@ -59,18 +115,26 @@ impl<'a> Swap<'a> {
 
     async fn commit(&mut self, change: Change) -> Result<Option<Entry>, StatusError> {
         let expect = Expect::Modified(self.entry.modified);
-        match self.store.commit(Commit { key: self.entry.key.clone(), expect, change }).await {
-            Ok(entry) => Ok(Some(entry)),
+        let commit = Commit { key: self.entry.key.clone(), expect, change };
+        let committed = commit_with(self.store, commit, self.with.take()).await;
+        self.lost = matches!(committed, Ok(None));
+        match committed {
+            Ok(Some(entry)) => Ok(Some(entry)),
+            Ok(None) => self.again(),
             Err(StoreError::Conflict { current: Some(current), .. }) => {
                 self.entry = current;
-                self.attempts += 1;
-                if self.attempts == ATTEMPTS { Err(self.modified()) } else { Ok(None) }
+                self.again()
             }
             Err(StoreError::Conflict { current: None, .. }) => {
                 Err(StatusError::not_found(&self.definition.group, &self.definition.plural, self.name()))
             }
             Err(other) => Err(store_error(other)),
         }
+    }
+
+    fn again(&mut self) -> Result<Option<Entry>, StatusError> {
+        self.attempts += 1;
+        if self.attempts == ATTEMPTS { Err(self.modified()) } else { Ok(None) }
     }
 
     /// The conflict for a writer that may not begin again.

@@ -22,6 +22,10 @@ pub trait EventHandler: Send + Sync {
     fn wants(&self, _stored: &[u8]) -> bool {
         true
     }
+    /// Takes the stored bytes as they are; true when that was all it wants of them.
+    fn stored(&self, _name: &str, _entry: &Entry) -> bool {
+        false
+    }
     /// `object` is what it is now, `None` when it is gone.
     fn changed(&self, definition: &Definition, namespace: &str, name: &str, object: Option<&Value>);
 }
@@ -113,6 +117,9 @@ impl Informer {
         let Some(handler) = &self.handler else {
             return Arc::new(object::of_entry(&self.definition, entry));
         };
+        if handler.stored(object::names(&self.definition, &entry.key).1, entry) {
+            return Arc::new(Value::Null);
+        }
         let object = handler.wants(&entry.value).then(|| object::of_entry(&self.definition, entry));
         self.tell(&entry.key, object.as_ref());
         Arc::new(Value::Null)

@@ -13,7 +13,7 @@ use store::{Entry, Range, Revision, Store};
 
 use crate::{
     storage::{
-        commit::{self, Swap},
+        commit::{self, Companions, Swap},
         error::store_error,
         informer::{EventHandler, Informer},
         kinds::Kinds,
@@ -106,7 +106,18 @@ impl ObjectStore {
 
     /// Commits a new object.
     pub(crate) async fn insert(&self, definition: &Definition, object: &Value) -> Result<Entry, StatusError> {
-        commit::insert(&*self.store, definition, object).await
+        let inserted = self.insert_with(definition, object, None).await?;
+        inserted.ok_or_else(|| StatusError::internal("a lone commit has nothing to lose"))
+    }
+
+    /// Commits a new object with what it takes; `None` when that cannot be had.
+    pub(crate) async fn insert_with(
+        &self,
+        definition: &Definition,
+        object: &Value,
+        with: Option<Box<dyn Companions>>,
+    ) -> Result<Option<Entry>, StatusError> {
+        commit::insert_with(&*self.store, definition, object, with).await
     }
 
     /// The compare-and-swap of an object that `entry` is the state of.

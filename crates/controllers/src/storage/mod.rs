@@ -21,7 +21,7 @@ fn is_leaving<K: Kind>(object: &K, finalizer: &str) -> bool {
 }
 
 /// Keeps the finalizer on an object that lives, and takes it off one that is deleted and no longer used.
-fn protect<K: Kind>(object: &K, finalizer: &str, used: bool) -> Plan {
+pub(crate) fn protect<K: Kind>(object: &K, finalizer: &str, used: bool) -> Plan {
     let mut plan = Plan::default();
     let mut changed = object.clone();
     let finalizers = changed.meta_mut().finalizers.get_or_insert_default();

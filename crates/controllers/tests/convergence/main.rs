@@ -9,6 +9,7 @@ mod election;
 mod jobs;
 mod quotas;
 mod replicas;
+mod service_ranges;
 mod stateful_sets;
 mod volumes;
 mod world;

@@ -46,7 +46,9 @@ use self::{
     watch::Hub,
     writer::{Request, Writer},
 };
-use crate::{Change, Commit, Entry, Page, Range, Result, Revision, Store, StoreError, Watch};
+use crate::{
+    Change, Commit, Entry, Page, REPEATED, Range, Refused, Result, Revision, Store, StoreError, Watch, repeated,
+};
 
 /// How a store behaves. The defaults are right for a server.
 #[derive(Debug, Clone)]
@@ -188,15 +190,36 @@ impl Embedded {
         self.shared.index.read().figures()
     }
 
-    fn submit(shared: &Arc<Shared>, commit: Commit) -> impl Future<Output = Result<Entry>> + Send + use<> {
+    fn check_size(commit: &Commit) -> Result<()> {
         waypoint::store::commit(&commit.key);
+        match &commit.change {
+            Change::Put { value, .. } if value.len() > writer::VALUE_LIMIT => {
+                Err(StoreError::TooLarge { bytes: value.len(), limit: writer::VALUE_LIMIT })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn submit_all(&self, commits: Vec<Commit>) -> Result<Vec<Entry>, Refused> {
+        let keys: Vec<Arc<str>> = commits.iter().map(|commit| commit.key.clone()).collect();
+        for (at, commit) in commits.iter().enumerate() {
+            Self::check_size(commit).map_err(|error| Refused { at, error })?;
+        }
+        if let Some(at) = repeated(&commits) {
+            return Err(Refused { at, error: StoreError::Unavailable(REPEATED.to_owned()) });
+        }
+        let answer = self.shared.request(|reply| Request::CommitAll(commits, reply));
+        let outcome = answer.await.unwrap_or_else(|_| Err(Refused { at: 0, error: closed() }));
+        if let Err(Refused { at, error: StoreError::Conflict { .. } }) = &outcome {
+            waypoint::store::conflict(&keys[*at]);
+        }
+        outcome
+    }
+
+    fn submit(shared: &Arc<Shared>, commit: Commit) -> impl Future<Output = Result<Entry>> + Send + use<> {
         let key = commit.key.clone();
-        let size = if let Change::Put { value, .. } = &commit.change { value.len() } else { 0 };
-        let answer = if size > writer::VALUE_LIMIT {
-            Err(StoreError::TooLarge { bytes: size, limit: writer::VALUE_LIMIT })
-        } else {
-            Ok(shared.request(|reply| Request::Commit(commit, reply)))
-        };
+        let fits = Self::check_size(&commit);
+        let answer = fits.map(|()| shared.request(|reply| Request::Commit(commit, reply)));
         async move {
             let outcome = answer?.await.unwrap_or_else(|_| Err(closed()));
             if matches!(outcome, Err(StoreError::Conflict { .. })) {
@@ -253,7 +276,7 @@ fn open_tail(
 }
 
 impl Shared {
-    fn request<T>(&self, make: impl FnOnce(oneshot::Sender<Result<T>>) -> Request) -> oneshot::Receiver<Result<T>> {
+    fn request<A>(&self, make: impl FnOnce(oneshot::Sender<A>) -> Request) -> oneshot::Receiver<A> {
         let (reply, answer) = oneshot::channel();
         let request = make(reply);
         if self.options.inline {
@@ -337,6 +360,10 @@ impl Store for Embedded {
 
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>> {
         Box::pin(Self::submit(&self.shared, commit))
+    }
+
+    fn commit_all(&self, commits: Vec<Commit>) -> BoxFuture<'_, Result<Vec<Entry>, Refused>> {
+        Box::pin(self.submit_all(commits))
     }
 
     fn watch<'a>(&'a self, prefix: &'a str, after: Option<Revision>) -> BoxFuture<'a, Result<Watch>> {

@@ -19,7 +19,7 @@ use super::{
     manifest::Manifest,
     reserve, snapshot,
 };
-use crate::{Change, Commit, Entry, Expect, Result, Revision, StoreError};
+use crate::{Change, Commit, Entry, Refused, Result, Revision, StoreError};
 
 /// The largest value. The API server takes requests of 3 MiB.
 pub(super) const VALUE_LIMIT: usize = 16 << 20;
@@ -28,9 +28,14 @@ const BATCH_BYTES: usize = 4 << 20;
 /// The bytes of log after which a failed snapshot or rotation is tried again.
 const RETRY_BYTES: u64 = 4 << 20;
 
+/// The answer to a transaction.
+pub(super) type Transacted = Result<Vec<Entry>, Refused>;
+
 /// What waits for the writer.
 pub(super) enum Request {
     Commit(Commit, oneshot::Sender<Result<Entry>>),
+    /// All of them or none.
+    CommitAll(Vec<Commit>, oneshot::Sender<Transacted>),
     Compact(Revision, oneshot::Sender<Result<()>>),
 }
 
@@ -46,6 +51,7 @@ struct Passed {
 #[derive(Default)]
 struct Answers {
     commits: Vec<(oneshot::Sender<Result<Entry>>, Result<Entry>)>,
+    transactions: Vec<(oneshot::Sender<Transacted>, Transacted)>,
     compacts: Vec<(oneshot::Sender<Result<()>>, Revision)>,
 }
 
@@ -111,6 +117,10 @@ impl Writer {
                     let outcome = self.check(commit, revision, now_ms, &mut passed);
                     answers.commits.push((reply, outcome));
                 }
+                Request::CommitAll(commits, reply) => {
+                    let outcome = self.check_all(commits, before, now_ms, &mut passed);
+                    answers.transactions.push((reply, outcome));
+                }
                 Request::Compact(revision, reply) => {
                     compact = compact.max(Some(revision.min(before)));
                     answers.compacts.push((reply, revision));
@@ -132,18 +142,41 @@ impl Writer {
         }
     }
 
+    /// Checks the commits of a transaction, and writes them into the frame when all pass. A frame is durable as a whole
+    /// or not at all, and a batch is closed between requests only, so a transaction is in one frame.
+    fn check_all(
+        &mut self,
+        commits: Vec<Commit>,
+        before: Revision,
+        now_ms: u64,
+        passed: &mut Vec<Passed>,
+    ) -> Result<Vec<Entry>, Refused> {
+        for (at, commit) in commits.iter().enumerate() {
+            let current = self.current(&commit.key);
+            if !commit.fits(current.as_ref()) {
+                let revision = before + passed.len() as u64;
+                return Err(Refused { at, error: StoreError::Conflict { current, revision } });
+            }
+        }
+        let mut check = |(at, commit)| {
+            let revision = before + passed.len() as u64 + 1;
+            self.check(commit, revision, now_ms, passed).map_err(|error| Refused { at, error })
+        };
+        commits.into_iter().enumerate().map(&mut check).collect()
+    }
+
+    /// The key's state as the batch leaves it.
+    fn current(&self, key: &str) -> Option<Entry> {
+        match self.overlay.get(key) {
+            Some(entry) => entry.clone(),
+            None => self.shared.index.read().get(key).cloned(),
+        }
+    }
+
     /// Checks one commit against the state before it and writes it into the frame.
     fn check(&mut self, commit: Commit, revision: Revision, now_ms: u64, passed: &mut Vec<Passed>) -> Result<Entry> {
-        let current = match self.overlay.get(&commit.key) {
-            Some(entry) => entry.clone(),
-            None => self.shared.index.read().get(&commit.key).cloned(),
-        };
-        let fits = match (commit.expect, &current) {
-            (Expect::Any, _) | (Expect::Absent, None) => true,
-            (Expect::Modified(wanted), Some(entry)) => entry.modified == wanted,
-            (Expect::Absent, Some(_)) | (Expect::Modified(_), None) => false,
-        };
-        if !fits {
+        let current = self.current(&commit.key);
+        if !commit.fits(current.as_ref()) {
             return Err(StoreError::Conflict { current, revision: revision - 1 });
         }
         // One key, one allocation: the new state shares the key of the old one.
@@ -223,6 +256,9 @@ impl Writer {
             // The caller may have gone; the commit stands anyway.
             let _ = reply.send(outcome);
         }
+        for (reply, outcome) in answers.transactions {
+            let _ = reply.send(outcome);
+        }
         if !events.is_empty() {
             self.shared.expiry.note(&deadlines);
             self.shared.hub.publish(&events, revision, self.shared.options.watch_queue_events);
@@ -238,13 +274,18 @@ impl Writer {
 
     /// Nothing of the batch happened: what would have been, and conflicts with it, become the error.
     fn refuse(&self, answers: Answers, before: Revision, error: &StoreError) {
+        // A refusal that told of nothing in the batch stands.
+        let stands = |refusal: &StoreError| match refusal {
+            StoreError::Conflict { revision, .. } => *revision <= before,
+            _ => true,
+        };
         for (reply, outcome) in answers.commits {
-            let stands = match &outcome {
-                Ok(_) => false,
-                Err(StoreError::Conflict { revision, .. }) => *revision <= before,
-                Err(_) => true,
-            };
-            let _ = reply.send(if stands { outcome } else { Err(error.clone()) });
+            let outcome = outcome.err().filter(stands).unwrap_or_else(|| error.clone());
+            let _ = reply.send(Err(outcome));
+        }
+        for (reply, outcome) in answers.transactions {
+            let outcome = outcome.err().filter(|refused| stands(&refused.error));
+            let _ = reply.send(Err(outcome.unwrap_or_else(|| Refused { at: 0, error: error.clone() })));
         }
         for (reply, _) in answers.compacts {
             let _ = reply.send(Err(error.clone()));

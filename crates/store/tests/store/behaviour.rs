@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::StreamExt;
-use store::{Batch, Change, Commit, Entry, Expect, Range, Result, Revision, Store, StoreError, Watch};
+use store::{Batch, Change, Commit, Entry, Expect, Range, Refused, Result, Revision, Store, StoreError, Watch};
 
 pub type Shared = Arc<dyn Store>;
 
@@ -15,6 +15,12 @@ pub async fn put(store: &Shared, key: &str, value: &str, expect: Expect) -> Resu
 
 pub async fn delete(store: &Shared, key: &str, expect: Expect) -> Result<Entry> {
     store.commit(Commit { key: key.into(), expect, change: Change::Delete }).await
+}
+
+/// One part of a transaction: with a value to write, without to delete.
+pub fn part(key: &str, value: Option<&str>, expect: Expect) -> Commit {
+    let put = |value: &str| Change::Put { value: Bytes::copy_from_slice(value.as_bytes()), ttl_seconds: None };
+    Commit { key: key.into(), expect, change: value.map_or(Change::Delete, put) }
 }
 
 fn keys(entries: &[Entry]) -> Vec<&str> {
@@ -55,6 +61,8 @@ async fn events(watch: &mut Watch, count: usize) -> Vec<String> {
 pub async fn all(store: Shared) {
     create_update_delete(&store, "/create/").await;
     conflicts(&store, "/conflicts/").await;
+    transactions(&store, "/transactions/").await;
+    transactions_at_once(&store, "/at-once/").await;
     ranges(&store, "/ranges/").await;
     the_past(&store, "/past/").await;
     watching(&store, "/watching/").await;
@@ -97,6 +105,76 @@ async fn conflicts(store: &Shared, p: &str) {
     let two = put(store, &key, "2", Expect::Modified(one)).await.unwrap().modified;
     assert_eq!(current(put(store, &key, "3", Expect::Modified(one)).await), Some(two));
     assert_eq!(current(delete(store, &key, Expect::Modified(one)).await), Some(two));
+}
+
+async fn transactions(store: &Shared, p: &str) {
+    let key = |name: &str| format!("{p}{name}");
+    let parts = |list: &[(&str, Option<&str>, Expect)]| -> Vec<Commit> {
+        list.iter().map(|(name, value, expect)| part(&key(name), *value, *expect)).collect()
+    };
+    let old = put(store, &key("old"), "0", Expect::Absent).await.unwrap();
+    let made = [("a", Some("1"), Expect::Absent), ("b", Some("2"), Expect::Any), ("old", None, Expect::Any)];
+    let done = store.commit_all(parts(&made)).await.unwrap();
+    let newest = store.revision().await.unwrap();
+    assert!(done.iter().all(|entry| entry.modified > old.modified && entry.modified <= newest));
+    assert_eq!(done[2].value, old.value, "a deletion answers with what was removed");
+    for (at, name) in ["a", "b"].iter().enumerate() {
+        assert_eq!(store.get(&key(name)).await.unwrap(), (Some(done[at].clone()), newest));
+    }
+    assert_eq!(store.get(&key("old")).await.unwrap().0, None);
+    // Each place where one may be refused; the others fit.
+    let (a, b) = (Expect::Modified(done[0].modified), Expect::Modified(done[1].modified));
+    type Part = (&'static str, Option<&'static str>, Expect);
+    let refused: &[(usize, Option<u64>, [Part; 3])] = &[
+        (
+            0,
+            Some(done[0].modified),
+            [("a", Some("3"), Expect::Absent), ("b", None, b), ("c", Some("3"), Expect::Absent)],
+        ),
+        (
+            1,
+            Some(done[1].modified),
+            [("a", None, a), ("b", Some("3"), Expect::Modified(1)), ("c", Some("3"), Expect::Any)],
+        ),
+        (2, None, [("a", None, a), ("b", Some("3"), b), ("c", None, Expect::Any)]),
+        (2, None, [("a", None, a), ("b", Some("3"), b), ("c", Some("3"), Expect::Modified(newest))]),
+    ];
+    for (place, state, list) in refused {
+        let Refused { at, error } = store.commit_all(parts(list)).await.unwrap_err();
+        let StoreError::Conflict { current, .. } = error else { panic!("expected a conflict, got {error:?}") };
+        assert_eq!((at, current.map(|entry| entry.modified)), (*place, *state), "{list:?}");
+    }
+    let twice = [("c", Some("3"), Expect::Absent), ("d", Some("3"), Expect::Absent), ("c", None, Expect::Any)];
+    assert_eq!(store.commit_all(parts(&twice)).await.unwrap_err().at, 2, "a key that is named twice");
+    assert_eq!(store.revision().await.unwrap(), newest, "what is refused takes no revision");
+    assert_eq!(keys(&store.range(Range::prefix(p)).await.unwrap().entries), [key("a"), key("b")]);
+}
+
+/// Many move one unit between two accounts at the same time: every picture of both has the same sum.
+async fn transactions_at_once(store: &Shared, p: &str) {
+    const MOVES: usize = 20;
+    let number = |entry: &Entry| std::str::from_utf8(&entry.value).unwrap().parse::<i64>().unwrap();
+    let (left, right) = (format!("{p}left"), format!("{p}right"));
+    for key in [&left, &right] {
+        put(store, key, "0", Expect::Absent).await.unwrap();
+    }
+    let moves = (0..MOVES).map(|_| async {
+        loop {
+            let both = store.range(Range::prefix(p)).await.unwrap().entries;
+            assert_eq!(number(&both[0]) + number(&both[1]), 0, "a part of a transaction was seen");
+            let step = |entry: &Entry, by: i64| {
+                part(&entry.key, Some(&(number(entry) + by).to_string()), Expect::Modified(entry.modified))
+            };
+            match store.commit_all(vec![step(&both[0], 1), step(&both[1], -1)]).await {
+                Ok(_) => return,
+                Err(Refused { error: StoreError::Conflict { .. }, .. }) => tokio::task::yield_now().await,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    });
+    soon(futures::future::join_all(moves)).await;
+    let both = store.range(Range::prefix(p)).await.unwrap().entries;
+    assert_eq!([number(&both[0]), number(&both[1])], [MOVES as i64, -(MOVES as i64)], "no move was lost");
 }
 
 async fn ranges(store: &Shared, p: &str) {

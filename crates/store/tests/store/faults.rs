@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::behaviour::{Shared, delete, put};
+use crate::behaviour::{Shared, delete, part, put};
 use futures::StreamExt;
 use store::{
     Expect, Range, StoreError,
@@ -56,6 +56,32 @@ async fn a_torn_tail_is_cut_off_and_the_store_goes_on() {
         let before = picture(&store).await;
         drop(store);
         assert_eq!(picture(&open(&disk, options()).unwrap()).await, before, "cut at {cut}");
+    }
+}
+
+/// Wherever the write of a transaction is interrupted, all of it is there afterwards or nothing.
+#[tokio::test]
+async fn a_torn_transaction_is_all_or_nothing() {
+    let written = async || {
+        let disk = Memory::default();
+        let store = open(&disk, options()).unwrap();
+        put(&store, "/old", "1", Expect::Absent).await.unwrap();
+        let before = content(&disk, &log_of(&disk)).len();
+        let parts = [("/a", Some("2"), Expect::Absent), ("/b", Some("3"), Expect::Absent), ("/old", None, Expect::Any)];
+        store.commit_all(parts.map(|(key, value, expect)| part(key, value, expect)).to_vec()).await.unwrap();
+        let length = content(&disk, &log_of(&disk)).len();
+        disk.lose_power(|_| 0);
+        (disk, before, length)
+    };
+    let (disk, before, length) = written().await;
+    let log = log_of(&disk);
+    for cut in before..=length {
+        let disk = written().await.0;
+        disk.tamper(&log, |bytes| bytes.truncate(cut));
+        let store = open(&disk, options()).unwrap_or_else(|e| panic!("cut at {cut}: {e}"));
+        let found: Vec<String> = picture(&store).await.into_iter().map(|(key, ..)| key).collect();
+        let expected: &[&str] = if cut == length { &["/a", "/b"] } else { &["/old"] };
+        assert_eq!(found, expected, "cut at {cut}");
     }
 }
 

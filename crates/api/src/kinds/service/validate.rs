@@ -240,7 +240,7 @@ fn load_balancer(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
     }
     for (i, range) in ranges.iter().map(|r| r.trim()).enumerate() {
         if range.parse::<ipnet::IpNet>().is_err() {
-            let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+            let detail = crate::kinds::service_cidr::BAD_CIDR;
             errors.push(FieldError::invalid(&place.index(i), range, detail));
         }
     }
