@@ -26,6 +26,6 @@ pub use budget::{Budget, PER_CALL_LIMIT};
 pub use environment::{Builder, Environment, Program, Variables};
 pub use error::{CompileError, EvaluationError, Issue};
 pub use function::{Call, Cost, Function, Implementation, Library, function};
-pub use library::cost;
+pub use library::{cost, semantic_version::semver};
 pub use typing::Type;
 pub use value::{Key, List, Lookup, Map, Opaque, Text, Value, compare, equal};

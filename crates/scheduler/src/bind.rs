@@ -20,6 +20,10 @@ use crate::{engine::Preparation, extender::Extenders, plugin::Preparing, queue::
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
+    Bound {
+        key: Key,
+        uid: String,
+    },
     NotBound {
         key: Key,
         uid: String,
@@ -86,7 +90,7 @@ pub async fn bind(caches: Caches, recorder: EventRecorder, binding: Binding) -> 
         }
         Err(why) => Err(Some(why)),
     };
-    let Err(why) = failed else { return Outcome::Done };
+    let Err(why) = failed else { return Outcome::Bound { key: pod.key, uid: pod.uid } };
     if let Some(why) = why {
         tracing::info!(pod = %pod.key, %node, error = why, "binding failed");
         let object = caches.of::<Pod>().get(&pod.key).filter(|o| o.metadata.uid.as_deref() == Some(&pod.uid));

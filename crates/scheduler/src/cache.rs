@@ -18,6 +18,7 @@ use crate::{
     change::Change,
     claims::Claims,
     class::{self, Class, ClassId, Spread},
+    devices::Devices,
     node::{Node, NodeFacts},
     node_id::NodeId,
     resources::ResourceNames,
@@ -71,6 +72,7 @@ pub struct Cache {
     preferring: BTreeMap<KeyId, u32>,
     /// What Pods ask for by claims.
     pub claims: Claims,
+    pub devices: Devices,
     /// Volumes that are attached to nodes.
     pub attachables: Attachables,
     /// How many placed Pods use each PersistentVolumeClaim.

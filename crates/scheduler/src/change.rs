@@ -17,7 +17,7 @@ pub enum Change {
     Claims = 1 << 9,
     Volumes = 1 << 10,
     StorageClasses = 1 << 11,
-    /// ResourceClaims.
+    /// ResourceClaims, and what they ask for.
     Devices = 1 << 12,
     /// How many volumes a node can hold, or how many are attached there.
     VolumeLimits = 1 << 13,

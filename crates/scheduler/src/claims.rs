@@ -1,5 +1,5 @@
-//! What Pods ask for by claims: volumes through PersistentVolumeClaims, devices through ResourceClaims. The facts about
-//! both that decide where a Pod can go, and whether it can go anywhere yet.
+//! The claims that Pods name, and what there is to know of PersistentVolumeClaims and their volumes: the facts that decide
+//! where a Pod can go, and whether it can go anywhere yet. Those about ResourceClaims are in `devices`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,8 +12,7 @@ use api::rules::{
 use client::Key;
 use k8s_openapi::{
     api::{
-        core::v1::{NodeSelector, PersistentVolume, PersistentVolumeClaim, Pod, TopologySelectorTerm},
-        resource::v1::ResourceClaim,
+        core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, TopologySelectorTerm},
         storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -201,34 +200,12 @@ pub fn tells_capacity(driver: &CSIDriver) -> bool {
     driver.spec.storage_capacity == Some(true)
 }
 
-/// The state of a ResourceClaim.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Device {
-    /// The nodes where its devices are, once it has some; all nodes when none are named.
-    pub allocated: Option<Option<NodeSelector>>,
-    pub leaving: bool,
-    pub owner: Option<String>,
-}
-
-impl Device {
-    pub fn of(claim: &ResourceClaim) -> Self {
-        let owners = claim.metadata.owner_references.iter().flatten();
-        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-        Device {
-            allocated: allocation.map(|allocation| allocation.node_selector.clone()),
-            leaving: claim.metadata.deletion_timestamp.is_some(),
-            owner: owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()),
-        }
-    }
-}
-
-/// All that is known of claims and of what they ask for.
+/// All that is known of claims on volumes and of what they ask for.
 #[derive(Debug, Default)]
 pub struct Claims {
     pub claims: HashMap<Key, Claim>,
     pub volumes: HashMap<String, Volume>,
     pub classes: HashMap<String, Class>,
-    pub devices: HashMap<Key, Device>,
     pub capacities: HashMap<Key, Capacity>,
     /// CSI drivers, with whether they tell how much room they have.
     pub drivers: HashMap<String, bool>,

@@ -117,7 +117,11 @@ impl Engine {
                 None => left.push(id),
                 Some((why, unresolvable)) => {
                     let reason = Text::Shared(why.as_str().into());
-                    failure.add(index, id, Rejection { reason, more: Vec::new(), unresolvable: *unresolvable });
+                    failure.add(
+                        index,
+                        id,
+                        Rejection { reason, more: Vec::new(), unresolvable: *unresolvable, broken: false },
+                    );
                 }
             }
         }

@@ -10,7 +10,7 @@ use crate::{
     cache::{Cache, Placed},
     change::Change,
     engine::{Decision, Engine, Preparation},
-    failure::Failure,
+    failure::{Failure, Release},
     memo::{Fixed, Memo},
     node_id::NodeId,
     plugin::{Context, Plugin, ScoresBy},
@@ -68,8 +68,16 @@ impl Engine {
     }
 
     /// Parks the Pod, and makes room for it if that can be.
-    pub(crate) fn fits_nowhere(&mut self, pod: Waiting, failure: Arc<Failure>, now: Instant) -> Decision {
+    pub(crate) fn fits_nowhere(&mut self, pod: Waiting, mut failure: Arc<Failure>, now: Instant) -> Decision {
         waypoint::scheduler::unschedulable(&pod.key.name);
+        if let Some(why) = &failure.broken {
+            let why = why.as_str().to_owned();
+            self.queue.retry_later(pod.clone(), now);
+            return Decision::Failed { pod, why };
+        }
+        if let Some(release) = self.release(&pod, &failure) {
+            Arc::make_mut(&mut failure).release = release;
+        }
         let mut plugins = failure.plugins;
         match self.preempt(&pod, &failure, &mut plugins, now) {
             Attempt::Made(preemption) => {
@@ -80,11 +88,22 @@ impl Engine {
         }
     }
 
+    /// What a plugin would give up so that the Pod fits later, and how it says so. Most Pods have no such plugin.
+    fn release(&self, pod: &Waiting, failure: &Failure) -> Option<Release> {
+        let (class, profile) = (self.cache.class(pod.class), self.profile(pod.class));
+        let context = Context { cache: &self.cache, class, args: &profile.args, tallies: &[] };
+        let releasing = profile.with(Part::Preempt).filter(|p| (p.plugin.concerns)(&context));
+        releasing.filter_map(|p| p.plugin.release).map(|release| release(&context, pod, failure)).next()
+    }
+
     /// The Pod counts as being on the node from now on, for all that it helps or hinders.
     fn assume(&mut self, pod: Waiting, id: NodeId, now: Instant) -> Decision {
         let node = self.cache.node(id).name.clone();
         let nominated = self.withdraw(&pod.key);
         let prepare = self.preparations(&pod);
+        if !prepare.is_empty() {
+            self.preparing.insert((pod.key.clone(), pod.uid.clone()));
+        }
         let (class, priority) = (pod.class, pod.priority);
         let placed =
             Placed { node: id, class, terminating: false, assumed: true, priority, preempted: false, started: None };
@@ -147,6 +166,9 @@ impl Engine {
         let (looked_at, failure) = search.run(self.start, &mut memo.fixed, &mut self.feasible);
         let kept_off = search.kept_off;
         self.start = (self.start + looked_at) % cache.order().len().max(1);
+        if failure.broken.is_some() {
+            return Err(Arc::new(failure));
+        }
         if self.feasible.is_empty() {
             let failure = Arc::new(failure);
             // Room that is kept from this Pod may be free for another one of higher priority, so that failure is not kept.
@@ -172,7 +194,7 @@ impl Engine {
             if let Err(rejection) = reserve(&mut self.cache, pod, node) {
                 let mut failure = Failure::default();
                 failure.add(enabled.index, node, rejection);
-                give_back(profile, &mut self.cache, pod, node);
+                give_back(profile, &mut self.cache, pod, node, false);
                 return Err(Arc::new(failure));
             }
         }
@@ -180,9 +202,13 @@ impl Engine {
     }
 
     /// The plugins give back what they reserved for the Pod, the last one first.
-    pub(crate) fn unreserve(&mut self, pod: &Waiting, node: NodeId) {
+    pub(crate) fn unreserve(&mut self, pod: &Waiting, node: NodeId, now: Instant) {
         let profile = self.settings.profile(self.cache.class(pod.class));
-        give_back(profile, &mut self.cache, pod, node);
+        let under_way = self.preparing.contains(&(pod.key.clone(), pod.uid.clone()));
+        give_back(profile, &mut self.cache, pod, node, under_way);
+        if self.cache.devices.was_freed() {
+            self.devices_freed(now);
+        }
     }
 }
 
@@ -202,8 +228,10 @@ fn next_of(held: &mut Option<Batch>, search: &mut Search, fixed: &mut Fixed, sco
     Some(pick(&best))
 }
 
-fn give_back(profile: &Profile, cache: &mut Cache, pod: &Waiting, node: NodeId) {
-    for unreserve in profile.with(Part::Reserve).rev().filter_map(|p| p.plugin.unreserve) {
+/// `under_way`: the writes before the binding are not over yet.
+fn give_back(profile: &Profile, cache: &mut Cache, pod: &Waiting, node: NodeId, under_way: bool) {
+    let giving = profile.with(Part::Reserve).rev().filter(|p| !(under_way && p.plugin.holds));
+    for unreserve in giving.filter_map(|p| p.plugin.unreserve) {
         unreserve(cache, pod, node);
     }
 }

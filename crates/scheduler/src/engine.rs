@@ -22,7 +22,7 @@ use crate::{
     budget::Budgets,
     cache::{Cache, Placed},
     change::Change,
-    claims::{self, Capacity, Claim, Device, Named, Volume},
+    claims::{self, Capacity, Claim, Named, Volume},
     class::{Class, ClassId, DEFAULT_SCHEDULER, OwnerKind},
     extender::{Extender, Question},
     failure::{Failure, Preemption},
@@ -78,7 +78,7 @@ pub enum Decision {
     Unschedulable { pod: Waiting, failure: Arc<Failure>, preemption: Preemption },
     /// The extenders must be asked this, and [`Engine::consulted`] told what they say, before anything else is.
     Consult(Question),
-    /// An extender failed; the Pod is tried again later.
+    /// An extender failed, or what the Pod asks for is not as it should be; the Pod is tried again later.
     Failed { pod: Waiting, why: String },
 }
 
@@ -114,6 +114,8 @@ pub struct Engine {
     pub queue: Queue,
     /// Assumed Pods whose binding the API has not shown yet.
     pub(crate) binding: HashMap<Key, Waiting>,
+    /// Pods, by name and UID, for which plugins write something before they are bound.
+    pub(crate) preparing: HashSet<(Key, String)>,
     pub(crate) nominations: Nominations,
     /// Victims of preemptions that the API does not show as leaving yet.
     pub(crate) evicting: HashSet<Key>,
@@ -201,14 +203,6 @@ impl Engine {
         }
     }
 
-    /// A ResourceClaim as it is now; `None` when it is gone. Only the Pods that use it are tried again.
-    pub fn set_device(&mut self, key: &Key, claim: Option<Device>, now: Instant) {
-        if claims::set(&mut self.cache.claims.devices, key.clone(), claim) {
-            let uses = |class: &Class| class.namespace == key.namespace && names(&class.devices, &key.name);
-            self.claims_changed(Change::Devices, uses, now);
-        }
-    }
-
     /// The CSI volume behind a PersistentVolume; `None` when there is none, or no such PersistentVolume.
     pub fn set_attachable(&mut self, key: &Key, volume: Option<Attachable>, now: Instant) {
         if claims::set(&mut self.cache.attachables.volumes, key.name.clone(), volume) {
@@ -245,7 +239,7 @@ impl Engine {
         }
     }
 
-    fn claims_changed(&mut self, change: Change, concerns: impl Fn(&Class) -> bool, now: Instant) {
+    pub(crate) fn claims_changed(&mut self, change: Change, concerns: impl Fn(&Class) -> bool, now: Instant) {
         self.cache.generation += 1;
         for parked in self.queue.parked() {
             if concerns(self.cache.class(parked.class)) {
@@ -340,7 +334,7 @@ impl Engine {
                 return self.cache.confirm(&key, started, preempted);
             }
             if let Some(assumed) = binding {
-                self.unreserve(&assumed, held.node);
+                self.unreserve(&assumed, held.node, now);
             }
             self.unplace(&key);
             self.leave_class(held.class);
@@ -421,7 +415,7 @@ impl Engine {
         let binding = self.binding.remove(key);
         if let Some(placed) = self.unplace(key) {
             if let Some(assumed) = binding {
-                self.unreserve(&assumed, placed.node);
+                self.unreserve(&assumed, placed.node, now);
             }
             self.leave_class(placed.class);
             self.retry(Change::PodDeleted as u16, Some(placed.node), now);
@@ -433,13 +427,19 @@ impl Engine {
 
     /// The binding that was decided did not come about: the Pod waits again.
     pub fn bind_failed(&mut self, key: &Key, uid: &str, now: Instant) {
+        self.prepared(key, uid);
         if self.binding.get(key).is_none_or(|b| b.uid != uid) {
-            return;
+            return self.devices_taken_back(key, uid, now);
         }
         let (Some(waiting), Some(placed)) = (self.binding.remove(key), self.unplace(key)) else { return };
-        self.unreserve(&waiting, placed.node);
+        self.unreserve(&waiting, placed.node, now);
         self.queue.retry_later(waiting, now);
         self.retry(Change::PodDeleted as u16, Some(placed.node), now);
+    }
+
+    /// The writes before the binding of a Pod are over.
+    pub fn prepared(&mut self, key: &Key, uid: &str) {
+        self.preparing.remove(&(key.clone(), uid.to_owned()));
     }
 
     // The cache, with the memos that follow it.
@@ -499,10 +499,6 @@ impl Engine {
         self.cache.claims.drivers.keys().map(|name| Key::new("", name)).collect()
     }
 
-    pub fn device_keys(&self) -> Vec<Key> {
-        self.cache.claims.devices.keys().cloned().collect()
-    }
-
     pub fn attachable_keys(&self) -> Vec<Key> {
         self.cache.attachables.volumes.keys().map(|name| Key::new("", name)).collect()
     }
@@ -525,7 +521,7 @@ impl Engine {
 }
 
 /// Whether a claim of this name is among those of a class.
-fn names(claims: &[Named], name: &str) -> bool {
+pub(crate) fn names(claims: &[Named], name: &str) -> bool {
     claims.iter().any(|named| named.name.as_deref() == Some(name))
 }
 

@@ -24,6 +24,32 @@ pub struct Failure {
     pub resolvable: Vec<NodeId>,
     /// Plugins that turned a node away, as bits by their place in the list.
     pub plugins: u32,
+    /// Why the Pod cannot be decided about at all, with the plugin that says so.
+    pub broken: Option<Text>,
+    pub release: Release,
+}
+
+/// What is given up so that the Pod fits later. Upstream asks resource claims for help before it looks at preemption, and
+/// says what came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Release {
+    /// The Pod has no claims on devices, or they were not looked at.
+    #[default]
+    None,
+    /// It has, and no one of them can be given up.
+    Nothing,
+    /// The devices of this claim, which nobody uses.
+    Devices(Key),
+}
+
+impl Release {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Release::None => "no new claims to deallocate",
+            Release::Nothing => "still not schedulable",
+            Release::Devices(_) => "deallocation of ResourceClaim completed",
+        }
+    }
 }
 
 /// The outcome of an attempt to make room.
@@ -82,11 +108,11 @@ impl Failure {
             None => histogram(&self.reasons),
         };
         let reasons = format!("0/{} nodes are available: {reasons}.", self.nodes);
-        // Upstream asks resource claims for help before it looks at preemption, and says so.
-        let in_vain = |why: &str| format!("{reasons} no new claims to deallocate, preemption: {why}");
+        let release = self.release.as_str();
+        let in_vain = |why: &str| format!("{reasons} {release}, preemption: {why}");
         match preemption {
             Preemption::Victims(..) => reasons,
-            Preemption::Off => format!("{reasons} no new claims to deallocate"),
+            Preemption::Off => format!("{reasons} {release}"),
             Preemption::NotEligible(why) => in_vain(why),
             Preemption::Fruitless(why) => in_vain(why),
         }

@@ -15,6 +15,7 @@ use crate::{
     cache::Cache,
     change::Change,
     class::Class,
+    failure::{Failure, Release},
     node::Node,
     node_id::NodeId,
     queue::Waiting,
@@ -75,6 +76,9 @@ pub type Reserve = fn(cache: &mut Cache, pod: &Waiting, node: NodeId) -> Result<
 /// that is given up, so it must do nothing for a Pod that has nothing reserved.
 pub type Unreserve = fn(cache: &mut Cache, pod: &Waiting, node: NodeId);
 
+/// Says what could be given up for a Pod that fits nowhere, such as devices that nobody uses.
+pub type Releases = fn(&Context, &Waiting, &Failure) -> Release;
+
 /// Acts before the binding of a Pod, for instance binds its volumes and waits for them. An error says in the user's words
 /// why the Pod cannot be bound.
 pub type PreBind = fn(Preparing) -> BoxFuture<'static, Result<(), String>>;
@@ -106,6 +110,7 @@ pub struct Plugin {
     pub admit: Option<Admit>,
     /// It makes room for Pods that fit nowhere.
     pub preempts: bool,
+    pub release: Option<Releases>,
     /// The tallies that the plugin's filter and score need for a class.
     pub tallies: fn(&Class, &Cache, &Args) -> Vec<(KeyId, Counts)>,
     pub filter: Filter,
@@ -114,6 +119,9 @@ pub struct Plugin {
     pub scores_by: ScoresBy,
     pub reserve: Option<Reserve>,
     pub unreserve: Option<Unreserve>,
+    /// What is reserved stays so while the writes before the binding are under way, even if the Pod is gone meanwhile: they
+    /// may still give it to the Pod, and nothing else keeps it from another one.
+    pub holds: bool,
     /// Called when the Pod is on its node in the cache.
     pub bring: fn(&Cache, &Waiting) -> Brought,
     pub pre_bind: Option<PreBind>,
@@ -138,12 +146,14 @@ impl Plugin {
         gate: None,
         admit: None,
         preempts: false,
+        release: None,
         tallies: |_, _, _| Vec::new(),
         filter: Filter::None,
         score: None,
         scores_by: ScoresBy::Everything,
         reserve: None,
         unreserve: None,
+        holds: false,
         bring: |_, _| Arc::new(()),
         pre_bind: None,
         retry_on: &[],

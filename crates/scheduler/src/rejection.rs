@@ -32,14 +32,21 @@ pub struct Rejection {
     pub more: Vec<Text>,
     /// Removing Pods from the node would not help.
     pub unresolvable: bool,
+    /// What the Pod asks for is not as it should be: no node is looked at any more.
+    pub broken: bool,
 }
 
 impl Rejection {
     pub fn resolvable(reason: &'static str) -> Self {
-        Rejection { reason: Text::Static(reason), more: Vec::new(), unresolvable: false }
+        Rejection { reason: Text::Static(reason), more: Vec::new(), unresolvable: false, broken: false }
     }
 
     pub fn unresolvable(reason: &'static str) -> Self {
-        Rejection { reason: Text::Static(reason), more: Vec::new(), unresolvable: true }
+        Rejection { reason: Text::Static(reason), more: Vec::new(), unresolvable: true, broken: false }
+    }
+
+    /// Something is wrong that no other node mends.
+    pub fn broken(why: String) -> Self {
+        Rejection { reason: Text::Shared(why.into()), more: Vec::new(), unresolvable: true, broken: true }
     }
 }

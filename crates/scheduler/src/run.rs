@@ -14,9 +14,10 @@ use tokio::task::JoinSet;
 
 use crate::{
     bind::{self, Binding, Eviction, Nomination, Outcome, Reason},
+    device_writes::give_up,
     engine::{Decision, Engine, Settings},
     extender::Extenders,
-    failure::{Failure, Preemption, Victims},
+    failure::{Failure, Preemption, Release, Victims},
     queue::Waiting,
     sources::Sources,
 };
@@ -101,7 +102,7 @@ fn start_write(
             tell(writes, caches, writer, (pod, failure, preemption));
         }
         Decision::Failed { pod, why } => {
-            tracing::info!(pod = %pod.key, error = why, "an extender failed");
+            tracing::info!(pod = %pod.key, error = why, "cannot decide about a Pod");
             if let Some(object) = caches.of::<Pod>().get(&pod.key) {
                 let said = (Reason::SchedulerError, why);
                 let (client, recorder) = (caches.client().clone(), writer.recorder.clone());
@@ -129,6 +130,16 @@ fn tell(
         return;
     };
     let message = failure.message(&preemption);
+    if let Release::Devices(claim) = &failure.release {
+        let (caches, claim, pod) = (caches.clone(), claim.clone(), pod.clone());
+        writes.spawn(async move {
+            match give_up(caches, claim, &pod).await {
+                true => Outcome::Done,
+                // The Pod tries again, as if this had been an attempt to preempt.
+                false => Outcome::NotPreempted { preemptor: pod.key, victims: Vec::new() },
+            }
+        });
+    }
     let nominated = match preemption {
         Preemption::Victims(Victims { node, pods: victims, displaced }) => {
             for other in displaced.iter().filter_map(|key| pods.get(key)) {
@@ -155,6 +166,7 @@ fn settle(engine: &mut Engine, outcome: Result<Outcome, tokio::task::JoinError>)
         Ok(Outcome::NotPreempted { preemptor, victims }) => {
             engine.preemption_failed(&preemptor, &victims, Instant::now());
         }
+        Ok(Outcome::Bound { key, uid }) => engine.prepared(&key, &uid),
         Ok(Outcome::Done) => {}
         Err(error) => tracing::error!(%error, "a write of the scheduler panicked"),
     }

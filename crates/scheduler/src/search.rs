@@ -10,7 +10,7 @@ use crate::{
     plugin::{Context, Filter, Plugin, ScoresBy},
     profile::Enabled,
     queue::Waiting,
-    rejection::Rejection,
+    rejection::{Rejection, Text},
     tally::Tally,
 };
 
@@ -68,7 +68,7 @@ impl<'a> Search<'a> {
         for id in order[start..].iter().chain(&order[..start]) {
             looked_at += 1;
             self.look(*id, fixed, feasible, &mut failure);
-            if feasible.len() >= self.wanted {
+            if feasible.len() >= self.wanted || failure.broken.is_some() {
                 break;
             }
         }
@@ -106,6 +106,10 @@ impl<'a> Search<'a> {
         }
         match self.live(id) {
             Ok(()) => feasible.push(id),
+            Err((index, rejection)) if rejection.broken => {
+                let (name, why) = (self.all[index].name, rejection.reason.as_str());
+                failure.broken = Some(Text::Shared(format!("running \"{name}\" filter plugin: {why}").into()));
+            }
             // Reasons are read only when no node fits.
             Err((index, rejection)) if telling => failure.add(index, id, rejection),
             Err(_) => {}

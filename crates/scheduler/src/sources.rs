@@ -10,15 +10,16 @@ use k8s_openapi::api::{
     apps::v1::{ReplicaSet, StatefulSet},
     core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service},
     policy::v1::PodDisruptionBudget,
-    resource::v1::ResourceClaim,
+    resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
     storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
 
 use crate::{
     attachable::{self, Attachable, Attachment, Limits},
-    claims::{self, Capacity, Claim, Device, Volume},
+    claims::{self, Capacity, Claim, Volume},
     class::OwnerKind,
+    devices,
     engine::Engine,
 };
 
@@ -116,7 +117,9 @@ impl Sources {
             feed::<PersistentVolumeClaim>(caches, Engine::claim_keys, claim),
             feed::<CSINode>(caches, Engine::volume_limit_keys, csi_node),
             feed::<VolumeAttachment>(caches, Engine::attachment_keys, attachment),
-            feed::<ResourceClaim>(caches, Engine::device_keys, device),
+            feed::<DeviceClass>(caches, Engine::device_class_keys, device_class),
+            feed::<ResourceSlice>(caches, Engine::slice_keys, slice),
+            feed::<ResourceClaim>(caches, Engine::device_claim_keys, device_claim),
             feed::<Node>(caches, Engine::node_keys, node),
             feed::<Pod>(caches, Engine::pod_keys, pod),
         ]);
@@ -201,8 +204,16 @@ fn claim(engine: &mut Engine, key: &Key, claim: Option<&PersistentVolumeClaim>) 
     engine.set_claim(key, claim.map(Claim::of), Instant::now());
 }
 
-fn device(engine: &mut Engine, key: &Key, claim: Option<&ResourceClaim>) {
-    engine.set_device(key, claim.map(Device::of), Instant::now());
+fn device_class(engine: &mut Engine, key: &Key, class: Option<&DeviceClass>) {
+    engine.set_device_class(key, class.map(devices::Class::of), Instant::now());
+}
+
+fn slice(engine: &mut Engine, key: &Key, slice: Option<&ResourceSlice>) {
+    engine.set_slice(key, slice.map(devices::Slice::of), Instant::now());
+}
+
+fn device_claim(engine: &mut Engine, key: &Key, claim: Option<&ResourceClaim>) {
+    engine.set_device_claim(key, claim.map(devices::Claim::of), Instant::now());
 }
 
 fn node(engine: &mut Engine, key: &Key, node: Option<&Node>) {

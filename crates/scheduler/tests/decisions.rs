@@ -8,7 +8,8 @@ use clock::{Duration, Instant};
 use k8s_openapi::api::core::v1::Pod;
 use scheduler::{
     Decision, Engine, Settings,
-    claims::{self, Claim, Device, Volume},
+    claims::{self, Claim, Volume},
+    devices,
     plugin::Plugin,
     plugins::node_resources_fit,
     rejection::Rejection,
@@ -428,8 +429,9 @@ fn a_pod_waits_for_its_resource_claims() {
     let key = client::Key::new("default", "gpu");
     let claim = |owner: &str, status: serde_json::Value| {
         let owners = json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": true}]);
-        let claim = json!({"metadata": {"name": "gpu", "ownerReferences": owners}, "spec": {}, "status": status});
-        Some(Device::of(&serde_json::from_value(claim).unwrap()))
+        let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}});
+        let claim = json!({"metadata": {"name": "gpu", "ownerReferences": owners}, "spec": spec, "status": status});
+        Some(devices::Claim::of(&serde_json::from_value(claim).unwrap()))
     };
     let spec = json!({"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]});
     let mut waiting = pod_with("p", spec);
@@ -440,14 +442,17 @@ fn a_pod_waits_for_its_resource_claims() {
     waiting.status = Some(serde_json::from_value(made).unwrap());
     engine.set_pod(&waiting, now);
     assert_eq!(next(&mut engine), all("resourceclaim.resource.k8s.io \"gpu\" not found"));
-    engine.set_device(&key, claim("other", json!({})), now);
+    engine.set_device_claim(&key, claim("other", json!({})), now);
     let foreign = "ResourceClaim default/gpu was not created for pod default/p (pod is not owner)";
     assert_eq!(next(&mut engine), all(foreign));
-    engine.set_device(&key, claim("p", json!({})), now);
+    engine.set_device_claim(&key, claim("p", json!({})), now);
+    assert_eq!(next(&mut engine), all("request r: device class gpu does not exist"));
+    let class = serde_json::from_value(json!({"metadata": {"name": "gpu"}, "spec": {}})).unwrap();
+    engine.set_device_class(&client::Key::new("", "gpu"), Some(devices::Class::of(&class)), now);
     assert_eq!(next(&mut engine), all("2 cannot allocate all claims"));
     let terms = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]);
     let allocation = json!({"allocation": {"nodeSelector": {"nodeSelectorTerms": terms}}});
-    engine.set_device(&key, claim("p", allocation), now);
+    engine.set_device_claim(&key, claim("p", allocation), now);
     assert_eq!(next(&mut engine), "b");
 }
 

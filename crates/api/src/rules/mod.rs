@@ -5,6 +5,7 @@ pub mod bootstrap_token;
 pub mod cel;
 pub mod certificate_request;
 pub mod cron;
+pub mod device_selector;
 pub mod hash;
 pub mod host_port;
 pub mod image;

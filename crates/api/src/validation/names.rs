@@ -228,6 +228,34 @@ pub fn port_name(value: &str) -> Vec<String> {
     wrong
 }
 
+/// A name as C has them.
+pub fn c_identifier(value: &str) -> Vec<String> {
+    let mut bytes = value.bytes();
+    let starts = bytes.next().is_some_and(|c| c.is_ascii_alphabetic() || c == b'_');
+    if starts && bytes.all(|c| c.is_ascii_alphanumeric() || c == b'_') {
+        return Vec::new();
+    }
+    let what = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
+                characters or '_'";
+    vec![by_regex(what, "[A-Za-z_][A-Za-z0-9_]*", &["my_name", "MY_NAME", "MyName"])]
+}
+
+/// The reason of a condition that is not empty.
+pub fn condition_reason(value: &str) -> Vec<String> {
+    let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b',' | b':');
+    let ends = value.bytes().last().is_some_and(|c| c.is_ascii_alphanumeric() || c == b'_');
+    if value.bytes().next().is_some_and(|c| c.is_ascii_alphabetic()) && value.bytes().all(inner) && ends {
+        return Vec::new();
+    }
+    let what = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric \
+                characters or '_,:', and must end with an alphanumeric character or '_'";
+    vec![by_regex(
+        what,
+        "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?",
+        &["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"],
+    )]
+}
+
 /// The name of an HTTP header.
 pub fn http_header(value: &str) -> Vec<String> {
     if !value.is_empty() && value.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {

@@ -8,6 +8,7 @@ pub mod certificate_requests;
 pub mod configuration;
 pub mod default_storage_class;
 pub mod default_toleration_seconds;
+pub mod device_admin_access;
 pub mod limit_ranger;
 pub mod namespace_lifecycle;
 pub mod node_restriction;
@@ -49,6 +50,7 @@ pub const PLUGINS: &[&Plugin] = &[
     &runtime_class::PLUGIN,
     &certificate_requests::PLUGIN,
     &rbac_escalation::PLUGIN,
+    &device_admin_access::PLUGIN,
     // Last, so that nothing is charged for what another plugin refuses.
     &quota::PLUGIN,
 ];

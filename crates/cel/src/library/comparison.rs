@@ -109,5 +109,5 @@ fn in_list<'a>(call: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
 
 fn in_map<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
     let [key, Value::Map(map)] = given else { return Err(EvaluationError::no_such_overload()) };
-    map.get(key).map(|found| Value::Bool(found.is_some()))
+    map.has(key).map(Value::Bool)
 }

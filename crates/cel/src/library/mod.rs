@@ -7,7 +7,7 @@ pub mod cost;
 mod lists;
 mod optional;
 mod regular_expression;
-mod semantic_version;
+pub mod semantic_version;
 mod sets;
 mod strings;
 mod text;

@@ -56,6 +56,11 @@ fn read(given: &[Value<'_>]) -> Result<Semver, EvaluationError> {
     Version::parse(&text).map(Semver).map_err(|e| EvaluationError::new(e.to_string()))
 }
 
+/// A version by the rules of semver.org as the value of an expression.
+pub fn semver(text: &str) -> Result<Value<'static>, EvaluationError> {
+    Version::parse(text).map(|version| Value::opaque(Semver(version))).map_err(|e| EvaluationError::new(e.to_string()))
+}
+
 /// Drops a leading `v` and leading zeros, and adds the parts that are missing.
 fn normalized(text: &str) -> Result<String, EvaluationError> {
     let text = text.strip_prefix('v').unwrap_or(text);

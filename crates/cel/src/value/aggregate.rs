@@ -13,6 +13,10 @@ use crate::error::EvaluationError;
 pub trait Lookup: Sync {
     /// The value of a key; `None` when there is none.
     fn get(&self, key: &str) -> Result<Option<Value<'_>>, EvaluationError>;
+    /// Whether `in` finds the key, which it does not for a default.
+    fn has(&self, key: &str) -> Result<bool, EvaluationError> {
+        Ok(self.get(key)?.is_some())
+    }
     /// The keys that there are, in a fixed order.
     fn keys(&self) -> Vec<&str>;
 }
@@ -118,6 +122,14 @@ impl<'a> Map<'a> {
                 Ok(place.map(|at| map.entries[*at].1.clone()))
             }
             _ => key.as_str().map_or(Ok(None), |name| self.field(name)),
+        }
+    }
+
+    /// Whether the key is there itself, and not only a default for it.
+    pub fn has(&self, key: &Value<'_>) -> Result<bool, EvaluationError> {
+        match self {
+            Map::Lookup(map) => key.as_str().map_or(Ok(false), |name| map.has(name)),
+            _ => Ok(self.get(key)?.is_some()),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
         memory::{Life, Memory},
         running::{ContainerRun, RunningPod},
         spec::{
-            hardening, mounts, names,
+            devices, hardening, mounts, names,
             render::{self, SandboxSetting},
             resources,
         },
@@ -121,6 +121,11 @@ impl Round<'_> {
         if let Err(error) = pod_folders(kubelet, desired).and_then(|()| kubelet.weigh()).and_then(|()| self.cgroup()) {
             let text = format!("error making pod data directories or cgroups: {error}");
             self.warn("FailedCreatePodContainer", &text);
+            self.memory.retry_at = Some(later());
+            return false;
+        }
+        if let Some(why) = devices::unprepared(&desired.pod) {
+            self.warn("FailedPrepareDynamicResources", &format!("Failed to prepare dynamic resources: {why}"));
             self.memory.retry_at = Some(later());
             return false;
         }

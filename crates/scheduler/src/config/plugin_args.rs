@@ -342,10 +342,11 @@ impl Volumes {
 
 impl Devices {
     fn read(self, path: &Path, errors: &mut Errors) {
-        for (field, given) in [("filterTimeout", self.filter_timeout), ("bindingTimeout", self.binding_timeout)] {
-            if given.is_some() {
-                errors.add(FieldError::forbidden(&path.child(field), "devices are not allocated by this scheduler"));
-            }
+        let steps = "the search for devices on a node ends after a number of steps, in less than a second";
+        let off = "the feature gate DRADeviceBindingConditions is disabled";
+        let fields = [("filterTimeout", self.filter_timeout, steps), ("bindingTimeout", self.binding_timeout, off)];
+        for (field, _, why) in fields.into_iter().filter(|(_, given, _)| given.is_some()) {
+            errors.add(FieldError::forbidden(&path.child(field), why));
         }
     }
 }

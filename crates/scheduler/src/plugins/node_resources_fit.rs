@@ -61,7 +61,7 @@ fn explain(context: &Context, node: &Node) -> Rejection {
         check(context.cache.resources.short(*id), *amount, used.other(*id), free.other(*id));
     }
     let reason = first.expect("called only when something is short");
-    Rejection { reason, more, unresolvable }
+    Rejection { reason, more, unresolvable, broken: false }
 }
 
 /// Whether the profile leaves this extended resource to somebody else.

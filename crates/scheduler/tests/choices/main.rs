@@ -5,5 +5,6 @@
 mod text;
 
 mod batches;
+mod devices;
 mod extenders;
 mod volume_limits;

@@ -81,7 +81,9 @@ pub fn next(engine: &mut Engine) -> String {
             format!("{} must leave {node}", names.join(" "))
         }
         Some(Decision::Unschedulable { failure, preemption, .. }) => {
-            failure.message(&preemption).split(" no new claims").next().unwrap().to_owned()
+            let message = failure.message(&preemption);
+            let end = [" no new claims", " still not schedulable"].iter().find_map(|rest| message.find(rest));
+            message[..end.unwrap_or(message.len())].to_owned()
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{
-    Affinity, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, Toleration,
+    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, Toleration,
     TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -103,13 +103,7 @@ fn bad_weight(weight: i32, path: &Path) -> Option<FieldError> {
 pub(crate) fn node_affinity(affinity: &NodeAffinity, path: &Path) -> Errors {
     let mut errors = Errors::new();
     if let Some(required) = &affinity.required_during_scheduling_ignored_during_execution {
-        let path = path.child(REQUIRED).child("nodeSelectorTerms");
-        if required.node_selector_terms.is_empty() {
-            errors.push(FieldError::required(&path, "must have at least one node selector term"));
-        }
-        for (i, term) in required.node_selector_terms.iter().enumerate() {
-            errors.extend(node_term(term, true, &path.index(i)));
-        }
+        errors.extend(node_selector(required, &path.child(REQUIRED)));
     }
     let preferred = affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten();
     for (i, term) in preferred.enumerate() {
@@ -118,6 +112,16 @@ pub(crate) fn node_affinity(affinity: &NodeAffinity, path: &Path) -> Errors {
         errors.extend(node_term(&term.preference, false, &path.child("preference")));
     }
     errors
+}
+
+/// Nodes by their labels and names.
+pub(crate) fn node_selector(selector: &NodeSelector, path: &Path) -> Errors {
+    let path = path.child("nodeSelectorTerms");
+    if selector.node_selector_terms.is_empty() {
+        return vec![FieldError::required(&path, "must have at least one node selector term")];
+    }
+    let terms = selector.node_selector_terms.iter().enumerate();
+    terms.flat_map(|(i, term)| node_term(term, true, &path.index(i))).collect()
 }
 
 /// `strict`: the values are label values. In preferences they may be anything.

@@ -1,21 +1,28 @@
 //! No wake-up is lost: after any history of events, a Pod that is parked fits nowhere, and no preemption would make room
 //! for it. A fresh engine that is given the same cluster is the judge, since it has nothing to remember.
 
-use std::collections::BTreeMap;
+mod devices;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use client::Key;
 use clock::{Duration, Instant};
 use k8s_openapi::{
-    api::core::v1::{Namespace, Node, Pod, PodStatus},
+    api::{
+        core::v1::{Namespace, Node, Pod, PodStatus},
+        resource::v1::AllocationResult,
+    },
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use scheduler::{
     Decision, Engine, Settings,
     attachable::{Attachable, Limits},
     claims::{Claim, Volume},
-    failure::{Preemption, Victims},
+    failure::{Preemption, Release, Victims},
 };
 use serde_json::{Value, json};
+
+use devices::{CLAIMS, Devices, claims_of};
 
 /// A generator of numbers whose whole state is its seed (xorshift).
 struct Dice(u64);
@@ -48,6 +55,7 @@ struct World {
     volume: Option<Volume>,
     /// How many volumes of the one driver each node can hold.
     limits: BTreeMap<String, Limits>,
+    devices: Devices,
     /// Bound Pods that the engine has not been shown on their nodes.
     unconfirmed: Vec<String>,
     engine: Engine,
@@ -94,7 +102,8 @@ impl World {
         let (dice, log) = (Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)), Vec::new());
         let (nodes, pods, namespaces) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (claim, volume, limits, unconfirmed) = (None, None, BTreeMap::new(), Vec::new());
-        World { dice, nodes, pods, namespaces, claim, volume, limits, unconfirmed, engine, now, made: 0, log }
+        let devices = Devices::default();
+        World { dice, nodes, pods, namespaces, claim, volume, limits, devices, unconfirmed, engine, now, made: 0, log }
     }
 
     fn tell(&mut self, name: &str) {
@@ -110,7 +119,8 @@ impl World {
         let (waiting, placed): (Vec<String>, Vec<String>) =
             self.pods.keys().cloned().partition(|name| node_name(&self.pods[name]).is_none());
         let nodes: Vec<String> = self.nodes.keys().cloned().collect();
-        match self.dice.below(16) {
+        match self.dice.below(19) {
+            16..=18 => self.change_devices(),
             0 => self.add_node(),
             1..=3 => self.dice.of(&nodes).into_iter().for_each(|node| self.change_node(&node)),
             4 if nodes.len() > 1 => self.dice.of(&nodes).into_iter().for_each(|node| self.remove_node(&node)),
@@ -127,7 +137,11 @@ impl World {
             match self.dice.below(4) {
                 0 => self.unconfirmed.push(name),
                 1 => self.refuse_binding(&name),
-                _ => self.tell(&name),
+                _ => {
+                    self.show_devices(&name);
+                    self.engine.prepared(&key(&name), &name);
+                    self.tell(&name);
+                }
             }
         }
         self.now += Duration::from_secs(self.dice.below(3) as u64);
@@ -255,7 +269,11 @@ impl World {
             }
             json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]})
         };
-        match self.dice.below(14) {
+        match self.dice.below(18) {
+            14..=17 => {
+                let claims = self.dice.of(&[&CLAIMS[..1], &CLAIMS[1..2], &CLAIMS[2..], &CLAIMS[1..]]).unwrap();
+                spec["resourceClaims"] = claims.iter().map(|c| json!({"name": c, "resourceClaimName": c})).collect();
+            }
             9 => spec["schedulingGates"] = json!([{"name": "held"}]),
             10 => spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
             11..=13 => {
@@ -298,15 +316,23 @@ impl World {
         self.log.push(format!("changed {}", serde_json::to_string(pod).unwrap()));
         self.tell(name);
         if self.pods[name].status.as_ref().is_some_and(|s| s.phase.is_some()) {
+            self.leave_devices(name);
             self.pods.remove(name);
         }
     }
 
     fn remove_pod(&mut self, name: &str) {
         self.log.push(format!("removed {name}"));
+        let was_unconfirmed = self.unconfirmed.iter().any(|held| held == name);
         self.unconfirmed.retain(|held| held != name);
-        self.pods.remove(name);
+        let pod = self.pods.remove(name);
         self.tell(name);
+        self.pods.extend(pod.map(|pod| (name.to_owned(), pod)));
+        self.leave_devices(name);
+        self.pods.remove(name);
+        if was_unconfirmed {
+            self.engine.bind_failed(&key(name), name, self.now);
+        }
     }
 
     // What the scheduler does.
@@ -314,8 +340,16 @@ impl World {
     fn schedule(&mut self) {
         while let Some(decision) = self.engine.schedule_one(self.now) {
             match decision {
-                Decision::Bind { pod, node, .. } => {
+                Decision::Bind { pod, node, prepare } => {
                     let name = pod.key.name;
+                    type Given = Vec<(Key, Arc<AllocationResult>)>;
+                    let brought = prepare.iter().filter_map(|p| p.brought.clone().downcast::<Given>().ok());
+                    let given: Vec<(String, Value)> = brought
+                        .flat_map(|given| given.to_vec())
+                        .map(|(claim, result)| (claim.name, json!(*result)))
+                        .collect();
+                    self.log.push(format!("{name} gets {given:?}"));
+                    self.devices.given.insert(name.clone(), given);
                     self.log.push(format!("{name} goes to {node}"));
                     let held = self.pods.get_mut(&name).unwrap();
                     held.spec.as_mut().unwrap().node_name = Some(node.to_string());
@@ -325,6 +359,10 @@ impl World {
                 Decision::Unschedulable { pod, failure, preemption } => {
                     let name = pod.key.name;
                     self.log.push(format!("{name}: {}", failure.message(&preemption)));
+                    if let Release::Devices(claim) = &failure.release {
+                        self.devices.claims.insert(claim.name.clone(), json!({}));
+                        self.devices.tell_claim(&mut self.engine, &claim.name, self.now);
+                    }
                     match preemption {
                         Preemption::Victims(victims) => self.preempt(&name, victims),
                         Preemption::Fruitless(_) => self.nominate(&name, None),
@@ -351,6 +389,9 @@ impl World {
             for victim in &victims.pods {
                 let condition =
                     json!([{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]);
+                if self.unconfirmed.contains(&victim.name) {
+                    self.show_devices(&victim.name);
+                }
                 self.unconfirmed.retain(|held| *held != victim.name);
                 let pod = self.pods.get_mut(&victim.name).unwrap();
                 pod.metadata.deletion_timestamp = Some(Time(clock::Timestamp::UNIX_EPOCH));
@@ -363,6 +404,7 @@ impl World {
 
     fn refuse_binding(&mut self, name: &str) {
         self.log.push(format!("{name} is not bound"));
+        self.devices.given.remove(name);
         self.pods.get_mut(name).unwrap().spec.as_mut().unwrap().node_name = None;
         self.engine.bind_failed(&key(name), name, self.now);
     }
@@ -377,6 +419,7 @@ impl World {
         self.nodes.values().for_each(|n| engine.set_node(n, self.now));
         engine.set_claim(&key("c"), self.claim.clone(), self.now);
         engine.set_volume(&Key::new("", "v"), self.volume.clone(), self.now);
+        self.devices.tell_all(&mut engine, self.now);
         for (node, limits) in &self.limits {
             engine.set_volume_limits(&Key::new("", node), Some(limits.clone()), self.now);
         }
@@ -399,6 +442,10 @@ impl World {
 
     fn check(&self, seed: u64) {
         for parked in self.engine.queue.parked_pods() {
+            // It waits until a claim that it shares is shown to have devices.
+            if claims_of(&self.pods[&parked.key.name]).iter().any(|claim| self.devices.is_pending(claim)) {
+                continue;
+            }
             let decision = self.verdict(&parked.key.name);
             let parks = match &decision {
                 Decision::Bind { .. } | Decision::Consult(_) | Decision::Failed { .. } => false,
@@ -415,7 +462,7 @@ impl World {
 
 #[test]
 fn no_pod_stays_parked_that_fits_or_can_preempt() {
-    for seed in 1..=60 {
+    for seed in 1..=80 {
         let mut world = World::new(seed);
         for _ in 0..40 {
             world.step();

@@ -1,4 +1,13 @@
 //! The kinds of dynamic resource allocation: devices, who offers them and who asks for them.
+//! Upstream counterpart: pkg/apis/resource/validation, pkg/registry/resource.
+
+mod disabled;
+mod parts;
+mod request;
+mod slice;
+mod status;
+#[cfg(test)]
+mod tests;
 
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceRequest, DeviceToleration, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
@@ -6,20 +15,33 @@ use k8s_openapi::api::resource::v1::{
 use serde_json::Value;
 
 use crate::kind::cell;
-use crate::kind::{Generation, Kind, age, col, label, name};
+use crate::kind::{Generation, Kind, Target, age, col, label, name};
 use crate::meta::field_text;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::internal_form;
 
 pub const DEVICE_CLASS: Kind<DeviceClass> = Kind {
-    without_effect: Some("devices are not allocated"),
     generation: Generation::CountsChangesOf("spec"),
+    validate: Some(request::device_class),
+    prepare_create: Some(disabled::of_class),
+    prepare_update: Some(|new, _, _| disabled::of_class(new)),
     columns: &[name(), age()],
     ..Kind::BASE
 };
 
 pub const RESOURCE_CLAIM: Kind<ResourceClaim> = Kind {
-    without_effect: Some("devices are not allocated"),
     status: true,
     default: Some(|claim| default_requests(claim.spec.devices.as_mut().and_then(|d| d.requests.as_mut()))),
+    validate_create: Some(|claim| request::claim_spec(&claim.spec, &Path::new("spec"))),
+    validate_update: Some(|new, old, _| fixed(new.spec == old.spec, "ResourceClaimSpec", &new.spec)),
+    validate_status: Some(status::validate),
+    prepare_create: Some(|object| disabled::of_claim(object, "/spec")),
+    prepare_update: Some(|new, old, target| {
+        let is_new = old.pointer("/status/allocation").is_none();
+        if target == Target::Status && is_new {
+            disabled::of_status(new);
+        }
+    }),
     columns: &[
         name(),
         col("State", "A summary of the current state (allocated, pending, reserved, etc.).", |c, _| {
@@ -31,15 +53,25 @@ pub const RESOURCE_CLAIM: Kind<ResourceClaim> = Kind {
 };
 
 pub const RESOURCE_CLAIM_TEMPLATE: Kind<ResourceClaimTemplate> = Kind {
-    without_effect: Some("devices are not allocated"),
+    validate_create: Some(|template| {
+        let path = Path::new("spec");
+        let mut errors = request::template_metadata(template.spec.metadata.as_ref(), &path);
+        errors.extend(request::claim_spec(&template.spec.spec, &path.child("spec")));
+        errors
+    }),
+    validate_update: Some(|new, old, _| fixed(new.spec == old.spec, "ResourceClaimTemplateSpec", &new.spec)),
+    prepare_create: Some(|object| disabled::of_claim(object, "/spec/spec")),
     default: Some(|t| default_requests(t.spec.spec.devices.as_mut().and_then(|d| d.requests.as_mut()))),
     columns: &[name(), age()],
     ..Kind::BASE
 };
 
 pub const RESOURCE_SLICE: Kind<ResourceSlice> = Kind {
-    without_effect: Some("devices are not allocated"),
     generation: Generation::CountsChangesOf("spec"),
+    validate: Some(slice::validate),
+    validate_update: Some(|new, old, _| slice::validate_update(new, old)),
+    prepare_create: Some(disabled::of_slice),
+    prepare_update: Some(|new, _, _| disabled::of_slice(new)),
     columns: &[
         name(),
         col("Node", "The node that has the devices.", |s, _| cell::text_or(s.spec.node_name.as_ref(), "<unset>")),
@@ -54,6 +86,16 @@ pub const RESOURCE_SLICE: Kind<ResourceSlice> = Kind {
     unknown_label: Some("field label not supported for GVK: LABEL"),
     ..Kind::BASE
 };
+
+/// What a claim asks for does not change: a user makes another one.
+fn fixed(same: bool, ty: &str, spec: &impl serde::Serialize) -> Errors {
+    let shown = || internal_form::compact(ty, spec);
+    if same {
+        Errors::new()
+    } else {
+        vec![FieldError::invalid_shown(&Path::new("spec"), &shown(), "field is immutable")]
+    }
+}
 
 fn state(claim: &ResourceClaim) -> String {
     let mut states = Vec::new();

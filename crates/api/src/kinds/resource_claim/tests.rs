@@ -1,0 +1,312 @@
+//! What is wrong with classes, claims, templates and slices, and with their changes, as tables.
+
+use serde_json::{Value, json};
+
+use crate::kind::{Strategy, Target};
+use crate::kinds::built_in;
+
+fn strategy(plural: &str) -> &'static dyn Strategy {
+    &*built_in().find("resource.k8s.io", "v1", plural).expect("served").strategy
+}
+
+fn kind(plural: &str) -> &'static str {
+    match plural {
+        "resourceclaims" => "ResourceClaim",
+        "resourceclaimtemplates" => "ResourceClaimTemplate",
+        "resourceslices" => "ResourceSlice",
+        _ => "DeviceClass",
+    }
+}
+
+/// A new object as the server has it before it checks it.
+fn made(plural: &str, spec: Value) -> Value {
+    let mut object = json!({"apiVersion": "resource.k8s.io/v1", "kind": kind(plural),
+        "metadata": {"name": "x", "namespace": "d", "uid": "u", "resourceVersion": "1"}, "spec": spec});
+    strategy(plural).default(&mut object);
+    strategy(plural).prepare_create(&mut object);
+    object
+}
+
+fn said(errors: Vec<crate::validation::field::FieldError>) -> String {
+    let meta = |line: &String| !line.starts_with("metadata.");
+    errors.iter().map(ToString::to_string).filter(meta).collect::<Vec<_>>().join("\n")
+}
+
+fn about(plural: &str, spec: Value) -> String {
+    said(strategy(plural).validate(&made(plural, spec)))
+}
+
+fn request(more: &Value) -> Value {
+    let mut exactly = json!({"deviceClassName": "gpu"});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        exactly[field] = value.clone();
+    }
+    json!({"name": "r", "exactly": exactly})
+}
+
+fn claim(devices: Value) -> String {
+    about("resourceclaims", json!({"devices": devices}))
+}
+
+#[test]
+fn requests_say_what_they_want_in_one_way() {
+    let check = |requests: Value, expected: &str| assert_eq!(claim(json!({"requests": requests})), expected);
+    let at = |text: &str| format!("spec.devices.requests[0]{text}");
+    check(json!([request(&json!({}))]), "");
+    check(json!([{"name": "r"}]), &at(": Required value: exactly one of `exactly` or `firstAvailable` is required"));
+    let mut both = request(&json!({}));
+    both["firstAvailable"] = json!([{"name": "s", "deviceClassName": "gpu"}]);
+    let detail = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
+    check(json!([both]), &at(&format!(": Invalid value: null: {detail}")));
+    check(json!([{"name": "r", "exactly": {"deviceClassName": ""}}]), &at(".exactly.deviceClassName: Required value"));
+    check(json!([request(&json!({"count": -1}))]), &at(".exactly.count: Invalid value: -1: must be greater than zero"));
+    check(
+        json!([request(&json!({"allocationMode": "All", "count": 2}))]),
+        &at(".exactly.count: Invalid value: 2: must not be specified when allocationMode is 'All'"),
+    );
+    check(
+        json!([request(&json!({"allocationMode": "Some"}))]),
+        &at(".exactly.allocationMode: Unsupported value: \"Some\": supported values: \"All\", \"ExactCount\""),
+    );
+    check(json!([request(&json!({"selectors": [{}]}))]), &at(".exactly.selectors[0].cel: Required value"));
+    let long = json!({"selectors": [{"cel": {"expression": "x".repeat(10241)}}]});
+    let too_long = ".exactly.selectors[0].cel.expression: Too long: may not be more than 10240 bytes";
+    check(json!([request(&long)]), &at(too_long));
+    let text = json!({"selectors": [{"cel": {"expression": "device.driver"}}]});
+    let detail = "must evaluate to bool or the unknown type, not string";
+    let wrong = format!(".exactly.selectors[0].cel.expression: Invalid value: \"device.driver\": {detail}");
+    check(json!([request(&text)]), &at(&wrong));
+    check(json!([request(&json!({"selectors": [{"cel": {"expression": "device.driver == 'a'"}}]}))]), "");
+    let same = json!([request(&json!({})), request(&json!({}))]);
+    check(same, "spec.devices.requests[1]: Duplicate value: \"r\"");
+    let many: Vec<Value> = (0..33).map(|_| request(&json!({}))).collect();
+    check(json!(many), "spec.devices.requests: Too many: 33: must have at most 32 items");
+    let subs: Vec<Value> = (0..9).map(|i| json!({"name": format!("s{i}"), "deviceClassName": "gpu"})).collect();
+    check(
+        json!([{"name": "r", "firstAvailable": subs}]),
+        &at(".firstAvailable: Too many: 9: must have at most 8 items"),
+    );
+    // Tolerations and capacity belong to features that are off.
+    let more = json!({"tolerations": [{"key": "k"}], "capacity": {"requests": {"memory": "1Gi"}}});
+    assert_eq!(
+        made("resourceclaims", json!({"devices": {"requests": [request(&more)]}}))["spec"]["devices"],
+        json!({"requests": [request(&json!({"allocationMode": "ExactCount", "count": 1}))]})
+    );
+}
+
+#[test]
+fn constraints_and_configurations_name_requests() {
+    let check = |field: &str, value: Value, expected: &str| {
+        let sub = json!({"name": "list", "firstAvailable": [{"name": "s", "deviceClassName": "gpu"}]});
+        assert_eq!(claim(json!({"requests": [request(&json!({})), sub], field: [value]})), expected);
+    };
+    let matching = |requests: Value| json!({"matchAttribute": "a.io/x", "requests": requests});
+    check("constraints", matching(json!(["r", "list/s", "list"])), "");
+    let unknown =
+        "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+    for name in ["q", "list/q", "r/s", "list/s/t"] {
+        let expected = format!("spec.devices.constraints[0].requests[0]: Invalid value: {name:?}: {unknown}");
+        check("constraints", matching(json!([name])), &expected);
+    }
+    check("constraints", json!({}), "spec.devices.constraints[0].matchAttribute: Required value");
+    let bare = "spec.devices.constraints[0].matchAttribute: Invalid value: \"x\": a fully qualified name must be a domain \
+                and a name separated by a slash";
+    check("constraints", json!({"matchAttribute": "x"}), bare);
+    let opaque = |parameters: Value| json!({"opaque": {"driver": "a.io", "parameters": parameters}});
+    check("config", opaque(json!({"a": 1})), "");
+    check("config", json!({"requests": ["r"]}), "spec.devices.config[0].opaque: Required value");
+    let place = "spec.devices.config[0].opaque.parameters";
+    check(
+        "config",
+        opaque(json!([1])),
+        &format!("{place}: Invalid value: \"<value omitted>\": must be a valid JSON object"),
+    );
+    check(
+        "config",
+        opaque(json!({"a": "x".repeat(10240)})),
+        &format!("{place}: Too long: may not be more than 10240 bytes"),
+    );
+}
+
+#[test]
+fn what_a_claim_asks_for_does_not_change() {
+    for plural in ["resourceclaims", "resourceclaimtemplates"] {
+        let spec = |count: i64| {
+            let devices = json!({"devices": {"requests": [request(&json!({"count": count}))]}});
+            if plural == "resourceclaims" { devices } else { json!({"spec": devices}) }
+        };
+        let (old, mut new) = (made(plural, spec(1)), made(plural, spec(1)));
+        new["metadata"]["labels"] = json!({"a": "b"});
+        assert_eq!(said(strategy(plural).validate_update(&new, &old, Target::Object)), "");
+        let changed = said(strategy(plural).validate_update(&made(plural, spec(2)), &old, Target::Object));
+        assert!(
+            changed.starts_with("spec: Invalid value: {") && changed.ends_with(": field is immutable"),
+            "{changed}"
+        );
+        assert!(
+            changed.contains("\"Requests\":[{\"Name\":\"r\",\"Exactly\":{\"DeviceClassName\":\"gpu\""),
+            "{changed}"
+        );
+    }
+}
+
+fn device(name: &str, attributes: Value) -> Value {
+    json!({"name": name, "attributes": attributes})
+}
+
+#[test]
+fn slices_offer_devices_for_nodes_in_one_way() {
+    let slice = |more: Value| {
+        let mut spec = json!({"driver": "a.io", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}});
+        for (field, value) in more.as_object().into_iter().flatten() {
+            spec[field] = value.clone();
+        }
+        spec
+    };
+    let check = |more: Value, expected: &str| assert_eq!(about("resourceslices", slice(more)), expected);
+    let one = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    check(json!({"nodeName": "n"}), "");
+    check(json!({"allNodes": true}), "");
+    check(json!({}), &format!("spec: Required value: {one}"));
+    check(json!({"perDeviceNodeSelection": true}), &format!("spec: Required value: {one}"));
+    check(
+        json!({"allNodes": true, "nodeName": "n"}),
+        &format!("spec: Invalid value: \"{{`nodeName`, `allNodes`}}\": {one}, but multiple fields are set"),
+    );
+    check(
+        json!({"allNodes": true, "driver": "_"}),
+        "spec.driver: Invalid value: \"_\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+         characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used \
+         for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+    );
+    let pool = json!({"name": "p", "generation": -1, "resourceSliceCount": 0});
+    check(
+        json!({"allNodes": true, "pool": pool}),
+        "spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero\nspec.pool.generation: Invalid value: \
+         -1: must be greater than or equal to zero",
+    );
+    let with = |devices: Value| json!({"allNodes": true, "devices": devices});
+    check(with(json!([device("d", json!({"a": {"version": "1.2.3-rc.1+x"}, "b.io/b": {"int": 1}}))])), "");
+    for version in ["1.2", "01.2.3", "1.2.3-", "1.2.3-01", "v1.2.3"] {
+        let expected = format!(
+            "spec.devices[0].attributes[a].version: Invalid value: {version:?}: must be a string compatible with \
+             semver.org spec 2.0.0"
+        );
+        check(with(json!([device("d", json!({"a": {"version": version}}))])), &expected);
+    }
+    let place = "spec.devices[0].attributes[a]";
+    check(
+        with(json!([device("d", json!({"a": {}}))])),
+        &format!("{place}: Invalid value: \"\": exactly one value must be specified"),
+    );
+    let two = "{\"IntValue\":1,\"BoolValue\":true,\"StringValue\":null,\"VersionValue\":null}";
+    check(
+        with(json!([device("d", json!({"a": {"int": 1, "bool": true}}))])),
+        &format!("{place}: Invalid value: {two}: exactly one value must be specified"),
+    );
+    check(
+        with(json!([device("d", json!({"a": {"string": "x".repeat(65)}}))])),
+        &format!("{place}.string: Too long: may not be more than 64 bytes"),
+    );
+    check(with(json!([device("d", json!({})), device("d", json!({}))])), "spec.devices[1]: Duplicate value: \"d\"");
+    let attributes: serde_json::Map<String, Value> = (0..33).map(|i| (format!("a{i}"), json!({"int": 1}))).collect();
+    check(
+        with(json!([device("d", json!(attributes))])),
+        "spec.devices[0]: Invalid value: 33: the total number of attributes and capacities must not exceed 32",
+    );
+    let many: Vec<Value> = (0..129).map(|i| device(&format!("d{i}"), json!({}))).collect();
+    check(with(json!(many)), "spec.devices: Too many: 129: must have at most 128 items");
+    let (old, new) = (slice(json!({"nodeName": "n"})), slice(json!({"nodeName": "m"})));
+    let (old, new) = (made("resourceslices", old), made("resourceslices", new));
+    let changed = said(strategy("resourceslices").validate_update(&new, &old, Target::Object));
+    assert_eq!(changed, "spec.nodeName: Invalid value: \"m\": field is immutable");
+    let off = json!([{"name": "d", "taints": [{"key": "k", "effect": "NoSchedule"}], "bindingConditions": ["c"]}]);
+    assert_eq!(made("resourceslices", slice(with(off)))["spec"]["devices"], json!([{"name": "d"}]));
+}
+
+#[test]
+fn a_class_selects_and_configures() {
+    let check = |spec: Value, expected: &str| assert_eq!(about("deviceclasses", spec), expected);
+    check(json!({}), "");
+    check(json!({"selectors": [{}]}), "spec.selectors[0].cel: Required value");
+    check(json!({"config": [{}]}), "spec.config[0].opaque: Required value");
+    assert_eq!(made("deviceclasses", json!({"extendedResourceName": "a.io/b"}))["spec"], json!({}));
+}
+
+#[test]
+fn only_a_claim_with_devices_has_users_and_they_do_not_change() {
+    let result = |device: &str| json!({"request": "r", "driver": "a.io", "pool": "p", "device": device});
+    let allocated = |device: &str| json!({"devices": {"results": [result(device)]}});
+    let user = |uid: &str| json!({"resource": "pods", "name": uid, "uid": uid});
+    let object = |status: &Value, deleted: bool| {
+        let mut object = made("resourceclaims", json!({"devices": {"requests": [request(&json!({}))]}}));
+        object["status"] = status.clone();
+        if deleted {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        object
+    };
+    let check = |old: Value, new: Value, deleted: bool, expected: &str| {
+        let (old, new) = (object(&old, deleted), object(&new, deleted));
+        let said = said(strategy("resourceclaims").validate_update(&new, &old, Target::Status));
+        assert_eq!(said, expected);
+    };
+    let held = |users: &[&str]| json!({"allocation": allocated("d"), "reservedFor": users.iter().map(|u| user(u)).collect::<Vec<_>>()});
+    check(json!({}), held(&["a"]), false, "");
+    check(held(&["a"]), held(&["a", "b"]), false, "");
+    check(held(&["a"]), json!({}), false, "");
+    check(
+        json!({}),
+        json!({"reservedFor": [user("a")]}),
+        false,
+        "status.reservedFor: Forbidden: may not be specified when `allocated` is not set",
+    );
+    check(
+        held(&["a"]),
+        held(&["a", "b"]),
+        true,
+        "status.reservedFor: Forbidden: new entries may not be added while `deallocationRequested` or \
+         `deletionTimestamp` are set",
+    );
+    check(held(&["a", "b"]), held(&["b"]), true, "");
+    check(held(&["a"]), held(&["a", "a"]), false, "status.reservedFor[1]: Duplicate value: \"a\"");
+    let many: Vec<String> = (0..257).map(|i| i.to_string()).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    check(json!({}), held(&many), false, "status.reservedFor: Too many: 257: must have at most 256 items");
+    let exchanged = {
+        let (old, new) = (
+            object(&json!({"allocation": allocated("d")}), false),
+            object(&json!({"allocation": allocated("e")}), false),
+        );
+        said(strategy("resourceclaims").validate_update(&new, &old, Target::Status))
+    };
+    assert!(exchanged.starts_with("status.allocation: Invalid value: ") && exchanged.ends_with(": field is immutable"));
+    let foreign = json!({"allocation": {"devices": {"results": [
+        {"request": "q", "driver": "a.io", "pool": "p", "device": "d"}]}}});
+    let unknown =
+        "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+    let place = "status.allocation.devices.results[0].request";
+    check(json!({}), foreign, false, &format!("{place}: Invalid value: \"q\": {unknown}"));
+    let status = |device: &str, more: Value| {
+        let mut status = json!({"driver": "a.io", "pool": "p", "device": device});
+        for (field, value) in more.as_object().into_iter().flatten() {
+            status[field] = value.clone();
+        }
+        json!({"allocation": allocated("d"), "devices": [status]})
+    };
+    check(json!({}), status("d", json!({"networkData": {"ips": ["10.0.0.1/8"]}})), false, "");
+    check(
+        json!({}),
+        status("d", json!({"networkData": {"ips": ["10.0.0.1"]}})),
+        false,
+        "status.devices[0].networkData.ips[0]: Invalid value: \"10.0.0.1\": must be a valid address in CIDR form, (e.g. \
+         10.9.8.7/24 or 2001:db8::1/64)",
+    );
+    check(
+        json!({}),
+        status("e", json!({})),
+        false,
+        "status.devices[0]: Invalid value: {\"Device\":\"e\",\"Driver\":\"a.io\",\"Pool\":\"p\"}: must be an allocated \
+         device in the claim",
+    );
+}

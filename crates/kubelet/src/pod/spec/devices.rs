@@ -1,0 +1,37 @@
+//! Devices: what drivers would have to prepare on the node before a Pod starts. No driver is called here, so a Pod with claims
+//! on devices waits: it must not run without what it was promised.
+//! Upstream counterpart: pkg/kubelet/cm/dra.
+
+use api::rules::pod;
+use k8s_openapi::api::core::v1::Pod;
+
+/// Why the devices of a Pod are not ready for it; `None` when it has no claims.
+pub fn unprepared(pod: &Pod) -> Option<String> {
+    let claims: Vec<String> = pod::device_claims(pod).filter_map(|claim| claim.name).collect();
+    let claims = (!claims.is_empty()).then(|| claims.join(", "))?;
+    Some(format!("this node cannot call drivers of devices, which it had to for the resource claims {claims}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_pod_waits_for_each_claim_that_it_has() {
+        let check = |claims: Value, status: Value, expected: Option<&str>| {
+            let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "resourceClaims": claims},
+                "status": {"resourceClaimStatuses": status}});
+            let why = unprepared(&serde_json::from_value(pod).unwrap());
+            assert_eq!(why.as_deref().map(|why| why.rsplit("claims ").next().unwrap()), expected);
+        };
+        check(json!([]), json!([]), None);
+        let both = json!([{"name": "a", "resourceClaimName": "x"}, {"name": "b", "resourceClaimTemplateName": "t"}]);
+        check(both.clone(), json!([{"name": "b", "resourceClaimName": "made"}]), Some("x, made"));
+        // Without a name in the status, no claim was necessary.
+        check(both, json!([{"name": "b"}]), Some("x"));
+        let one = json!([{"name": "b", "resourceClaimTemplateName": "t"}]);
+        check(one, json!([{"name": "b"}]), None);
+    }
+}

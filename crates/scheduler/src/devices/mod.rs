@@ -1,0 +1,199 @@
+//! Devices: what drivers offer in ResourceSlices, what ResourceClaims ask for, and who has what.
+//! Upstream counterpart: pkg/scheduler/framework/plugins/dynamicresources (dra_manager), and
+//! staging/src/k8s.io/dynamic-resource-allocation.
+//!
+//! This is dynamic resource allocation as Kubernetes 1.35 has it by default: structured parameters, access for
+//! administrators, lists of alternatives, the status of devices. What is off by default there is not built: taints of
+//! devices and their eviction, partitions with shared counters, consumable capacity, binding conditions, extended
+//! resources by class. Devices that need one of these are given to nobody.
+
+mod allocator;
+mod claim;
+mod constraint;
+mod problem;
+mod result;
+mod search;
+mod selector;
+mod slices;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use client::Key;
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClaim};
+
+pub use claim::{Allocation, Claim, Class};
+pub use problem::Problem;
+pub use selector::Expressions;
+pub use slices::{Device, DeviceId, PoolId, Slice, Slices};
+
+use crate::{node::Node, queue::Waiting};
+
+/// The most devices that a claim can have.
+pub const DEVICES_OF_A_CLAIM: usize = 32;
+
+/// How many steps the searches for one Pod may take on all nodes together. Whoever writes claims decides what they cost, and
+/// all Pods wait for it.
+const STEPS_OF_A_POD: usize = 2_000_000;
+
+/// What a change of a claim means for Pods that wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    None,
+    /// It matters to those that use the claim.
+    Changed,
+    /// Devices are free that were not.
+    Freed,
+}
+
+/// An allocation that was decided, and that the API does not show yet.
+#[derive(Debug)]
+struct Pending {
+    pod: Key,
+    pod_uid: String,
+    /// The UID of the claim.
+    uid: String,
+    result: Arc<AllocationResult>,
+    devices: Vec<DeviceId>,
+}
+
+impl Pending {
+    fn is_of(&self, pod: &Key, uid: &str) -> bool {
+        self.pod == *pod && self.pod_uid == uid
+    }
+}
+
+/// All that is known of devices.
+#[derive(Default)]
+pub struct Devices {
+    claims: HashMap<Key, Claim>,
+    pub classes: HashMap<String, Class>,
+    pub slices: Slices,
+    /// How often each device is allocated: in the status of a claim, or pending.
+    in_use: HashMap<DeviceId, u32>,
+    /// By claim.
+    pending: HashMap<Key, Pending>,
+    freed: bool,
+    expressions: Expressions,
+    /// The steps for the Pod whose turn it is.
+    steps: AtomicUsize,
+}
+
+impl Devices {
+    pub fn claim(&self, key: &Key) -> Option<&Claim> {
+        self.claims.get(key)
+    }
+
+    pub fn claim_keys(&self) -> impl Iterator<Item = &Key> {
+        self.claims.keys()
+    }
+
+    /// A claim as it is now; `None` when it is gone. `binds` says of a Pod, by its name and UID, whether the writes before its
+    /// binding are under way: the claim then waits for what was decided for it.
+    pub fn set_claim(&mut self, key: &Key, claim: Option<Claim>, binds: impl Fn(&Key, &str) -> bool) -> News {
+        let allocation = claim.as_ref().and_then(|claim| claim.allocation.clone());
+        let waits = |pending: &Pending| {
+            let there = claim.as_ref().filter(|claim| claim.uid == pending.uid && !claim.leaving);
+            allocation.is_none() && there.is_some() && binds(&pending.pod, &pending.pod_uid)
+        };
+        let settled =
+            if self.pending.get(key).is_some_and(|pending| !waits(pending)) { self.pending.remove(key) } else { None };
+        self.release(settled.iter().flat_map(|pending| &pending.devices));
+        let given_up = settled.is_some() && allocation.is_none();
+        if self.claims.get(key) == claim.as_ref() {
+            return if given_up { News::Freed } else { News::None };
+        }
+        for device in allocation.iter().flat_map(|allocation| &allocation.devices) {
+            *self.in_use.entry(device.clone()).or_default() += 1;
+        }
+        let old = match claim {
+            Some(claim) => self.claims.insert(key.clone(), claim),
+            None => self.claims.remove(key),
+        };
+        let old = old.and_then(|old| old.allocation);
+        self.release(old.iter().flat_map(|old| &old.devices));
+        if given_up || (old.is_some() && allocation.is_none()) { News::Freed } else { News::Changed }
+    }
+
+    fn release<'a>(&mut self, devices: impl IntoIterator<Item = &'a DeviceId>) {
+        for device in devices {
+            if let Some(count) = self.in_use.get_mut(device) {
+                *count -= 1;
+                if *count == 0 {
+                    self.in_use.remove(device);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_free(&self, device: &DeviceId) -> bool {
+        !self.in_use.contains_key(device)
+    }
+
+    /// The turn of another Pod begins: what it costs to choose devices is counted anew.
+    pub fn next_pod(&self) {
+        self.steps.store(0, Ordering::Relaxed);
+    }
+
+    /// The devices for these claims on a node, in their order; `None` when it has not enough that suit them.
+    pub fn allocate(&self, claims: &[&Key], node: &Node) -> Result<Option<Vec<AllocationResult>>, Problem> {
+        let spent = self.steps.load(Ordering::Relaxed);
+        if spent > STEPS_OF_A_POD {
+            return Err(search::TOO_LONG);
+        }
+        let known = claims.iter().filter_map(|key| self.claims.get_key_value(*key));
+        let wanted: Vec<(&Key, &DeviceClaim)> = known.map(|(key, claim)| (key, &claim.spec)).collect();
+        let (found, steps) = allocator::allocate(self, &self.expressions, &wanted, node);
+        self.steps.store(spent.saturating_add(steps), Ordering::Relaxed);
+        found
+    }
+
+    /// Keeps devices for claims of a Pod until the API shows that they have them.
+    pub fn promise(&mut self, pod: &Waiting, given: impl IntoIterator<Item = (Key, AllocationResult)>) {
+        for (claim, result) in given {
+            let devices = Allocation::of(&result).devices;
+            for device in &devices {
+                *self.in_use.entry(device.clone()).or_default() += 1;
+            }
+            let uid = self.claims.get(&claim).map_or_else(String::new, |claim| claim.uid.clone());
+            let (pod, pod_uid) = (pod.key.clone(), pod.uid.clone());
+            let pending = Pending { pod, pod_uid, uid, result: Arc::new(result), devices };
+            if let Some(before) = self.pending.insert(claim, pending) {
+                self.release(&before.devices);
+            }
+        }
+    }
+
+    pub fn is_promised(&self, claim: &Key) -> bool {
+        self.pending.contains_key(claim)
+    }
+
+    /// What the claims of a Pod are about to get.
+    pub fn promised_for(&self, pod: &Waiting) -> Vec<(Key, Arc<AllocationResult>)> {
+        let own = self.pending.iter().filter(|(_, pending)| pending.is_of(&pod.key, &pod.uid));
+        let mut own: Vec<_> = own.map(|(claim, pending)| (claim.clone(), pending.result.clone())).collect();
+        own.sort_by(|(a, _), (b, _)| a.cmp(b));
+        own
+    }
+
+    /// The Pod does not get its devices after all.
+    pub fn take_back(&mut self, pod: &Key, uid: &str) {
+        let own = self.pending.iter().filter(|(_, pending)| pending.is_of(pod, uid)).map(|(claim, _)| claim.clone());
+        for claim in own.collect::<Vec<_>>() {
+            if let Some(pending) = self.pending.remove(&claim) {
+                self.release(&pending.devices);
+                self.freed = true;
+            }
+        }
+    }
+
+    /// Whether devices were taken back since the last call.
+    pub fn was_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
+    }
+}
