@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     cluster::{Churn, Cluster, MEASURED, Run},
-    events, objects,
+    devices, events, objects,
     table::Workload,
 };
 
@@ -103,9 +103,10 @@ fn case(name: &str) -> Case {
 /// Runs a workload.
 pub fn run(workload: &Workload) -> (Run, Cluster) {
     let mut cluster = Cluster::new();
-    let run = match workload.case.starts_with("EventHandling") {
-        true => events::run(&mut cluster, workload),
-        false => {
+    let run = match workload.case.as_str() {
+        case if case.starts_with("EventHandling") => events::run(&mut cluster, workload),
+        case if case.contains("ResourceClaim") => devices::run(&mut cluster, workload),
+        _ => {
             let case = case(&workload.case);
             set_up(&mut cluster, workload, &case);
             let pods = measured(&mut cluster, workload, &case);

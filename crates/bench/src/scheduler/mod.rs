@@ -6,6 +6,7 @@
 
 mod cases;
 mod cluster;
+mod devices;
 mod events;
 mod large;
 mod objects;
