@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use client::{
     Api, Caches, Client, Kind,
-    rest::{self, DeleteOptions, Form, Resource},
+    rest::{self, DeleteOptions, Form, Resource, Verb},
 };
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
@@ -306,6 +306,41 @@ async fn a_namespace_is_emptied_before_it_goes() {
     cluster.until("the namespace is gone", || async { namespaces.find("d").await.unwrap().is_none() }).await;
     let left = cluster.list::<Pod>().await.len() + cluster.list::<Deployment>().await.len();
     assert_eq!(left + cluster.list::<ConfigMap>().await.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_whose_server_is_gone_keeps_namespaces_and_stops_no_collection() {
+    let client = server(1).await;
+    let resource = Resource {
+        group: "apiregistration.k8s.io".into(),
+        version: "v1".into(),
+        kind: "APIService".into(),
+        plural: "apiservices".into(),
+    };
+    let send = async |name: &str, verb: Verb| {
+        rest::write(&client, &resource, "", name, "", &verb).await.unwrap();
+    };
+    let registration = json!({"metadata": {"name": "v1.a.io"}, "spec": {"group": "a.io", "version": "v1",
+        "groupPriorityMinimum": 1, "versionPriority": 1, "service": {"namespace": "d", "name": "none"}}});
+    send("", Verb::Create(registration)).await;
+    let cluster = Cluster::with_caches(client.clone(), Caches::new(client.clone())).await;
+    cluster.create::<ConfigMap>(json!({"metadata": {"name": "owner"}})).await;
+    let owner = cluster.api::<ConfigMap>().get("owner").await.unwrap().metadata.uid.unwrap();
+    let reference = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner}]);
+    cluster.create::<ConfigMap>(json!({"metadata": {"name": "owned", "ownerReferences": reference}})).await;
+    cluster.api::<ConfigMap>().delete("owner", DeleteOptions::default()).await.unwrap();
+    let owned = async || cluster.api::<ConfigMap>().find("owned").await.unwrap();
+    cluster.until("what was owned is gone", || async { owned().await.is_none() }).await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.delete("d", DeleteOptions::default()).await.unwrap();
+    let why = async || {
+        let conditions = namespaces.get("d").await.unwrap().status.and_then(|s| s.conditions).unwrap_or_default();
+        let failure = conditions.into_iter().find(|c| c.type_ == "NamespaceDeletionDiscoveryFailure");
+        failure.filter(|c| c.status == "True").and_then(|c| c.message).unwrap_or_default()
+    };
+    cluster.until("the namespace says why it stays", || async { why().await.contains("a.io/v1") }).await;
+    send("v1.a.io", Verb::Delete(DeleteOptions::default())).await;
+    cluster.until("the namespace is gone", || async { namespaces.find("d").await.unwrap().is_none() }).await;
 }
 
 /// Everything that a watch says arrives this much later.

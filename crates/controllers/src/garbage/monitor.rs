@@ -30,7 +30,7 @@ pub async fn watch_all(collector: Arc<Collector>) {
     let mut watched: BTreeMap<Resource, (tokio::task::AbortHandle, Arc<AtomicBool>)> = BTreeMap::new();
     let mut retry = Duration::from_secs(1);
     loop {
-        let complete = match discover(&collector.setup.client).await {
+        let (answered, complete) = match discover(&collector.setup.client).await {
             Ok((offered, failed)) => {
                 let wanted: Vec<Resource> =
                     offered.iter().filter(|o| is_collected(o)).map(|o| o.resource.clone()).collect();
@@ -57,11 +57,11 @@ pub async fn watch_all(collector: Arc<Collector>) {
                     });
                 }
                 *collector.offered.lock() = offered;
-                failed.is_empty()
+                (true, failed.is_empty())
             }
             Err(error) => {
                 tracing::debug!(%error, "discovery failed, trying again");
-                false
+                (false, false)
             }
         };
         let unlisted = || !watched.is_empty() && !watched.values().all(|(_, listed)| listed.load(Ordering::Acquire));
@@ -74,7 +74,8 @@ pub async fn watch_all(collector: Arc<Collector>) {
         if clock::timeout(PATIENCE, listing).await.is_err() {
             tracing::info!("not all kinds could be listed; the garbage collector goes on without them");
         }
-        if complete && !watched.is_empty() && !collector.ready.swap(true, Ordering::AcqRel) {
+        // A group whose server does not answer keeps its own objects only: what belongs to an owner of it waits for that owner.
+        if answered && !watched.is_empty() && !collector.ready.swap(true, Ordering::AcqRel) {
             tracing::debug!(objects = collector.graph.lock().len(), "the garbage collector knows all objects");
             collector.update(|graph| graph.doubtful());
         }

@@ -48,7 +48,9 @@ pub async fn server(seed: u64) -> Client {
     clock::simulate("2026-01-01T00:00:00Z".parse().unwrap(), seed);
     let objects = ObjectStore::new(Arc::new(Embedded::memory())).await.unwrap();
     let state = State::new(objects, Arc::new(AlwaysAllow), Arc::new(NoAdmission), Vec::new(), Limits::default());
+    let background = state.aggregator.start(&state.objects).await.unwrap();
     let mut router = Router::new(Arc::new(state), Arc::new(Nobody));
+    router.background = background;
     router.specials = special::of_state();
     let server = Server::new(router);
     let user = User::new("system:test", [GROUP_MASTERS]).authenticated();
