@@ -33,7 +33,7 @@ fn named(settings: &Settings, profile: usize, part: Part) -> String {
 }
 
 const SCORES: &str = "TaintToleration=3 NodeAffinity=2 NodeResourcesFit=1 PodTopologySpread=2 InterPodAffinity=2 \
-                      NodeResourcesBalancedAllocation=1 ImageLocality=1";
+                      DynamicResources=1 NodeResourcesBalancedAllocation=1 ImageLocality=1";
 
 #[test]
 fn an_empty_configuration_has_the_defaults() {
