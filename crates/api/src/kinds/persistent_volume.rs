@@ -14,6 +14,7 @@ pub const PERSISTENT_VOLUME: Kind<PersistentVolume> = Kind {
     short: &["pv"],
     status: true,
     default: Some(default_volume),
+    validate_update: Some(|new, old, _| validate_volume_update(new, old)),
     prepare_create: Some(|object| object["status"] = json!({"phase": "Pending"})),
     columns: &[
         name(),
@@ -158,6 +159,32 @@ fn storage(spec: &PersistentVolumeClaimSpec) -> Option<&k8s_openapi::apimachiner
     spec.resources.as_ref()?.requests.as_ref()?.get("storage")
 }
 
+/// Where the data are never changes; what a driver needs to let the volume grow may be added.
+fn validate_volume_update(new: &PersistentVolume, old: &PersistentVolume) -> Errors {
+    let (Some(new), Some(old)) = (volume(new), volume(old)) else { return Errors::new() };
+    let mut errors = Errors::new();
+    let mut grown = new.clone();
+    if let (Some(new), Some(old)) = (&mut grown.csi, &old.csi)
+        && old.controller_expand_secret_ref.is_none()
+    {
+        new.controller_expand_secret_ref = None;
+    }
+    let source = |spec: &PersistentVolumeSpec| internal_form::compact("PersistentVolumeSource", spec);
+    if source(&grown) != source(old) {
+        let diff = internal_form::diff("PersistentVolumeSource", old, &grown);
+        let detail = format!("spec.persistentvolumesource is immutable after creation\n{diff}");
+        errors.push(FieldError::forbidden(&Path::new("spec").child("persistentvolumesource"), &detail));
+    }
+    if new.volume_mode != old.volume_mode {
+        errors.push(FieldError::invalid(&Path::new("volumeMode"), &new.volume_mode, "field is immutable"));
+    }
+    if old.volume_attributes_class_name.is_some() && new.volume_attributes_class_name.is_none() {
+        let path = Path::new("spec").child("volumeAttributesClassName");
+        errors.push(FieldError::forbidden(&path, "update from non-nil value to nil is forbidden"));
+    }
+    errors
+}
+
 /// A bound claim can ask for more room; everything else is fixed but the volume, which is chosen once.
 fn validate_claim_update(new: &PersistentVolumeClaim, old: &PersistentVolumeClaim) -> Errors {
     let (Some(after), Some(before)) = (claim(new), claim(old)) else { return Errors::new() };
@@ -199,6 +226,38 @@ fn validate_claim_update(new: &PersistentVolumeClaim, old: &PersistentVolumeClai
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_volume_stays_where_it_is() {
+        let check = |old: Value, new: Value, expected: &[&str]| {
+            let read = |spec: &Value| serde_json::from_value(json!({"spec": spec})).unwrap();
+            let errors = validate_volume_update(&read(&new), &read(&old));
+            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            assert_eq!(texts.len(), expected.len(), "{texts:?}");
+            assert!(texts.iter().zip(expected).all(|(text, start)| text.starts_with(start)), "{texts:?}");
+        };
+        let host = |path: &str| json!({"hostPath": {"path": path}, "volumeMode": "Filesystem"});
+        let fixed =
+            "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation\n@@ ";
+        check(host("/a"), host("/a"), &[]);
+        check(host("/a"), host("/b"), &[fixed]);
+        check(host("/a"), json!({"local": {"path": "/a"}, "volumeMode": "Filesystem"}), &[fixed]);
+        let mut bigger = host("/a");
+        bigger["capacity"] = json!({"storage": "2Gi"});
+        check(host("/a"), bigger, &[]);
+        let mut block = host("/a");
+        block["volumeMode"] = json!("Block");
+        check(host("/a"), block, &["volumeMode: Invalid value: \"Block\": field is immutable"]);
+        let csi =
+            |secret: Value| json!({"csi": {"driver": "x", "volumeHandle": "h", "controllerExpandSecretRef": secret}});
+        let secret = |name: &str| json!({"name": name, "namespace": "d"});
+        check(csi(json!(null)), csi(secret("s")), &[]);
+        check(csi(secret("s")), csi(secret("t")), &[fixed]);
+        let class = |class: Value| json!({"volumeAttributesClassName": class});
+        check(class(json!("a")), class(json!("b")), &[]);
+        let kept = "spec.volumeAttributesClassName: Forbidden: update from non-nil value to nil is forbidden";
+        check(class(json!("a")), class(json!(null)), &[kept]);
+    }
 
     #[test]
     fn claims_hardly_change() {

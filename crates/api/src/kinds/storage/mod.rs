@@ -1,5 +1,7 @@
 //! StorageClass, the CSI kinds, VolumeAttachment and VolumeAttributesClass: where volumes come from.
 
+mod validate;
+
 use k8s_openapi::api::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
@@ -7,12 +9,13 @@ use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Column, Kind, age, col, flag, int, name};
-use crate::validation::field::{Errors, FieldError, Path};
 
 pub const CSI_DRIVER: Kind<CSIDriver> = Kind {
     without_effect: Some("no node calls CSI drivers"),
     unconditional_update: false,
     default: Some(default_driver),
+    validate: Some(validate::driver),
+    validate_update: Some(|new, old, _| validate::driver_update(new, old)),
     columns: &[
         name(),
         flag("AttachRequired", "Whether volumes are attached before they are mounted.", |d, _| {
@@ -57,6 +60,8 @@ fn default_driver(driver: &mut CSIDriver) {
 pub const CSI_NODE: Kind<CSINode> = Kind {
     without_effect: Some("no node calls CSI drivers"),
     unconditional_update: false,
+    validate: Some(validate::node),
+    validate_update: Some(|new, old, _| validate::node_update(new, old)),
     columns: &[
         name(),
         int("Drivers", "Drivers indicates the number of CSI drivers registered on the node", |n, _| {
@@ -69,6 +74,8 @@ pub const CSI_NODE: Kind<CSINode> = Kind {
 
 pub const CSI_STORAGE_CAPACITY: Kind<CSIStorageCapacity> = Kind {
     unconditional_update: false,
+    validate: Some(validate::capacity),
+    validate_update: Some(|new, old, _| validate::capacity_update(new, old)),
     columns: &[
         name(),
         col("StorageClassName", "The storage class that the room is for.", |c, _| {
@@ -85,8 +92,8 @@ pub const STORAGE_CLASS: Kind<StorageClass> = Kind {
         class.reclaim_policy.get_or_insert_with(|| "Delete".to_owned());
         class.volume_binding_mode.get_or_insert_with(|| "Immediate".to_owned());
     }),
-    validate: Some(validate_class),
-    validate_update: Some(|new, old, _| validate_class_update(new, old)),
+    validate: Some(validate::class),
+    validate_update: Some(|new, old, _| validate::class_update(new, old)),
     columns: &[
         Column { cell: |c, _| Value::from(class_name(c)), ..name() },
         col("Provisioner", "Who makes the volumes.", |c, _| Value::from(c.provisioner.as_str())),
@@ -104,36 +111,6 @@ pub const STORAGE_CLASS: Kind<StorageClass> = Kind {
     ..Kind::BASE
 };
 
-fn validate_class(class: &StorageClass) -> Errors {
-    let mut errors = Errors::new();
-    if class.provisioner.is_empty() {
-        errors.push(FieldError::required(&Path::new("provisioner"), ""));
-    }
-    for (field, value, known) in [
-        ("reclaimPolicy", &class.reclaim_policy, &["Delete", "Retain"]),
-        ("volumeBindingMode", &class.volume_binding_mode, &["Immediate", "WaitForFirstConsumer"]),
-    ] {
-        if let Some(value) = value.as_deref().filter(|v| !known.contains(v)) {
-            errors.push(FieldError::not_supported(&Path::new(field), value, known));
-        }
-    }
-    errors
-}
-
-fn validate_class_update(new: &StorageClass, old: &StorageClass) -> Errors {
-    let mut errors = Errors::new();
-    for (field, same) in [
-        ("parameters", new.parameters == old.parameters),
-        ("provisioner", new.provisioner == old.provisioner),
-        ("reclaimPolicy", new.reclaim_policy == old.reclaim_policy),
-    ] {
-        if !same {
-            errors.push(FieldError::forbidden(&Path::new(field), &format!("updates to {field} are forbidden.")));
-        }
-    }
-    errors
-}
-
 /// The class that claims get when they name none is marked.
 fn class_name(class: &StorageClass) -> String {
     let name = class.metadata.name.clone().unwrap_or_default();
@@ -144,6 +121,9 @@ pub const VOLUME_ATTACHMENT: Kind<VolumeAttachment> = Kind {
     without_effect: Some("no node calls CSI drivers"),
     unconditional_update: false,
     status: true,
+    validate: Some(validate::attachment),
+    validate_create: Some(validate::new_attachment),
+    validate_update: Some(|new, old, _| validate::attachment_update(new, old)),
     columns: &[
         name(),
         Column {
@@ -161,6 +141,8 @@ pub const VOLUME_ATTACHMENT: Kind<VolumeAttachment> = Kind {
 pub const VOLUME_ATTRIBUTES_CLASS: Kind<VolumeAttributesClass> = Kind {
     without_effect: Some("no node calls CSI drivers"),
     short: &["vac"],
+    validate: Some(validate::attributes_class),
+    validate_update: Some(|new, old, _| validate::attributes_class_update(new, old)),
     columns: &[
         name(),
         col("DriverName", "The driver of the volumes.", |c, _| Value::from(c.driver_name.as_str())),
