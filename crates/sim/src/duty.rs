@@ -52,6 +52,8 @@ pub fn may_send(component: Component, method: &Method, path: &str) -> bool {
         }
         (Component::Scheduler, "pods", "binding" | "status") => true,
         (Component::Scheduler, "pods", "") => method == Method::DELETE,
+        // A claim gets its devices with the node of its Pod.
+        (Component::Scheduler, "resourceclaims", "" | "status") => method == Method::PATCH,
         (Component::Scheduler, _, _) => false,
         (Component::Controllers, "pods", "binding") | (Component::Controllers, "leases", _) => false,
         (Component::Controllers, _, _) => true,
