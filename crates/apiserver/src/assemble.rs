@@ -8,7 +8,10 @@ use store::Store;
 
 use crate::{
     Server,
-    admission::{self, Charges, Configuration, Plugins},
+    admission::{
+        self, Charges, Configuration, Plugins,
+        policy::source::{self, Policies},
+    },
     aggregator::{Aggregator, backend::Routing},
     allocation::{self, ServiceAllocation},
     auth::{
@@ -106,12 +109,17 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     }
     let authorizer: Arc<dyn Authorizer> =
         if options.always_allow { Arc::new(AlwaysAllow) } else { Arc::new(Union(vec![nodes, rbac.clone()])) };
+    let policies = Arc::new(Policies::default());
+    for plural in [source::POLICIES, source::BINDINGS] {
+        objects.add_event_handler(&objects.definition(source::GROUP, plural)?, policies.clone()).await?;
+    }
     let context = admission::Context {
         objects: loopback.clone(),
         rbac: rbac.clone(),
         authorizer: authorizer.clone(),
         pod_security: options.admission.pod_security,
         charges: Charges::new(options.admission.quota),
+        policies,
     };
     let disabled: Vec<&str> = options.disabled_admission.iter().map(String::as_str).collect();
     let admission = Arc::new(Plugins::new(context, &disabled).map_err(AssembleError::Setting)?);

@@ -4,21 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use crate::budget::Budget;
 use crate::check::{Declarations, check};
-use crate::error::{CompileError, EvaluationError};
-use crate::eval::Run;
+use crate::error::CompileError;
+use crate::eval::Program;
 use crate::function::Library;
 use crate::library;
-use crate::node::Node;
 use crate::syntax::parse;
 use crate::typing::Type;
-use crate::value::Value;
 
 /// Variables, types and functions of expressions.
 #[derive(Clone)]
 pub struct Environment {
-    declarations: Arc<Declarations>,
+    declarations: Declarations,
 }
 
 /// Declares an environment step by step.
@@ -51,7 +48,20 @@ impl Environment {
     pub fn compile_any(&self, text: &str) -> Result<Program, CompileError> {
         let expr = parse(text)?;
         let (node, result) = check(text, &expr, &self.declarations)?;
-        Ok(Program { node, result, declarations: self.declarations.clone() })
+        let (functions, names) = (self.declarations.functions.clone(), self.declarations.variables.clone());
+        Ok(Program { node, result, functions, names })
+    }
+
+    /// The same with more in it.
+    pub fn extend(&self) -> Builder {
+        Builder { declarations: self.declarations.clone() }
+    }
+
+    /// Adds a variable that is an expression of its own, behind those that are there. Expressions that are compiled from
+    /// now on name it behind the prefix; an evaluation finds it in its composition.
+    pub fn compose(&mut self, prefix: &str, name: &str, kind: Type) {
+        let (_, composed) = self.declarations.composed.get_or_insert_with(|| (prefix.to_owned(), Vec::new()));
+        composed.push((name.to_owned(), kind));
     }
 }
 
@@ -65,7 +75,7 @@ impl Builder {
     #[must_use]
     pub fn library(mut self, library: &Library) -> Self {
         for function in library.functions {
-            self.declarations.functions.add(function);
+            Arc::make_mut(&mut self.declarations.functions).add(function);
         }
         self.declarations.types.extend(library.types.iter().cloned());
         self
@@ -73,7 +83,17 @@ impl Builder {
 
     #[must_use]
     pub fn variable(mut self, name: &str, kind: Type) -> Self {
-        self.declarations.variables.push((name.to_owned(), kind));
+        Arc::make_mut(&mut self.declarations.variables).push((name.to_owned(), kind));
+        self
+    }
+
+    /// Gives a variable that is there another type.
+    #[must_use]
+    pub fn retype(mut self, name: &str, kind: Type) -> Self {
+        let variables = Arc::make_mut(&mut self.declarations.variables);
+        if let Some((_, known)) = variables.iter_mut().find(|(n, _)| n == name) {
+            *known = kind;
+        }
         self
     }
 
@@ -86,53 +106,6 @@ impl Builder {
     }
 
     pub fn build(self) -> Environment {
-        Environment { declarations: Arc::new(self.declarations) }
-    }
-}
-
-/// The values of an evaluation's variables. One that is declared and not set is an error for what uses it.
-#[derive(Debug, Default)]
-pub struct Variables<'a> {
-    values: Vec<(&'a str, Value<'a>)>,
-}
-
-impl<'a> Variables<'a> {
-    pub fn new() -> Self {
-        Variables::default()
-    }
-
-    #[must_use]
-    pub fn with(mut self, name: &'a str, value: Value<'a>) -> Self {
-        self.values.push((name, value));
-        self
-    }
-}
-
-/// A compiled expression. It can be evaluated any number of times, from any thread.
-#[derive(Clone)]
-pub struct Program {
-    node: Node,
-    result: Type,
-    declarations: Arc<Declarations>,
-}
-
-impl Program {
-    pub fn result_type(&self) -> &Type {
-        &self.result
-    }
-
-    /// Evaluates within the budget, which keeps what the evaluation cost.
-    pub fn evaluate<'a>(&self, variables: &Variables<'a>, budget: &mut Budget) -> Result<Value<'a>, EvaluationError> {
-        let names = &self.declarations.variables;
-        let value = |name: &str| variables.values.iter().find(|(n, _)| *n == name).map(|(_, v)| v.clone());
-        let values: Vec<Option<Value<'a>>> = names.iter().map(|(name, _)| value(name)).collect();
-        let overloads = &self.declarations.functions.overloads;
-        Run { overloads, variables: &values, names, slots: Vec::new(), budget }.eval(&self.node)
-    }
-}
-
-impl Debug for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program").field("result", &self.result).finish_non_exhaustive()
+        Environment { declarations: self.declarations }
     }
 }

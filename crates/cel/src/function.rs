@@ -86,6 +86,7 @@ pub struct Library {
 }
 
 /// A function's form with its signature read.
+#[derive(Clone)]
 pub(crate) struct Overload {
     pub member: bool,
     /// The receiver first.
@@ -96,7 +97,7 @@ pub(crate) struct Overload {
 }
 
 /// All forms of all functions, by name.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(crate) struct Functions {
     pub by_name: HashMap<&'static str, Vec<usize>>,
     pub overloads: Vec<Overload>,

@@ -23,9 +23,11 @@ mod typing;
 mod value;
 
 pub use budget::{Budget, PER_CALL_LIMIT};
-pub use environment::{Builder, Environment, Program, Variables};
+pub use environment::{Builder, Environment};
 pub use error::{CompileError, EvaluationError, Issue};
+pub use eval::{Composed, Composition, Program, Variables};
 pub use function::{Call, Cost, Function, Implementation, Library, function};
 pub use library::{cost, semantic_version::semver};
+pub use syntax::is_identifier;
 pub use typing::Type;
 pub use value::{Key, List, Lookup, Map, Opaque, Text, Value, compare, equal};

@@ -14,6 +14,9 @@ pub(crate) enum Node {
     Variable(usize),
     /// A variable of a fold, by its place on the stack.
     Slot(usize),
+    /// A variable that is an expression of its own, by its number.
+    Composed(usize),
+    Some(Box<Node>),
     Select(Box<Select>),
     /// `a[b]`, and whether it is `a[?b]`.
     Index(Box<Index>),

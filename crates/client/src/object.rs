@@ -5,10 +5,11 @@ use std::fmt::Debug;
 
 use k8s_openapi::{
     api::{
-        apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
-        autoscaling::v2 as autoscaling, batch::v1 as batch, certificates::v1 as certificates,
-        coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery, networking::v1 as networking,
-        node::v1 as node, policy::v1 as policy, rbac::v1 as rbac, resource::v1 as resource, storage::v1 as storage,
+        admissionregistration::v1 as admissionregistration, apps::v1 as apps, authentication::v1 as authentication,
+        authorization::v1 as authorization, autoscaling::v2 as autoscaling, batch::v1 as batch,
+        certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
+        discovery::v1 as discovery, networking::v1 as networking, node::v1 as node, policy::v1 as policy,
+        rbac::v1 as rbac, resource::v1 as resource, storage::v1 as storage,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -44,6 +45,7 @@ macro_rules! objects {
 }
 
 objects! {
+    admissionregistration::ValidatingAdmissionPolicy,
     apps::ControllerRevision,
     apps::DaemonSet,
     apps::Deployment,

@@ -3,6 +3,7 @@
 //! Each is a `plan` without side effects that the runner in the crate `controller` carries out. The garbage collector
 //! ([`garbage`]) has plans too, but not that runner.
 
+mod admission_policy;
 pub mod autoscaling;
 pub mod bootstrap;
 pub mod certificates;

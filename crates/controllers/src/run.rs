@@ -7,6 +7,7 @@ use controller::{Controller, Setup};
 use tokio::task::JoinSet;
 
 use crate::{
+    admission_policy::PolicyStatus,
     autoscaling::{self, HorizontalPodAutoscalers},
     bootstrap::{signer::BootstrapSigner, token_cleaner::TokenCleaner},
     certificates::{self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner, sign::Signer},
@@ -180,6 +181,7 @@ const ALL: &[Entry] = &[
     entry::<LegacyEndpoints>("endpoint-controller", |s, _| start(LegacyEndpoints, s)),
     entry::<ServiceRanges>("service-cidrs-controller", |s, _| start(ServiceRanges, s)),
     entry::<RoleAggregation>("clusterrole-aggregation-controller", |s, _| start(RoleAggregation, s)),
+    entry::<PolicyStatus>("validatingadmissionpolicy-status-controller", |s, _| start(PolicyStatus, s)),
     Entry { name: binder::NAME, account: "persistent-volume-binder", start: |s, _| Box::pin(binder::run(s)) },
     entry::<AttachDetach>("attachdetach-controller", |s, _| start(AttachDetach::default(), s)),
     entry::<EphemeralVolumes>("ephemeral-volume-controller", start_ephemeral_volumes),

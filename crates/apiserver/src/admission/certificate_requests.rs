@@ -126,6 +126,7 @@ mod tests {
             rbac,
             pod_security: Default::default(),
             charges: Default::default(),
+            policies: Default::default(),
         };
         let csr = || json!({"metadata": {"name": "c"}, "spec": {"signerName": "example.com/x", "username": "root", "groups": ["system:masters"]}});
         let write = |user: &str, operation, sub: &'static str| Write {

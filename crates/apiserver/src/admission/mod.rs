@@ -15,6 +15,7 @@ pub mod node_restriction;
 pub mod persistent_volume_claim_resize;
 pub mod plugin;
 pub mod pod_security;
+pub mod policy;
 pub mod priority;
 pub mod quota;
 pub mod rbac_escalation;
@@ -51,6 +52,7 @@ pub const PLUGINS: &[&Plugin] = &[
     &certificate_requests::PLUGIN,
     &rbac_escalation::PLUGIN,
     &device_admin_access::PLUGIN,
+    &policy::PLUGIN,
     // Last, so that nothing is charged for what another plugin refuses.
     &quota::PLUGIN,
 ];

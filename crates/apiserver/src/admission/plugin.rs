@@ -5,7 +5,10 @@ use std::sync::Arc;
 use api::{Value, meta, status::StatusError};
 use futures::future::BoxFuture;
 
-use super::{attributes::Attributes, pod_security::configuration::Configuration, quota::charges::Charges};
+use super::{
+    attributes::Attributes, pod_security::configuration::Configuration, policy::source::Policies,
+    quota::charges::Charges,
+};
 use crate::{
     auth::{Authorizer, rbac::Rbac},
     storage::loopback::Loopback,
@@ -20,6 +23,8 @@ pub struct Context {
     pub pod_security: Configuration,
     /// What is being charged to quotas, and the settings of ResourceQuota.
     pub charges: Charges,
+    /// The admission policies with their bindings.
+    pub policies: Arc<Policies>,
 }
 
 pub type Outcome<'a> = BoxFuture<'a, Result<(), StatusError>>;

@@ -125,6 +125,7 @@ mod tests {
             rbac,
             pod_security: Default::default(),
             charges: Default::default(),
+            policies: Default::default(),
         }
     }
 

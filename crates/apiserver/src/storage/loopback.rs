@@ -3,7 +3,11 @@
 
 use std::sync::Arc;
 
-use api::{Value, kind::Target, status::StatusError};
+use api::{
+    Value,
+    kind::{Definition, Target},
+    status::StatusError,
+};
 
 use crate::storage::{informer::Informer, object, object_store::ObjectStore};
 
@@ -46,6 +50,20 @@ impl Loopback {
     fn informer(&self, group: &str, plural: &str) -> Option<&Informer> {
         let of = |i: &&Arc<Informer>| i.definition.plural == plural && i.definition.group == group;
         self.informers.iter().find(of).map(|informer| &**informer)
+    }
+
+    /// The resource of a kind.
+    pub fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Definition>> {
+        self.objects.kinds.table().by_kind(group, version, kind).cloned()
+    }
+
+    /// Resources with the same objects as this one, in other versions and groups.
+    pub fn equivalents(&self, definition: &Definition) -> Vec<Arc<Definition>> {
+        let other = |d: &&Arc<Definition>| {
+            d.storage_prefix == definition.storage_prefix
+                && (d.group != definition.group || d.version != definition.version)
+        };
+        self.objects.kinds.table().all().iter().filter(other).cloned().collect()
     }
 
     pub async fn get(

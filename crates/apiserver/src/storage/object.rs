@@ -129,6 +129,21 @@ pub fn convert(definition: &Definition, object: &mut Value) {
     }
 }
 
+/// An object of one version as another version of the same objects shows it.
+pub fn between(from: &Definition, to: &Definition, object: &Value) -> Value {
+    let mut object = object.clone();
+    if from.group == to.group && from.version == to.version {
+        return object;
+    }
+    from.strategy.to_storage(&mut object);
+    to.strategy.from_storage(&mut object);
+    if let Some(map) = object.as_object_mut() {
+        map.insert("apiVersion".to_owned(), Value::from(to.api_version()));
+        map.insert("kind".to_owned(), Value::from(to.kind.clone()));
+    }
+    object
+}
+
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(borrow)]

@@ -6,6 +6,7 @@ use api::{
     Value,
     k8s_openapi::api::core::v1::ConfigMap,
     kind::{Definition, Kind},
+    status::StatusError,
 };
 use serde_json::json;
 
@@ -31,6 +32,7 @@ pub async fn context(objects: Vec<(&'static str, Value)>) -> Context {
         authorizer: Arc::new(AlwaysAllow),
         pod_security: Default::default(),
         charges: Default::default(),
+        policies: Default::default(),
     }
 }
 
@@ -61,8 +63,17 @@ impl Write {
         self.told(context, plugin).await.map(|told| told.object)
     }
 
+    /// Runs one plugin that refuses the write.
+    pub async fn refused(self, context: &Context, plugin: &Plugin) -> StatusError {
+        self.run(context, plugin).await.err().expect("a refusal")
+    }
+
     /// Runs one plugin: the object and what is told besides, or the refusal.
     pub async fn told(self, context: &Context, plugin: &Plugin) -> Result<Told, String> {
+        self.run(context, plugin).await.map_err(|e| e.message)
+    }
+
+    async fn run(self, context: &Context, plugin: &Plugin) -> Result<Told, StatusError> {
         static EMPTY: OnceLock<Value> = OnceLock::new();
         let definition = definition(self.kind.0, self.kind.1);
         let subject = self.object.as_ref().or(self.old.as_ref()).unwrap_or(EMPTY.get_or_init(|| json!({}))).clone();
@@ -82,7 +93,7 @@ impl Write {
         };
         for step in [plugin.admit, plugin.validate].into_iter().flatten() {
             if (plugin.concerns)(&attributes) {
-                step(context, &mut attributes).await.map_err(|e| e.message)?;
+                step(context, &mut attributes).await?;
             }
         }
         let (warnings, annotations) = (attributes.warnings, attributes.annotations);

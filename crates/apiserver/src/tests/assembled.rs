@@ -224,3 +224,59 @@ async fn services_hold_addresses_until_they_go() {
     let first = service("first", json!({"clusterIP": "10.96.0.1", "ports": ports}));
     assert_eq!(talk.say("+root", &format!("POST {services}"), first).await.0, 422, "it is the API server's own");
 }
+
+#[tokio::test(start_paused = true)]
+async fn admission_policies_are_checked_bound_and_evaluated() {
+    let talk = Talk::start().await;
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let (policies, bindings) =
+        (format!("{group}/validatingadmissionpolicies"), format!("{group}/validatingadmissionpolicybindings"));
+    let policy = |name: &str, group: &str, version: &str, resource: &str, validation: Value| {
+        let rule = json!({"operations": ["CREATE", "UPDATE"], "apiGroups": [group], "apiVersions": [version],
+            "resources": [resource]});
+        json!({"metadata": {"name": name}, "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}})
+    };
+    let bind =
+        |name: &str| json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}});
+    let broken = policy("broken", "", "v1", "configmaps", json!({"expression": "object.data.size("}));
+    let (code, refused) = talk.say("+root", &format!("POST {policies}"), broken).await;
+    assert_eq!((code, &refused["reason"]), (422, &json!("Invalid")));
+    assert!(refused["message"].as_str().unwrap().contains("compilation failed: ERROR: <input>:1:18"), "{refused}");
+
+    let small = policy(
+        "small",
+        "",
+        "v1",
+        "configmaps",
+        json!({"expression": "object.data.size() <= 1",
+        "messageExpression": "request.userInfo.username + ' wrote ' + string(object.data.size())"}),
+    );
+    talk.ok("+root", &format!("POST {policies}"), small).await;
+    talk.ok("+root", &format!("POST {bindings}"), bind("small")).await;
+    talk.0.objects().caught_up().await.unwrap();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let map = |data: Value| json!({"metadata": {"name": "m"}, "data": data});
+    let (code, refused) = talk.say("+root", &format!("POST {maps}"), map(json!({"a": "1", "b": "2"}))).await;
+    let expected = "configmaps \"m\" is forbidden: ValidatingAdmissionPolicy 'small' with binding 'small' denied request: \
+                    root wrote 2";
+    assert_eq!((code, refused["message"].as_str().unwrap()), (422, expected));
+    talk.ok("+root", &format!("POST {maps}"), map(json!({"a": "1"}))).await;
+    assert_eq!(talk.say("+root", &format!("PUT {maps}/m"), map(json!({"a": "1", "b": "2"}))).await.0, 422);
+    talk.ok("+root", &format!("DELETE {maps}/m"), json!(null)).await;
+
+    // A rule about one version is about the same objects in the others, and sees them in its own.
+    let converted =
+        "request.kind.version == 'v2' && request.requestKind.version == 'v1' && object.spec.metrics.size() == 2";
+    let scaling = policy("scaling", "autoscaling", "v2", "horizontalpodautoscalers", json!({"expression": converted}));
+    talk.ok("+root", &format!("POST {policies}"), scaling).await;
+    talk.ok("+root", &format!("POST {bindings}"), bind("scaling")).await;
+    talk.0.objects().caught_up().await.unwrap();
+    let scaler = json!({"metadata": {"name": "s"}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
+    let path = "POST /apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
+    let (code, refused) = talk.say("+root", path, scaler).await;
+    assert_eq!(code, 422, "{refused}");
+    assert!(refused["message"].as_str().unwrap().ends_with(&format!("failed expression: {converted}")), "{refused}");
+    talk.ok("+root", &format!("DELETE {bindings}/scaling"), json!(null)).await;
+    talk.ok("+root", &format!("DELETE {policies}/scaling"), json!(null)).await;
+}

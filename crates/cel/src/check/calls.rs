@@ -34,7 +34,7 @@ impl Checker<'_> {
         if let Some(prefix) = target.qualified_name() {
             let whole = format!("{prefix}.{name}");
             let root = prefix.split('.').next().unwrap_or_default();
-            if self.declarations.functions.has(&whole) && !self.scope.iter().any(|(n, _)| n == root) {
+            if self.declarations.functions.has(&whole) && !self.in_scope(root) {
                 return self.function(at, &whole, None, given);
             }
         }

@@ -9,6 +9,8 @@ use crate::typing::Type;
 pub(super) struct Inference {
     known: HashMap<u32, Type>,
     next: u32,
+    /// What the question that is being answered has changed, so that it can be taken back.
+    changed: Vec<(u32, Option<Type>)>,
 }
 
 impl Inference {
@@ -64,12 +66,20 @@ impl Inference {
 
     /// Whether all of these may be given for those, together. What they decide is kept only if they may.
     pub(super) fn all_assignable(&mut self, wanted: &[Type], given: &[Type]) -> bool {
-        let before = self.known.clone();
         let fits = wanted.len() == given.len() && wanted.iter().zip(given).all(|(w, g)| self.unify(w, g, 0));
-        if !fits {
-            self.known = before;
+        for (number, before) in std::mem::take(&mut self.changed).into_iter().rev() {
+            match before {
+                _ if fits => {}
+                Some(kind) => drop(self.known.insert(number, kind)),
+                None => drop(self.known.remove(&number)),
+            }
         }
         fits
+    }
+
+    fn set(&mut self, number: u32, kind: Type) {
+        let before = self.known.insert(number, kind);
+        self.changed.push((number, before));
     }
 
     pub(super) fn assignable(&mut self, wanted: &Type, given: &Type) -> bool {
@@ -89,7 +99,7 @@ impl Inference {
                 if let Type::Variable(number) = wanted
                     && b.is_dyn()
                 {
-                    self.known.insert(*number, Type::Dyn);
+                    self.set(*number, Type::Dyn);
                 }
                 true
             }
@@ -106,7 +116,7 @@ impl Inference {
         if self.mentions(kind, number, 0) {
             return false;
         }
-        self.known.insert(number, kind.clone());
+        self.set(number, kind.clone());
         true
     }
 

@@ -17,10 +17,12 @@ use crate::value::Value;
 use inference::Inference;
 
 /// What expressions may name.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(crate) struct Declarations {
-    pub functions: Functions,
-    pub variables: Vec<(String, Type)>,
+    pub functions: Arc<Functions>,
+    pub variables: Arc<Vec<(String, Type)>>,
+    /// The name in front of composed variables, and their types in order.
+    pub composed: Option<(String, Vec<(String, Type)>)>,
     /// Object types, with their fields.
     pub objects: BTreeMap<String, BTreeMap<String, Type>>,
     /// Names of types.
@@ -91,10 +93,12 @@ impl Checker<'_> {
     fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, access: Access) -> Checked {
         if access == Access::Plain
             && let Some(name) = expr.qualified_name()
-            && let Some(root) = name.split('.').next()
-            && self.named(root).is_none()
+            && !self.in_scope(name.split('.').next().unwrap_or_default())
             && let Some(found) = self.named(&name)
         {
+            return found;
+        }
+        if let Some(found) = self.composed(expr.at, operand, field, access) {
             return found;
         }
         let (node, kind) = self.check(operand);
@@ -115,6 +119,27 @@ impl Checker<'_> {
         };
         let field: Arc<str> = field.into();
         (Node::Select(Box::new(Select { operand: node, field, access })), result)
+    }
+
+    fn in_scope(&self, name: &str) -> bool {
+        self.scope.iter().any(|(n, _)| n == name)
+    }
+
+    /// A variable that is an expression of its own: `variables.name`.
+    fn composed(&mut self, at: usize, operand: &Expr, field: &str, access: Access) -> Option<Checked> {
+        let (prefix, variables) = self.declarations.composed.as_ref()?;
+        if operand.as_ident() != Some(prefix) || self.in_scope(prefix) {
+            return None;
+        }
+        let Some(number) = variables.iter().rposition(|(name, _)| name == field) else {
+            return Some(self.complain(at, format!("undefined field '{field}'")));
+        };
+        let kind = variables[number].1.clone();
+        Some(match access {
+            Access::Plain => (Node::Composed(number), kind),
+            Access::Presence => (Node::Constant(Value::Bool(true)), Type::Bool),
+            Access::Optional => (Node::Some(Box::new(Node::Composed(number))), Type::optional(kind)),
+        })
     }
 
     fn field_type(&mut self, at: usize, kind: &Type, field: &str) -> Option<Type> {

@@ -2,6 +2,9 @@
 
 mod access;
 mod fold;
+mod program;
+
+pub use program::{Composed, Composition, Program, Variables};
 
 use crate::budget::{Budget, LIST_COST, MAP_COST, traversal};
 use crate::error::EvaluationError;
@@ -10,6 +13,9 @@ use crate::node::{CallNode, Node};
 use crate::value::{Map, Value, equal};
 
 pub(crate) type Outcome<'a> = Result<Value<'a>, EvaluationError>;
+
+/// Expressions are no deeper than half of this; one that uses composed variables goes on in theirs.
+const DEEPEST: usize = 500;
 
 /// One evaluation.
 pub(crate) struct Run<'a, 'r> {
@@ -20,10 +26,24 @@ pub(crate) struct Run<'a, 'r> {
     /// The variables of the folds around. An accumulator may hold an error, which a later element can absorb.
     pub slots: Vec<Outcome<'a>>,
     pub budget: &'r mut Budget,
+    /// The variables that are expressions of their own.
+    pub composition: Option<&'r Composition<'r, 'a>>,
+    /// Nodes around the one that is evaluated.
+    pub depth: usize,
 }
 
 impl<'a> Run<'a, '_> {
     pub(crate) fn eval(&mut self, node: &Node) -> Outcome<'a> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(EvaluationError::new("variables are nested too deeply"));
+        }
+        let outcome = self.step(node);
+        self.depth -= 1;
+        outcome
+    }
+
+    fn step(&mut self, node: &Node) -> Outcome<'a> {
         match node {
             Node::Constant(value) => Ok(value.clone()),
             Node::Variable(number) => self.variable(*number),
@@ -31,6 +51,13 @@ impl<'a> Run<'a, '_> {
                 self.budget.charge(1)?;
                 self.slots[*slot].clone()
             }
+            Node::Composed(number) => {
+                // One for the name in front and one for the field.
+                self.budget.charge(2)?;
+                let missing = || EvaluationError::no_such_key("variables");
+                self.composition.ok_or_else(missing)?.value(*number, self.depth)
+            }
+            Node::Some(inner) => self.eval(inner).map(Value::some),
             Node::Select(select) => self.select(select),
             Node::Index(index) => self.index(index),
             Node::And(terms) => self.logic(terms, true),

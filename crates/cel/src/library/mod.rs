@@ -4,6 +4,7 @@ mod arithmetic;
 mod comparison;
 mod conversion;
 pub mod cost;
+mod formatting;
 mod lists;
 mod optional;
 mod regular_expression;
@@ -12,6 +13,7 @@ mod sets;
 mod strings;
 mod text;
 mod time;
+mod url;
 
 use crate::function::Library;
 
@@ -27,9 +29,11 @@ pub(crate) const STANDARD: &[&Library] = &[
     &time::LIBRARY,
     &optional::LIBRARY,
     &strings::LIBRARY,
+    &formatting::LIBRARY,
     &lists::LIBRARY,
     &lists::KUBERNETES,
     &sets::LIBRARY,
     &regular_expression::LIBRARY,
+    &url::LIBRARY,
     &semantic_version::LIBRARY,
 ];

@@ -3,7 +3,7 @@
 use super::cost;
 use crate::error::EvaluationError;
 use crate::function::{Call, Library, function};
-use crate::value::Value;
+use crate::value::{Value, quoted};
 
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
@@ -181,21 +181,5 @@ fn join<'a>(call: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
 fn quote<'a>(call: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
     let text = text(given, 0)?;
     call.making(text.len() * 2)?;
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{c}' => quoted.push_str("\\f"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{b}' => quoted.push_str("\\v"),
-            '\\' => quoted.push_str("\\\\"),
-            '"' => quoted.push_str("\\\""),
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    Ok(Value::string(quoted))
+    Ok(Value::string(quoted(text)))
 }

@@ -6,4 +6,5 @@ mod literal;
 mod macros;
 mod parser;
 
+pub use parser::is_identifier;
 pub(crate) use parser::parse;

@@ -36,6 +36,14 @@ const RESERVED: [&str; 17] = [
     "while",
 ];
 
+/// Whether a name can be that of a variable.
+pub fn is_identifier(name: &str) -> bool {
+    let first = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let words = ["true", "false", "null", "in"];
+    let free = !RESERVED.contains(&name) && !words.contains(&name);
+    first && free && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
 /// What ends the reading at the first mistake of the grammar.
 type Failed = Issue;
 

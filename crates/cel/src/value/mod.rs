@@ -14,6 +14,7 @@ use serde_json::Value as Json;
 pub use aggregate::{Key, List, Lookup, Map};
 pub use equality::{compare, equal};
 pub use text::Text;
+pub(crate) use text::quoted;
 
 use crate::typing::Type;
 

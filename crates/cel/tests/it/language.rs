@@ -202,3 +202,48 @@ fn times() {
     check("duration(text)", "error: time: invalid duration \"hello\"");
     check("timestamp(0)", "1970-01-01T00:00:00Z");
 }
+
+#[test]
+fn composed_variables_are_evaluated_when_they_are_asked_for() {
+    use cel::{Budget, Composition, Environment, Type, Value, Variables};
+    let mut environment = Environment::builder().variable("x", Type::Int).build();
+    let mut programs = Vec::new();
+    for (name, text) in [("twice", "x * 2"), ("broken", "x / 0"), ("sum", "variables.twice + variables.twice")] {
+        let program = environment.compile_any(text).expect(text);
+        environment.compose("variables", name, program.result_type().clone());
+        programs.push((name.to_owned(), Ok(program)));
+    }
+    assert!(environment.compile_any("variables.twice == 'a'").is_err(), "the type is known");
+    let check = |text: &str, expected: &str, cost: (u64, u64)| {
+        let composition = Composition::new(&programs, Variables::new().with("x", Value::Int(4)));
+        let mut budget = Budget::default();
+        let result = environment.compile_any(text).expect(text).evaluate_with(&composition, &mut budget);
+        let shown = result.map_or_else(|e| format!("error: {e}"), |v| v.to_string());
+        assert_eq!((shown.as_str(), (budget.used(), composition.take_cost())), (expected, cost), "{text}");
+    };
+    check("variables.twice + variables.twice", "16", (5, 2));
+    check("variables.sum == 16", "true", (3, 2 + 5));
+    check("true || variables.broken == 1", "true", (0, 0));
+    check("variables.broken", "error: composited variable \"broken\" fails to evaluate: division by zero", (2, 2));
+    check("has(variables.sum)", "true", (0, 0));
+}
+
+#[test]
+fn composed_variables_do_not_use_up_the_stack() {
+    use cel::{Budget, Composition, Environment, Variables};
+    let mut environment = Environment::builder().build();
+    let mut programs = Vec::new();
+    for number in 0..5000 {
+        let text = if number == 0 { "1".to_owned() } else { format!("variables.v{} + 1", number - 1) };
+        let program = environment.compile_any(&text).expect("an expression");
+        environment.compose("variables", &format!("v{number}"), program.result_type().clone());
+        programs.push((format!("v{number}"), Ok(program)));
+    }
+    let composition = Composition::new(&programs, Variables::new());
+    let run = |text: &str| {
+        let program = environment.compile_any(text).expect(text);
+        program.evaluate_with(&composition, &mut Budget::default()).map(|v| v.to_string())
+    };
+    assert!(run("variables.v4999").expect_err("too deep").to_string().contains("nested too deeply"));
+    assert_eq!(run("variables.v100"), Ok("101".to_owned()));
+}

@@ -104,3 +104,49 @@ fn versions() {
     check("semver('1.2.3').compareTo(semver('2.0.0'))", "-1");
     check("type(semver('1.0.0')) == kubernetes.Semver", "true");
 }
+
+#[test]
+fn formatted_texts() {
+    check(
+        "'%s has %d'.format(['web', 'x'])",
+        "error: error during formatting: decimal clause can only be used on integers, was given string",
+    );
+    check("'%s is %s'.format(['web', string(3)])", "\"web is 3\"");
+    check("'%d%% of %d'.format([50, 4])", "\"50% of 4\"");
+    check("'%.2f'.format([2.71828])", "\"2.72\"");
+    check("'%f'.format([2.71828])", "\"2.718280\"");
+    check("'%.1f'.format([-1234567.25])", "\"-1,234,567.2\"");
+    check("'%e'.format([2.71828]) == '2.718280\u{202f}×\u{202f}10⁰⁰'", "true");
+    check("'%.6e'.format([1052.032911275]) == '1.052033\u{202f}×\u{202f}10⁰³'", "true");
+    check("'%b %b'.format([5, -5])", "\"101 -101\"");
+    check("'%x %X %o'.format([26, 26, 11])", "\"1a 1A 13\"");
+    check("'%x'.format(['hello'])", "\"68656c6c6f\"");
+    check("'%s'.format([[1.5, 2.0]])", "\"[1.500000, 2.000000]\"");
+    check("'%s'.format([{'b': 'x', 'a': 'y'}])", "\"{\\\"a\\\":\\\"y\\\", \\\"b\\\":\\\"x\\\"}\"");
+    check("'%s %s'.format([duration('90s'), duration('1m')])", "\"90s 60s\"");
+    check("'%s'.format([object.spec.none])", "\"null\"");
+    check("'%s %s'.format(['a'])", "error: index 1 out of range");
+    check("'%a'.format(['a'])", "error: could not parse formatting clause: unrecognized formatting clause \"a\"");
+    check("'%'.format(['a'])", "error: unexpected end of string");
+}
+
+#[test]
+fn urls() {
+    check("url('https://user:p@Example.com:8080/a%20b?x=1&x=2&y=%26#part').getScheme()", "\"https\"");
+    check("url('https://user:p@Example.com:8080/a').getHost()", "\"Example.com:8080\"");
+    check("url('https://example.com:8080/a').getHostname()", "\"example.com\"");
+    check("url('https://[::1]:80/').getHostname()", "\"::1\"");
+    check("url('https://[::1]:80/').getPort()", "\"80\"");
+    check("url('https://example.com/').getPort()", "\"\"");
+    check("url('https://example.com/path with spaces/').getEscapedPath()", "\"/path%20with%20spaces/\"");
+    check("url('https://example.com/a%20b').getEscapedPath()", "\"/a%20b\"");
+    check("url('/absolute?k1=a&k2=b&k1=c%26').getQuery()", "{\"k1\": [\"a\", \"c&\"], \"k2\": [\"b\"]}");
+    check("url('https://example.com:80/') == url('https://example.com:80/')", "true");
+    check("isURL('https://a:80/') && isURL('/absolute/path') && isURL('mailto:a@b')", "true");
+    check(
+        "isURL('../relative') || isURL('https://a:8x/') || isURL(':80') || isURL('https://a b/') || isURL('')",
+        "false",
+    );
+    let wrong = "error: URL parse error during conversion from string: parse \"../a\": invalid URI for request";
+    check("url('../a')", wrong);
+}

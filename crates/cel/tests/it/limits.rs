@@ -57,6 +57,14 @@ fn work_without_a_price_ends_too() {
     assert!(run("'a'.matches(text + '((a{1000}){1000}){1000}')").0.starts_with("error"));
 }
 
+#[test]
+fn long_expressions_are_compiled_in_proportion_to_their_length() {
+    let terms = vec!["[x] == [1]"; 7000].join(" && ");
+    assert_eq!(run(&format!("{terms} || true")).0, "true");
+    let listed = format!("[{}].size()", vec!["[[x]]"; 14000].join(", "));
+    assert_eq!(run(&listed).0, "14000");
+}
+
 /// Pieces of expressions in any order: most make no sense, and some do.
 fn expressions() -> impl Strategy<Value = String> {
     const PIECES: [&str; 62] = [

@@ -2,8 +2,11 @@
 //! Whoever evaluates expressions adds its variables to this.
 
 mod address;
+pub mod admission;
+pub mod authorizer;
 mod format;
 mod quantity;
+pub mod typed;
 
 pub use quantity::{QUANTITY_TYPE, QuantityValue};
 

@@ -1,5 +1,8 @@
 //! ValidatingAdmissionPolicy and its binding: rules in CEL that an object must keep, and where they hold.
 
+mod expressions;
+mod validation;
+
 use k8s_openapi::api::admissionregistration::v1::{
     MatchResources, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
@@ -9,7 +12,6 @@ use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, int, name};
 
 pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
-    without_effect: Some("admission evaluates no policies"),
     unconditional_update: false,
     categories: &["api-extensions"],
     status: true,
@@ -19,6 +21,7 @@ pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
         spec.failure_policy.get_or_insert_with(|| "Fail".to_owned());
         default_match(spec.match_constraints.as_mut());
     }),
+    validate: Some(validation::policy),
     columns: &[
         name(),
         int(
@@ -37,11 +40,11 @@ pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
 };
 
 pub const BINDING: Kind<ValidatingAdmissionPolicyBinding> = Kind {
-    without_effect: Some("admission evaluates no policies"),
     unconditional_update: false,
     categories: &["api-extensions"],
     generation: Generation::CountsChangesOf("spec"),
     default: Some(|binding| default_match(binding.spec.get_or_insert_default().match_resources.as_mut())),
+    validate: Some(validation::binding),
     columns: &[
         name(),
         col("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", |b, _| {

@@ -1,0 +1,238 @@
+//! Checks a policy's expressions against the schemas of the kinds that it names. A warning is advice and changes nothing:
+//! the policy is evaluated on untyped objects all the same.
+//! Upstream counterpart: typechecking.go of the apiserver's policy/validating.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cel::{Environment, Type};
+use k8s_openapi::api::admissionregistration::v1::{
+    ExpressionWarning, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicySpec,
+};
+
+use super::admission::{self, Offer, VARIABLES};
+use crate::kind::{Definition, KindTable};
+use crate::schema;
+
+/// Kinds beyond these are not checked.
+const MOST_KINDS: usize = 10;
+
+/// The warnings about a policy's validations and their messages.
+pub fn check(policy: &ValidatingAdmissionPolicy, kinds: &KindTable) -> Vec<ExpressionWarning> {
+    let Some(spec) = &policy.spec else { return Vec::new() };
+    let environments: Vec<(String, Environment)> =
+        kinds_of(spec, kinds).into_iter().map(|kind| (shown(kind), environment(spec, kind, kinds))).collect();
+    let mut warnings = Vec::new();
+    let mut warn = |expression: &str, field: String| {
+        let wrong = |(kind, environment): &(String, Environment)| {
+            let error = environment.compile_any(expression).err()?;
+            Some(format!("{kind}: {error}\n"))
+        };
+        let found: Vec<String> = environments.iter().filter_map(wrong).collect();
+        if !found.is_empty() {
+            warnings.push(ExpressionWarning { field_ref: field, warning: found.join("\n") });
+        }
+    };
+    for (i, validation) in spec.validations.iter().flatten().enumerate() {
+        warn(&validation.expression, format!("spec.validations[{i}].expression"));
+        if let Some(message) = validation.message_expression.as_deref().filter(|m| !m.is_empty()) {
+            warn(message, format!("spec.validations[{i}].messageExpression"));
+        }
+    }
+    warnings
+}
+
+/// `apps/v1, Kind=Deployment`
+fn shown(kind: &Definition) -> String {
+    format!("{}/{}, Kind={}", kind.group, kind.version, kind.kind)
+}
+
+/// The kinds that the rules name without wildcards, sorted.
+fn kinds_of<'k>(spec: &ValidatingAdmissionPolicySpec, kinds: &'k KindTable) -> Vec<&'k Definition> {
+    let rules = spec.match_constraints.iter().flat_map(|c| c.resource_rules.iter().flatten());
+    let mut found: BTreeMap<(&str, &str, &str), &Definition> = BTreeMap::new();
+    for definition in rules.flat_map(|rule| kinds_of_rule(rule, kinds)) {
+        if found.len() < MOST_KINDS {
+            found.insert((&definition.group, &definition.version, &definition.kind), definition);
+        }
+    }
+    found.into_values().collect()
+}
+
+fn kinds_of_rule<'k>(rule: &NamedRuleWithOperations, kinds: &'k KindTable) -> Vec<&'k Definition> {
+    let words = |list: &Option<Vec<String>>| -> Vec<String> {
+        let sorted: BTreeSet<String> = list.iter().flatten().cloned().collect();
+        sorted.into_iter().collect()
+    };
+    let (groups, versions) = (words(&rule.api_groups), words(&rule.api_versions));
+    let wild = |list: &[String]| list.iter().any(|word| word.contains('*'));
+    if wild(&groups) || wild(&versions) {
+        return Vec::new();
+    }
+    let resources: Vec<String> = words(&rule.resources).into_iter().filter(|r| !r.contains(['*', '/'])).collect();
+    let mut found = Vec::new();
+    for group in &groups {
+        for version in &versions {
+            found.extend(resources.iter().filter_map(|resource| kinds.find(group, version, resource)));
+            if found.len() >= MOST_KINDS {
+                break;
+            }
+        }
+    }
+    found.into_iter().map(|definition| &**definition).collect()
+}
+
+/// The environment of a policy about objects of one kind.
+fn environment(spec: &ValidatingAdmissionPolicySpec, kind: &Definition, kinds: &KindTable) -> Environment {
+    let mut types = Types::default();
+    let object = types.of(&kind.ty);
+    let params = spec.param_kind.as_ref().map(|wanted| {
+        let (version, name) = (wanted.api_version.as_deref().unwrap_or_default(), wanted.kind.as_deref());
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let found = kinds.by_kind(group, version, name.unwrap_or_default());
+        found.map_or(Type::Dyn, |definition| types.of(&definition.ty))
+    });
+    // The variables of the untyped environment come first, so those of these names are replaced.
+    let mut builder = admission::environment(Offer { params: params.is_some(), authorizer: true }).extend();
+    for (name, fields) in types.found {
+        builder = builder.object(&name, fields);
+    }
+    builder = builder.retype("object", object.clone()).retype("oldObject", object);
+    if let Some(params) = params {
+        builder = builder.retype("params", params);
+    }
+    let mut environment = builder.build();
+    for variable in spec.variables.iter().flatten() {
+        let kind = environment.compile_any(&variable.expression).map_or(Type::Dyn, |p| p.result_type().clone());
+        environment.compose(VARIABLES, &variable.name, kind);
+    }
+    environment
+}
+
+/// The object types that a schema reaches.
+#[derive(Default)]
+struct Types {
+    found: BTreeMap<String, Vec<(String, Type)>>,
+}
+
+impl Types {
+    fn of(&mut self, ty: &schema::Type) -> Type {
+        match ty.resolve() {
+            schema::Type::String | schema::Type::Quantity => Type::String,
+            schema::Type::Int32 | schema::Type::Int64 => Type::Int,
+            schema::Type::Number => Type::Double,
+            schema::Type::Bool => Type::Bool,
+            schema::Type::Bytes => Type::Bytes,
+            schema::Type::Time | schema::Type::MicroTime => Type::Timestamp,
+            schema::Type::IntOrString | schema::Type::Any | schema::Type::Raw | schema::Type::Ref(_) => Type::Dyn,
+            schema::Type::Map(map) => Type::map(Type::String, self.of(&map.values)),
+            schema::Type::List(list) => Type::list(self.of(&list.items)),
+            schema::Type::Object(object) => self.object(object),
+        }
+    }
+
+    /// Types may refer to themselves, so a type is known before its fields are.
+    fn object(&mut self, object: &schema::Object) -> Type {
+        let name = format!("object.{}", object.name);
+        if !self.found.contains_key(&name) {
+            self.found.insert(name.clone(), Vec::new());
+            let fields = object.fields.iter().filter_map(|field| Some((escaped(&field.name)?, self.of(&field.ty))));
+            let fields = fields.collect();
+            self.found.insert(name.clone(), fields);
+        }
+        Type::object(&name)
+    }
+}
+
+/// The name by which typed expressions reach a field: words of the grammar and marks are spelled out.
+fn escaped(name: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        || !name.chars().all(|c| plain(c) || matches!(c, '.' | '-' | '/'))
+    {
+        return None;
+    }
+    if name.chars().all(plain) && !name.contains("__") && !cel::is_identifier(name) {
+        return Some(format!("__{name}__"));
+    }
+    let spelled = name.replace("__", "__underscores__").replace('.', "__dot__");
+    Some(spelled.replace('-', "__dash__").replace('/', "__slash__"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::kinds::built_in;
+
+    fn warnings(spec: Value) -> Vec<(String, String)> {
+        let policy = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).expect("a policy");
+        check(&policy, built_in()).into_iter().map(|w| (w.field_ref, w.warning)).collect()
+    }
+
+    fn about(resources: &[&str], fields: Value) -> Vec<(String, String)> {
+        let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": resources});
+        let mut spec = json!({"matchConstraints": {"resourceRules": [rule]}});
+        for (name, value) in fields.as_object().expect("fields") {
+            spec[name] = value.clone();
+        }
+        warnings(spec)
+    }
+
+    #[test]
+    fn expressions_are_checked_against_schemas() {
+        let check = |resources: &[&str], expression: &str, expected: &[&str]| {
+            let found = about(resources, json!({"validations": [{"expression": expression}]}));
+            let joined = expected.join("\n");
+            let wanted: Vec<_> = (!expected.is_empty())
+                .then(|| ("spec.validations[0].expression".to_owned(), joined))
+                .into_iter()
+                .collect();
+            assert_eq!(found, wanted, "{expression}");
+        };
+        check(&["deployments"], "object.spec.replicas < 5 && oldObject.metadata.labels['a'] == 'b'", &[]);
+        check(&["deployments"], "object.spec.template.spec.containers.all(c, c.image.startsWith('a'))", &[]);
+        check(&["deployments"], "object.metadata.creationTimestamp < timestamp('2030-01-01T00:00:00Z')", &[]);
+        check(&["deployments"], "object.metadata.__namespace__ == request.namespace", &[]);
+        check(&["deployments"], "object.spec.strategy.rollingUpdate.maxSurge == 1", &[]);
+        let wrong = "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'size'\n | object.spec.size == 1\n | \
+                     ...........^\n";
+        check(&["deployments"], "object.spec.size == 1", &[wrong]);
+        check(
+            &["statefulsets", "deployments"],
+            "object.spec.serviceName == ''",
+            &[
+                "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'serviceName'\n | object.spec.serviceName == \
+             ''\n | ...........^\n",
+            ],
+        );
+        check(&["*"], "object.spec.size == 1", &[]);
+        check(&["deployments/scale"], "object.spec.size == 1", &[]);
+        check(&["nothings"], "object.spec.size == 1", &[]);
+        let mismatch = about(
+            &["deployments"],
+            json!({"validations": [{"expression": "true",
+            "messageExpression": "object.spec.replicas + 'a'"}]}),
+        );
+        assert_eq!(mismatch[0].0, "spec.validations[0].messageExpression");
+        assert!(
+            mismatch[0].1.contains("found no matching overload for '_+_' applied to '(int, string)'"),
+            "{mismatch:?}"
+        );
+    }
+
+    #[test]
+    fn params_and_variables_have_types() {
+        let with = |expression: &str| {
+            about(
+                &["deployments"],
+                json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+                "variables": [{"name": "wanted", "expression": "object.spec.replicas"}],
+                "validations": [{"expression": expression}]}),
+            )
+        };
+        assert_eq!(with("variables.wanted < int(params.data['most'])"), []);
+        assert!(with("variables.wanted == 'a'")[0].1.contains("found no matching overload"));
+        assert!(with("params.spec == 1")[0].1.contains("undefined field 'spec'"));
+    }
+}

@@ -1,0 +1,253 @@
+//! A policy's expressions, compiled, and what they say about a write.
+
+use api::Value;
+use api::k8s_openapi::api::admissionregistration::v1::{AuditAnnotation, ValidatingAdmissionPolicySpec, Validation};
+use api::rules::cel::admission::{Offer, VARIABLES, compile, environment};
+use cel::{Budget, Composed, Composition, Environment, PER_CALL_LIMIT, Program, Type, Value as Cel};
+
+use super::input::Input;
+
+/// What one run may cost: its validations together, and its conditions together.
+const BUDGET: u64 = 10_000_000;
+const BUDGET_OF_CONDITIONS: u64 = 2_500_000;
+const LONGEST_MESSAGE: usize = 5 * 1024;
+
+/// An expression and its program, or why it has none.
+struct Compiled {
+    text: String,
+    program: Result<Program, String>,
+}
+
+impl Compiled {
+    fn new(environment: &Environment, text: &str, results: &[Type]) -> Self {
+        Compiled { text: text.to_owned(), program: compile(environment, text, results) }
+    }
+}
+
+struct Rule {
+    expression: Compiled,
+    message: String,
+    message_expression: Option<Compiled>,
+    reason: String,
+}
+
+pub(super) struct Evaluator {
+    ignores_failures: bool,
+    conditions: Vec<Compiled>,
+    variables: Vec<Composed>,
+    rules: Vec<Rule>,
+    annotations: Vec<(String, Compiled)>,
+}
+
+pub(super) struct Denial {
+    pub message: String,
+    pub reason: String,
+}
+
+impl Denial {
+    pub(super) fn error(message: String) -> Self {
+        Denial { message, reason: String::new() }
+    }
+}
+
+pub(super) enum Decision {
+    Admit,
+    Deny(Denial),
+}
+
+pub(super) enum Audit {
+    Publish {
+        key: String,
+        value: String,
+    },
+    /// Refuses the write.
+    Failed(String),
+}
+
+/// What one run says.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub decisions: Vec<Decision>,
+    pub audits: Vec<Audit>,
+}
+
+impl Evaluator {
+    pub(super) fn new(spec: &ValidatingAdmissionPolicySpec) -> Evaluator {
+        let params = spec.param_kind.is_some();
+        let mut asking = environment(Offer { params, authorizer: true });
+        let mut telling = environment(Offer { params, authorizer: false });
+        let conditions = spec.match_conditions.iter().flatten();
+        let conditions = conditions.map(|c| Compiled::new(&asking, &c.expression, &[Type::Bool])).collect();
+        let mut variables = Vec::new();
+        for variable in spec.variables.iter().flatten() {
+            let program = compile(&asking, &variable.expression, &[]);
+            let kind = program.as_ref().map_or(Type::Dyn, |p| p.result_type().clone());
+            asking.compose(VARIABLES, &variable.name, kind.clone());
+            telling.compose(VARIABLES, &variable.name, kind);
+            variables.push((variable.name.clone(), program));
+        }
+        let rule = |v: &Validation| Rule {
+            expression: Compiled::new(&asking, &v.expression, &[Type::Bool]),
+            message: v.message.as_deref().unwrap_or_default().trim().to_owned(),
+            message_expression: v
+                .message_expression
+                .as_deref()
+                .filter(|m| !m.is_empty())
+                .map(|m| Compiled::new(&telling, m, &[Type::String])),
+            reason: v.reason.clone().unwrap_or_else(|| "Invalid".to_owned()),
+        };
+        let annotation = |a: &AuditAnnotation| {
+            (a.key.clone(), Compiled::new(&asking, &a.value_expression, &[Type::String, Type::Null]))
+        };
+        Evaluator {
+            ignores_failures: spec.failure_policy.as_deref() == Some("Ignore"),
+            conditions,
+            rules: spec.validations.iter().flatten().map(rule).collect(),
+            annotations: spec.audit_annotations.iter().flatten().map(annotation).collect(),
+            variables,
+        }
+    }
+
+    /// What follows from an expression that could not be evaluated.
+    fn failure(&self, message: String) -> Decision {
+        if self.ignores_failures { Decision::Admit } else { Decision::Deny(Denial::error(message)) }
+    }
+
+    fn failed(&self, message: String) -> Outcome {
+        Outcome { decisions: vec![self.failure(message)], audits: Vec::new() }
+    }
+
+    pub(super) fn validate(&self, input: &Input, params: Option<&Value>) -> Outcome {
+        match self.applies(input, params) {
+            Ok(true) => {}
+            Ok(false) => return Outcome::default(),
+            Err(why) => return self.failed(why),
+        }
+        let mut run = Run::new(&self.variables, input.of_validations(params), BUDGET);
+        let mut results = Vec::new();
+        for rule in &self.rules {
+            match run.evaluate(&rule.expression) {
+                Ok(result) => results.push(result.map(|value| matches!(value, Cel::Bool(true)))),
+                Err(OutOfBudget) => return self.failed(OUT_OF_BUDGET.to_owned()),
+            }
+        }
+        let messages = self.messages(input, params, run.remaining);
+        let mut decisions = Vec::new();
+        for (index, (rule, result)) in self.rules.iter().zip(results).enumerate() {
+            decisions.push(match (result, &messages) {
+                (Err(why), _) => self.failure(why),
+                (Ok(_), Err(OutOfBudget)) => self.failure(format!("failed messageExpression: {OUT_OF_BUDGET}")),
+                (Ok(true), _) => Decision::Admit,
+                (Ok(false), Ok(messages)) => {
+                    let message = rule.message(messages[index].as_deref());
+                    Decision::Deny(Denial { message, reason: rule.reason.clone() })
+                }
+            });
+        }
+        match self.audits(input, params) {
+            Ok(audits) => Outcome { decisions, audits },
+            Err(OutOfBudget) => self.failed(OUT_OF_BUDGET.to_owned()),
+        }
+    }
+
+    /// Whether all conditions hold. One that does not decides over others that failed.
+    fn applies(&self, input: &Input, params: Option<&Value>) -> Result<bool, String> {
+        let mut run = Run::new(&[], input.of_conditions(params), BUDGET_OF_CONDITIONS);
+        let mut failures = Vec::new();
+        for condition in &self.conditions {
+            match run.evaluate(condition) {
+                Ok(Ok(Cel::Bool(true))) => {}
+                Ok(Ok(_)) => return Ok(false),
+                Ok(Err(why)) => failures.push(why),
+                Err(OutOfBudget) => failures = vec![OUT_OF_BUDGET.to_owned()],
+            }
+            if failures.first().is_some_and(|f| f == OUT_OF_BUDGET) {
+                break;
+            }
+        }
+        match failures.as_slice() {
+            [] => Ok(true),
+            _ if self.ignores_failures => Ok(false),
+            [one] => Err(one.clone()),
+            many => Err(format!("[{}]", many.join(", "))),
+        }
+    }
+
+    /// The messages that expressions make, where they succeed.
+    fn messages(&self, input: &Input, params: Option<&Value>, budget: u64) -> Result<Vec<Option<String>>, OutOfBudget> {
+        let mut run = Run::new(&self.variables, input.of_messages(params), budget);
+        let mut messages = Vec::new();
+        for rule in &self.rules {
+            let made = rule.message_expression.as_ref().map(|m| run.evaluate(m)).transpose()?;
+            messages.push(match made {
+                Some(Ok(Cel::String(text))) => Some(text.trim().to_owned()),
+                _ => None,
+            });
+        }
+        Ok(messages)
+    }
+
+    fn audits(&self, input: &Input, params: Option<&Value>) -> Result<Vec<Audit>, OutOfBudget> {
+        let mut run = Run::new(&self.variables, input.of_messages(params), BUDGET);
+        let mut audits = Vec::new();
+        for (key, annotation) in &self.annotations {
+            match run.evaluate(annotation)? {
+                Ok(Cel::String(text)) if !text.trim().is_empty() => {
+                    audits.push(Audit::Publish { key: key.clone(), value: text.trim().to_owned() });
+                }
+                Ok(Cel::String(_) | Cel::Null) => {}
+                Ok(other) => audits.push(Audit::Failed(format!(
+                    "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or \
+                     null.",
+                    annotation.text,
+                    other.type_of()
+                ))),
+                Err(_) if self.ignores_failures => {}
+                Err(why) => audits.push(Audit::Failed(why)),
+            }
+        }
+        Ok(audits)
+    }
+}
+
+impl Rule {
+    /// The message of a denial: what its expression made, or its own, or the expression that failed.
+    fn message(&self, made: Option<&str>) -> String {
+        let fits = |m: &&str| !m.is_empty() && m.len() <= LONGEST_MESSAGE && !m.contains('\n');
+        match made.filter(fits) {
+            Some(made) => made.to_owned(),
+            None if !self.message.is_empty() => self.message.clone(),
+            None => format!("failed expression: {}", self.expression.text.trim()),
+        }
+    }
+}
+
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+#[derive(Debug, Clone, Copy)]
+struct OutOfBudget;
+
+/// Some expressions over one input, which share variables and a budget.
+struct Run<'p, 'a> {
+    composition: Composition<'p, 'a>,
+    remaining: u64,
+}
+
+impl<'p, 'a> Run<'p, 'a> {
+    fn new(variables: &'p [Composed], values: cel::Variables<'a>, budget: u64) -> Self {
+        Run { composition: Composition::new(variables, values), remaining: budget }
+    }
+
+    fn evaluate(&mut self, compiled: &Compiled) -> Result<Result<Cel<'a>, String>, OutOfBudget> {
+        let program = match &compiled.program {
+            Ok(program) => program,
+            Err(why) => return Ok(Err(format!("compilation error: {why}"))),
+        };
+        let mut budget = Budget::new(PER_CALL_LIMIT);
+        let result = program.evaluate_with(&self.composition, &mut budget);
+        let cost = budget.used().saturating_add(self.composition.take_cost());
+        self.remaining = self.remaining.checked_sub(cost).ok_or(OutOfBudget)?;
+        Ok(result.map_err(|why| format!("expression '{}' resulted in error: {why}", compiled.text)))
+    }
+}

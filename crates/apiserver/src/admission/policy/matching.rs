@@ -1,0 +1,125 @@
+//! Whether a policy or a binding is about a write: resource rules, and the labels of the object and of its namespace.
+
+use std::sync::Arc;
+
+use api::k8s_openapi::api::admissionregistration::v1::{MatchResources, NamedRuleWithOperations};
+use api::k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use api::kind::Definition;
+use api::rules::selector::Selector;
+use api::{Value, meta};
+
+use super::super::attributes::{Attributes, Operation};
+
+/// A write, and what decides whether rules are about it.
+pub(super) struct Facts<'f> {
+    pub attributes: &'f Attributes<'f>,
+    /// The namespace of the object.
+    pub namespace: Option<&'f Value>,
+    /// The same objects in other versions and groups.
+    pub equivalents: &'f [Arc<Definition>],
+}
+
+pub(super) fn is_namespace(attributes: &Attributes<'_>) -> bool {
+    attributes.definition.group.is_empty() && attributes.definition.plural == "namespaces"
+}
+
+/// The kind in which the rules want to see the object, if they are about the write.
+pub(super) fn matches(resources: Option<&MatchResources>, facts: &Facts<'_>) -> Result<Option<Definition>, String> {
+    let Some(resources) = resources else { return Ok(None) };
+    // A selector that cannot be read matters only when everything else matches.
+    let namespace = in_namespace(resources.namespace_selector.as_ref(), facts);
+    let object = has_labels(resources.object_selector.as_ref(), facts);
+    if namespace == Ok(false) || object == Ok(false) {
+        return Ok(None);
+    }
+    let exact = resources.match_policy.as_deref() == Some("Exact");
+    let excluded = resources.exclude_resource_rules.as_deref().unwrap_or_default();
+    if by_rules(excluded, exact, facts).is_some() {
+        return Ok(None);
+    }
+    let rules = resources.resource_rules.as_deref().unwrap_or_default();
+    let found = if rules.is_empty() { Some(facts.attributes.definition) } else { by_rules(rules, exact, facts) };
+    namespace?;
+    object?;
+    Ok(found.cloned())
+}
+
+fn in_namespace(selector: Option<&LabelSelector>, facts: &Facts<'_>) -> Result<bool, String> {
+    if facts.attributes.namespace.is_empty() && !is_namespace(facts.attributes) {
+        return Ok(true);
+    }
+    let selector = read(selector)?;
+    if selector.is_everything() {
+        return Ok(true);
+    }
+    match namespace_labels(facts) {
+        Some(namespace) => Ok(selector.matches(&meta::labels(namespace))),
+        None => Err(format!("namespaces \"{}\" not found", facts.attributes.namespace)),
+    }
+}
+
+/// The namespace that a write is in, or the Namespace that is written.
+fn namespace_labels<'f>(facts: &Facts<'f>) -> Option<&'f Value> {
+    let attributes = facts.attributes;
+    if !is_namespace(attributes) {
+        return facts.namespace;
+    }
+    match attributes.operation {
+        Operation::Create | Operation::Update if attributes.subresource.is_empty() => attributes.object.as_ref(),
+        _ => attributes.old,
+    }
+}
+
+fn has_labels(selector: Option<&LabelSelector>, facts: &Facts<'_>) -> Result<bool, String> {
+    let selector = read(selector)?;
+    if selector.is_everything() {
+        return Ok(true);
+    }
+    let objects = [facts.attributes.object.as_ref(), facts.attributes.old];
+    Ok(objects.into_iter().flatten().any(|object| selector.matches(&meta::labels(object))))
+}
+
+/// An absent selector takes everything here.
+fn read(selector: Option<&LabelSelector>) -> Result<Selector, String> {
+    let everything = LabelSelector::default();
+    Selector::of_object(Some(selector.unwrap_or(&everything))).map_err(|e| e.to_string())
+}
+
+fn by_rules<'f>(rules: &[NamedRuleWithOperations], exact: bool, facts: &Facts<'f>) -> Option<&'f Definition> {
+    let name = facts.attributes.name;
+    let named = |rule: &NamedRuleWithOperations| {
+        let names = rule.resource_names.as_deref().unwrap_or_default();
+        names.is_empty() || names.iter().any(|n| n == name)
+    };
+    let own = facts.attributes.definition;
+    if rules.iter().any(|rule| applies(rule, own, facts.attributes) && named(rule)) {
+        return Some(own);
+    }
+    if exact {
+        return None;
+    }
+    let others = || facts.equivalents.iter().map(|e| &**e);
+    rules.iter().find_map(|rule| others().find(|other| applies(rule, other, facts.attributes) && named(rule)))
+}
+
+fn applies(rule: &NamedRuleWithOperations, definition: &Definition, attributes: &Attributes<'_>) -> bool {
+    let cluster = is_namespace(attributes) || attributes.namespace.is_empty();
+    let scope = match rule.scope.as_deref() {
+        None | Some("*") => true,
+        Some("Cluster") => cluster,
+        Some("Namespaced") => !cluster,
+        Some(_) => false,
+    };
+    let has = |words: Option<&[String]>, wanted: &str| {
+        words.unwrap_or_default().iter().any(|word| word == "*" || word == wanted)
+    };
+    scope
+        && has(rule.operations.as_deref(), attributes.operation.name())
+        && has(rule.api_groups.as_deref(), &definition.group)
+        && has(rule.api_versions.as_deref(), &definition.version)
+        && rule.resources.iter().flatten().any(|text| {
+            let (resource, subresource) = text.split_once('/').unwrap_or((text, ""));
+            let fits = |pattern: &str, wanted: &str| pattern == "*" || pattern == wanted;
+            fits(resource, &definition.plural) && fits(subresource, attributes.subresource)
+        })
+}
