@@ -120,6 +120,10 @@ impl Cache {
         self.nodes.iter().enumerate().filter_map(|(i, n)| Some((NodeId(i as u32), n.as_ref()?)))
     }
 
+    pub fn pod_count(&self) -> usize {
+        self.pods.len()
+    }
+
     pub fn placed(&self, key: &Key) -> Option<&Placed> {
         self.pods.get(key)
     }

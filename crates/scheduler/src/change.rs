@@ -24,3 +24,27 @@ pub enum Change {
     /// What drivers tell of the room for new volumes.
     StorageCapacity = 1 << 14,
 }
+
+impl Change {
+    /// The first of these changes, in upstream's words.
+    pub fn label(changes: u16) -> &'static str {
+        let labels = [
+            (Change::NodeAdded, "NodeAdd"),
+            (Change::NodeAllocatable, "NodeUpdateNodeAllocatable"),
+            (Change::NodeLabels, "NodeUpdateNodeLabel"),
+            (Change::NodeTaints, "NodeUpdateNodeTaint"),
+            (Change::NodeSchedulable, "NodeUpdateNodeTaint"),
+            (Change::PodLabels, "AssignedPodUpdatePodLabel"),
+            (Change::PodAdded, "AssignedPodAdd"),
+            (Change::PodDeleted, "AssignedPodDelete"),
+            (Change::NamespaceLabels, "NamespaceUpdate"),
+            (Change::Claims, "PersistentVolumeClaimUpdate"),
+            (Change::Volumes, "PersistentVolumeUpdate"),
+            (Change::StorageClasses, "StorageClassUpdate"),
+            (Change::Devices, "ResourceClaimUpdate"),
+            (Change::VolumeLimits, "CSINodeUpdate"),
+            (Change::StorageCapacity, "CSIStorageCapacityUpdate"),
+        ];
+        labels.iter().find(|(change, _)| *change as u16 & changes != 0).map_or("Unknown", |(_, label)| label)
+    }
+}

@@ -255,7 +255,7 @@ impl Engine {
             let class = self.cache.class(parked.class);
             let spreading = &self.settings.profile(class).args.spreading;
             if class.namespace == namespace && class.defaults.is_some() && *spreading != Spreading::System {
-                self.queue.retry(parked.class, now);
+                self.queue.retry(parked.class, "ServiceUpdate", now);
             }
         }
     }
@@ -273,7 +273,7 @@ impl Engine {
             let nominated: Vec<Key> = self.nominations.on(id).map(|(key, _)| key.clone()).collect();
             for key in nominated {
                 self.withdraw(&key);
-                self.queue.wake(&key, now);
+                self.queue.wake(&key, "NodeDelete", now);
             }
         }
         self.cache.remove_node(name);
@@ -378,9 +378,10 @@ impl Engine {
             never_preempts: spec.and_then(|s| s.preemption_policy.as_deref()) == Some("Never"),
             attempts: 0,
             errors: 0,
+            waits_since: None,
             key,
         };
-        let as_new = |held: &Waiting| Waiting { attempts: 0, errors: 0, ..held.clone() };
+        let as_new = |held: &Waiting| Waiting { attempts: 0, errors: 0, waits_since: None, ..held.clone() };
         if self.queue.get(&waiting.key).is_some_and(|held| as_new(held) == waiting) {
             self.leave_class(class);
             return self.follow_nomination(&waiting, pod, now);
@@ -509,6 +510,11 @@ impl Engine {
 
     pub fn attachment_keys(&self) -> Vec<Key> {
         self.cache.attachables.attachments().map(|name| Key::new("", name)).collect()
+    }
+
+    /// What the metrics tell of the memory's size.
+    pub(crate) fn sizes(&self) -> [(&'static str, usize); 3] {
+        [("assumed_pods", self.binding.len()), ("nodes", self.cache.order().len()), ("pods", self.cache.pod_count())]
     }
 
     pub fn budget_keys(&self) -> Vec<Key> {

@@ -25,6 +25,7 @@ pub mod engine;
 pub mod extender;
 pub mod failure;
 pub mod memo;
+mod metrics;
 pub mod node;
 pub mod node_id;
 mod nominated;
@@ -45,4 +46,5 @@ pub mod topology;
 mod wake;
 
 pub use engine::{Decision, Engine, Settings};
+pub use metrics::Metrics;
 pub use run::run;

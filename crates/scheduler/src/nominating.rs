@@ -28,7 +28,7 @@ impl Engine {
             _ => None,
         };
         if let Some(left) = left {
-            self.queue.wake(&waiting.key, now);
+            self.queue.wake(&waiting.key, "UnschedulablePodUpdate", now);
             self.retry(Change::PodDeleted as u16, Some(left.node), now);
         }
     }

@@ -67,7 +67,7 @@ impl Engine {
         let displaced: Vec<Key> = lower.collect();
         for key in &displaced {
             self.withdraw(key);
-            self.queue.wake(key, now);
+            self.queue.wake(key, Change::label(Change::PodAdded as u16), now);
         }
         let nominated = Nominated { node, class: pod.class, priority: pod.priority, shown: false };
         if let Some(left) = self.nominate(pod.key.clone(), nominated).filter(|left| left.node != node) {
@@ -187,6 +187,6 @@ impl Engine {
                 self.cache.set_preempted(key, false);
             }
         }
-        self.queue.wake(preemptor, now);
+        self.queue.wake(preemptor, Change::label(Change::PodAdded as u16), now);
     }
 }

@@ -27,6 +27,8 @@ pub struct Waiting {
     pub attempts: u32,
     /// How often in turn its binding failed.
     pub errors: u32,
+    /// When it could be tried for the first time.
+    pub waits_since: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +70,16 @@ pub struct Parked {
     pub priority: i32,
 }
 
+/// What brought a Pod into a queue, in upstream's words, beside the changes of the cluster (see [`Change::label`]).
+///
+/// [`Change::label`]: crate::change::Change::label
+mod event {
+    pub const NEW: &str = "UnschedulablePodAdd";
+    pub const FAILED: &str = "ScheduleAttemptFailure";
+    pub const BACKOFF_OVER: &str = "BackoffComplete";
+    pub const PARKED_LONG: &str = "UnschedulableTimeout";
+}
+
 #[derive(Default)]
 pub struct Queue {
     entries: HashMap<Key, Entry>,
@@ -82,6 +94,8 @@ pub struct Queue {
     epoch: Option<Instant>,
     /// The first and the longest backoff.
     backoff_times: Option<(Duration, Duration)>,
+    /// How many Pods came into which queue for which event since somebody asked.
+    incoming: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -119,7 +133,7 @@ impl Queue {
     /// A new Pod, or one that changed so that it may be tried again.
     pub fn add(&mut self, pod: Waiting, now: Instant) {
         let place = if pod.gated { Place::Gated } else { Place::Active };
-        self.put(pod, place, None, now);
+        self.put(pod, place, (None, event::NEW), now);
     }
 
     /// A Pod that fits nowhere for now, turned away by `plugins`.
@@ -130,14 +144,14 @@ impl Queue {
         group.plugins |= plugins;
         group.priority = group.priority.max(pod.priority);
         let until = self.until(pod.attempts, now);
-        self.put(pod, Place::Parked(until), None, now);
+        self.put(pod, Place::Parked(until), (None, event::FAILED), now);
     }
 
     /// A Pod whose binding failed.
     pub fn retry_later(&mut self, mut pod: Waiting, now: Instant) {
         pod.errors += 1;
         let until = self.until(pod.errors, now);
-        self.put(pod, Place::Backoff(until, true), None, now);
+        self.put(pod, Place::Backoff(until, true), (None, event::FAILED), now);
     }
 
     /// When the backoff of a Pod ends that failed now, for the `attempts`th time. Pods whose backoff ends in one second
@@ -149,8 +163,12 @@ impl Queue {
     }
 
     /// A Pod without a turn gets one now.
-    fn put(&mut self, pod: Waiting, place: Place, turn: Option<Turn>, now: Instant) {
+    fn put(&mut self, mut pod: Waiting, place: Place, (turn, event): (Option<Turn>, &'static str), now: Instant) {
         self.remove(&pod.key);
+        *self.incoming.entry((place.label(), event)).or_default() += 1;
+        if place == Place::Active {
+            pod.waits_since.get_or_insert(now);
+        }
         let turn = turn.unwrap_or_else(|| {
             self.next += 1;
             (now, self.next)
@@ -209,18 +227,18 @@ impl Queue {
                 let queue = if early { &self.backoff } else { &self.error_backoff };
                 let Some((_, _, _, key)) = queue.first().filter(|(until, ..)| *until <= now) else { break };
                 let key = key.clone();
-                self.reactivate(&key, now);
+                self.reactivate(&key, event::BACKOFF_OVER, now);
             }
         }
         while let Some((_, key)) = self.parked_since.first().filter(|((since, _), _)| *since + LONGEST_PARKING <= now) {
             let key = key.clone();
-            self.reactivate(&key, now);
+            self.reactivate(&key, event::PARKED_LONG, now);
         }
     }
 
-    fn reactivate(&mut self, key: &Key, now: Instant) {
+    fn reactivate(&mut self, key: &Key, event: &'static str, now: Instant) {
         if let Some(Entry { pod, turn, .. }) = self.take(key) {
-            self.put(pod, Place::Active, Some(turn), now);
+            self.put(pod, Place::Active, (Some(turn), event), now);
         }
     }
 
@@ -264,20 +282,51 @@ impl Queue {
         }
     }
 
-    /// Something changed that could help the parked Pods of a class.
-    pub fn retry(&mut self, class: ClassId, now: Instant) {
+    /// Something changed that could help the parked Pods of a class: `event` says what, in upstream's words.
+    pub fn retry(&mut self, class: ClassId, event: &'static str, now: Instant) {
         let Some(group) = self.parked.get(&class) else { return };
         for key in group.pods.clone() {
-            self.wake(&key, now);
+            self.wake(&key, event, now);
         }
     }
 
     /// Something changed that could help this Pod, if it is parked.
-    pub fn wake(&mut self, key: &Key, now: Instant) {
+    pub fn wake(&mut self, key: &Key, event: &'static str, now: Instant) {
         let Some(&Entry { place: Place::Parked(until), turn, .. }) = self.entries.get(key) else { return };
         if let Some(pod) = self.remove(key) {
             let place = if until <= now { Place::Active } else { Place::Backoff(until, false) };
-            self.put(pod, place, Some(turn), now);
+            self.put(pod, place, (Some(turn), event), now);
+        }
+    }
+
+    // What the metrics tell.
+
+    /// How many Pods came into which queue for which event since this was asked last.
+    pub fn take_incoming(&mut self) -> impl Iterator<Item = ((&'static str, &'static str), u64)> + use<> {
+        std::mem::take(&mut self.incoming).into_iter()
+    }
+
+    /// How many Pods each queue holds.
+    pub fn lengths(&self) -> [(&'static str, usize); 4] {
+        let (active, parked) = (self.active.len(), self.parked_since.len());
+        let backoff = self.backoff.len() + self.error_backoff.len();
+        let gated = self.entries.len() - active - parked - backoff;
+        [("active", active), ("backoff", backoff), ("unschedulable", parked), ("gated", gated)]
+    }
+
+    /// The classes of parked Pods, and how many there are of each.
+    pub fn parked_counts(&self) -> impl Iterator<Item = (Parked, usize)> {
+        self.parked_groups().zip(self.parked.values().map(|group| group.pods.len()))
+    }
+}
+
+impl Place {
+    /// The name of its queue in metrics. Gated Pods are in the unschedulable one, as upstream counts them.
+    fn label(self) -> &'static str {
+        match self {
+            Place::Active => "active",
+            Place::Backoff(..) => "backoff",
+            Place::Parked(_) | Place::Gated => "unschedulable",
         }
     }
 }
@@ -296,6 +345,7 @@ mod tests {
             never_preempts: false,
             attempts: 0,
             errors: 0,
+            waits_since: None,
         }
     }
 
@@ -323,7 +373,7 @@ mod tests {
         queue.park(pod("a", 0), 1, now);
         assert_eq!(names(&mut queue, now + Duration::from_secs(299)), "");
         assert_eq!(queue.wake_at(), Some(now + Duration::from_secs(300)));
-        queue.retry(ClassId(0), now);
+        queue.retry(ClassId(0), "NodeAdd", now);
         assert_eq!(names(&mut queue, now), "a", "nothing else is to do, so backoff is cut short");
         queue.park(pod("a", 0), 1, now);
         assert_eq!(names(&mut queue, now + Duration::from_secs(300)), "a");
@@ -335,21 +385,21 @@ mod tests {
         for name in ["d", "b", "a", "c"] {
             queue.park(pod(name, 0), 1, now);
         }
-        queue.wake(&Key::new("default", "a"), now);
-        queue.retry(ClassId(0), now);
+        queue.wake(&Key::new("default", "a"), "NodeAdd", now);
+        queue.retry(ClassId(0), "NodeAdd", now);
         assert_eq!(names(&mut queue, now), "d b a c", "those in backoff");
         for (after, name) in [(0, "d"), (0, "b"), (300, "a"), (300, "c")] {
             queue.park(pod(name, 0), 1, now + Duration::from_millis(after));
         }
         queue.park(pod("important", 1), 1, now + Duration::from_millis(500));
-        queue.retry(ClassId(0), now);
+        queue.retry(ClassId(0), "NodeAdd", now);
         assert_eq!(names(&mut queue, now), "important d b a c", "backoffs that end within one second");
         for name in ["d", "b", "a", "c"] {
             queue.park(pod(name, 0), 1, now);
         }
         let later = now + Duration::from_secs(2);
         queue.add(pod("new", 0), later);
-        queue.retry(ClassId(0), later);
+        queue.retry(ClassId(0), "NodeAdd", later);
         assert_eq!(names(&mut queue, later), "d b a c new", "those whose backoff is over");
     }
 

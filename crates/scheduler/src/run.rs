@@ -10,7 +10,7 @@ use std::sync::Arc;
 use client::{Caches, EventRecorder};
 use clock::Instant;
 use k8s_openapi::api::core::v1::Pod;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::{
     bind::{self, Binding, Eviction, Nomination, Outcome, Reason},
@@ -18,12 +18,15 @@ use crate::{
     engine::{Decision, Engine, Settings},
     extender::Extenders,
     failure::{Failure, Preemption, Release, Victims},
+    metrics::Metrics,
     queue::Waiting,
     sources::Sources,
 };
 
 /// How many writes may be under way. The engine pauses while there are as many.
 const WRITES: usize = 256;
+/// After how long something that happened shows in the sizes that the metrics tell.
+const FOLLOW: clock::Duration = clock::Duration::from_secs(1);
 /// How many Pods are decided before events are read and other tasks get their turn.
 const BATCH: usize = 32;
 
@@ -44,7 +47,7 @@ fn writers(caches: &Caches, settings: &Settings) -> Vec<Writer> {
 }
 
 /// Schedules until the future is dropped.
-pub async fn run(caches: Caches, settings: Settings) {
+pub async fn run(caches: Caches, settings: Settings, metrics: Arc<Metrics>) {
     let writers = writers(&caches, &settings);
     let extenders = Extenders::new(&settings.extenders).await;
     let mut engine = Engine::new(settings);
@@ -52,11 +55,13 @@ pub async fn run(caches: Caches, settings: Settings) {
     let mut writes: JoinSet<Outcome> = JoinSet::new();
     // Pods whose volumes or devices are being prepared can take minutes, and keep no other Pod from its write.
     let mut preparing: JoinSet<Outcome> = JoinSet::new();
+    let mut follow_at = None;
     loop {
         sources.drain(&mut engine);
         let mut decided = 0;
         while decided < BATCH && writes.len() < WRITES {
-            let Some(mut decision) = engine.schedule_one(Instant::now()) else { break };
+            let began = Instant::now();
+            let Some(mut decision) = engine.schedule_one(began) else { break };
             // Nothing else is decided meanwhile, since that could take what the extenders are asked about.
             while let Decision::Consult(question) = &decision {
                 let answer = extenders.answer(question, &caches).await;
@@ -64,10 +69,17 @@ pub async fn run(caches: Caches, settings: Settings) {
             }
             decided += 1;
             let scheduler = engine.scheduler_of(&decision);
+            metrics.decided(&decision, scheduler, began.elapsed());
             let writer = writers.iter().find(|writer| *writer.scheduler == *scheduler).unwrap_or(&writers[0]);
             let binder = engine.binder(&decision).map(|index| (extenders.clone(), index));
             let waits = matches!(&decision, Decision::Bind { prepare, .. } if !prepare.is_empty());
-            start_write(if waits { &mut preparing } else { &mut writes }, &caches, writer, (decision, binder));
+            let counting = Counting { metrics: metrics.clone(), began };
+            start_write(
+                if waits { &mut preparing } else { &mut writes },
+                &caches,
+                writer,
+                (decision, binder, counting),
+            );
         }
         if decided == BATCH {
             while let Some(outcome) = writes.try_join_next().or_else(|| preparing.try_join_next()) {
@@ -77,26 +89,66 @@ pub async fn run(caches: Caches, settings: Settings) {
             continue;
         }
         let wake = engine.wake_at();
-        tokio::select! {
+        let follow = *follow_at.get_or_insert_with(|| Instant::now() + FOLLOW);
+        let in_time = tokio::select! {
             biased;
-            Some(outcome) = writes.join_next() => settle(&mut engine, outcome),
-            Some(outcome) = preparing.join_next() => settle(&mut engine, outcome),
-            () = sources.wait() => {}
-            () = async { clock::sleep_until(wake.unwrap_or_else(Instant::now)).await }, if wake.is_some() => {}
+            outcome = woken((&mut writes, &mut preparing), &mut sources, wake) => Some(outcome),
+            () = clock::sleep_until(follow) => None,
+        };
+        let outcome = match in_time {
+            Some(outcome) => outcome,
+            // What is counted now stays true until something happens.
+            None => {
+                metrics.follow(&mut engine);
+                follow_at = None;
+                woken((&mut writes, &mut preparing), &mut sources, wake).await
+            }
+        };
+        if let Some(outcome) = outcome {
+            settle(&mut engine, outcome);
         }
     }
+}
+
+type Written = Result<Outcome, JoinError>;
+
+/// Waits for something to do: a write that ended, an event, or the time at which a Pod is to be tried again.
+async fn woken(
+    (writes, preparing): (&mut JoinSet<Outcome>, &mut JoinSet<Outcome>),
+    sources: &mut Sources,
+    wake: Option<Instant>,
+) -> Option<Written> {
+    tokio::select! {
+        biased;
+        Some(outcome) = writes.join_next() => Some(outcome),
+        Some(outcome) = preparing.join_next() => Some(outcome),
+        () = sources.wait() => None,
+        () = clock::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => None,
+    }
+}
+
+/// What a binding is counted with.
+struct Counting {
+    metrics: Arc<Metrics>,
+    began: Instant,
 }
 
 fn start_write(
     writes: &mut JoinSet<Outcome>,
     caches: &Caches,
     writer: &Writer,
-    (decision, binder): (Decision, Option<(Extenders, usize)>),
+    (decision, binder, counting): (Decision, Option<(Extenders, usize)>, Counting),
 ) {
     match decision {
         Decision::Bind { pod, node, prepare } => {
-            let binding = Binding { prepare, pod, node, binder };
-            writes.spawn(bind::bind(caches.clone(), writer.recorder.clone(), binding));
+            let (counted, scheduler) = (pod.clone(), writer.scheduler.clone());
+            let bound = bind::bind(caches.clone(), writer.recorder.clone(), Binding { prepare, pod, node, binder });
+            writes.spawn(async move {
+                let outcome = bound.await;
+                let worked = matches!(outcome, Outcome::Done);
+                counting.metrics.bound(&counted, &scheduler, worked, counting.began.elapsed());
+                outcome
+            });
         }
         Decision::Unschedulable { pod, failure, preemption } => {
             tell(writes, caches, writer, (pod, failure, preemption));
@@ -160,7 +212,7 @@ fn tell(
     writes.spawn(bind::report(client, recorder, object, (Reason::Unschedulable, message), nominated));
 }
 
-fn settle(engine: &mut Engine, outcome: Result<Outcome, tokio::task::JoinError>) {
+fn settle(engine: &mut Engine, outcome: Written) {
     match outcome {
         Ok(Outcome::NotBound { key, uid }) => engine.bind_failed(&key, &uid, Instant::now()),
         Ok(Outcome::NotPreempted { preemptor, victims }) => {

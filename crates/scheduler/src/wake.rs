@@ -30,7 +30,7 @@ impl Engine {
         // A Pod that waits for its victims chooses anew when one of them is gone or its node is another than it was.
         if let Some(id) = node.filter(|_| changes != Change::PodAdded as u16) {
             for (key, _) in self.nominations.on(id) {
-                self.queue.wake(key, now);
+                self.queue.wake(key, Change::label(changes), now);
             }
         }
         let plugins = self.settings.plugins.iter().enumerate();
@@ -43,7 +43,7 @@ impl Engine {
     /// Puts the parked Pods of one class back if the changes could help them.
     pub(crate) fn retry_one(&mut self, changes: u16, node: Option<NodeId>, parked: Parked, now: Instant) {
         match self.could_help(changes, node, parked) {
-            Help::Try => self.queue.retry(parked.class, now),
+            Help::Try => self.queue.retry(parked.class, Change::label(changes), now),
             Help::Not(Some(plugin)) => self.queue.note(parked.class, plugin),
             Help::Not(None) => {}
         }

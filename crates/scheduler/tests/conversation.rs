@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Frame;
 use kube::client::Body;
 use parking_lot::Mutex;
-use scheduler::{Settings, args::Args, extender::Extender, plugin::Plugin, run};
+use scheduler::{Metrics, Settings, args::Args, extender::Extender, plugin::Plugin, run};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -79,11 +79,16 @@ async fn writes(server: Server) -> Vec<String> {
 }
 
 async fn writes_with(server: Server, settings: Settings) -> Vec<String> {
+    counted(server, settings, Arc::default()).await
+}
+
+/// The writes within a minute, with metrics to read afterwards.
+async fn counted(server: Server, settings: Settings, metrics: Arc<Metrics>) -> Vec<String> {
     clock::simulate(clock::Timestamp::UNIX_EPOCH, 1);
     let server = Arc::new(Mutex::new(server));
     let shared = server.clone();
     let client = client::in_process(tower::service_fn(move |request| serve(shared.clone(), request)));
-    let scheduling = run(Caches::new(client), settings);
+    let scheduling = run(Caches::new(client), settings, metrics);
     assert!(clock::timeout(Duration::from_secs(60), scheduling).await.is_err(), "it runs for ever");
     std::mem::take(&mut server.lock().writes)
 }
@@ -100,7 +105,7 @@ async fn writes_until(server: Server, settings: Settings, last: &str) -> Vec<Str
         }
     };
     tokio::select! {
-        () = run(Caches::new(client), settings) => unreachable!("it runs for ever"),
+        () = run(Caches::new(client), settings, Arc::default()) => unreachable!("it runs for ever"),
         () = written => {}
     }
     std::mem::take(&mut server.lock().writes)
@@ -120,6 +125,42 @@ fn pod() -> Value {
 async fn a_pod_that_fits_is_bound_and_its_event_says_so() {
     let server = Server { nodes: vec![node("1")], pods: vec![pod()], ..Server::default() };
     assert_eq!(writes(server).await, ["bind p to n", "event Scheduled: Successfully assigned d/p to n"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_is_counted_under_upstreams_names() {
+    let mut large = pod();
+    large["metadata"]["name"] = "large".into();
+    large["metadata"]["uid"] = "v".into();
+    large["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "9".into();
+    let mut gated = pod();
+    gated["metadata"]["name"] = "gated".into();
+    gated["metadata"]["uid"] = "w".into();
+    gated["spec"]["schedulingGates"] = json!([{"name": "g"}]);
+    let server = Server { nodes: vec![node("1")], pods: vec![pod(), large, gated], refuse: 1, ..Server::default() };
+    let metrics = Arc::<Metrics>::default();
+    counted(server, Settings::default(), metrics.clone()).await;
+    let page = metrics.render();
+    for line in [
+        "# TYPE scheduler_schedule_attempts_total counter",
+        r#"scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1"#,
+        r#"scheduler_schedule_attempts_total{profile="default-scheduler",result="unschedulable"} 1"#,
+        r#"scheduler_schedule_attempts_total{profile="default-scheduler",result="error"} 1"#,
+        r#"scheduler_scheduling_attempt_duration_seconds_count{profile="default-scheduler",result="scheduled"} 1"#,
+        r#"scheduler_pod_scheduling_sli_duration_seconds_count{attempts="2"} 1"#,
+        "scheduler_pod_scheduling_attempts_sum 2.0",
+        "scheduler_preemption_attempts_total 1",
+        r#"scheduler_pending_pods{queue="unschedulable"} 1"#,
+        r#"scheduler_pending_pods{queue="gated"} 1"#,
+        r#"scheduler_queue_incoming_pods_total{event="UnschedulablePodAdd",queue="active"} 2"#,
+        r#"scheduler_queue_incoming_pods_total{event="ScheduleAttemptFailure",queue="unschedulable"} 1"#,
+        r#"scheduler_queue_incoming_pods_total{event="ScheduleAttemptFailure",queue="backoff"} 1"#,
+        r#"scheduler_queue_incoming_pods_total{event="BackoffComplete",queue="active"} 1"#,
+        r#"scheduler_unschedulable_pods{plugin="NodeResourcesFit",profile="default-scheduler"} 1"#,
+        r#"scheduler_cache_size{type="nodes"} 1"#,
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line}\n{page}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

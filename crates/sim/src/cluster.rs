@@ -181,7 +181,9 @@ impl Cluster {
                 let mut tasks = controllers::run(&caches, |_| client.clone(), &controllers::Options::default());
                 while tasks.join_next().await.is_some() {}
             }),
-            Component::Scheduler => tokio::spawn(scheduler::run(Caches::new(client), scheduler::Settings::default())),
+            Component::Scheduler => {
+                tokio::spawn(scheduler::run(Caches::new(client), scheduler::Settings::default(), Arc::default()))
+            }
             Component::Node(number) => tokio::spawn(hollow::run(client, Profile::new(number))),
         };
         self.running.insert(component, task);

@@ -91,6 +91,8 @@ pub struct Metrics {
     pub watchers_cut: AtomicU64,
     pub rejected: AtomicU64,
     pub connections: Arc<Figures>,
+    /// The lines of other components.
+    pub others: RwLock<Vec<Box<dyn Fn() -> String + Send + Sync>>>,
 }
 
 fn fingerprint(labels: &Labels<'_>) -> u64 {
@@ -202,6 +204,7 @@ impl Metrics {
         for (name, sort, help, value) in gauges {
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {sort}\n{name} {value}");
         }
+        out.extend(self.others.read().iter().map(|lines| lines()));
         out
     }
 }

@@ -173,7 +173,12 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         let me = options.candidate("kube-scheduler", &host);
         let client = client_as(&server, "system:kube-scheduler", &[]);
         let reader = client.clone();
-        let work = move || scheduler::run(Caches::new(reader.clone()), scheduling_settings.clone());
+        let metrics = Arc::<scheduler::Metrics>::default();
+        server.add_metrics({
+            let metrics = metrics.clone();
+            move || metrics.render()
+        });
+        let work = move || scheduler::run(Caches::new(reader.clone()), scheduling_settings.clone(), metrics.clone());
         tasks.spawn(scheduling.during(leading(client, me, work)));
     }
     // Nobody may forbid the objects that skiff itself keeps in the cluster.
