@@ -11,6 +11,7 @@ mod devices;
 mod discovery;
 pub mod endpoints;
 pub mod garbage;
+mod names;
 pub mod namespace;
 pub mod node;
 pub mod quota;
@@ -21,4 +22,4 @@ mod service_cidr;
 pub mod storage;
 pub mod workloads;
 
-pub use run::{Options, names, run};
+pub use run::{Options, parse as parse_name, run};

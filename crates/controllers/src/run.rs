@@ -13,9 +13,14 @@ use crate::{
     certificates::{self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner, sign::Signer},
     devices,
     endpoints::{legacy::LegacyEndpoints, mirroring::EndpointSliceMirroring, slices::EndpointSlices},
-    garbage,
+    garbage, names,
     namespace::Namespaces,
-    node::{ipam::NodeIpam, lifecycle::NodeLifecycle, taint_eviction::TaintEviction, ttl::Ttl},
+    node::{
+        ipam::NodeIpam,
+        lifecycle::{Limits as NodeLimits, NodeLifecycle},
+        taint_eviction::TaintEviction,
+        ttl::Ttl,
+    },
     quota::ResourceQuotas,
     role_aggregation::RoleAggregation,
     service_account::{
@@ -58,6 +63,8 @@ pub struct Options {
     pub authority: Option<Arc<pki::Authority>>,
     /// Signs the tokens that live in Secrets; without it there are none.
     pub token_signer: Option<TokenSigner>,
+    /// When nodes count as lost, and how fast they are emptied.
+    pub nodes: NodeLimits,
     /// How many ended Pods are kept before the oldest are deleted; 0 keeps all.
     pub terminated_pods: usize,
     pub autoscaling: autoscaling::settings::Settings,
@@ -71,6 +78,7 @@ impl Default for Options {
             root_ca: String::new(),
             authority: None,
             token_signer: None,
+            nodes: NodeLimits::default(),
             terminated_pods: 12500,
             autoscaling: Default::default(),
         }
@@ -160,7 +168,7 @@ const ALL: &[Entry] = &[
     entry::<BootstrapSigner>("bootstrap-signer", |s, _| start(BootstrapSigner, s)),
     entry::<TokenCleaner>("token-cleaner", |s, _| start(TokenCleaner, s)),
     entry::<NodeIpam>("node-controller", |s, o| start(NodeIpam::new(&o.cluster_cidrs), s)),
-    entry::<NodeLifecycle>("node-controller", |s, _| start(NodeLifecycle::default(), s)),
+    entry::<NodeLifecycle>("node-controller", |s, o| start(NodeLifecycle::new(o.nodes), s)),
     entry::<TaintEviction>("node-controller", |s, _| start(TaintEviction::default(), s)),
     entry::<Ttl>("ttl-controller", |s, _| start(Ttl::default(), s)),
     entry::<ReplicaSets>("replicaset-controller", |s, _| start(ReplicaSets::default(), s)),
@@ -196,15 +204,34 @@ const ALL: &[Entry] = &[
     Entry { name: garbage::NAME, account: "generic-garbage-collector", start: |s, _| Box::pin(garbage::run(s)) },
 ];
 
-/// The names of all controllers, as `--controllers` takes them.
-pub fn names() -> impl Iterator<Item = &'static str> {
+/// The names of all controllers that can run.
+fn running() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|entry| entry.name)
+}
+
+fn why_absent(name: &str) -> Option<&'static str> {
+    names::why_absent(name).filter(|_| !running().any(|known| known == name))
+}
+
+/// A word of `--controllers` with the name that the controller has today, or upstream's refusal.
+pub fn parse(word: &str) -> Result<String, String> {
+    let (sign, given) = word.strip_prefix('-').map_or(("", word), |name| ("-", name));
+    let name = names::canonical(given);
+    let is_known = word == "*" || running().any(|known| known == name) || why_absent(name).is_some();
+    if is_known {
+        Ok(format!("{sign}{name}"))
+    } else {
+        Err(format!("{given:?} is not in the list of known controllers"))
+    }
 }
 
 /// Starts the enabled controllers on this runtime; dropping the set stops them. All read the same `caches`, whose client
 /// must be allowed to list and watch everything (`system:kube-controller-manager`); each writes through
 /// `client_for(service account)`, an account in `kube-system`.
 pub fn run(caches: &Caches, client_for: impl Fn(&str) -> Client, options: &Options) -> JoinSet<()> {
+    for (controller, reason) in options.enabled.iter().filter_map(|word| Some((word, why_absent(word)?))) {
+        tracing::warn!(controller, "this controller does not run: {reason}");
+    }
     let mut tasks = JoinSet::new();
     for entry in ALL.iter().filter(|entry| options.is_enabled(entry.name)) {
         let client = client_for(entry.account);
@@ -229,5 +256,56 @@ mod tests {
         check("-a,*", "a", false);
         check("a", "a", true);
         check("a", "b", false);
+    }
+
+    /// All of v1.35.
+    const UPSTREAM: &str = "serviceaccount-token-controller endpoints-controller endpointslice-controller \
+        endpointslice-mirroring-controller replicationcontroller-controller pod-garbage-collector-controller \
+        resourcequota-controller namespace-controller serviceaccount-controller garbage-collector-controller \
+        daemonset-controller job-controller deployment-controller replicaset-controller \
+        horizontal-pod-autoscaler-controller disruption-controller statefulset-controller cronjob-controller \
+        certificatesigningrequest-signing-controller certificatesigningrequest-approving-controller \
+        certificatesigningrequest-cleaner-controller podcertificaterequest-cleaner-controller ttl-controller \
+        bootstrap-signer-controller token-cleaner-controller node-ipam-controller node-lifecycle-controller \
+        service-lb-controller node-route-controller cloud-node-lifecycle-controller \
+        persistentvolume-binder-controller persistentvolume-attach-detach-controller \
+        persistentvolume-expander-controller clusterrole-aggregation-controller \
+        persistentvolumeclaim-protection-controller persistentvolume-protection-controller \
+        volumeattributesclass-protection-controller ttl-after-finished-controller \
+        root-ca-certificate-publisher-controller kube-apiserver-serving-clustertrustbundle-publisher-controller \
+        ephemeral-volume-controller storageversion-garbage-collector-controller resourceclaim-controller \
+        device-taint-eviction-controller legacy-serviceaccount-token-cleaner-controller \
+        validatingadmissionpolicy-status-controller taint-eviction-controller service-cidr-controller \
+        storage-version-migrator-controller selinux-warning-controller";
+
+    /// Not upstream's: the requests that `skiff` itself makes for its nodes are approved.
+    const OWN: &[&str] = &["kubelet-serving-approving-controller"];
+
+    #[test]
+    fn every_controller_of_upstream_runs_or_is_listed_with_its_reason() {
+        let upstream: Vec<&str> = UPSTREAM.split_whitespace().collect();
+        for name in &upstream {
+            assert_eq!(parse(name).as_deref(), Ok(*name));
+            assert_eq!(parse(&format!("-{name}")), Ok(format!("-{name}")));
+        }
+        let strange = running().chain(names::absent()).filter(|name| !upstream.contains(name));
+        assert_eq!(strange.collect::<Vec<_>>(), OWN);
+        let dangling = names::aliased().filter(|name| !upstream.contains(name));
+        assert_eq!(dangling.count(), 0);
+    }
+
+    #[test]
+    fn older_words_are_understood_and_unknown_ones_refused() {
+        let check = |word: &str, expected: Result<&str, &str>| {
+            assert_eq!(parse(word), expected.map(str::to_owned).map_err(str::to_owned), "{word}");
+        };
+        check("*", Ok("*"));
+        check("-podgc", Ok("-pod-garbage-collector-controller"));
+        check("nodeipam", Ok("node-ipam-controller"));
+        check("-service", Ok("-service-lb-controller"));
+        check("nodes", Err("\"nodes\" is not in the list of known controllers"));
+        check("-nodes", Err("\"nodes\" is not in the list of known controllers"));
+        check("-*", Err("\"*\" is not in the list of known controllers"));
+        check("", Err("\"\" is not in the list of known controllers"));
     }
 }

@@ -225,6 +225,40 @@ async fn foreground_deletion_waits_and_orphans_stay() {
     assert_eq!(cluster.list::<Pod>().await.len(), 0, "the owner goes last");
 }
 
+/// Objects of which each owns the next, the last one the first, are deleted in the foreground: some of them, one after
+/// another.
+async fn circle_ends(size: usize, deleted: &[usize]) {
+    let cluster = Cluster::start().await;
+    let name = |n: usize| format!("c{}", n % size);
+    let mut uids = Vec::new();
+    for n in 0..size {
+        let made: ConfigMap = cluster.api().create(&object(json!({"metadata": {"name": name(n)}}))).await.unwrap();
+        uids.push(made.metadata.uid.unwrap());
+    }
+    for n in 0..size {
+        let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": name(n), "uid": uids[n],
+            "blockOwnerDeletion": true}]);
+        let patch = json!({"metadata": {"ownerReferences": owner}});
+        cluster.api::<ConfigMap>().merge_patch(&name(n + 1), "", patch).await.unwrap();
+    }
+    for n in deleted {
+        // The garbage collector may have been faster.
+        let _ = cluster.api::<ConfigMap>().delete(&name(*n), propagated("Foreground")).await;
+    }
+    let left = async || cluster.list::<ConfigMap>().await.into_iter().any(|c| c.metadata.name.unwrap().len() == 2);
+    cluster.until("all of the circle are gone", || async { !left().await }).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_own_each_other_go() {
+    circle_ends(3, &[0]).await;
+    circle_ends(2, &[1]).await;
+    circle_ends(1, &[0]).await;
+    // All of them wait for each other at once.
+    circle_ends(2, &[0, 1]).await;
+    circle_ends(3, &[0, 1, 2]).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_namespace_gets_what_every_namespace_has() {
     let cluster = Cluster::start().await;

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 
 use super::{
     graph::{Attempt, Graph, Object},
-    plan::{self, OwnerState},
+    plan::{self, Dependents, OwnerState},
 };
 use crate::discovery::Offered;
 
@@ -118,9 +118,19 @@ impl Collector {
         for owner in meta.owner_references.iter().flatten().filter(is_elsewhere) {
             plan.tell(plan::wrong_namespace(owner, uid, &object));
         }
-        let has_dependents = self.graph.lock().has_dependents(uid);
-        plan.steps.extend(plan::collect(&object, &meta, &owners, has_dependents).steps);
+        let collected = plan::collect(&object, &meta, &owners, self.dependents(uid));
+        plan.steps.extend(collected.steps);
+        plan.retry = collected.retry;
         Ok(plan)
+    }
+
+    fn dependents(&self, uid: &str) -> Dependents {
+        let graph = self.graph.lock();
+        match graph.has_dependents(uid) {
+            false => Dependents::None,
+            true if graph.has_waiting_dependents(uid) => Dependents::Waiting,
+            true => Dependents::Some,
+        }
     }
 
     async fn state_of(&self, owner: &OwnerReference, namespace: &str) -> Result<OwnerState, kube::Error> {
@@ -164,7 +174,8 @@ impl Collector {
     /// A foreground deletion ends when no dependent blocks it any more.
     fn go_on(&self, uid: &str, object: &Object, meta: &ObjectMeta) -> Plan {
         let mut blocked = false;
-        for (dependent, state) in self.graph.lock().dependents_of(uid) {
+        let graph = self.graph.lock();
+        for (dependent, state) in graph.dependents_of(uid) {
             if state.blocks(uid) {
                 blocked = true;
                 if !state.foreground {
@@ -172,7 +183,11 @@ impl Collector {
                 }
             }
         }
-        if blocked { Plan::default() } else { plan::finish_foreground(object, meta) }
+        match blocked {
+            false => plan::finish_foreground(object, meta),
+            true if graph.waits_for_itself(uid) => plan::unblock(object, meta),
+            true => Plan::default(),
+        }
     }
 
     async fn orphan(&self, uid: &str) -> Result<Plan, kube::Error> {
@@ -201,8 +216,10 @@ impl Collector {
             ORPHAN => self.orphan(&key.name).await,
             _ => self.attempt(&key.name).await,
         };
+        let mut again = false;
         let outcome = match planned {
             Ok(plan) => {
+                again = plan.retry;
                 carry_out(&plan, &self.setup.client, &self.setup.recorder).await.map_err(|failure| failure.message)
             }
             Err(error) => Err(rest::message(&error)),
@@ -211,6 +228,6 @@ impl Collector {
         let failed = outcome.inspect_err(|message| {
             tracing::debug!(controller = NAME, uid = key.name, message, "trying again later");
         });
-        Done { failed: failed.is_err(), ..Done::default() }
+        Done { failed: again || failed.is_err(), ..Done::default() }
     }
 }

@@ -13,6 +13,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 pub const FOREGROUND: &str = "foregroundDeletion";
 pub const ORPHAN: &str = "orphan";
 
+/// Circles are looked for among this many objects; a larger one stays until somebody edits an object in it.
+const CIRCLE: usize = 1000;
+
 pub type Uid = Arc<str>;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -95,6 +98,33 @@ impl Graph {
 
     pub fn has_dependents(&self, owner: &str) -> bool {
         self.dependents.get(owner).is_some_and(|set| !set.is_empty())
+    }
+
+    fn waiting_dependents<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = (&'a Uid, &'a Object)> {
+        let uids = self.dependents.get(owner).into_iter().flatten();
+        uids.filter_map(|uid| Some((uid, self.objects.get(uid)?))).filter(|(_, object)| object.foreground)
+    }
+
+    /// Whether a dependent is being deleted in the foreground: upstream takes that for a circle.
+    pub fn has_waiting_dependents(&self, owner: &str) -> bool {
+        self.waiting_dependents(owner).next().is_some()
+    }
+
+    /// Whether the object, whose deletion waits for its dependents, waits for itself by way of others that wait.
+    pub fn waits_for_itself(&self, uid: &str) -> bool {
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut open = vec![uid];
+        while let Some(owner) = open.pop() {
+            for (dependent, _) in self.waiting_dependents(owner).filter(|(_, object)| object.blocks(owner)) {
+                if **dependent == *uid {
+                    return true;
+                }
+                if seen.len() < CIRCLE && seen.insert(dependent) {
+                    open.push(dependent);
+                }
+            }
+        }
+        false
     }
 
     /// An object was made or changed.
@@ -236,5 +266,22 @@ mod tests {
         graph.apply("child", object("child", &["o"], None));
         assert_eq!(graph.remove("o"), delete(&["child"]));
         assert_eq!(graph.doubtful(), delete(&["child", "set"]));
+    }
+
+    #[test]
+    fn objects_that_wait_for_each_other_are_found() {
+        let check = |objects: &[(&str, &[&str], bool)], expected: &[&str]| {
+            let mut graph = Graph::default();
+            for (name, owners, foreground) in objects {
+                graph.apply(name, object(name, owners, foreground.then_some(FOREGROUND)));
+            }
+            let waits = objects.iter().map(|(name, ..)| *name).filter(|name| graph.waits_for_itself(name));
+            assert_eq!(waits.collect::<Vec<_>>(), expected, "{objects:?}");
+        };
+        check(&[("a", &["a"], true)], &["a"]);
+        check(&[("a", &["b"], true), ("b", &["a"], true)], &["a", "b"]);
+        check(&[("a", &["b"], true), ("b", &["a"], false)], &[]);
+        check(&[("a", &["c"], true), ("b", &["a"], true), ("c", &["b"], true), ("d", &["a"], true)], &["a", "b", "c"]);
+        check(&[("a", &[], true), ("b", &["a"], true)], &[]);
     }
 }

@@ -24,9 +24,18 @@ impl OwnerState {
     }
 }
 
+/// The objects that name the object as their owner.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Dependents {
+    None,
+    Some,
+    /// One of them is being deleted in the foreground, and may wait for this very object.
+    Waiting,
+}
+
 /// Keeps an object that has no owners, or of whose owners one is there: the others are taken off it. Any other object is
 /// deleted.
-pub fn collect(object: &Object, meta: &ObjectMeta, owners: &[(String, OwnerState)], has_dependents: bool) -> Plan {
+pub fn collect(object: &Object, meta: &ObjectMeta, owners: &[(String, OwnerState)], dependents: Dependents) -> Plan {
     let mut plan = Plan::default();
     let of = |state| owners.iter().filter(move |(_, s)| *s == state).map(|(uid, _)| uid.as_str());
     if owners.is_empty() {
@@ -40,7 +49,11 @@ pub fn collect(object: &Object, meta: &ObjectMeta, owners: &[(String, OwnerState
         return plan;
     }
     let has = |finalizer: &str| meta.finalizers.iter().flatten().any(|f| f == finalizer);
-    let policy = if of(OwnerState::Waiting).next().is_some() && has_dependents {
+    let in_foreground = of(OwnerState::Waiting).next().is_some() && dependents != Dependents::None;
+    if in_foreground && dependents == Dependents::Waiting && blocks(meta) {
+        return unblock(object, meta);
+    }
+    let policy = if in_foreground {
         "Foreground"
     } else if has(ORPHAN) {
         "Orphan"
@@ -73,6 +86,25 @@ pub fn orphan(uid: &str, object: &Object, meta: &ObjectMeta, dependents: &[(Obje
 pub fn finish_foreground(object: &Object, meta: &ObjectMeta) -> Plan {
     let mut plan = Plan::default();
     drop_finalizer(&mut plan, object, meta, FOREGROUND);
+    plan
+}
+
+fn blocks(meta: &ObjectMeta) -> bool {
+    meta.owner_references.iter().flatten().any(|o| o.block_owner_deletion == Some(true))
+}
+
+/// Objects that own each other would wait for each other for ever: this one blocks its owners no longer. It is looked at
+/// again after that.
+pub fn unblock(object: &Object, meta: &ObjectMeta) -> Plan {
+    let mut plan = Plan::default();
+    if blocks(meta) {
+        let mut owners = meta.owner_references.clone().unwrap_or_default();
+        let blocking = owners.iter_mut().filter(|o| o.block_owner_deletion == Some(true));
+        blocking.for_each(|o| o.block_owner_deletion = Some(false));
+        let patch =
+            json!({"metadata": {"ownerReferences": owners, "uid": meta.uid, "resourceVersion": meta.resource_version}});
+        plan.step(write(object, Verb::MergePatch(patch))).retry();
+    }
     plan
 }
 
@@ -139,26 +171,35 @@ mod tests {
 
     #[test]
     fn an_object_goes_when_its_last_owner_does() {
+        use Dependents::{None, Some as Have, Waiting as Wait};
         use OwnerState::{Gone, There, Waiting};
-        let check = |owners: &[(&str, OwnerState)], has_dependents: bool, finalizers: &[&str], expected: &str| {
-            let reference = |uid: &str| OwnerReference { uid: uid.to_owned(), ..OwnerReference::default() };
+        let check = |owners: &[(&str, OwnerState)], dependents: Dependents, finalizers: &[&str], expected: &str| {
+            let reference = |uid: &str| OwnerReference {
+                uid: uid.trim_end_matches('!').to_owned(),
+                block_owner_deletion: uid.ends_with('!').then_some(true),
+                ..OwnerReference::default()
+            };
             let meta = ObjectMeta {
                 name: Some("x".to_owned()),
                 finalizers: Some(finalizers.iter().map(ToString::to_string).collect()),
                 owner_references: Some(owners.iter().map(|(uid, _)| reference(uid)).collect()),
                 ..Default::default()
             };
-            let owners: Vec<_> = owners.iter().map(|(uid, state)| ((*uid).to_owned(), *state)).collect();
-            assert_eq!(text(&collect(&object(&meta), &meta, &owners, has_dependents)), expected);
+            let owners: Vec<_> = owners.iter().map(|(uid, state)| (uid.replace('!', ""), *state)).collect();
+            assert_eq!(text(&collect(&object(&meta), &meta, &owners, dependents)), expected);
         };
-        check(&[], false, &[], "keep");
-        check(&[("a", There)], false, &[], "keep");
+        check(&[], None, &[], "keep");
+        check(&[("a", There)], None, &[], "keep");
         let kept = r#"{"ownerReferences":[{"apiVersion":"","kind":"","name":"","uid":"a"}],"resourceVersion":null,"uid":null}"#;
-        check(&[("a", There), ("b", Gone), ("c", Waiting)], false, &[], kept);
-        check(&[("a", Gone)], true, &[], "delete Background");
-        check(&[("a", Gone)], true, &[ORPHAN], "delete Orphan");
-        check(&[("a", Waiting)], true, &[], "delete Foreground");
-        check(&[("a", Waiting), ("b", Gone)], false, &[], "delete Background");
+        check(&[("a", There), ("b", Gone), ("c", Waiting)], None, &[], kept);
+        check(&[("a", Gone)], Have, &[], "delete Background");
+        check(&[("a", Gone)], Have, &[ORPHAN], "delete Orphan");
+        check(&[("a", Waiting)], Have, &[], "delete Foreground");
+        check(&[("a", Waiting), ("b", Gone)], None, &[], "delete Background");
+        let unblocked = r#"{"ownerReferences":[{"apiVersion":"","blockOwnerDeletion":false,"kind":"","name":"","uid":"a"}],"resourceVersion":null,"uid":null}"#;
+        check(&[("a!", Waiting)], Wait, &[], unblocked);
+        check(&[("a", Waiting)], Wait, &[], "delete Foreground");
+        check(&[("a!", Gone)], Wait, &[], "delete Background");
     }
 
     #[test]

@@ -15,28 +15,40 @@ use k8s_openapi::api::{
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::node::{conditions, on_node};
+use crate::node::{
+    conditions, on_node,
+    zones::{Evictions, Zone, is_counted, zone_of},
+};
 
-/// How long a node may say nothing before it counts as unreachable, and how long at first, while it starts.
-const GRACE: Duration = Duration::from_secs(50);
-const STARTUP_GRACE: Duration = Duration::from_secs(60);
 /// The namespace of the Leases by which kubelets say that they live.
 const LEASES: &str = "kube-node-lease";
-/// At most one node of a zone per this time is given a taint that evicts its Pods.
-const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval when much of a large zone is broken.
-const SLOW_EVICTION_INTERVAL: Duration = Duration::from_secs(100);
-/// A zone with more nodes is large.
-const LARGE_ZONE: usize = 50;
 
-/// Region and zone.
-type Zone = (String, String);
+/// When a node counts as lost, and how fast lost nodes are emptied.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// How long a node may say nothing before it counts as unreachable.
+    pub grace: Duration,
+    /// How long at first, while it starts.
+    pub startup_grace: Duration,
+    pub evictions: Evictions,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            grace: Duration::from_secs(50),
+            startup_grace: Duration::from_secs(60),
+            evictions: Evictions::default(),
+        }
+    }
+}
 
 /// When each node was last heard of, by our own clock: nodes' clocks may be wrong.
 type Heard = Arc<Mutex<HashMap<String, Instant>>>;
 
 #[derive(Default)]
 pub struct NodeLifecycle {
+    limits: Limits,
     heard: Heard,
     /// When a node of each zone was last given a taint that evicts.
     last_eviction: Mutex<HashMap<Zone, Instant>>,
@@ -63,20 +75,12 @@ enum Evict {
     Later(Option<Duration>),
 }
 
-fn zone_of(node: &Node) -> Zone {
-    let label = |key: &str| node.metadata.labels.as_ref().and_then(|l| l.get(key).cloned()).unwrap_or_default();
-    (label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
-}
-
-/// How fast nodes of a zone may be emptied, by how many of its nodes are ready; `None` stops it.
-fn eviction_interval(ready: usize, not_ready: usize) -> Option<Duration> {
-    let all = ready + not_ready;
-    // A zone that is broken as a whole is emptied into the others.
-    let partly_broken = ready > 0 && not_ready > 2 && not_ready * 100 >= all * 55;
-    match partly_broken {
-        false => Some(EVICTION_INTERVAL),
-        true => (all > LARGE_ZONE).then_some(SLOW_EVICTION_INTERVAL),
-    }
+/// Who was never heard of is silent since it was made, by the server's clock; one that said something before this process
+/// began, since now.
+fn silent_since(node: &Node, now: Instant, today: Timestamp) -> Instant {
+    let made = node.metadata.creation_timestamp.as_ref().filter(|_| conditions::ready(node).is_none());
+    let age = made.and_then(|made| u64::try_from(today.as_second() - made.0.as_second()).ok()).unwrap_or(0);
+    now.checked_sub(Duration::from_secs(age)).unwrap_or(now)
 }
 
 impl Controller for NodeLifecycle {
@@ -121,7 +125,9 @@ impl Controller for NodeLifecycle {
         let now = Instant::now();
         let mut heard = self.heard.lock();
         let is_new = self.registered.lock().insert(name.clone(), node.metadata.uid.clone()).is_none();
-        let silent_for = now.duration_since(*heard.entry(name.clone()).or_insert(now));
+        let silent_for = now.duration_since(
+            *heard.entry(name.clone()).or_insert_with(|| silent_since(node, now, clock::now_seconds())),
+        );
         drop(heard);
         let unreachable = conditions::ready(node) == Some("Unknown");
         let mut ready_pods = if unreachable { on_node::pods(listers.caches, &name) } else { Vec::new() };
@@ -136,7 +142,8 @@ impl Controller for NodeLifecycle {
             let message = format!("Node {name} event: Registered Node {name} in Controller");
             plan.tell(Note::normal("RegisteredNode", message));
         }
-        let grace = if conditions::ready(node).is_some() { GRACE } else { STARTUP_GRACE };
+        let started = conditions::ready(node).is_some();
+        let grace = if started { self.limits.grace } else { self.limits.startup_grace };
         if observed.silent_for < grace {
             plan.again_after(grace - observed.silent_for);
         } else if let Some(conditions) = conditions::silenced(node, now) {
@@ -213,14 +220,19 @@ fn not_ready(pod: &Pod, now: Timestamp) -> Write {
 }
 
 impl NodeLifecycle {
+    pub fn new(limits: Limits) -> Self {
+        NodeLifecycle { limits, ..NodeLifecycle::default() }
+    }
+
     fn may_evict(&self, node: &Node, listers: &Listers, now: Instant) -> Evict {
         let wanted = matches!(conditions::ready(node), Some("False" | "Unknown"));
         if !wanted {
             return Evict::No;
         }
-        let nodes = listers.caches.of::<Node>().list();
+        let mut nodes = listers.caches.of::<Node>().list();
+        nodes.retain(|n| is_counted(n));
         let is_ready = |node: &&Arc<Node>| conditions::ready(node) == Some("True");
-        if !nodes.iter().any(|n| is_ready(&n)) {
+        if !nodes.is_empty() && !nodes.iter().any(|n| is_ready(&n)) {
             return Evict::No;
         }
         let taints = node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
@@ -232,7 +244,8 @@ impl NodeLifecycle {
         }
         let zone = zone_of(node);
         let (ready, not_ready): (Vec<_>, Vec<_>) = nodes.iter().filter(|n| zone_of(n) == zone).partition(is_ready);
-        let Some(interval) = eviction_interval(ready.len(), not_ready.len()) else { return Evict::Later(None) };
+        let interval = self.limits.evictions.interval(ready.len(), not_ready.len());
+        let Some(interval) = interval else { return Evict::Later(None) };
         let mut last = self.last_eviction.lock();
         let since = last.get(&zone).map_or(interval, |at| now.duration_since(*at));
         if since < interval {
@@ -297,17 +310,20 @@ mod tests {
     }
 
     #[test]
-    fn zones_are_emptied_as_fast_as_their_state_allows() {
-        let check = |ready: usize, not_ready: usize, seconds: Option<u64>| {
-            assert_eq!(eviction_interval(ready, not_ready), seconds.map(Duration::from_secs), "{ready}/{not_ready}");
+    fn a_node_that_never_spoke_is_silent_since_it_was_made() {
+        let check = |ready: Option<&str>, made: i64, expected: u64| {
+            let conditions: Vec<_> = ready.iter().map(|r| json!({"type": "Ready", "status": r})).collect();
+            let made = Timestamp::from_second(made).unwrap();
+            let node: Node = serde_json::from_value(json!({
+                "metadata": {"name": "n", "creationTimestamp": made}, "status": {"conditions": conditions},
+            }))
+            .unwrap();
+            let now = Instant::now() + Duration::from_secs(1000);
+            let since = silent_since(&node, now, Timestamp::from_second(100).unwrap());
+            assert_eq!(now.duration_since(since).as_secs(), expected, "{ready:?} {made}");
         };
-        check(3, 1, Some(10));
-        check(0, 4, Some(10));
-        // Two of three may be two broken machines.
-        check(1, 2, Some(10));
-        check(2, 3, None);
-        check(3, 3, Some(10));
-        check(20, 31, Some(100));
-        check(20, 30, None);
+        check(None, 40, 60);
+        check(Some("True"), 40, 0);
+        check(None, 140, 0);
     }
 }

@@ -6,3 +6,4 @@ pub mod lifecycle;
 pub mod on_node;
 pub mod taint_eviction;
 pub mod ttl;
+pub mod zones;

@@ -221,6 +221,7 @@ async fn controllers(server: apiserver::Server, caches: Caches, options: Control
         authority: Some(pki.authority.clone()),
         token_signer: token_signer(&pki),
         autoscaling: options.autoscaling(),
+        nodes: options.lost_nodes.limits(),
         ..controllers::Options::default()
     };
     let mut running = controllers::run(&caches, |account| controller_client(&server, account), &settings);

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use client::election::Candidate;
 use ipnet::Ipv4Net;
 
-use crate::flags::value;
+use crate::flags::{lost_nodes::LostNodes, value};
 
 /// The text that `skiff version` and `skiff --version` print behind the name.
 pub const LONG_VERSION: &str =
@@ -194,7 +194,7 @@ pub struct ControlPlane {
     #[arg(long, default_value = "cluster.local", value_parser = value::domain)]
     pub cluster_domain: String,
     /// Controllers to run: `*` for all, `-name` leaves one out
-    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_parser = value::controller)]
+    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_parser = controllers::parse_name)]
     pub controllers: Vec<String>,
     /// How often the metrics of an autoscaler are looked at
     #[arg(long, default_value = "15s", value_name = "DURATION", value_parser = value::period)]
@@ -214,6 +214,8 @@ pub struct ControlPlane {
     /// How many autoscalers are looked at at once
     #[arg(long, default_value = "5", value_parser = value::concurrency)]
     pub concurrent_horizontal_pod_autoscaler_syncs: usize,
+    #[command(flatten)]
+    pub lost_nodes: LostNodes,
     /// Let only one of several servers run the controllers, and one the scheduler; so by default with --etcd-servers
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub leader_elect: Option<bool>,

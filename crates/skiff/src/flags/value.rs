@@ -45,7 +45,7 @@ pub fn within_an_hour(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| if time > longest { Err("it must be 1h at most".to_owned()) } else { Ok(time) })
 }
 
-/// A part such as a tenth.
+/// A part such as a tenth, or a rate.
 pub fn tolerance(text: &str) -> Result<f64, String> {
     let part = text.parse().ok().filter(|part: &f64| part.is_finite() && *part >= 0.0);
     part.ok_or_else(|| "it must be a number such as 0.1".to_owned())
@@ -173,17 +173,6 @@ pub fn thresholds(text: &str) -> Result<String, String> {
     kubelet::eviction::pressure::parse(text).map(|_| text.to_owned())
 }
 
-/// A word of `--controllers`.
-pub fn controller(text: &str) -> Result<String, String> {
-    let name = text.strip_prefix('-').unwrap_or(text);
-    if name == "*" || controllers::names().any(|known| known == name) {
-        return Ok(text.to_owned());
-    }
-    let mut all: Vec<&str> = controllers::names().collect();
-    all.sort_unstable();
-    Err(format!("there is no such controller; known are *, {}", all.join(", ")))
-}
-
 /// A file that can be read now: what is wrong with it is said before anything begins.
 pub fn readable(text: &str) -> Result<PathBuf, String> {
     let opened = std::fs::File::open(text).and_then(|f| f.metadata());
@@ -244,11 +233,6 @@ mod tests {
         check(socket, &["/run/x.sock", "unix:///run/x.sock"], &["", "unix://", "tcp://h:1", "x.sock", "/"]);
         check(thresholds, &["", "memory.available<100Mi", "nodefs.available<10%"], &["x", "memory.available>1", "x<1"]);
         check(host, &["example.org", "*.example.org", "10.0.0.1", "::1", "HOST"], &["", "bad san!", "a..b"]);
-        check(
-            controller,
-            &["*", "-*", "namespace-controller", "-namespace-controller"],
-            &["", "nonsense", "-nonsense"],
-        );
         check(readable, &["/proc/self/exe"], &["/", "/no/such/file"]);
     }
 }

@@ -271,3 +271,55 @@ fn the_job_is_made_from_the_template() {
     assert_eq!(json!(job.metadata), metadata);
     assert_eq!(rfc3339(at("11:15"), &TimeZone::UTC), "2016-05-19T11:15:00Z");
 }
+
+#[test]
+fn a_schedule_may_count_from_the_last_time() {
+    let every = |deadline: Option<i64>| json!({"schedule": "@every 1h", "startingDeadlineSeconds": deadline});
+    // The time until it looks again, in seconds, is the last word.
+    let check = |deadline: Option<i64>, status: Value, jobs: &str, now: &str, expected: &str| {
+        let cron = cron(every(deadline), status.clone());
+        let plan = plan(&cron, jobs, now);
+        let wait = plan.requeue_after.unwrap().as_secs();
+        let shown = format!("{} {wait}", shown(&cron, &plan));
+        assert_eq!(shown.trim_start(), expected, "{deadline:?} {status} {jobs} at {now}");
+    };
+    let running = |time: &str| json!({"active": listed(&[time]), "lastScheduleTime": at(time).to_string()});
+    let (none, week) = (json!({}), 7 * 24);
+    check(None, none.clone(), "", "10:01", "3540");
+    check(None, none.clone(), "", "11:00", "+11:00 last=11:00 3600");
+    check(Some(10), none.clone(), "", "11:00:11", "3589");
+    check(Some(1_000_000), none.clone(), "", "11:00:09", "+11:00 last=11:00 3591");
+    check(None, last("11:00"), "11:00:complete", "11:01", "last=11:00 success=11:00 3540");
+    check(None, last("11:00"), "11:00:complete", "12:01", "+12:00 last=12:00 success=11:00 3540");
+    check(Some(10), last("11:00"), "11:00:complete", "12:00:11", "last=11:00 success=11:00 3589");
+    check(None, running("11:00"), "11:00", "11:01", "active=11:00 last=11:00 3540");
+    check(None, running("10:00"), "10:00", "11:02", "+11:00 active=10:00 last=11:00 3480");
+    check(Some(10), running("11:00"), "11:00", "12:00:11", "active=11:00 last=11:00 3589");
+    check(Some(1_000_000), running("11:00"), "11:00", "12:00:09", "+12:00 active=11:00 last=12:00 3591");
+    let late = |seconds: &str| format!("{}:{seconds}", 11 + week);
+    check(None, last("11:01"), "", &late("00"), "+178:01 TooManyMissedTimes last=178:01 60");
+    check(Some(10), last("11:01"), "", &late("01:11"), "last=11:01 3589");
+}
+
+#[test]
+fn times_that_were_missed_for_a_week() {
+    let overdue = |policy: &str, deadline: Option<i64>, expected: &str| {
+        let spec = json!({"concurrencyPolicy": policy, "startingDeadlineSeconds": deadline});
+        check(spec, last("10:01"), "", "179:00", expected);
+    };
+    for policy in ["Allow", "Replace", "Forbid"] {
+        overdue(policy, None, "+179:00 TooManyMissedTimes last=179:00");
+        overdue(policy, Some(1_000_000), "+179:00 TooManyMissedTimes last=179:00");
+        overdue(policy, Some(10), "+179:00 last=179:00");
+        overdue(policy, Some(2 * 3600), "+179:00 last=179:00");
+    }
+}
+
+#[test]
+fn clocks_that_go_back_start_nothing_twice() {
+    for policy in ["Allow", "Forbid", "Replace"] {
+        let spec = || json!({"concurrencyPolicy": policy});
+        check(spec(), last("11:00"), "11:00:complete", "10:59", "last=11:00 success=11:00");
+        check(spec(), json!({}), "11:00", "10:59", "active=11:00 last=11:00");
+    }
+}

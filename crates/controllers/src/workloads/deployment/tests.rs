@@ -82,11 +82,55 @@ fn a_rolling_update_takes_one_step_at_a_time() {
     check((1, 1), 4, &["v1 3 4", "v2 2 1"], "v1=2");
 }
 
+/// The sizes of all ReplicaSets after one plan. Each set tells its size before, and of which size and surge its Deployment
+/// was then; the newest one is that of the template when the image is `v3`.
+fn scaled(replicas: i32, surge: i32, image: &str, sets: &[(&str, i32, i32, i32)]) -> String {
+    let deployment = deployment(rolling(surge, 1), replicas, image);
+    let sets: Vec<_> = sets
+        .iter()
+        .enumerate()
+        .map(|(i, (name, size, wanted, surge))| set(i, &format!("{name} {size} {size}"), *wanted, *surge))
+        .collect();
+    let mut sizes: std::collections::BTreeMap<String, i64> = sets
+        .iter()
+        .map(|s| (s.metadata.name.clone().unwrap(), i64::from(s.spec.as_ref().unwrap().replicas.unwrap())))
+        .collect();
+    let plan = plan_of(&deployment, &observed(sets));
+    for write in plan.writes().filter(|w| w.subresource.is_empty() && w.verb_name() == "update") {
+        sizes.insert(write.name.clone(), write.body()["spec"]["replicas"].as_i64().unwrap());
+    }
+    sizes.iter().map(|(name, size)| format!("{name}={size}")).collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn a_scaled_deployment_keeps_its_proportions() {
-    let deployment = deployment(rolling(2, 0), 20, "v2");
-    let sets = vec![set(0, "v1 8 8", 10, 2), set(1, "v2 4 4", 10, 2)];
-    assert_eq!(sizes_of(&plan_of(&deployment, &observed(sets))), "v1=15 v2=7");
+    /// From and to so many replicas, with the sizes of the ReplicaSets, oldest first.
+    fn check(from: i32, to: i32, sizes: &[i32], expected: &str) {
+        let names = &["v1", "v2", "v3"][3 - sizes.len()..];
+        let sets: Vec<_> = names.iter().zip(sizes).map(|(name, size)| (*name, *size, from, 0)).collect();
+        assert_eq!(scaled(to, 0, "v3", &sets), expected, "{from} -> {to}");
+    }
+    check(10, 12, &[10], "v3=12");
+    check(10, 5, &[10], "v3=5");
+    check(5, 10, &[3, 2], "v2=6 v3=4");
+    check(5, 3, &[3, 2], "v2=2 v3=1");
+    check(9, 4, &[1, 8], "v2=0 v3=4");
+    check(7, 10, &[2, 3, 2], "v1=3 v2=4 v3=3");
+    check(13, 8, &[3, 8, 2], "v1=2 v2=5 v3=1");
+    // What rounding leaves: the newest grows, the oldest shrinks.
+    check(3, 4, &[1, 1, 1], "v1=1 v2=1 v3=2");
+    check(3, 2, &[1, 1, 1], "v1=0 v2=1 v3=1");
+    check(6, 0, &[1, 2, 3], "v1=0 v2=0 v3=0");
+    check(6, 6, &[0, 0, 0], "v1=0 v2=0 v3=6");
+    // Without one for the template.
+    assert_eq!(scaled(5, 0, "v9", &[("v1", 2, 4, 0), ("v2", 2, 4, 0)]), "v1=2 v2=3");
+    assert_eq!(scaled(14, 0, "v9", &[("v1", 3, 10, 0), ("v2", 7, 10, 0)]), "v1=4 v2=10");
+    // With surge, and with another surge than before.
+    assert_eq!(scaled(20, 2, "v3", &[("v1", 8, 10, 2), ("v3", 4, 10, 2)]), "v1=15 v3=7");
+    assert_eq!(scaled(20, 2, "v3", &[("v1", 6, 10, 2), ("v3", 6, 10, 2)]), "v1=11 v3=11");
+    assert_eq!(scaled(50, 6, "v3", &[("v1", 8, 10, 3), ("v3", 5, 10, 3)]), "v1=34 v3=22");
+    // One of them was not written the last time.
+    assert_eq!(scaled(5, 0, "v3", &[("v1", 1, 5, 0), ("v2", 1, 3, 0), ("v3", 2, 5, 0)]), "v1=1 v2=2 v3=2");
 }
 
 #[test]
