@@ -43,7 +43,7 @@ fn an_empty_configuration_has_the_defaults() {
     assert_eq!(*settings.profiles[0].args, Args::default());
     assert_eq!(settings.backoff, (Duration::from_secs(1), Duration::from_secs(10)));
     assert_eq!(named(&settings, 0, Part::Score), SCORES);
-    assert_eq!(named(&settings, 0, Part::Preempt), "DefaultPreemption");
+    assert_eq!(named(&settings, 0, Part::Preempt), "DynamicResources DefaultPreemption");
     assert_eq!(named(&settings, 0, Part::Gate), "SchedulingGates");
 }
 
@@ -63,7 +63,7 @@ fn plugins_are_enabled_part_by_part() {
     let weighed = json!({"multiPoint": {"enabled": [{"name": "NodeAffinity", "weight": 9}]}});
     assert_eq!(scores(weighed), SCORES.replace("NodeAffinity=2", "NodeAffinity=9"));
     let unpreempted = json!({"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}});
-    assert_eq!(named(&plugins(unpreempted).unwrap(), 0, Part::Preempt), "");
+    assert_eq!(named(&plugins(unpreempted).unwrap(), 0, Part::Preempt), "DynamicResources");
     let wrong = |sets: Value, expected: &str| assert_eq!(plugins(sets).unwrap_err(), expected);
     let unknown = json!({"filter": {"enabled": [{"name": "Mine"}]}});
     wrong(unknown, "profiles[0].plugins.filter: plugin \"Mine\" does not exist");

@@ -72,7 +72,7 @@ fn implements(plugin: &Plugin, part: Part) -> bool {
     match part {
         Part::Gate => plugin.gate.is_some(),
         Part::Filter => !matches!(plugin.filter, Filter::None) || plugin.admit.is_some(),
-        Part::Preempt => plugin.preempts,
+        Part::Preempt => plugin.preempts || plugin.release.is_some(),
         Part::Score => plugin.score.is_some(),
         Part::Reserve => plugin.reserve.is_some() || plugin.unreserve.is_some(),
         Part::PreBind => plugin.pre_bind.is_some(),
