@@ -235,8 +235,8 @@ async fn circle_ends(size: usize, deleted: &[usize]) {
         let made: ConfigMap = cluster.api().create(&object(json!({"metadata": {"name": name(n)}}))).await.unwrap();
         uids.push(made.metadata.uid.unwrap());
     }
-    for n in 0..size {
-        let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": name(n), "uid": uids[n],
+    for (n, uid) in uids.iter().enumerate() {
+        let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": name(n), "uid": uid,
             "blockOwnerDeletion": true}]);
         let patch = json!({"metadata": {"ownerReferences": owner}});
         cluster.api::<ConfigMap>().merge_patch(&name(n + 1), "", patch).await.unwrap();
