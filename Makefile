@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SKIFF := $(TARGET)/fast/skiff
 DATA_DIR ?= /var/lib/skiff
 
-.PHONY: build run down test check unit cluster bench install fresh
+.PHONY: build run down test check unit cluster bench soak install fresh
 
 build: install
 	$(CARGO) build --profile fast -p skiff
@@ -29,6 +29,11 @@ unit: install
 
 cluster: build
 	SKIFF=$(abspath $(SKIFF)) tests/run.sh
+
+# Stories of whole clusters with fresh seeds, for so many simulated hours. What happens in them is told on the other stream.
+HOURS ?= 10
+soak: install
+	$(CARGO) run --profile fast -p sim --bin soak -- $(HOURS) 2> $(TARGET)/soak.log
 
 bench: install
 	$(CARGO) build --profile fast -p skiff -p bench

@@ -25,6 +25,9 @@ pub struct Chaos {
     pub nodes: usize,
     /// Promises of service hold: no node stays away for long, and no answer is lost.
     pub gentle: bool,
+    /// How often a part was killed, and the power cut.
+    pub kills: usize,
+    pub power_cuts: usize,
 }
 
 impl Chaos {
@@ -34,12 +37,17 @@ impl Chaos {
         cluster.until("all nodes are there", minutes(2), |m| m.nodes().count() == nodes).await;
         let gentle = below(2) == 0;
         cluster.model.lock().service_may_drop = !gentle;
-        Chaos { cluster, nodes, gentle }
+        Chaos { cluster, nodes, gentle, kills: 0, power_cuts: 0 }
     }
 
     /// A write of the test's own, which no fault touches.
     pub async fn write<T: Kind>(&self, name: &str, verb: Verb) {
-        let written = rest::write(&self.cluster.client(), &Resource::of::<T>(), "default", name, "", &verb).await;
+        self.write_in::<T>("default", name, verb).await;
+    }
+
+    /// The same in another namespace, or in none.
+    pub async fn write_in<T: Kind>(&self, namespace: &str, name: &str, verb: Verb) {
+        let written = rest::write(&self.cluster.client(), &Resource::of::<T>(), namespace, name, "", &verb).await;
         if let Err(error) = written {
             self.cluster.fail(&format!("the test's own write failed: {}", rest::message(&error)));
         }
@@ -47,8 +55,12 @@ impl Chaos {
 
     pub async fn restart(&mut self) {
         let node = Component::Node(below(self.nodes as u64) as usize);
-        let component = one_of(&[Component::Controllers, Component::Scheduler, node, node]);
+        let mut component = one_of(&[Component::Manager(0), Component::Scheduler, node, node]);
+        if component == Component::Manager(0) && self.cluster.managers > 1 {
+            component = Component::Manager(below(self.cluster.managers as u64) as usize);
+        }
         self.cluster.tell(&format!("restart {component:?}"));
+        self.kills += 1;
         self.cluster.kill(component);
         clock::sleep(Duration::from_millis(below(2000))).await;
         self.cluster.run(component);
@@ -60,6 +72,7 @@ impl Chaos {
         let seconds = if self.gentle { 1 + below(20) } else { 30 + below(600) };
         self.cluster.tell(&format!("node {number} is away for {seconds} s"));
         self.cluster.kill(Component::Node(number));
+        self.kills += 1;
         clock::sleep(Duration::from_secs(seconds)).await;
         self.cluster.run(Component::Node(number));
     }
@@ -91,7 +104,20 @@ impl Chaos {
 
     pub async fn cut_power(&mut self) {
         self.cluster.tell("the power is cut");
+        self.power_cuts += 1;
         self.cluster.cut_power().await;
+    }
+
+    /// Something of what can happen to any cluster.
+    pub async fn mishap(&mut self) {
+        match below(6) {
+            0 => self.restart().await,
+            1 => self.node_away().await,
+            2 if self.nodes < 16 => self.node_joins().await,
+            3 => self.compact().await,
+            4 if !self.gentle => self.cut_power().await,
+            _ => self.weather(),
+        }
     }
 
     /// A pause before the next step, of any length.

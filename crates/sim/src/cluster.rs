@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, io::Write, sync::Arc};
 
 use apiserver::{User, auth};
-use client::{Caches, Client, Key};
+use client::{
+    Caches, Client, Key,
+    election::{self, Candidate},
+};
 use clock::{Duration, Instant, Timestamp};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -19,13 +22,16 @@ use crate::{
     duty::Component,
     fault::{Faults, Faulty, Line, Weather},
     hollow::{self, Profile},
-    random,
+    leaders, random,
+    usage::Usage,
     witness::Witness,
 };
 
 /// A running cluster.
 pub struct Cluster {
     seed: u64,
+    /// How many controller managers there are. Several elect a leader.
+    pub managers: usize,
     line: Line,
     disk: Memory,
     pub weather: Weather,
@@ -89,8 +95,9 @@ fn failure(seed: u64, what: &str) -> String {
 impl Cluster {
     /// The server and all components, on `nodes` nodes, in good weather.
     pub async fn start(seed: u64, nodes: usize) -> Self {
-        let (disk, line, weather) = (Memory::default(), Line::default(), Weather::new(Faults::NONE));
         let model: Arc<Mutex<Model>> = Arc::default();
+        let weather = Weather::new(Faults::NONE, Usage::of(model.clone()));
+        let (disk, line) = (Memory::default(), Line::default());
         let (store, checker) = serve(&disk, &line, &model).await;
         let caches = Caches::new(client(&line, Some((&weather, None))));
         let _ = caches.of::<Pod>();
@@ -99,6 +106,7 @@ impl Cluster {
         let running = BTreeMap::new();
         let mut cluster = Cluster {
             seed,
+            managers: if seed.is_multiple_of(4) { 2 } else { 1 },
             line,
             disk,
             weather,
@@ -112,7 +120,7 @@ impl Cluster {
             witness,
             watching,
         };
-        cluster.run(Component::Controllers);
+        (0..cluster.managers).for_each(|number| cluster.run(Component::Manager(number)));
         cluster.run(Component::Scheduler);
         (0..nodes).for_each(|number| cluster.run(Component::Node(number)));
         cluster
@@ -121,6 +129,11 @@ impl Cluster {
     /// A client that no fault touches.
     pub fn client(&self) -> Client {
         client(&self.line, None)
+    }
+
+    /// A client whose requests and watches suffer from the weather.
+    pub fn client_in_weather(&self) -> Client {
+        client(&self.line, Some((&self.weather, None)))
     }
 
     /// Cuts the power of the machine with the API server and the store in the middle of a write, and starts both again.
@@ -176,11 +189,7 @@ impl Cluster {
         self.kill(component);
         let client = client(&self.line, Some((&self.weather, Some(component))));
         let task = match component {
-            Component::Controllers => tokio::spawn(async move {
-                let caches = Caches::new(client.clone());
-                let mut tasks = controllers::run(&caches, |_| client.clone(), &controllers::Options::default());
-                while tasks.join_next().await.is_some() {}
-            }),
+            Component::Manager(number) => tokio::spawn(manage(client, (self.managers > 1).then_some(number))),
             Component::Scheduler => {
                 tokio::spawn(scheduler::run(Caches::new(client), scheduler::Settings::default(), Arc::default()))
             }
@@ -271,6 +280,23 @@ impl Cluster {
     /// Ends the story with what went wrong and how to see it again.
     pub fn fail(&self, what: &str) -> ! {
         panic!("{}", failure(self.seed, &format!("{what}\nafter: {}", self.told.lock())))
+    }
+}
+
+/// All controllers, in a process that has this number among several.
+async fn manage(client: Client, number: Option<usize>) {
+    let work = || async {
+        let caches = Caches::new(client.clone());
+        let mut tasks = controllers::run(&caches, |_| client.clone(), &controllers::Options::default());
+        while tasks.join_next().await.is_some() {}
+    };
+    match number {
+        None => work().await,
+        Some(number) => {
+            let identity = format!("manager-{number}_{}", clock::uuid());
+            let me = Candidate::new("kube-system", leaders::LEASE, &identity);
+            while election::lead(&client, &me, work()).await.is_none() {}
+        }
     }
 }
 

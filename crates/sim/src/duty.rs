@@ -7,13 +7,14 @@ use crate::hollow::Profile;
 /// A part that can be killed and started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
-    Controllers,
+    /// A controller manager; of several, one leads.
+    Manager(usize),
     Scheduler,
     Node(usize),
 }
 
 /// The parts of a path behind the group and version: namespace, resource, name, subresource; empty where there is none.
-fn parts(path: &str) -> [&str; 4] {
+pub fn parts(path: &str) -> [&str; 4] {
     let mut words = path.split('/').skip(1);
     let mut next = || words.next().unwrap_or("");
     if next() == "apis" {
@@ -54,9 +55,15 @@ pub fn may_send(component: Component, method: &Method, path: &str) -> bool {
         (Component::Scheduler, "pods", "") => method == Method::DELETE,
         // A claim gets its devices with the node of its Pod.
         (Component::Scheduler, "resourceclaims", "" | "status") => method == Method::PATCH,
+        // It reserves volumes, and tells the node that it chose for a claim.
+        (Component::Scheduler, "persistentvolumes" | "persistentvolumeclaims", "") => {
+            method == Method::PATCH || method == Method::PUT
+        }
         (Component::Scheduler, _, _) => false,
-        (Component::Controllers, "pods", "binding") | (Component::Controllers, "leases", _) => false,
-        (Component::Controllers, _, _) => true,
+        (Component::Manager(_), "pods", "binding") => false,
+        // Its own, by which one of several leads.
+        (Component::Manager(_), "leases", _) => namespace == "kube-system",
+        (Component::Manager(_), _, _) => true,
     }
 }
 
@@ -82,9 +89,13 @@ mod tests {
         check(Component::Scheduler, &format!("POST {pod}/binding"), true);
         check(Component::Scheduler, &format!("PATCH {node}/status"), false);
         check(Component::Scheduler, &format!("GET {node}"), true);
-        check(Component::Controllers, &format!("POST {pod}/binding"), false);
-        check(Component::Controllers, "PUT /apis/apps/v1/namespaces/d/replicasets/r/status", true);
-        check(Component::Controllers, "PUT /api/v1/namespaces/d/finalize", true);
-        check(Component::Controllers, &format!("PATCH {lease}/node-01"), false);
+        check(Component::Scheduler, "PUT /api/v1/persistentvolumes/v", true);
+        check(Component::Scheduler, "DELETE /api/v1/persistentvolumes/v", false);
+        let manager = Component::Manager(0);
+        check(manager, &format!("POST {pod}/binding"), false);
+        check(manager, "PUT /apis/apps/v1/namespaces/d/replicasets/r/status", true);
+        check(manager, "PUT /api/v1/namespaces/d/finalize", true);
+        check(manager, &format!("PATCH {lease}/node-01"), false);
+        check(manager, &format!("POST {}", lease.replace("kube-node-lease", "kube-system")), true);
     }
 }

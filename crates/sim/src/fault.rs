@@ -13,13 +13,17 @@ use apiserver::server::InProcess;
 use bytes::Bytes;
 use clock::Duration;
 use futures::StreamExt;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt, BodyStream, StreamBody, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use parking_lot::Mutex;
 use tower::{BoxError, Service};
 
-use crate::duty::{self, Component};
+use crate::{
+    duty::{self, Component},
+    leaders::Leader,
+    usage::Usage,
+};
 
 /// How bad it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,11 +59,14 @@ pub struct Weather {
     faults: Arc<Mutex<Faults>>,
     /// Requests that were not their sender's to make.
     trespasses: Arc<Mutex<Vec<String>>>,
+    leader: Leader,
+    pub usage: Usage,
 }
 
 impl Weather {
-    pub fn new(faults: Faults) -> Self {
-        Weather { faults: Arc::new(Mutex::new(faults)), trespasses: Arc::default() }
+    pub fn new(faults: Faults, usage: Usage) -> Self {
+        let (faults, trespasses) = (Arc::new(Mutex::new(faults)), Arc::default());
+        Weather { faults, trespasses, leader: Leader::default(), usage }
     }
 
     pub fn set(&self, faults: Faults) {
@@ -74,10 +81,13 @@ impl Weather {
         self.trespasses.lock().clone()
     }
 
-    fn watch_over(&self, sender: Option<Component>, request: &Request<Body>) {
-        let (method, path) = (request.method(), request.uri().path());
-        if let Some(sender) = sender.filter(|sender| !duty::may_send(*sender, method, path)) {
+    fn watch_over(&self, sender: Option<Component>, method: &Method, path: &str) {
+        let Some(sender) = sender else { return };
+        if !duty::may_send(sender, method, path) {
             self.trespasses.lock().push(format!("{sender:?} sent {method} {path}"));
+        }
+        if self.leader.objects(sender, method, path) {
+            self.trespasses.lock().push(format!("{sender:?} does not lead and sent {method} {path}"));
         }
     }
 }
@@ -156,7 +166,8 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (mut service, faults) = (self.service.clone(), self.weather.now());
-        self.weather.watch_over(self.sender, &request);
+        let (weather, sender) = (self.weather.clone(), self.sender);
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         Box::pin(async move {
             clock::sleep(Duration::from_millis(random(&faults.delay_ms))).await;
             if happens(faults.refused) {
@@ -165,8 +176,16 @@ where
             if happens(faults.overloaded) {
                 return Ok(turned_away());
             }
-            let watch = request.uri().query().is_some_and(|q| q.contains("watch="));
+            let query = request.uri().query().unwrap_or("");
+            if let Some(usage) = weather.usage.answer(&path, query) {
+                return Ok(answer(200, &usage));
+            }
+            let watch = query.contains("watch=");
+            weather.watch_over(sender, &method, &path);
             let response = service.call(request).await.map_err(Into::into)?;
+            if let Some(sender) = sender.filter(|_| response.status().is_success()) {
+                weather.leader.note(sender, &method, &path);
+            }
             if !watch && happens(faults.unanswered) {
                 return Err(broken("connection lost by the simulation"));
             }
@@ -180,10 +199,15 @@ where
 /// The answer of a server that has too much to do.
 fn turned_away() -> Response<AnswerBody> {
     let status = api::status::StatusError::too_many_requests("the simulation is overloaded", 1);
-    let status = serde_json::to_vec(&status.to_status()).expect("a Status is JSON");
-    let body = http_body_util::Full::new(Bytes::from(status)).map_err(|never| match never {});
-    let response =
-        Response::builder().status(429).header("content-type", "application/json").header("retry-after", "1");
+    let mut response = answer(429, &status.to_status());
+    response.headers_mut().insert("retry-after", http::HeaderValue::from_static("1"));
+    response
+}
+
+fn answer(code: u16, content: &impl serde::Serialize) -> Response<AnswerBody> {
+    let text = serde_json::to_vec(content).expect("objects are JSON");
+    let body = http_body_util::Full::new(Bytes::from(text)).map_err(|never| match never {});
+    let response = Response::builder().status(code).header("content-type", "application/json");
     response.body(UnsyncBoxBody::new(body)).expect("constant headers")
 }
 
@@ -213,7 +237,7 @@ mod tests {
         let service = tower::service_fn(|_: Request<Body>| async {
             Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from_static(b"ok"))))
         });
-        let mut faulty = Faulty { service, weather: Weather::new(faults), sender: None };
+        let mut faulty = Faulty { service, weather: Weather::new(faults, Usage::default()), sender: None };
         let mut arrived = 0;
         for _ in 0..100 {
             arrived += usize::from(faulty.call(Request::new(Body::empty())).await.is_ok());
@@ -238,7 +262,7 @@ mod tests {
             Ok::<_, std::convert::Infallible>(Response::new(UnsyncBoxBody::new(StreamBody::new(quiet))))
         });
         let faults = Faults { watch_ms: 1000..1001, ..Faults::NONE };
-        let mut faulty = Faulty { service, weather: Weather::new(faults), sender: None };
+        let mut faulty = Faulty { service, weather: Weather::new(faults, Usage::default()), sender: None };
         let request = Request::builder().uri("/api/v1/pods?watch=true").body(Body::empty()).unwrap();
         let body = faulty.call(request).await.unwrap().into_body();
         assert!(body.collect().await.is_err());

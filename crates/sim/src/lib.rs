@@ -3,12 +3,14 @@
 //!
 //! All faults, delays and choices are drawn from the seed through `clock`, and time passes only when all tasks wait, so
 //! an hour of cluster life takes seconds and a failure comes back with its seed: `SIM_SEED=7 cargo test -p sim`. In CI each
-//! test runs one fresh seed more, which it prints; `SIM_FRESH=100` runs a hundred.
+//! test runs one fresh seed more, which it prints; `SIM_FRESH=100` runs a hundred, and `make soak HOURS=1000` as many as fill
+//! so many hours of cluster life.
 //!
 //! Checked are every change of the store (`check`: revisions without gaps, objects that stay themselves, Pods bound
-//! once to nodes that hold them, rollouts within their bounds, nothing acknowledged lost in a power cut; `workloads`: no
-//! member of a StatefulSet twice, no Job counted wrongly), every request (`duty`: who writes what), the events of a watch
-//! (`witness`), and that a cluster left alone comes to rest.
+//! once to nodes that hold them, rollouts within their bounds, nothing acknowledged lost in a power cut; no member of a
+//! StatefulSet twice, no Job counted wrongly, no claim or volume bound twice, no count beyond the bounds of an autoscaler, no
+//! object beyond a quota), every request (`duty`: who writes what; `leaders`: of several managers only one), the events of a
+//! watch (`witness`), and that a cluster left alone comes to rest.
 //!
 //! One build repeats a seed to the last byte of the store, the order of the standard library's hash maps included.
 //! Three things would break that, and so must not decide anything here: `tokio::select!` without `biased` and the order
@@ -21,11 +23,13 @@ pub mod cluster;
 pub mod duty;
 pub mod fault;
 pub mod hollow;
+mod leaders;
 mod objects;
 mod random;
 mod server;
+pub mod stories;
+pub mod usage;
 mod witness;
-pub mod workloads;
 
 pub use chaos::Chaos;
 pub use cluster::Cluster;

@@ -92,7 +92,7 @@ async fn shared(seed: u64) {
     for i in 0..PODS {
         write::<Pod>(&cluster, "default", "", Verb::Create(pod(&format!("p{i}")))).await;
         if i % 3 == 1 {
-            let component = if i == 1 { Component::Scheduler } else { Component::Controllers };
+            let component = if i == 1 { Component::Scheduler } else { Component::Manager(0) };
             cluster.kill(component);
             clock::sleep(Duration::from_millis(clock::random_range(0..2000))).await;
             cluster.run(component);

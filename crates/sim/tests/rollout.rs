@@ -38,7 +38,7 @@ fn new_image(image: &str) -> Verb {
 /// Something that may be killed at any moment.
 fn any_component() -> Component {
     match clock::random_range(0..4) {
-        0 => Component::Controllers,
+        0 => Component::Manager(0),
         1 => Component::Scheduler,
         _ => Component::Node(clock::random_range(0..NODES as u64) as usize),
     }

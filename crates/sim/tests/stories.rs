@@ -1,117 +1,42 @@
-//! Stories made from the seed: Deployments of all sizes come, change and go on a cluster of any size, while its nodes come
-//! and go, the network breaks, the server is overloaded, history is cut off, parts restart and power fails.
-//!
-//! `SIM_SEED=7 cargo test -p sim --test stories` repeats one.
+//! Stories made from the seed. `SIM_SEED=7 cargo test -p sim --test stories claims` repeats one.
 
-use client::rest::{DeleteOptions, Verb};
-use k8s_openapi::api::apps::v1::Deployment;
-use serde_json::json;
 use sim::{
-    Chaos,
-    chaos::below,
     cluster::{seeds, simulate},
+    stories::{Sort, Told, tell},
 };
 
-/// A story under way.
-struct Story {
-    chaos: Chaos,
-    /// The Deployments that exist, by name.
-    deployments: Vec<String>,
-    /// The number of names and images so far.
-    made: u64,
-}
-
-impl Story {
-    async fn begin(seed: u64) -> Story {
-        Story { chaos: Chaos::begin(seed).await, deployments: Vec::new(), made: 0 }
+/// Tells the stories; returns what happened in all of them.
+fn stories(sort: Sort, usual: impl IntoIterator<Item = u64>) -> Told {
+    let mut all = Told::default();
+    for seed in seeds(usual) {
+        all += simulate(seed, async |seed| tell(sort, seed).await);
     }
-
-    fn new_image(&mut self) -> String {
-        self.made += 1;
-        format!("image:{}", self.made)
-    }
-
-    async fn create(&mut self) {
-        let image = self.new_image();
-        let name = format!("d{}", self.made);
-        let replicas = below(12);
-        self.chaos.cluster.tell(&format!("create {name} with {replicas} of {image}"));
-        let cpu = format!("{}m", 50 + below(250));
-        let container = json!({"name": "c", "image": image, "resources": {"requests": {"cpu": cpu}}});
-        let rolling = match below(3) {
-            0 => json!({"maxSurge": below(3), "maxUnavailable": 1}),
-            1 => json!({"maxSurge": format!("{}%", 1 + below(100)), "maxUnavailable": 0}),
-            _ => json!({}),
-        };
-        let deployment = json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
-            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
-                "strategy": {"rollingUpdate": rolling},
-                "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}},
-        });
-        self.chaos.write::<Deployment>("", Verb::Create(deployment)).await;
-        self.deployments.push(name);
-    }
-
-    async fn change(&mut self) {
-        let name = self.deployments[below(self.deployments.len() as u64) as usize].clone();
-        let patch = if below(2) == 0 {
-            let image = self.new_image();
-            self.chaos.cluster.tell(&format!("{name} gets {image}"));
-            json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
-        } else {
-            // A controller that still acts on an older count breaks the promises of a newer one, in upstream too.
-            self.chaos.rolled_out("before a new count").await;
-            let replicas = below(12);
-            self.chaos.cluster.tell(&format!("{name} scales to {replicas}"));
-            json!({"spec": {"replicas": replicas}})
-        };
-        self.chaos.write::<Deployment>(&name, Verb::StrategicPatch(patch)).await;
-    }
-
-    async fn delete(&mut self) {
-        let name = self.deployments.swap_remove(below(self.deployments.len() as u64) as usize);
-        self.chaos.cluster.tell(&format!("delete {name}"));
-        self.chaos.write::<Deployment>(&name, Verb::Delete(DeleteOptions::default())).await;
-    }
-
-    async fn step(&mut self) {
-        match below(12) {
-            0..3 if self.deployments.len() < 5 => self.create().await,
-            0..5 if !self.deployments.is_empty() => self.change().await,
-            5 if !self.deployments.is_empty() => self.delete().await,
-            6 => self.chaos.restart().await,
-            7 => self.chaos.node_away().await,
-            8 if self.chaos.nodes < 20 => self.chaos.node_joins().await,
-            9 => self.chaos.compact().await,
-            10 if !self.chaos.gentle => self.chaos.cut_power().await,
-            _ => self.chaos.weather(),
-        }
-        self.chaos.pause().await;
-    }
-
-    async fn end(mut self) {
-        self.chaos.clears_up().await;
-        while !self.deployments.is_empty() {
-            self.delete().await;
-        }
-        self.chaos.nothing_is_left().await;
-    }
-}
-
-async fn story(seed: u64) {
-    let mut story = Story::begin(seed).await;
-    for _ in 0..30 {
-        story.step().await;
-    }
-    story.end().await;
+    all
 }
 
 #[test]
-fn any_story_comes_to_a_good_end() {
+fn deployments() {
     // In 9, 10 and 13 Pods are taken for lost: nodes are away, or cannot renew their leases in time. In the last the
     // checkers are slower than the story.
-    for seed in seeds([1, 9, 10, 13, 1972700351]) {
-        simulate(seed, story);
-    }
+    stories(Sort::Deployments, [1, 9, 10, 13, 1972700351]);
+}
+
+#[test]
+fn workloads() {
+    assert!(stories(Sort::Workloads, [1, 2, 3]).jobs > 0);
+}
+
+#[test]
+fn claims() {
+    assert!(stories(Sort::Claims, [1, 4]).claims > 0);
+}
+
+#[test]
+fn autoscalers() {
+    assert!(stories(Sort::Autoscalers, [1, 4]).scalings > 0);
+}
+
+#[test]
+fn quotas() {
+    assert!(stories(Sort::Quotas, [1, 4]).within_quotas > 0);
 }

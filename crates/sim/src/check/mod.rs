@@ -2,6 +2,11 @@
 //!
 //! They follow the store itself, not the API, so no fault hides anything from them.
 
+pub mod autoscalers;
+pub mod claims;
+pub mod quotas;
+pub mod workloads;
+
 use std::collections::BTreeMap;
 
 use clock::Timestamp;
@@ -15,10 +20,8 @@ use k8s_openapi::{
 use serde::de::DeserializeOwned;
 use store::Event;
 
-use crate::{
-    objects::{owner, serves, set},
-    workloads::Workloads,
-};
+use self::{autoscalers::Autoscalers, claims::Claims, quotas::Quotas, workloads::Workloads};
+use crate::objects::{owner, serves, set};
 
 /// Everything that the checkers remember.
 #[derive(Default)]
@@ -29,6 +32,9 @@ pub struct Model {
     replica_sets: BTreeMap<String, ReplicaSet>,
     deployments: BTreeMap<String, Deployment>,
     pub workloads: Workloads,
+    pub claims: Claims,
+    pub autoscalers: Autoscalers,
+    pub quotas: Quotas,
     /// Nodes die or answers are lost: how many Pods serve is no controller's promise then.
     pub service_may_drop: bool,
     pub violations: Vec<String>,
@@ -130,15 +136,40 @@ impl Model {
                 }
             }
             "replicasets" => self.replica_set(event, key, decode(event)),
-            "deployments" => set(&mut self.deployments, key, decode(event)),
+            "deployments" => {
+                let new: Option<Deployment> = decode(event);
+                let wrong = new.as_ref().and_then(|new| self.autoscalers.target(self.deployments.get(&key), new));
+                self.object(event, wrong);
+                set(&mut self.deployments, key, new);
+            }
             "statefulsets" => self.workloads.stateful_set(key, decode(event)),
             "daemonsets" => self.workloads.daemon_set(key, decode(event)),
             "jobs" => {
                 let wrong = self.workloads.job(key, decode(event));
-                wrong.into_iter().for_each(|what| self.violate(event, what));
+                self.object(event, wrong);
+            }
+            "storageclasses" => self.claims.class(key, decode(event)),
+            "persistentvolumes" => {
+                let wrong = self.claims.volume(key, decode(event));
+                self.object(event, wrong);
+            }
+            "persistentvolumeclaims" => {
+                let wrong = self.claims.claim(key, decode(event), &self.pods);
+                self.object(event, wrong);
+            }
+            "horizontalpodautoscalers" => self.autoscalers.autoscaler(key, decode(event)),
+            "resourcequotas" => self.quotas.quota(key, decode(event)),
+            "configmaps" => {
+                let wrong = self.quotas.config_map(key, event.entry.is_some(), &self.pods);
+                self.object(event, wrong);
             }
             _ => {}
         }
+    }
+
+    /// Notes the objections of a checker to a change.
+    fn object(&mut self, event: &Event, wrong: impl IntoIterator<Item = String>) {
+        wrong.into_iter().for_each(|what| self.violate(event, what));
     }
 
     fn note(&mut self, event: &Event) {
@@ -196,8 +227,16 @@ impl Model {
             (Some(before), after) if after.as_ref() != Some(&before) => {
                 self.violate(event, format!("bound to {before}, then to {after:?}"));
             }
-            (None, Some(node)) => self.fits(event, &node),
+            (None, Some(node)) => {
+                self.fits(event, &node);
+                let wrong = new.as_ref().and_then(|pod| self.claims.placed(pod));
+                self.object(event, wrong);
+            }
             _ => {}
+        }
+        if let Some(new) = new.as_ref().filter(|_| !same) {
+            let wrong = self.quotas.pod(new.metadata.namespace.as_deref().unwrap_or_default(), &self.pods);
+            self.object(event, wrong);
         }
         let wrong = self.workloads.pod(old.as_ref(), new.as_ref(), &self.pods, self.service_may_drop);
         wrong.into_iter().for_each(|what| self.violate(event, what));
@@ -272,7 +311,7 @@ impl Model {
         self.replica_sets.values()
     }
 
-    pub fn deployments(&self) -> impl Iterator<Item = &Deployment> {
+    pub fn deployments(&self) -> impl Iterator<Item = &Deployment> + Clone {
         self.deployments.values()
     }
 
@@ -284,7 +323,15 @@ impl Model {
     /// else left; and every Job over.
     pub fn rolled_out(&self) -> bool {
         let nodes = self.nodes.keys().cloned().collect();
-        self.workloads.settled(&self.pods, &nodes) && self.deployments_rolled_out()
+        self.workloads.settled(&self.pods, &nodes)
+            && self.deployments_rolled_out()
+            && self.claims.settled(&self.pods)
+            && self.quotas_settled()
+    }
+
+    /// Whether each quota says what is used.
+    pub fn quotas_settled(&self) -> bool {
+        self.quotas.settled(&self.pods)
     }
 
     fn deployments_rolled_out(&self) -> bool {
@@ -318,11 +365,12 @@ impl Model {
             format!("{}={wanted}", r.metadata.name.as_deref().unwrap_or(""))
         });
         format!(
-            "{} nodes, {} Pods ({unbound} unbound, {terminating} terminating, {} serving), ReplicaSets {}",
+            "{} nodes, {} Pods ({unbound} unbound, {terminating} terminating, {} serving), ReplicaSets {}; {}",
             self.nodes.len(),
             self.pods.len(),
             count(&serves),
             sets.collect::<Vec<_>>().join(" "),
+            self.claims.summary(),
         )
     }
 

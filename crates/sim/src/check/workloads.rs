@@ -21,6 +21,8 @@ pub struct Workloads {
     stateful_sets: BTreeMap<String, StatefulSet>,
     daemon_sets: BTreeMap<String, DaemonSet>,
     jobs: BTreeMap<String, Job>,
+    /// How many Jobs came to their end.
+    pub ended_jobs: usize,
     /// By the UID of the Job: how the Pods ended that it had to count, by their own UIDs.
     ended: BTreeMap<String, BTreeMap<String, End>>,
 }
@@ -157,6 +159,8 @@ impl Workloads {
     /// Notes a changed Job; says what is wrong about its counts.
     pub fn job(&mut self, key: String, new: Option<Job>) -> Vec<String> {
         let wrong = new.as_ref().map(|job| self.counts(job)).unwrap_or_default();
+        let was_over = self.jobs.get(&key).is_some_and(|job| finished(job).is_some());
+        self.ended_jobs += usize::from(!was_over && new.as_ref().is_some_and(|job| finished(job).is_some()));
         set(&mut self.jobs, key, new);
         wrong
     }

@@ -1,0 +1,201 @@
+//! Claims, volumes, and what runs with them.
+
+use client::rest::{DeleteOptions, Verb};
+use k8s_openapi::api::{
+    apps::v1::{Deployment, StatefulSet},
+    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    storage::v1::StorageClass,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    Chaos,
+    chaos::{below, minutes, one_of},
+    stories::Told,
+};
+
+/// Volumes of the first are bound at once, those of the second where the Pod goes.
+const CLASSES: [&str; 2] = ["manual", "late"];
+
+struct Story {
+    chaos: Chaos,
+    /// Whatever runs with claims: StatefulSets (true) and Deployments, by name.
+    users: Vec<(bool, String)>,
+    /// The number of names so far.
+    made: u64,
+}
+
+fn container() -> Value {
+    json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "20m"}}}])
+}
+
+fn claim_spec() -> Value {
+    json!({"accessModes": ["ReadWriteOnce"], "storageClassName": one_of(&CLASSES),
+        "resources": {"requests": {"storage": format!("{}Gi", 1 + below(4))}}})
+}
+
+impl Story {
+    async fn begin(seed: u64) -> Self {
+        let story = Story { chaos: Chaos::begin(seed).await, users: Vec::new(), made: 0 };
+        for (class, mode) in CLASSES.into_iter().zip(["Immediate", "WaitForFirstConsumer"]) {
+            let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": class},
+                "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode});
+            story.chaos.write_in::<StorageClass>("", "", Verb::Create(class)).await;
+        }
+        story
+    }
+
+    fn name(&mut self, prefix: &str) -> String {
+        self.made += 1;
+        format!("{prefix}{}", self.made)
+    }
+
+    /// A volume, in some zone if it may be far from its Pod.
+    async fn make_volume(&mut self, class: &str, gigabytes: u64, anywhere: bool) {
+        let name = self.name("v");
+        let mut spec = json!({"capacity": {"storage": format!("{gigabytes}Gi")}, "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class, "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": "/v"}});
+        if !anywhere {
+            let zone = json!({"key": "topology.kubernetes.io/zone", "operator": "In",
+                "values": [format!("zone-{}", below(3))]});
+            spec["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}});
+        }
+        self.chaos.cluster.tell(&format!("volume {name} of {gigabytes} in {class}, anywhere {anywhere}"));
+        let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec});
+        self.chaos.write_in::<PersistentVolume>("", "", Verb::Create(volume)).await;
+    }
+
+    async fn make_user(&mut self) {
+        let stateful = below(2) == 0;
+        let name = self.name("u");
+        let (labels, replicas) = (json!({"app": name}), below(4));
+        let mut pod = json!({"containers": container()});
+        let meta = json!({"name": name, "namespace": "default"});
+        self.chaos.cluster.tell(&format!("{name} with {replicas}, stateful {stateful}"));
+        if stateful {
+            let retention =
+                json!({"whenDeleted": one_of(&["Retain", "Delete"]), "whenScaled": one_of(&["Retain", "Delete"])});
+            let claim = json!({"metadata": {"name": "data"}, "spec": claim_spec()});
+            let spec = json!({"replicas": replicas, "serviceName": "s", "selector": {"matchLabels": labels},
+                "podManagementPolicy": one_of(&["OrderedReady", "Parallel"]), "volumeClaimTemplates": [claim],
+                "persistentVolumeClaimRetentionPolicy": retention,
+                "template": {"metadata": {"labels": labels}, "spec": pod}});
+            let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta, "spec": spec});
+            self.chaos.write::<StatefulSet>("", Verb::Create(set)).await;
+        } else {
+            let claim =
+                json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": claim_spec()});
+            self.chaos.write::<PersistentVolumeClaim>("", Verb::Create(claim)).await;
+            pod["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": name}}]);
+            let spec = json!({"replicas": 1, "strategy": {"type": "Recreate"}, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod}});
+            let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec});
+            self.chaos.write::<Deployment>("", Verb::Create(deployment)).await;
+        }
+        self.users.push((stateful, name));
+    }
+
+    async fn scale(&mut self) {
+        let sets: Vec<String> = self.users.iter().filter(|(set, _)| *set).map(|(_, name)| name.clone()).collect();
+        if sets.is_empty() {
+            return;
+        }
+        // A controller that still acts on an older count breaks the promises of a newer one, in upstream too.
+        self.supplied().await;
+        self.chaos.rolled_out("before a new count").await;
+        let (name, replicas) = (&sets[below(sets.len() as u64) as usize], below(4));
+        self.chaos.cluster.tell(&format!("{name} scales to {replicas}"));
+        let patch = Verb::MergePatch(json!({"spec": {"replicas": replicas}}));
+        self.chaos.write::<StatefulSet>(name, patch).await;
+    }
+
+    async fn delete_user(&mut self) {
+        let (stateful, name) = self.users.swap_remove(below(self.users.len() as u64) as usize);
+        self.chaos.cluster.tell(&format!("delete {name}"));
+        let propagation = Some("Background");
+        let delete = || Verb::Delete(DeleteOptions { propagation, ..DeleteOptions::default() });
+        if stateful {
+            self.chaos.write::<StatefulSet>(&name, delete()).await;
+        } else {
+            // The claim first: it goes when no Pod runs with it any more.
+            self.chaos.write::<PersistentVolumeClaim>(&name, delete()).await;
+            self.chaos.write::<Deployment>(&name, delete()).await;
+        }
+    }
+
+    /// An administrator gives volumes whose claim is gone to others, or takes them away.
+    async fn clear_released(&self) {
+        let released = self.chaos.cluster.model.lock().claims.released();
+        for name in released {
+            let verb = match below(2) {
+                0 => Verb::MergePatch(json!({"spec": {"claimRef": null}})),
+                _ => Verb::Delete(DeleteOptions::default()),
+            };
+            self.chaos.cluster.tell(&format!("{name} is cleared"));
+            self.chaos.write_in::<PersistentVolume>("", &name, verb).await;
+        }
+    }
+
+    /// There is a volume for each claim, near every node.
+    async fn supply(&mut self) {
+        let waiting = self.chaos.cluster.model.lock().claims.waiting();
+        for (_, class) in waiting {
+            self.make_volume(&class, 8, true).await;
+        }
+    }
+
+    async fn step(&mut self) {
+        match below(12) {
+            0..2 if self.users.len() < 6 => self.make_user().await,
+            0..4 => self.make_volume(one_of(&CLASSES), 1 + below(6), below(3) > 0).await,
+            4 => self.scale().await,
+            5 if !self.users.is_empty() => self.delete_user().await,
+            6 => self.clear_released().await,
+            _ => self.chaos.mishap().await,
+        }
+        self.chaos.pause().await;
+    }
+
+    /// Claims may come late: those of a StatefulSet's next member are made when the one before runs.
+    async fn supplied(&mut self) {
+        self.chaos.cluster.tell("volumes for all");
+        for _ in 0..60 {
+            if self.chaos.cluster.model.lock().rolled_out() {
+                break;
+            }
+            self.supply().await;
+            clock::sleep(minutes(1)).await;
+        }
+    }
+
+    async fn end(mut self) -> Told {
+        self.chaos.cluster.weather.set(crate::Faults::NONE);
+        self.supplied().await;
+        self.chaos.clears_up().await;
+        while !self.users.is_empty() {
+            self.delete_user().await;
+        }
+        self.chaos.nothing_is_left().await;
+        let claims = self.chaos.cluster.model.lock().claims.names();
+        for name in claims {
+            self.chaos.write::<PersistentVolumeClaim>(&name, Verb::Delete(DeleteOptions::default())).await;
+        }
+        let none_left = |m: &crate::check::Model| m.claims.names().is_empty();
+        self.chaos.cluster.until("no claim is left", minutes(10), none_left).await;
+        let volumes = self.chaos.cluster.model.lock().claims.volume_names();
+        for name in volumes {
+            self.chaos.write_in::<PersistentVolume>("", &name, Verb::Delete(DeleteOptions::default())).await;
+        }
+        let none_left = |m: &crate::check::Model| m.claims.volume_names().is_empty();
+        self.chaos.cluster.until("no volume is left", minutes(10), none_left).await;
+        Told::of(&self.chaos)
+    }
+}
+
+pub async fn story(seed: u64) -> Told {
+    let mut story = Story::begin(seed).await;
+    for _ in 0..30 {
+        story.step().await;
+    }
+    story.end().await
+}

@@ -1,0 +1,89 @@
+//! Stories made from the seed: objects of some sort come, change and go on a cluster of any size, while everything goes
+//! wrong that can. What must hold all the time is checked by the model; each story ends with good weather, in which all
+//! that was asked for comes true, and then nothing is left.
+
+mod autoscalers;
+mod claims;
+mod deployments;
+mod quotas;
+mod workloads;
+
+use std::{fmt, ops::AddAssign};
+
+use crate::Chaos;
+
+/// The sorts of stories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    Deployments,
+    /// StatefulSets, DaemonSets and Jobs.
+    Workloads,
+    /// Claims, volumes, and Pods that wait for them.
+    Claims,
+    Autoscalers,
+    Quotas,
+}
+
+pub const ALL: [Sort; 5] = [Sort::Deployments, Sort::Workloads, Sort::Claims, Sort::Autoscalers, Sort::Quotas];
+
+/// What happened in stories.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Changes in the store.
+    pub changes: u64,
+    pub kills: usize,
+    pub power_cuts: usize,
+    pub jobs: usize,
+    pub claims: usize,
+    pub scalings: usize,
+    pub within_quotas: usize,
+}
+
+impl Told {
+    fn of(chaos: &Chaos) -> Self {
+        let model = chaos.cluster.model.lock();
+        Told {
+            changes: model.revision,
+            kills: chaos.kills,
+            power_cuts: chaos.power_cuts,
+            jobs: model.workloads.ended_jobs,
+            claims: model.claims.bound,
+            scalings: model.autoscalers.scaled,
+            within_quotas: model.quotas.counted,
+        }
+    }
+}
+
+impl AddAssign for Told {
+    fn add_assign(&mut self, other: Told) {
+        self.changes += other.changes;
+        self.kills += other.kills;
+        self.power_cuts += other.power_cuts;
+        self.jobs += other.jobs;
+        self.claims += other.claims;
+        self.scalings += other.scalings;
+        self.within_quotas += other.within_quotas;
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Told { changes, kills, power_cuts, jobs, claims, scalings, within_quotas } = self;
+        write!(
+            f,
+            "{changes} changes, {kills} parts killed, {power_cuts} power cuts, {jobs} Jobs ended, {claims} claims bound, \
+             {scalings} scalings by autoscalers, {within_quotas} objects made within quotas"
+        )
+    }
+}
+
+/// Tells one story, to be run by [`simulate`](crate::cluster::simulate).
+pub async fn tell(sort: Sort, seed: u64) -> Told {
+    match sort {
+        Sort::Deployments => deployments::story(seed).await,
+        Sort::Workloads => workloads::story(seed).await,
+        Sort::Claims => claims::story(seed).await,
+        Sort::Autoscalers => autoscalers::story(seed).await,
+        Sort::Quotas => quotas::story(seed).await,
+    }
+}
