@@ -145,7 +145,7 @@ fn start_write(
             let bound = bind::bind(caches.clone(), writer.recorder.clone(), Binding { prepare, pod, node, binder });
             writes.spawn(async move {
                 let outcome = bound.await;
-                let worked = matches!(outcome, Outcome::Done);
+                let worked = matches!(outcome, Outcome::Bound { .. });
                 counting.metrics.bound(&counted, &scheduler, worked, counting.began.elapsed());
                 outcome
             });

@@ -71,10 +71,11 @@ async fn change_nodes(world: &World) {
     match (below(5), some) {
         (0, Some(node)) if nodes.len() > 2 => world.nodes().delete(&node, DeleteOptions::default()).await.unwrap(),
         (1, _) => {
-            let fresh = (1..9)
-                .map(|n| format!("n{n}"))
-                .find(|n| nodes.iter().all(|held| held.metadata.name.as_ref() != Some(n)));
-            world.add_node(&fresh.unwrap()).await;
+            let is_free = |name: &String| nodes.iter().all(|held| held.metadata.name.as_ref() != Some(name));
+            // There are never more than eight.
+            if let Some(fresh) = (1..9).map(|n| format!("n{n}")).find(is_free) {
+                world.add_node(&fresh).await;
+            }
         }
         (2, Some(node)) => {
             let zone = ["a", "b"][below(2) as usize];

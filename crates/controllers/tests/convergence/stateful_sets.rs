@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use client::rest::DeleteOptions;
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, StatefulSet},
     core::v1::{PersistentVolumeClaim, Pod},
 };
 use serde_json::{Value, json};
 
-use crate::world::{Story, World, below, chance, converges, name, phase};
+use crate::world::{Story, World, below, chance, claims_of, converges, name, phase};
 
 const LIMIT: i32 = 2;
 
@@ -79,7 +80,8 @@ async fn lacks(world: &World, set: &StatefulSet) -> Option<String> {
     let claims = world.list::<PersistentVolumeClaim>().await;
     let claimed = |pod: &Pod| {
         let wanted = format!("data-{}", name(pod));
-        claims.iter().any(|c| c.metadata.name.as_ref() == Some(&wanted) && c.metadata.deletion_timestamp.is_none())
+        // One that is to be deleted stays as long as its Pod.
+        claims.iter().any(|c| c.metadata.name.as_ref() == Some(&wanted))
     };
     if !pods.iter().all(|p| claimed(p)) {
         return Some(format!("{name_of_set}: claims"));
@@ -96,6 +98,18 @@ async fn lacks(world: &World, set: &StatefulSet) -> Option<String> {
     live.extend(status.update_revision);
     let count = of_set.count();
     (count > live.len() + LIMIT as usize).then(|| format!("{name_of_set}: {count} revisions, {} in use", live.len()))
+}
+
+/// Whether the set has no use for the Pod any more, which will not run: it has ended, or its claims went before it was
+/// bound and nobody makes them anew. In a set that goes in order, several of them wait for each other until a person
+/// deletes them, as upstream.
+fn waits_in_vain(set: &StatefulSet, pod: &Pod) -> bool {
+    let spec = set.spec.as_ref().unwrap();
+    let start = spec.ordinals.as_ref().and_then(|o| o.start).unwrap_or(0);
+    let (of, ordinal) = name(pod).rsplit_once('-').unwrap();
+    let wanted = start..start + spec.replicas.unwrap();
+    let runs = pod.spec.as_ref().is_some_and(|s| s.node_name.is_some()) && matches!(phase(pod), "Pending" | "Running");
+    set.metadata.name.as_deref() == Some(of) && !wanted.contains(&ordinal.parse().unwrap()) && !runs
 }
 
 /// Pods go with their claims, and come back before these are gone.
@@ -136,14 +150,20 @@ impl Story for Sets {
     }
 
     async fn missing(&self, world: &World) -> Option<String> {
+        let pods = world.list::<Pod>().await;
         for claim in world.list::<PersistentVolumeClaim>().await {
-            if claim.metadata.deletion_timestamp.is_some() && chance(50) {
+            let in_use = |pod: &Pod| claims_of(pod).contains(claim.metadata.name.as_ref().unwrap());
+            if claim.metadata.deletion_timestamp.is_some() && !pods.iter().any(in_use) && chance(50) {
                 let patch = json!({"metadata": {"finalizers": null}});
                 let _ =
                     world.api::<PersistentVolumeClaim>().merge_patch(&claim.metadata.name.unwrap(), "", patch).await;
             }
         }
         for set in world.list::<StatefulSet>().await {
+            let in_vain: Vec<&Pod> = pods.iter().filter(|pod| waits_in_vain(&set, pod)).collect();
+            for pod in in_vain {
+                let _ = world.api::<Pod>().delete(name(pod), DeleteOptions::default()).await;
+            }
             if let Some(lack) = lacks(world, &set).await {
                 return Some(lack);
             }

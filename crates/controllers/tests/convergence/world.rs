@@ -10,7 +10,7 @@ use client::{
     rest::{self, DeleteOptions, Form, Resource, Verb},
 };
 use http::Method;
-use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, PersistentVolumeClaim, Pod};
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -100,6 +100,12 @@ async fn settle<S: Story>(world: &mut World, story: &S) {
         }
     }
     assert_eq!(missing, None);
+}
+
+/// The claims that a Pod mounts.
+pub fn claims_of(pod: &Pod) -> Vec<String> {
+    let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+    volumes.filter_map(|v| Some(v.persistent_volume_claim.as_ref()?.claim_name.clone())).collect()
 }
 
 pub fn below(end: u64) -> u64 {
@@ -318,8 +324,14 @@ impl World {
         let _ = self.api::<Pod>().delete(name(pod), options).await;
     }
 
-    /// The scheduler's part: onto the node that the Pod asks for, or onto any.
+    /// The scheduler's part: onto the node that the Pod asks for, or onto any, once its claims are there to stay.
     async fn bind(&self, pod: &Pod) {
+        for claim in claims_of(pod) {
+            let claim = self.api::<PersistentVolumeClaim>().get(&claim).await;
+            if !claim.is_ok_and(|claim| claim.metadata.deletion_timestamp.is_none()) {
+                return;
+            }
+        }
         let nodes: Vec<String> =
             self.nodes().list(&[]).await.unwrap().into_iter().filter_map(|n| n.metadata.name).collect();
         let asked = asked_node(pod);
