@@ -62,7 +62,7 @@ value "gets a /24" --cluster-cidr 10.244.0.0/25
 value "such as 30000-32767" --service-node-port-range 5
 value "DNS name" --cluster-domain "bad domain"
 value "a host name or an address" --tls-san "bad san!"
-value "no such controller" --controllers nonsense
+value "is not in the list of known controllers" --controllers nonsense
 value "No such file" --token-auth-file /no/such/file
 value "is a folder" --token-auth-file /
 value "such as https://10.0.0.1:2379" --etcd-servers not-a-url
