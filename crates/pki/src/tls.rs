@@ -120,13 +120,16 @@ pub fn client_config_showing(authorities: &str, shown: Arc<Serving>, alpn: &[&st
 
 /// As [`client_config_showing`], for servers whose certificate may come from anybody: whoever asked for that gave up knowing
 /// whom it speaks to. The server still has to have the key of its certificate.
-pub fn client_config_believing_all(shown: Arc<Serving>, alpn: &[&str]) -> Result<ClientConfig> {
+pub fn client_config_believing_all(shown: Option<Arc<Serving>>, alpn: &[&str]) -> Result<ClientConfig> {
     let anybody = AnyServer { algorithms: provider().signature_verification_algorithms };
-    let mut config = ClientConfig::builder_with_provider(provider())
+    let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(anybody))
-        .with_client_cert_resolver(shown);
+        .with_custom_certificate_verifier(Arc::new(anybody));
+    let mut config = match shown {
+        None => builder.with_no_client_auth(),
+        Some(shown) => builder.with_client_cert_resolver(shown),
+    };
     config.alpn_protocols = alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
     Ok(config)
 }

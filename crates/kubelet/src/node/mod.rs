@@ -4,4 +4,3 @@ pub mod capacity;
 pub mod cgroup;
 pub mod machine;
 pub mod register;
-pub mod trust;
