@@ -53,7 +53,9 @@ impl Budgets {
         let mut left: Vec<(&Key, &Budget, i32)> = self.0.iter().map(|(key, b)| (key, b, b.allowed)).collect();
         let mut violates = |(key, class): (&Key, &Class)| {
             let guarding = left.iter_mut().filter(|(of, budget, _)| {
+                // Upstream does not hold budgets up against Pods without labels.
                 of.namespace == key.namespace
+                    && !class.labels.is_empty()
                     && budget.selector.matches(&class.labels)
                     && !budget.disrupted.contains(&key.name)
             });

@@ -21,6 +21,7 @@ use serde::Serialize;
 use crate::{
     attachable::{self, Attachable},
     claims::{self, Named},
+    disks::{self, Disk},
     resources::{Amounts, ResourceNames},
     topology::{KeyId, Labels, Topologies},
 };
@@ -98,7 +99,7 @@ pub struct Class {
     pub only_nodes: Option<BTreeSet<String>>,
     pub tolerations: Vec<Toleration>,
     pub ports: Vec<HostPort>,
-    /// Image names with their tag.
+    /// Image names with their tag, of containers and of volumes.
     pub images: Vec<String>,
     pub spread: Vec<Spread>,
     /// The controller whose selector counts for constraints by default, unless the Pods have constraints of their own.
@@ -108,6 +109,8 @@ pub struct Class {
     pub devices: Vec<Named>,
     /// Volumes without a claim that a CSI driver may have to attach.
     pub inline: Vec<Attachable>,
+    /// Disks without a claim that not all Pods of a node can share.
+    pub disks: Vec<Disk>,
     pub affinity: Vec<Term>,
     pub anti_affinity: Vec<Term>,
     /// Preferred affinity, and with negative weight preferred anti-affinity.
@@ -178,6 +181,8 @@ struct Identity<'a> {
     claims: Vec<Named>,
     devices: Vec<Named>,
     inline: Vec<Attachable>,
+    disks: Vec<Disk>,
+    image_volumes: Vec<&'a str>,
     resources: Option<&'a ResourceRequirements>,
     containers: Vec<ContainerIdentity<'a>>,
 }
@@ -194,6 +199,12 @@ fn container_identity(container: &Container) -> ContainerIdentity<'_> {
         container.resources.as_ref().and_then(|r| r.requests.as_ref()),
         host_port::of_container(container).collect(),
     )
+}
+
+/// The images that a Pod mounts as volumes.
+fn image_volumes(spec: &PodSpec) -> impl Iterator<Item = &str> {
+    let volumes = spec.volumes.iter().flatten();
+    volumes.filter_map(|volume| volume.image.as_ref()?.reference.as_deref())
 }
 
 /// Two Pods with the same identity are of one class.
@@ -214,6 +225,8 @@ pub fn identity(pod: &Pod) -> Vec<u8> {
         claims: claims::volume_claims(pod),
         devices: claims::device_claims(pod),
         inline: attachable::inline(pod),
+        disks: disks::of_pod(pod),
+        image_volumes: image_volumes(spec).collect(),
         resources: spec.resources.as_ref(),
         containers: spec
             .containers
@@ -254,18 +267,20 @@ pub fn compile(pod: &Pod, names: &mut ResourceNames, topologies: &mut Topologies
     let labels = pod.metadata.labels.clone().unwrap_or_default();
     let scored = names.amounts(&api::rules::pod::requests(&with_defaults(spec)));
     let init = spec.init_containers.iter().flatten();
+    let containers = init.chain(&spec.containers).filter_map(|c| c.image.as_deref());
     let mut class = Class {
         scheduler: spec.scheduler_name.clone().unwrap_or_else(|| DEFAULT_SCHEDULER.to_owned()),
         defaults: (!has_constraints(spec)).then_some(Owner(owner)),
         claims: claims::volume_claims(pod),
         devices: claims::device_claims(pod),
         inline: attachable::inline(pod),
+        disks: disks::of_pod(pod),
         requests: names.amounts(&api::rules::pod::requests(spec)),
         scored: (scored.cpu_milli, scored.memory_bytes),
         node_selector: spec.node_selector.clone().unwrap_or_default(),
         tolerations: spec.tolerations.clone().unwrap_or_default(),
         ports: host_port::of_pod(spec).collect(),
-        images: init.chain(&spec.containers).filter_map(|c| c.image.as_deref()).map(image_name).collect(),
+        images: containers.chain(image_volumes(spec)).map(image_name).collect(),
         spread: spec.topology_spread_constraints.iter().flatten().map(|c| spread(c, &labels, topologies)).collect(),
         ..Class::default()
     };

@@ -21,6 +21,7 @@ mod cycle;
 mod device_events;
 mod device_writes;
 pub mod devices;
+mod disks;
 pub mod engine;
 pub mod extender;
 pub mod failure;

@@ -122,7 +122,8 @@ impl Engine {
                     }
                 }
             }
-            if found.len() >= most {
+            // One that breaks no budget is worth looking for longer.
+            if found.len() >= most && found.iter().any(|(_, victims): &(NodeId, Victims)| victims.guarded == 0) {
                 break;
             }
         }

@@ -48,6 +48,20 @@ fn preemption_spares_what_budgets_guard() {
 }
 
 #[test]
+fn the_search_for_victims_goes_on_until_no_budget_is_broken() {
+    let nodes: Vec<String> = (0..300).map(|i| format!("n{i} cpu=1")).collect();
+    let low = (0..300).map(|i| pod(&format!("q{i} on=n{i} cpu=1 label=guarded:{}", i != 299)));
+    let low: Vec<Pod> = low.collect();
+    let mut engine = engine(&nodes.iter().map(String::as_str).collect::<Vec<_>>(), &low);
+    let budget = json!({"metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"guarded": "true"}}}, "status": {"disruptionsAllowed": 0,
+        "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}});
+    engine.set_budget(&serde_json::from_value(budget).unwrap());
+    engine.set_pod(&pod("p cpu=1 priority=1"), Instant::now());
+    assert_eq!(next(&mut engine), "q299 must leave n299", "though a hundred candidates are enough otherwise");
+}
+
+#[test]
 fn a_new_scheduler_knows_for_whom_room_was_made() {
     let mut preemptor = pod("p cpu=1 priority=5");
     preemptor.status = Some(serde_json::from_value(json!({"nominatedNodeName": "b"})).unwrap());

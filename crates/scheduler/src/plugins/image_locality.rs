@@ -16,12 +16,12 @@ pub const PLUGIN: Plugin = Plugin {
 
 /// Less than this is worth nothing.
 const LEAST_BYTES: i64 = 23 * 1024 * 1024;
-/// More than this per container is worth no more.
-const MOST_BYTES_PER_CONTAINER: i64 = 1000 * 1024 * 1024;
+/// More than this per image is worth no more.
+const MOST_BYTES_PER_IMAGE: i64 = 1000 * 1024 * 1024;
 
 fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
     let known = context.cache.nodes().filter(|(_, node)| node.known).count().max(1) as f64;
-    let most = MOST_BYTES_PER_CONTAINER * context.class.images.len() as i64;
+    let most = MOST_BYTES_PER_IMAGE * context.class.images.len() as i64;
     for (score, id) in scores.iter_mut().zip(nodes) {
         let held = &context.cache.node(*id).facts.images;
         let worth = |image: &String| {
