@@ -3,7 +3,12 @@
 
 use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
 
-use api::{Value, kind::Definition, status::StatusError};
+use api::{
+    Value,
+    features::{Features, RuntimeConfig},
+    kind::Definition,
+    status::StatusError,
+};
 use store::Store;
 
 use crate::{
@@ -33,7 +38,7 @@ use crate::{
     router::Router,
     special::{self, connect::connector::Connector, token::Issuer},
     state::{Allocations, Limits, State},
-    storage::{informer::EventHandler, loopback::Loopback, object_store::ObjectStore},
+    storage::{informer::EventHandler, kinds::Kinds, loopback::Loopback, object_store::ObjectStore},
 };
 
 /// The settings that a server is built from.
@@ -62,6 +67,9 @@ pub struct Options {
     /// How the rest of the control plane is, by name: what `componentstatuses` shows beside the store.
     pub components: Checks,
     pub limits: Limits,
+    pub features: Features,
+    /// Which versions and kinds are served.
+    pub runtime_config: RuntimeConfig,
 }
 
 /// Tokens of service accounts: who issues them, and with what key.
@@ -93,7 +101,9 @@ const RBAC_KINDS: &[&str] = &["roles", "clusterroles", "rolebindings", "clusterr
 
 /// Builds the server and makes the objects that every cluster has. When this returns, it can answer.
 pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
-    let objects = ObjectStore::new(options.store.clone()).await?;
+    let (kinds, warnings) = api::kinds::table(options.features, &options.runtime_config);
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let objects = ObjectStore::with_kinds(options.store.clone(), Kinds::new(Arc::new(kinds))).await?;
     bootstrap::ensure(&objects, &options.cluster).await?;
     let loopback = Arc::new(Loopback::new(objects.clone(), INFORMED).await?);
     let rbac = Arc::new(Rbac::default());
@@ -154,7 +164,9 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     router.specials = special::all(parts);
     router.issuer = Some(documents);
     router.background = background;
-    Ok(Server::new(router))
+    let server = Server::new(router);
+    server.add_metrics(move || options.features.metrics());
+    Ok(server)
 }
 
 fn authentication(

@@ -2,6 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
+use api::features::Features;
 use client::{Caches, Client, EventRecorder};
 use controller::{Controller, Setup};
 use tokio::task::JoinSet;
@@ -68,6 +69,7 @@ pub struct Options {
     /// How many ended Pods are kept before the oldest are deleted; 0 keeps all.
     pub terminated_pods: usize,
     pub autoscaling: autoscaling::settings::Settings,
+    pub features: Features,
 }
 
 impl Default for Options {
@@ -81,6 +83,7 @@ impl Default for Options {
             nodes: NodeLimits::default(),
             terminated_pods: 12500,
             autoscaling: Default::default(),
+            features: Features::default(),
         }
     }
 }

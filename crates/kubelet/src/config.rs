@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
+use api::features::Features;
 use client::Client;
 use runtime::Runtime;
 
@@ -39,6 +40,7 @@ pub struct Config {
     pub sysctls: Sysctls,
     /// The engine gives processes SELinux labels where the kernel has SELinux. Ours does not.
     pub selinux_labels: bool,
+    pub features: Features,
     pub node_labels: BTreeMap<String, String>,
     pub node_annotations: BTreeMap<String, String>,
     /// No server when absent.

@@ -51,6 +51,7 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
         eviction_hard: Vec::new(),
         sysctls: kubelet::Sysctls::new(&[]).unwrap(),
         selinux_labels: false,
+        features: Default::default(),
         node_labels: Default::default(),
         node_annotations: Default::default(),
         serving: None,

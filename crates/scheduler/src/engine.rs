@@ -7,7 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use api::rules::{pod::is_terminal, selector::Selector};
+use api::{
+    features::Features,
+    rules::{pod::is_terminal, selector::Selector},
+};
 use client::Key;
 use clock::{Duration, Instant};
 use k8s_openapi::api::{
@@ -46,6 +49,7 @@ pub struct Settings {
     /// All plugins; their places in this list are their numbers.
     pub plugins: &'static [Plugin],
     pub extenders: Vec<Extender>,
+    pub features: Features,
 }
 
 impl Default for Settings {
@@ -58,7 +62,13 @@ impl Settings {
     /// One profile, with all of these plugins.
     pub fn with(plugins: &'static [Plugin]) -> Self {
         let backoff = (Duration::from_secs(1), Duration::from_secs(10));
-        Settings { profiles: vec![Profile::of(DEFAULT_SCHEDULER, plugins)], backoff, plugins, extenders: Vec::new() }
+        Settings {
+            profiles: vec![Profile::of(DEFAULT_SCHEDULER, plugins)],
+            backoff,
+            plugins,
+            extenders: Vec::new(),
+            features: Features::default(),
+        }
     }
 
     /// The profile for Pods of a class.

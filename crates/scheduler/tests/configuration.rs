@@ -16,7 +16,7 @@ const KIND: &str = "KubeSchedulerConfiguration";
 fn with(more: Value) -> Result<Settings, String> {
     let mut value = json!({"apiVersion": VERSION, "kind": KIND});
     more.as_object().unwrap().iter().for_each(|(field, more)| value[field] = more.clone());
-    parse(value)
+    parse(value, Default::default())
 }
 
 fn refused(more: Value, expected: &str) {

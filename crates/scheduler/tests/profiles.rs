@@ -11,7 +11,8 @@ use text::{next, node, pod, pod_with};
 /// An engine whose profiles are these, and its Pods.
 fn engine(profiles: Value, nodes: &[&str], pods: &[&str]) -> Engine {
     let (version, kind) = ("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration");
-    let settings = config::parse(json!({"apiVersion": version, "kind": kind, "profiles": profiles})).unwrap();
+    let settings =
+        config::parse(json!({"apiVersion": version, "kind": kind, "profiles": profiles}), Default::default()).unwrap();
     let (mut engine, now) = (Engine::new(settings), Instant::now());
     nodes.iter().for_each(|n| engine.set_node(&node(n), now));
     pods.iter().for_each(|p| engine.set_pod(&pod(p), now));

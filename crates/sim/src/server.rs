@@ -41,6 +41,8 @@ pub async fn start(store: Arc<dyn Store>) -> Server {
         admission: apiserver::admission::Configuration::default(),
         components: apiserver::pages::health::Checks::default(),
         limits: Limits::default(),
+        features: Default::default(),
+        runtime_config: Default::default(),
     };
     assemble(options).await.expect("a server over an empty store starts")
 }

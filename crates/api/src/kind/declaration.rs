@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::column::{Column, created, name};
 use super::strategy::Target;
+use crate::features::Feature;
 use crate::validation::field::Errors;
 use crate::validation::names::NameRule;
 
@@ -60,6 +61,14 @@ pub const fn label(label: &'static str, value: fn(&Value) -> String) -> FieldLab
     FieldLabel { label, value }
 }
 
+/// Fields that belong to a feature. While it is off a write loses them, unless the object had some before.
+#[derive(Debug, Clone, Copy)]
+pub struct Gated {
+    pub feature: Feature,
+    /// Each a path of names with dots between them: `list[]` stands for all items, `map{}` for all values.
+    pub fields: &'static [&'static str],
+}
+
 /// When the server counts `metadata.generation` up.
 #[derive(Debug, Clone, Copy)]
 pub enum Generation {
@@ -109,6 +118,10 @@ pub struct Kind<T: 'static> {
     pub validate_update: Option<fn(new: &T, old: &T, target: Target) -> Errors>,
     /// Checks a write of the status subresource. Not in its type: kubelets write status all the time.
     pub validate_status: Option<fn(new: &Value, old: &Value) -> Errors>,
+    /// Without it the kind is not served.
+    pub gate: Option<Feature>,
+    /// Fields that features add.
+    pub gated: &'static [Gated],
     /// Changes a new object after the general steps.
     pub prepare_create: Option<fn(&mut Value)>,
     /// Changes a changed object after the general steps. For a subresource of the kind's own it
@@ -153,6 +166,8 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         validate_create: None,
         validate_update: None,
         validate_status: None,
+        gate: None,
+        gated: &[],
         prepare_create: None,
         prepare_update: None,
         warnings: None,

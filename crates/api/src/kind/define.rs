@@ -12,8 +12,10 @@ use serde_json::{Map, Value};
 use super::column::Column;
 use super::declaration::{Generation, Kind, Scale, Scope};
 use super::definition::{Definition, FieldValue, SelectableField};
+use super::gated;
 use super::strategy::{Strategy, Target};
 use super::typed;
+use crate::features::Features;
 use crate::meta;
 use crate::schema;
 use crate::validation::field::{Errors, FieldError, Path};
@@ -51,8 +53,8 @@ impl<T: Object> Kind<T>
 where
     T::Scope: Scoped,
 {
-    /// The definition under the type's own names. `singular` is the kind in lower case, which holds for all built-in kinds.
-    pub fn define(self) -> Definition {
+    /// The definition under the type's own names, where these features are on. `singular` is the kind in lower case, which holds for all built-in kinds.
+    pub fn define(self, features: Features) -> Definition {
         let singular = T::KIND.to_ascii_lowercase();
         let (group, version) = self.storage.unwrap_or((T::GROUP, T::VERSION));
         let unknown = self.unknown_label.unwrap_or(if self.field_labels.is_empty() {
@@ -96,13 +98,14 @@ where
                 .map(|l| SelectableField { label: l.label.to_owned(), value: FieldValue::Computed(l.value) })
                 .collect(),
             unknown_label: unknown.to_owned(),
-            strategy: Arc::new(Typed { empty_status: OnceLock::new(), kind: self }),
+            strategy: Arc::new(Typed { empty_status: OnceLock::new(), features, kind: self }),
         }
     }
 }
 
 struct Typed<T: 'static> {
     kind: Kind<T>,
+    features: Features,
     /// Made for the first object: the code of all kinds need not be in memory for the few that a cluster uses.
     empty_status: OnceLock<Value>,
 }
@@ -146,6 +149,16 @@ where
             return Err(errors);
         }
         Ok(self.kind.warnings.map(|warnings| warnings(new, old)).unwrap_or_default())
+    }
+
+    /// Takes the fields away of features that are off, unless the object had them before.
+    fn drop_disabled(&self, new: &mut Value, old: Option<&Value>) {
+        for part in self.kind.gated.iter().filter(|part| !self.features.enabled(part.feature)) {
+            let in_use = |old: &Value| part.fields.iter().any(|path| gated::present(old, path));
+            if !old.is_some_and(in_use) {
+                part.fields.iter().for_each(|path| gated::remove(new, path));
+            }
+        }
     }
 
     fn generation_counts(&self, new: &Value, old: &Value) -> bool {
@@ -247,6 +260,7 @@ where
         if let Some(map) = object.as_object_mut().filter(|_| self.kind.status && !self.kind.status_on_create) {
             map.insert("status".to_owned(), self.empty_status.get_or_init(empty_status::<T>).clone());
         }
+        self.drop_disabled(object, None);
         if let Some(prepare) = self.kind.prepare_create {
             prepare(object);
         }
@@ -263,6 +277,7 @@ where
             }
             _ => {}
         }
+        self.drop_disabled(new, Some(old));
         if let Some(prepare) = self.kind.prepare_update {
             prepare(new, old, target);
         }

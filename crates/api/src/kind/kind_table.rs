@@ -10,6 +10,8 @@ use super::definition::Definition;
 pub struct KindTable {
     all: Vec<Arc<Definition>>,
     bodies: Vec<Arc<Definition>>,
+    /// Not served here, but there may be objects.
+    unserved: Vec<Arc<Definition>>,
     /// The versions of each resource by plural and group.
     by_plural: HashMap<String, HashMap<String, Vec<Arc<Definition>>>>,
     by_kind: HashMap<String, Vec<Arc<Definition>>>,
@@ -37,10 +39,22 @@ impl KindTable {
         KindTable { all: resources, bodies, ..table }
     }
 
+    /// Knows these kinds by what is stored of them, though they are not served: an older start may have served them, and some
+    /// are stored in a version that is not.
+    #[must_use]
+    pub fn keeping(mut self, unserved: Vec<Arc<Definition>>) -> Self {
+        for definition in unserved.iter().filter(|d| !d.is_converted()) {
+            self.by_prefix.entry(definition.storage_prefix.clone()).or_insert_with(|| definition.clone());
+        }
+        self.unserved = unserved;
+        self
+    }
+
     /// These kinds and more of them.
     #[must_use]
     pub fn with(&self, more: Vec<Arc<Definition>>) -> Self {
-        KindTable::new(self.all.iter().cloned().chain(more).collect(), self.bodies.clone())
+        let table = KindTable::new(self.all.iter().cloned().chain(more).collect(), self.bodies.clone());
+        table.keeping(self.unserved.clone())
     }
 
     /// Every resource that is served, in the order of discovery within each group.
@@ -62,6 +76,12 @@ impl KindTable {
     pub fn any_version(&self, group: &str, plural: &str) -> Option<&Arc<Definition>> {
         let versions = self.by_plural.get(plural)?.get(group)?;
         versions.iter().find(|d| d.storage.1 == d.version).or(versions.first())
+    }
+
+    /// The version that a resource is stored as, served or not.
+    pub fn stored(&self, group: &str, plural: &str) -> Option<&Arc<Definition>> {
+        let named = |d: &&Arc<Definition>| d.group == group && d.plural == plural && !d.is_converted();
+        self.any_version(group, plural).filter(|d| !d.is_converted()).or_else(|| self.unserved.iter().find(named))
     }
 
     /// By the names in an object: `("apps", "v1", "Deployment")`; finds bodies of subresources too.

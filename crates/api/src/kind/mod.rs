@@ -9,13 +9,14 @@ mod column;
 mod declaration;
 mod define;
 mod definition;
+mod gated;
 pub mod group;
 mod kind_table;
 mod strategy;
 mod typed;
 
 pub use column::{Column, ColumnHeader, age, col, created, flag, int, name, wide};
-pub use declaration::{ALL_VERBS, FieldLabel, Generation, Kind, Scale, Scope, Subresource, Way, label};
+pub use declaration::{ALL_VERBS, FieldLabel, Gated, Generation, Kind, Scale, Scope, Subresource, Way, label};
 pub(crate) use define::{Object, Scoped};
 pub use definition::{Definition, FieldValue, SelectableField};
 pub use kind_table::KindTable;

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use schemars::JsonSchema;
 
+use crate::features::{Features, RuntimeConfig, is_stable};
 use crate::kind::{Definition, Kind, KindTable, Object, Scoped};
 
 pub mod admission_policy;
@@ -60,24 +61,57 @@ pub(crate) trait Visitor {
         T::Scope: Scoped;
 }
 
-impl Visitor for Vec<Arc<Definition>> {
+/// Sorts kinds by whether they are served.
+struct Sorted<'a> {
+    features: Features,
+    runtime_config: &'a RuntimeConfig,
+    served: Vec<Arc<Definition>>,
+    unserved: Vec<Arc<Definition>>,
+    warnings: Vec<String>,
+}
+
+impl Visitor for Sorted<'_> {
     fn visit<T: Object + JsonSchema>(&mut self, kind: Kind<T>)
     where
         T::Scope: Scoped,
     {
-        self.push(Arc::new(kind.define()));
+        let gate = kind.gate;
+        let definition = Arc::new(kind.define(self.features));
+        let (group, version) = (&*definition.group, &*definition.version);
+        // What is measured belongs to no version that could be switched off: upstream's come from another server.
+        let wanted = group == metrics::GROUP
+            || self.runtime_config.serves(group, version, &definition.plural, is_stable(version));
+        let off = gate.filter(|gate| !self.features.enabled(*gate));
+        if let Some(gate) = off.filter(|_| wanted) {
+            let (kind, gate) = (&definition.kind, gate.name());
+            self.warnings.push(format!("{kind} storage is disabled because the {gate} feature gate is disabled"));
+        }
+        let list = if wanted && off.is_none() { &mut self.served } else { &mut self.unserved };
+        list.push(definition);
     }
 }
 
-/// The kinds of Kubernetes v1.35 that are on by default.
+/// The kinds that are on when nothing is said.
 pub fn built_in() -> &'static Arc<KindTable> {
-    static BUILT_IN: LazyLock<Arc<KindTable>> = LazyLock::new(|| {
-        let (mut served, mut carried) = (Vec::new(), Vec::new());
-        resources(&mut served);
-        bodies(&mut carried);
-        Arc::new(KindTable::new(served, carried))
-    });
+    static BUILT_IN: LazyLock<Arc<KindTable>> =
+        LazyLock::new(|| Arc::new(table(Features::default(), &RuntimeConfig::default()).0));
     &BUILT_IN
+}
+
+/// The kinds of Kubernetes v1.35 that these settings switch on, and what the user should know about the settings.
+pub fn table(features: Features, runtime_config: &RuntimeConfig) -> (KindTable, Vec<String>) {
+    let sorted = || Sorted { features, runtime_config, served: Vec::new(), unserved: Vec::new(), warnings: Vec::new() };
+    let (mut own, mut carried) = (sorted(), sorted());
+    resources(&mut own);
+    bodies(&mut carried);
+    let Sorted { served, unserved, mut warnings, .. } = own;
+    let all = || served.iter().chain(&unserved);
+    let there = |group: &str, version: &str, plural: Option<&str>| {
+        all().any(|d| d.group == group && d.version == version && plural.is_none_or(|plural| d.plural == plural))
+    };
+    let missing = runtime_config.missing(there);
+    warnings.extend(missing.iter().map(|key| format!("--runtime-config: nothing is here of {key}")));
+    (KindTable::new(served, carried.served).keeping(unserved), warnings)
 }
 
 /// The kinds that are served under a path, in the order of discovery.

@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 
 use api::{
-    kind::group::{GROUPS, Group},
+    kind::{
+        KindTable,
+        group::{GROUPS, Group},
+    },
     kinds::metrics,
 };
 use ipnet::IpNet;
@@ -36,21 +39,21 @@ pub fn first_address(range: &IpNet) -> IpAddr {
     }
 }
 
-pub fn objects(cluster: &Cluster) -> Vec<BootstrapObject> {
+pub fn objects(cluster: &Cluster, served: &KindTable) -> Vec<BootstrapObject> {
     let mut all = namespaces();
     all.extend(priority_classes());
     all.extend(service(cluster));
     all.push(authentication(cluster));
     all.push(token_tracking(cluster));
     all.push(service_range(&cluster.service_ranges, &cluster.now));
-    all.extend(api_services());
+    all.extend(api_services(served));
     all
 }
 
 /// The group versions that Kubernetes itself serves. One that somebody changed is as it was again after a start, unless the label
 /// was taken off. That of metrics is missing, as upstream where no metrics server is installed: whoever installs one finds its
 /// name free. That of the APIServices themselves is missing too: no other server can ever serve it.
-fn api_services() -> impl Iterator<Item = BootstrapObject> {
+fn api_services(served: &KindTable) -> impl Iterator<Item = BootstrapObject> {
     let one = |group: &Group, (version, priority): (&str, i32)| {
         let object = json!({
             "apiVersion": "apiregistration.k8s.io/v1",
@@ -68,7 +71,8 @@ fn api_services() -> impl Iterator<Item = BootstrapObject> {
     };
     let named = |group: &&Group| group.name != metrics::GROUP && group.name != "apiregistration.k8s.io";
     let own = GROUPS.iter().filter(named);
-    own.flat_map(move |group| group.versions.iter().map(move |version| one(group, *version)))
+    let versions = own.flat_map(|group| group.versions.iter().map(move |version| (group, *version)));
+    versions.filter(|(group, version)| served.serves(group.name, version.0)).map(move |(group, v)| one(group, v))
 }
 
 fn namespaces() -> Vec<BootstrapObject> {
@@ -231,7 +235,7 @@ mod tests {
         let first = |range: &str| first_address(&range.parse().unwrap()).to_string();
         assert_eq!(first("10.96.0.0/16"), "10.96.0.1");
         assert_eq!(first("fd00::/112"), "fd00::1");
-        let all = objects(&Cluster::example());
+        let all = objects(&Cluster::example(), api::kinds::built_in());
         let service = all.iter().find(|w| w.plural == "services").unwrap();
         assert_eq!(service.object["spec"]["clusterIP"], "10.96.0.1");
         let map = all.iter().find(|w| w.plural == "configmaps").unwrap();

@@ -10,16 +10,22 @@ use parking_lot::RwLock;
 
 /// Every kind in every version, replaceable as a whole.
 pub struct Kinds {
+    built_in: Arc<KindTable>,
     table: RwLock<Arc<KindTable>>,
 }
 
 impl Default for Kinds {
     fn default() -> Self {
-        Kinds { table: RwLock::new(built_in().clone()) }
+        Kinds::new(built_in().clone())
     }
 }
 
 impl Kinds {
+    /// With these built-in kinds.
+    pub fn new(built_in: Arc<KindTable>) -> Self {
+        Kinds { table: RwLock::new(built_in.clone()), built_in }
+    }
+
     pub fn table(&self) -> Arc<KindTable> {
         self.table.read().clone()
     }
@@ -33,8 +39,13 @@ impl Kinds {
         self.table.read().any_version(group, plural).cloned()
     }
 
+    /// The version that a resource is stored as, served or not.
+    pub fn stored(&self, group: &str, plural: &str) -> Option<Arc<Definition>> {
+        self.table.read().stored(group, plural).cloned()
+    }
+
     /// Replaces what is served besides the built-in kinds.
     pub fn replace(&self, custom: Vec<Arc<Definition>>) {
-        *self.table.write() = Arc::new(built_in().with(custom));
+        *self.table.write() = Arc::new(self.built_in.with(custom));
     }
 }

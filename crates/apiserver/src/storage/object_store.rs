@@ -30,16 +30,23 @@ pub struct ObjectStore {
 }
 
 impl ObjectStore {
-    /// Begins to read the changes of a store, with the built-in kinds.
+    /// Begins to read the changes of a store, with the built-in kinds that are on when nothing is said.
     pub async fn new(store: Arc<dyn Store>) -> store::Result<Arc<ObjectStore>> {
-        let kinds = Arc::new(Kinds::default());
+        Self::with_kinds(store, Kinds::default()).await
+    }
+
+    /// Begins to read the changes of a store.
+    pub async fn with_kinds(store: Arc<dyn Store>, kinds: Kinds) -> store::Result<Arc<ObjectStore>> {
+        let kinds = Arc::new(kinds);
         let watches = WatchDispatch::start(store.clone(), kinds.clone()).await?;
         Ok(Arc::new(ObjectStore { store, kinds, watches }))
     }
 
-    /// The definition of a resource in any version, preferably the stored one. Built-in names are always known.
+    /// The definition of a resource in any version, preferably the stored one. Built-in names are always known, also where the
+    /// resource is not served: what the server itself needs, it has.
     pub fn definition(&self, group: &str, plural: &str) -> Result<Arc<Definition>, StatusError> {
-        self.kinds.any_version(group, plural).ok_or_else(StatusError::no_route)
+        let found = self.kinds.any_version(group, plural).or_else(|| self.kinds.stored(group, plural));
+        found.ok_or_else(StatusError::no_route)
     }
 
     pub(crate) async fn entry(

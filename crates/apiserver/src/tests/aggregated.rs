@@ -63,6 +63,8 @@ impl Scene {
             admission: crate::admission::Configuration::default(),
             components: crate::pages::health::Checks::default(),
             limits,
+            features: Default::default(),
+            runtime_config: Default::default(),
         };
         Scene { server: assemble(options).await.unwrap(), front }
     }

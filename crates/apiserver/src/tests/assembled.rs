@@ -39,6 +39,8 @@ impl Talk {
                     || Err("it has ended".to_owned()),
                 ),
             limits: Limits::default(),
+            features: Default::default(),
+            runtime_config: Default::default(),
         };
         Talk(assemble(options).await.unwrap())
     }

@@ -68,6 +68,7 @@ pub fn kubelet(
         eviction_hard: Vec::new(),
         sysctls: crate::pod::spec::hardening::Sysctls::new(&[]).unwrap(),
         selinux_labels: false,
+        features: Default::default(),
         node_labels: Default::default(),
         node_annotations: Default::default(),
         serving: None,

@@ -55,7 +55,7 @@ pub async fn metrics(kubelet: &Kubelet) -> Answer {
          kubelet_node_name{{node=\"{}\"}} 1\n",
         api::rules::metrics_text::escaped(&kubelet.config.node_name)
     );
-    exposition(body)
+    exposition(body + &kubelet.config.features.metrics())
 }
 
 /// The options of a log's reader, from a query in the words of PodLogOptions, and whether the previous run is meant.

@@ -146,6 +146,7 @@ impl World {
             eviction_hard: Vec::new(),
             sysctls: Sysctls::new(&[]).unwrap(),
             selinux_labels: false,
+            features: Default::default(),
             node_labels: Default::default(),
             node_annotations: Default::default(),
             serving: None,

@@ -4,7 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::validation::field::{FieldError, Path};
+use api::{
+    features::Features,
+    validation::field::{FieldError, Path},
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -100,10 +103,10 @@ struct PluginConfig {
 }
 
 /// Reads the configuration. The error says everything that is wrong, one thing in each line.
-pub fn parse(value: Value) -> Result<Settings, String> {
+pub fn parse(value: Value, features: Features) -> Result<Settings, String> {
     let configuration = Configuration::deserialize(value).map_err(|error| error.to_string())?;
     let mut errors = Errors::default();
-    let settings = configuration.settings(&mut errors);
+    let settings = Settings { features, ..configuration.settings(&mut errors) };
     if errors.0.is_empty() { Ok(settings) } else { Err(errors.0.join("\n")) }
 }
 
@@ -157,6 +160,7 @@ impl Configuration {
             profiles: std::mem::take(&mut self.profiles).into_iter().enumerate().map(read).collect(),
             plugins: PLUGINS,
             extenders,
+            features: Features::default(),
         }
     }
 

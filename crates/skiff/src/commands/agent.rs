@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
+use api::features::Features;
 use client::{Caches, Client, Key};
 use files::modes;
 use k8s_openapi::api::core::v1::Node as ApiNode;
@@ -41,6 +42,7 @@ struct Cluster {
     serving: Arc<pki::Serving>,
     settings: Settings,
     parts: Parts,
+    features: Features,
     /// What keeps the node's certificates fresh, where the control plane is elsewhere.
     renewal: Option<Renewal>,
 }
@@ -85,6 +87,7 @@ pub fn run(options: Agent) -> anyhow::Result<ExitCode> {
     if !nix::unistd::geteuid().is_root() {
         bail!("`skiff agent` makes network interfaces, cgroups and mounts and so needs root; run it with sudo");
     }
+    options.gates.warn()?;
     let layout = Layout::new(&options.common.data_dir);
     layout.open()?;
     let _held = layout.hold()?;
@@ -153,6 +156,7 @@ async fn start_member(
         serving: serving.clone(),
         settings,
         parts: Parts { proxy: runs("proxy"), network: runs("network"), dns: runs("dns") },
+        features: options.gates.features()?,
         renewal: Some(Renewal { holder, client, serving, own }),
     };
     start(&options.node, layout, cluster, alone, &Progress::default()).await
@@ -180,6 +184,7 @@ pub async fn start_beside(
         serving: control_plane.fresh.shown(&control_plane.pki, move |pki| pki.node_server(&name, &hosts))?,
         settings: Settings::of(flags),
         parts: Parts { proxy: flags.runs("proxy"), network: flags.runs("network"), dns: flags.runs("dns") },
+        features: flags.gates.features()?,
         renewal: None,
     };
     start(options, layout, cluster, alone, progress).await
@@ -340,6 +345,7 @@ fn kubelet_config(
             .map_err(|why| anyhow!("--eviction-hard is not usable: {why}"))?,
         sysctls: kubelet::Sysctls::new(&options.allowed_unsafe_sysctls)
             .map_err(|why| anyhow!("--allowed-unsafe-sysctls is not usable: {why}"))?,
+        features: cluster.features,
         selinux_labels: options.container_runtime_endpoint.is_some(),
         node_labels: BTreeMap::new(),
         node_annotations: cluster

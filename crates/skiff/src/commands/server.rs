@@ -139,6 +139,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         None if !options.bind_address.is_unspecified() && !options.bind_address.is_loopback() => options.bind_address,
         None => address::own_address()?,
     };
+    options.gates.warn()?;
     let scheduling_settings = options.scheduler()?;
     let store = progress.step("store opened", open_store(options, layout)).await?;
     let pki = Arc::new(Pki::open(&layout.pki())?);
@@ -221,6 +222,7 @@ async fn controllers(server: apiserver::Server, caches: Caches, options: Control
         authority: Some(pki.authority.clone()),
         token_signer: token_signer(&pki),
         autoscaling: options.autoscaling(),
+        features: options.gates.features().unwrap_or_default(),
         nodes: options.lost_nodes.limits(),
         ..controllers::Options::default()
     };
@@ -301,6 +303,8 @@ async fn assembled(
         connector: Some(connector),
         front_proxy_client: Some(fresh.shown(pki, Pki::front_proxy_client)?),
         routing: options.routing(),
+        features: options.gates.features()?,
+        runtime_config: options.served.config()?,
         disabled_admission: Vec::new(),
         admission: options.admission()?,
         components: components

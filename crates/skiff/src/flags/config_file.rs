@@ -10,6 +10,9 @@ const FILE: &str = "/etc/skiff/config.yaml";
 /// The commands that read it.
 const READERS: &[&str] = &["up", "server", "agent", "check", "down"];
 
+/// Flags whose values are of the form `key=value`.
+const TAKES_MAPS: &[&str] = &["feature-gates", "runtime-config"];
+
 /// Inserts the file's flags behind the command, before the ones that the user typed.
 pub fn insert(args: &mut Vec<String>) -> anyhow::Result<()> {
     if !args.get(1).is_some_and(|c| READERS.contains(&c.as_str())) {
@@ -79,6 +82,9 @@ fn flags(path: &Path, text: &str, typed: &[String], known: &(Vec<String>, Vec<St
             continue;
         }
         match value {
+            Value::Object(map) if TAKES_MAPS.contains(&&*name) => {
+                flags.extend(map.iter().map(|(key, value)| format!("--{name}={key}={}", plain(value))));
+            }
             Value::Object(_) => bail!("{place} sets {name:?} to a map; it takes one value or a list of values"),
             Value::Array(items) => flags.extend(items.iter().map(|item| format!("--{name}={}", plain(item)))),
             Value::Bool(true) => flags.push(format!("--{name}")),
@@ -113,6 +119,8 @@ mod tests {
         expect("secure-port: 7443\nanonymous-auth: false", &[], "--anonymous-auth=false --secure-port=7443");
         expect("secure-port: 7443", &["secure-port"], "");
         expect("disable: [dns, proxy]", &[], "--disable=dns --disable=proxy");
+        expect("feature-gates: {A: true, B: false}", &[], "--feature-gates=A=true --feature-gates=B=false");
+        expect("runtime-config: api/all=true", &[], "--runtime-config=api/all=true");
         expect("node-ip: 10.0.0.1", &[], "");
         expect("", &[], "");
         expect(

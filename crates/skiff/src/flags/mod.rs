@@ -3,4 +3,5 @@
 pub mod config_file;
 pub mod lost_nodes;
 pub mod options;
+pub mod switches;
 pub mod value;

@@ -7,7 +7,11 @@ use clap::{Args, Parser, Subcommand};
 use client::election::Candidate;
 use ipnet::Ipv4Net;
 
-use crate::flags::{lost_nodes::LostNodes, value};
+use crate::flags::{
+    lost_nodes::LostNodes,
+    switches::{FeatureGates, ServedVersions},
+    value,
+};
 
 /// The text that `skiff version` and `skiff --version` print behind the name.
 pub const LONG_VERSION: &str =
@@ -135,6 +139,8 @@ pub struct Agent {
     #[arg(long, value_delimiter = ',', value_parser = ["dns", "proxy", "network"])]
     pub disable: Vec<String>,
     #[command(flatten)]
+    pub gates: FeatureGates,
+    #[command(flatten)]
     pub node: Node,
     #[command(flatten)]
     pub common: Common,
@@ -196,6 +202,10 @@ pub struct ControlPlane {
     /// Controllers to run: `*` for all, `-name` leaves one out
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_parser = controllers::parse_name)]
     pub controllers: Vec<String>,
+    #[command(flatten)]
+    pub gates: FeatureGates,
+    #[command(flatten)]
+    pub served: ServedVersions,
     /// How often the metrics of an autoscaler are looked at
     #[arg(long, default_value = "15s", value_name = "DURATION", value_parser = value::period)]
     pub horizontal_pod_autoscaler_sync_period: Duration,
@@ -320,19 +330,23 @@ impl ControlPlane {
         if self.etcd_servers.is_empty() && tls {
             anyhow::bail!("--etcd-cafile and --etcd-certfile have no effect without --etcd-servers");
         }
+        self.served.config()?;
         self.scheduler().map(|_| ())
     }
 
-    /// The settings of the admission plugins.
     /// The scheduler's settings. What is wrong with the file is said before anything begins.
     pub fn scheduler(&self) -> anyhow::Result<scheduler::Settings> {
-        let Some(file) = &self.scheduler_config else { return Ok(scheduler::Settings::default()) };
+        let features = self.gates.features()?;
+        let Some(file) = &self.scheduler_config else {
+            return Ok(scheduler::Settings { features, ..scheduler::Settings::default() });
+        };
         let wrong = |why: String| anyhow::anyhow!("--scheduler-config: {}: {why}", file.display());
         let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
         let value = serde_saphyr::from_str(&text).map_err(|error| wrong(format!("it is not valid YAML: {error}")))?;
-        scheduler::config::parse(value).map_err(wrong)
+        scheduler::config::parse(value, features).map_err(wrong)
     }
 
+    /// The settings of the admission plugins.
     pub fn admission(&self) -> anyhow::Result<apiserver::admission::Configuration> {
         let Some(file) = &self.admission_control_config_file else { return Ok(Default::default()) };
         let read = |path: &std::path::Path| std::fs::read_to_string(path);

@@ -1,7 +1,7 @@
 //! The kinds of dynamic resource allocation: devices, who offers them and who asks for them.
 //! Upstream counterpart: pkg/apis/resource/validation, pkg/registry/resource.
 
-mod disabled;
+mod gated;
 mod parts;
 mod request;
 mod slice;
@@ -15,7 +15,7 @@ use k8s_openapi::api::resource::v1::{
 use serde_json::Value;
 
 use crate::kind::cell;
-use crate::kind::{Generation, Kind, Target, age, col, label, name};
+use crate::kind::{Generation, Kind, age, col, label, name};
 use crate::meta::field_text;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
@@ -23,8 +23,7 @@ use crate::validation::internal_form;
 pub const DEVICE_CLASS: Kind<DeviceClass> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     validate: Some(request::device_class),
-    prepare_create: Some(disabled::of_class),
-    prepare_update: Some(|new, _, _| disabled::of_class(new)),
+    gated: gated::OF_CLASS,
     columns: &[name(), age()],
     ..Kind::BASE
 };
@@ -35,13 +34,7 @@ pub const RESOURCE_CLAIM: Kind<ResourceClaim> = Kind {
     validate_create: Some(|claim| request::claim_spec(&claim.spec, &Path::new("spec"))),
     validate_update: Some(|new, old, _| fixed(new.spec == old.spec, "ResourceClaimSpec", &new.spec)),
     validate_status: Some(status::validate),
-    prepare_create: Some(|object| disabled::of_claim(object, "/spec")),
-    prepare_update: Some(|new, old, target| {
-        let is_new = old.pointer("/status/allocation").is_none();
-        if target == Target::Status && is_new {
-            disabled::of_status(new);
-        }
-    }),
+    gated: gated::OF_CLAIM,
     columns: &[
         name(),
         col("State", "A summary of the current state (allocated, pending, reserved, etc.).", |c, _| {
@@ -60,7 +53,7 @@ pub const RESOURCE_CLAIM_TEMPLATE: Kind<ResourceClaimTemplate> = Kind {
         errors
     }),
     validate_update: Some(|new, old, _| fixed(new.spec == old.spec, "ResourceClaimTemplateSpec", &new.spec)),
-    prepare_create: Some(|object| disabled::of_claim(object, "/spec/spec")),
+    gated: gated::OF_TEMPLATE,
     default: Some(|t| default_requests(t.spec.spec.devices.as_mut().and_then(|d| d.requests.as_mut()))),
     columns: &[name(), age()],
     ..Kind::BASE
@@ -70,8 +63,7 @@ pub const RESOURCE_SLICE: Kind<ResourceSlice> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     validate: Some(slice::validate),
     validate_update: Some(|new, old, _| slice::validate_update(new, old)),
-    prepare_create: Some(disabled::of_slice),
-    prepare_update: Some(|new, _, _| disabled::of_slice(new)),
+    gated: gated::OF_SLICE,
     columns: &[
         name(),
         col("Node", "The node that has the devices.", |s, _| cell::text_or(s.spec.node_name.as_ref(), "<unset>")),
