@@ -16,6 +16,7 @@ use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
@@ -202,6 +203,29 @@ async fn register(api: &Api, i: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What the row reads of an event. The rest is passed over: the load generator shares the machine with what it measures.
+#[derive(Deserialize)]
+struct Watched {
+    object: WatchedPod,
+}
+
+#[derive(Deserialize)]
+struct WatchedPod {
+    metadata: Named,
+    spec: Placed,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Placed {
+    node_name: Option<String>,
+}
+
 async fn count_bound(api: Api, bound: Arc<Mutex<HashSet<String>>>) -> anyhow::Result<()> {
     let mut body = api.open(Method::GET, &format!("{PODS}?watch=true"), "", Bytes::new()).await?.into_body();
     let mut rest = Vec::new();
@@ -209,11 +233,9 @@ async fn count_bound(api: Api, bound: Arc<Mutex<HashSet<String>>>) -> anyhow::Re
         rest.extend_from_slice(frame?.data_ref().context("data")?);
         let complete = rest.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
         for line in rest[..complete].split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
-            let event: Value = serde_json::from_slice(line)?;
-            if event["object"]["spec"]["nodeName"].is_string()
-                && let Some(name) = event["object"]["metadata"]["name"].as_str()
-            {
-                bound.lock().insert(name.to_owned());
+            let Watched { object } = serde_json::from_slice(line)?;
+            if object.spec.node_name.is_some() {
+                bound.lock().insert(object.metadata.name);
             }
         }
         rest.drain(..complete);

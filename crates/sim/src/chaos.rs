@@ -141,7 +141,7 @@ impl Chaos {
 
     /// Nothing is left of what was deleted.
     pub async fn nothing_is_left(&self) {
-        let nothing_left = |m: &crate::check::Model| m.replica_sets().count() == 0 && m.pods().count() == 0;
+        let nothing_left = |m: &crate::check::Model| m.deployments.replica_sets().count() == 0 && m.pods().count() == 0;
         self.cluster.until("nothing is left", minutes(10), nothing_left).await;
         self.cluster.check("at the end");
     }

@@ -65,7 +65,9 @@ async fn storm(seed: u64) -> Cluster {
     let mut cluster = Cluster::start(seed, NODES).await;
     cluster.until("all nodes are there", minutes(2), |m| m.nodes().count() == NODES).await;
     write(&cluster, "", Verb::Create(deployment())).await;
-    cluster.until("the first rollout is done", minutes(5), |m| m.deployments().count() == 1 && m.rolled_out()).await;
+    cluster
+        .until("the first rollout is done", minutes(5), |m| m.deployments.all().count() == 1 && m.rolled_out())
+        .await;
     cluster.weather.set(Faults::STORM);
     write(&cluster, "web", new_image("web:2")).await;
     restarts(&mut cluster, 20).await;
@@ -129,7 +131,7 @@ async fn dead_nodes(cluster: &mut Cluster) {
 
 async fn delete(cluster: &Cluster) {
     write(cluster, "web", Verb::Delete(DeleteOptions::default())).await;
-    let nothing_left = |m: &sim::check::Model| m.replica_sets().count() == 0 && m.pods().count() == 0;
+    let nothing_left = |m: &sim::check::Model| m.deployments.replica_sets().count() == 0 && m.pods().count() == 0;
     cluster.until("nothing of the Deployment is left", minutes(10), nothing_left).await;
     cluster.check("at the end");
 }

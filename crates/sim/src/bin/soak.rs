@@ -1,5 +1,6 @@
 //! Tells stories of all sorts with fresh seeds until so many simulated hours have passed, and says what happened in them:
-//! `make soak HOURS=1000`. A story that goes wrong is told of with its seed, and the others go on.
+//! `make soak HOURS=1000`. A story that goes wrong is told of with its seed, and the others go on; `soak SORT SEED` tells it
+//! again.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -12,7 +13,7 @@ use sim::{
     stories::{ALL, Told, tell},
 };
 
-const USAGE: &str = "usage: soak HOURS [THREADS]";
+const USAGE: &str = "usage: soak HOURS [THREADS], or soak SORT SEED";
 
 #[derive(Default)]
 struct Sum {
@@ -70,9 +71,14 @@ fn one(sum: &Mutex<Sum>, began: clock::Instant, hours: f64) -> bool {
 }
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    let hours: Option<f64> = arguments.next().and_then(|text| text.parse().ok());
-    let threads: Option<usize> = arguments.next().map_or(Some(1), |text| text.parse().ok());
+    let (first, second) = (std::env::args().nth(1), std::env::args().nth(2));
+    let sort = ALL.into_iter().find(|sort| Some(format!("{sort:?}")) == first);
+    if let (Some(sort), Some(seed)) = (sort, second.as_ref().and_then(|text| text.parse().ok())) {
+        simulate(seed, async |seed| tell(sort, seed).await);
+        return ExitCode::SUCCESS;
+    }
+    let hours: Option<f64> = first.and_then(|text| text.parse().ok());
+    let threads: Option<usize> = second.map_or(Some(1), |text| text.parse().ok());
     let (Some(hours), Some(threads)) = (hours, threads) else {
         eprintln!("{USAGE}");
         return ExitCode::FAILURE;

@@ -4,6 +4,7 @@
 
 pub mod autoscalers;
 pub mod claims;
+pub mod deployments;
 pub mod quotas;
 pub mod workloads;
 
@@ -12,15 +13,15 @@ use std::collections::BTreeMap;
 use clock::Timestamp;
 use k8s_openapi::{
     api::{
-        apps::v1::{Deployment, ReplicaSet},
+        apps::v1::Deployment,
         core::v1::{Node, Pod},
     },
-    apimachinery::pkg::{apis::meta::v1::ObjectMeta, util::intstr::IntOrString},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use serde::de::DeserializeOwned;
 use store::Event;
 
-use self::{autoscalers::Autoscalers, claims::Claims, quotas::Quotas, workloads::Workloads};
+use self::{autoscalers::Autoscalers, claims::Claims, deployments::Deployments, quotas::Quotas, workloads::Workloads};
 use crate::objects::{owner, serves, set};
 
 /// Everything that the checkers remember.
@@ -29,8 +30,7 @@ pub struct Model {
     pub revision: u64,
     pods: BTreeMap<String, Pod>,
     nodes: BTreeMap<String, Node>,
-    replica_sets: BTreeMap<String, ReplicaSet>,
-    deployments: BTreeMap<String, Deployment>,
+    pub deployments: Deployments,
     pub workloads: Workloads,
     pub claims: Claims,
     pub autoscalers: Autoscalers,
@@ -87,30 +87,6 @@ fn decode<T: DeserializeOwned>(event: &Event) -> Option<T> {
     event.entry.as_ref().and_then(|entry| serde_json::from_slice(&entry.value).ok())
 }
 
-/// A number or a percentage of `total`, rounded up or down.
-fn share(value: Option<&IntOrString>, total: i32, up: bool) -> i32 {
-    match value {
-        None => share(Some(&IntOrString::String("25%".to_owned())), total, up),
-        Some(IntOrString::Int(number)) => *number,
-        Some(IntOrString::String(text)) => {
-            let percent: i32 = text.trim_end_matches('%').parse().unwrap_or(0);
-            (percent * total + if up { 99 } else { 0 }) / 100
-        }
-    }
-}
-
-/// How many Pods beyond `replicas`, and how many fewer, a rolling update may have.
-fn bounds(deployment: &Deployment) -> Option<(i32, i32, i32)> {
-    let spec = deployment.spec.as_ref()?;
-    let replicas = spec.replicas.unwrap_or(1);
-    let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
-    let surge = share(rolling.and_then(|r| r.max_surge.as_ref()), replicas, true);
-    let unavailable = share(rolling.and_then(|r| r.max_unavailable.as_ref()), replicas, false);
-    // Both 0 would never move.
-    let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
-    Some((replicas, surge, unavailable))
-}
-
 impl Model {
     /// One change, in the order of the store.
     pub fn apply(&mut self, event: &Event) {
@@ -135,12 +111,15 @@ impl Model {
                     set(&mut self.nodes, name.to_owned(), decode(event));
                 }
             }
-            "replicasets" => self.replica_set(event, key, decode(event)),
+            "replicasets" => {
+                let wrong = self.deployments.replica_set(key, decode(event));
+                self.object(event, wrong);
+            }
             "deployments" => {
                 let new: Option<Deployment> = decode(event);
                 let wrong = new.as_ref().and_then(|new| self.autoscalers.target(self.deployments.get(&key), new));
                 self.object(event, wrong);
-                set(&mut self.deployments, key, new);
+                self.deployments.deployment(key, new, clock::now());
             }
             "statefulsets" => self.workloads.stateful_set(key, decode(event)),
             "daemonsets" => self.workloads.daemon_set(key, decode(event)),
@@ -240,8 +219,10 @@ impl Model {
         }
         let wrong = self.workloads.pod(old.as_ref(), new.as_ref(), &self.pods, self.service_may_drop);
         wrong.into_iter().for_each(|what| self.violate(event, what));
-        if let Some(old) = old.filter(|old| serves(old) && !new.as_ref().is_some_and(serves)) {
-            self.still_serves(event, &old);
+        if let Some(old) = old.filter(|old| !self.service_may_drop && serves(old) && !new.as_ref().is_some_and(serves))
+        {
+            let wrong = self.deployments.still_serves(&old, &self.pods, clock::now());
+            self.object(event, wrong);
         }
     }
 
@@ -266,53 +247,8 @@ impl Model {
         }
     }
 
-    fn deployment_of(&self, replica_set_uid: &str) -> Option<&Deployment> {
-        let set = self.replica_sets.values().find(|r| r.metadata.uid.as_deref() == Some(replica_set_uid))?;
-        let uid = owner(&set.metadata)?;
-        self.deployments.values().find(|d| d.metadata.uid.as_deref() == Some(uid))
-    }
-
-    /// A serving Pod of a Deployment was taken away: enough others must still serve.
-    fn still_serves(&mut self, event: &Event, gone: &Pod) {
-        let Some(deployment) = owner(&gone.metadata).and_then(|uid| self.deployment_of(uid)) else { return };
-        if self.service_may_drop || deployment.metadata.deletion_timestamp.is_some() {
-            return;
-        }
-        let Some((replicas, _, unavailable)) = bounds(deployment) else { return };
-        let uid = deployment.metadata.uid.clone();
-        let ours =
-            |p: &&Pod| owner(&p.metadata).and_then(|u| self.deployment_of(u)).is_some_and(|d| d.metadata.uid == uid);
-        let serving = self.pods.values().filter(|p| serves(p)).filter(ours).count() as i32;
-        if serving < replicas - unavailable {
-            self.violate(event, format!("{serving} Pods serve, {} are promised", replicas - unavailable));
-        }
-    }
-
-    /// A ReplicaSet that grows must not lift its Deployment over the surge.
-    fn replica_set(&mut self, event: &Event, key: String, new: Option<ReplicaSet>) {
-        let replicas = |r: &ReplicaSet| r.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
-        let before = self.replica_sets.get(&key).map_or(0, replicas);
-        set(&mut self.replica_sets, key, new.clone());
-        let Some(new) = new.filter(|n| replicas(n) > before) else { return };
-        let Some(uid) = owner(&new.metadata) else { return };
-        let deployment = self.deployments.values().find(|d| d.metadata.uid.as_deref() == Some(uid));
-        let Some((wanted, surge, _)) = deployment.and_then(bounds) else { return };
-        let sum: i32 = self.replica_sets.values().filter(|r| owner(&r.metadata) == Some(uid)).map(replicas).sum();
-        if sum > wanted + surge {
-            self.violate(event, format!("{sum} replicas, at most {} are allowed", wanted + surge));
-        }
-    }
-
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         self.pods.values()
-    }
-
-    pub fn replica_sets(&self) -> impl Iterator<Item = &ReplicaSet> {
-        self.replica_sets.values()
-    }
-
-    pub fn deployments(&self) -> impl Iterator<Item = &Deployment> + Clone {
-        self.deployments.values()
     }
 
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
@@ -324,7 +260,7 @@ impl Model {
     pub fn rolled_out(&self) -> bool {
         let nodes = self.nodes.keys().cloned().collect();
         self.workloads.settled(&self.pods, &nodes)
-            && self.deployments_rolled_out()
+            && self.deployments.rolled_out(&self.pods)
             && self.claims.settled(&self.pods)
             && self.quotas_settled()
     }
@@ -332,21 +268,6 @@ impl Model {
     /// Whether each quota says what is used.
     pub fn quotas_settled(&self) -> bool {
         self.quotas.settled(&self.pods)
-    }
-
-    fn deployments_rolled_out(&self) -> bool {
-        self.deployments.values().all(|deployment| {
-            let uid = deployment.metadata.uid.as_deref();
-            let sets = self.replica_sets.values().filter(|r| owner(&r.metadata) == uid);
-            let set_uids: Vec<Option<&str>> = sets.map(|r| r.metadata.uid.as_deref()).collect();
-            let pods: Vec<&Pod> = self.pods.values().filter(|p| set_uids.contains(&owner(&p.metadata))).collect();
-            let Some(spec) = &deployment.spec else { return false };
-            let image =
-                |s: Option<&k8s_openapi::api::core::v1::PodSpec>| s.and_then(|s| s.containers.first()?.image.clone());
-            let wanted = image(spec.template.spec.as_ref());
-            pods.len() as i32 == spec.replicas.unwrap_or(1)
-                && pods.iter().all(|p| serves(p) && image(p.spec.as_ref()) == wanted)
-        })
     }
 
     /// How many Pods with this image serve.
@@ -360,16 +281,12 @@ impl Model {
         let count = |f: &dyn Fn(&Pod) -> bool| self.pods.values().filter(|p| f(p)).count();
         let unbound = count(&|p| p.spec.as_ref().is_none_or(|s| s.node_name.is_none()));
         let terminating = count(&|p| p.metadata.deletion_timestamp.is_some());
-        let sets = self.replica_sets.values().map(|r| {
-            let wanted = r.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
-            format!("{}={wanted}", r.metadata.name.as_deref().unwrap_or(""))
-        });
         format!(
             "{} nodes, {} Pods ({unbound} unbound, {terminating} terminating, {} serving), ReplicaSets {}; {}",
             self.nodes.len(),
             self.pods.len(),
             count(&serves),
-            sets.collect::<Vec<_>>().join(" "),
+            self.deployments.summary(),
             self.claims.summary(),
         )
     }
@@ -379,12 +296,12 @@ impl Model {
         let lost = |meta: &ObjectMeta, exists: bool| {
             (owner(meta).is_some() && !exists).then(|| meta.name.clone().unwrap_or_default())
         };
-        let sets = self.replica_sets.values().filter_map(|r| {
-            let exists = self.deployments.values().any(|d| d.metadata.uid.as_deref() == owner(&r.metadata));
+        let sets = self.deployments.replica_sets().filter_map(|r| {
+            let exists = self.deployments.all().any(|d| d.metadata.uid.as_deref() == owner(&r.metadata));
             lost(&r.metadata, exists)
         });
         let pods = self.pods.values().filter_map(|p| {
-            let of_set = self.replica_sets.values().any(|r| r.metadata.uid.as_deref() == owner(&p.metadata));
+            let of_set = self.deployments.replica_sets().any(|r| r.metadata.uid.as_deref() == owner(&p.metadata));
             lost(&p.metadata, of_set || self.workloads.owners().any(|uid| Some(uid) == owner(&p.metadata)))
         });
         sets.chain(pods).collect()
@@ -487,28 +404,5 @@ mod tests {
         assert!(violations(&[node(), ("pods/d/a", pod("n", "1", true))]).is_empty());
         let found = violations(&[node(), ("pods/d/a", pod("n", "1", true)), ("pods/d/b", pod("n", "1m", true))]);
         assert!(found[0].contains("node n holds more than it has: cpu: 1001m"), "{found:?}");
-    }
-
-    fn deployment() -> (&'static str, Value) {
-        let rolling = json!({"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
-        let template = json!({"spec": {"containers": []}});
-        let spec = json!({"replicas": 1, "strategy": rolling, "selector": {}, "template": template});
-        ("deployments/d/x", json!({"metadata": {"uid": "x"}, "spec": spec}))
-    }
-
-    fn replica_set(uid: &str, replicas: i32) -> Value {
-        let owner = json!([{"apiVersion": "v1", "kind": "Deployment", "name": "x", "uid": "x", "controller": true}]);
-        json!({"metadata": {"uid": uid, "ownerReferences": owner}, "spec": {"replicas": replicas, "selector": {}}})
-    }
-
-    #[test]
-    fn a_rollout_keeps_its_promises() {
-        let one = [deployment(), ("replicasets/d/r", replica_set("r", 1)), ("pods/d/a", pod("", "1", true))];
-        let with = |more: (&'static str, Value)| violations(&[&one[..], &[more]].concat());
-        assert!(with(("replicasets/d/s", replica_set("s", 1))).is_empty());
-        let found = with(("replicasets/d/s", replica_set("s", 2)));
-        assert!(found[0].contains("3 replicas, at most 2 are allowed"), "{found:?}");
-        let found = with(("pods/d/a", Value::Null));
-        assert!(found[0].contains("0 Pods serve, 1 are promised"), "{found:?}");
     }
 }

@@ -102,7 +102,7 @@ impl Story {
         self.chaos.cluster.tell("good weather");
         self.chaos.cluster.weather.set(crate::Faults::NONE);
         let usage = self.chaos.cluster.weather.usage.clone();
-        let settled = |m: &crate::check::Model| m.autoscalers.settled(m.deployments(), |name| usage.load(name));
+        let settled = |m: &crate::check::Model| m.autoscalers.settled(m.deployments.all(), |name| usage.load(name));
         self.chaos.cluster.until("each load has its Pods", minutes(60), settled).await;
         self.chaos.clears_up().await;
         self.chaos.cluster.until("each load still has its Pods", minutes(1), settled).await;

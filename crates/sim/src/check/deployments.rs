@@ -1,0 +1,224 @@
+//! The checkers of Deployments and their ReplicaSets: never more Pods than allowed, never fewer than promised.
+//!
+//! What is promised is what whoever takes a Pod away could know. A count that has just been raised, and a Pod that has just
+//! become ready, may not have reached a controller that still acts on an older state, upstream's as little as ours: for
+//! [`NEWS`] they do not count against it.
+
+use std::collections::BTreeMap;
+
+use clock::Timestamp;
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, ReplicaSet},
+        core::v1::Pod,
+    },
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+
+use crate::objects::{owner, serves, set};
+
+/// How long, in seconds, news may be on its way in the worst weather that a gentle story has.
+const NEWS: i32 = 30;
+
+#[derive(Default)]
+pub struct Deployments {
+    deployments: BTreeMap<String, Deployment>,
+    replica_sets: BTreeMap<String, ReplicaSet>,
+    /// When a Deployment was last raised, and the least that it asked for within [`NEWS`] before.
+    raised: BTreeMap<String, (Timestamp, i32)>,
+}
+
+/// A number or a percentage of `total`, rounded up or down.
+fn share(value: Option<&IntOrString>, total: i32, up: bool) -> i32 {
+    match value {
+        None => share(Some(&IntOrString::String("25%".to_owned())), total, up),
+        Some(IntOrString::Int(number)) => *number,
+        Some(IntOrString::String(text)) => {
+            let percent: i32 = text.trim_end_matches('%').parse().unwrap_or(0);
+            (percent * total + if up { 99 } else { 0 }) / 100
+        }
+    }
+}
+
+/// How many Pods beyond `replicas`, and how many fewer, a rolling update may have.
+fn bounds(deployment: &Deployment) -> Option<(i32, i32, i32)> {
+    let spec = deployment.spec.as_ref()?;
+    let replicas = replicas(deployment);
+    let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
+    let surge = share(rolling.and_then(|r| r.max_surge.as_ref()), replicas, true);
+    let unavailable = share(rolling.and_then(|r| r.max_unavailable.as_ref()), replicas, false);
+    // Both 0 would never move.
+    let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
+    Some((replicas, surge, unavailable))
+}
+
+fn replicas(deployment: &Deployment) -> i32 {
+    deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
+}
+
+fn is_news(at: Timestamp, now: Timestamp) -> bool {
+    now.as_second() - at.as_second() < i64::from(NEWS)
+}
+
+impl Deployments {
+    pub fn get(&self, key: &str) -> Option<&Deployment> {
+        self.deployments.get(key)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Deployment> + Clone {
+        self.deployments.values()
+    }
+
+    pub fn replica_sets(&self) -> impl Iterator<Item = &ReplicaSet> {
+        self.replica_sets.values()
+    }
+
+    pub fn deployment(&mut self, key: String, new: Option<Deployment>, now: Timestamp) {
+        let (before, after) = (self.deployments.get(&key).map(replicas), new.as_ref().map(replicas));
+        if let (Some(before), Some(after)) = (before, after)
+            && after > before
+        {
+            let known = self.raised.get(&key).filter(|(at, _)| is_news(*at, now));
+            let least = known.map_or(before, |(_, least)| before.min(*least));
+            self.raised.insert(key.clone(), (now, least));
+        }
+        set(&mut self.deployments, key, new);
+    }
+
+    /// The key and the Deployment behind a ReplicaSet's UID.
+    fn of(&self, replica_set_uid: &str) -> Option<(&str, &Deployment)> {
+        let set = self.replica_sets.values().find(|r| r.metadata.uid.as_deref() == Some(replica_set_uid))?;
+        let uid = owner(&set.metadata)?;
+        let (key, deployment) = self.deployments.iter().find(|(_, d)| d.metadata.uid.as_deref() == Some(uid))?;
+        Some((key, deployment))
+    }
+
+    /// A serving Pod of a Deployment was taken away: enough others must still serve. `pods` are those that are left.
+    pub fn still_serves(&self, gone: &Pod, pods: &BTreeMap<String, Pod>, now: Timestamp) -> Option<String> {
+        let (key, deployment) = self.of(owner(&gone.metadata)?)?;
+        // The youngest go first, so whoever takes what he believes not to be ready yet takes one that was not long ago.
+        if deployment.metadata.deletion_timestamp.is_some() || !api::rules::pod::is_available(gone, NEWS, now) {
+            return None;
+        }
+        let (asked, _, unavailable) = bounds(deployment)?;
+        let raised = self.raised.get(key).filter(|(at, _)| is_news(*at, now));
+        let promised = raised.map_or(asked, |(_, least)| asked.min(*least)) - unavailable;
+        let of_it = |p: &&Pod| owner(&p.metadata).and_then(|u| self.of(u)).is_some_and(|(found, _)| found == key);
+        let left = pods.values().filter(|p| serves(p)).filter(of_it).count() as i32;
+        (left < promised).then(|| format!("{left} Pods serve, {promised} are promised"))
+    }
+
+    /// A ReplicaSet that grows must not lift its Deployment over the surge.
+    pub fn replica_set(&mut self, key: String, new: Option<ReplicaSet>) -> Option<String> {
+        let replicas = |r: &ReplicaSet| r.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
+        let before = self.replica_sets.get(&key).map_or(0, replicas);
+        set(&mut self.replica_sets, key, new.clone());
+        let new = new.filter(|n| replicas(n) > before)?;
+        let uid = owner(&new.metadata)?;
+        let deployment = self.deployments.values().find(|d| d.metadata.uid.as_deref() == Some(uid));
+        let (wanted, surge, _) = deployment.and_then(bounds)?;
+        let sum: i32 = self.replica_sets.values().filter(|r| owner(&r.metadata) == Some(uid)).map(replicas).sum();
+        (sum > wanted + surge).then(|| format!("{sum} replicas, at most {} are allowed", wanted + surge))
+    }
+
+    /// Whether all of them are rolled out: the newest template everywhere, as many as wanted, all ready, nothing else left.
+    pub fn rolled_out(&self, pods: &BTreeMap<String, Pod>) -> bool {
+        self.deployments.values().all(|deployment| {
+            let uid = deployment.metadata.uid.as_deref();
+            let sets = self.replica_sets.values().filter(|r| owner(&r.metadata) == uid);
+            let set_uids: Vec<Option<&str>> = sets.map(|r| r.metadata.uid.as_deref()).collect();
+            let pods: Vec<&Pod> = pods.values().filter(|p| set_uids.contains(&owner(&p.metadata))).collect();
+            let Some(spec) = &deployment.spec else { return false };
+            let image =
+                |s: Option<&k8s_openapi::api::core::v1::PodSpec>| s.and_then(|s| s.containers.first()?.image.clone());
+            let wanted = image(spec.template.spec.as_ref());
+            pods.len() as i32 == replicas(deployment)
+                && pods.iter().all(|p| serves(p) && image(p.spec.as_ref()) == wanted)
+        })
+    }
+
+    /// How many Pods each ReplicaSet wants, for a failure.
+    pub fn summary(&self) -> String {
+        let sets = self.replica_sets.values().map(|r| {
+            let wanted = r.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
+            format!("{}={wanted}", r.metadata.name.as_deref().unwrap_or(""))
+        });
+        sets.collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NOW: &str = "2026-01-01T01:00:00Z";
+
+    fn read<T: DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).expect("an object")
+    }
+
+    fn deployment(replicas: i32) -> Option<Deployment> {
+        let rolling = json!({"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
+        let template = json!({"spec": {"containers": []}});
+        let spec = json!({"replicas": replicas, "strategy": rolling, "selector": {}, "template": template});
+        read(json!({"metadata": {"uid": "x"}, "spec": spec}))
+    }
+
+    fn owned(kind: &str, by: &str, mut object: Value) -> Value {
+        object["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": kind, "name": by, "uid": by, "controller": true}]);
+        object
+    }
+
+    fn replica_set(uid: &str, replicas: i32) -> Option<ReplicaSet> {
+        let set = json!({"metadata": {"uid": uid}, "spec": {"replicas": replicas, "selector": {}}});
+        Some(read(owned("Deployment", "x", set)))
+    }
+
+    fn pod(ready_since: &str) -> Pod {
+        let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": ready_since}]);
+        read(owned("ReplicaSet", "r", json!({"metadata": {}, "status": {"conditions": ready}})))
+    }
+
+    /// A Deployment that is raised through these counts, the last time so many seconds ago.
+    fn model(counts: &[i32], seconds: i64) -> Deployments {
+        let mut model = Deployments::default();
+        let at = Timestamp::from_second(now().as_second() - seconds).expect("a time");
+        counts.iter().for_each(|count| model.deployment("d".to_owned(), deployment(*count), at));
+        assert_eq!(model.replica_set("r".to_owned(), replica_set("r", counts[0])), None);
+        model
+    }
+
+    fn now() -> Timestamp {
+        NOW.parse().expect("a time")
+    }
+
+    #[test]
+    fn a_rollout_has_no_more_replicas_than_the_surge() {
+        let mut model = model(&[1], 0);
+        assert_eq!(model.replica_set("s".to_owned(), replica_set("s", 1)), None);
+        let wrong = model.replica_set("t".to_owned(), replica_set("t", 1));
+        assert_eq!(wrong.as_deref(), Some("3 replicas, at most 2 are allowed"));
+    }
+
+    #[test]
+    fn what_is_promised_serves_except_for_news() {
+        const LONG: &str = "2026-01-01T00:00:00Z";
+        let check = |model: Deployments, left: usize, gone: &str, expected: Option<&str>| {
+            let left = (0..left).map(|i| (i.to_string(), pod(LONG))).collect();
+            assert_eq!(model.still_serves(&pod(gone), &left, now()).as_deref(), expected);
+        };
+        check(model(&[2], 0), 2, LONG, None);
+        check(model(&[2], 0), 1, LONG, Some("1 Pods serve, 2 are promised"));
+        // Ready for a moment only.
+        check(model(&[2], 0), 1, "2026-01-01T00:59:40Z", None);
+        check(model(&[2], 0), 1, "2026-01-01T00:59:20Z", Some("1 Pods serve, 2 are promised"));
+        // Raised a moment ago, in two steps; and long ago.
+        check(model(&[1, 2, 4], 20), 1, LONG, None);
+        check(model(&[1, 2, 4], 20), 0, LONG, Some("0 Pods serve, 1 are promised"));
+        check(model(&[1, 2, 4], 40), 3, LONG, Some("3 Pods serve, 4 are promised"));
+    }
+}
