@@ -4,9 +4,11 @@
 mod shared_reference;
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
+use api::features::{self, Features, RuntimeConfig};
 use api::kind::group::GROUPS;
-use api::kind::{Definition, Scope};
+use api::kind::{Definition, KindTable, Scope};
 use api::kinds::built_in;
 
 fn reference(file: &str) -> Option<Vec<BTreeMap<String, String>>> {
@@ -18,19 +20,33 @@ fn reference(file: &str) -> Option<Vec<BTreeMap<String, String>>> {
     Some(lines.map(row).collect())
 }
 
+/// All kinds there are, with everything switched on.
+fn everything() -> &'static KindTable {
+    static ALL: LazyLock<KindTable> = LazyLock::new(|| {
+        let settings = features::settings("AllAlpha=true,AllBeta=true").unwrap();
+        let (table, warnings) = api::kinds::table(
+            Features::set(&settings).unwrap(),
+            &RuntimeConfig::parse(&["api/all=true".to_owned()]).unwrap(),
+        );
+        assert_eq!(warnings, [""; 0]);
+        table
+    });
+    &ALL
+}
+
 /// The kinds that Kubernetes itself has. Those of metrics come from the metrics server there.
 fn upstreams() -> impl Iterator<Item = &'static std::sync::Arc<Definition>> {
-    built_in().all().iter().filter(|d| d.group != api::kinds::metrics::GROUP)
+    everything().all().iter().filter(|d| d.group != api::kinds::metrics::GROUP)
 }
 
 fn find<'a>(row: &BTreeMap<String, String>) -> Option<&'a Definition> {
-    built_in().by_kind(&row["group"], &row["version"], &row["kind"]).map(AsRef::as_ref)
+    everything().by_kind(&row["group"], &row["version"], &row["kind"]).map(AsRef::as_ref)
 }
 
 /// One line for each kind: its names, verbs, subresources, columns and selectable fields.
 #[test]
 fn kinds_are_as_committed() {
-    let rows = built_in().all().iter().map(|d| {
+    let rows = everything().all().iter().map(|d| {
         let subresources = d.subresources.iter().map(|s| format!("{}({})", s.name, s.verbs.join(" ")));
         let usual = [("status", d.status), ("scale", d.scale.is_some())].into_iter().filter(|(_, has)| *has);
         let subresources: Vec<String> = usual.map(|(name, _)| name.to_owned()).chain(subresources).collect();
@@ -54,10 +70,15 @@ fn kinds_are_as_committed() {
 #[test]
 fn kinds_have_upstreams_names_verbs_and_subresources() {
     let Some(rows) = reference("resources.tsv") else { return };
-    let served: Vec<_> = rows.iter().filter(|r| r["default_served"] == "on").collect();
-    assert_eq!(upstreams().count(), served.len());
-    for row in served {
-        let d = built_in().find(&row["group"], &row["version"], &row["plural"]).unwrap_or_else(|| panic!("{row:?}"));
+    let by_default = |d: &Definition| built_in().find(&d.group, &d.version, &d.plural).is_some();
+    let on = rows.iter().filter(|r| r["default_served"] == "on").count();
+    assert_eq!(upstreams().filter(|d| by_default(d)).count(), on);
+    for row in &rows {
+        let Some(d) = everything().find(&row["group"], &row["version"], &row["plural"]) else {
+            assert_eq!(row["default_served"], "off", "{row:?}");
+            continue;
+        };
+        assert_eq!(by_default(d), row["default_served"] == "on", "{row:?}");
         let list =
             |column: &str| row[column].split(',').filter(|s| !s.is_empty()).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!((&d.kind, &d.singular), (&row["kind"], &row["singular"]));
@@ -97,7 +118,7 @@ fn field_labels_are_upstreams() {
         assert_eq!(d.check_field_label("LABEL"), Err(row["error_for_other_labels"].clone()), "{}", d.kind);
         known.entry(format!("{} {}", d.api_version(), d.kind)).or_default().push(row["label"].clone());
     }
-    for d in built_in().all().iter().filter(|d| d.verbs.iter().any(|v| v == "list")) {
+    for d in everything().all().iter().filter(|d| d.verbs.iter().any(|v| v == "list")) {
         let labels = known.get(&format!("{} {}", d.api_version(), d.kind)).cloned().unwrap_or_default();
         for label in d.selectable.iter().map(|field| &field.label) {
             assert!(labels.contains(label), "{} has {label}", d.kind);
@@ -177,7 +198,7 @@ fn defaults_lose_nothing_of_an_object_that_has_every_field() {
 
 #[test]
 fn every_kind_takes_an_empty_object_without_a_panic() {
-    for d in built_in().all() {
+    for d in everything().all() {
         let mut object = serde_json::json!({"apiVersion": d.api_version(), "kind": d.kind, "metadata": {"name": "a"}});
         d.strategy.default(&mut object);
         d.strategy.prepare_create(&mut object);

@@ -122,6 +122,8 @@ pub struct Kind<T: 'static> {
     pub gate: Option<Feature>,
     /// Fields that features add.
     pub gated: &'static [Gated],
+    /// Times that the server sets where a client has not said them, each a path as in [`Gated`].
+    pub stamped: &'static [&'static str],
     /// Changes a new object after the general steps.
     pub prepare_create: Option<fn(&mut Value)>,
     /// Changes a changed object after the general steps. For a subresource of the kind's own it
@@ -168,6 +170,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         validate_status: None,
         gate: None,
         gated: &[],
+        stamped: &[],
         prepare_create: None,
         prepare_update: None,
         warnings: None,

@@ -78,6 +78,7 @@ where
             create_on_update: self.create_on_update,
             unconditional_update: self.unconditional_update,
             without_effect: self.without_effect,
+            stamped: self.stamped,
             lifetime_seconds: self.lifetime_seconds,
             spec_finalizers: self.spec_finalizers,
             scale: self.scale.map(|Scale { wanted, current, selector }| Scale {

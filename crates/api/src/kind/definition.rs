@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::column::ColumnHeader;
 use super::declaration::{Scale, Scope, Subresource, Way};
+use super::gated;
 use super::strategy::Strategy;
 use crate::meta;
 use crate::schema::Type;
@@ -28,6 +29,8 @@ pub struct Definition {
     pub unconditional_update: bool,
     /// Why objects of the kind change nothing, as long as that is so.
     pub without_effect: Option<&'static str>,
+    /// Times that the server sets where a client has not said them.
+    pub stamped: &'static [&'static str],
     /// The store deletes each object by itself when it has this age.
     pub lifetime_seconds: Option<u32>,
     /// `spec.finalizers` hold a deletion up as those of the metadata do.
@@ -71,6 +74,15 @@ impl Definition {
     /// `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// Defaults, and the times that are the server's to say. `now` in whole seconds.
+    pub fn default(&self, object: &mut Value, now: impl FnOnce() -> String) {
+        self.strategy.default(object);
+        if !self.stamped.is_empty() {
+            let now = Value::from(now());
+            self.stamped.iter().for_each(|path| gated::fill(object, path, &now));
+        }
     }
 
     /// Whether its objects are stored in another version than this one.

@@ -1,7 +1,7 @@
 //! Fields named by path: whether an object has them, and taking them away. `list[]` is every item of a list, `map{}` every
 //! value of a map.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The first name of a path, and the path below it.
 fn split(path: &str) -> (&str, Option<&str>) {
@@ -23,22 +23,34 @@ pub(super) fn present(object: &Value, path: &str) -> bool {
     }
 }
 
+/// Everything that has a place for the last name of the path.
+fn each(object: &mut Value, path: &str, act: &mut dyn FnMut(&mut Map<String, Value>, &str)) {
+    let (name, rest) = split(path);
+    let Some(map) = object.as_object_mut() else { return };
+    let Some(rest) = rest else { return act(map, name) };
+    if let Some(name) = name.strip_suffix("[]") {
+        let items = map.get_mut(name).and_then(Value::as_array_mut);
+        items.into_iter().flatten().for_each(|item| each(item, rest, act));
+    } else if let Some(name) = name.strip_suffix("{}") {
+        let values = map.get_mut(name).and_then(Value::as_object_mut);
+        values.into_iter().flat_map(|map| map.values_mut()).for_each(|value| each(value, rest, act));
+    } else if let Some(inner) = map.get_mut(name) {
+        each(inner, rest, act);
+    }
+}
+
 /// Takes the fields of that path away.
 pub(super) fn remove(object: &mut Value, path: &str) {
-    let (name, rest) = split(path);
-    let Some(rest) = rest else {
-        object.as_object_mut().map(|map| map.remove(name));
-        return;
-    };
-    if let Some(name) = name.strip_suffix("[]") {
-        let items = object.get_mut(name).and_then(Value::as_array_mut);
-        items.into_iter().flatten().for_each(|item| remove(item, rest));
-    } else if let Some(name) = name.strip_suffix("{}") {
-        let values = object.get_mut(name).and_then(Value::as_object_mut);
-        values.into_iter().flat_map(|map| map.values_mut()).for_each(|value| remove(value, rest));
-    } else if let Some(inner) = object.get_mut(name) {
-        remove(inner, rest);
-    }
+    each(object, path, &mut |map, name| _ = map.remove(name));
+}
+
+/// Sets the fields of that path that are not there.
+pub(super) fn fill(object: &mut Value, path: &str, value: &Value) {
+    each(object, path, &mut |map, name| {
+        if map.get(name).is_none_or(Value::is_null) {
+            map.insert(name.to_owned(), value.clone());
+        }
+    });
 }
 
 #[cfg(test)]
@@ -57,6 +69,9 @@ mod tests {
         check(json!({"a": {"b": 1, "c": 2}}), "a.b", json!({"a": {"c": 2}}));
         check(json!({"a": [{"b": 1}, {"c": 2}, 3]}), "a[].b", json!({"a": [{}, {"c": 2}, 3]}));
         check(json!({"a": {"x": {"b": [{"c": 1}]}, "y": {}}}), "a{}.b[].c", json!({"a": {"x": {"b": [{}]}, "y": {}}}));
+        let mut object = json!({"a": [{"b": {"t": 1}}, {"b": {}}, {"b": {"t": null}}, {"c": {}}]});
+        fill(&mut object, "a[].b.t", &json!(2));
+        assert_eq!(object, json!({"a": [{"b": {"t": 1}}, {"b": {"t": 2}}, {"b": {"t": 2}}, {"c": {}}]}));
         for other in [json!({}), json!({"a": null}), json!({"a": 1}), json!(null), json!({"a": {"c": 1}})] {
             for path in ["a.b", "a[].b", "a{}.b", "z"] {
                 check(other.clone(), path, other.clone());

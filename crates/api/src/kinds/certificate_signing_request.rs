@@ -176,7 +176,7 @@ fn validate_create(request: &CertificateSigningRequest) -> Errors {
     errors
 }
 
-fn signer_name(name: &str, path: &Path) -> Errors {
+pub(crate) fn signer_name(name: &str, path: &Path) -> Errors {
     let mut errors = Errors::new();
     if name.is_empty() {
         return errors;

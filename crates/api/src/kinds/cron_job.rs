@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, flag, int, name};
+use crate::kinds::pod::gated;
 use crate::kinds::workload::{self, Workload};
 use crate::kinds::{job, rollout};
 use crate::rules::cron::{Schedule, time_zone};
@@ -14,6 +15,7 @@ use crate::validation::field::{Errors, FieldError, Path, one_of};
 use crate::validation::internal_form;
 
 pub const CRON_JOB: Kind<CronJob> = Kind {
+    gated: gated::OF_CRON_JOB,
     short: &["cj"],
     categories: &["all"],
     status: true,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Kind, age, col, int, name};
-use crate::kinds::pod::{defaults, validate as pod};
+use crate::kinds::pod::{defaults, gated, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Workload};
 use crate::rules::selector::Selector;
@@ -14,6 +14,7 @@ use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
 
 pub const DAEMON_SET: Kind<DaemonSet> = Kind {
+    gated: gated::OF_TEMPLATE,
     short: &["ds"],
     default: Some(default),
     validate: Some(validate),

@@ -5,13 +5,14 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use crate::kind::{Kind, age, col, name};
-use crate::kinds::pod::{defaults, validate as pod};
+use crate::kinds::pod::{defaults, gated, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
 
 pub const DEPLOYMENT: Kind<Deployment> = Kind {
+    gated: gated::OF_TEMPLATE,
     short: &["deploy"],
     scale: Some(workload::SCALE),
     default: Some(default),

@@ -5,9 +5,10 @@ use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, col, name};
-use crate::kinds::pod::defaults;
+use crate::kinds::pod::{defaults, gated};
 
 pub const POD_TEMPLATE: Kind<PodTemplate> = Kind {
+    gated: gated::OF_POD_TEMPLATE,
     generation: Generation::CountsChangesOf("template"),
     default: Some(|object| {
         if let Some(template) = &mut object.template {

@@ -5,12 +5,13 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::kind::Kind;
-use crate::kinds::pod::{defaults, validate as pod};
+use crate::kinds::pod::{defaults, gated, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Counted, Workload};
 use crate::validation::field::{Errors, FieldError, Path};
 
 pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
+    gated: gated::OF_TEMPLATE,
     short: &["rs"],
     scale: Some(workload::SCALE),
     default: Some(default),

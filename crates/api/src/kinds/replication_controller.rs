@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::kind::cell;
 use crate::kind::{Kind, label};
-use crate::kinds::pod::{defaults, validate as pods};
+use crate::kinds::pod::{defaults, gated, validate as pods};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Counted, Workload};
 use crate::meta::field_text;
@@ -13,6 +13,7 @@ use crate::rules::selector::Selector;
 use crate::validation::field::{Errors, FieldError, Path};
 
 pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
+    gated: gated::OF_TEMPLATE,
     short: &["rc"],
     scale: Some(workload::SCALE),
     storage_prefix: Some("controllers"),

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateS
 
 use crate::kind::{Kind, age, col, name};
 use crate::kinds::persistent_volume::default_claim;
-use crate::kinds::pod::{defaults, validate as pod};
+use crate::kinds::pod::{defaults, gated, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload;
 use crate::validation::field::{Errors, FieldError, Path};
@@ -16,6 +16,7 @@ use crate::validation::names::{self, NameRule};
 use crate::validation::object_meta::invalid_at;
 
 pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
+    gated: gated::OF_TEMPLATE,
     short: &["sts"],
     scale: Some(workload::SCALE),
     name: NameRule::Label,

@@ -190,17 +190,35 @@ fn block(pem: &[u8]) -> Result<Vec<u8>, RequestError> {
     STANDARD.decode(body).map_err(|_| RequestError::Pem)
 }
 
+/// The PEM blocks of a text, each with its label and what stands in it; text around them is nobody's.
+pub(crate) fn pem_blocks(text: &str) -> impl Iterator<Item = Result<(&str, &str), String>> {
+    let mut rest = text;
+    let next = move || {
+        let (_, after) = rest.split_once("-----BEGIN ")?;
+        let found = after.split_once("-----").and_then(|(label, after)| {
+            let (body, after) = after.split_once(&format!("-----END {label}-----"))?;
+            Some((label, body, after))
+        });
+        let (block, left) = match found {
+            Some((label, body, after)) => (Ok((label, body)), after),
+            None => (Err("a PEM block has no end".to_owned()), ""),
+        };
+        rest = left;
+        Some(block)
+    };
+    std::iter::from_fn(next)
+}
+
 /// Why bytes are no certificates: as the API says of `status.certificate`, one or more PEM blocks, all of them
 /// certificates without headers, with text around them that nobody reads.
 pub fn check_certificates(pem: &[u8]) -> Result<(), String> {
     let text = std::str::from_utf8(pem).map_err(|_| "must be PEM".to_owned())?;
-    let (mut rest, mut blocks) = (text, 0);
-    while let Some((_, after)) = rest.split_once("-----BEGIN ") {
-        let (label, after) = after.split_once("-----").ok_or("a PEM block has no end")?;
+    let mut blocks = 0;
+    for block in pem_blocks(text) {
+        let (label, body) = block?;
         if label != "CERTIFICATE" {
             return Err(format!("only CERTIFICATE PEM blocks are allowed, found {label:?}"));
         }
-        let (body, after) = after.split_once("-----END CERTIFICATE-----").ok_or("a PEM block has no end")?;
         if body.contains(':') {
             return Err("no PEM block headers are permitted".to_owned());
         }
@@ -210,7 +228,7 @@ pub fn check_certificates(pem: &[u8]) -> Result<(), String> {
         if !parsed.0.is_empty() {
             return Err("more follows a certificate in its PEM block".to_owned());
         }
-        (rest, blocks) = (after, blocks + 1);
+        blocks += 1;
     }
     if blocks == 0 { Err("must contain at least one CERTIFICATE PEM block".to_owned()) } else { Ok(()) }
 }

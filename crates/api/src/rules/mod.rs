@@ -19,6 +19,7 @@ pub mod quantity;
 pub mod quota;
 pub mod resource_name;
 pub mod selector;
+pub mod semantic_version;
 pub mod service_range;
 pub mod sysctl;
 pub mod taint;

@@ -1,6 +1,7 @@
 //! The parts that validation of every kind uses: field errors with their paths, names, `metadata`, and the texts of
 //! upstream's messages. The rules of one kind are in its file under `kinds`.
 
+pub mod conditions;
 pub mod field;
 pub mod internal_form;
 pub mod line_diff;

@@ -117,7 +117,7 @@ impl Request {
         tracked: bool,
     ) -> Result<Written, StatusError> {
         let definition = &*self.definition;
-        definition.strategy.default(&mut object);
+        definition.default(&mut object, || clock::now_seconds().to_string());
         if tracked {
             self.track(None, &mut object, options);
         }

@@ -107,7 +107,7 @@ impl Request {
             let (mut new, mut warnings) = change(&old)?;
             let unconditional = self.check_preconditions(&new, &old)?;
             object::set_revision(&mut new, swap.entry.modified);
-            definition.strategy.default(&mut new);
+            definition.default(&mut new, || clock::now_seconds().to_string());
             if tracked {
                 self.track(Some(&old), &mut new, options);
             }

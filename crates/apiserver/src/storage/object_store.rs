@@ -83,7 +83,7 @@ impl ObjectStore {
             map.insert("apiVersion".to_owned(), Value::from(definition.api_version()));
             map.insert("kind".to_owned(), Value::from(definition.kind.clone()));
         }
-        definition.strategy.default(&mut object);
+        definition.default(&mut object, || clock::now_seconds().to_string());
         strategy::before_create(definition, &mut object)?;
         self.insert(definition, &object).await.map(|_| ())
     }

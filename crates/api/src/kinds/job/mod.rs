@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Kind, age, col, label, name};
-use crate::kinds::pod::defaults;
+use crate::kinds::pod::{defaults, gated};
 use crate::kinds::workload::{self, Workload};
 use crate::meta::field_text_or;
 use crate::validation::field::Path;
@@ -22,6 +22,7 @@ use crate::validation::field::Path;
 pub(crate) use validate::{validate_spec, warnings};
 
 pub const JOB: Kind<Job> = Kind {
+    gated: gated::OF_TEMPLATE,
     default: Some(default),
     validate: Some(validate::validate),
     validate_create: Some(validate::validate_create),

@@ -4,6 +4,7 @@ pub mod columns;
 pub mod container;
 pub mod defaults;
 pub(crate) mod environment;
+pub(crate) mod gated;
 mod label_keys;
 pub(crate) mod placement;
 pub(crate) mod probe;
@@ -61,6 +62,7 @@ pub const POD: Kind<Pod> = Kind {
         errors.extend(update::mirror_annotation(new, old));
         errors
     }),
+    gated: gated::OF_POD,
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
     warnings: Some(warnings),

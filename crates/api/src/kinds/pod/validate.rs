@@ -3,7 +3,7 @@
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSpec, PodTemplateSpec, Volume};
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSpec, PodTemplateSpec, Volume, WorkloadReference};
 use serde_json::Value;
 
 use crate::kinds::pod::{container, placement, resources, security, volume};
@@ -128,10 +128,23 @@ fn tokens_without_account(spec: &PodSpec, path: &Path) -> Errors {
 }
 
 /// The spec of a Pod or, without one, of a template.
+/// The group of Pods that a Pod is scheduled with.
+fn workload_reference(reference: &WorkloadReference, path: &Path) -> Errors {
+    let mut errors = invalid_at(path, "name", &reference.name, names::dns1123_subdomain(&reference.name));
+    errors.extend(invalid_at(path, "podGroup", &reference.pod_group, names::dns1123_label(&reference.pod_group)));
+    if let Some(key) = reference.pod_group_replica_key.as_deref().filter(|key| !key.is_empty()) {
+        errors.extend(invalid_at(path, "podGroupReplicaKey", key, names::dns1123_label(key)));
+    }
+    errors
+}
+
 fn validate_spec(spec: &PodSpec, pod: Option<&Pod>, path: &Path) -> Errors {
     let mut errors = Errors::new();
     if spec.termination_grace_period_seconds.is_none() {
         errors.push(FieldError::required(&path.child("terminationGracePeriodSeconds"), ""));
+    }
+    if let Some(reference) = &spec.workload_ref {
+        errors.extend(workload_reference(reference, &path.child("workloadRef")));
     }
     let name = pod.and_then(|p| p.metadata.name.as_deref()).unwrap_or_default();
     let volumes = spec.volumes.as_deref().unwrap_or_default();

@@ -6,14 +6,17 @@ mod parts;
 mod request;
 mod slice;
 mod status;
+mod taint_rule;
 #[cfg(test)]
 mod tests;
 
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceRequest, DeviceToleration, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
+use k8s_openapi::api::resource::v1alpha3::DeviceTaintRule;
 use serde_json::Value;
 
+use crate::features::Feature;
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, label, name};
 use crate::meta::field_text;
@@ -61,6 +64,7 @@ pub const RESOURCE_CLAIM_TEMPLATE: Kind<ResourceClaimTemplate> = Kind {
 
 pub const RESOURCE_SLICE: Kind<ResourceSlice> = Kind {
     generation: Generation::CountsChangesOf("spec"),
+    stamped: &["spec.devices[].taints[].timeAdded"],
     validate: Some(slice::validate),
     validate_update: Some(|new, old, _| slice::validate_update(new, old)),
     gated: gated::OF_SLICE,
@@ -76,6 +80,29 @@ pub const RESOURCE_SLICE: Kind<ResourceSlice> = Kind {
         label("spec.driver", |o| field_text(o, &["spec", "driver"])),
     ],
     unknown_label: Some("field label not supported for GVK: LABEL"),
+    ..Kind::BASE
+};
+
+/// The time of a taint is set by the server, where a client has not said it.
+pub const DEVICE_TAINT_RULE: Kind<DeviceTaintRule> = Kind {
+    gate: Some(Feature::DRADeviceTaintRules),
+    status: true,
+    generation: Generation::CountsChangesOf("spec"),
+    stamped: &["spec.taint.timeAdded"],
+    validate: Some(taint_rule::validate),
+    validate_create: Some(|rule| taint_rule::validate_effect(rule, None)),
+    validate_update: Some(|new, old, _| taint_rule::validate_effect(new, Some(old))),
+    validate_status: Some(taint_rule::validate_status),
+    columns: &[
+        name(),
+        col("Key", "The key of the taint.", |r, _| Value::from(r.spec.taint.key.as_str())),
+        col("Value", "The value of the taint.", |r, _| cell::text(r.spec.taint.value.as_ref())),
+        col("Effect", "What the taint does.", |r, _| Value::from(r.spec.taint.effect.as_str())),
+        col("TimeAdded", "How long the taint has been there.", |r, now| {
+            Value::from(cell::age(r.spec.taint.time_added.as_ref(), now))
+        }),
+        age(),
+    ],
     ..Kind::BASE
 };
 

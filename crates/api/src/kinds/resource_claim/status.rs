@@ -5,16 +5,14 @@ use k8s_openapi::api::resource::v1::{
     AllocatedDeviceStatus, AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult,
     NetworkDeviceData, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::parts::{self, PARAMETERS_MAX, list, set};
 use super::request::{LIST_MAX, Names, configuration};
 use crate::kinds::pod::placement;
+use crate::validation::conditions;
 use crate::validation::field::{Errors, FieldError, Path};
-use crate::validation::names;
-use crate::validation::object_meta::invalid;
 
 const USERS_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
@@ -115,46 +113,16 @@ fn device_status(device: &AllocatedDeviceStatus, allocation: Option<&AllocationR
         errors.push(FieldError::invalid(path, own, "must be an allocated device in the claim"));
     }
     let place = path.child("conditions");
-    let conditions = device.conditions.as_deref().unwrap_or_default();
-    if conditions.len() > CONDITIONS_MAX {
-        errors.push(FieldError::too_many(&place, conditions.len(), CONDITIONS_MAX));
+    let list = device.conditions.as_deref().unwrap_or_default();
+    if list.len() > CONDITIONS_MAX {
+        errors.push(FieldError::too_many(&place, list.len(), CONDITIONS_MAX));
     }
-    errors.extend(conditions.iter().enumerate().flat_map(|(i, one)| condition(one, &conditions[..i], &place.index(i))));
+    errors.extend(conditions::validate(list, &place));
     if let Some(data) = device.data.as_ref().filter(|data| !data.0.is_null()) {
         errors.extend(parts::json_object(&data.0, PARAMETERS_MAX, &path.child("data")));
     }
     if let Some(data) = &device.network_data {
         errors.extend(network(data, &path.child("networkData")));
-    }
-    errors
-}
-
-const REASON_MAX: usize = 1024;
-const MESSAGE_MAX: usize = 32 * 1024;
-
-fn condition(condition: &Condition, before: &[Condition], path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    let place = path.child("type");
-    if before.iter().any(|other| other.type_ == condition.type_) {
-        errors.push(FieldError::duplicate(&place, &condition.type_));
-    }
-    errors.extend(invalid(&place, &condition.type_, names::qualified_name(&condition.type_)));
-    if !["True", "False", "Unknown"].contains(&&*condition.status) {
-        let place = path.child("status");
-        errors.push(FieldError::not_supported(&place, &condition.status, &["False", "True", "Unknown"]));
-    }
-    if let Some(generation) = condition.observed_generation.filter(|generation| *generation < 0) {
-        let detail = "must be greater than or equal to zero";
-        errors.push(FieldError::invalid(&path.child("observedGeneration"), generation, detail));
-    }
-    let place = path.child("reason");
-    match condition.reason.as_str() {
-        "" => errors.push(FieldError::required(&place, "must be set")),
-        reason if reason.len() > REASON_MAX => errors.push(FieldError::too_long(&place, REASON_MAX)),
-        reason => errors.extend(invalid(&place, reason, names::condition_reason(reason))),
-    }
-    if condition.message.len() > MESSAGE_MAX {
-        errors.push(FieldError::too_long(&path.child("message"), MESSAGE_MAX));
     }
     errors
 }
