@@ -21,7 +21,7 @@ use crate::{
 
 /// Any definition under another name: plugins look at names alone.
 pub fn definition(group: &str, plural: &str) -> Definition {
-    let any: Definition = Kind::<ConfigMap>::BASE.define();
+    let any: Definition = Kind::<ConfigMap>::BASE.define(Default::default());
     Definition { group: group.into(), plural: plural.into(), ..any }
 }
 
