@@ -205,7 +205,7 @@ fn other_kinds_refuse_what_makes_no_sense() {
             "",
             "PersistentVolumeClaim",
             json!({"spec": {"accessModes": ["ReadWriteOnce"]}}),
-            "spec.resources.storage: Required value",
+            "spec.resources[storage]: Required value",
         ),
         (
             "policy",

@@ -35,6 +35,7 @@ pub mod namespace;
 pub mod network_policy;
 pub mod node;
 pub mod persistent_volume;
+pub mod persistent_volume_claim;
 pub mod pod;
 pub mod pod_disruption_budget;
 pub mod pod_template;
@@ -55,6 +56,7 @@ pub mod service_cidr;
 pub mod stateful_set;
 pub mod storage;
 pub mod storage_version_migration;
+mod volume_source;
 pub mod webhook_configuration;
 mod workload;
 
@@ -128,7 +130,7 @@ pub(crate) fn resources(to: &mut impl Visitor) {
     to.visit(limit_range::LIMIT_RANGE);
     to.visit(namespace::NAMESPACE);
     to.visit(node::NODE);
-    to.visit(persistent_volume::PERSISTENT_VOLUME_CLAIM);
+    to.visit(persistent_volume_claim::PERSISTENT_VOLUME_CLAIM);
     to.visit(persistent_volume::PERSISTENT_VOLUME);
     to.visit(pod::POD);
     to.visit(pod_template::POD_TEMPLATE);

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
 
 use crate::kind::{Kind, age, col, name};
-use crate::kinds::persistent_volume::default_claim;
+use crate::kinds::persistent_volume_claim;
 use crate::kinds::pod::{defaults, gated, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload;
@@ -56,7 +56,7 @@ fn default(set: &mut StatefulSet) {
     retention.when_scaled.get_or_insert_with(|| "Retain".to_owned());
     spec.replicas.get_or_insert(1);
     spec.revision_history_limit.get_or_insert(10);
-    spec.volume_claim_templates.iter_mut().flatten().for_each(default_claim);
+    spec.volume_claim_templates.iter_mut().flatten().for_each(persistent_volume_claim::default);
     defaults::template(&mut spec.template);
 }
 

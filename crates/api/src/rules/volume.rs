@@ -31,7 +31,7 @@ pub const SIZE_BEFORE_RESIZE: &str = "volume.alpha.kubernetes.io/pre-resize-capa
 /// The provisioner of classes whose volumes somebody makes by hand.
 pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 /// The class of claims and volumes before they had a field for it.
-const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+pub const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 const FILESYSTEM: &str = "Filesystem";

@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{
-    DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, ProjectedVolumeSource, Volume, VolumeProjection,
-};
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, ProjectedVolumeSource, Volume, VolumeProjection};
 
-use crate::kinds::persistent_volume;
+use crate::kinds::persistent_volume_claim;
 use crate::kinds::pod::environment::{field_selector, resource_selector};
+use crate::kinds::volume_source::{self, Owner, default_sources};
 use crate::rules::image::pull_policy;
 use crate::validation::field::{Errors, FieldError, Path, one_of};
 use crate::validation::names;
 use crate::validation::object_meta::invalid_at;
-use crate::validation::relative_path::{no_backsteps, relative_path};
+use crate::validation::relative_path::relative_path;
 
 /// Permissions of files that the kubelet writes: 0644.
 const MODE: i32 = 0o644;
 
 pub(crate) fn default(volume: &mut Volume) {
+    default_sources!(&mut *volume);
     if let Some(secret) = &mut volume.secret {
         secret.default_mode.get_or_insert(MODE);
     } else if let Some(map) = &mut volume.config_map {
@@ -33,10 +33,6 @@ pub(crate) fn default(volume: &mut Volume) {
             }
             source.downward_api.iter_mut().flat_map(|d| d.items.iter_mut().flatten()).for_each(default_file);
         }
-    } else if let Some(path) = &mut volume.host_path {
-        path.type_.get_or_insert_default();
-    } else if let Some(iscsi) = &mut volume.iscsi {
-        iscsi.iscsi_interface.get_or_insert_with(|| "default".to_owned());
     } else if let Some(template) = volume.ephemeral.as_mut().and_then(|e| e.volume_claim_template.as_mut()) {
         template.spec.volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
     } else if let Some(image) = &mut volume.image {
@@ -138,72 +134,9 @@ fn validate_source(volume: &Volume, pod: &str, path: &Path) -> Errors {
     errors
 }
 
-/// Fields that must not be empty, by sort.
-fn needed(volume: &Volume) -> Vec<(&'static str, &'static str, bool)> {
-    let mut list = Vec::new();
-    let mut need = |sort, field, value: &str| list.push((sort, field, value.is_empty()));
-    if let Some(v) = &volume.git_repo {
-        need("gitRepo", "repository", &v.repository);
-    }
-    if let Some(v) = &volume.gce_persistent_disk {
-        need("persistentDisk", "pdName", &v.pd_name);
-    }
-    if let Some(v) = &volume.aws_elastic_block_store {
-        need("awsElasticBlockStore", "volumeID", &v.volume_id);
-    }
-    if let Some(v) = &volume.secret {
-        need("secret", "secretName", v.secret_name.as_deref().unwrap_or_default());
-    }
-    if let Some(v) = &volume.nfs {
-        need("nfs", "server", &v.server);
-        need("nfs", "path", &v.path);
-    }
-    if let Some(v) = &volume.iscsi {
-        need("iscsi", "targetPortal", &v.target_portal);
-        need("iscsi", "iqn", &v.iqn);
-    }
-    if let Some(v) = &volume.glusterfs {
-        need("glusterfs", "endpoints", &v.endpoints);
-        need("glusterfs", "path", &v.path);
-    }
-    if let Some(v) = &volume.persistent_volume_claim {
-        need("persistentVolumeClaim", "claimName", &v.claim_name);
-    }
-    if let Some(v) = &volume.cinder {
-        need("cinder", "volumeID", &v.volume_id);
-    }
-    if let Some(v) = &volume.flex_volume {
-        need("flexVolume", "driver", &v.driver);
-    }
-    if let Some(v) = &volume.config_map {
-        need("configMap", "name", &v.name);
-    }
-    if let Some(v) = &volume.azure_file {
-        need("azureFile", "secretName", &v.secret_name);
-        need("azureFile", "shareName", &v.share_name);
-    }
-    if let Some(v) = &volume.vsphere_volume {
-        need("vsphereVolume", "volumePath", &v.volume_path);
-    }
-    if let Some(v) = &volume.photon_persistent_disk {
-        need("photonPersistentDisk", "pdID", &v.pd_id);
-    }
-    if let Some(v) = &volume.portworx_volume {
-        need("portworxVolume", "volumeID", &v.volume_id);
-    }
-    if let Some(v) = &volume.csi {
-        need("csi", "driver", &v.driver);
-    }
-    list
-}
-
 fn of_sort(sort: &str, volume: &Volume, pod: &str, path: &Path) -> Errors {
     let mut errors = Errors::new();
-    for (place, field, _) in needed(volume).into_iter().filter(|(place, _, empty)| {
-        *empty && (*place == sort || (*place == "persistentDisk" && sort == "gcePersistentDisk"))
-    }) {
-        errors.push(FieldError::required(&path.child(place).child(field), ""));
-    }
+    let parent = path;
     let path = &path.child(sort);
     match sort {
         "emptyDir" => {
@@ -213,24 +146,35 @@ fn of_sort(sort: &str, volume: &Volume, pod: &str, path: &Path) -> Errors {
                 errors.push(FieldError::forbidden(&path.child("sizeLimit"), detail));
             }
         }
-        "hostPath" => errors.extend(volume.host_path.iter().flat_map(|host| host_path(host, path))),
+        "hostPath" => {
+            errors.extend(volume.host_path.iter().flat_map(|host| volume_source::host_path(host, path)));
+        }
         "gitRepo" => {
+            if volume.git_repo.as_ref().is_some_and(|git| git.repository.is_empty()) {
+                errors.push(FieldError::required(&path.child("repository"), ""));
+            }
             let folder = volume.git_repo.as_ref().and_then(|g| g.directory.as_deref()).unwrap_or_default();
             errors.extend(relative_path(folder, &path.child("directory")));
         }
-        "nfs" => {
-            let folder = volume.nfs.as_ref().map(|n| n.path.as_str()).filter(|p| !p.starts_with('/'));
-            let detail = "must be an absolute path";
-            errors.extend(folder.map(|p| FieldError::invalid(&path.child("path"), p, detail)));
+        "persistentVolumeClaim" => {
+            if volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name.is_empty()) {
+                errors.push(FieldError::required(&path.child("claimName"), ""));
+            }
         }
         "secret" => {
             if let Some(secret) = &volume.secret {
+                if secret.secret_name.as_deref().unwrap_or_default().is_empty() {
+                    errors.push(FieldError::required(&path.child("secretName"), ""));
+                }
                 errors.extend(mode(secret.default_mode, path, "defaultMode"));
                 errors.extend(items(secret.items.as_deref(), path));
             }
         }
         "configMap" => {
             if let Some(map) = &volume.config_map {
+                if map.name.is_empty() {
+                    errors.push(FieldError::required(&path.child("name"), ""));
+                }
                 errors.extend(mode(map.default_mode, path, "defaultMode"));
                 errors.extend(items(map.items.as_deref(), path));
             }
@@ -246,7 +190,7 @@ fn of_sort(sort: &str, volume: &Volume, pod: &str, path: &Path) -> Errors {
             None => errors.push(FieldError::required(&path.child("volumeClaimTemplate"), "")),
             Some(template) => {
                 let place = path.child("volumeClaimTemplate").child("spec");
-                errors.extend(persistent_volume::validate_claim_spec(&template.spec, &place));
+                errors.extend(persistent_volume_claim::validate_spec(&template.spec, &place));
                 let claim = format!("{pod}-{}", volume.name);
                 let wrong = if pod.is_empty() { Vec::new() } else { names::dns1123_subdomain(&claim) };
                 let wrong = wrong.iter().map(|w| format!("PVC name {claim:?}: {w}"));
@@ -262,20 +206,12 @@ fn of_sort(sort: &str, volume: &Volume, pod: &str, path: &Path) -> Errors {
                 errors.extend(one_of(policy, &["Always", "IfNotPresent", "Never"], path, "pullPolicy"));
             }
         }
-        _ => {}
-    }
-    errors
-}
-
-fn host_path(host: &HostPathVolumeSource, path: &Path) -> Errors {
-    if host.path.is_empty() {
-        return vec![FieldError::required(&path.child("path"), "")];
-    }
-    let mut errors: Errors = no_backsteps(&host.path, &path.child("path")).into_iter().collect();
-    let known = ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
-    let kind = host.type_.as_deref().unwrap_or_default();
-    if !known.contains(&kind) {
-        errors.push(FieldError::not_supported(&path.child("type"), kind, &known));
+        // Everything else is out in the network, or in a cloud.
+        other => {
+            let whole = serde_json::to_value(volume).unwrap_or_default();
+            let source = whole.get(other).unwrap_or(&serde_json::Value::Null);
+            errors.extend(volume_source::check(other, source, Owner::Pod(&volume.name), parent));
+        }
     }
     errors
 }

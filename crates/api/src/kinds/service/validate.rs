@@ -371,18 +371,20 @@ fn kept(new: &List, old: &List, spec: &ServiceSpec, what: &str, path: &Path) -> 
     let mut errors = Errors::new();
     let (now, before) = (new.as_deref().unwrap_or_default(), old.as_deref().unwrap_or_default());
     let field = if what == "clusterIP" { "clusterIPs" } else { "ipFamilies" };
-    let mut wrong = |i: usize, detail: &str| {
-        errors.push(FieldError::invalid(&path.child(field).index(i), now, detail));
+    let mut wrong = |i: usize, shown: &[String], detail: &str| {
+        errors.push(FieldError::invalid(&path.child(field).index(i), shown, detail));
     };
     let changed = "may not change once set";
     if now.len() == before.len() {
         let different = now.iter().zip(before).enumerate().filter(|(_, (a, b))| a != b);
-        different.for_each(|(i, _)| wrong(if what == "clusterIP" { i } else { 0 }, changed));
+        different.for_each(|(i, _)| wrong(if what == "clusterIP" { i } else { 0 }, now, changed));
         return errors;
     }
+    // Upstream shows the addresses, also where the families are wrong.
+    let shown = spec.cluster_ips.as_deref().unwrap_or_default();
     match (now.first(), before.first()) {
-        (None, Some(_)) => wrong(0, &format!("primary {what} can not be unset")),
-        (Some(a), Some(b)) if a != b => wrong(0, changed),
+        (None, Some(_)) => wrong(0, now, &format!("primary {what} can not be unset")),
+        (Some(a), Some(b)) if a != b => wrong(0, shown, changed),
         _ => {}
     }
     if now.len() == 1 && before.len() > 1 && spec.ip_family_policy.as_deref() != Some("SingleStack") {

@@ -10,7 +10,9 @@ use k8s_openapi::api::storage::v1::{
     VolumeAttributesClass, VolumeError,
 };
 
+use crate::kinds::persistent_volume;
 use crate::kinds::rollout;
+use crate::kinds::volume_source::driver_name;
 use crate::rules::quantity;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
@@ -22,21 +24,7 @@ const PARAMETERS_MAX: usize = 512;
 const PARAMETERS_BYTES: usize = 256 << 10;
 const ATTACHMENT_BYTES: usize = 256 << 10;
 const MESSAGE_BYTES: usize = 1024;
-const DRIVER_NAME_BYTES: usize = 63;
 const NODE_ID_BYTES: usize = 192;
-
-/// The name of a CSI driver where another object names it.
-fn driver_name(name: &str, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    if name.is_empty() {
-        errors.push(FieldError::required(path, ""));
-    }
-    if name.len() > DRIVER_NAME_BYTES {
-        errors.push(FieldError::too_long(path, DRIVER_NAME_BYTES));
-    }
-    errors.extend(invalid(path, name, names::dns1123_subdomain(&name.to_lowercase())));
-    errors
-}
 
 fn provisioner(name: &str, path: &Path) -> Errors {
     if name.is_empty() {
@@ -162,8 +150,9 @@ pub(super) fn attachment(attachment: &VolumeAttachment) -> Errors {
             errors.push(FieldError::required(&place.child("persistentVolumeName"), detail));
         }
         (None, Some(_)) => {}
-        // What stands in it is the driver's to judge.
-        (Some(_), None) => {}
+        (Some(inline), None) => {
+            errors.extend(persistent_volume::validate_spec(inline, "", true, &place.child("inlineVolumeSpec")));
+        }
     }
     errors.extend(invalid_at(&path, "nodeName", &spec.node_name, names::dns1123_subdomain(&spec.node_name)));
     if let Some(status) = &attachment.status {
