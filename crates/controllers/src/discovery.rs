@@ -125,7 +125,12 @@ fn take(group: Group, offered: &mut Vec<Offered>, unknown: &mut Unknown) {
 
 /// The resource of a kind in the first version of its group that has it. The error says why there is none, in upstream's words.
 pub async fn of_kind(client: &Client, group: &str, kind: &str) -> Result<Resource, String> {
-    let words = |error: kube::Error| client::rest::message(&error);
+    find(client, group, kind).await?.ok_or_else(|| format!("no matches for kind {kind:?} in group {group:?}"))
+}
+
+/// The resource of a kind in the first version of its group that has it, if one has.
+pub async fn find(client: &Client, group: &str, kind: &str) -> Result<Option<Resource>, String> {
+    let words = |error: kube::Error| rest::message(&error);
     let mut offered = Vec::new();
     if group.is_empty() {
         collect(client.list_core_api_resources("v1").await.map_err(words)?, &mut offered);
@@ -135,8 +140,26 @@ pub async fn of_kind(client: &Client, group: &str, kind: &str) -> Result<Resourc
             collect(client.list_api_group_resources(&version.group_version).await.map_err(words)?, &mut offered);
         }
     }
-    let found = offered.into_iter().find(|offered| offered.resource.kind == kind);
-    found.map(|found| found.resource).ok_or_else(|| format!("no matches for kind {kind:?} in group {group:?}"))
+    Ok(offered.into_iter().find(|offered| offered.resource.kind == kind).map(|found| found.resource))
+}
+
+/// Whether objects of the resource have a scale.
+pub async fn has_scale(client: &Client, resource: &Resource) -> Result<bool, kube::Error> {
+    let list = match resource.group.as_str() {
+        "" => client.list_core_api_resources(&resource.version).await?,
+        _ => client.list_api_group_resources(&resource.api_version()).await?,
+    };
+    let scale = format!("{}/scale", resource.plural);
+    Ok(list.resources.iter().any(|found| found.name == scale))
+}
+
+/// A name that somebody wrote, as a part of a path. What would lead elsewhere (names may hold it) finds nothing.
+pub fn segment(name: &str) -> Result<&str, String> {
+    let leads_away = |c: char| matches!(c, '?' | '#' | '/' | '%') || c.is_whitespace() || c.is_control();
+    if name.contains(leads_away) || matches!(name, "" | "." | "..") {
+        return Err(format!("{name:?} is not found: no path leads to it"));
+    }
+    Ok(name)
 }
 
 fn collect(list: APIResourceList, offered: &mut Vec<Offered>) {
@@ -161,6 +184,16 @@ fn collect(list: APIResourceList, offered: &mut Vec<Offered>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_stay_in_their_path() {
+        for good in ["d", "a.b-c", "http_requests", "x:y"] {
+            assert_eq!(segment(good), Ok(good));
+        }
+        for bad in ["a?b", "a#b", "a b", "a/b", "a%2Fb", "a\nb", "", ".", ".."] {
+            assert!(segment(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn each_resource_is_taken_once_and_stale_versions_are_named() {

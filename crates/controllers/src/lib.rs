@@ -17,6 +17,7 @@ pub mod node;
 pub mod quota;
 mod role_aggregation;
 mod run;
+mod selector_text;
 pub mod service_account;
 mod service_cidr;
 pub mod storage;

@@ -18,10 +18,13 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
-    propose::{Measured, selector_text},
+    propose::Measured,
     replicas::{Reading, Readings},
 };
-use crate::discovery::of_kind;
+use crate::{
+    discovery::{of_kind, segment},
+    selector_text::selector_text,
+};
 
 /// A value of `custom.metrics.k8s.io` that does not say so was measured over this time.
 const USUAL_WINDOW_SECONDS: i64 = 60;
@@ -60,12 +63,6 @@ fn group_of(api_version: &str) -> Result<&str, String> {
         [group, _] => Ok(group),
         _ => Err(format!("unexpected GroupVersion string: {api_version}")),
     }
-}
-
-/// A name as a part of a path. What would end the path there (names may hold it) finds nothing.
-fn segment(name: &str) -> Result<&str, String> {
-    let ends = |c: char| matches!(c, '?' | '#' | '/' | '%') || c.is_whitespace() || c.is_control();
-    if name.contains(ends) { Err(format!("{name:?} is not found: no path leads to it")) } else { Ok(name) }
 }
 
 async fn resource_of(client: &Client, of: &CrossVersionObjectReference) -> Result<Resource, String> {
@@ -271,16 +268,6 @@ async fn external(client: &Client, namespace: &str, metric: &MetricIdentifier) -
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn names_stay_in_their_path() {
-        for good in ["d", "a.b-c", "http_requests", "x:y"] {
-            assert_eq!(segment(good), Ok(good));
-        }
-        for bad in ["a?b", "a#b", "a b", "a/b", "a%2Fb", "a\nb"] {
-            assert!(segment(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn pods_are_told_whole_or_by_one_container() {

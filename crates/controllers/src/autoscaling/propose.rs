@@ -7,10 +7,11 @@ use k8s_openapi::{
         ContainerResourceMetricStatus, ExternalMetricStatus, HorizontalPodAutoscalerSpec, MetricIdentifier, MetricSpec,
         MetricStatus, MetricTarget, MetricValueStatus, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
     },
-    apimachinery::pkg::{api::resource::Quantity as Text, apis::meta::v1::LabelSelector},
+    apimachinery::pkg::api::resource::Quantity as Text,
 };
 
 use super::replicas::{Readings, Resource, Scene, Tolerance};
+use crate::selector_text::selector_text;
 
 /// What a metric is now.
 #[derive(Debug, Clone, PartialEq)]
@@ -279,18 +280,4 @@ fn external(
 
 fn external_name(metric: &MetricIdentifier) -> String {
     format!("external metric {}({})", metric.name, selector_text(metric.selector.as_ref()))
-}
-
-/// A selector as Go prints the object.
-pub fn selector_text(selector: Option<&LabelSelector>) -> String {
-    let Some(selector) = selector else { return "nil".to_owned() };
-    let labels: String = selector.match_labels.iter().flatten().map(|(k, v)| format!("{k}: {v},")).collect();
-    let expression = |e: &k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement| {
-        let values = e.values.clone().unwrap_or_default().join(" ");
-        format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", e.key, e.operator)
-    };
-    let expressions: String = selector.match_expressions.iter().flatten().map(expression).collect();
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )
 }

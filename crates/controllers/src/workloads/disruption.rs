@@ -1,11 +1,11 @@
 //! Disruption: how many Pods of a PodDisruptionBudget may be taken away on purpose now.
-//! Reads: PodDisruptionBudget, Pod, and what controls Pods. Writes: PodDisruptionBudget/status.
+//! Reads: PodDisruptionBudget, Pod, and the scales of what controls Pods. Writes: PodDisruptionBudget/status.
 //! Upstream counterpart: pkg/controller/disruption.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::rules::{pod, selector::Selector};
-use client::{Caches, Change, Key};
+use client::{Caches, Change, Client, Key, events};
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Watches, controller_of};
 use k8s_openapi::{
@@ -15,12 +15,15 @@ use k8s_openapi::{
         policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus},
     },
     apimachinery::pkg::{
-        apis::meta::v1::{Condition, OwnerReference, Time},
+        apis::meta::v1::{Condition, Time},
         util::intstr::IntOrString,
     },
 };
 
-use crate::workloads::portion::scaled;
+use crate::{
+    selector_text::selector_text,
+    workloads::{owner_scale::Scales, portion::scaled},
+};
 
 pub struct Disruptions;
 
@@ -30,6 +33,7 @@ const GRANTED: Duration = Duration::from_secs(120);
 pub struct Observed {
     /// The Pods that the budget guards.
     pods: Vec<Arc<Pod>>,
+    scales: Scales,
     /// How many Pods their controllers want together, or why that is not known.
     wanted: Result<i32, String>,
     /// Some Pods have no controller.
@@ -51,48 +55,6 @@ fn budgets_of(change: &Change<Pod>, caches: &Caches) -> Vec<Key> {
     budgets.iter().filter(|b| guards(b)).map(|b| Key::of(&**b)).collect()
 }
 
-/// The UID and the size of what controls a Pod: of a ReplicaSet's Deployment, where it has one.
-fn scale_of(owner: &OwnerReference, namespace: &str, caches: &Caches) -> Option<(String, i32)> {
-    let key = Key::new(namespace, &owner.name);
-    let (uid, replicas) = match owner.kind.as_str() {
-        "ReplicaSet" => {
-            let set = caches.of::<ReplicaSet>().get(&key)?;
-            if let Some(parent) = controller_of(&*set).filter(|o| o.kind == "Deployment")
-                && let Some(deployment) = caches.of::<Deployment>().get(&Key::new(namespace, &parent.name))
-            {
-                let replicas = deployment.spec.as_ref().and_then(|s| s.replicas);
-                return Some((parent.uid.clone(), replicas.unwrap_or(1)));
-            }
-            (set.metadata.uid.clone(), set.spec.as_ref().and_then(|s| s.replicas))
-        }
-        "StatefulSet" => {
-            let set = caches.of::<StatefulSet>().get(&key)?;
-            (set.metadata.uid.clone(), set.spec.as_ref().and_then(|s| s.replicas))
-        }
-        "ReplicationController" => {
-            let set = caches.of::<ReplicationController>().get(&key)?;
-            (set.metadata.uid.clone(), set.spec.as_ref().and_then(|s| s.replicas))
-        }
-        _ => return None,
-    };
-    uid.filter(|uid| *uid == owner.uid).map(|uid| (uid, replicas.unwrap_or(1)))
-}
-
-/// How many Pods the controllers of these want. Pods without a controller count for nothing.
-fn wanted(pods: &[Arc<Pod>], caches: &Caches) -> Result<i32, String> {
-    let mut scales = BTreeMap::new();
-    for pod in pods {
-        let Some(owner) = controller_of(&**pod) else { continue };
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or("");
-        let Some((uid, replicas)) = scale_of(owner, namespace, caches) else {
-            let name = pod.metadata.name.as_deref().unwrap_or("");
-            return Err(format!("found no controllers for pod \"{name}\""));
-        };
-        scales.insert(uid, replicas);
-    }
-    Ok(scales.values().sum())
-}
-
 impl Controller for Disruptions {
     const NAME: &'static str = "disruption-controller";
     type Object = PodDisruptionBudget;
@@ -112,12 +74,26 @@ impl Controller for Disruptions {
         let mut pods = listers.caches.of::<Pod>().list_in(budget.metadata.namespace.as_deref().unwrap_or(""));
         pods.retain(|p| selector.matches(&p.metadata.labels));
         let unmanaged = pods.iter().any(|pod| controller_of(&**pod).is_none());
-        Observed { wanted: wanted(&pods, listers.caches), pods, unmanaged }
+        let counts_all = !is_by_scale(budget);
+        let scales = if counts_all { Scales::default() } else { Scales::cached(&pods, listers.caches) };
+        Observed { wanted: scales.total(), scales, pods, unmanaged }
+    }
+
+    /// Whatever has a scale can control Pods.
+    async fn ask(
+        &self,
+        budget: &PodDisruptionBudget,
+        observed: &mut Observed,
+        client: &Client,
+    ) -> Result<(), kube::Error> {
+        let namespace = budget.metadata.namespace.as_deref().unwrap_or("");
+        observed.wanted = observed.scales.ask(namespace, client).await;
+        Ok(())
     }
 
     fn plan(&self, budget: &PodDisruptionBudget, observed: &Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        let (disrupted, next) = granted(budget, &observed.pods, now);
+        let Granted { pods: disrupted, next, given_up } = granted(budget, &observed.pods, now);
         let numbers = numbers(budget, observed);
         let status = match &numbers {
             Ok((expected, desired)) => {
@@ -134,14 +110,13 @@ impl Controller for Disruptions {
                     disruptions_allowed: allowed,
                     disrupted_pods: (!disrupted.is_empty()).then_some(disrupted),
                     observed_generation: budget.metadata.generation,
-                    conditions: conditions(budget, allowed > 0, None, now),
+                    conditions: conditions(budget, Ok(allowed > 0), now),
                 }
             }
-            // A disruption is not allowed while its cost is not known.
+            // A disruption is not allowed while its cost is not known. What the budget says by now was not reckoned.
             Err(error) => PodDisruptionBudgetStatus {
                 disruptions_allowed: 0,
-                observed_generation: budget.metadata.generation,
-                conditions: conditions(budget, false, Some(error), now),
+                conditions: conditions(budget, Err(error), now),
                 ..budget.status.clone().unwrap_or_default()
             },
         };
@@ -153,6 +128,10 @@ impl Controller for Disruptions {
         if plan.status.is_some() {
             warn(&mut plan, budget, observed);
         }
+        match numbers {
+            Ok(_) => given_up.into_iter().for_each(|note| _ = plan.tell(note)),
+            Err(_) => _ = plan.retry(),
+        }
         if let Some(wait) = next {
             plan.again_after(wait);
         }
@@ -160,18 +139,20 @@ impl Controller for Disruptions {
     }
 }
 
+/// Whether it matters how many Pods their controllers want.
+fn is_by_scale(budget: &PodDisruptionBudget) -> bool {
+    budget.spec.as_ref().is_some_and(|spec| {
+        spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
+    })
+}
+
 /// Tells of a budget that guards nothing, or that cannot be reckoned, each time that its numbers change.
 fn warn(plan: &mut Plan, budget: &PodDisruptionBudget, observed: &Observed) {
     if observed.pods.is_empty() {
         plan.tell(Note::normal("NoPods", "No matching pods found"));
     }
-    let spec = budget.spec.as_ref();
-    let by_scale = spec.is_some_and(|spec| {
-        spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
-    });
-    if observed.unmanaged && by_scale && observed.wanted.is_ok() {
-        let selector = spec.and_then(|s| s.selector.as_ref());
-        let selector = Selector::of_object(selector).map(|selector| selector.to_string()).unwrap_or_default();
+    if observed.unmanaged && is_by_scale(budget) && observed.wanted.is_ok() {
+        let selector = selector_text(budget.spec.as_ref().and_then(|s| s.selector.as_ref()));
         plan.tell(Note::warning(
             "UnmanagedPods",
             format!(
@@ -201,41 +182,49 @@ fn numbers(budget: &PodDisruptionBudget, observed: &Observed) -> Result<(i32, i3
     }
 }
 
-/// The evictions that were granted and are still on their way, and when the next of them counts as given up.
-fn granted(
-    budget: &PodDisruptionBudget,
-    pods: &[Arc<Pod>],
-    now: Timestamp,
-) -> (BTreeMap<String, Time>, Option<Duration>) {
-    let mut all = budget.status.as_ref().and_then(|s| s.disrupted_pods.clone()).unwrap_or_default();
-    let passed = |since: &Time| Duration::from_secs((now.as_second() - since.0.as_second()).max(0) as u64);
-    all.retain(|name, since| {
-        let pod = pods.iter().find(|p| p.metadata.name.as_ref() == Some(name));
-        pod.is_some_and(|p| p.metadata.deletion_timestamp.is_none()) && passed(since) < GRANTED
-    });
-    let next = all.values().map(|since| GRANTED - passed(since)).min();
-    (all, next)
+/// Evictions that were granted.
+struct Granted {
+    /// Those that are still on their way, by Pod.
+    pods: BTreeMap<String, Time>,
+    /// When the next of them counts as given up.
+    next: Option<Duration>,
+    /// Tells of those that count so now.
+    given_up: Vec<Note>,
 }
 
-fn conditions(
-    budget: &PodDisruptionBudget,
-    allowed: bool,
-    error: Option<&str>,
-    now: Timestamp,
-) -> Option<Vec<Condition>> {
-    let mut conditions = budget.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
-    let (status, reason) = match (allowed, error) {
-        (_, Some(_)) => ("False", "SyncFailed"),
-        (true, None) => ("True", "SufficientPods"),
-        (false, None) => ("False", "InsufficientPods"),
+fn granted(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], now: Timestamp) -> Granted {
+    let mut all = budget.status.as_ref().and_then(|s| s.disrupted_pods.clone()).unwrap_or_default();
+    let passed = |since: &Time| Duration::from_secs((now.as_second() - since.0.as_second()).max(0) as u64);
+    let mut given_up = Vec::new();
+    all.retain(|name, since| {
+        let pod = pods.iter().find(|p| p.metadata.name.as_ref() == Some(name));
+        let Some(pod) = pod.filter(|p| p.metadata.deletion_timestamp.is_none()) else { return false };
+        if passed(since) >= GRANTED {
+            let message = format!("Pod was expected by PDB {} to be deleted but it wasn't", Key::of(budget));
+            given_up.push(Note::warning("NotDeleted", message).about(events::reference(&**pod)));
+        }
+        passed(since) < GRANTED
+    });
+    let next = all.values().map(|since| GRANTED - passed(since)).min();
+    Granted { pods: all, next, given_up }
+}
+
+/// The condition that says whether a disruption is allowed, or why that is not known.
+fn conditions(budget: &PodDisruptionBudget, allowed: Result<bool, &String>, now: Timestamp) -> Option<Vec<Condition>> {
+    let old = budget.status.as_ref();
+    let mut conditions = old.and_then(|s| s.conditions.clone()).unwrap_or_default();
+    let (status, reason, generation) = match allowed {
+        Ok(true) => ("True", "SufficientPods", budget.metadata.generation),
+        Ok(false) => ("False", "InsufficientPods", budget.metadata.generation),
+        Err(_) => ("False", "SyncFailed", old.and_then(|s| s.observed_generation)),
     };
     let held = conditions.iter().find(|c| c.type_ == "DisruptionAllowed" && c.status == status);
     let condition = Condition {
         type_: "DisruptionAllowed".to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
-        message: error.unwrap_or_default().to_owned(),
-        observed_generation: budget.metadata.generation,
+        message: allowed.err().cloned().unwrap_or_default(),
+        observed_generation: generation,
         last_transition_time: held.map_or(Time(now), |c| c.last_transition_time.clone()),
     };
     conditions.retain(|c| c.type_ != "DisruptionAllowed");
@@ -248,8 +237,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// Pods as `name[:ready][:deleting]`; what the plan makes of the budget's status.
-    fn status(spec: Value, pods: &str, wanted: Result<i32, String>, disrupted: Value) -> (Value, Option<Duration>) {
+    /// Pods as `name[:ready][:deleting]`.
+    fn plan(spec: Value, pods: &str, wanted: Result<i32, String>, disrupted: Value) -> Plan {
         let budget = json!({"metadata": {"name": "b", "namespace": "d", "generation": 3}, "spec": spec,
             "status": {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, "disruptionsAllowed": 9,
                 "disruptedPods": disrupted}});
@@ -261,10 +250,22 @@ mod tests {
                 "status": {"conditions": [{"type": "Ready", "status": ready}]}});
             Arc::new(serde_json::from_value(pod).unwrap())
         };
-        let observed = Observed { pods: pods.split_whitespace().map(pod).collect(), wanted, unmanaged: true };
+        let pods = pods.split_whitespace().map(pod).collect();
+        let observed = Observed { pods, scales: Scales::default(), wanted, unmanaged: true };
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
-        let plan = Disruptions.plan(&serde_json::from_value(budget).unwrap(), &observed, now);
-        (plan.status.unwrap().body()["status"].clone(), plan.requeue_after)
+        Disruptions.plan(&serde_json::from_value(budget).unwrap(), &observed, now)
+    }
+
+    fn status(spec: Value, pods: &str, wanted: Result<i32, String>) -> Value {
+        plan(spec, pods, wanted, Value::Null).status.unwrap().body()["status"].clone()
+    }
+
+    fn told(plan: &Plan) -> Vec<String> {
+        let notes = plan.steps.iter().filter_map(|step| match step {
+            controller::Step::Tell(note) => Some(format!("{}: {}", note.reason, note.message)),
+            _ => None,
+        });
+        notes.collect()
     }
 
     #[test]
@@ -272,17 +273,12 @@ mod tests {
         let check = |spec: Value, pods: usize, unmanaged: bool, expected: &[&str]| {
             let budget = json!({"metadata": {"name": "b", "generation": 1}, "spec": spec});
             let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
-            let observed = Observed { pods: vec![Arc::default(); pods], wanted: Ok(1), unmanaged };
+            let (pods, scales) = (vec![Arc::default(); pods], Scales::default());
+            let observed = Observed { pods, scales, wanted: Ok(1), unmanaged };
             let plan = Disruptions.plan(&budget, &observed, Timestamp::UNIX_EPOCH);
-            let told: Vec<&str> = plan
-                .steps
-                .iter()
-                .filter_map(|step| match step {
-                    controller::Step::Tell(note) => Some(note.reason.as_str()),
-                    _ => None,
-                })
-                .collect();
-            assert_eq!(told, expected, "{spec}");
+            let told = told(&plan);
+            let reasons: Vec<&str> = told.iter().filter_map(|text| Some(text.split_once(':')?.0)).collect();
+            assert_eq!(reasons, expected, "{spec}");
         };
         check(json!({"minAvailable": 1}), 0, false, &["NoPods"]);
         check(json!({"minAvailable": 1}), 1, true, &[]);
@@ -294,7 +290,7 @@ mod tests {
     #[test]
     fn what_may_go_follows_from_what_is_healthy() {
         let check = |spec: Value, pods: &str, expected: [i32; 4], reason: &str| {
-            let (status, _) = status(spec.clone(), pods, Ok(4), Value::Null);
+            let status = status(spec.clone(), pods, Ok(4));
             let number = |field: &str| status[field].as_i64().unwrap() as i32;
             let fields = ["expectedPods", "desiredHealthy", "currentHealthy", "disruptionsAllowed"].map(number);
             assert_eq!((fields, &status["conditions"][0]["reason"]), (expected, &json!(reason)), "{spec} {pods}");
@@ -316,23 +312,25 @@ mod tests {
         let since = |second: u32| format!("2026-01-01T00:00:{second:02}Z");
         let disrupted = json!({"a": since(30), "gone": since(30), "b": since(30), "old": "2025-12-31T23:58:00Z"});
         let pods = "a:ready b:ready:deleting old:ready c:ready";
-        let (status, again) = status(json!({"minAvailable": 1}), pods, Ok(4), disrupted);
+        let plan = plan(json!({"minAvailable": 1}), pods, Ok(4), disrupted);
+        let status = &plan.status.as_ref().unwrap().body()["status"];
         assert_eq!((&status["disruptedPods"], &status["disruptionsAllowed"]), (&json!({"a": since(30)}), &json!(1)));
-        assert_eq!(again, Some(Duration::from_secs(90)));
+        assert_eq!(plan.requeue_after, Some(Duration::from_secs(90)));
+        assert_eq!(told(&plan), ["NotDeleted: Pod was expected by PDB d/b to be deleted but it wasn't"]);
     }
 
     #[test]
     fn what_is_not_known_is_not_allowed() {
         let lost = || Err("found no controllers for pod \"a\"".to_owned());
-        let (failed, _) = status(json!({"maxUnavailable": 1}), "a:ready b:ready", lost(), Value::Null);
-        assert_eq!(
-            (&failed["disruptionsAllowed"], &failed["conditions"][0]["reason"]),
-            (&json!(0), &json!("SyncFailed"))
-        );
+        let failed = plan(json!({"maxUnavailable": 1}), "a:ready b:ready", lost(), Value::Null);
+        let status_of = &failed.status.as_ref().unwrap().body()["status"];
+        let condition = &status_of["conditions"][0];
+        assert_eq!((&status_of["disruptionsAllowed"], &condition["reason"]), (&json!(0), &json!("SyncFailed")));
+        // Evictions are refused as long as nothing was reckoned with this generation.
+        assert_eq!((&status_of["observedGeneration"], &condition["observedGeneration"]), (&Value::Null, &Value::Null));
+        let why = "Failed to calculate the number of expected pods: found no controllers for pod \"a\"";
+        assert_eq!((told(&failed), failed.retry), (vec![format!("CalculateExpectedPodCountFailed: {why}")], true));
         // A plain number needs nobody's scale.
-        assert_eq!(
-            status(json!({"minAvailable": 1}), "a:ready b:ready", lost(), Value::Null).0["disruptionsAllowed"],
-            1
-        );
+        assert_eq!(status(json!({"minAvailable": 1}), "a:ready b:ready", lost())["disruptionsAllowed"], 1);
     }
 }

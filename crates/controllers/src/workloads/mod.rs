@@ -7,6 +7,7 @@ pub mod deployment;
 pub mod disruption;
 mod history;
 pub mod job;
+mod owner_scale;
 pub mod pod_garbage;
 mod pod_rank;
 mod pod_template;
