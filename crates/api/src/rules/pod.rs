@@ -52,6 +52,12 @@ fn is_pod_level(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
 
+/// Whether the spec sets resources for the whole Pod.
+pub fn has_resources(spec: &PodSpec) -> bool {
+    let whole = spec.resources.iter().flat_map(|r| r.requests.iter().chain(&r.limits).flatten());
+    whole.into_iter().any(|(name, _)| is_pod_level(name))
+}
+
 fn total(spec: &PodSpec, of: fn(&ResourceRequirements) -> Option<&Texts>) -> Resources {
     let one = |c: &Container| parsed(c.resources.as_ref().and_then(of));
     let mut sum = Resources::new();
@@ -83,9 +89,9 @@ pub fn requests(spec: &PodSpec) -> Resources {
     sum
 }
 
-/// The spec with the requests that a Pod on a node may really have: of each container the greatest of what is wanted, what
-/// the kubelet set aside and what the container runs with, since a resize takes effect step by step. A wish that the node
-/// refused for good does not count. `None` when that is what the spec says already.
+/// The spec with the requests and limits that a Pod on a node may really have: of each container the greatest of what is
+/// wanted, what the kubelet set aside and what the container runs with, since a resize takes effect step by step. A wish that
+/// the node refused for good does not count. `None` when that is what the spec says already.
 pub fn resizing(pod: &Pod) -> Option<PodSpec> {
     let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
     let refused = condition(pod, "PodResizePending").is_some_and(|c| c.reason.as_deref() == Some("Infeasible"));
@@ -105,20 +111,11 @@ pub fn resizing(pod: &Pod) -> Option<PodSpec> {
             (true, Some(list)) => &list[index],
             _ => &spec.containers[index],
         };
-        let wanted = own.resources.as_ref().and_then(|r| r.requests.as_ref());
-        // Mostly nothing is being resized, and then nothing is copied.
-        if actual.requests.as_ref() == wanted && running.allocated_resources.as_ref().is_none_or(|a| Some(a) == wanted)
-        {
-            continue;
-        }
-        let mut most = if refused { Texts::new() } else { wanted.cloned().unwrap_or_default() };
-        for (name, amount) in actual.requests.iter().chain(&running.allocated_resources).flatten() {
-            match most.get(name) {
-                Some(held) if parse(held) >= parse(amount) => {}
-                _ => _ = most.insert(name.clone(), amount.clone()),
-            }
-        }
-        if Some(&most) == wanted || (most.is_empty() && wanted.is_none()) {
+        let own = own.resources.as_ref();
+        let asked = own.and_then(|r| r.requests.as_ref());
+        let requests = greatest(asked, refused, &[actual.requests.as_ref(), running.allocated_resources.as_ref()]);
+        let limits = greatest(own.and_then(|r| r.limits.as_ref()), refused, &[actual.limits.as_ref()]);
+        if requests.is_none() && limits.is_none() {
             continue;
         }
         let spec = changed.get_or_insert_with(|| spec.clone());
@@ -126,9 +123,28 @@ pub fn resizing(pod: &Pod) -> Option<PodSpec> {
             (true, Some(list)) => &mut list[index],
             _ => &mut spec.containers[index],
         };
-        container.resources.get_or_insert_default().requests = Some(most);
+        let resources = container.resources.get_or_insert_default();
+        resources.requests = requests.or(resources.requests.take());
+        resources.limits = limits.or(resources.limits.take());
     }
     changed
+}
+
+/// The greatest amounts of what is wanted (unless it was refused) and what there is; `None` when that is what is wanted.
+fn greatest(wanted: Option<&Texts>, refused: bool, present: &[Option<&Texts>]) -> Option<Texts> {
+    // Mostly nothing is being resized, and then nothing is copied.
+    if present.iter().all(|amounts| amounts.is_none() || *amounts == wanted) && present[0] == wanted {
+        return None;
+    }
+    let mut most = if refused { Texts::new() } else { wanted.cloned().unwrap_or_default() };
+    for (name, amount) in present.iter().copied().flatten().flatten() {
+        match most.get(name) {
+            Some(held) if parse(held) >= parse(amount) => {}
+            _ => _ = most.insert(name.clone(), amount.clone()),
+        }
+    }
+    let same = Some(&most) == wanted || (most.is_empty() && wanted.is_none());
+    (!same).then_some(most)
 }
 
 /// The limits of the whole Pod; overhead raises only limits that exist.

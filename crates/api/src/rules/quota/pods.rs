@@ -53,8 +53,8 @@ impl Usage for Pod {
         let mut used = Resources::from([("count/pods".to_owned(), number(1))]);
         if let Some(spec) = self.spec.as_ref().filter(|_| is_counted(self, now)) {
             let resized = resizing(self);
-            let asked = requests(resized.as_ref().unwrap_or(spec));
-            used.extend(by_quota_name(&asked, &pod::limits(spec)));
+            let spec = resized.as_ref().unwrap_or(spec);
+            used.extend(by_quota_name(&requests(spec), &pod::limits(spec)));
         }
         used
     }
@@ -77,7 +77,8 @@ impl Usage for Pod {
         }
     }
 
-    /// A container must state what a quota of cpu or memory limits; no other resource demands that.
+    /// A container must state what a quota of cpu or memory limits, unless the Pod states something as a whole; no other
+    /// resource demands that.
     fn unstated(&self, limited: &BTreeSet<&str>) -> Option<String> {
         let demanding = |name: &&&str| {
             let base = name.strip_prefix("requests.").or_else(|| name.strip_prefix("limits.")).unwrap_or(name);
@@ -85,7 +86,7 @@ impl Usage for Pod {
         };
         let limited: Vec<&str> = limited.iter().filter(demanding).copied().collect();
         let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        let spec = self.spec.as_ref()?;
+        let spec = self.spec.as_ref().filter(|spec| !pod::has_resources(spec))?;
         for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
             let stated = stated(container);
             for name in limited.iter().filter(|name| !stated.contains_key(**name)) {
@@ -196,17 +197,40 @@ mod tests {
 
     #[test]
     fn containers_state_the_compute_resources_that_are_limited() {
-        let check = |limited: &[&str], expected: Option<&str>| {
+        let check = |whole: Value, limited: &[&str], expected: Option<&str>| {
             let pod = json!({"spec": {
                 "containers": [{"name": "b", "resources": {"requests": {"cpu": "1"}}}, {"name": "a"}],
                 "initContainers": [{"name": "i", "resources": {"limits": {"memory": "1"}}}],
+                "resources": whole,
             }});
             let pod = Counter::Pods.read(&pod).unwrap();
-            assert_eq!(pod.unstated(&limited.iter().copied().collect()).as_deref(), expected);
+            assert_eq!(pod.unstated(&limited.iter().copied().collect()).as_deref(), expected, "{whole}");
         };
-        check(&["pods", "requests.ephemeral-storage"], None);
-        check(&["cpu"], Some("must specify cpu for: a,i"));
+        let containers = |limited: &[&str], expected: Option<&str>| check(Value::Null, limited, expected);
+        containers(&["pods", "requests.ephemeral-storage"], None);
+        containers(&["cpu"], Some("must specify cpu for: a,i"));
         let both = "must specify limits.memory for: a,b; requests.cpu for: a,i";
-        check(&["requests.cpu", "limits.memory", "pods"], Some(both));
+        containers(&["requests.cpu", "limits.memory", "pods"], Some(both));
+        // What the Pod asks for as a whole needs no containers to repeat it, of whatever resource it speaks.
+        check(json!({"requests": {"memory": "1"}}), &["cpu"], None);
+        check(json!({"limits": {"hugepages-2Mi": "2Mi"}}), &["cpu"], None);
+        check(json!({"requests": {}}), &["cpu"], Some("must specify cpu for: a,i"));
+    }
+
+    #[test]
+    fn a_pod_that_is_resized_is_charged_the_most() {
+        let check = |wanted: &str, running: &str, refused: bool, expected: &str| {
+            let resources = |cpu: &str| json!({"requests": {"cpu": cpu}, "limits": {"cpu": format!("{cpu}0")}});
+            let status = json!({"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "resources": resources(running)});
+            let pending = json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+            let pod = json!({"spec": {"containers": [{"name": "c", "resources": resources(wanted)}]},
+                "status": {"containerStatuses": [status], "conditions": if refused { pending } else { json!([]) }}});
+            assert_eq!(used("pods", pod), format!("count/pods=1 {expected}"), "{wanted} {running}");
+        };
+        check("1", "1", false, "cpu=1 limits.cpu=10 pods=1 requests.cpu=1");
+        check("1", "2", false, "cpu=2 limits.cpu=20 pods=1 requests.cpu=2");
+        check("3", "2", false, "cpu=3 limits.cpu=30 pods=1 requests.cpu=3");
+        check("3", "2", true, "cpu=2 limits.cpu=20 pods=1 requests.cpu=2");
     }
 }
