@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus, RollingUpdateDaemonSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kind::cell;
-use crate::kind::{Kind, age, col, int, name};
+use crate::kind::{Kind, Target, age, col, int, name};
 use crate::kinds::pod::{defaults, gated, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Workload};
@@ -18,6 +18,8 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     short: &["ds"],
     default: Some(default),
     validate: Some(validate),
+    prepare_create: Some(|set| note_template(set, 0)),
+    prepare_update: Some(prepare_update),
     columns: &[
         name(),
         int("Desired", "Number of nodes that should run the Pod.", |d, _| count(d, |s| s.desired_number_scheduled)),
@@ -39,6 +41,29 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     ],
     ..workload::base()
 };
+
+/// Counts the templates that a set has had. It was a field before it was an annotation; Pods carry it in a label still.
+pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn template_generation(set: &Value) -> i64 {
+    set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Sets the annotation, to what the object says itself where nothing else is known.
+fn note_template(set: &mut Value, generation: i64) {
+    let generation = if generation > 0 { generation } else { template_generation(set).max(1) };
+    let annotations = &mut set["metadata"]["annotations"];
+    if !annotations.is_object() {
+        *annotations = json!({});
+    }
+    annotations[TEMPLATE_GENERATION] = generation.to_string().into();
+}
+
+/// No client changes the count, or takes it away.
+fn prepare_update(new: &mut Value, old: &Value, target: Target) {
+    let changed = target == Target::Object && new["spec"]["template"] != old["spec"]["template"];
+    note_template(new, template_generation(old).max(1).saturating_add(changed.into()));
+}
 
 fn spec(set: &DaemonSet) -> Option<&DaemonSetSpec> {
     set.spec.as_ref()
@@ -116,4 +141,33 @@ fn validate_rolling(rolling: &RollingUpdateDaemonSet, path: &Path) -> Errors {
         _ => {}
     }
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_counted_by_the_server_alone() {
+        let set = |held: Value, image: &str| json!({"metadata": {"annotations": held}, "spec": {"template": image}});
+        let held = |generation: &str| json!({TEMPLATE_GENERATION: generation, "a": "b"});
+        for (given, expected) in [(Value::Null, 1), (held("0"), 1), (held("word"), 1), (held("7"), 7)] {
+            let mut new = set(given.clone(), "x");
+            note_template(&mut new, 0);
+            assert_eq!(template_generation(&new), expected, "{given}");
+        }
+        let check = |old: Value, new: Value, image: &str, target: Target, expected: i64| {
+            let (old, mut new) = (set(old, "x"), set(new, image));
+            prepare_update(&mut new, &old, target);
+            assert_eq!(template_generation(&new), expected, "{old} {new}");
+        };
+        check(held("3"), Value::Null, "x", Target::Object, 3);
+        check(held("3"), held("9"), "x", Target::Object, 3);
+        check(held("3"), held("9"), "y", Target::Object, 4);
+        check(held("3"), held("9"), "y", Target::Status, 3);
+        check(held(&i64::MAX.to_string()), Value::Null, "y", Target::Object, i64::MAX);
+        // One that was stored before the server counted.
+        check(Value::Null, Value::Null, "x", Target::Object, 1);
+        check(Value::Null, Value::Null, "y", Target::Object, 2);
+    }
 }

@@ -207,6 +207,10 @@ impl<'a> Sync<'a> {
         hash(self.history.present())
     }
 
+    fn is_updated(&self, pod: &Pod) -> bool {
+        placement::is_updated(self.set, self.hash(), pod)
+    }
+
     fn is_available(&self, pod: &Pod) -> bool {
         pod::is_available(pod, min_ready_seconds(self.set), self.now)
     }

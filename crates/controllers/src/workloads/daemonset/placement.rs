@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use api::rules::{
-    node_affinity,
-    taint::{NO_EXECUTE, NO_SCHEDULE, first_untolerated},
+use api::{
+    kinds::daemon_set::TEMPLATE_GENERATION,
+    rules::{
+        node_affinity,
+        taint::{NO_EXECUTE, NO_SCHEDULE, first_untolerated},
+    },
 };
 use controller::owner_reference;
 use k8s_openapi::api::{
@@ -17,8 +20,6 @@ use crate::workloads::{history::POD_REVISION, pod_template};
 
 /// The field by which a Pod's affinity names its node.
 const NAME_FIELD: &str = "metadata.name";
-/// Counted up by old servers with each change of the template.
-const GENERATION: &str = "deprecated.daemonset.template.generation";
 const GENERATION_LABEL: &str = "pod-template-generation";
 
 /// What a node is for a set.
@@ -91,14 +92,25 @@ fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
     all
 }
 
+fn generation(set: &DaemonSet) -> Option<i64> {
+    set.metadata.annotations.as_ref()?.get(TEMPLATE_GENERATION)?.parse().ok()
+}
+
+/// Whether the Pod was made from the template that the set has now: it names the revision with this hash or, however
+/// revisions were named when it was made, the count of templates.
+pub fn is_updated(set: &DaemonSet, hash: &str, pod: &Pod) -> bool {
+    let label = |name: &str| pod.metadata.labels.as_ref().and_then(|labels| labels.get(name));
+    let counted = generation(set).is_some_and(|n| label(GENERATION_LABEL).is_some_and(|held| *held == n.to_string()));
+    counted || (!hash.is_empty() && label(POD_REVISION).is_some_and(|held| held == hash))
+}
+
 /// The Pod of a node, of the revision with this hash.
 pub fn pod(set: &DaemonSet, hash: &str, node: &str) -> Pod {
     let template = set.spec.as_ref().map(|s| s.template.clone()).unwrap_or_default();
     let mut pod = pod_template::instantiate(&template, &set.metadata, owner_reference(set));
     let labels = pod.metadata.labels.get_or_insert_default();
     labels.insert(POD_REVISION.to_owned(), hash.to_owned());
-    let generation = set.metadata.annotations.as_ref().and_then(|a| a.get(GENERATION)?.parse::<i64>().ok());
-    if let Some(generation) = generation {
+    if let Some(generation) = generation(set) {
         labels.insert(GENERATION_LABEL.to_owned(), generation.to_string());
     }
     let spec = pod.spec.get_or_insert_default();
@@ -139,8 +151,10 @@ mod tests {
     fn set(spec: Value) -> DaemonSet {
         let mut spec = spec;
         spec["containers"] = json!([]);
-        serde_json::from_value(json!({"metadata": {"name": "agent", "uid": "ds", "annotations": {GENERATION: "3"}},
-            "spec": {"selector": {}, "template": {"metadata": {"labels": {"app": "agent"}}, "spec": spec}}}))
+        serde_json::from_value(
+            json!({"metadata": {"name": "agent", "uid": "ds", "annotations": {TEMPLATE_GENERATION: "3"}},
+            "spec": {"selector": {}, "template": {"metadata": {"labels": {"app": "agent"}}, "spec": spec}}}),
+        )
         .unwrap()
     }
 
@@ -217,6 +231,32 @@ mod tests {
         let expected: Vec<String> = troubles.iter().map(|t| format!("node.kubernetes.io/{t}")).collect();
         assert_eq!((keys[0], &keys[1..]), ("a", expected.iter().map(String::as_str).collect::<Vec<_>>().as_slice()));
         assert_eq!(tolerations[1]["tolerationSeconds"], Value::Null);
+    }
+
+    #[test]
+    fn a_pod_is_updated_by_its_revision_or_by_the_count_of_templates() {
+        // The count and the revision that the Pod names, and the revision of the set, whose count is 3.
+        let check = |count: Option<&str>, revision: Option<&str>, present: &str, expected: bool| {
+            let labels = json!({GENERATION_LABEL: count, POD_REVISION: revision});
+            let labels: BTreeMap<String, Option<String>> = serde_json::from_value(labels).unwrap();
+            let labels: BTreeMap<_, _> = labels.into_iter().filter_map(|(k, v)| Some((k, v?))).collect();
+            let mut pod = Pod::default();
+            pod.metadata.labels = Some(labels);
+            assert_eq!(is_updated(&set(json!({})), present, &pod), expected, "{count:?} {revision:?} {present}");
+        };
+        check(Some("3"), Some("h"), "h", true);
+        check(Some("3"), Some("i"), "h", true);
+        check(Some("3"), None, "h", true);
+        check(Some("3"), None, "", true);
+        check(Some("2"), Some("h"), "h", true);
+        check(Some("2"), Some("i"), "h", false);
+        check(Some("2"), None, "", false);
+        check(Some("2"), Some(""), "", false);
+        check(None, Some("h"), "h", true);
+        check(None, None, "h", false);
+        let mut uncounted = set(json!({}));
+        uncounted.metadata.annotations = None;
+        assert!(!is_updated(&uncounted, "h", &Pod::default()));
     }
 
     #[test]

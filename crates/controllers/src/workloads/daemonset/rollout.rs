@@ -6,7 +6,7 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::{Fit, OnNode, Sync, hash_of_pod};
+use super::{Fit, OnNode, Sync};
 use crate::workloads::portion::scaled;
 
 /// The Pods of a node that stay, by revision.
@@ -51,7 +51,7 @@ impl<'a> Sync<'a> {
 
     fn pods(&self, node: &OnNode<'a>) -> Pods<'a> {
         let staying = node.pods.iter().copied().filter(|pod| !pod::is_deleted(pod));
-        let (new, old): (Vec<&Pod>, Vec<&Pod>) = staying.partition(|pod| hash_of_pod(pod) == self.hash());
+        let (new, old): (Vec<&Pod>, Vec<&Pod>) = staying.partition(|pod| self.is_updated(pod));
         if new.len() > 1 || old.len() > 1 {
             return Pods::Excess;
         }

@@ -4,7 +4,7 @@ use api::rules::pod;
 use controller::Plan;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
 
-use super::{Fit, Sync, hash_of_pod};
+use super::{Fit, Sync};
 
 /// The name of the present revision is taken by something else. The next plan will use another one.
 pub fn count_collision(set: &DaemonSet, plan: &mut Plan) {
@@ -33,7 +33,7 @@ impl Sync<'_> {
             status.current_number_scheduled += 1;
             status.number_ready += i32::from(pod::is_ready(oldest));
             available += i32::from(self.is_available(oldest));
-            updated += i32::from(hash_of_pod(oldest) == self.hash());
+            updated += i32::from(self.is_updated(oldest));
         }
         let some = |n: i32| (n != 0).then_some(n);
         status.number_available = some(available);
