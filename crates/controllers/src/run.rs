@@ -100,7 +100,7 @@ impl Options {
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// One controller: its name, the service account that it acts as, the component in its events, and what starts it.
+/// One controller: its name, the service account that it acts as, and what starts it.
 struct Entry {
     name: &'static str,
     account: &'static str,
@@ -127,20 +127,24 @@ fn start_signer(setup: Setup, options: &Options) -> Task {
     start(Signer { authority }, setup)
 }
 
-/// Its events name another component than its account, as upstream's do.
-fn start_daemon_sets(setup: Setup, _: &Options) -> Task {
-    let recorder = EventRecorder::new(setup.client.clone(), DaemonSets::NAME, None);
-    start(DaemonSets::default(), Setup { recorder, ..setup })
-}
+/// The component in the events of the controllers whose events name another one than their account, as upstream's do.
+const COMPONENTS: &[(&str, &str)] = &[
+    (NodeIpam::NAME, "cidrAllocator"),
+    (TaintEviction::NAME, TaintEviction::NAME),
+    (DaemonSets::NAME, DaemonSets::NAME),
+    (Disruptions::NAME, "controllermanager"),
+    (EndpointSlices::NAME, "endpoint-slice-controller"),
+    (EndpointSliceMirroring::NAME, "endpoint-slice-mirroring-controller"),
+    (ServiceRanges::NAME, ServiceRanges::NAME),
+    (binder::NAME, "persistentvolume-controller"),
+    (EphemeralVolumes::NAME, "ephemeral_volume"),
+    (Expansion::NAME, "volume_expand"),
+    (devices::NAME, "resource_claim"),
+    (garbage::NAME, garbage::NAME),
+];
 
-fn start_ephemeral_volumes(setup: Setup, _: &Options) -> Task {
-    let recorder = EventRecorder::new(setup.client.clone(), "ephemeral_volume", None);
-    start(EphemeralVolumes, Setup { recorder, ..setup })
-}
-
-fn start_expansion(setup: Setup, _: &Options) -> Task {
-    let recorder = EventRecorder::new(setup.client.clone(), "volume_expand", None);
-    start(Expansion, Setup { recorder, ..setup })
+fn component(entry: &Entry) -> &'static str {
+    COMPONENTS.iter().find(|(name, _)| *name == entry.name).map_or(entry.account, |(_, component)| component)
 }
 
 /// Jobs, and beside them the Pods that have lost theirs.
@@ -178,7 +182,7 @@ const ALL: &[Entry] = &[
     entry::<ReplicationControllers>("replication-controller", |s, _| start(ReplicationControllers::default(), s)),
     entry::<Deployments>("deployment-controller", |s, _| start(Deployments, s)),
     entry::<StatefulSets>("statefulset-controller", |s, _| start(StatefulSets, s)),
-    entry::<DaemonSets>("daemon-set-controller", start_daemon_sets),
+    entry::<DaemonSets>("daemon-set-controller", |s, _| start(DaemonSets::default(), s)),
     entry::<Jobs>("job-controller", start_jobs),
     entry::<TtlAfterFinished>("ttl-after-finished-controller", |s, _| start(TtlAfterFinished, s)),
     entry::<CronJobs>("cronjob-controller", |s, _| start(CronJobs, s)),
@@ -195,8 +199,8 @@ const ALL: &[Entry] = &[
     entry::<PolicyStatus>("validatingadmissionpolicy-status-controller", |s, _| start(PolicyStatus, s)),
     Entry { name: binder::NAME, account: "persistent-volume-binder", start: |s, _| Box::pin(binder::run(s)) },
     entry::<AttachDetach>("attachdetach-controller", |s, _| start(AttachDetach::default(), s)),
-    entry::<EphemeralVolumes>("ephemeral-volume-controller", start_ephemeral_volumes),
-    entry::<Expansion>("expand-controller", start_expansion),
+    entry::<EphemeralVolumes>("ephemeral-volume-controller", |s, _| start(EphemeralVolumes, s)),
+    entry::<Expansion>("expand-controller", |s, _| start(Expansion, s)),
     entry::<AttributesClassProtection>("volumeattributesclass-protection-controller", |s, _| {
         start(AttributesClassProtection, s)
     }),
@@ -238,7 +242,7 @@ pub fn run(caches: &Caches, client_for: impl Fn(&str) -> Client, options: &Optio
     let mut tasks = JoinSet::new();
     for entry in ALL.iter().filter(|entry| options.is_enabled(entry.name)) {
         let client = client_for(entry.account);
-        let recorder = EventRecorder::new(client.clone(), entry.account, None);
+        let recorder = EventRecorder::new(client.clone(), component(entry), None);
         tasks.spawn((entry.start)(Setup { caches: caches.clone(), client, recorder }, options));
     }
     tasks
@@ -295,6 +299,27 @@ mod tests {
         assert_eq!(strange.collect::<Vec<_>>(), OWN);
         let dangling = names::aliased().filter(|name| !upstream.contains(name));
         assert_eq!(dangling.count(), 0);
+    }
+
+    #[test]
+    fn events_name_the_components_that_readers_know() {
+        let all: Vec<(&str, &str)> = ALL.iter().map(|entry| (entry.name, component(entry))).collect();
+        for expected in [
+            ("job-controller", "job-controller"),
+            ("replicationcontroller-controller", "replication-controller"),
+            ("node-lifecycle-controller", "node-controller"),
+            ("taint-eviction-controller", "taint-eviction-controller"),
+            ("disruption-controller", "controllermanager"),
+            ("daemonset-controller", "daemonset-controller"),
+            ("horizontal-pod-autoscaler-controller", "horizontal-pod-autoscaler"),
+            ("persistentvolume-attach-detach-controller", "attachdetach-controller"),
+        ] {
+            assert!(all.contains(&expected), "{expected:?}");
+        }
+        for (name, component) in COMPONENTS {
+            let entry = ALL.iter().find(|entry| entry.name == *name).unwrap();
+            assert_ne!(entry.account, *component, "{name} needs no line");
+        }
     }
 
     #[test]

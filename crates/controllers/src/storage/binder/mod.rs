@@ -24,7 +24,7 @@ mod provision;
 mod tests;
 mod volumes;
 
-use client::{EventRecorder, Key};
+use client::Key;
 use controller::{Controller, Setup};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
 
@@ -34,13 +34,8 @@ use volumes::Volumes;
 /// The name of the index of volumes by the claim that they are reserved for or bound to.
 const BY_CLAIM: &str = "volumes by claim";
 
-/// The component in the binder's events.
-const COMPONENT: &str = "persistentvolume-controller";
-
 /// Runs the two halves: one plans claims, the other volumes.
 pub async fn run(setup: Setup) {
-    let recorder = EventRecorder::new(setup.client.clone(), COMPONENT, None);
-    let setup = Setup { recorder, ..setup };
     tokio::join!(controller::run(Claims::default(), setup.clone()), controller::run(Volumes, setup));
 }
 
