@@ -34,6 +34,9 @@ const DIGITAL_SIGNATURE: &str = "digital signature";
 const KEY_ENCIPHERMENT: &str = "key encipherment";
 const CLIENT_AUTH: &str = "client auth";
 
+const NO_EMAILS: &str = "Email subjectAltNames are not allowed";
+const NO_URIS: &str = "URI subjectAltNames are not allowed";
+
 /// Parses the request for a certificate.
 pub fn wish(csr: &CertificateSigningRequest) -> Result<CertificateRequest, RequestError> {
     CertificateRequest::parse(&csr.spec.request.0)
@@ -72,52 +75,61 @@ fn check_client(wish: &CertificateRequest, usages: &[String]) -> Result<(), Stri
     Ok(())
 }
 
+/// Upstream's checks in upstream's order: of several faults the first is told.
 fn check_kubelet_client(wish: &CertificateRequest, usages: &[String]) -> Result<(), &'static str> {
-    check_node(wish)?;
+    check_organization(wish)?;
     if !wish.dns_names.is_empty() {
         return Err("DNS subjectAltNames are not allowed");
+    }
+    if !wish.emails.is_empty() {
+        return Err(NO_EMAILS);
     }
     if !wish.addresses.is_empty() {
         return Err("IP subjectAltNames are not allowed");
     }
-    check_usages(usages, CLIENT_AUTH)
-}
-
-fn check_kubelet_serving(wish: &CertificateRequest, usages: &[String]) -> Result<(), &'static str> {
-    check_node(wish)?;
-    if wish.dns_names.is_empty() && wish.addresses.is_empty() {
-        return Err("DNS or IP subjectAltName is required");
-    }
-    check_usages(usages, "server auth")
-}
-
-/// The rules that both sorts of kubelets' certificates share.
-fn check_node(wish: &CertificateRequest) -> Result<(), &'static str> {
-    if !wish.organizations().eq([NODES_GROUP]) {
-        return Err("subject organization is not system:nodes");
-    }
-    if wish.common_name().strip_prefix(NODE_USER).is_none_or(str::is_empty) {
-        return Err("subject common name does not begin with system:node:");
-    }
-    if !wish.is_plain_subject() {
-        return Err("subject has more than an organization and a common name");
-    }
-    if !wish.emails.is_empty() {
-        return Err("email subjectAltNames are not allowed");
-    }
     if !wish.uris.is_empty() {
-        return Err("URI subjectAltNames are not allowed");
+        return Err(NO_URIS);
+    }
+    check_name(wish)?;
+    if !are_usages(usages, CLIENT_AUTH) {
+        return Err("usages did not match [client auth digital signature key encipherment]");
     }
     Ok(())
 }
 
-/// Key encipherment is for RSA keys and so may be left out.
-fn check_usages(usages: &[String], purpose: &str) -> Result<(), &'static str> {
-    let all = |allowed: &[&str]| usages.len() == allowed.len() && allowed.iter().all(|a| usages.iter().any(|u| u == a));
-    if all(&[KEY_ENCIPHERMENT, DIGITAL_SIGNATURE, purpose]) || all(&[DIGITAL_SIGNATURE, purpose]) {
-        return Ok(());
+fn check_kubelet_serving(wish: &CertificateRequest, usages: &[String]) -> Result<(), &'static str> {
+    check_organization(wish)?;
+    if wish.dns_names.is_empty() && wish.addresses.is_empty() {
+        return Err("DNS or IP subjectAltName is required");
     }
-    Err("usages did not match")
+    if !wish.emails.is_empty() {
+        return Err(NO_EMAILS);
+    }
+    if !wish.uris.is_empty() {
+        return Err(NO_URIS);
+    }
+    if !are_usages(usages, "server auth") {
+        return Err("usages did not match [digital signature key encipherment server auth]");
+    }
+    check_name(wish)
+}
+
+fn check_organization(wish: &CertificateRequest) -> Result<(), &'static str> {
+    if wish.organizations().eq([NODES_GROUP]) { Ok(()) } else { Err("subject organization is not system:nodes") }
+}
+
+fn check_name(wish: &CertificateRequest) -> Result<(), &'static str> {
+    if wish.common_name().strip_prefix(NODE_USER).is_none_or(str::is_empty) {
+        return Err("subject common name does not begin with system:node:");
+    }
+    // Upstream lets the rest of a subject through.
+    if wish.is_plain_subject() { Ok(()) } else { Err("subject has more than an organization and a common name") }
+}
+
+/// Key encipherment is for RSA keys and so may be left out.
+fn are_usages(usages: &[String], purpose: &str) -> bool {
+    let all = |allowed: &[&str]| usages.len() == allowed.len() && allowed.iter().all(|a| usages.iter().any(|u| u == a));
+    all(&[KEY_ENCIPHERMENT, DIGITAL_SIGNATURE, purpose]) || all(&[DIGITAL_SIGNATURE, purpose])
 }
 
 fn conditions(csr: &CertificateSigningRequest) -> &[CertificateSigningRequestCondition] {
@@ -200,29 +212,55 @@ pub(crate) mod tests {
         let a = || node("system:node:a", &[]);
         assert_eq!(client(&a(), &good), Ok(Usage::Client));
         assert_eq!(client(&a(), &usages(&[KEY_ENCIPHERMENT, DIGITAL_SIGNATURE, CLIENT_AUTH])), Ok(Usage::Client));
-        for wish in [
-            node("admin", &[]),
-            node("system:node:", &[]),
-            node("system:node:a", &["a"]),
-            node("system:node:a", &["10.0.0.1"]),
-            wish_of(&[(10, "system:masters"), (3, "system:node:a")], &[]),
-            wish_of(&[(10, NODES_GROUP), (10, "system:masters"), (3, "system:node:a")], &[]),
-            wish_of(&[(3, "system:node:a")], &[]),
-            wish_of(&[(10, NODES_GROUP), (11, "unit"), (3, "system:node:a")], &[]),
-            CertificateRequest { emails: vec!["a@b".into()], ..a() },
-            CertificateRequest { uris: vec!["spiffe://a".into()], ..a() },
-            CertificateRequest { unknown: vec!["to be a certificate authority".into()], ..a() },
+        let (organization, name) =
+            ("subject organization is not system:nodes", "subject common name does not begin with system:node:");
+        for (wish, why) in [
+            (node("admin", &[]), name),
+            (node("system:node:", &[]), name),
+            (node("system:node:a", &["a"]), "DNS subjectAltNames are not allowed"),
+            (node("system:node:a", &["10.0.0.1"]), "IP subjectAltNames are not allowed"),
+            (wish_of(&[(10, "system:masters"), (3, "system:node:a")], &[]), organization),
+            (wish_of(&[(10, NODES_GROUP), (10, "system:masters"), (3, "system:node:a")], &[]), organization),
+            (wish_of(&[(3, "system:node:a")], &["a"]), organization),
+            (
+                wish_of(&[(10, NODES_GROUP), (11, "unit"), (3, "system:node:a")], &[]),
+                "subject has more than an organization and a common name",
+            ),
+            (CertificateRequest { emails: vec!["a@b".into()], ..a() }, NO_EMAILS),
+            (CertificateRequest { uris: vec!["spiffe://a".into()], ..a() }, NO_URIS),
+            (
+                CertificateRequest { unknown: vec!["to be a certificate authority".into()], ..a() },
+                "the request asks for what this signer does not know: to be a certificate authority",
+            ),
         ] {
-            assert!(client(&wish, &good).is_err(), "{wish:?}");
+            assert_eq!(client(&wish, &good), Err(why.to_owned()), "{wish:?}");
         }
-        for wrong in [usages(&[DIGITAL_SIGNATURE, CLIENT_AUTH, "server auth"]), usages(&[DIGITAL_SIGNATURE])] {
-            assert!(client(&a(), &wrong).is_err(), "{wrong:?}");
+        let wrong = "usages did not match [client auth digital signature key encipherment]";
+        for usages in [usages(&[DIGITAL_SIGNATURE, CLIENT_AUTH, "server auth"]), usages(&[DIGITAL_SIGNATURE])] {
+            assert_eq!(client(&a(), &usages), Err(wrong.to_owned()), "{usages:?}");
         }
         let serving = usages(&[DIGITAL_SIGNATURE, "server auth"]);
-        let server = |hosts: &[&str], usages: &[String]| check(KUBELET_SERVING, &node("system:node:a", hosts), usages);
-        assert_eq!(server(&["a", "10.0.0.1"], &serving), Ok(Usage::Server));
-        assert!(server(&[], &serving).is_err());
-        assert!(server(&["a"], &good).is_err());
+        let server = |wish: &CertificateRequest, usages: &[String]| check(KUBELET_SERVING, wish, usages);
+        let b = || node("system:node:a", &["a", "10.0.0.1"]);
+        assert_eq!(server(&b(), &serving), Ok(Usage::Server));
+        let rsa = usages(&[DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, "server auth"]);
+        assert_eq!(server(&b(), &rsa), Ok(Usage::Server));
+        let wrong = "usages did not match [digital signature key encipherment server auth]";
+        for (wish, usages, why) in [
+            (a(), &serving, "DNS or IP subjectAltName is required"),
+            (b(), &good, wrong),
+            (b(), &usages(&["server auth"]), wrong),
+            (b(), &usages(&[DIGITAL_SIGNATURE, CLIENT_AUTH, "server auth"]), wrong),
+            (CertificateRequest { emails: vec!["a@b".into()], ..b() }, &serving, NO_EMAILS),
+            (CertificateRequest { uris: vec!["spiffe://a".into()], ..b() }, &serving, NO_URIS),
+            (node("b", &["a"]), &serving, name),
+            (node("b", &["a"]), &good, wrong),
+            (wish_of(&[(10, "other"), (3, "system:node:a")], &["a"]), &serving, organization),
+        ] {
+            assert_eq!(server(&wish, usages), Err(why.to_owned()), "{wish:?} {usages:?}");
+        }
+        // The signer of old is not known: no version of the API that is served lets a request name it.
+        assert!(check("kubernetes.io/legacy-unknown", &a(), &good).is_err());
     }
 
     #[test]
