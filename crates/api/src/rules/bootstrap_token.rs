@@ -55,6 +55,17 @@ pub struct BootstrapToken {
     pub groups: Vec<String>,
 }
 
+/// When the token in a Secret ends, whether or not it is one that can be used.
+pub fn end(object: &Secret) -> End {
+    match object.data.as_ref().and_then(|data| data.get("expiration")).filter(|text| !text.0.is_empty()) {
+        None => End::Never,
+        Some(text) => {
+            let text = std::str::from_utf8(&text.0).ok();
+            text.and_then(|text| text.parse().ok()).map_or(End::Unreadable, End::At)
+        }
+    }
+}
+
 /// The token in a Secret; `None` when the Secret is not one of a token, is going, can't be read or contradicts itself.
 pub fn read(object: &Secret) -> Option<BootstrapToken> {
     let data = object.data.as_ref()?;
@@ -69,10 +80,7 @@ pub fn read(object: &Secret) -> Option<BootstrapToken> {
     let groups = data("auth-extra-groups").unwrap_or_default();
     ours.then_some(BootstrapToken {
         secret: data("token-secret")?,
-        end: match data("expiration").filter(|text| !text.is_empty()) {
-            None => End::Never,
-            Some(text) => text.parse().map_or(End::Unreadable, End::At),
-        },
+        end: end(object),
         authenticates: data("usage-bootstrap-authentication").as_deref() == Some("true"),
         signs: data("usage-bootstrap-signing").as_deref() == Some("true"),
         groups: groups.split(',').map(str::trim).filter(|g| !g.is_empty()).map(str::to_owned).collect(),

@@ -75,7 +75,7 @@ impl Controller for BootstrapSigner {
             plan.step(Write::update(&ConfigMap { data: Some(wanted), ..(**info).clone() }));
         }
         for token in &observed.tokens {
-            wait_for(&mut plan, token, now);
+            wait_for(&mut plan, token.end, now);
         }
         plan
     }

@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::rules::bootstrap_token::{self, BootstrapToken, End};
+use api::rules::bootstrap_token::{self, End};
 use client::{Change, Key};
 use clock::Timestamp;
 use controller::{Controller, Listers, Plan, Watches, Write};
@@ -16,8 +16,8 @@ pub struct TokenCleaner;
 pub(crate) const TOKENS: &str = "type=bootstrap.kubernetes.io/token";
 
 /// Looks again when the token ends.
-pub(crate) fn wait_for(plan: &mut Plan, token: &BootstrapToken, now: Timestamp) {
-    if let End::At(end) = token.end
+pub(crate) fn wait_for(plan: &mut Plan, end: End, now: Timestamp) {
+    if let End::At(end) = end
         && end > now
     {
         plan.again_after(Duration::from_secs((end.as_second() - now.as_second()).unsigned_abs()));
@@ -48,14 +48,13 @@ impl Controller for TokenCleaner {
 
     fn plan(&self, _: &Namespace, secrets: &Self::Observed, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        for secret in secrets {
-            match bootstrap_token::read(secret) {
-                Some(token) if token.end.is_past(now) => {
-                    plan.step(Write::delete(&**secret));
-                }
-                Some(token) => wait_for(&mut plan, &token, now),
-                None => {}
+        // Those that nobody can use go too when their time is over.
+        for secret in secrets.iter().filter(|secret| secret.metadata.deletion_timestamp.is_none()) {
+            let end = bootstrap_token::end(secret);
+            if end.is_past(now) {
+                plan.step(Write::delete(&**secret));
             }
+            wait_for(&mut plan, end, now);
         }
         plan
     }
@@ -80,9 +79,12 @@ mod tests {
             secret("aaaaaa", "1970-01-01T00:00:10Z"),
             secret("bbbbbb", "1970-01-01T00:01:00Z"),
             secret("cccccc", ""),
+            secret("dddddd", "soon"),
+            secret("not an id", "1970-01-01T00:00:10Z"),
         ];
         let plan = TokenCleaner.plan(&Namespace::default(), &all, Timestamp::from_second(10).unwrap());
-        assert_eq!(plan.to_string(), "delete secrets bootstrap-token-aaaaaa");
+        let gone = ["aaaaaa", "dddddd", "not an id"].map(|id| format!("delete secrets bootstrap-token-{id}"));
+        assert_eq!(plan.to_string(), gone.join(", "));
         assert_eq!(plan.requeue_after, Some(Duration::from_secs(50)));
     }
 }
