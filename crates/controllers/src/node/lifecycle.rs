@@ -212,7 +212,9 @@ fn old_labels(node: &Node) -> Option<serde_json::Map<String, serde_json::Value>>
 /// A Pod of a node that nobody hears of must not get traffic.
 fn not_ready(pod: &Pod, now: Timestamp) -> Write {
     let since = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let condition = json!({"type": "Ready", "status": "False", "lastTransitionTime": since});
+    let generation = pod.metadata.generation;
+    let condition =
+        json!({"type": "Ready", "status": "False", "lastTransitionTime": since, "observedGeneration": generation});
     let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
     Write::strategic_patch(pod, "status", patch)
         .tolerate(&["NotFound", "Conflict"])

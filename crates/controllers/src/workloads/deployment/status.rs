@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet};
 
 use super::{
     Rollout, condition, set_condition,
@@ -11,6 +11,13 @@ use super::{
 
 fn some(n: i32) -> Option<i32> {
     (n != 0).then_some(n)
+}
+
+/// How many Pods of the ReplicaSet are about to go. One that nobody has worked on has none; of one that does not tell, it is
+/// not known.
+fn terminating(set: &ReplicaSet) -> Option<i32> {
+    let Some(status) = &set.status else { return Some(0) };
+    status.terminating_replicas.or((status.observed_generation.unwrap_or(0) == 0).then_some(0))
 }
 
 /// All wanted Pods run the current template and are available, and nothing else is left.
@@ -131,8 +138,7 @@ impl Rollout<'_> {
         let ready = sizes::sum(&self.sets, |s| s.status.as_ref().and_then(|s| s.ready_replicas).unwrap_or(0));
         let available_pods = sizes::sum(&self.sets, available);
         let wanted_pods = sizes::sum(&self.sets, sizes::size);
-        let terminating: Option<i32> =
-            self.sets.iter().map(|s| s.status.as_ref().map_or(Some(0), |status| status.terminating_replicas)).sum();
+        let terminating: Option<i32> = self.sets.iter().map(terminating).sum();
         let mut conditions = held.conditions.unwrap_or_default();
         if available_pods >= sizes::wanted(self.spec) - sizes::max_unavailable(self.spec) {
             let message = "Deployment has minimum availability.".to_owned();

@@ -193,6 +193,28 @@ fn a_rollout_that_stands_still_times_out() {
 }
 
 #[test]
+fn pods_that_are_about_to_go_are_counted_where_all_sets_tell() {
+    // The status of each ReplicaSet: its `observedGeneration` and `terminatingReplicas`.
+    let check = |sets: &[(Option<i64>, Option<i32>)], expected: Option<i32>| {
+        let with = |(at, (observed, terminating)): (usize, &(Option<i64>, Option<i32>))| {
+            let mut set = (*set(at, &format!("v{at} 1 1"), 1, 0)).clone();
+            let status = set.status.as_mut().unwrap();
+            (status.observed_generation, status.terminating_replicas) = (*observed, *terminating);
+            Arc::new(set)
+        };
+        let observed = observed(sets.iter().enumerate().map(with).collect());
+        let plan = plan_of(&deployment(rolling(1, 0), 1, "v0"), &observed);
+        assert_eq!(plan.status.unwrap().body()["status"]["terminatingReplicas"], json!(expected), "{sets:?}");
+    };
+    check(&[], Some(0));
+    check(&[(Some(1), Some(2)), (Some(1), Some(3))], Some(5));
+    check(&[(Some(1), Some(2)), (Some(1), None)], None);
+    // One that was made a moment ago.
+    check(&[(Some(1), Some(2)), (None, None)], Some(2));
+    check(&[(Some(1), Some(2)), (Some(0), None)], Some(2));
+}
+
+#[test]
 fn a_taken_name_raises_the_collision_count() {
     let deployment = deployment(rolling(1, 0), 1, "v2");
     let mut observed = observed(Vec::new());
