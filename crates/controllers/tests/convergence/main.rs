@@ -1,6 +1,7 @@
 //! Controllers come to rest: from whatever state a history of changes, failures and deaths between two writes leaves
 //! behind, each brings about what is asked for and then writes nothing more. And of several processes one does the work.
 
+mod admission_policies;
 mod attachments;
 #[path = "../common/mod.rs"]
 mod common;

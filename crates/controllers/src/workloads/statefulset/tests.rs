@@ -218,6 +218,22 @@ fn as_many_as_may_be_unavailable_are_updated_at_once() {
     // What serves nobody goes first and costs nothing.
     check(most(json!(2), "Parallel", 4), "0:v1 1:ready:v1 2:ready:v1 3:ready", "delete 0, delete 2");
     check(most(json!(1), "Parallel", 4), "0:v1 1:v1 2:v1 3:ready:v1", "delete 2, delete 1, delete 0");
+    let five = |n: i32, partition: i32| {
+        json!({"replicas": 5, "podManagementPolicy": "Parallel", "updateStrategy": {"type": "RollingUpdate",
+            "rollingUpdate": {"partition": partition, "maxUnavailable": n}}})
+    };
+    let ready = "0:ready:v1 1:ready:v1 2:ready:v1";
+    check(five(3, 0), &format!("{ready} 3:v1 4:ready:v1:terminating"), "delete 3, delete 2");
+    check(five(3, 0), &format!("{ready} 3:ready:v1:terminating 4:v1"), "delete 4, delete 2");
+    check(five(3, 0), "0:v1 1:v1 2:ready:v1 3:ready:v1 4:ready:v1", "delete 1, delete 0, delete 4");
+    // What is below the partition stays, and counts.
+    check(five(1, 2), "0:ready:v1 1:ready:v1 2:v1 3:ready:v1 4:ready:v1", "delete 2");
+    check(five(1, 2), "0:ready:v1 1:v1 2:ready:v1 3:ready:v1 4:ready:v1", "");
+    check(five(2, 3), &format!("{ready} 3:v1 4:v1"), "delete 4, delete 3");
+    check(five(2, 3), "0:ready:v1 1:v1 2:ready:v1 3:ready:v1 4:v1", "delete 4");
+    let mut late = five(1, 0);
+    late["minReadySeconds"] = json!(10);
+    check(late, &format!("{ready} 3:ready:v1 4:late:v1"), "delete 4");
     parallel("0:ready:v1 1:ready:v1 2:ready:v1", "delete 2");
     parallel("0:ready:v1 1:ready:v1", "create 2 v2");
 }
