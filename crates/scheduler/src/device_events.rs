@@ -6,7 +6,7 @@ use clock::Instant;
 use crate::{
     change::Change,
     claims,
-    devices::{Claim, Class, News, Slice},
+    devices::{Claim, Class, News, Slice, TaintRule},
     engine::{Engine, names},
 };
 
@@ -39,6 +39,17 @@ impl Engine {
         if self.cache.devices.slices.set(&key.name, slice) {
             self.devices_freed(now);
         }
+    }
+
+    /// A rule that taints devices as it is now; `None` when it is gone.
+    pub fn set_taint_rule(&mut self, key: &Key, rule: Option<TaintRule>, now: Instant) {
+        if claims::set(&mut self.cache.devices.taint_rules, key.name.clone(), rule) {
+            self.devices_freed(now);
+        }
+    }
+
+    pub fn taint_rule_keys(&self) -> Vec<Key> {
+        self.cache.devices.taint_rules.keys().map(|name| Key::new("", name)).collect()
     }
 
     /// Every Pod that waits for devices may get some now.

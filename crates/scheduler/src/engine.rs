@@ -27,6 +27,7 @@ use crate::{
     change::Change,
     claims::{self, Capacity, Claim, Named, Volume},
     class::{Class, ClassId, DEFAULT_SCHEDULER, OwnerKind},
+    devices::Gates,
     extender::{Extender, Question},
     failure::{Failure, Preemption},
     memo::Memos,
@@ -143,6 +144,7 @@ impl Engine {
         for profile in &engine.settings.profiles {
             engine.cache.set_default_spread(&profile.scheduler_name, &profile.args.spreading);
         }
+        engine.cache.devices.gates = Gates::of(&engine.settings.features);
         let (first, longest) = engine.settings.backoff;
         engine.queue.set_backoff(first, longest);
         engine

@@ -89,6 +89,10 @@ impl Device {
         }
     }
 
+    pub fn capacity(&self) -> &BTreeMap<String, DeviceCapacity> {
+        &self.capacity
+    }
+
     /// An attribute by its full name.
     pub fn attribute(&self, name: &str) -> Option<&DeviceAttribute> {
         let in_own_domain = || {

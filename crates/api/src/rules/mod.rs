@@ -6,6 +6,7 @@ pub mod cel;
 pub mod certificate_request;
 pub mod cron;
 pub mod device_selector;
+pub mod device_taint;
 pub mod hash;
 pub mod host_port;
 pub mod image;

@@ -2,14 +2,18 @@
 //! Upstream counterpart: staging/src/k8s.io/dynamic-resource-allocation/structured.
 
 use client::Key;
-use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClaim, DeviceConstraint, DeviceRequest, DeviceSelector};
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, CapacityRequirements, DeviceClaim, DeviceConstraint, DeviceRequest, DeviceSelector,
+    DeviceToleration,
+};
 
 use super::{
     DEVICES_OF_A_CLAIM, Devices,
-    constraint::MatchAttribute,
+    capacity::{self, share},
+    constraint::{Constraint, Values},
     problem::Problem,
     result,
-    search::{Candidate, Goal, Request, Search, Wanted, selects, spend},
+    search::{Candidate, Goal, PoolState, Request, Search, Wanted, selects, spend},
     selector::Selectors,
     slices::{Pool, PoolId},
 };
@@ -27,6 +31,8 @@ struct Asked<'a> {
     mode: Option<&'a str>,
     count: Option<i64>,
     admin: bool,
+    tolerations: Option<&'a Vec<DeviceToleration>>,
+    capacity: Option<&'a CapacityRequirements>,
 }
 
 /// What a request asks for: itself, or its alternatives.
@@ -39,6 +45,8 @@ fn asked(request: &DeviceRequest) -> Vec<Asked<'_>> {
         mode: exactly.allocation_mode.as_deref(),
         count: exactly.count,
         admin: exactly.admin_access == Some(true),
+        tolerations: exactly.tolerations.as_ref(),
+        capacity: exactly.capacity.as_ref(),
     });
     let alternatives = request.first_available.iter().flatten().map(|sub| Asked {
         request: &request.name,
@@ -48,6 +56,8 @@ fn asked(request: &DeviceRequest) -> Vec<Asked<'_>> {
         mode: sub.allocation_mode.as_deref(),
         count: sub.count,
         admin: false,
+        tolerations: sub.tolerations.as_ref(),
+        capacity: sub.capacity.as_ref(),
     });
     if has_alternatives(request) { alternatives.collect() } else { exactly.collect() }
 }
@@ -79,16 +89,22 @@ pub(super) fn allocate<'a>(
     node: &Node,
 ) -> (Found, usize) {
     let (mut candidates, mut incomplete, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
-    for pool in devices.slices.pools(node) {
+    let mut pools = Vec::new();
+    for pool in devices.slices.pools(node, devices.gates) {
         match pool {
-            Pool::Ready(slices) => candidates.extend(slices.into_iter().flat_map(|slice| {
-                slice.devices.iter().map(move |device| Candidate {
+            Pool::Ready(ready) => {
+                let all = ready.here.iter().flat_map(|slice| slice.devices.iter().map(move |device| (*slice, device)));
+                let own = all.filter(|(slice, device)| device.reaches(slice, node));
+                candidates.extend(own.map(|(slice, device)| Candidate {
                     device,
                     slice,
+                    pool: pools.len(),
                     is_free: devices.is_free(&device.id),
                     takers: Vec::new(),
-                })
-            })),
+                    shares: None,
+                }));
+                pools.push(PoolState { ready, left: None });
+            }
             Pool::Incomplete(id) => incomplete.push(id),
             Pool::Invalid(id) => invalid.push(id),
         }
@@ -99,9 +115,9 @@ pub(super) fn allocate<'a>(
         Err(problem) => return (Err(problem), allocator.steps),
     };
     let Allocator { candidates, invalid, steps, .. } = allocator;
-    let mut search = Search { claims: wanted, candidates, selectors, steps };
+    let mut search = Search { claims: wanted, candidates, pools, devices, selectors, steps };
     let found = search.run().and_then(|found| match found {
-        true => Ok(Some(search.claims.iter().map(|claim| result::of(claim, &search.candidates)).collect())),
+        true => Ok(Some(search.claims.iter().map(|claim| result::of(claim, &search.candidates, node)).collect())),
         false if !invalid.is_empty() => Err(Problem::Here("invalid resource pools were encountered")),
         false => Ok(None),
     });
@@ -139,11 +155,16 @@ impl<'a> Allocator<'a> {
                 "claim {key}: number of requested devices {least} exceeds the claim limit of {DEVICES_OF_A_CLAIM}"
             )));
         }
-        let constraint = |(at, constraint): (usize, &'a DeviceConstraint)| match &constraint.match_attribute {
-            Some(attribute) => Ok(MatchAttribute::new(attribute, constraint.requests.as_ref())),
-            None => {
-                let why = "empty constraint (unsupported constraint type?)";
-                Err(Problem::Broken(format!("claim {key}, constraint #{at}: {why}")))
+        let gates = self.devices.gates;
+        let constraint = |(at, constraint): (usize, &'a DeviceConstraint)| {
+            let distinct = constraint.distinct_attribute.as_ref().filter(|_| gates.shared_capacity);
+            match (&constraint.match_attribute, distinct) {
+                (Some(same), _) => Ok(Constraint::new(Values::Same, same, constraint.requests.as_ref())),
+                (None, Some(apart)) => Ok(Constraint::new(Values::Different, apart, constraint.requests.as_ref())),
+                (None, None) => {
+                    let why = "empty constraint (unsupported constraint type?)";
+                    Err(Problem::Broken(format!("claim {key}, constraint #{at}: {why}")))
+                }
             }
         };
         let constraints = spec.constraints.iter().flatten().enumerate().map(constraint).collect::<Result<_, _>>()?;
@@ -153,6 +174,14 @@ impl<'a> Allocator<'a> {
     fn goal(&mut self, claim: &Key, asked: Asked<'a>) -> Result<Goal<'a>, Problem> {
         let name = asked.alternative.unwrap_or(asked.request);
         let broken = |why: String| Problem::Broken(format!("claim {claim}, request {name}: {why}"));
+        let gates = self.devices.gates;
+        if asked.capacity.is_some() && !gates.shared_capacity {
+            let why = "has capacity requests, but the DRAConsumableCapacity feature is disabled";
+            return Err(match asked.alternative {
+                Some(sub) => Problem::Broken(format!("claim {claim}, subrequest {sub}: {why}")),
+                None => Problem::Broken(format!("claim {claim}, request {}: {why}", asked.request)),
+            });
+        }
         let class = self.devices.classes.get(asked.class);
         let class = class.ok_or_else(|| broken(format!("could not retrieve device class {}", asked.class)))?;
         let mut goal = Goal {
@@ -162,6 +191,8 @@ impl<'a> Allocator<'a> {
             class,
             selectors: asked.selectors.map(Vec::as_slice).unwrap_or_default(),
             admin: asked.admin,
+            tolerations: asked.tolerations.map(Vec::as_slice).unwrap_or_default(),
+            capacity: asked.capacity,
             count: usize::try_from(asked.count.unwrap_or(1)).unwrap_or(usize::MAX),
             all: None,
             verdicts: vec![None; self.candidates.len()],
@@ -180,9 +211,14 @@ impl<'a> Allocator<'a> {
                 }
                 let mut chosen = Vec::new();
                 for (index, candidate) in self.candidates.iter().enumerate() {
-                    let (selected, cost) = selects(claim, &goal, candidate.device, self.selectors)?;
+                    let (selected, cost) = selects(claim, &goal, candidate.device, self.selectors, gates)?;
                     spend(&mut self.steps, cost.saturating_add(1))?;
-                    if selected {
+                    let is_enough = || {
+                        let (offered, id) = (candidate.device.facts.capacity(), &candidate.device.id);
+                        let share = share(goal.capacity, offered);
+                        share.is_some_and(|share| capacity::fits(&share, offered, [self.devices.shares_of(id), None]))
+                    };
+                    if selected && (!gates.shared_capacity || is_enough()) {
                         chosen.push(index);
                     }
                 }

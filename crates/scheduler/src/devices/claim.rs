@@ -5,7 +5,9 @@ use k8s_openapi::api::{
     resource::v1::{AllocationResult, DeviceClaim, DeviceClass, DeviceClassSpec, ResourceClaim},
 };
 
-use super::slices::DeviceId;
+use api::rules::quantity::parse;
+
+use super::{capacity::Shares, slices::DeviceId};
 
 /// The state of a ResourceClaim.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,24 +27,34 @@ pub struct Claim {
 pub struct Allocation {
     /// The nodes where they are; all nodes when none are named.
     pub nodes: Option<NodeSelector>,
-    /// Those that nobody else can have meanwhile.
+    pub held: Held,
+}
+
+/// What nobody else can have meanwhile.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Held {
     pub devices: Vec<DeviceId>,
+    /// Devices that are shared, with how much is taken of each.
+    pub(super) shares: Vec<(DeviceId, Shares)>,
 }
 
 impl Allocation {
     pub fn of(result: &AllocationResult) -> Self {
         let results = result.devices.iter().flat_map(|devices| devices.results.iter().flatten());
         // An administrator's access takes nothing away from others.
-        let taken = results.filter(|device| device.admin_access != Some(true));
-        let id = |driver: &str, pool: &str, device: &str| DeviceId {
-            driver: driver.to_owned(),
-            pool: pool.to_owned(),
-            device: device.to_owned(),
-        };
-        Allocation {
-            nodes: result.node_selector.clone(),
-            devices: taken.map(|device| id(&device.driver, &device.pool, &device.device)).collect(),
+        let mut held = Held::default();
+        for result in results.filter(|device| device.admin_access != Some(true)) {
+            let (driver, pool, device) = (result.driver.clone(), result.pool.clone(), result.device.clone());
+            let id = DeviceId { driver, pool, device };
+            match result.share_id {
+                None => held.devices.push(id),
+                Some(_) => {
+                    let consumed = result.consumed_capacity.iter().flatten();
+                    held.shares.push((id, consumed.map(|(name, amount)| (name.clone(), parse(amount))).collect()));
+                }
+            }
         }
+        Allocation { nodes: result.node_selector.clone(), held }
     }
 }
 

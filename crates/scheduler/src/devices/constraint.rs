@@ -1,21 +1,29 @@
-//! Constraints of a claim: all devices of some of its requests have the same value of an attribute.
+//! Constraints of a claim: all devices of some of its requests have the same value of an attribute, or all have different ones.
 
 use k8s_openapi::api::resource::v1::DeviceAttribute;
 
 use super::slices::Device;
 
-pub(super) struct MatchAttribute<'a> {
+/// What is asked of the values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Values {
+    Same,
+    Different,
+}
+
+pub(super) struct Constraint<'a> {
+    wanted: Values,
     /// The requests that it is about, or alternatives of one; all when empty.
     requests: &'a [String],
     attribute: &'a str,
-    /// The value of the devices chosen so far.
-    value: Option<&'a DeviceAttribute>,
-    devices: usize,
+    /// The values of the devices chosen so far.
+    values: Vec<&'a DeviceAttribute>,
 }
 
-impl<'a> MatchAttribute<'a> {
-    pub fn new(attribute: &'a str, requests: Option<&'a Vec<String>>) -> Self {
-        MatchAttribute { requests: requests.map(Vec::as_slice).unwrap_or_default(), attribute, value: None, devices: 0 }
+impl<'a> Constraint<'a> {
+    pub fn new(wanted: Values, attribute: &'a str, requests: Option<&'a Vec<String>>) -> Self {
+        let requests = requests.map(Vec::as_slice).unwrap_or_default();
+        Constraint { wanted, requests, attribute, values: Vec::new() }
     }
 
     fn concerns(&self, request: &str, alternative: Option<&str>) -> bool {
@@ -32,19 +40,20 @@ impl<'a> MatchAttribute<'a> {
             return true;
         }
         let Some(value) = device.facts.attribute(self.attribute) else { return false };
-        if self.devices == 0 {
-            self.value = Some(value);
-        } else if self.value.is_none_or(|held| !is_same(held, value)) {
-            return false;
+        let keeps = match self.wanted {
+            Values::Same => self.values.first().is_none_or(|held| is_same(held, value)),
+            Values::Different => self.values.iter().all(|held| !is_same(held, value)),
+        };
+        if keeps {
+            self.values.push(value);
         }
-        self.devices += 1;
-        true
+        keeps
     }
 
     /// Undoes an addition that was a success.
     pub fn remove(&mut self, request: &str, alternative: Option<&str>) {
         if self.concerns(request, alternative) {
-            self.devices -= 1;
+            self.values.pop();
         }
     }
 }

@@ -3,13 +3,16 @@
 //! staging/src/k8s.io/dynamic-resource-allocation.
 //!
 //! This is dynamic resource allocation as Kubernetes 1.35 has it by default: structured parameters, access for
-//! administrators, lists of alternatives, the status of devices. What is off by default there is not built: taints of
-//! devices and their eviction, partitions with shared counters, consumable capacity, binding conditions, extended
-//! resources by class. Devices that need one of these are given to nobody.
+//! administrators, lists of alternatives, the status of devices; and, where their features are on, taints of devices,
+//! partitions with shared counters and shares of a device's capacity. Binding conditions and extended resources by class
+//! are not built: devices with such conditions are given to nobody.
 
 mod allocator;
+mod capacity;
 mod claim;
 mod constraint;
+mod counters;
+mod gates;
 mod problem;
 mod result;
 mod search;
@@ -27,7 +30,10 @@ use std::{
 use client::Key;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClaim};
 
-pub use claim::{Allocation, Claim, Class};
+use capacity::Shares;
+pub use claim::{Allocation, Claim, Class, Held};
+use gates::Taint;
+pub use gates::{Gates, TaintRule};
 pub use problem::Problem;
 pub use selector::Expressions;
 pub use slices::{Device, DeviceId, PoolId, Slice, Slices};
@@ -59,7 +65,7 @@ struct Pending {
     /// The UID of the claim.
     uid: String,
     result: Arc<AllocationResult>,
-    devices: Vec<DeviceId>,
+    held: Held,
 }
 
 impl Pending {
@@ -74,8 +80,13 @@ pub struct Devices {
     claims: HashMap<Key, Claim>,
     pub classes: HashMap<String, Class>,
     pub slices: Slices,
+    pub gates: Gates,
+    /// Taints of devices by the names of the rules that set them.
+    pub taint_rules: HashMap<String, TaintRule>,
     /// How often each device is allocated: in the status of a claim, or pending.
     in_use: HashMap<DeviceId, u32>,
+    /// How many have a share of each device that is shared, and how much that is together.
+    shares: HashMap<DeviceId, (u32, Shares)>,
     /// By claim.
     pending: HashMap<Key, Pending>,
     freed: bool,
@@ -103,25 +114,45 @@ impl Devices {
         };
         let settled =
             if self.pending.get(key).is_some_and(|pending| !waits(pending)) { self.pending.remove(key) } else { None };
-        self.release(settled.iter().flat_map(|pending| &pending.devices));
+        settled.iter().for_each(|pending| self.release(&pending.held));
         let given_up = settled.is_some() && allocation.is_none();
         if self.claims.get(key) == claim.as_ref() {
             return if given_up { News::Freed } else { News::None };
         }
-        for device in allocation.iter().flat_map(|allocation| &allocation.devices) {
-            *self.in_use.entry(device.clone()).or_default() += 1;
+        if let Some(allocation) = &allocation {
+            self.hold(&allocation.held);
         }
         let old = match claim {
             Some(claim) => self.claims.insert(key.clone(), claim),
             None => self.claims.remove(key),
         };
         let old = old.and_then(|old| old.allocation);
-        self.release(old.iter().flat_map(|old| &old.devices));
+        old.iter().for_each(|old| self.release(&old.held));
         if given_up || (old.is_some() && allocation.is_none()) { News::Freed } else { News::Changed }
     }
 
-    fn release<'a>(&mut self, devices: impl IntoIterator<Item = &'a DeviceId>) {
-        for device in devices {
+    fn hold(&mut self, held: &Held) {
+        for device in &held.devices {
+            *self.in_use.entry(device.clone()).or_default() += 1;
+        }
+        for (device, share) in &held.shares {
+            let (count, sum) = self.shares.entry(device.clone()).or_default();
+            *count += 1;
+            capacity::add(sum, share);
+        }
+    }
+
+    fn release(&mut self, held: &Held) {
+        for (device, share) in &held.shares {
+            if let Some((count, sum)) = self.shares.get_mut(device) {
+                *count -= 1;
+                capacity::remove(sum, share);
+                if *count == 0 {
+                    self.shares.remove(device);
+                }
+            }
+        }
+        for device in &held.devices {
             if let Some(count) = self.in_use.get_mut(device) {
                 *count -= 1;
                 if *count == 0 {
@@ -133,6 +164,24 @@ impl Devices {
 
     pub(crate) fn is_free(&self, device: &DeviceId) -> bool {
         !self.in_use.contains_key(device)
+    }
+
+    /// What claims have of a device that is shared.
+    fn shares_of(&self, device: &DeviceId) -> Option<&Shares> {
+        self.shares.get(device).map(|(_, sum)| sum)
+    }
+
+    fn is_used(&self, device: &DeviceId) -> bool {
+        !self.is_free(device) || self.shares.contains_key(device)
+    }
+
+    /// The taints that a device has, from its driver and from rules.
+    fn taints_of<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a Taint> {
+        let own = device.taints.iter().filter(|_| self.gates.taints);
+        let rules = self.taint_rules.values().filter(|rule| {
+            self.gates.taint_rules && rule.selects([&device.id.driver, &device.id.pool, &device.id.device])
+        });
+        own.chain(rules.map(|rule| &rule.taint))
     }
 
     /// The turn of another Pod begins: what it costs to choose devices is counted anew.
@@ -156,15 +205,13 @@ impl Devices {
     /// Keeps devices for claims of a Pod until the API shows that they have them.
     pub fn promise(&mut self, pod: &Waiting, given: impl IntoIterator<Item = (Key, AllocationResult)>) {
         for (claim, result) in given {
-            let devices = Allocation::of(&result).devices;
-            for device in &devices {
-                *self.in_use.entry(device.clone()).or_default() += 1;
-            }
+            let held = Allocation::of(&result).held;
+            self.hold(&held);
             let uid = self.claims.get(&claim).map_or_else(String::new, |claim| claim.uid.clone());
             let (pod, pod_uid) = (pod.key.clone(), pod.uid.clone());
-            let pending = Pending { pod, pod_uid, uid, result: Arc::new(result), devices };
+            let pending = Pending { pod, pod_uid, uid, result: Arc::new(result), held };
             if let Some(before) = self.pending.insert(claim, pending) {
-                self.release(&before.devices);
+                self.release(&before.held);
             }
         }
     }
@@ -186,7 +233,7 @@ impl Devices {
         let own = self.pending.iter().filter(|(_, pending)| pending.is_of(pod, uid)).map(|(claim, _)| claim.clone());
         for claim in own.collect::<Vec<_>>() {
             if let Some(pending) = self.pending.remove(&claim) {
-                self.release(&pending.devices);
+                self.release(&pending.held);
                 self.freed = true;
             }
         }

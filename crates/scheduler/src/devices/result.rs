@@ -1,19 +1,26 @@
 //! The result of an allocation: devices by request, their configuration, and the nodes where they are.
 
-use k8s_openapi::api::{
-    core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm},
-    resource::v1::{
-        AllocationResult, DeviceAllocationConfiguration, DeviceAllocationResult, DeviceRequestAllocationResult,
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm},
+        resource::v1::{
+            AllocationResult, DeviceAllocationConfiguration, DeviceAllocationResult, DeviceRequestAllocationResult,
+        },
     },
+    apimachinery::pkg::api::resource::Quantity,
 };
 
 use super::{
+    capacity::Shares,
     search::{Candidate, Goal, Wanted},
     slices::Reach,
 };
+use crate::node::Node;
 
 /// What a claim was given.
-pub(super) fn of(claim: &Wanted, candidates: &[Candidate]) -> AllocationResult {
+pub(super) fn of(claim: &Wanted, candidates: &[Candidate], node: &Node) -> AllocationResult {
     let results = claim.given.iter().map(|given| {
         let goal = &claim.requests[given.request].goals[given.goal];
         let id = candidates[given.candidate].device.id.clone();
@@ -23,6 +30,10 @@ pub(super) fn of(claim: &Wanted, candidates: &[Candidate]) -> AllocationResult {
             pool: id.pool,
             device: id.device,
             admin_access: goal.admin.then_some(true),
+            tolerations: (!goal.tolerations.is_empty()).then(|| goal.tolerations.to_vec()),
+            // Which share it is, is said when the claim gets it.
+            share_id: given.share.as_ref().map(|_| String::new()),
+            consumed_capacity: given.share.as_ref().filter(|share| !share.is_empty()).map(amounts),
             ..DeviceRequestAllocationResult::default()
         }
     });
@@ -32,7 +43,7 @@ pub(super) fn of(claim: &Wanted, candidates: &[Candidate]) -> AllocationResult {
             results: (!results.is_empty()).then_some(results),
             config: (!config.is_empty()).then_some(config),
         }),
-        node_selector: nodes(claim, candidates),
+        node_selector: nodes(claim, candidates, node),
         ..AllocationResult::default()
     }
 }
@@ -71,20 +82,14 @@ fn config(claim: &Wanted) -> Vec<DeviceAllocationConfiguration> {
 }
 
 /// The nodes where all devices are: `None` for all nodes.
-fn nodes(claim: &Wanted, candidates: &[Candidate]) -> Option<NodeSelector> {
+fn nodes(claim: &Wanted, candidates: &[Candidate], node: &Node) -> Option<NodeSelector> {
     let mut term = NodeSelectorTerm::default();
     for given in &claim.given {
-        match &candidates[given.candidate].slice.reach {
+        let Candidate { device, slice, .. } = &candidates[given.candidate];
+        match device.place(slice) {
             // One local device is enough to tie the claim to its node.
-            Reach::Node(name) => {
-                let named = NodeSelectorRequirement {
-                    key: "metadata.name".to_owned(),
-                    operator: "In".to_owned(),
-                    values: Some(vec![name.clone()]),
-                };
-                let term = NodeSelectorTerm { match_fields: Some(vec![named]), ..NodeSelectorTerm::default() };
-                return Some(NodeSelector { node_selector_terms: vec![term] });
-            }
+            Reach::Node(_) => return Some(only(node)),
+            _ if device.binds_to_node => return Some(only(node)),
             // Validation lets slices have one term only, so that several can be joined.
             Reach::Nodes(nodes) => {
                 for more in &nodes.node_selector_terms {
@@ -92,10 +97,24 @@ fn nodes(claim: &Wanted, candidates: &[Candidate]) -> Option<NodeSelector> {
                     join(&mut term.match_expressions, more.match_expressions.as_deref());
                 }
             }
-            Reach::All | Reach::Nobody => {}
+            Reach::All | Reach::Each | Reach::Nobody => {}
         }
     }
     (term != NodeSelectorTerm::default()).then(|| NodeSelector { node_selector_terms: vec![term] })
+}
+
+fn only(node: &Node) -> NodeSelector {
+    let named = NodeSelectorRequirement {
+        key: "metadata.name".to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec![node.name.to_string()]),
+    };
+    let term = NodeSelectorTerm { match_fields: Some(vec![named]), ..NodeSelectorTerm::default() };
+    NodeSelector { node_selector_terms: vec![term] }
+}
+
+fn amounts(share: &Shares) -> BTreeMap<String, Quantity> {
+    share.iter().map(|(name, amount)| (name.clone(), Quantity::from(*amount))).collect()
 }
 
 fn join(held: &mut Option<Vec<NodeSelectorRequirement>>, more: Option<&[NodeSelectorRequirement]>) {

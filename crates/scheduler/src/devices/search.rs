@@ -3,16 +3,20 @@
 //!
 //! The devices of one request are alike to it, so each is looked for behind the one before: no set of devices is tried twice.
 
+use api::rules::device_taint;
 use client::Key;
-use k8s_openapi::api::resource::v1::{DeviceClaim, DeviceSelector};
+use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceClaim, DeviceSelector, DeviceToleration};
 
 use super::{
-    DEVICES_OF_A_CLAIM,
+    DEVICES_OF_A_CLAIM, Devices,
+    capacity::{self, Shares, share},
     claim::Class,
-    constraint::MatchAttribute,
+    constraint::Constraint,
+    counters::Counters,
+    gates::Gates,
     problem::Problem,
     selector::{Fault, Selectors},
-    slices::{Device, Slice},
+    slices::{Device, Ready, Slice},
 };
 
 /// How much one search may cost: a device or a constraint that is looked at is one step, an expression one or more.
@@ -26,6 +30,8 @@ pub(super) struct Goal<'a> {
     pub class: &'a Class,
     pub selectors: &'a [DeviceSelector],
     pub admin: bool,
+    pub tolerations: &'a [DeviceToleration],
+    pub capacity: Option<&'a CapacityRequirements>,
     pub count: usize,
     /// Exactly these candidates, when all that are selected are asked for.
     pub all: Option<Vec<usize>>,
@@ -61,26 +67,39 @@ pub(super) struct Wanted<'a> {
     pub key: &'a Key,
     pub spec: &'a DeviceClaim,
     pub requests: Vec<Request<'a>>,
-    pub constraints: Vec<MatchAttribute<'a>>,
+    pub constraints: Vec<Constraint<'a>>,
     pub given: Vec<Given>,
 }
 
 /// A device that was chosen.
-#[derive(Clone, Copy)]
 pub(super) struct Given {
     pub request: usize,
     pub goal: usize,
     pub candidate: usize,
+    /// How much of it, when it is shared.
+    pub share: Option<Shares>,
+    /// It was the first in this search to take of the counters for the device.
+    counted: bool,
 }
 
 /// A device that the node can use.
 pub(super) struct Candidate<'a> {
     pub device: &'a Device,
     pub slice: &'a Slice,
+    /// Its place in the list of pools.
+    pub pool: usize,
     /// No claim has it, whether it says so in its status or is about to.
     pub is_free: bool,
     /// The claims that have it in this search.
     pub takers: Vec<usize>,
+    /// What is taken of it in this search, when it is shared, and how often.
+    pub shares: Option<(usize, Shares)>,
+}
+
+/// A pool, with what is left of its counters once that was asked.
+pub(super) struct PoolState<'a> {
+    pub ready: Ready<'a>,
+    pub left: Option<Counters>,
 }
 
 /// Why the search goes no further here.
@@ -110,6 +129,8 @@ pub(super) struct At {
 pub(super) struct Search<'a> {
     pub claims: Vec<Wanted<'a>>,
     pub candidates: Vec<Candidate<'a>>,
+    pub pools: Vec<PoolState<'a>>,
+    pub devices: &'a Devices,
     pub selectors: &'a dyn Selectors,
     pub steps: usize,
 }
@@ -191,7 +212,9 @@ impl<'a> Search<'a> {
 
     /// Goes on with the next device; this one is given back if that leads nowhere.
     fn go_on(&mut self, at: At, candidate: usize) -> Result<bool, Halt> {
-        let found = self.device(At { device: at.device + 1, from: candidate + 1, ..at });
+        // A device that is shared can be had once more.
+        let from = if self.is_shared(candidate) { candidate } else { candidate + 1 };
+        let found = self.device(At { device: at.device + 1, from, ..at });
         if !matches!(found, Ok(true)) {
             self.give_back(at, candidate);
         }
@@ -205,7 +228,14 @@ impl<'a> Search<'a> {
     fn is_left(&mut self, at: At, candidate: usize) -> bool {
         let admin = self.goal_at(at).admin;
         let held = &self.candidates[candidate];
+        if self.is_shared(candidate) {
+            return true;
+        }
         if admin { !held.takers.contains(&at.claim) } else { held.is_free && held.takers.is_empty() }
+    }
+
+    fn is_shared(&self, candidate: usize) -> bool {
+        self.devices.gates.shared_capacity && self.candidates[candidate].device.is_shared
     }
 
     /// Whether the class and the request of a goal select a device.
@@ -216,7 +246,7 @@ impl<'a> Search<'a> {
         let key = self.claims[at.claim].key;
         let (verdict, cost) = {
             let goal = &self.claims[at.claim].requests[at.request].goals[at.goal];
-            selects(key, goal, self.candidates[candidate].device, self.selectors)?
+            selects(key, goal, self.candidates[candidate].device, self.selectors, self.devices.gates)?
         };
         self.spend(cost)?;
         self.goal_at(at).verdicts[candidate] = Some(verdict);
@@ -226,11 +256,16 @@ impl<'a> Search<'a> {
     /// Gives a device to a claim, unless it is in use or a constraint forbids it. A device that it `must` have cannot be
     /// forbidden.
     fn take(&mut self, at: At, candidate: usize, must: bool) -> Result<bool, Halt> {
-        if !self.is_left(at, candidate) {
+        if !self.is_left(at, candidate) || !self.tolerates(at, candidate) {
+            return Ok(false);
+        }
+        let Some(share) = self.share(at, candidate) else { return Ok(false) };
+        let counted = self.must_count(candidate);
+        let device = self.candidates[candidate].device;
+        if counted && !self.counters(candidate)?.cover(&device.takes) {
             return Ok(false);
         }
         self.spend(self.claims[at.claim].constraints.len())?;
-        let device = self.candidates[candidate].device;
         let claim = &mut self.claims[at.claim];
         let goal = &claim.requests[at.request].goals[at.goal];
         for index in 0..claim.constraints.len() {
@@ -247,17 +282,92 @@ impl<'a> Search<'a> {
             claim.constraints[..index].iter_mut().for_each(|before| before.remove(goal.request, goal.alternative));
             return Ok(false);
         }
-        claim.given.push(Given { request: at.request, goal: at.goal, candidate });
-        self.candidates[candidate].takers.push(at.claim);
+        if counted {
+            self.counters(candidate)?.take(&device.takes);
+        }
+        let held = &mut self.candidates[candidate];
+        match &share {
+            None => held.takers.push(at.claim),
+            Some(share) => {
+                let (times, sum) = held.shares.get_or_insert_default();
+                *times += 1;
+                capacity::add(sum, share);
+            }
+        }
+        let claim = &mut self.claims[at.claim];
+        claim.given.push(Given { request: at.request, goal: at.goal, candidate, share, counted });
         Ok(true)
+    }
+
+    /// Whether the goal puts up with all taints of a device that keep claims off.
+    fn tolerates(&mut self, at: At, candidate: usize) -> bool {
+        let device = self.candidates[candidate].device;
+        let mut taints = self.devices.taints_of(device);
+        let goal = &self.claims[at.claim].requests[at.request].goals[at.goal];
+        let hard = |effect: &str| matches!(effect, device_taint::NO_SCHEDULE | device_taint::NO_EXECUTE);
+        taints.all(|taint| {
+            let (key, value, effect) = (&*taint.key, &*taint.value, &*taint.effect);
+            !hard(effect) || goal.tolerations.iter().any(|t| device_taint::tolerates(t, key, value, effect))
+        })
+    }
+
+    /// How much of a device the goal takes: nothing in particular of one that is not shared. `None` when there is not
+    /// enough.
+    fn share(&mut self, at: At, candidate: usize) -> Option<Option<Shares>> {
+        if !self.devices.gates.shared_capacity {
+            return Some(None);
+        }
+        let (wanted, held) = (self.goal_at(at).capacity, &self.candidates[candidate]);
+        let offered = held.device.facts.capacity();
+        let share = share(wanted, offered)?;
+        let others = [self.devices.shares_of(&held.device.id), held.shares.as_ref().map(|(_, sum)| sum)];
+        let fits = capacity::fits(&share, offered, others);
+        fits.then(|| self.is_shared(candidate).then_some(share))
+    }
+
+    /// Whether a device takes of counters that nobody has taken for it yet.
+    fn must_count(&self, candidate: usize) -> bool {
+        let held = &self.candidates[candidate];
+        let shared_already = held.shares.is_some() || self.devices.shares_of(&held.device.id).is_some();
+        !held.device.takes.is_empty() && !(self.is_shared(candidate) && shared_already)
+    }
+
+    /// What is left of the counters of a device's pool.
+    fn counters(&mut self, candidate: usize) -> Result<&mut Counters, Problem> {
+        let pool = &mut self.pools[self.candidates[candidate].pool];
+        let left = match pool.left.take() {
+            Some(left) => left,
+            None => {
+                let slices = || pool.ready.here.iter().chain(&pool.ready.elsewhere);
+                spend(&mut self.steps, slices().map(|slice| slice.devices.len()).sum())?;
+                let mut left = pool.ready.counters.clone();
+                let used = slices().flat_map(|slice| &slice.devices).filter(|device| self.devices.is_used(&device.id));
+                used.for_each(|device| left.take(&device.takes));
+                left
+            }
+        };
+        Ok(pool.left.insert(left))
     }
 
     fn give_back(&mut self, at: At, candidate: usize) {
         let claim = &mut self.claims[at.claim];
         let goal = &claim.requests[at.request].goals[at.goal];
         claim.constraints.iter_mut().for_each(|constraint| constraint.remove(goal.request, goal.alternative));
-        claim.given.pop();
-        self.candidates[candidate].takers.retain(|taker| *taker != at.claim);
+        let Some(given) = claim.given.pop() else { return };
+        let held = &mut self.candidates[candidate];
+        match (&given.share, &mut held.shares) {
+            (Some(share), Some((times, sum))) => {
+                *times -= 1;
+                capacity::remove(sum, share);
+                if *times == 0 {
+                    held.shares = None;
+                }
+            }
+            _ => held.takers.retain(|taker| *taker != at.claim),
+        }
+        if let Some(left) = self.pools[held.pool].left.as_mut().filter(|_| given.counted) {
+            left.give_back(&held.device.takes);
+        }
     }
 }
 
@@ -275,9 +385,10 @@ pub(super) fn selects(
     goal: &Goal,
     device: &Device,
     selectors: &dyn Selectors,
+    gates: Gates,
 ) -> Result<(bool, usize), Problem> {
     let mut cost = 0;
-    if device.needs_more {
+    if device.has_conditions || !(gates.partitions || device.takes.is_empty()) {
         return Ok((false, cost));
     }
     let class = goal.class.spec.selectors.iter().flatten().enumerate().map(|(at, selector)| (true, at, selector));

@@ -13,6 +13,10 @@ use k8s_openapi::api::{
     resource::v1::{self, ResourceSlice},
 };
 
+use super::{
+    counters::Counters,
+    gates::{Gates, Taint},
+};
 use crate::node::Node;
 
 /// The name of a device in the whole cluster.
@@ -34,20 +38,51 @@ impl fmt::Display for DeviceId {
 pub struct Device {
     pub id: DeviceId,
     pub facts: Facts,
-    /// It can be used only with a feature that is off, so nobody gets it.
-    pub(super) needs_more: bool,
+    /// Where it is, when its slice leaves that to each device.
+    reach: Option<Reach>,
+    /// Whoever has it stays on the node for which it was given.
+    pub(super) binds_to_node: bool,
+    pub(super) taints: Vec<Taint>,
+    /// What it takes of the counters of its pool.
+    pub(super) takes: Counters,
+    /// Several claims can have shares of it.
+    pub(super) is_shared: bool,
+    /// Pods are to wait for conditions of it, which nobody here does. So nobody gets it.
+    pub(super) has_conditions: bool,
 }
 
 impl Device {
     fn of(device: &v1::Device, pool: &PoolId) -> Self {
         let id = DeviceId { driver: pool.driver.clone(), pool: pool.pool.clone(), device: device.name.clone() };
-        let has = |list: Option<usize>| list.is_some_and(|count| count > 0);
+        let taint = |taint: &v1::DeviceTaint| Taint {
+            key: taint.key.clone(),
+            value: taint.value.clone().unwrap_or_default(),
+            effect: taint.effect.clone(),
+        };
+        let reach = Reach::of(device.node_name.as_ref(), device.all_nodes, device.node_selector.as_ref());
         let (attributes, capacity) = (device.attributes.clone(), device.capacity.clone());
         Device {
             id,
             facts: Facts::new(&pool.driver, attributes.unwrap_or_default(), capacity.unwrap_or_default()),
-            needs_more: has(device.binding_conditions.as_ref().map(Vec::len))
-                || has(device.consumes_counters.as_ref().map(Vec::len)),
+            reach: Some(reach).filter(|reach| *reach != Reach::Nobody),
+            binds_to_node: device.binds_to_node == Some(true),
+            taints: device.taints.iter().flatten().map(taint).collect(),
+            takes: Counters::taken_by(device.consumes_counters.as_ref()),
+            is_shared: device.allow_multiple_allocations == Some(true),
+            has_conditions: device.binding_conditions.as_ref().is_some_and(|list| !list.is_empty()),
+        }
+    }
+
+    /// Whether a node can use it, as far as the device itself says.
+    pub(super) fn reaches(&self, slice: &Slice, node: &Node) -> bool {
+        slice.reach != Reach::Each || self.reach.as_ref().is_some_and(|reach| reach.includes(node))
+    }
+
+    /// Where it is, by itself or by its slice.
+    pub(super) fn place<'a>(&'a self, slice: &'a Slice) -> &'a Reach {
+        match &slice.reach {
+            Reach::Each => self.reach.as_ref().unwrap_or(&Reach::Nobody),
+            of_slice => of_slice,
         }
     }
 }
@@ -71,8 +106,30 @@ pub(super) enum Reach {
     Node(String),
     All,
     Nodes(NodeSelector),
-    /// The slice says it in a way that belongs to a feature that is off.
+    /// Each device says it for itself.
+    Each,
+    /// Nothing is said that is understood here.
     Nobody,
+}
+
+impl Reach {
+    fn of(name: Option<&String>, all: Option<bool>, nodes: Option<&NodeSelector>) -> Self {
+        match (name, nodes) {
+            (Some(name), _) if !name.is_empty() => Reach::Node(name.clone()),
+            _ if all == Some(true) => Reach::All,
+            (_, Some(nodes)) => Reach::Nodes(nodes.clone()),
+            _ => Reach::Nobody,
+        }
+    }
+
+    fn includes(&self, node: &Node) -> bool {
+        match self {
+            Reach::Node(name) => **name == *node.name,
+            Reach::All => true,
+            Reach::Nodes(nodes) => api::rules::node_affinity::matches(nodes, &node.facts.labels, &node.name),
+            Reach::Each | Reach::Nobody => false,
+        }
+    }
 }
 
 /// What is known of a ResourceSlice.
@@ -84,49 +141,77 @@ pub struct Slice {
     count: i64,
     pub(super) reach: Reach,
     pub(super) devices: Vec<Device>,
+    /// It belongs to a pool of partitions, which is a feature of its own.
+    partitions: bool,
+    /// The counters that the devices of the pool share; `None` when it names a set of them twice.
+    counters: Option<Counters>,
 }
 
 impl Slice {
     pub fn of(slice: &ResourceSlice) -> Self {
         let spec = &slice.spec;
         let pool = PoolId { driver: spec.driver.clone(), pool: spec.pool.name.clone() };
-        let partitions = spec.per_device_node_selection.is_some() || spec.shared_counters.iter().flatten().count() > 0;
-        let reach = match (&spec.node_name, &spec.node_selector) {
-            _ if partitions => Reach::Nobody,
-            (Some(name), _) if !name.is_empty() => Reach::Node(name.clone()),
-            _ if spec.all_nodes == Some(true) => Reach::All,
-            (_, Some(nodes)) => Reach::Nodes(nodes.clone()),
-            _ => Reach::Nobody,
+        let shared = spec.shared_counters.as_deref().unwrap_or_default();
+        let reach = match spec.per_device_node_selection {
+            Some(true) => Reach::Each,
+            _ => Reach::of(spec.node_name.as_ref(), spec.all_nodes, spec.node_selector.as_ref()),
         };
-        let devices = spec.devices.iter().flatten().map(|device| Device::of(device, &pool)).collect();
-        Slice { generation: spec.pool.generation, count: spec.pool.resource_slice_count, reach, devices, pool }
-    }
-
-    fn reaches(&self, node: &Node) -> bool {
-        match &self.reach {
-            Reach::Node(name) => **name == *node.name,
-            Reach::All => true,
-            Reach::Nodes(nodes) => api::rules::node_affinity::matches(nodes, &node.facts.labels, &node.name),
-            Reach::Nobody => false,
+        Slice {
+            generation: spec.pool.generation,
+            count: spec.pool.resource_slice_count,
+            reach,
+            devices: spec.devices.iter().flatten().map(|device| Device::of(device, &pool)).collect(),
+            partitions: spec.per_device_node_selection.is_some() || !shared.is_empty(),
+            counters: Counters::offered(shared),
+            pool,
         }
     }
 
-    /// The node whose own the slice is.
-    fn home(&self) -> Option<&str> {
-        match &self.reach {
-            Reach::Node(name) => Some(name),
+    /// It tells of counters, which count for the pool wherever the slice is.
+    fn has_counters(&self) -> bool {
+        self.counters.as_ref().is_none_or(|counters| !counters.is_empty())
+    }
+
+    fn concerns(&self, node: &Node, gates: Gates) -> bool {
+        let here = || match &self.reach {
+            Reach::Each => self.devices.iter().any(|device| device.reaches(self, node)),
+            reach => reach.includes(node),
+        };
+        (gates.partitions || !self.partitions) && (self.has_counters() || here())
+    }
+
+    /// The nodes whose own the slice is; `None` when it may be for any.
+    fn homes(&self) -> Option<BTreeSet<String>> {
+        let home = |reach: &'_ Reach| match reach {
+            Reach::Node(name) => Some(name.clone()),
             _ => None,
+        };
+        match &self.reach {
+            Reach::Each => self.devices.iter().map(|device| device.reach.as_ref().and_then(home)).collect(),
+            // Where counters are told of does not matter: other slices of the pool say where its devices are.
+            _ if self.has_counters() => Some(BTreeSet::new()),
+            reach => home(reach).map(|name| BTreeSet::from([name])),
         }
     }
 }
 
 /// A pool as one node sees it.
 pub(super) enum Pool<'a> {
-    Ready(Vec<&'a Slice>),
+    Ready(Ready<'a>),
     /// Its driver is about to publish more of it.
     Incomplete(&'a PoolId),
-    /// Two of its devices have the same name.
+    /// Two of its devices have the same name, or they take of counters that are not there.
     Invalid(&'a PoolId),
+}
+
+/// A pool that is as its driver wants it.
+#[derive(Default)]
+pub(super) struct Ready<'a> {
+    /// The slices with devices for the node, and the others.
+    pub here: Vec<&'a Slice>,
+    pub elsewhere: Vec<&'a Slice>,
+    /// What its devices share.
+    pub counters: Counters,
 }
 
 /// All ResourceSlices.
@@ -168,17 +253,13 @@ impl Slices {
         if slice.reach == Reach::Nobody {
             return;
         }
-        let pools = match slice.home() {
-            Some(node) => self.near.entry(node.to_owned()).or_default(),
-            None => &mut self.wide,
-        };
-        let held = pools.entry(slice.pool.clone()).or_default();
-        *held = if comes { *held + 1 } else { held.saturating_sub(1) };
-        if *held == 0 {
-            pools.remove(&slice.pool);
-        }
-        if let Some(node) = slice.home().filter(|node| self.near.get(*node).is_some_and(BTreeMap::is_empty)) {
-            self.near.remove(node);
+        let Some(homes) = slice.homes() else { return count(&mut self.wide, &slice.pool, comes) };
+        for node in homes {
+            let pools = self.near.entry(node.clone()).or_default();
+            count(pools, &slice.pool, comes);
+            if pools.is_empty() {
+                self.near.remove(&node);
+            }
         }
     }
 
@@ -187,15 +268,16 @@ impl Slices {
     }
 
     /// The pools with devices for a node, in the order of their names.
-    pub(super) fn pools(&self, node: &Node) -> Vec<Pool<'_>> {
+    pub(super) fn pools(&self, node: &Node, gates: Gates) -> Vec<Pool<'_>> {
         let near = self.near.get(&*node.name).into_iter().flatten();
         let names: BTreeSet<&PoolId> = near.chain(&self.wide).map(|(name, _)| name).collect();
-        names.into_iter().filter_map(|name| self.pool(name, node)).collect()
+        names.into_iter().filter_map(|name| self.pool(name, node, gates)).collect()
     }
 
-    fn pool<'a>(&'a self, id: &'a PoolId, node: &Node) -> Option<Pool<'a>> {
-        let all = &self.pools.get(id)?;
-        let here: Vec<&Slice> = all.values().map(|slice| &**slice).filter(|slice| slice.reaches(node)).collect();
+    fn pool<'a>(&'a self, id: &'a PoolId, node: &Node, gates: Gates) -> Option<Pool<'a>> {
+        let all = self.pools.get(id)?;
+        let here = all.values().map(|slice| &**slice).filter(|slice| slice.concerns(node, gates));
+        let here: Vec<&Slice> = here.collect();
         let newest = here.iter().map(|slice| slice.generation).max()?;
         let here: Vec<&Slice> = here.into_iter().filter(|slice| slice.generation == newest).collect();
         let count = here[0].count;
@@ -208,8 +290,35 @@ impl Slices {
                 return Some(Pool::Incomplete(id));
             }
         }
+        let of_generation = all.values().map(|slice| &**slice).filter(|slice| slice.generation == newest);
+        let ready = Ready::of(here, of_generation.filter(|slice| !slice.concerns(node, gates)), gates);
+        Some(ready.map_or(Pool::Invalid(id), Pool::Ready))
+    }
+}
+
+impl<'a> Ready<'a> {
+    /// `None` when the slices contradict each other.
+    fn of(slices: Vec<&'a Slice>, elsewhere: impl Iterator<Item = &'a Slice>, gates: Gates) -> Option<Self> {
+        let (with_counters, here): (Vec<&Slice>, _) = slices.into_iter().partition(|slice| slice.has_counters());
         let mut names = HashSet::new();
-        let unique = here.iter().flat_map(|slice| &slice.devices).all(|device| names.insert(&device.id.device));
-        Some(if unique { Pool::Ready(here) } else { Pool::Invalid(id) })
+        if !here.iter().flat_map(|slice| &slice.devices).all(|device| names.insert(&device.id.device)) {
+            return None;
+        }
+        let mut counters = Counters::default();
+        if !with_counters.iter().all(|slice| slice.counters.as_ref().is_some_and(|own| counters.join(own))) {
+            return None;
+        }
+        // Devices elsewhere matter only for what they take of the counters.
+        let elsewhere: Vec<&Slice> = elsewhere.filter(|_| !counters.is_empty()).collect();
+        let known = || here.iter().chain(&elsewhere).flat_map(|slice| &slice.devices).all(|d| counters.know(&d.takes));
+        (!gates.partitions || known()).then_some(Ready { here, elsewhere, counters })
+    }
+}
+
+fn count(pools: &mut BTreeMap<PoolId, usize>, pool: &PoolId, comes: bool) {
+    let held = pools.entry(pool.clone()).or_default();
+    *held = if comes { *held + 1 } else { held.saturating_sub(1) };
+    if *held == 0 {
+        pools.remove(pool);
     }
 }

@@ -185,7 +185,11 @@ fn reserve(cache: &mut Cache, pod: &Waiting, node: NodeId) -> Result<(), Rejecti
     if wanted.is_empty() {
         return Ok(());
     }
-    let given = allocate(cache, &wanted, cache.node(node))?;
+    let mut given = allocate(cache, &wanted, cache.node(node))?;
+    let results =
+        given.iter_mut().flat_map(|result| result.devices.iter_mut()).flat_map(|d| d.results.iter_mut().flatten());
+    // Several shares of a device are told apart by these.
+    results.filter_map(|result| result.share_id.as_mut()).for_each(|id| *id = clock::uuid());
     cache.devices.promise(pod, wanted.into_iter().zip(given));
     Ok(())
 }

@@ -7,4 +7,5 @@ mod text;
 mod batches;
 mod devices;
 mod extenders;
+mod partitions;
 mod volume_limits;

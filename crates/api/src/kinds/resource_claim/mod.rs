@@ -1,12 +1,14 @@
 //! The kinds of dynamic resource allocation: devices, who offers them and who asks for them.
 //! Upstream counterpart: pkg/apis/resource/validation, pkg/registry/resource.
 
+mod capacity;
 mod gated;
 mod parts;
 mod request;
 mod slice;
 mod status;
 mod taint_rule;
+mod taints;
 #[cfg(test)]
 mod tests;
 

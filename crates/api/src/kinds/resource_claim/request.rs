@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1::{
-    DeviceClaim, DeviceClass, DeviceConstraint, DeviceRequest, DeviceSelector, OpaqueDeviceConfiguration,
-    ResourceClaimSpec,
+    CapacityRequirements, DeviceClaim, DeviceClass, DeviceConstraint, DeviceRequest, DeviceSelector, DeviceToleration,
+    OpaqueDeviceConfiguration, ResourceClaimSpec,
 };
 use serde_json::Value;
 
 use super::parts::{self, PARAMETERS_MAX, list, set};
+use super::taints::{self, TAINTS_MAX};
 use crate::rules::device_selector::{EXPRESSION_MAX, Selector};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::object_meta;
@@ -92,6 +93,8 @@ fn device_request(request: &DeviceRequest, path: &Path) -> Errors {
             errors.extend(parts::class(&exactly.device_class_name, &path.child("deviceClassName")));
             errors.extend(selectors(exactly.selectors.as_ref(), &path));
             errors.extend(mode(exactly.allocation_mode.as_deref(), exactly.count, &path));
+            errors.extend(tolerations(exactly.tolerations.as_ref(), &path));
+            errors.extend(capacity(exactly.capacity.as_ref(), &path));
         }
         (None, Some(_)) => {
             let key = |sub: &k8s_openapi::api::resource::v1::DeviceSubRequest| Value::from(sub.name.as_str());
@@ -101,6 +104,8 @@ fn device_request(request: &DeviceRequest, path: &Path) -> Errors {
                 errors.extend(parts::class(&sub.device_class_name, &path.child("deviceClassName")));
                 errors.extend(selectors(sub.selectors.as_ref(), path));
                 errors.extend(mode(sub.allocation_mode.as_deref(), sub.count, path));
+                errors.extend(tolerations(sub.tolerations.as_ref(), path));
+                errors.extend(capacity(sub.capacity.as_ref(), path));
                 errors
             }));
         }
@@ -121,6 +126,16 @@ fn mode(mode: Option<&str>, count: Option<i64>, path: &Path) -> Errors {
     }
 }
 
+fn tolerations(tolerations: Option<&Vec<DeviceToleration>>, path: &Path) -> Errors {
+    list(tolerations, TAINTS_MAX, &path.child("tolerations"), taints::toleration)
+}
+
+fn capacity(capacity: Option<&CapacityRequirements>, path: &Path) -> Errors {
+    let path = path.child("capacity").child("requests");
+    let names = capacity.and_then(|capacity| capacity.requests.as_ref()).into_iter().flatten().map(|(name, _)| name);
+    names.flat_map(|name| parts::qualified(name, &path.key(name))).collect()
+}
+
 fn selectors(selectors: Option<&Vec<DeviceSelector>>, path: &Path) -> Errors {
     list(selectors, LIST_MAX, &path.child("selectors"), |selector, path| {
         let path = path.child("cel");
@@ -139,9 +154,10 @@ fn selectors(selectors: Option<&Vec<DeviceSelector>>, path: &Path) -> Errors {
 fn device_constraint(constraint: &DeviceConstraint, names: &Names, path: &Path) -> Errors {
     let mut errors = names.check_all(constraint.requests.as_ref(), path);
     let place = path.child("matchAttribute");
-    errors.extend(match &constraint.match_attribute {
-        Some(attribute) => parts::fully_qualified(attribute, &place),
-        None => vec![FieldError::required(&place, "")],
+    errors.extend(match (&constraint.match_attribute, &constraint.distinct_attribute) {
+        (Some(attribute), _) => parts::fully_qualified(attribute, &place),
+        (None, Some(attribute)) => parts::fully_qualified(attribute, &path.child("distinctAttribute")),
+        (None, None) => vec![FieldError::required(&place, "")],
     });
     errors
 }

@@ -1,15 +1,27 @@
 //! What a driver may publish in a ResourceSlice.
 
-use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, ResourceSlice, ResourceSliceSpec};
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::resource::v1::{
+    Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption, ResourceSlice, ResourceSliceSpec,
+};
 use serde_json::Value;
 
-use super::parts::{self, set};
+use super::capacity;
+use super::parts::{self, list, set};
+use super::taints::{self, TAINTS_MAX};
 use crate::kinds::pod::placement;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::object_meta::invalid;
 use crate::validation::{internal_form, names};
 
 const DEVICES_MAX: usize = 128;
+/// Where devices have taints or share counters.
+const MARKED_DEVICES_MAX: usize = 64;
+const COUNTER_SETS_MAX: usize = 8;
+const COUNTERS_MAX: usize = 32;
+/// The sets that one device takes of.
+const CONSUMPTIONS_MAX: usize = 2;
 /// Attributes and capacities of one device.
 const ATTRIBUTES_MAX: usize = 32;
 const ATTRIBUTE_VALUE_MAX: usize = 64;
@@ -28,13 +40,95 @@ pub(super) fn validate(slice: &ResourceSlice) -> Errors {
         errors.push(FieldError::invalid(&place.child("generation"), spec.pool.generation, detail));
     }
     errors.extend(nodes(spec, &path));
+    if spec.shared_counters.is_some() && spec.devices.is_some() {
+        errors.push(FieldError::invalid(&path, "", "only one of `sharedCounters` or `devices` is allowed"));
+    }
+    let marked = |device: &Device| {
+        device.taints.iter().flatten().count() > 0 || device.consumes_counters.iter().flatten().count() > 0
+    };
+    let most = if spec.devices.iter().flatten().any(marked) { MARKED_DEVICES_MAX } else { DEVICES_MAX };
+    let each = spec.per_device_node_selection == Some(true);
     errors.extend(set(
         spec.devices.as_ref(),
-        DEVICES_MAX,
+        most,
         &path.child("devices"),
         |device| Value::from(device.name.as_str()),
-        device,
+        |one, path| {
+            let mut errors = device(one, path);
+            errors.extend(nodes_of_device(one, each, path));
+            errors
+        },
     ));
+    errors.extend(set(
+        spec.shared_counters.as_ref(),
+        COUNTER_SETS_MAX,
+        &path.child("sharedCounters"),
+        |set| Value::from(set.name.as_str()),
+        |set: &CounterSet, path| {
+            let mut errors = counter_name(&set.name, &path.child("name"));
+            errors.extend(counters(&set.counters, path));
+            errors
+        },
+    ));
+    errors
+}
+
+fn counter_name(name: &str, path: &Path) -> Errors {
+    if name.is_empty() { vec![FieldError::required(path, "")] } else { parts::label(name, path) }
+}
+
+fn counters(counters: &BTreeMap<String, Counter>, path: &Path) -> Errors {
+    let path = path.child("counters");
+    match counters.len() {
+        0 => vec![FieldError::required(&path, "")],
+        count if count > COUNTERS_MAX => vec![FieldError::too_many(&path, count, COUNTERS_MAX)],
+        _ => counters.keys().flat_map(|name| parts::label(name, &path.key(name))).collect(),
+    }
+}
+
+fn consumption(consumption: &DeviceCounterConsumption, path: &Path) -> Errors {
+    let mut errors = counter_name(&consumption.counter_set, &path.child("counterSet"));
+    errors.extend(counters(&consumption.counters, path));
+    errors
+}
+
+/// Where a device is, if it is for each device to say.
+fn nodes_of_device(device: &Device, each: bool, path: &Path) -> Errors {
+    if !each {
+        let given = device.node_name.is_some() || device.node_selector.is_some() || device.all_nodes.is_some();
+        let detail = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true \
+                      in the ResourceSlice spec";
+        return given.then(|| FieldError::invalid(path, Value::Null, detail)).into_iter().collect();
+    }
+    let (mut errors, mut given) = (Errors::new(), Vec::new());
+    let place = path.child("nodeName");
+    match device.node_name.as_deref() {
+        None => {}
+        Some("") => errors.push(FieldError::invalid(&place, "", "must not be empty")),
+        Some(name) => {
+            given.push("`nodeName`");
+            errors.extend(invalid(&place, name, names::dns1123_subdomain(name)));
+        }
+    }
+    if let Some(nodes) = &device.node_selector {
+        given.push("`nodeSelector`");
+        errors.extend(placement::node_selector(nodes, &path.child("nodeSelector")));
+    }
+    match device.all_nodes {
+        None => {}
+        Some(true) => given.push("`allNodes`"),
+        Some(false) => {
+            let detail = "must be either unset or set to true";
+            errors.push(FieldError::invalid(&path.child("allNodes"), false, detail));
+        }
+    }
+    let one = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to \
+               true in the ResourceSlice spec";
+    match given.len() {
+        0 => errors.push(FieldError::required(path, one)),
+        1 => {}
+        _ => errors.push(FieldError::invalid(path, format!("{{{}}}", given.join(", ")), one)),
+    }
     errors
 }
 
@@ -90,6 +184,14 @@ fn nodes(spec: &ResourceSliceSpec, path: &Path) -> Errors {
             errors.push(FieldError::invalid(&path.child("allNodes"), false, detail));
         }
     }
+    match spec.per_device_node_selection {
+        None => {}
+        Some(true) => given.push("`perDeviceNodeSelection`"),
+        Some(false) => {
+            let detail = "must be either unset or set to true";
+            errors.push(FieldError::invalid(&path.child("perDeviceNodeSelection"), false, detail));
+        }
+    }
     let one = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
     match given.len() {
         0 => errors.push(FieldError::required(path, one)),
@@ -119,11 +221,23 @@ fn device(device: &Device, path: &Path) -> Errors {
     for (name, value) in capacity {
         let place = path.child("capacity").key(name);
         errors.extend(parts::qualified(name, &place));
-        if value.request_policy.is_some() {
-            let detail = "allowMultipleAllocations must be true";
-            errors.push(FieldError::forbidden(&place.child("requestPolicy"), detail));
+        let (policy, path) = (value.request_policy.as_ref(), place.child("requestPolicy"));
+        match policy {
+            Some(policy) if device.allow_multiple_allocations == Some(true) => {
+                errors.extend(capacity::policy(policy, &value.value, &path));
+            }
+            Some(_) => errors.push(FieldError::forbidden(&path, "allowMultipleAllocations must be true")),
+            None => {}
         }
     }
+    errors.extend(list(device.taints.as_ref(), TAINTS_MAX, &path.child("taints"), taints::taint));
+    errors.extend(set(
+        device.consumes_counters.as_ref(),
+        CONSUMPTIONS_MAX,
+        &path.child("consumesCounters"),
+        |consumption| Value::from(consumption.counter_set.as_str()),
+        consumption,
+    ));
     errors
 }
 

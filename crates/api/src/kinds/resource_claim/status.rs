@@ -99,8 +99,16 @@ fn id(driver: &str, pool: &str, device: &str) -> Value {
     json!({"Driver": driver, "Pool": pool, "Device": device})
 }
 
+/// A device that is shared comes once for each share.
+fn share(mut id: Value, share: Option<&String>) -> Value {
+    if let Some(share) = share {
+        id["ShareID"] = json!(share);
+    }
+    id
+}
+
 fn id_of_status(device: &AllocatedDeviceStatus) -> Value {
-    id(&device.driver, &device.pool, &device.device)
+    share(id(&device.driver, &device.pool, &device.device), device.share_id.as_ref())
 }
 
 fn device_status(device: &AllocatedDeviceStatus, allocation: Option<&AllocationResult>, path: &Path) -> Errors {
@@ -109,7 +117,10 @@ fn device_status(device: &AllocatedDeviceStatus, allocation: Option<&AllocationR
     errors.extend(parts::label(&device.device, &path.child("device")));
     let results = allocation.and_then(|allocation| allocation.devices.as_ref()?.results.as_ref());
     let own = id_of_status(device);
-    if !results.into_iter().flatten().any(|result| id(&result.driver, &result.pool, &result.device) == own) {
+    let of_result = |result: &DeviceRequestAllocationResult| {
+        share(id(&result.driver, &result.pool, &result.device), result.share_id.as_ref())
+    };
+    if !results.into_iter().flatten().any(|result| of_result(result) == own) {
         errors.push(FieldError::invalid(path, own, "must be an allocated device in the claim"));
     }
     let place = path.child("conditions");

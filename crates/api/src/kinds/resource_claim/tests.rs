@@ -310,3 +310,121 @@ fn only_a_claim_with_devices_has_users_and_they_do_not_change() {
          device in the claim",
     );
 }
+
+/// What is said about a slice, or a claim, of a server where all features are on.
+fn with_all_on(spec: Value) -> String {
+    let mut object = json!({"metadata": {"name": "x"}, "spec": {"driver": "a.io",
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}});
+    spec.as_object().unwrap().iter().for_each(|(field, value)| object["spec"][field] = value.clone());
+    said(super::slice::validate(&serde_json::from_value(object).unwrap()))
+}
+
+#[test]
+fn taints_have_an_effect_and_tolerations_an_operator() {
+    let tainted = |taint: Value| with_all_on(json!({"allNodes": true, "devices": [{"name": "d", "taints": [taint]}]}));
+    let place = "spec.devices[0].taints[0]";
+    assert_eq!(tainted(json!({"key": "k", "value": "v", "effect": "NoExecute"})), "");
+    assert_eq!(tainted(json!({"key": "k", "effect": ""})), format!("{place}.effect: Required value"));
+    let effects = "supported values: \"NoExecute\", \"NoSchedule\", \"None\"";
+    let other = format!("{place}.effect: Unsupported value: \"Other\": {effects}");
+    assert_eq!(tainted(json!({"key": "k", "effect": "Other"})), other);
+    let many: Vec<Value> =
+        (0..65).map(|i| json!({"name": format!("d{i}"), "taints": [{"key": "k", "effect": "None"}]})).collect();
+    let too_many = "spec.devices: Too many: 65: must have at most 64 items";
+    assert_eq!(with_all_on(json!({"allNodes": true, "devices": many})), too_many);
+    let tolerating = |toleration: Value| {
+        let requests =
+            json!([request(&json!({"allocationMode": "ExactCount", "count": 1, "tolerations": [toleration]}))]);
+        let spec = serde_json::from_value(json!({"devices": {"requests": requests}})).unwrap();
+        said(super::request::claim_spec(&spec, &crate::validation::field::Path::new("spec")))
+    };
+    let place = "spec.devices.requests[0].exactly.tolerations[0]";
+    assert_eq!(tolerating(json!({"operator": "Exists"})), "");
+    assert_eq!(tolerating(json!({"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute"})), "");
+    let empty = format!("{place}.value: Invalid value: \"v\": must be empty for operator `Exists`");
+    assert_eq!(tolerating(json!({"operator": "Exists", "value": "v"})), empty);
+    let operators = format!("{place}.operator: Unsupported value: \"Gt\": supported values: \"Equal\", \"Exists\"");
+    assert_eq!(tolerating(json!({"operator": "Gt"})), operators);
+    assert_eq!(
+        tolerating(json!({"operator": "Exists", "effect": "Other"})),
+        format!("{place}.effect: Unsupported value: \"Other\": {effects}")
+    );
+}
+
+#[test]
+fn partitions_name_counters_and_places() {
+    let counters = json!({"memory": {"value": "1Gi"}});
+    let sets = json!([{"name": "gpu", "counters": counters}]);
+    assert_eq!(with_all_on(json!({"allNodes": true, "sharedCounters": sets})), "");
+    let both = "spec: Invalid value: \"\": only one of `sharedCounters` or `devices` is allowed";
+    assert_eq!(with_all_on(json!({"allNodes": true, "sharedCounters": sets, "devices": []})), both);
+    let twice = json!([sets[0], sets[0], {"name": "", "counters": {}}]);
+    assert_eq!(
+        with_all_on(json!({"allNodes": true, "sharedCounters": twice})),
+        "spec.sharedCounters[2].name: Required value\nspec.sharedCounters[2].counters: Required value\n\
+         spec.sharedCounters[1]: Duplicate value: \"gpu\""
+    );
+    let taking = |consumption: Value| {
+        with_all_on(json!({"allNodes": true, "devices": [{"name": "d", "consumesCounters": consumption}]}))
+    };
+    assert_eq!(taking(json!([{"counterSet": "gpu", "counters": counters}])), "");
+    let place = "spec.devices[0].consumesCounters[0]";
+    assert_eq!(taking(json!([{"counterSet": "gpu", "counters": {}}])), format!("{place}.counters: Required value"));
+    let at = |each: Value, device: Value| {
+        let mut spec = json!({"perDeviceNodeSelection": each, "devices": [device]});
+        if each.is_null() {
+            spec["allNodes"] = json!(true);
+        }
+        with_all_on(spec)
+    };
+    let required = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is \
+                    set to true in the ResourceSlice spec";
+    assert_eq!(at(json!(true), json!({"name": "d", "nodeName": "n"})), "");
+    assert_eq!(at(json!(true), json!({"name": "d"})), format!("spec.devices[0]: Required value: {required}"));
+    assert_eq!(
+        at(json!(true), json!({"name": "d", "nodeName": "n", "allNodes": true})),
+        format!("spec.devices[0]: Invalid value: \"{{`nodeName`, `allNodes`}}\": {required}")
+    );
+    assert_eq!(
+        at(json!(null), json!({"name": "d", "nodeName": "n"})),
+        "spec.devices[0]: Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if \
+         `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
+    );
+}
+
+#[test]
+fn shares_of_a_capacity_have_rules() {
+    let policy = |shared: bool, policy: Value| {
+        let capacity = json!({"memory": {"value": "16Gi", "requestPolicy": policy}});
+        let device = json!({"name": "d", "allowMultipleAllocations": shared, "capacity": capacity});
+        with_all_on(json!({"allNodes": true, "devices": [device]}))
+    };
+    let place = "spec.devices[0].capacity[memory].requestPolicy";
+    assert_eq!(policy(true, json!({})), "");
+    assert_eq!(policy(false, json!({})), format!("{place}: Forbidden: allowMultipleAllocations must be true"));
+    assert_eq!(policy(true, json!({"default": "2Gi", "validRange": {"min": "1Gi", "max": "8Gi", "step": "1Gi"}})), "");
+    assert_eq!(policy(true, json!({"default": "2Gi", "validValues": ["1Gi", "2Gi"]})), "");
+    let check = |given: Value, expected: &str| assert_eq!(policy(true, given), format!("{place}{expected}"));
+    check(json!({"validRange": {"min": "1Gi"}}), ".default: Required value: required when validRange is defined");
+    check(json!({"validValues": ["1Gi"]}), ".default: Required value: required when validValues is defined");
+    check(
+        json!({"default": "1Gi", "validRange": {"min": "1Gi"}, "validValues": ["1Gi"]}),
+        ": Forbidden: exactly one policy can be specified, cannot specify \"validValues\" and \"validRange\" at the same time",
+    );
+    check(
+        json!({"default": "1Gi", "validRange": {"min": "2Gi"}}),
+        ".validRange.min: Invalid value: \"1Gi\": default is less than min: 2Gi",
+    );
+    check(
+        json!({"default": "3Gi", "validRange": {"min": "1Gi", "step": "4Gi"}}),
+        ".validRange.step: Invalid value: \"3Gi\": value is not a multiple of a given step (4Gi) from (1Gi)",
+    );
+    check(
+        json!({"default": "3Gi", "validValues": ["1Gi", "2Gi"]}),
+        ".validValues: Invalid value: \"3Gi\": default value is not valid according to the requestPolicy",
+    );
+    check(
+        json!({"default": "1Gi", "validValues": ["1Gi", "32Gi"]}),
+        ".validValues[1]: Invalid value: \"32Gi\": option is larger than capacity value: 16Gi",
+    );
+}
