@@ -9,7 +9,8 @@ use k8s_openapi::{
         authorization::v1 as authorization, autoscaling::v2 as autoscaling, batch::v1 as batch,
         certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
         discovery::v1 as discovery, networking::v1 as networking, node::v1 as node, policy::v1 as policy,
-        rbac::v1 as rbac, resource::v1 as resource, storage::v1 as storage,
+        rbac::v1 as rbac, resource::v1 as resource, resource::v1alpha3 as resource_alpha,
+        scheduling::v1alpha1 as scheduling_alpha, storage::v1 as storage,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -82,6 +83,8 @@ objects! {
     resource::ResourceClaim,
     resource::ResourceClaimTemplate,
     resource::ResourceSlice,
+    resource_alpha::DeviceTaintRule,
+    scheduling_alpha::Workload,
     MetadataOnly,
     storage::CSIDriver,
     storage::CSINode,

@@ -11,9 +11,11 @@ use crate::{
     change::Change,
     engine::{Decision, Engine, Preparation},
     failure::{Failure, Release},
+    gangs::Permit,
     memo::{Fixed, Memo},
     node_id::NodeId,
     plugin::{Context, Plugin, ScoresBy},
+    plugins::gang_scheduling,
     preemption::Attempt,
     profile::{Enabled, Part, Profile, concerned},
     queue::Waiting,
@@ -36,12 +38,15 @@ const LEAST_NODES: usize = 100;
 impl Engine {
     /// When to ask again if [`Engine::schedule_one`] has nothing to do.
     pub fn wake_at(&self) -> Option<Instant> {
-        self.queue.wake_at()
+        self.queue.wake_at().into_iter().chain(self.gangs.wake_at()).min()
     }
 
     /// Takes the next Pod and decides. `None` when none is to be tried now.
     pub fn schedule_one(&mut self, now: Instant) -> Option<Decision> {
-        let pod = self.queue.pop(now)?;
+        if let Some(decision) = self.next_of_gangs(now) {
+            return Some(decision);
+        }
+        let pod = self.next_waiting(now)?;
         waypoint::scheduler::schedule_one(&pod.key.name);
         Some(self.decide(pod, true, now))
     }
@@ -62,7 +67,15 @@ impl Engine {
     /// Puts the Pod on a node that takes it.
     pub(crate) fn take(&mut self, pod: Waiting, id: NodeId, now: Instant) -> Decision {
         match self.reserve(&pod, id) {
-            Ok(()) => self.assume(pod, id, now),
+            Ok(()) => match self.permit(&pod) {
+                Permit::Granted => self.assume(pod, id, now),
+                Permit::Wait => self.wait_for_gang(pod, id, now),
+                Permit::Broken(why) => {
+                    self.unreserve(&pod, id, now);
+                    self.queue.retry_later(pod.clone(), now);
+                    Decision::Failed { pod, why: format!("running Permit plugin \"{}\": {why}", gang_scheduling::NAME) }
+                }
+            },
             Err(failure) => self.fits_nowhere(pod, failure, now),
         }
     }
@@ -96,14 +109,24 @@ impl Engine {
         releasing.filter_map(|p| p.plugin.release).map(|release| release(&context, pod, failure)).next()
     }
 
-    /// The Pod counts as being on the node from now on, for all that it helps or hinders.
+    /// The Pod goes to the node.
     fn assume(&mut self, pod: Waiting, id: NodeId, now: Instant) -> Decision {
-        let node = self.cache.node(id).name.clone();
-        let nominated = self.withdraw(&pod.key);
-        let prepare = self.preparations(&pod);
+        self.put_on(&pod, id, now);
+        self.bind(pod, id)
+    }
+
+    /// A Pod that is on the node is bound to it.
+    pub(crate) fn bind(&mut self, pod: Waiting, id: NodeId) -> Decision {
+        let (node, prepare) = (self.cache.node(id).name.clone(), self.preparations(&pod));
         if !prepare.is_empty() {
             self.preparing.insert((pod.key.clone(), pod.uid.clone()));
         }
+        Decision::Bind { pod, node, prepare }
+    }
+
+    /// The Pod counts as being on the node from now on, for all that it helps or hinders.
+    pub(crate) fn put_on(&mut self, pod: &Waiting, id: NodeId, now: Instant) {
+        let nominated = self.withdraw(&pod.key);
         let (class, priority) = (pod.class, pod.priority);
         let placed =
             Placed { node: id, class, terminating: false, assumed: true, priority, preempted: false, started: None };
@@ -113,7 +136,6 @@ impl Engine {
         if let Some(elsewhere) = nominated.filter(|n| n.node != id) {
             self.retry(Change::PodDeleted as u16, Some(elsewhere.node), now);
         }
-        Decision::Bind { pod, node, prepare }
     }
 
     /// What the plugins have to do before a Pod is bound. For most it is nothing.

@@ -30,6 +30,7 @@ use crate::{
     devices::Gates,
     extender::{Extender, Question},
     failure::{Failure, Preemption},
+    gangs::{Gangs, Progress},
     memo::Memos,
     node_id::NodeId,
     nominated::{Nominated, Nominations},
@@ -87,6 +88,8 @@ pub enum Decision {
     Bind { pod: Waiting, node: Arc<str>, prepare: Vec<Preparation> },
     /// The Pod fits nowhere and is parked; victims of a preemption must be deleted.
     Unschedulable { pod: Waiting, failure: Arc<Failure>, preemption: Preemption },
+    /// The Pod is assumed to be on a node, and waits there for others of its gang.
+    Waits { pod: Waiting },
     /// The extenders must be asked this, and [`Engine::consulted`] told what they say, before anything else is.
     Consult(Question),
     /// An extender failed, or what the Pod asks for is not as it should be; the Pod is tried again later.
@@ -128,6 +131,7 @@ pub struct Engine {
     /// Pods, by name and UID, for which plugins write something before they are bound.
     pub(crate) preparing: HashSet<(Key, String)>,
     pub(crate) nominations: Nominations,
+    pub(crate) gangs: Gangs,
     /// Victims of preemptions that the API does not show as leaving yet.
     pub(crate) evicting: HashSet<Key>,
     pub(crate) budgets: Budgets,
@@ -154,6 +158,7 @@ impl Engine {
     pub(crate) fn scheduler_of(&self, decision: &Decision) -> &str {
         let (Decision::Bind { pod, .. }
         | Decision::Unschedulable { pod, .. }
+        | Decision::Waits { pod }
         | Decision::Consult(Question { pod, .. })
         | Decision::Failed { pod, .. }) = decision;
         &self.profile(pod.class).scheduler_name
@@ -329,6 +334,7 @@ impl Engine {
 
     fn set_placed(&mut self, key: Key, pod: &v1::Pod, node: &str, now: Instant) {
         let nominated = self.nominations.get(&key).copied();
+        let gang = self.see_member(&key, pod, Progress::Assigned);
         self.forget_waiting(&key);
         let binding = self.binding.remove(&key);
         let class = self.cache.enter_class(pod);
@@ -343,7 +349,8 @@ impl Engine {
             let there = self.cache.node(held.node).name.as_ref() == node;
             if there && held.class == class && held.terminating == terminating {
                 self.leave_class(class);
-                return self.cache.confirm(&key, started, preempted);
+                self.cache.confirm(&key, started, preempted);
+                return gang.iter().for_each(|gang| self.gang_changed(gang, "AssignedPodAdd", now));
             }
             if let Some(assumed) = binding {
                 self.unreserve(&assumed, held.node, now);
@@ -362,6 +369,7 @@ impl Engine {
         if let Some(elsewhere) = nominated.filter(|n| n.node != node) {
             self.retry(Change::PodDeleted as u16, Some(elsewhere.node), now);
         }
+        gang.iter().for_each(|gang| self.gang_changed(gang, "AssignedPodAdd", now));
     }
 
     fn set_waiting(&mut self, key: Key, pod: &v1::Pod, now: Instant) {
@@ -381,6 +389,10 @@ impl Engine {
             return self.remove_pod(&key, now);
         };
         let gated = profile.with(Part::Gate).filter_map(|p| p.plugin.gate).any(|open| !open(pod));
+        let scheduler = profile.scheduler_name.clone();
+        let gang = self.see_member(&key, pod, Progress::Waits { gates_open: !gated });
+        let profile = self.settings.profiles.iter().find(|profile| profile.scheduler_name == scheduler);
+        let gated = gated || profile.is_some_and(|profile| self.is_held_back(&key, profile));
         let class = self.cache.enter_class(pod);
         let waiting = Waiting {
             uid,
@@ -411,6 +423,7 @@ impl Engine {
         self.follow_nomination(&waiting, pod, now);
         waypoint::scheduler::queue(&waiting.key.name);
         self.queue.add(waiting, now);
+        gang.iter().for_each(|gang| self.gang_changed(gang, "UnschedulablePodAdd", now));
     }
 
     fn forget_waiting(&mut self, key: &Key) {
@@ -424,6 +437,7 @@ impl Engine {
     pub fn remove_pod(&mut self, key: &Key, now: Instant) {
         let nominated = self.nominations.get(key).copied();
         self.forget_waiting(key);
+        self.gangs.forget(key);
         self.evicting.remove(key);
         let binding = self.binding.remove(key);
         if let Some(placed) = self.unplace(key) {
@@ -445,6 +459,7 @@ impl Engine {
             return self.devices_taken_back(key, uid, now);
         }
         let (Some(waiting), Some(placed)) = (self.binding.remove(key), self.unplace(key)) else { return };
+        self.gangs.lost(key);
         self.unreserve(&waiting, placed.node, now);
         self.queue.retry_later(waiting, now);
         self.retry(Change::PodDeleted as u16, Some(placed.node), now);

@@ -60,6 +60,8 @@ pub enum Preemption {
     Fruitless(String),
     /// Nobody makes room for Pods of the profile.
     Off,
+    /// The Pod had a node, and not its company.
+    NotTried,
     /// The Pod may not take room from others; why.
     NotEligible(&'static str),
 }
@@ -111,7 +113,7 @@ impl Failure {
         let release = self.release.as_str();
         let in_vain = |why: &str| format!("{reasons} {release}, preemption: {why}");
         match preemption {
-            Preemption::Victims(..) => reasons,
+            Preemption::Victims(..) | Preemption::NotTried => reasons,
             Preemption::Off => format!("{reasons} {release}"),
             Preemption::NotEligible(why) => in_vain(why),
             Preemption::Fruitless(why) => in_vain(why),

@@ -25,6 +25,8 @@ mod disks;
 pub mod engine;
 pub mod extender;
 pub mod failure;
+mod gang_events;
+pub mod gangs;
 pub mod memo;
 mod metrics;
 pub mod node;

@@ -145,10 +145,10 @@ impl Metrics {
     pub(crate) fn decided(&self, decision: &Decision, profile: &str, took: Duration) {
         self.algorithm_seconds.observe(took.as_secs_f64());
         let result = match decision {
-            Decision::Bind { .. } | Decision::Consult(_) => return,
+            Decision::Bind { .. } | Decision::Waits { .. } | Decision::Consult(_) => return,
             Decision::Failed { .. } => "error",
             Decision::Unschedulable { preemption, .. } => {
-                if !matches!(preemption, Preemption::Off) {
+                if !matches!(preemption, Preemption::Off | Preemption::NotTried) {
                     self.preemptions.inc();
                 }
                 if let Preemption::Victims(Victims { pods, .. }) = preemption {

@@ -108,6 +108,8 @@ pub struct Plugin {
     /// Says whether the Pod may be tried at all.
     pub gate: Option<fn(&v1::Pod) -> bool>,
     pub admit: Option<Admit>,
+    /// It lets Pods of a gang wait for each other.
+    pub gangs: bool,
     /// It makes room for Pods that fit nowhere.
     pub preempts: bool,
     pub release: Option<Releases>,
@@ -145,6 +147,7 @@ impl Plugin {
         only_nodes: |_| None,
         gate: None,
         admit: None,
+        gangs: false,
         preempts: false,
         release: None,
         tallies: |_, _, _| Vec::new(),

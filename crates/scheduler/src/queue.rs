@@ -77,6 +77,7 @@ mod event {
     pub const NEW: &str = "UnschedulablePodAdd";
     pub const FAILED: &str = "ScheduleAttemptFailure";
     pub const BACKOFF_OVER: &str = "BackoffComplete";
+    pub const FORCED: &str = "ForceActivate";
     pub const PARKED_LONG: &str = "UnschedulableTimeout";
 }
 
@@ -297,6 +298,20 @@ impl Queue {
             let place = if until <= now { Place::Active } else { Place::Backoff(until, false) };
             self.put(pod, place, (Some(turn), event), now);
         }
+    }
+
+    /// Whatever kept a Pod from being tried is gone, if it is gated.
+    pub fn open(&mut self, key: &Key, event: &'static str, now: Instant) {
+        let Some(&Entry { place: Place::Gated, turn, .. }) = self.entries.get(key) else { return };
+        if let Some(pod) = self.remove(key) {
+            self.put(Waiting { gated: false, ..pod }, Place::Active, (Some(turn), event), now);
+        }
+    }
+
+    /// A Pod is tried at once, if it may be tried at all.
+    pub fn activate(&mut self, key: &Key, now: Instant) {
+        let Some(&Entry { place: Place::Parked(_) | Place::Backoff(..), .. }) = self.entries.get(key) else { return };
+        self.reactivate(key, event::FORCED, now);
     }
 
     // What the metrics tell.

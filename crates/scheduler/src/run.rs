@@ -161,8 +161,8 @@ fn start_write(
                 writes.spawn(bind::report(client, recorder, object, said, Nomination::AsBefore));
             }
         }
-        // They were asked before.
-        Decision::Consult(_) => {}
+        // Those were asked before, and these are told of when they go on.
+        Decision::Consult(_) | Decision::Waits { .. } => {}
     }
 }
 
@@ -205,7 +205,7 @@ fn tell(
             }
             Nomination::Node(node)
         }
-        Preemption::Fruitless(_) => Nomination::None,
+        Preemption::Fruitless(_) | Preemption::NotTried => Nomination::None,
         Preemption::Off | Preemption::NotEligible(_) => Nomination::AsBefore,
     };
     let recorder = writer.recorder.clone();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use api::rules::selector::Selector;
+use api::{features::Feature, rules::selector::Selector};
 use client::{Cache, Caches, Key, Kind};
 use clock::Instant;
 use futures::future::{BoxFuture, select_all};
@@ -10,7 +10,11 @@ use k8s_openapi::api::{
     apps::v1::{ReplicaSet, StatefulSet},
     core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service},
     policy::v1::PodDisruptionBudget,
-    resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
+    resource::{
+        v1::{DeviceClass, ResourceClaim, ResourceSlice},
+        v1alpha3::DeviceTaintRule,
+    },
+    scheduling::v1alpha1::Workload,
     storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
@@ -21,6 +25,7 @@ use crate::{
     class::OwnerKind,
     devices,
     engine::Engine,
+    gangs,
 };
 
 /// Tells the engine of one object; `None` when it is gone.
@@ -99,7 +104,7 @@ impl Sources {
             let cache = caches.of::<K>();
             Box::new(Feed { changes: cache.subscribe(), cache, next: None, held, apply })
         }
-        let sources = Sources(vec![
+        let mut sources = Sources(vec![
             feed::<PodDisruptionBudget>(caches, Engine::budget_keys, budget),
             feed::<Namespace>(caches, Engine::namespace_keys, namespace),
             feed::<Service>(caches, Engine::service_keys, service),
@@ -123,6 +128,13 @@ impl Sources {
             feed::<Node>(caches, Engine::node_keys, node),
             feed::<Pod>(caches, Engine::pod_keys, pod),
         ]);
+        let features = engine.settings.features;
+        if features.enabled(Feature::GangScheduling) {
+            sources.0.insert(0, feed::<Workload>(caches, Engine::workload_keys, workload));
+        }
+        if features.enabled(Feature::DRADeviceTaintRules) {
+            sources.0.insert(0, feed::<DeviceTaintRule>(caches, Engine::taint_rule_keys, taint_rule));
+        }
         for source in &sources.0 {
             source.synced().await;
         }
@@ -210,6 +222,14 @@ fn device_class(engine: &mut Engine, key: &Key, class: Option<&DeviceClass>) {
 
 fn slice(engine: &mut Engine, key: &Key, slice: Option<&ResourceSlice>) {
     engine.set_slice(key, slice.map(devices::Slice::of), Instant::now());
+}
+
+fn taint_rule(engine: &mut Engine, key: &Key, rule: Option<&DeviceTaintRule>) {
+    engine.set_taint_rule(key, rule.map(devices::TaintRule::of), Instant::now());
+}
+
+fn workload(engine: &mut Engine, key: &Key, workload: Option<&Workload>) {
+    engine.set_workload(key, workload.map(gangs::Workload::of), Instant::now());
 }
 
 fn device_claim(engine: &mut Engine, key: &Key, claim: Option<&ResourceClaim>) {

@@ -97,7 +97,7 @@ gates! {
     EventedPLEG = ALPHA,
     ExecProbeTimeout = LOCKED,
     ExternalServiceAccountTokenSigner = BETA,
-    GangScheduling = ALPHA.needs(&[GenericWorkload]),
+    GangScheduling = ALPHA.acts().needs(&[GenericWorkload]),
     GenericWorkload = ALPHA,
     GitRepoVolumeDriver = DEPRECATED,
     GracefulNodeShutdown = BETA,

@@ -17,10 +17,9 @@ pub use system::Cluster;
 
 /// Makes and mends everything.
 pub async fn ensure(objects: &ObjectStore, cluster: &Cluster) -> Result<(), StatusError> {
-    let all = policy::objects()
-        .into_iter()
-        .chain(flow_control::objects())
-        .chain(system::objects(cluster, &objects.kinds.table()));
+    let kinds = objects.kinds.table();
+    let all =
+        policy::objects(&kinds).into_iter().chain(flow_control::objects()).chain(system::objects(cluster, &kinds));
     let all: Vec<BootstrapObject> = all.collect();
     try_join_all(all.iter().map(|wanted| ensure_one(objects, wanted))).await?;
     Ok(())

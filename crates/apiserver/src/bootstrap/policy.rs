@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::kind::KindTable;
 use serde_json::{Map, Value, json};
 
 use super::object::{AUTOUPDATE, BootstrapObject};
@@ -19,8 +20,8 @@ struct Role {
     rules: Vec<PolicyRule>,
 }
 
-/// Every default role and binding.
-pub fn objects() -> Vec<BootstrapObject> {
+/// Every default role and binding of a server with these kinds.
+pub fn objects(kinds: &KindTable) -> Vec<BootstrapObject> {
     let mut roles: Vec<Role> = Vec::new();
     let mut bindings = Vec::new();
     for line in TABLE.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {
@@ -28,7 +29,10 @@ pub fn objects() -> Vec<BootstrapObject> {
         match (line.starts_with(' '), words.as_slice()) {
             (false, ["role", name, options @ ..]) => roles.push(role(name, options)),
             (false, ["bind", name, role, rest @ ..]) => bindings.push(binding(name, role, rest)),
+            (true, ["served", _, group, resource, ..])
+                if kinds.any_version(group, resource.split('/').next().unwrap_or(resource)).is_none() => {}
             (true, words) => {
+                let words = words.strip_prefix(&["served"]).unwrap_or(words);
                 let role = roles.last_mut().expect("the table has no rule before the first role");
                 role.rules.push(rule(words));
             }
@@ -182,7 +186,7 @@ mod tests {
 
     fn rbac() -> Rbac {
         let rbac = Rbac::default();
-        for wanted in objects() {
+        for wanted in objects(api::kinds::built_in()) {
             let name = api::meta::name(&wanted.object);
             rbac.changed(wanted.plural, api::meta::namespace(&wanted.object), name, Some(&wanted.object));
         }
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_table_is_whole() {
-        let all = objects();
+        let all = objects(api::kinds::built_in());
         let count = |plural: &str| all.iter().filter(|w| w.plural == plural).count();
         assert_eq!(count("roles"), count("rolebindings"));
         assert_eq!(count("roles"), 7);
@@ -225,6 +229,7 @@ mod tests {
         let scheduler = user("system:kube-scheduler");
         let controller = User::service_account("kube-system", "deployment-controller", "");
         for (user, verb, group, resource, expected) in [
+            (&scheduler, "list", "scheduling.k8s.io", "workloads", false),
             (&user("view"), "list", "", "pods", true),
             (&user("view"), "list", "", "secrets", false),
             (&user("view"), "create", "", "pods", false),

@@ -110,7 +110,7 @@ impl Cluster {
                 false
             }
             // There are no extenders.
-            Decision::Consult(_) | Decision::Failed { .. } => false,
+            Decision::Consult(_) | Decision::Waits { .. } | Decision::Failed { .. } => false,
         })
     }
 

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api::{
-    features::Features,
+    features::{Feature, Features},
     validation::field::{FieldError, Path},
 };
 use serde::Deserialize;
@@ -106,7 +106,10 @@ struct PluginConfig {
 pub fn parse(value: Value, features: Features) -> Result<Settings, String> {
     let configuration = Configuration::deserialize(value).map_err(|error| error.to_string())?;
     let mut errors = Errors::default();
-    let settings = Settings { features, ..configuration.settings(&mut errors) };
+    let mut settings = Settings { features, ..configuration.settings(&mut errors) };
+    if !features.enabled(Feature::GangScheduling) {
+        settings.profiles.iter_mut().for_each(|profile| profile.plugins.retain(|enabled| !enabled.plugin.gangs));
+    }
     if errors.0.is_empty() { Ok(settings) } else { Err(errors.0.join("\n")) }
 }
 

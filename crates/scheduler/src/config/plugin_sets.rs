@@ -70,7 +70,7 @@ fn exists(name: &str) -> bool {
 
 fn implements(plugin: &Plugin, part: Part) -> bool {
     match part {
-        Part::Gate => plugin.gate.is_some(),
+        Part::Gate => plugin.gate.is_some() || plugin.gangs,
         Part::Filter => !matches!(plugin.filter, Filter::None) || plugin.admit.is_some(),
         Part::Preempt => plugin.preempts || plugin.release.is_some(),
         Part::Score => plugin.score.is_some(),

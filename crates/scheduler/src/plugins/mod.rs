@@ -5,6 +5,7 @@
 
 pub mod default_preemption;
 pub mod dynamic_resources;
+pub mod gang_scheduling;
 pub mod image_locality;
 pub mod inter_pod_affinity;
 pub mod node_affinity;
@@ -40,5 +41,6 @@ pub const PLUGINS: &[Plugin] = &[
     default_preemption::PLUGIN,
     node_resources_balanced_allocation::PLUGIN,
     image_locality::PLUGIN,
+    gang_scheduling::PLUGIN,
     extender::PLUGIN,
 ];

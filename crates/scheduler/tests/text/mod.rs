@@ -72,6 +72,7 @@ pub fn engine(nodes: &[&str], pods: &[Pod]) -> Engine {
 pub fn next(engine: &mut Engine) -> String {
     match engine.schedule_one(Instant::now()) {
         None => "nothing to do".to_owned(),
+        Some(Decision::Waits { pod }) => format!("{} waits", pod.key.name),
         Some(Decision::Consult(question)) => format!("ask about {:?}", question.about),
         Some(Decision::Failed { why, .. }) => why,
         Some(Decision::Bind { node, .. }) => node.to_string(),

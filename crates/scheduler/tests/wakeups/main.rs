@@ -366,10 +366,12 @@ impl World {
                     match preemption {
                         Preemption::Victims(victims) => self.preempt(&name, victims),
                         Preemption::Fruitless(_) => self.nominate(&name, None),
-                        Preemption::Off | Preemption::NotEligible(_) => {}
+                        Preemption::Off | Preemption::NotTried | Preemption::NotEligible(_) => {}
                     }
                 }
-                Decision::Consult(_) | Decision::Failed { .. } => unreachable!("there are no extenders"),
+                Decision::Consult(_) | Decision::Waits { .. } | Decision::Failed { .. } => {
+                    unreachable!("there are no extenders and no gangs")
+                }
             }
         }
     }
@@ -448,7 +450,9 @@ impl World {
             }
             let decision = self.verdict(&parked.key.name);
             let parks = match &decision {
-                Decision::Bind { .. } | Decision::Consult(_) | Decision::Failed { .. } => false,
+                Decision::Bind { .. } | Decision::Consult(_) | Decision::Waits { .. } | Decision::Failed { .. } => {
+                    false
+                }
                 // It waits for Pods that leave anyhow.
                 Decision::Unschedulable { preemption: Preemption::Victims(victims), .. } => {
                     victims.pods.is_empty() && victims.displaced.is_empty()
@@ -490,7 +494,7 @@ fn node(name: &str, spec: Value, labels: Value) -> Node {
 fn goes_to(engine: &mut Engine, now: Instant) -> Option<String> {
     match engine.schedule_one(now)? {
         Decision::Bind { node, .. } => Some(node.to_string()),
-        Decision::Consult(_) | Decision::Failed { .. } => None,
+        Decision::Consult(_) | Decision::Waits { .. } | Decision::Failed { .. } => None,
         Decision::Unschedulable { failure, preemption, .. } => Some(failure.message(&preemption)),
     }
 }
