@@ -5,7 +5,6 @@
 /// Upstream's controllers that do not run here, each with its reason.
 const ABSENT: &[(&str, &str)] = &[
     ("cloud-node-lifecycle-controller", CLOUD),
-    ("device-taint-eviction-controller", "it belongs to the feature gate DRADeviceTaints, which is off by default"),
     (
         "kube-apiserver-serving-clustertrustbundle-publisher-controller",
         "it belongs to the feature gate ClusterTrustBundle, which is off by default",

@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use api::features::Features;
+use api::features::{Feature, Features};
 use client::{Caches, Client, EventRecorder};
 use controller::{Controller, Setup};
 use tokio::task::JoinSet;
@@ -12,7 +12,7 @@ use crate::{
     autoscaling::{self, HorizontalPodAutoscalers},
     bootstrap::{signer::BootstrapSigner, token_cleaner::TokenCleaner},
     certificates::{self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner, sign::Signer},
-    devices,
+    devices::{self, taint_eviction::DeviceTaintEviction},
     endpoints::{legacy::LegacyEndpoints, mirroring::EndpointSliceMirroring, slices::EndpointSlices},
     garbage, names,
     namespace::Namespaces,
@@ -161,6 +161,15 @@ fn start_disruptions(setup: Setup, _: &Options) -> Task {
     })
 }
 
+/// Of what belongs to a feature that is off, nothing runs.
+fn start_device_taints(setup: Setup, options: &Options) -> Task {
+    let on = |feature: Feature| options.features.enabled(feature);
+    if !on(Feature::DRADeviceTaints) {
+        return Box::pin(std::future::pending());
+    }
+    start(DeviceTaintEviction::new(on(Feature::DRADeviceTaintRules)), setup)
+}
+
 /// All controllers, in the order in which they start.
 const ALL: &[Entry] = &[
     entry::<Namespaces>("namespace-controller", |s, _| start(Namespaces::default(), s)),
@@ -208,6 +217,7 @@ const ALL: &[Entry] = &[
     entry::<VolumeProtection>("pv-protection-controller", |s, _| start(VolumeProtection, s)),
     entry::<PodGarbage>("pod-garbage-collector", |s, o| start(PodGarbage::new(o.terminated_pods), s)),
     Entry { name: devices::NAME, account: "resource-claim-controller", start: |s, _| Box::pin(devices::start(s)) },
+    entry::<DeviceTaintEviction>("device-taint-eviction-controller", start_device_taints),
     Entry { name: garbage::NAME, account: "generic-garbage-collector", start: |s, _| Box::pin(garbage::run(s)) },
 ];
 

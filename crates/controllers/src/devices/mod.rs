@@ -4,6 +4,7 @@
 
 mod make;
 mod release;
+pub mod taint_eviction;
 
 use api::rules::pod;
 use client::Key;
