@@ -186,25 +186,13 @@ impl<K: Kind> Cache<K> {
     }
 }
 
-/// Nobody who reads caches needs to know who set which field; on a write the server keeps what it has.
-fn trim<K: Kind>(object: &mut K) {
-    object.meta_mut().managed_fields = None;
-}
-
-/// Reads an object as it is kept.
-fn read<K: Kind>(text: &str) -> Result<K, serde_json::Error> {
-    let mut object = K::from_json(text)?;
-    trim(&mut object);
-    Ok(object)
-}
-
 impl<K: Kind> Sink for Cache<K> {
     fn list(&self) -> Box<dyn Listing + '_> {
         Box::new(Fresh { cache: self, objects: BTreeMap::new() })
     }
 
     fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
-        let object: K = read(object)?;
+        let object = K::from_json(object)?;
         let revision = revision_of(object.meta());
         self.put(Key::of(&object), Some(Arc::new(object)));
         self.advance(revision);
@@ -232,7 +220,7 @@ struct Fresh<'a, K> {
 
 impl<K: Kind> Listing for Fresh<'_, K> {
     fn add(&mut self, object: &str) -> Result<(), serde_json::Error> {
-        let object: K = read(object)?;
+        let object = K::from_json(object)?;
         self.objects.insert(Key::of(&object), Arc::new(object));
         Ok(())
     }

@@ -18,7 +18,8 @@ use kube::Resource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Error, Value};
 
-/// A type whose objects come as JSON and go as JSON.
+/// A type whose objects come as JSON and go as JSON. Nobody who reads them needs to know who set which field, so
+/// `metadata.managedFields` does not come; on a write the server keeps what it has.
 pub trait Object: Sized {
     fn from_json(text: &str) -> Result<Self, Error>;
     fn to_value(&self) -> Value;
@@ -34,7 +35,7 @@ macro_rules! objects {
         impl Object for $kind {
             #[inline(never)]
             fn from_json(text: &str) -> Result<Self, Error> {
-                serde_json::from_str(text)
+                api::kind::typed::read(text.as_bytes())
             }
 
             #[inline(never)]

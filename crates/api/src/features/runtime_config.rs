@@ -12,8 +12,10 @@ pub struct RuntimeConfig {
     said: Vec<(String, bool)>,
 }
 
+type Matcher = (&'static str, fn(&str) -> bool);
+
 /// The words for many versions at once, the one that counts most first.
-const MATCHERS: &[(&str, fn(&str) -> bool)] = &[
+const MATCHERS: &[Matcher] = &[
     ("api/alpha", |version| stability(version) == "alpha"),
     ("api/beta", |version| stability(version) == "beta"),
     ("api/ga", is_stable),

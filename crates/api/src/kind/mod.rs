@@ -13,7 +13,7 @@ mod gated;
 pub mod group;
 mod kind_table;
 mod strategy;
-mod typed;
+pub mod typed;
 
 pub use column::{Column, ColumnHeader, age, col, created, flag, int, name, wide};
 pub use declaration::{ALL_VERBS, FieldLabel, Gated, Generation, Kind, Scale, Scope, Subresource, Way, label};

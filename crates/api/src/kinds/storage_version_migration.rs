@@ -54,8 +54,8 @@ fn resource_text(migration: &StorageVersionMigration) -> String {
 }
 
 fn state(migration: &StorageVersionMigration) -> &'static str {
-    let known = [SUCCEEDED, FAILED, RUNNING].into_iter();
-    known.filter(|condition| holds(migration, condition)).next().unwrap_or("Pending")
+    let known = [SUCCEEDED, FAILED, RUNNING];
+    known.into_iter().find(|condition| holds(migration, condition)).unwrap_or("Pending")
 }
 
 fn validate(migration: &StorageVersionMigration) -> Errors {

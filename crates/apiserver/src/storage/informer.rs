@@ -115,12 +115,12 @@ impl Informer {
     /// What is kept of an entry.
     fn take(&self, entry: &Entry) -> Arc<Value> {
         let Some(handler) = &self.handler else {
-            return Arc::new(object::of_entry(&self.definition, entry));
+            return Arc::new(object::without_managers(&self.definition, entry));
         };
         if handler.stored(object::names(&self.definition, &entry.key).1, entry) {
             return Arc::new(Value::Null);
         }
-        let object = handler.wants(&entry.value).then(|| object::of_entry(&self.definition, entry));
+        let object = handler.wants(&entry.value).then(|| object::without_managers(&self.definition, entry));
         self.tell(&entry.key, object.as_ref());
         Arc::new(Value::Null)
     }

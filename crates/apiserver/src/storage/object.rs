@@ -117,6 +117,14 @@ pub fn of_entry(definition: &Definition, entry: &Entry) -> Value {
     object
 }
 
+/// The same without `metadata.managedFields`, for what is looked at and never written back.
+pub fn without_managers(definition: &Definition, entry: &Entry) -> Value {
+    let mut object: Value = api::kind::typed::read(&entry.value).unwrap_or_default();
+    set_revision(&mut object, entry.modified);
+    convert(definition, &mut object);
+    object
+}
+
 /// Turns a stored object into the version of `definition`.
 pub fn convert(definition: &Definition, object: &mut Value) {
     if !definition.is_converted() {

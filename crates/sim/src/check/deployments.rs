@@ -1,8 +1,8 @@
 //! The checkers of Deployments and their ReplicaSets: never more Pods than allowed, never fewer than promised.
 //!
-//! What is promised is what whoever takes a Pod away could know. A count that has just been raised, and a Pod that has just
-//! become ready, may not have reached a controller that still acts on an older state, upstream's as little as ours: for
-//! [`NEWS`] they do not count against it.
+//! What counts is what a controller could know. A count that has just changed, and a Pod that has just become ready, may
+//! not have reached one that still acts on an older state, upstream's as little as ours: for [`NEWS`] they do not count
+//! against it.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ const NEWS: i32 = 30;
 pub struct Deployments {
     deployments: BTreeMap<String, Deployment>,
     replica_sets: BTreeMap<String, ReplicaSet>,
-    /// When a Deployment was last raised, and the least that it asked for within [`NEWS`] before.
-    raised: BTreeMap<String, (Timestamp, i32)>,
+    /// The counts that a Deployment asked for before, each with the time of the next.
+    before: BTreeMap<String, Vec<(Timestamp, i32)>>,
 }
 
 /// A number or a percentage of `total`, rounded up or down.
@@ -40,20 +40,19 @@ fn share(value: Option<&IntOrString>, total: i32, up: bool) -> i32 {
     }
 }
 
-/// How many Pods beyond `replicas`, and how many fewer, a rolling update may have.
-fn bounds(deployment: &Deployment) -> Option<(i32, i32, i32)> {
-    let spec = deployment.spec.as_ref()?;
-    let replicas = replicas(deployment);
-    let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
+fn replicas(deployment: &Deployment) -> i32 {
+    deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
+}
+
+/// The fewest and the most Pods that a rolling update may have when it asks for so many.
+fn bounds(deployment: &Deployment, replicas: i32) -> (i32, i32) {
+    let strategy = deployment.spec.as_ref().and_then(|s| s.strategy.as_ref());
+    let rolling = strategy.and_then(|s| s.rolling_update.as_ref());
     let surge = share(rolling.and_then(|r| r.max_surge.as_ref()), replicas, true);
     let unavailable = share(rolling.and_then(|r| r.max_unavailable.as_ref()), replicas, false);
     // Both 0 would never move.
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
-    Some((replicas, surge, unavailable))
-}
-
-fn replicas(deployment: &Deployment) -> i32 {
-    deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
+    (replicas - unavailable, replicas + surge)
 }
 
 fn is_news(at: Timestamp, now: Timestamp) -> bool {
@@ -74,23 +73,29 @@ impl Deployments {
     }
 
     pub fn deployment(&mut self, key: String, new: Option<Deployment>, now: Timestamp) {
-        let (before, after) = (self.deployments.get(&key).map(replicas), new.as_ref().map(replicas));
-        if let (Some(before), Some(after)) = (before, after)
-            && after > before
-        {
-            let known = self.raised.get(&key).filter(|(at, _)| is_news(*at, now));
-            let least = known.map_or(before, |(_, least)| before.min(*least));
-            self.raised.insert(key.clone(), (now, least));
+        let counts = self.before.entry(key.clone()).or_default();
+        counts.retain(|(until, _)| is_news(*until, now));
+        if let Some(before) = self.deployments.get(&key) {
+            counts.push((now, replicas(before)));
         }
         set(&mut self.deployments, key, new);
+    }
+
+    /// The bounds of every count that somebody may still believe in.
+    fn bounds(&self, key: &str, deployment: &Deployment, now: Timestamp) -> impl Iterator<Item = (i32, i32)> {
+        let before = self.before.get(key).into_iter().flatten().filter(move |(until, _)| is_news(*until, now));
+        before.map(|(_, count)| *count).chain([replicas(deployment)]).map(|count| bounds(deployment, count))
     }
 
     /// The key and the Deployment behind a ReplicaSet's UID.
     fn of(&self, replica_set_uid: &str) -> Option<(&str, &Deployment)> {
         let set = self.replica_sets.values().find(|r| r.metadata.uid.as_deref() == Some(replica_set_uid))?;
-        let uid = owner(&set.metadata)?;
-        let (key, deployment) = self.deployments.iter().find(|(_, d)| d.metadata.uid.as_deref() == Some(uid))?;
-        Some((key, deployment))
+        self.owner(owner(&set.metadata)?)
+    }
+
+    fn owner(&self, uid: &str) -> Option<(&str, &Deployment)> {
+        let found = self.deployments.iter().find(|(_, d)| d.metadata.uid.as_deref() == Some(uid));
+        found.map(|(key, deployment)| (key.as_str(), deployment))
     }
 
     /// A serving Pod of a Deployment was taken away: enough others must still serve. `pods` are those that are left.
@@ -100,25 +105,23 @@ impl Deployments {
         if deployment.metadata.deletion_timestamp.is_some() || !api::rules::pod::is_available(gone, NEWS, now) {
             return None;
         }
-        let (asked, _, unavailable) = bounds(deployment)?;
-        let raised = self.raised.get(key).filter(|(at, _)| is_news(*at, now));
-        let promised = raised.map_or(asked, |(_, least)| asked.min(*least)) - unavailable;
+        let promised = self.bounds(key, deployment, now).map(|(fewest, _)| fewest).min()?;
         let of_it = |p: &&Pod| owner(&p.metadata).and_then(|u| self.of(u)).is_some_and(|(found, _)| found == key);
         let left = pods.values().filter(|p| serves(p)).filter(of_it).count() as i32;
         (left < promised).then(|| format!("{left} Pods serve, {promised} are promised"))
     }
 
     /// A ReplicaSet that grows must not lift its Deployment over the surge.
-    pub fn replica_set(&mut self, key: String, new: Option<ReplicaSet>) -> Option<String> {
+    pub fn replica_set(&mut self, key: String, new: Option<ReplicaSet>, now: Timestamp) -> Option<String> {
         let replicas = |r: &ReplicaSet| r.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
         let before = self.replica_sets.get(&key).map_or(0, replicas);
         set(&mut self.replica_sets, key, new.clone());
         let new = new.filter(|n| replicas(n) > before)?;
         let uid = owner(&new.metadata)?;
-        let deployment = self.deployments.values().find(|d| d.metadata.uid.as_deref() == Some(uid));
-        let (wanted, surge, _) = deployment.and_then(bounds)?;
+        let (key, deployment) = self.owner(uid)?;
+        let most = self.bounds(key, deployment, now).map(|(_, most)| most).max()?;
         let sum: i32 = self.replica_sets.values().filter(|r| owner(&r.metadata) == Some(uid)).map(replicas).sum();
-        (sum > wanted + surge).then(|| format!("{sum} replicas, at most {} are allowed", wanted + surge))
+        (sum > most).then(|| format!("{sum} replicas, at most {most} are allowed"))
     }
 
     /// Whether all of them are rolled out: the newest template everywhere, as many as wanted, all ready, nothing else left.
@@ -183,12 +186,12 @@ mod tests {
         read(owned("ReplicaSet", "r", json!({"metadata": {}, "status": {"conditions": ready}})))
     }
 
-    /// A Deployment that is raised through these counts, the last time so many seconds ago.
+    /// A Deployment that goes through these counts, the last change so many seconds ago.
     fn model(counts: &[i32], seconds: i64) -> Deployments {
         let mut model = Deployments::default();
         let at = Timestamp::from_second(now().as_second() - seconds).expect("a time");
         counts.iter().for_each(|count| model.deployment("d".to_owned(), deployment(*count), at));
-        assert_eq!(model.replica_set("r".to_owned(), replica_set("r", counts[0])), None);
+        assert_eq!(model.replica_set("r".to_owned(), replica_set("r", counts[0]), now()), None);
         model
     }
 
@@ -198,10 +201,16 @@ mod tests {
 
     #[test]
     fn a_rollout_has_no_more_replicas_than_the_surge() {
-        let mut model = model(&[1], 0);
-        assert_eq!(model.replica_set("s".to_owned(), replica_set("s", 1)), None);
-        let wrong = model.replica_set("t".to_owned(), replica_set("t", 1));
-        assert_eq!(wrong.as_deref(), Some("3 replicas, at most 2 are allowed"));
+        let check = |mut model: Deployments, more: i32, expected: Option<&str>| {
+            let wrong = model.replica_set("s".to_owned(), replica_set("s", more), now());
+            assert_eq!(wrong.as_deref(), expected);
+        };
+        check(model(&[1], 0), 1, None);
+        check(model(&[1], 0), 2, Some("3 replicas, at most 2 are allowed"));
+        // Lowered a moment ago, and long ago.
+        check(model(&[3, 2, 1], 20), 1, None);
+        check(model(&[3, 2, 1], 20), 2, Some("5 replicas, at most 4 are allowed"));
+        check(model(&[3, 2, 1], 40), 1, Some("4 replicas, at most 2 are allowed"));
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl Model {
                 }
             }
             "replicasets" => {
-                let wrong = self.deployments.replica_set(key, decode(event));
+                let wrong = self.deployments.replica_set(key, decode(event), clock::now());
                 self.object(event, wrong);
             }
             "deployments" => {
