@@ -4,8 +4,8 @@
 use std::{borrow::Cow, fmt};
 
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor,
-    value::BorrowedStrDeserializer,
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess,
+    Visitor, value::BorrowedStrDeserializer,
 };
 use serde_json::{Error, Value};
 

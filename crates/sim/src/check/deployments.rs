@@ -190,8 +190,10 @@ mod tests {
     fn model(counts: &[i32], seconds: i64) -> Deployments {
         let mut model = Deployments::default();
         let at = Timestamp::from_second(now().as_second() - seconds).expect("a time");
-        counts.iter().for_each(|count| model.deployment("d".to_owned(), deployment(*count), at));
-        assert_eq!(model.replica_set("r".to_owned(), replica_set("r", counts[0]), now()), None);
+        for count in counts {
+            model.deployment("d".to_owned(), deployment(*count), at);
+            assert_eq!(model.replica_set("r".to_owned(), replica_set("r", counts[0]), at), None);
+        }
         model
     }
 
