@@ -46,6 +46,8 @@ pub struct Attributes<'a> {
     pub warnings: Vec<String>,
     /// What plugins have to say to an audit log.
     pub annotations: Vec<(String, String)>,
+    /// Quotas have been charged. A write that is tried again, with something else allocated to it, uses no more of them.
+    pub charged: bool,
 }
 
 /// Admission: first everything that changes the object, later everything that only refuses.

@@ -29,13 +29,16 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let entry = request.entry().await?;
     // Only clients that ask in the old way are told that the deletion is still under way.
     let pending = if options.orphan_dependents == Some(false) { StatusCode::ACCEPTED } else { StatusCode::OK };
-    match Deletion::asked(&request, &options).run(entry).await? {
-        Deleted::Gone { last, graceful: true } => request.respond_value(StatusCode::OK, last, &[]),
+    let (deleted, warnings) = Deletion::asked(&request, &options).run(entry).await?;
+    match deleted {
+        Deleted::Gone { last, graceful: true } => request.respond_value(StatusCode::OK, last, &warnings),
         Deleted::Gone { last, graceful: false } => {
-            Ok(respond::value(StatusCode::OK, &success(&request.definition, &last)))
+            let mut response = respond::value(StatusCode::OK, &success(&request.definition, &last));
+            respond::warn(&mut response, &warnings);
+            Ok(response)
         }
-        Deleted::Marked(entry) => request.respond(pending, &entry, &[]),
-        Deleted::Tried(value) => request.respond_value(StatusCode::OK, value, &[]),
+        Deleted::Marked(entry) => request.respond(pending, &entry, &warnings),
+        Deleted::Tried(value) => request.respond_value(StatusCode::OK, value, &warnings),
     }
 }
 
@@ -81,15 +84,21 @@ impl<'a> Deletion<'a> {
         Deletion { state: &call.state, definition, options, user: Some(&call.user) }
     }
 
-    /// Deletes the object that `entry` is the state of.
-    pub(crate) async fn run(&self, entry: Entry) -> Result<Deleted, StatusError> {
+    /// Deletes the object that `entry` is the state of. Returns also what admission warns the client of.
+    pub(crate) async fn run(&self, entry: Entry) -> Result<(Deleted, Vec<String>), StatusError> {
+        let mut warnings = Vec::new();
+        let deleted = self.run_warning(entry, &mut warnings).await?;
+        Ok((deleted, warnings))
+    }
+
+    async fn run_warning(&self, entry: Entry, warnings: &mut Vec<String>) -> Result<Deleted, StatusError> {
         let Deletion { state, definition, options, mut user } = *self;
         let mut swap = state.objects.swap(definition, entry);
         loop {
             let old = swap.object();
             check_preconditions(definition, &old, options)?;
             if let Some(user) = user.take() {
-                self.admit(user, &old).await?;
+                *warnings = self.admit(user, &old).await?;
             }
             let graceful = definition.strategy.grace_seconds(&old, options.grace_seconds);
             let step = plan(definition, &old, options, graceful);
@@ -120,7 +129,7 @@ impl<'a> Deletion<'a> {
         }
     }
 
-    async fn admit(&self, user: &User, old: &Value) -> Result<(), StatusError> {
+    async fn admit(&self, user: &User, old: &Value) -> Result<Vec<String>, StatusError> {
         let dry_run = self.options.dry_run;
         let write = WriteOptions { dry_run, ..WriteOptions::default() };
         let mut attributes = Attributes {
@@ -136,9 +145,11 @@ impl<'a> Deletion<'a> {
             options: write.object("DeleteOptions"),
             warnings: Vec::new(),
             annotations: Vec::new(),
+            charged: false,
         };
         self.state.admission.admit(&mut attributes).await?;
-        self.state.admission.validate(&mut attributes).await
+        self.state.admission.validate(&mut attributes).await?;
+        Ok(attributes.warnings)
     }
 }
 

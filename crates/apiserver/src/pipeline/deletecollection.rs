@@ -10,13 +10,17 @@ use super::{
     list::{Found, respond_list},
     request::Request,
 };
-use crate::{
-    http::body::Response,
-    http::options::{DeleteOptions, ListOptions},
+use crate::http::{
+    body::Response,
+    options::{DeleteOptions, ListOptions},
+    respond,
 };
 
 /// Deletes in flight at once.
 const WORKERS: usize = 256;
+
+/// Different warnings about a collection that its client is told.
+const WARNINGS: usize = 64;
 
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::delete(request.waypoint_name());
@@ -30,9 +34,16 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let mut deletes = futures::stream::iter(found.entries.iter().cloned())
         .map(|entry| async move { deletion.run(entry).await })
         .buffer_unordered(WORKERS);
+    let mut warnings: Vec<String> = Vec::new();
     while let Some(deleted) = deletes.next().await {
         match deleted {
-            Ok(_) => {}
+            Ok((_, told)) => {
+                for warning in told {
+                    if warnings.len() < WARNINGS && !warnings.contains(&warning) {
+                        warnings.push(warning);
+                    }
+                }
+            }
             // Somebody else was faster.
             Err(error) if error.code == 404 => {}
             Err(error) => return Err(error),
@@ -41,5 +52,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     drop(deletes);
     let gzip = request.header(header::ACCEPT_ENCODING).split(',').any(|e| e.trim() == "gzip");
     let found = Found::whole(found.entries, found.revision);
-    Ok(respond_list(request.definition.clone(), view, found, gzip))
+    let mut response = respond_list(request.definition.clone(), view, found, gzip);
+    respond::warn(&mut response, &warnings);
+    Ok(response)
 }

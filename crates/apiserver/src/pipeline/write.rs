@@ -56,6 +56,7 @@ impl Request {
             options: options.object(kind),
             warnings: Vec::new(),
             annotations: Vec::new(),
+            charged: false,
         }
     }
 

@@ -69,6 +69,7 @@ pub async fn admitted(
         options: options.object("CreateOptions"),
         warnings: Vec::new(),
         annotations: Vec::new(),
+        charged: false,
     };
     call.state.admission.admit(&mut attributes).await?;
     call.state.admission.validate(&mut attributes).await?;

@@ -65,15 +65,20 @@ impl Write {
 
     /// Runs one plugin that refuses the write.
     pub async fn refused(self, context: &Context, plugin: &Plugin) -> StatusError {
-        self.run(context, plugin).await.err().expect("a refusal")
+        self.run(context, plugin, 1).await.err().expect("a refusal")
     }
 
     /// Runs one plugin: the object and what is told besides, or the refusal.
     pub async fn told(self, context: &Context, plugin: &Plugin) -> Result<Told, String> {
-        self.run(context, plugin).await.map_err(|e| e.message)
+        self.run(context, plugin, 1).await.map_err(|e| e.message)
     }
 
-    async fn run(self, context: &Context, plugin: &Plugin) -> Result<Told, StatusError> {
+    /// Runs one plugin for a write whose last steps are taken twice.
+    pub async fn again(self, context: &Context, plugin: &Plugin) -> Result<Value, String> {
+        self.run(context, plugin, 2).await.map(|told| told.object).map_err(|e| e.message)
+    }
+
+    async fn run(self, context: &Context, plugin: &Plugin, times: usize) -> Result<Told, StatusError> {
         static EMPTY: OnceLock<Value> = OnceLock::new();
         let definition = definition(self.kind.0, self.kind.1);
         let subject = self.object.as_ref().or(self.old.as_ref()).unwrap_or(EMPTY.get_or_init(|| json!({}))).clone();
@@ -90,8 +95,10 @@ impl Write {
             options: json!({}),
             warnings: Vec::new(),
             annotations: Vec::new(),
+            charged: false,
         };
-        for step in [plugin.admit, plugin.validate].into_iter().flatten() {
+        let checks = std::iter::repeat_n(plugin.validate, times);
+        for step in std::iter::once(plugin.admit).chain(checks).flatten() {
             if (plugin.concerns)(&attributes) {
                 step(context, &mut attributes).await?;
             }

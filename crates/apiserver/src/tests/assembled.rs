@@ -47,6 +47,12 @@ impl Talk {
 
     /// `user` is a user name of `system:masters` (`+name`), a node (`@name`), a bearer token, or empty for nobody.
     async fn say(&self, user: &str, head: &str, body: Value) -> (u16, Value) {
+        let (code, _, value) = self.hear(user, head, body).await;
+        (code, value)
+    }
+
+    /// The answer with its warnings.
+    async fn hear(&self, user: &str, head: &str, body: Value) -> (u16, Vec<String>, Value) {
         let (method, uri) = head.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(uri).header("content-type", "application/json");
         if let Some(name) = user.strip_prefix('+') {
@@ -60,8 +66,10 @@ impl Talk {
         let body = if body.is_null() { Body::empty() } else { Body::from(bytes::Bytes::from(body.to_string())) };
         let response = self.0.handle(request.body(body).unwrap()).await;
         let code = response.status().as_u16();
+        let warnings = response.headers().get_all("warning").iter();
+        let warnings = warnings.map(|text| text.to_str().unwrap().to_owned()).collect();
         let bytes = response.into_body().collect(1 << 24).await.unwrap();
-        (code, serde_json::from_slice(&bytes).unwrap_or_default())
+        (code, warnings, serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
     async fn ok(&self, user: &str, head: &str, body: Value) -> Value {
@@ -225,6 +233,36 @@ async fn services_hold_addresses_until_they_go() {
     talk.ok("+root", &format!("POST {services}"), same).await;
     let first = service("first", json!({"clusterIP": "10.96.0.1", "ports": ports}));
     assert_eq!(talk.say("+root", &format!("POST {services}"), first).await.0, 422, "it is the API server's own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletions_are_warned_of() {
+    let talk = Talk::start().await;
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let rule = json!({"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]});
+    let validation = json!({"expression": "false", "message": "gone is gone"});
+    let policy = json!({"metadata": {"name": "p"},
+        "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}});
+    let binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Warn"]}});
+    talk.ok("+root", &format!("POST {group}/validatingadmissionpolicies"), policy).await;
+    talk.ok("+root", &format!("POST {group}/validatingadmissionpolicybindings"), binding).await;
+    talk.0.objects().caught_up().await.unwrap();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for name in ["a", "b", "c", "d"] {
+        let held = (name == "b").then(|| json!(["example.com/held"]));
+        let map = json!({"metadata": {"name": name, "finalizers": held}});
+        talk.ok("+root", &format!("POST {maps}"), map).await;
+    }
+    let told = "299 - \"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': gone is gone\"";
+    for head in [
+        format!("DELETE {maps}/a?dryRun=All"),
+        format!("DELETE {maps}/a"),
+        format!("DELETE {maps}/b"),
+        format!("DELETE {maps}"),
+    ] {
+        let (code, warnings, answer) = talk.hear("+root", &head, json!(null)).await;
+        assert_eq!((code, warnings.as_slice()), (200, [told.to_owned()].as_slice()), "{head}: {answer}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -57,6 +57,9 @@ fn counter(attributes: &Attributes<'_>) -> Option<Counter> {
 }
 
 async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    if attributes.charged {
+        return Ok(());
+    }
     let quotas = context.objects.list("", "resourcequotas", attributes.namespace).await?;
     let Some(counter) = counter(attributes).filter(|_| !quotas.is_empty() || context.charges.is_limited()) else {
         return Ok(());
@@ -84,6 +87,7 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
     } else {
         context.charges.charge(&context.objects, attributes.namespace, demands, strict).await
     };
+    attributes.charged = outcome.is_ok() && !attributes.dry_run;
     outcome.map_err(|refusal| refuse(attributes, refusal))
 }
 

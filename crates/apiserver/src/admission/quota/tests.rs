@@ -56,6 +56,19 @@ async fn a_write_is_charged_or_refused_in_upstreams_words() {
 }
 
 #[tokio::test]
+async fn a_write_that_is_tried_again_is_charged_once() {
+    let context = admission::context(vec![quota("q", json!({}), "services=2/0")]).await;
+    let service = |name: &str| {
+        let spec = json!({"type": "ClusterIP", "ports": [{"port": 80}]});
+        Write::create("services", json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec}))
+    };
+    for (name, expected) in [("a", "1"), ("b", "2")] {
+        service(name).again(&context, &PLUGIN).await.unwrap();
+        assert_eq!(used(&context, "q").await, json!({"services": expected}));
+    }
+}
+
+#[tokio::test]
 async fn what_one_quota_refuses_is_charged_to_none() {
     let context =
         admission::context(vec![quota("a", json!({}), "pods=9/0"), quota("b", json!({}), "count/pods=1/1")]).await;
