@@ -22,6 +22,22 @@ pub async fn ensure(objects: &ObjectStore, cluster: &Cluster) -> Result<(), Stat
         policy::objects(&kinds).into_iter().chain(flow_control::objects()).chain(system::objects(cluster, &kinds));
     let all: Vec<BootstrapObject> = all.collect();
     try_join_all(all.iter().map(|wanted| ensure_one(objects, wanted))).await?;
+    forget_api_services(objects, &all).await
+}
+
+/// Takes away what an earlier start registered and this server no longer serves: nobody else answers for it.
+async fn forget_api_services(objects: &ObjectStore, wanted: &[BootstrapObject]) -> Result<(), StatusError> {
+    let definition = objects.definition("apiregistration.k8s.io", "apiservices")?;
+    for entry in objects.entries(&definition, "").await? {
+        let mut swap = objects.swap(&definition, entry);
+        let present = swap.object();
+        let is_it =
+            |one: &BootstrapObject| one.plural == definition.plural && meta::name(&one.object) == meta::name(&present);
+        if object::is_managed(&present) && !wanted.iter().any(is_it) {
+            // Whoever changed it meanwhile wrote what is right.
+            swap.remove().await?;
+        }
+    }
     Ok(())
 }
 
@@ -119,5 +135,31 @@ mod tests {
         };
         assert_eq!(read("clusterrolebindings", "cluster-admin").await["subjects"].as_array().unwrap().len(), 2);
         assert_eq!(read("clusterroles", "system:kube-dns").await["rules"][0]["resources"], json!(["endpoints"]));
+    }
+
+    #[tokio::test]
+    async fn group_versions_that_are_no_more_are_taken_away() {
+        let objects = ObjectStore::new(Arc::new(Embedded::memory())).await.unwrap();
+        let definition = objects.definition("apiregistration.k8s.io", "apiservices").unwrap();
+        let service = |name: &str, labels: Value| {
+            let (version, group) = name.split_once('.').unwrap();
+            json!({"metadata": {"name": name, "labels": labels}, "spec": {"group": group, "version": version,
+                "groupPriorityMinimum": 1, "versionPriority": 1}})
+        };
+        for (name, labels) in [
+            ("v1.gone.io", json!({object::AUTOMANAGED: "onstart"})),
+            ("v2.gone.io", json!({object::AUTOMANAGED: "true"})),
+            ("v1.apps", json!({object::AUTOMANAGED: "onstart"})),
+            ("v1.kept.io", json!({object::AUTOMANAGED: "false"})),
+            ("v1.mine.io", json!({})),
+        ] {
+            objects.create(&definition, service(name, labels)).await.unwrap();
+        }
+        ensure(&objects, &Cluster::example()).await.unwrap();
+        let all = objects.list(&definition, "").await.unwrap();
+        let names: Vec<&str> =
+            all.iter().map(meta::name).filter(|name| name.ends_with(".io") || *name == "v1.apps").collect();
+        let foreign: Vec<&str> = names.into_iter().filter(|name| !name.contains("k8s.io")).collect();
+        assert_eq!(foreign, ["v1.apps", "v1.kept.io", "v1.mine.io"]);
     }
 }

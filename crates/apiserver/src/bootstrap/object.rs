@@ -53,8 +53,9 @@ fn autoupdates(object: &Value) -> bool {
     object["metadata"]["annotations"][AUTOUPDATE] == "true"
 }
 
-fn is_managed(object: &Value) -> bool {
-    object["metadata"]["labels"].get(AUTOMANAGED).is_some()
+/// Whether an APIService is the server's to mend and to take away.
+pub fn is_managed(object: &Value) -> bool {
+    matches!(object["metadata"]["labels"][AUTOMANAGED].as_str(), Some("onstart" | "true"))
 }
 
 /// Default roles get back rules that they lost, default bindings subjects; more than the default is left alone.
