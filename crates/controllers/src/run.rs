@@ -200,7 +200,7 @@ const ALL: &[Entry] = &[
     }),
     entry::<ResourceQuotas>("resourcequota-controller", |s, _| start(ResourceQuotas::default(), s)),
     entry::<Disruptions>("disruption-controller", start_disruptions),
-    entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices, s)),
+    entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices::default(), s)),
     entry::<EndpointSliceMirroring>("endpointslicemirroring-controller", |s, _| start(EndpointSliceMirroring, s)),
     entry::<LegacyEndpoints>("endpoint-controller", |s, _| start(LegacyEndpoints, s)),
     entry::<ServiceRanges>("service-cidrs-controller", |s, _| start(ServiceRanges, s)),

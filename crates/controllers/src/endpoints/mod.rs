@@ -5,3 +5,4 @@ pub mod legacy;
 pub mod mirroring;
 mod slice_packing;
 pub mod slices;
+mod topology;

@@ -26,7 +26,7 @@ pub struct Parent {
 }
 
 /// Which Pod an endpoint stands for, in which family: what stays the same while the rest of it changes.
-fn identity(endpoint: &Endpoint) -> (Option<String>, String) {
+pub fn identity(endpoint: &Endpoint) -> (Option<String>, String) {
     let uid = endpoint.target_ref.as_ref().and_then(|r| r.uid.clone());
     (uid, endpoint.addresses.first().cloned().unwrap_or_default())
 }

@@ -2,7 +2,10 @@
 //! Reads: Service, Pod, Node, EndpointSlice. Writes: EndpointSlice (create, update, delete).
 //! Upstream counterpart: pkg/controller/endpointslice, staging/src/k8s.io/endpointslice.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use api::rules::pod;
 use client::{
@@ -23,14 +26,22 @@ use crate::{
     endpoints::{
         endpoint::{self, HEADLESS_LABEL, TRIGGER_TIME},
         slice_packing::{Group, Parent},
+        topology::{self, zone},
     },
     node::on_node,
 };
+use parking_lot::Mutex;
 
-pub struct EndpointSlices;
+/// The name of the index of Services whose hints follow the CPU of the zones.
+const AUTO: &str = "services with hints by zone";
+
+#[derive(Default)]
+pub struct EndpointSlices {
+    /// The Services that wanted such hints when they were looked at last.
+    auto: Mutex<HashSet<Key>>,
+}
 
 const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io");
-const ZONE: &str = "topology.kubernetes.io/zone";
 
 pub struct Observed {
     pods: Vec<Arc<Pod>>,
@@ -38,6 +49,10 @@ pub struct Observed {
     nodes: BTreeMap<String, Option<String>>,
     /// The slices that this controller manages for the Service.
     slices: Vec<Arc<EndpointSlice>>,
+    /// The CPU of the zones, where the Service's hints follow it and enough is known.
+    ratios: Option<topology::Ratios>,
+    /// Its hints followed it when it was looked at last.
+    was_auto: bool,
 }
 
 impl Controller for EndpointSlices {
@@ -47,10 +62,24 @@ impl Controller for EndpointSlices {
 
     fn watches(&self, watches: &mut Watches<Service>) {
         index_by_service(&watches.caches().of());
+        watches
+            .caches()
+            .of::<Service>()
+            .add_index(AUTO, |service| topology::is_auto(service).then(String::new).into_iter().collect());
         on_node::index(&watches.caches().of());
         watches
             .changed::<Node>(|change, caches| {
-                let place = |node: &Option<Arc<Node>>| node.as_ref().map(|n| zone(n));
+                let share = |node: &Option<Arc<Node>>| {
+                    let share = node.as_deref().and_then(topology::share);
+                    share.map(|(zone, cpu)| (zone.cloned(), cpu))
+                };
+                if share(&change.old) == share(&change.new) {
+                    return Vec::new();
+                }
+                caches.of::<Service>().by_index(AUTO, "").iter().map(|service| Key::of(&**service)).collect()
+            })
+            .changed::<Node>(|change, caches| {
+                let place = |node: &Option<Arc<Node>>| node.as_ref().map(|n| zone(n).cloned());
                 if place(&change.old) == place(&change.new) {
                     return Vec::new();
                 }
@@ -68,10 +97,15 @@ impl Controller for EndpointSlices {
         let pods = endpoint::pods_of(service, listers.caches);
         let nodes = listers.caches.of::<Node>();
         let named = pods.iter().map(|p| on_node::node_of(p).to_owned());
-        let nodes = named.filter_map(|name| Some((name.clone(), zone(&*nodes.get(&Key::new("", name))?)))).collect();
+        let places = named.filter_map(|name| Some((name.clone(), zone(&*nodes.get(&Key::new("", name))?).cloned())));
+        let places = places.collect();
         let mut slices = listers.caches.of::<EndpointSlice>().by_index(BY_SERVICE, &Key::of(service).to_string());
         slices.retain(|s| is_ours(s) && s.metadata.deletion_timestamp.is_none());
-        Observed { pods, nodes, slices }
+        let (key, auto) = (Key::of(service), topology::is_auto(service));
+        let ratios = if auto { topology::ratios(nodes.list().iter().map(|node| &**node)) } else { None };
+        let mut known = self.auto.lock();
+        let was_auto = if auto { !known.insert(key) } else { known.remove(&key) };
+        Observed { pods, nodes: places, slices, ratios, was_auto }
     }
 
     fn plan(&self, service: &Service, observed: &Observed, _now: Timestamp) -> Plan {
@@ -93,13 +127,20 @@ impl Controller for EndpointSlices {
             annotations_decide: false,
             empty_slice: true,
         };
-        parent.arrange(wanted(service, observed), &observed.slices, &mut plan);
+        let mut groups = wanted(service, observed);
+        for family in families(service) {
+            let note = if topology::is_auto(service) {
+                topology::give_hints(family, &mut groups, &observed.slices, observed.ratios.as_ref())
+            } else {
+                topology::taken_away(family, &observed.slices).filter(|_| observed.was_auto)
+            };
+            note.into_iter().for_each(|note| {
+                plan.tell(note);
+            });
+        }
+        parent.arrange(groups, &observed.slices, &mut plan);
         plan
     }
-}
-
-fn zone(node: &Node) -> Option<String> {
-    node.metadata.labels.as_ref()?.get(ZONE).cloned()
 }
 
 fn is_ours(slice: &EndpointSlice) -> bool {
@@ -196,6 +237,9 @@ fn one(service: &Service, pod: &Pod, address: &str, observed: &Observed) -> Endp
 /// The zones or nodes that the endpoint is for, when the Service wants its traffic to stay near.
 fn hints(service: &Service, node: Option<&String>, zone: Option<&String>) -> Option<EndpointHints> {
     let distribution = service.spec.as_ref()?.traffic_distribution.as_deref()?;
+    if topology::is_auto(service) {
+        return None;
+    }
     let for_zones = zone.map(|name| vec![ForZone { name: name.clone() }]);
     let for_nodes = node.map(|name| vec![ForNode { name: name.clone() }]);
     let hints = match distribution {
@@ -234,8 +278,9 @@ mod tests {
 
     fn plan(service: &Service, pods: Vec<Arc<Pod>>, slices: Vec<EndpointSlice>) -> Plan {
         let nodes = BTreeMap::from([("n1".to_owned(), Some("z".to_owned()))]);
-        let observed = Observed { pods, nodes, slices: slices.into_iter().map(Arc::new).collect() };
-        EndpointSlices.plan(service, &observed, Timestamp::UNIX_EPOCH)
+        let slices = slices.into_iter().map(Arc::new).collect();
+        let observed = Observed { pods, nodes, slices, ratios: None, was_auto: false };
+        EndpointSlices::default().plan(service, &observed, Timestamp::UNIX_EPOCH)
     }
 
     fn written(plan: &Plan) -> Vec<EndpointSlice> {
@@ -246,6 +291,13 @@ mod tests {
             slice
         });
         named.collect()
+    }
+
+    fn notes(plan: &Plan) -> impl Iterator<Item = &controller::Note> {
+        plan.steps.iter().filter_map(|step| match step {
+            controller::Step::Tell(note) => Some(note),
+            _ => None,
+        })
     }
 
     #[test]
@@ -282,6 +334,43 @@ mod tests {
         check("PreferSameZone", true, zone);
         check("PreferSameNode", true, json!({"forZones": [{"name": "z"}], "forNodes": [{"name": "n1"}]}));
         check("PreferClose", false, Value::Null);
+    }
+
+    #[test]
+    fn hints_follow_the_cpu_of_zones_and_are_told() {
+        let mut auto = service(json!({"trafficDistribution": "PreferClose"}));
+        auto.metadata.annotations =
+            Some([("service.kubernetes.io/topology-mode".to_owned(), "Auto".to_owned())].into());
+        let look = |service: &Service, slices: Vec<EndpointSlice>, zones: &[&str], was_auto: bool| {
+            let ratios = zones.iter().map(|zone| ((*zone).to_owned(), 1.0 / zones.len() as f64)).collect();
+            let observed = Observed {
+                pods: (1..=4).map(|i| pod(i, true, false)).collect(),
+                nodes: BTreeMap::from([("n1".to_owned(), Some("z".to_owned()))]),
+                slices: slices.into_iter().map(Arc::new).collect(),
+                ratios: Some(ratios).filter(|_| zones.len() > 1),
+                was_auto,
+            };
+            let plan = EndpointSlices::default().plan(service, &observed, Timestamp::UNIX_EPOCH);
+            let hints =
+                |e: &Endpoint| e.hints.as_ref().map_or("", |h| &h.for_zones.as_ref().unwrap()[0].name).to_owned();
+            let hints: Vec<String> = written(&plan).iter().flat_map(|s| &s.endpoints).map(hints).collect();
+            let told: Vec<String> = notes(&plan).map(|note| format!("{} {}", note.reason, note.message)).collect();
+            (hints.join(" "), told.join("; "), written(&plan))
+        };
+        let enabled = "TopologyAwareHintsEnabled Topology Aware Hints has been enabled, addressType: IPv4";
+        let (hints, told, slices) = look(&auto, Vec::new(), &["y", "z"], false);
+        assert_eq!((hints.as_str(), told.as_str()), ("y y z z", enabled));
+        let (hints, told, none) = look(&auto, slices.clone(), &["y", "z"], true);
+        assert_eq!((hints.as_str(), told.as_str(), none.len()), ("", "", 0));
+        let info = "TopologyAwareHintsDisabled Insufficient Node information: allocatable CPU or zone not specified on one or more nodes, addressType: IPv4";
+        let (hints, told, _) = look(&auto, slices.clone(), &[], true);
+        assert_eq!((hints.trim(), told.as_str()), ("", info));
+        let (hints, told, _) = look(&service(json!({})), slices.clone(), &[], true);
+        let disabled = "TopologyAwareHintsDisabled Topology Aware Hints has been disabled, addressType: IPv4";
+        assert_eq!((hints.trim(), told.as_str()), ("", disabled));
+        // Hints of the other sort come and go without a word.
+        let (hints, told, _) = look(&service(json!({"trafficDistribution": "PreferClose"})), slices, &[], false);
+        assert_eq!((hints.as_str(), told.as_str()), ("z z z z", ""));
     }
 
     #[test]
