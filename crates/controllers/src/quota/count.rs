@@ -22,6 +22,10 @@ use k8s_openapi::{
 
 use super::Limit;
 
+/// How many objects of another server are asked for at once, where it does not say how many there are, and how often.
+const PAGE: &str = "500";
+const PAGES_MAX: usize = 2000;
+
 fn namespace(quota: &ResourceQuota) -> &str {
     quota.metadata.namespace.as_deref().unwrap_or("")
 }
@@ -114,10 +118,21 @@ pub async fn objects(
         return Ok(Some(Quantity::ZERO));
     }
     let Some(resource) = resource(client, group, plural).await? else { return Ok(None) };
-    let path = format!("{}?limit=1", resource.path(namespace(quota), "", ""));
-    let Some(text) = rest::found(rest::read(client, &path, Form::Metadata).await)? else { return Ok(None) };
-    let page = rest::page(&text)?;
-    let first = i64::try_from(page.items.len()).unwrap_or(i64::MAX);
-    let more = page.metadata.remaining_item_count.unwrap_or(0);
-    Ok(Some(Quantity::new(first.saturating_add(more), Format::DecimalSi)))
+    let place = resource.path(namespace(quota), "", "");
+    let mut path = format!("{place}?limit=1");
+    let mut counted = 0_i64;
+    for _ in 0..PAGES_MAX {
+        let Some(text) = rest::found(rest::read(client, &path, Form::Metadata).await)? else { return Ok(None) };
+        let page = rest::page(&text)?;
+        counted = counted.saturating_add(i64::try_from(page.items.len()).unwrap_or(i64::MAX));
+        let next = page.metadata.continue_.unwrap_or_default();
+        match page.metadata.remaining_item_count {
+            // Not every server says how many are left.
+            None if !next.is_empty() => {
+                path = rest::with_query(place.clone(), &[("limit", PAGE), ("continue", &next)]);
+            }
+            more => return Ok(Some(Quantity::new(counted.saturating_add(more.unwrap_or(0)), Format::DecimalSi))),
+        }
+    }
+    Ok(Some(Quantity::new(counted, Format::DecimalSi)))
 }
