@@ -70,6 +70,8 @@ pub struct Options {
     pub terminated_pods: usize,
     pub autoscaling: autoscaling::settings::Settings,
     pub features: Features,
+    /// What becomes of released volumes, and whether volumes are made.
+    pub volumes: binder::Settings,
 }
 
 impl Default for Options {
@@ -84,6 +86,7 @@ impl Default for Options {
             terminated_pods: 12500,
             autoscaling: Default::default(),
             features: Features::default(),
+            volumes: binder::Settings::default(),
         }
     }
 }
@@ -206,7 +209,11 @@ const ALL: &[Entry] = &[
     entry::<ServiceRanges>("service-cidrs-controller", |s, _| start(ServiceRanges, s)),
     entry::<RoleAggregation>("clusterrole-aggregation-controller", |s, _| start(RoleAggregation, s)),
     entry::<PolicyStatus>("validatingadmissionpolicy-status-controller", |s, _| start(PolicyStatus, s)),
-    Entry { name: binder::NAME, account: "persistent-volume-binder", start: |s, _| Box::pin(binder::run(s)) },
+    Entry {
+        name: binder::NAME,
+        account: "persistent-volume-binder",
+        start: |s, o| Box::pin(binder::run(s, o.volumes.clone())),
+    },
     entry::<AttachDetach>("attachdetach-controller", |s, _| start(AttachDetach::default(), s)),
     entry::<EphemeralVolumes>("ephemeral-volume-controller", |s, _| start(EphemeralVolumes, s)),
     entry::<Expansion>("expand-controller", |s, _| start(Expansion, s)),

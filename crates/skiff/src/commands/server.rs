@@ -224,6 +224,7 @@ async fn controllers(server: apiserver::Server, caches: Caches, options: Control
         autoscaling: options.autoscaling(),
         features: options.gates.features().unwrap_or_default(),
         nodes: options.lost_nodes.limits(),
+        volumes: options.volumes.settings().unwrap_or_default(),
         ..controllers::Options::default()
     };
     let mut running = controllers::run(&caches, |account| controller_client(&server, account), &settings);

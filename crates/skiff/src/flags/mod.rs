@@ -5,3 +5,4 @@ pub mod lost_nodes;
 pub mod options;
 pub mod switches;
 pub mod value;
+pub mod volumes;

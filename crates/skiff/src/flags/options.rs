@@ -11,6 +11,7 @@ use crate::flags::{
     lost_nodes::LostNodes,
     switches::{FeatureGates, ServedVersions},
     value,
+    volumes::Volumes,
 };
 
 /// The text that `skiff version` and `skiff --version` print behind the name.
@@ -226,6 +227,8 @@ pub struct ControlPlane {
     pub concurrent_horizontal_pod_autoscaler_syncs: usize,
     #[command(flatten)]
     pub lost_nodes: LostNodes,
+    #[command(flatten)]
+    pub volumes: Volumes,
     /// Let only one of several servers run the controllers, and one the scheduler; so by default with --etcd-servers
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub leader_elect: Option<bool>,
@@ -308,6 +311,7 @@ impl ControlPlane {
     /// Says what is wrong with the flags together.
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_election()?;
+        self.volumes.settings()?;
         let (services, pods) = (self.service_cluster_ip_range, self.cluster_cidr);
         if services.contains(&pods) || pods.contains(&services) {
             anyhow::bail!(

@@ -41,6 +41,8 @@ pub struct Claims {
     /// The volume that was chosen for a claim, and its version then. Until the cache shows another version, other claims
     /// leave it alone, which spares them a refused write.
     chosen: Mutex<HashMap<Key, (String, String)>>,
+    /// Whether volumes of classes that ask for folders of a node are made here.
+    host_paths: bool,
 }
 
 #[derive(Default)]
@@ -56,6 +58,8 @@ pub struct Observed {
     pub contended: bool,
     /// Pods that use the claim and have no node.
     pub waiting: Vec<String>,
+    /// Volumes of classes that ask for folders of a node are made here.
+    pub host_paths: bool,
 }
 
 /// It has no volume and names none.
@@ -72,6 +76,10 @@ fn has_no_node(pod: &Pod) -> bool {
 }
 
 impl Claims {
+    pub fn new(host_paths: bool) -> Self {
+        Claims { host_paths, ..Claims::default() }
+    }
+
     /// The best volume for a claim that names none: one that is reserved for it, else of those that give no more access
     /// than needed the smallest. A claim that waits for its Pod gets a reserved one only: the scheduler reserves it.
     /// The second answer says whether one would do that is another claim's choice.
@@ -163,6 +171,7 @@ impl Controller for Claims {
         let waiting = pods.iter().filter(|pod| has_no_node(pod) && !is_terminal(pod));
         let (volume, contended) = self.choose(claim, caches);
         Observed {
+            host_paths: self.host_paths,
             class: classes.get(&Key::new("", class_of_claim(claim))),
             default_class: if names_class(claim) { None } else { default_class() },
             volume,
@@ -239,7 +248,7 @@ fn without_volume(claim: &PersistentVolumeClaim, observed: &Observed, now: Times
     if waits && annotation(&claim.metadata, SELECTED_NODE).is_none() {
         plan.tell(waits_for_pods(&observed.waiting));
     } else if !class_of_claim(claim).is_empty() {
-        return provision::plan(claim, observed.class.as_deref());
+        return provision::plan(claim, observed.class.as_deref(), observed.host_paths);
     } else {
         let why = "no persistent volumes available for this claim and no storage class is set";
         plan.tell(Note::normal("FailedBinding", why));

@@ -1,6 +1,6 @@
 //! The binder: brings claims and volumes together, and says what becomes of volumes whose claim is gone.
 //! Reads: PersistentVolumeClaim, PersistentVolume, StorageClass, Pod. Writes: PersistentVolumeClaim and its status,
-//! PersistentVolume and its status.
+//! PersistentVolume and its status, Pod (those that empty volumes).
 //! Upstream counterpart: pkg/controller/volume/persistentvolume (pv_controller.go).
 //!
 //! A claim and its volume point at each other, and the two references are written one after the other. Whatever happens
@@ -20,6 +20,7 @@
 
 mod claims;
 mod provision;
+pub mod recycle;
 #[cfg(test)]
 mod tests;
 mod volumes;
@@ -29,14 +30,16 @@ use controller::{Controller, Setup};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
 
 pub use claims::Claims;
+pub use recycle::Settings;
 use volumes::Volumes;
 
 /// The name of the index of volumes by the claim that they are reserved for or bound to.
 const BY_CLAIM: &str = "volumes by claim";
 
 /// Runs the two halves: one plans claims, the other volumes.
-pub async fn run(setup: Setup) {
-    tokio::join!(controller::run(Claims::default(), setup.clone()), controller::run(Volumes, setup));
+pub async fn run(setup: Setup, settings: Settings) {
+    let claims = Claims::new(settings.provision_host_paths);
+    tokio::join!(controller::run(claims, setup.clone()), controller::run(Volumes::new(settings), setup));
 }
 
 pub const NAME: &str = Claims::NAME;

@@ -12,8 +12,13 @@ use serde_json::{Value, json};
 
 use super::{
     claims::{Claims, Observed},
-    volumes::Volumes,
+    recycle::{Progress, Settings, pod_for},
+    volumes::{self, Volumes},
 };
+
+fn volumes() -> Volumes {
+    Volumes::new(Settings::default())
+}
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -219,8 +224,8 @@ fn the_status_says_what_the_claim_has() {
 }
 
 fn check_volume(words: &str, owner: Option<&str>, expected: &str) {
-    let owner = owner.map(|words| Arc::new(claim(words)));
-    assert_eq!(told(&Volumes.plan(&volume(words), &owner, NOW)), expected, "{words}");
+    let observed = volumes::Observed { claim: owner.map(|words| Arc::new(claim(words))), ..Default::default() };
+    assert_eq!(told(&volumes().plan(&volume(words), &observed, NOW)), expected, "{words}");
 }
 
 #[test]
@@ -245,15 +250,15 @@ fn a_volume_follows_its_claim() {
 fn a_volume_whose_claim_has_another_is_given_free() {
     let mut elsewhere = claim("named");
     elsewhere.spec.as_mut().unwrap().volume_name = Some("w".to_owned());
-    let owner = Some(Arc::new(elsewhere));
+    let owner = volumes::Observed { claim: Some(Arc::new(elsewhere)), ..Default::default() };
     let check = |words: &str, expected: &str| {
-        assert_eq!(told(&Volumes.plan(&volume(words), &owner, NOW)), expected, "{words}");
+        assert_eq!(told(&volumes().plan(&volume(words), &owner, NOW)), expected, "{words}");
     };
     check("ours by-controller Bound", "update volume v null []");
     check("ours Bound", "update volume v null []");
     check("ours made Delete Bound", "update volume/status v Released");
     check("ours made Delete Released", "");
-    let freed = Volumes.plan(&volume("ours Bound"), &owner, NOW);
+    let freed = volumes().plan(&volume("ours Bound"), &owner, NOW);
     assert_eq!(freed.writes().next().unwrap().body()["spec"]["claimRef"], json!({"namespace": "d", "name": "p"}));
 }
 
@@ -269,14 +274,106 @@ fn a_volume_without_claim_is_released_and_left_or_fails() {
     check_volume("ours Released Recycle", None, &no_recycler);
     let elsewhere = failed("VolumeFailedDelete: host_path deleter only supports /tmp/.+ but received provided /data");
     check_volume("ours Released Delete", None, &elsewhere);
-    check_volume(
-        "ours Released Delete tmp",
-        None,
-        &failed(
-            "VolumeFailedDelete: error getting deleter volume plugin for volume v: no deletable volume plugin matched",
-        ),
-    );
+    check_volume("ours Released Delete tmp", None, "");
     let gone = failed("VolumeFailedDelete: no volume plugin matched name: kubernetes.io/gone");
     check_volume("ours Released Delete internal", None, &gone);
     check_volume("ours Failed Delete", None, "");
+}
+
+#[test]
+fn the_binder_deletes_and_empties_by_itself() {
+    let made = pod_for(&volume("tmp"), &Settings::default()).unwrap();
+    let pod = || Box::new(made.clone());
+    let check = |words: &str, progress: Progress, expected: &str, again: bool| {
+        let observed = volumes::Observed { progress: Some(progress), ..Default::default() };
+        let plan = volumes().plan(&volume(words), &observed, NOW);
+        assert_eq!((told(&plan).as_str(), plan.requeue_after.is_some()), (expected, again), "{words}");
+    };
+    check("ours Released Delete tmp", Progress::Removed(Ok(())), "delete volume v null []", false);
+    let busy = || Progress::Removed(Err("busy".to_owned()));
+    check("ours Released Delete tmp", busy(), "update volume/status v Failed; VolumeFailedDelete: busy", true);
+    check("ours Failed Delete tmp", busy(), "", true);
+    check("ours Failed Delete tmp", Progress::Removed(Ok(())), "delete volume v null []", false);
+    let used = "VolumeFailedRecycle: Volume is used by pods: d/a,d/b";
+    check("ours Released Recycle", Progress::Used(vec!["d/a".to_owned(), "d/b".to_owned()]), used, true);
+    check("ours Released Recycle", Progress::Emptying, "", false);
+    let gone = "delete pods recycler-for-v null null []";
+    let empty = format!("{gone}; update volume v null []; VolumeRecycled: Volume recycled");
+    check("ours by-controller Released Recycle", Progress::Empty(pod()), &empty, false);
+    check("ours Failed Recycle", Progress::Empty(pod()), &empty, false);
+    let failed = "update volume/status v Failed; VolumeFailedRecycle: Recycle failed: deadline";
+    let not = |pod| Progress::NotEmpty(pod, "deadline".to_owned());
+    check("ours Released Recycle", not(None), failed, true);
+    check("ours Released Recycle", not(Some(pod())), &format!("{failed}; {gone}"), true);
+    check("ours Failed Recycle", not(Some(pod())), gone, true);
+    // It waits for whoever it is reserved for.
+    let observed = volumes::Observed { progress: Some(Progress::Empty(pod())), ..Default::default() };
+    let freed = volumes().plan(&volume("ours Released Recycle"), &observed, NOW);
+    assert_eq!(freed.writes().nth(1).unwrap().body()["spec"]["claimRef"], json!({"namespace": "d", "name": "p"}));
+}
+
+#[test]
+fn a_pod_empties_folders_and_nfs_in_the_time_that_they_may_take() {
+    let check = |source: Value, size: &str, expected: Option<(Value, i64)>| {
+        let mut spec = json!({"capacity": {"storage": size}});
+        spec.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+        let volume = serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap();
+        let pod = pod_for(&volume, &Settings::default());
+        let facts = pod.map(|pod| {
+            let pod = serde_json::to_value(pod).unwrap();
+            assert_eq!(pod["metadata"], json!({"name": "recycler-for-v", "namespace": "default"}));
+            assert_eq!(pod["spec"]["containers"][0]["volumeMounts"], json!([{"name": "vol", "mountPath": "/scrub"}]));
+            (pod["spec"]["volumes"][0].clone(), pod["spec"]["activeDeadlineSeconds"].as_i64().unwrap())
+        });
+        assert_eq!(facts, expected, "{volume:?}");
+    };
+    let folder = |more: Value| json!({"hostPath": more});
+    let mounted = json!({"name": "vol", "hostPath": {"path": "/data"}});
+    check(folder(json!({"path": "/data", "type": "Directory"})), "1Gi", Some((mounted.clone(), 60)));
+    check(folder(json!({"path": "/data"})), "10Gi", Some((mounted, 300)));
+    let nfs = json!({"nfs": {"server": "s", "path": "/p"}});
+    let mounted = json!({"name": "vol", "nfs": {"server": "s", "path": "/p"}});
+    check(nfs.clone(), "1Gi", Some((mounted.clone(), 300)));
+    check(nfs, "20Gi", Some((mounted, 600)));
+    check(json!({"local": {"path": "/data"}}), "1Gi", None);
+}
+
+#[test]
+fn folders_of_a_node_are_made_where_that_is_wanted() {
+    let class = |more: Value| -> Option<Arc<StorageClass>> {
+        let mut value =
+            json!({"metadata": {"name": "c"}, "provisioner": "kubernetes.io/host-path", "reclaimPolicy": "Delete"});
+        value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Some(Arc::new(serde_json::from_value(value).unwrap()))
+    };
+    let plan = |claim: &PersistentVolumeClaim, more: Value, host_paths: bool| {
+        let observed = Observed { class: class(more), host_paths, ..Observed::default() };
+        Claims::default().plan(claim, &observed, NOW)
+    };
+    let check = |words: &str, more: Value, host_paths: bool, expected: &str| {
+        assert_eq!(told(&plan(&claim(words), more, host_paths)), expected, "{words}");
+    };
+    let none = "ProvisioningFailed: no volume plugin matched name: kubernetes.io/host-path";
+    check("class", json!({}), false, none);
+    check("class", json!({}), true, "update claim p null c [storage-provisioner, storage-provisioner]");
+    let mounts = "ProvisioningFailed: Mount options are not supported by the provisioner but StorageClass c has mount options [ro hard]";
+    check("class", json!({"mountOptions": ["ro", "hard"]}), true, mounts);
+    let block = "ProvisioningFailed: Failed to provision volume with StorageClass c: kubernetes.io/host-path does not support block volume provisioning";
+    check("class block", json!({}), true, block);
+    let mut ordered = claim("class");
+    ordered
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert("volume.kubernetes.io/storage-provisioner".to_owned(), "kubernetes.io/host-path".to_owned());
+    let plan = plan(&ordered, json!({}), true);
+    let marks = "[createdby, bound-by-controller, provisioned-by]";
+    let made = "ProvisioningSucceeded: Successfully provisioned volume pvc-u using kubernetes.io/host-path";
+    assert!(told(&plan).starts_with(&format!("create volume pvc-u u {marks}; {made}")), "{}", told(&plan));
+    let spec = &plan.writes().next().unwrap().body()["spec"];
+    assert_eq!(spec["hostPath"], json!({"path": "/tmp/hostpath_pv/u", "type": "DirectoryOrCreate"}));
+    assert_eq!(
+        (&spec["capacity"], &spec["persistentVolumeReclaimPolicy"]),
+        (&json!({"storage": "1Gi"}), &json!("Delete"))
+    );
 }
