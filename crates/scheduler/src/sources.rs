@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use api::{features::Feature, rules::selector::Selector};
 use client::{Cache, Caches, Key, Kind};
-use clock::Instant;
+use clock::{Duration, Instant};
 use futures::future::{BoxFuture, select_all};
 use k8s_openapi::api::{
     apps::v1::{ReplicaSet, StatefulSet},
@@ -94,6 +94,9 @@ impl<K: Kind> Source for Feed<K> {
     }
 }
 
+/// How long the start waits for a kind of a feature that is on. Its version may be off, and Pods that do not need it go on.
+const UNSERVED: Duration = Duration::from_secs(10);
+
 /// All kinds that the engine is told of. What decides about Pods comes before them.
 pub(crate) struct Sources(Vec<Box<dyn Source>>);
 
@@ -128,14 +131,20 @@ impl Sources {
             feed::<Node>(caches, Engine::node_keys, node),
             feed::<Pod>(caches, Engine::pod_keys, pod),
         ]);
-        let features = engine.settings.features;
+        let (features, always) = (engine.settings.features, sources.0.len());
         if features.enabled(Feature::GangScheduling) {
             sources.0.insert(0, feed::<Workload>(caches, Engine::workload_keys, workload));
         }
         if features.enabled(Feature::DRADeviceTaintRules) {
             sources.0.insert(0, feed::<DeviceTaintRule>(caches, Engine::taint_rule_keys, taint_rule));
         }
-        for source in &sources.0 {
+        let behind_gates = sources.0.len() - always;
+        for source in &sources.0[..behind_gates] {
+            if clock::timeout(UNSERVED, source.synced()).await.is_err() {
+                tracing::warn!("a kind of a feature that is on cannot be read; is its version on (--runtime-config)?");
+            }
+        }
+        for source in &sources.0[behind_gates..] {
             source.synced().await;
         }
         sources.0.iter().for_each(|source| source.replay(engine));

@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc};
 
+use api::features::{Feature, Features};
 use bytes::Bytes;
 use client::Caches;
 use clock::Duration;
@@ -41,6 +42,9 @@ async fn serve(server: Arc<Mutex<Server>>, request: Request<Body>) -> Result<Ans
         if parts.uri.query().is_some_and(|q| q.contains("watch=")) {
             let quiet = futures::stream::pending::<Result<Frame<Bytes>, Infallible>>();
             return Ok(Response::new(StreamBody::new(quiet).boxed_unsync()));
+        }
+        if path.ends_with("/workloads") || path.ends_with("/devicetaintrules") {
+            return Ok(answer(404, json!({"kind": "Status", "message": "no", "reason": "NotFound", "code": 404})));
         }
         let server = server.lock();
         let items = match path.rsplit('/').next() {
@@ -125,6 +129,16 @@ fn pod() -> Value {
 async fn a_pod_that_fits_is_bound_and_its_event_says_so() {
     let server = Server { nodes: vec![node("1")], pods: vec![pod()], ..Server::default() };
     assert_eq!(writes(server).await, ["bind p to n", "event Scheduled: Successfully assigned d/p to n"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_of_features_that_are_not_served_keep_nobody_waiting() {
+    let on =
+        [Feature::GenericWorkload, Feature::GangScheduling, Feature::DRADeviceTaints, Feature::DRADeviceTaintRules];
+    let features = on.into_iter().fold(Features::default(), |features, feature| features.with(feature, true));
+    let server = Server { nodes: vec![node("1")], pods: vec![pod()], ..Server::default() };
+    let writes = writes_with(server, Settings { features, ..Settings::default() }).await;
+    assert_eq!(writes[0], "bind p to n");
 }
 
 #[tokio::test(start_paused = true)]
