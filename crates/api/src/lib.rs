@@ -2,6 +2,7 @@
 //! table columns, patches, managed fields and codecs. This crate knows no clock, task, socket or file.
 
 pub mod codec;
+pub mod custom;
 pub mod features;
 pub mod kind;
 pub mod kinds;

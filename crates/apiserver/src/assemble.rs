@@ -34,6 +34,7 @@ use crate::{
         rbac::{self, Rbac},
     },
     bootstrap::{self, Cluster},
+    custom,
     pages::{health::Checks, issuer::IssuerDocuments},
     router::Router,
     special::{self, connect::connector::Connector, token::Issuer},
@@ -158,8 +159,9 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     };
     let mut state = State::new(objects, authorizer, admission, allocations, options.limits);
     state.aggregator = Arc::new(Aggregator::new(options.front_proxy_client, options.routing));
-    let background = state.aggregator.start(&state.objects).await?;
+    let mut background = state.aggregator.start(&state.objects).await?;
     let state = Arc::new(state);
+    custom::start(&state, &mut background).await?;
     let mut router = Router::new(state, authenticator);
     router.specials = special::all(parts);
     router.issuer = Some(documents);

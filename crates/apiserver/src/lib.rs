@@ -12,6 +12,7 @@ pub mod assemble;
 pub mod auth;
 pub mod bootstrap;
 pub mod call;
+mod custom;
 pub mod http;
 mod outbound;
 pub mod pages;

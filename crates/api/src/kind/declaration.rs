@@ -139,6 +139,8 @@ pub struct Kind<T: 'static> {
     pub lifetime_seconds: Option<u32>,
     /// `spec.finalizers` hold a deletion up as those of the metadata do.
     pub spec_finalizers: bool,
+    /// A finalizer that an object gets when its deletion is asked for.
+    pub delete_finalizer: Option<&'static str>,
     /// What the kind's strategy does to an object that stays in the store while its deletion is under way.
     pub prepare_delete: Option<fn(&mut Value)>,
     /// From this version to the stored one and back, where they differ.
@@ -180,6 +182,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         grace_seconds: None,
         lifetime_seconds: None,
         spec_finalizers: false,
+        delete_finalizer: None,
         prepare_delete: None,
         to_storage: None,
         from_storage: None,

@@ -81,6 +81,10 @@ where
             stamped: self.stamped,
             lifetime_seconds: self.lifetime_seconds,
             spec_finalizers: self.spec_finalizers,
+            delete_finalizer: self.delete_finalizer,
+            terminating: false,
+            deprecated: None,
+            settled: 0,
             scale: self.scale.map(|Scale { wanted, current, selector }| Scale {
                 wanted: wanted.to_owned(),
                 current: current.to_owned(),
@@ -173,7 +177,7 @@ where
 
 /// Keeps the metadata that a new object may leave out or says in vain: what a client exported long ago, or took from
 /// another object, replaces this one all the same. What is left of a difference is refused by validation.
-fn keep_server_metadata(new: &mut Value, old: &Value) {
+pub(crate) fn keep_server_metadata(new: &mut Value, old: &Value) {
     let old = old.get("metadata").and_then(Value::as_object);
     let Some(metadata) = meta::metadata_mut(new) else { return };
     for field in ["creationTimestamp", "deletionTimestamp", "uid", "deletionGracePeriodSeconds"] {
@@ -188,7 +192,7 @@ fn keep_server_metadata(new: &mut Value, old: &Value) {
 }
 
 /// Sets or removes one field.
-fn put(map: &mut Map<String, Value>, field: &str, value: Option<&Value>) {
+pub(crate) fn put(map: &mut Map<String, Value>, field: &str, value: Option<&Value>) {
     match value {
         Some(value) => map.insert(field.to_owned(), value.clone()),
         None => map.remove(field),
@@ -196,7 +200,7 @@ fn put(map: &mut Map<String, Value>, field: &str, value: Option<&Value>) {
 }
 
 /// Takes everything from the old object but `status` and the metadata a status writer may change.
-fn only_status(new: &mut Value, old: &Value) {
+pub(crate) fn only_status(new: &mut Value, old: &Value) {
     let Some(map) = new.as_object_mut() else { return };
     let status = map.remove("status");
     let metadata = map.remove("metadata");

@@ -35,6 +35,15 @@ pub struct Definition {
     pub lifetime_seconds: Option<u32>,
     /// `spec.finalizers` hold a deletion up as those of the metadata do.
     pub spec_finalizers: bool,
+    /// A finalizer that an object gets when its deletion is asked for.
+    pub delete_finalizer: Option<&'static str>,
+    /// The kind is about to go: its objects are deleted, and there will be no new ones.
+    pub terminating: bool,
+    /// The warning that everybody gets who asks for the version.
+    pub deprecated: Option<String>,
+    /// Objects that were written up to this revision may be older than the present schemas: they are read through the
+    /// strategy.
+    pub settled: u64,
     pub scale: Option<Scale>,
     pub subresources: Vec<Subresource>,
     /// The shape of its objects, by which they are decoded, patched and applied.
@@ -42,7 +51,7 @@ pub struct Definition {
     /// The name of its schema in OpenAPI documents: `io.k8s.api.core.v1.Pod`.
     pub schema: String,
     /// The `openAPIV3Schema` of a custom kind. Built-in kinds are described from their Rust types, in `openapi/`.
-    pub open_api: Option<Arc<Value>>,
+    pub open_api: Option<Arc<CustomSchema>>,
     /// `(group, version)` it is stored as, where several versions serve the same objects.
     pub storage: (String, String),
     /// The folder under `/registry/`: `pods`, `services/specs`, `minions`, `apiextensions.k8s.io/…`.
@@ -53,6 +62,13 @@ pub struct Definition {
     /// The message about a field label that is not selectable, with `LABEL` for the label.
     pub unknown_label: String,
     pub strategy: Arc<dyn Strategy>,
+}
+
+/// What a custom kind's documents are made from. It is read again for each document, so that nobody has to keep it.
+pub struct CustomSchema {
+    /// Changes with the schema.
+    pub fingerprint: String,
+    pub read: Box<dyn Fn() -> Value + Send + Sync>,
 }
 
 /// A field that selectors can name.
@@ -88,6 +104,16 @@ impl Definition {
     /// Whether its objects are stored in another version than this one.
     pub fn is_converted(&self) -> bool {
         self.storage.0 != self.group || self.storage.1 != self.version
+    }
+
+    /// Whether what was stored at a revision has to pass the strategy before it is shown.
+    pub fn reads_through(&self, revision: u64) -> bool {
+        revision <= self.settled || self.is_converted()
+    }
+
+    /// Whether users have defined it.
+    pub fn is_custom(&self) -> bool {
+        self.open_api.is_some()
     }
 
     pub fn namespaced(&self) -> bool {

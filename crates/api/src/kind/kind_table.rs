@@ -31,6 +31,9 @@ impl KindTable {
             table.versions.entry(definition.group.clone()).or_default().insert(definition.version.clone());
             if !definition.is_converted() {
                 table.by_prefix.insert(definition.storage_prefix.clone(), definition.clone());
+            } else if definition.is_custom() {
+                // Where the version that is stored is not served, any other stands for it.
+                table.by_prefix.entry(definition.storage_prefix.clone()).or_insert_with(|| definition.clone());
             }
         }
         for definition in resources.iter().chain(&bodies) {

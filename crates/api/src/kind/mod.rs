@@ -7,7 +7,7 @@
 pub mod cell;
 mod column;
 mod declaration;
-mod define;
+pub(crate) mod define;
 mod definition;
 mod gated;
 pub mod group;
@@ -15,9 +15,9 @@ mod kind_table;
 mod strategy;
 pub mod typed;
 
-pub use column::{Column, ColumnHeader, age, col, created, flag, int, name, wide};
+pub use column::{CREATED_ABOUT, Column, ColumnHeader, NAME_ABOUT, age, col, created, flag, int, name, wide};
 pub use declaration::{ALL_VERBS, FieldLabel, Gated, Generation, Kind, Scale, Scope, Subresource, Way, label};
 pub(crate) use define::{Object, Scoped};
-pub use definition::{Definition, FieldValue, SelectableField};
+pub use definition::{CustomSchema, Definition, FieldValue, SelectableField};
 pub use kind_table::KindTable;
 pub use strategy::{Strategy, Target};

@@ -30,7 +30,7 @@ impl Schemas {
         let mut texts = built_in::texts(definitions);
         let mut kinds: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for definition in definitions {
-            texts.extend(definition.open_api.iter().map(|own| (definition.schema.clone(), Value::clone(own))));
+            texts.extend(definition.open_api.iter().map(|own| (definition.schema.clone(), (own.read)())));
             let Definition { group, version, kind, list_kind, schema, .. } = &***definition;
             kinds.entry(schema.clone()).or_default().push(gvk(group, version, kind));
             kinds.entry(format!("{schema}List")).or_default().push(gvk(group, version, list_kind));
@@ -78,6 +78,14 @@ impl Schemas {
         let custom = self.kinds.contains_key(name);
         let mut schema = self.plain(name, texts);
         if custom {
+            let open = schema.get("x-kubernetes-preserve-unknown-fields").is_some_and(|open| *open == true);
+            if self.dialect == Dialect::V2 && open {
+                // With any property declared, old clients take all others for mistakes.
+                return json!({ "type": "object" });
+            }
+            if self.dialect == Dialect::V2 {
+                simplify(&mut schema);
+            }
             self.complete(&mut schema);
         }
         schema
@@ -246,7 +254,42 @@ impl Schemas {
             }
             Type::Object(object) => self.object(object, None),
             Type::Ref(_) => self.reference(&ty.name().unwrap_or_default()),
+            Type::Later(_) => self.ty(ty.resolve()),
         }
+    }
+}
+
+/// Takes out of a custom kind's schema what version 2 has no words for, and what old clients would misunderstand.
+fn simplify(schema: &mut Value) {
+    let Value::Object(map) = schema else { return };
+    for word in ["allOf", "anyOf", "oneOf", "not"] {
+        map.remove(word);
+    }
+    let nullable = map.remove("nullable").is_some_and(|nullable| nullable == true);
+    let open = map.get("x-kubernetes-preserve-unknown-fields").is_some_and(|open| *open == true);
+    if nullable || open {
+        for word in ["type", "items", "properties"] {
+            map.remove(word);
+        }
+    }
+    if map.get("type").is_some_and(|ty| ty == "array") && !map.contains_key("items") {
+        map.remove("type");
+    }
+    let optional: Vec<String> = match map.get_mut("properties") {
+        Some(Value::Object(properties)) => {
+            let nullable =
+                properties.iter().filter(|(_, of)| of.get("nullable").is_some_and(|nullable| *nullable == true));
+            let names = nullable.map(|(name, _)| name.clone()).collect();
+            properties.values_mut().for_each(simplify);
+            names
+        }
+        _ => Vec::new(),
+    };
+    if let Some(Value::Array(required)) = map.get_mut("required") {
+        required.retain(|name| !optional.iter().any(|optional| name == optional));
+    }
+    for word in ["items", "additionalProperties"] {
+        map.get_mut(word).into_iter().for_each(simplify);
     }
 }
 

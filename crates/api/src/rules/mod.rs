@@ -25,4 +25,5 @@ pub mod service_range;
 pub mod sysctl;
 pub mod taint;
 pub mod url;
+pub mod version;
 pub mod volume;

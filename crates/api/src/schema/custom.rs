@@ -54,6 +54,8 @@ fn ty(name: &str, schema: &Value) -> Type {
         "boolean" => Type::Bool,
         "array" => list(name, schema),
         "object" => fields_or_map(name, schema),
+        // Any type will do, but of an object some fields are known.
+        "" if schema.get("properties").is_some() => fields_or_map(name, schema),
         _ => Type::Any,
     }
 }

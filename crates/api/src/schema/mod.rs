@@ -33,6 +33,20 @@ pub enum Type {
     Object(Arc<Object>),
     /// A type of the built-in table, parsed when first asked for.
     Ref(&'static Named),
+    /// A type that is made when it is first asked for.
+    Later(Arc<Later>),
+}
+
+/// A type with the way to make it.
+pub struct Later {
+    make: Box<dyn Fn() -> Type + Send + Sync>,
+    made: OnceLock<Type>,
+}
+
+impl std::fmt::Debug for Later {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.made.fmt(f)
+    }
 }
 
 /// Free keys, one type of value.
@@ -139,10 +153,16 @@ impl Object {
 }
 
 impl Type {
-    /// The type itself, never a [`Type::Ref`].
+    /// A type that is made when it is first asked for. What is made is a type itself.
+    pub fn later(make: impl Fn() -> Type + Send + Sync + 'static) -> Type {
+        Type::Later(Arc::new(Later { make: Box::new(make), made: OnceLock::new() }))
+    }
+
+    /// The type itself, never a [`Type::Ref`] or [`Type::Later`].
     pub fn resolve(&self) -> &Type {
         match self {
             Type::Ref(named) => named.resolve(),
+            Type::Later(later) => later.made.get_or_init(|| (later.make)()),
             other => other,
         }
     }
@@ -193,6 +213,7 @@ impl Type {
             Type::List(list) => format!("[]{}", list.items.go_name()),
             Type::Object(object) => last_two(&object.name),
             Type::Ref(named) => last_two(named.name),
+            Type::Later(_) => self.resolve().go_name(),
         }
     }
 }

@@ -2,12 +2,11 @@
 //! shown.
 
 use std::{
-    cmp::Ordering,
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
-use api::Value;
+use api::{Value, rules::version};
 use base64::Engine as _;
 
 /// The group of APIServices themselves. No other server may serve it.
@@ -154,34 +153,10 @@ pub fn in_order(versions: impl Iterator<Item = (String, String, i64, i64)>) -> V
     // The sort keeps groups of one priority in the order of their names. APIServices come before all.
     groups.sort_by_key(|(group, (priority, _))| (group != OWN_GROUP, -priority));
     let listed = groups.into_iter().map(|(group, (_, mut versions))| {
-        versions.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| maturity(&b.1, &a.1)));
+        versions.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| version::compare(&b.1, &a.1)));
         Listed { group, versions: versions.into_iter().map(|(_, version)| version).collect() }
     });
     listed.collect()
-}
-
-/// Compares versions by their maturity: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, and then whatever is none of these.
-fn maturity(a: &str, b: &str) -> Ordering {
-    match (parts(a), parts(b)) {
-        (Some(a), Some(b)) => a.cmp(&b),
-        (Some(_), None) => Ordering::Greater,
-        (None, Some(_)) => Ordering::Less,
-        (None, None) => b.cmp(a),
-    }
-}
-
-/// Stage, major and minor number of a version such as `v1beta2`.
-fn parts(version: &str) -> Option<(u8, u64, u64)> {
-    let rest = version.strip_prefix('v')?;
-    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    let (major, rest) = (rest[..end].parse().ok()?, &rest[end..]);
-    let staged = |word: &str| rest.strip_prefix(word).and_then(|minor| minor.parse().ok());
-    match (rest, staged("beta"), staged("alpha")) {
-        ("", ..) => Some((2, major, 0)),
-        (_, Some(minor), _) => Some((1, major, minor)),
-        (_, _, Some(minor)) => Some((0, major, minor)),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

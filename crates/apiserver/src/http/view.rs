@@ -93,12 +93,12 @@ impl View {
 
 /// Appends one stored object in this view. In a Table's list this is a row, outside a list a whole Table.
 pub fn write(out: &mut Vec<u8>, definition: &Definition, view: View, entry: &Entry, item: bool) {
-    write_bytes(out, definition, view, &entry.value, entry.modified, item);
+    write_at(out, definition, view, entry, entry.modified, item);
 }
 
 /// Appends one stored object in this view to text that is sent piece by piece.
 pub fn write_pieces(pieces: &mut Pieces, definition: &Definition, view: View, entry: &Entry, item: bool) {
-    if view.form == Form::Object && !definition.is_converted() {
+    if view.form == Form::Object && !definition.reads_through(entry.modified) {
         let at = object::write_head(pieces.text(), &entry.value, entry.modified, item);
         pieces.share(entry.value.slice(at..));
     } else {
@@ -106,19 +106,20 @@ pub fn write_pieces(pieces: &mut Pieces, definition: &Definition, view: View, en
     }
 }
 
-pub fn write_bytes(
+/// Appends an object as it is stored, with the revision of what happened to it.
+fn write_at(
     out: &mut Vec<u8>,
     definition: &Definition,
     view: View,
-    bytes: &[u8],
+    Entry { value: bytes, modified, .. }: &Entry,
     revision: Revision,
     item: bool,
 ) {
     match view.form {
-        Form::Object if !definition.is_converted() => object::write(out, bytes, revision, item),
+        Form::Object if !definition.reads_through(*modified) => object::write(out, bytes, revision, item),
         Form::Object => {
             let mut value = object::value(bytes, revision);
-            object::convert(definition, &mut value);
+            object::convert(definition, &mut value, *modified);
             out.extend_from_slice(&object::encode_as(
                 &definition.kind,
                 &definition.group,
@@ -138,7 +139,7 @@ pub fn write_bytes(
         }
         Form::Table(include) => {
             let mut value = object::value(bytes, revision);
-            object::convert(definition, &mut value);
+            object::convert(definition, &mut value, *modified);
             let row = row(definition, view, include, value);
             if item {
                 let _ = serde_json::to_writer(&mut *out, &row);
@@ -254,10 +255,10 @@ pub fn added(pieces: &mut Pieces, definition: &Definition, view: View, entry: &E
 }
 
 /// One line of a watch.
-pub fn event(definition: &Definition, view: View, event: &str, bytes: &[u8], revision: Revision) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len() + 96);
+pub fn event(definition: &Definition, view: View, event: &str, entry: &Entry, revision: Revision) -> Vec<u8> {
+    let mut out = Vec::with_capacity(entry.value.len() + 96);
     let _ = write!(out, "{{\"type\":\"{event}\",\"object\":");
-    write_bytes(&mut out, definition, view, bytes, revision, false);
+    write_at(&mut out, definition, view, entry, revision, false);
     out.extend_from_slice(b"}\n");
     out
 }

@@ -118,7 +118,11 @@ struct Row<'a> {
 
 fn rows(definition: &Definition) -> Vec<Row<'_>> {
     let own = || (definition.group.clone(), definition.version.clone(), definition.kind.clone());
-    let mut rows = vec![Row { definition, subresource: "", object: own(), verbs: definition.verbs.clone() }];
+    let mut verbs = definition.verbs.clone();
+    if definition.terminating {
+        verbs.retain(|verb| !matches!(verb.as_str(), "create" | "patch" | "update"));
+    }
+    let mut rows = vec![Row { definition, subresource: "", object: own(), verbs }];
     let usual = || ["get", "patch", "update"].map(ToOwned::to_owned).to_vec();
     for sub in &definition.subresources {
         let (group, version, kind) = sub.object;
@@ -249,7 +253,7 @@ fn discovered_version(table: &KindTable, group: &str, version: &str) -> Value {
         resource.insert("responseKind".into(), kind(&rows[0].object));
         resource.insert("scope".into(), json!(if d.namespaced() { "Namespaced" } else { "Cluster" }));
         resource.insert("singularResource".into(), json!(d.singular));
-        resource.insert("verbs".into(), json!(d.verbs));
+        resource.insert("verbs".into(), json!(rows[0].verbs));
         if !d.short_names.is_empty() {
             resource.insert("shortNames".into(), json!(d.short_names));
         }

@@ -117,6 +117,12 @@ impl Request {
         tracked: bool,
     ) -> Result<Written, StatusError> {
         let definition = &*self.definition;
+        if definition.terminating {
+            let why = "create not allowed while custom resource definition is terminating";
+            let what = format!("{}.{} {:?}", definition.plural, definition.group, meta::name(&object));
+            let message = format!("{what} is forbidden: {why}");
+            return Err(StatusError::forbidden(&definition.group, &definition.plural, meta::name(&object), message));
+        }
         definition.default(&mut object, || clock::now_seconds().to_string());
         if tracked {
             self.track(None, &mut object, options);

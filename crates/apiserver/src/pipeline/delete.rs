@@ -188,12 +188,20 @@ fn plan(definition: &Definition, old: &Value, options: &DeleteOptions, graceful:
             _ => return Step::Nothing,
         };
     }
+    let held_by = definition.delete_finalizer.filter(|_| meta::deletion_timestamp(old).is_none());
     // The common case, decided without a copy.
-    if options.propagation.is_none() && grace.is_none_or(|g| g <= 0) && !has_finalizers(definition, old) {
+    if held_by.is_none()
+        && options.propagation.is_none()
+        && grace.is_none_or(|g| g <= 0)
+        && !has_finalizers(definition, old)
+    {
         return Step::Remove;
     }
     let mut new = old.clone();
     let propagated = propagate(&mut new, options.propagation);
+    if let Some(finalizer) = held_by {
+        add_finalizer(&mut new, finalizer);
+    }
     let pending = has_finalizers(definition, &new);
     match grace {
         Some(seconds) if seconds > 0 || pending => mark(definition, &mut new, seconds),
@@ -216,13 +224,22 @@ fn mark(definition: &Definition, object: &mut Value, grace: i64) {
     };
     let end = clock::Timestamp::from_second(start.saturating_add(grace)).unwrap_or(clock::Timestamp::MAX);
     let generation = meta::generation(object);
-    definition.strategy.prepare_delete(object);
     let Some(metadata) = meta::metadata_mut(object) else { return };
     if already.is_none() && generation > 0 {
         metadata.insert("generation".to_owned(), Value::from(generation + 1));
     }
     metadata.insert("deletionTimestamp".to_owned(), Value::from(end.to_string()));
     metadata.insert("deletionGracePeriodSeconds".to_owned(), Value::from(grace));
+    definition.strategy.prepare_delete(object);
+}
+
+fn add_finalizer(object: &mut Value, finalizer: &str) {
+    if meta::finalizers(object).all(|known| known != finalizer)
+        && let Some(metadata) = meta::metadata_mut(object)
+        && let Some(list) = metadata.entry("finalizers").or_insert_with(|| json!([])).as_array_mut()
+    {
+        list.push(Value::from(finalizer));
+    }
 }
 
 /// Turns the propagation policy into finalizers for the garbage collector; true when they changed.

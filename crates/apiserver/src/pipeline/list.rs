@@ -151,7 +151,7 @@ impl Request {
             let mut cut = None;
             for entry in page.entries {
                 used += 1;
-                if everything || filter.matches_bytes(&self.definition, &entry.value) {
+                if everything || filter.matches_entry(&self.definition, &entry) {
                     let key = entry.key.clone();
                     entries.push(entry);
                     if limit > 0 && entries.len() == limit {

@@ -20,14 +20,24 @@ use api::{
     status::StatusError,
 };
 
-use crate::{call::Call, http::body::Response};
+use crate::{
+    call::Call,
+    http::{body::Response, respond},
+};
 use request::Request;
 
 /// Serves a request for a resource that is not special.
 pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, StatusError> {
     let Some(target) = target(&definition, call.info.subresource) else { return Err(StatusError::no_route()) };
     let request = Request { call, definition, target };
-    if matches!(target, Target::Other("scale")) {
+    let Some(warning) = request.definition.deprecated.clone() else { return answer(request).await };
+    let mut response = answer(request).await?;
+    respond::warn(&mut response, &[warning]);
+    Ok(response)
+}
+
+async fn answer(request: Request) -> Result<Response, StatusError> {
+    if matches!(request.target, Target::Other("scale")) {
         return scale::run(request).await;
     }
     match request.call.info.verb {

@@ -14,7 +14,10 @@ use crate::{http::body::Response, http::options::WriteOptions};
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::patch(request.waypoint_name());
     let agent = request.header(header::USER_AGENT).to_owned();
-    let kind = Kind::of(request.header(header::CONTENT_TYPE)).ok_or_else(unsupported)?;
+    // Schemas of custom kinds have no words for strategic merge.
+    let custom = request.definition.is_custom();
+    let kind = Kind::of(request.header(header::CONTENT_TYPE)).filter(|kind| !custom || *kind != Kind::Strategic);
+    let kind = kind.ok_or_else(|| unsupported(custom))?;
     let options = WriteOptions::of_patch(request.query(), &agent, kind == Kind::Apply)?;
     request.view()?;
     let body = request.body().await?;
@@ -35,11 +38,12 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     request.respond_written(StatusCode::OK, written)
 }
 
-pub(super) fn unsupported() -> StatusError {
-    StatusError::unsupported_media_type(
+pub(super) fn unsupported(custom: bool) -> StatusError {
+    let strategic = if custom { "" } else { "application/strategic-merge-patch+json, " };
+    StatusError::unsupported_media_type(format!(
         "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, \
-         application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml",
-    )
+         application/merge-patch+json, {strategic}application/apply-patch+yaml"
+    ))
 }
 
 /// Server-side apply: changes the object, or creates it.

@@ -36,7 +36,9 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let media_type = request.header(header::CONTENT_TYPE);
     let written = if request.call.info.verb == "patch" {
         waypoint::apiserver::patch(request.waypoint_name());
-        let kind = Kind::of(media_type).filter(|kind| *kind != Kind::Apply).ok_or_else(unsupported)?;
+        let kind = Kind::of(media_type)
+            .filter(|kind| *kind != Kind::Apply)
+            .ok_or_else(|| unsupported(definition.is_custom()))?;
         let options = WriteOptions::of_patch(request.query(), &agent, false)?;
         let patch = Patch::read(kind, &body)?;
         let change = |old: &Value| {

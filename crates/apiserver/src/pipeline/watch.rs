@@ -172,7 +172,7 @@ impl Before {
                 Before::Present { entries, end } => match entries.next() {
                     Some(entry) => {
                         let fits = scope.name.is_empty() || object::names(definition, &entry.key).1 == scope.name;
-                        if fits && scope.filter.matches_bytes(definition, &entry.value) {
+                        if fits && scope.filter.matches_entry(definition, &entry) {
                             view::added(pieces, definition, scope.view, &entry);
                         }
                     }
@@ -235,7 +235,7 @@ fn line(scope: &WatchScope, event: &Event) -> Option<Vec<u8>> {
     if !(scope.namespace.is_empty() || scope.namespace == namespace) || !(scope.name.is_empty() || scope.name == name) {
         return None;
     }
-    let matching = |e: &&store::Entry| scope.filter.matches_bytes(definition, &e.value);
+    let matching = |e: &&store::Entry| scope.filter.matches_entry(definition, e);
     let (old, new) = (event.previous.as_ref().filter(matching), event.entry.as_ref().filter(matching));
     let (kind, entry) = match (old, new) {
         (None, Some(new)) => ("ADDED", new),
@@ -243,7 +243,7 @@ fn line(scope: &WatchScope, event: &Event) -> Option<Vec<u8>> {
         (Some(old), None) => ("DELETED", old),
         (None, None) => return None,
     };
-    Some(view::event(definition, scope.view, kind, &entry.value, event.revision))
+    Some(view::event(definition, scope.view, kind, entry, event.revision))
 }
 
 /// Counts a watch among the long-running requests while it is open.

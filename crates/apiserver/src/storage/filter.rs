@@ -7,6 +7,7 @@ use api::{
     rules::selector::{FieldSelector, Operator, Selector},
     status::StatusError,
 };
+use store::Entry;
 
 use crate::storage::object;
 
@@ -63,16 +64,16 @@ impl Filter {
         self.fields.0.iter().find(usable).map(|r| (r.field.as_str(), r.value.as_str()))
     }
 
-    /// Whether stored bytes match.
-    pub fn matches_bytes(&self, definition: &Definition, bytes: &[u8]) -> bool {
+    /// Whether what is stored matches.
+    pub fn matches_entry(&self, definition: &Definition, entry: &Entry) -> bool {
         if self.is_everything() {
             return true;
         }
-        if !self.may_match(bytes) {
+        if !self.may_match(&entry.value) {
             return false;
         }
-        let mut value: Value = serde_json::from_slice(bytes).unwrap_or_default();
-        object::convert(definition, &mut value);
+        let mut value: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        object::convert(definition, &mut value, entry.modified);
         self.matches(definition, &value)
     }
 

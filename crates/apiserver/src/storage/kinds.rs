@@ -44,6 +44,11 @@ impl Kinds {
         self.table.read().stored(group, plural).cloned()
     }
 
+    /// Whether built-in objects, served or not, have this storage prefix.
+    pub fn is_built_in(&self, prefix: &str) -> bool {
+        self.built_in.of_key(&format!("/registry/{prefix}/")).is_some()
+    }
+
     /// Replaces what is served besides the built-in kinds.
     pub fn replace(&self, custom: Vec<Arc<Definition>>) {
         *self.table.write() = Arc::new(self.built_in.with(custom));

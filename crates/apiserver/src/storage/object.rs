@@ -113,7 +113,7 @@ pub fn set_revision(object: &mut Value, revision: Revision) {
 /// A stored entry as a value in the version of `definition`.
 pub fn of_entry(definition: &Definition, entry: &Entry) -> Value {
     let mut object = value(&entry.value, entry.modified);
-    convert(definition, &mut object);
+    convert(definition, &mut object, entry.modified);
     object
 }
 
@@ -121,13 +121,13 @@ pub fn of_entry(definition: &Definition, entry: &Entry) -> Value {
 pub fn without_managers(definition: &Definition, entry: &Entry) -> Value {
     let mut object: Value = api::kind::typed::read(&entry.value).unwrap_or_default();
     set_revision(&mut object, entry.modified);
-    convert(definition, &mut object);
+    convert(definition, &mut object, entry.modified);
     object
 }
 
-/// Turns a stored object into the version of `definition`.
-pub fn convert(definition: &Definition, object: &mut Value) {
-    if !definition.is_converted() {
+/// Turns an object that was stored at a revision into the version of `definition`.
+pub fn convert(definition: &Definition, object: &mut Value, written: Revision) {
+    if !definition.reads_through(written) {
         return;
     }
     definition.strategy.from_storage(object);

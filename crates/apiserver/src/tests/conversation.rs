@@ -10,6 +10,7 @@ use crate::{
     Server, User,
     admission::attributes::{Admission, Attributes},
     auth::AlwaysAllow,
+    custom,
     http::{
         access::Authenticator,
         body::{Body, BoxError},
@@ -79,7 +80,10 @@ impl Conversation {
         let objects = ObjectStore::new(Arc::new(store::embedded::Embedded::memory())).await.unwrap();
         let (authorizer, admission) = (Arc::new(AlwaysAllow), Arc::new(AdmitsAll));
         let state = State::new(objects, authorizer, admission, Vec::new(), Limits::default());
-        let router = Router { specials, ..Router::new(Arc::new(state), Arc::new(Nobody)) };
+        let state = Arc::new(state);
+        let mut background = tokio::task::JoinSet::new();
+        custom::start(&state, &mut background).await.unwrap();
+        let router = Router { specials, background, ..Router::new(state, Arc::new(Nobody)) };
         Conversation { server: Server::new(router) }
     }
 

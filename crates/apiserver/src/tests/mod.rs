@@ -5,6 +5,7 @@ mod aggregated;
 mod assembled;
 pub mod conversation;
 mod conversations;
+mod custom;
 mod exchanges;
 mod extension;
 pub mod objects;

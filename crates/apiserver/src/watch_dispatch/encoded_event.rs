@@ -38,8 +38,8 @@ impl<'e> EncodedEvent<'e> {
         if !scope.filter.may_match(&entry.value) {
             return false;
         }
-        if scope.definition.is_converted() {
-            return scope.filter.matches_bytes(&scope.definition, &entry.value);
+        if scope.definition.reads_through(entry.modified) {
+            return scope.filter.matches_entry(&scope.definition, entry);
         }
         self.value(old).is_some_and(|v| scope.filter.matches(self.definition, v))
     }
@@ -57,7 +57,7 @@ impl<'e> EncodedEvent<'e> {
         if let Some((.., line)) = known {
             return Some(line.clone());
         }
-        let line = view::event(&scope.definition, scope.view, kind, &entry.value, self.event.revision);
+        let line = view::event(&scope.definition, scope.view, kind, entry, self.event.revision);
         let line = Bytes::from(line);
         self.encoded.push((of, scope.view, kind, line.clone()));
         Some(line)

@@ -224,6 +224,13 @@ impl WatchDispatch {
         }
     }
 
+    /// Ends the watches of a storage prefix: what they were asked for is not what is served now.
+    pub fn end(&self, prefix: &str) {
+        if let Some(hub) = self.state.lock().hubs.get_mut(prefix) {
+            hub.end_all();
+        }
+    }
+
     fn bookmark_all(&self) {
         let mut state = self.state.lock();
         let revision = state.revision;

@@ -34,7 +34,8 @@ impl WatchScope {
         if !self.name.is_empty() {
             return Place::Object(self.namespace.clone(), self.name.clone());
         }
-        if let Some((field, value)) = self.filter.exact_field() {
+        // The index is kept by the fields of the version that is stored.
+        if let Some((field, value)) = self.filter.exact_field().filter(|_| !self.definition.is_converted()) {
             return Place::Field(field.to_owned(), value.to_owned());
         }
         if self.namespace.is_empty() { Place::Everywhere } else { Place::Namespace(self.namespace.clone()) }

@@ -123,7 +123,11 @@ impl Types {
             schema::Type::Bool => Type::Bool,
             schema::Type::Bytes => Type::Bytes,
             schema::Type::Time | schema::Type::MicroTime => Type::Timestamp,
-            schema::Type::IntOrString | schema::Type::Any | schema::Type::Raw | schema::Type::Ref(_) => Type::Dyn,
+            schema::Type::IntOrString
+            | schema::Type::Any
+            | schema::Type::Raw
+            | schema::Type::Ref(_)
+            | schema::Type::Later(_) => Type::Dyn,
             schema::Type::Map(map) => Type::map(Type::String, self.of(&map.values)),
             schema::Type::List(list) => Type::list(self.of(&list.items)),
             schema::Type::Object(object) => self.object(object),
@@ -144,7 +148,7 @@ impl Types {
 }
 
 /// The name by which typed expressions reach a field: words of the grammar and marks are spelled out.
-fn escaped(name: &str) -> Option<String> {
+pub fn escaped(name: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         || !name.chars().all(|c| plain(c) || matches!(c, '.' | '-' | '/'))

@@ -1,0 +1,81 @@
+//! Whole objects within custom ones (`x-kubernetes-embedded-resource`): their kind and metadata have the form that those
+//! of every object have.
+//! Upstream counterpart: apiextensions-apiserver/pkg/apiserver/schema/objectmeta.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::structural::Structural;
+use crate::kind::Scope;
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names::{NameRule, dns1035_label};
+use crate::validation::object_meta;
+
+/// What is wrong with the objects within a value.
+pub fn check(value: &Value, schema: &Structural, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    walk(value, schema, path, &mut errors);
+    errors
+}
+
+fn walk(value: &Value, schema: &Structural, path: &Path, errors: &mut Errors) {
+    match value {
+        Value::Object(map) => {
+            if schema.embedded {
+                object(map, path, errors);
+            }
+            for (name, value) in map.iter().filter(|(_, value)| value.is_object() || value.is_array()) {
+                if let Some(of) = schema.properties.get(name.as_str()) {
+                    walk(value, of, &path.child(name), errors);
+                } else if let Some(of) = schema.values() {
+                    walk(value, of, &path.key(name), errors);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                list.iter().enumerate().for_each(|(i, item)| walk(item, items, &path.index(i), errors));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn object(map: &Map<String, Value>, path: &Path, errors: &mut Errors) {
+    for name in ["apiVersion", "kind"] {
+        let place = path.child(name);
+        match map.get(name) {
+            None => errors.push(FieldError::required(&place, "")),
+            Some(Value::String(text)) if text.is_empty() => {
+                errors.push(FieldError::invalid(&place, text, "must not be empty"));
+            }
+            Some(Value::String(text)) if name == "kind" => {
+                let wrong = dns1035_label(&text.to_lowercase());
+                if !wrong.is_empty() {
+                    let detail = format!("may have mixed case, but should otherwise match: {}", wrong.join(","));
+                    errors.push(FieldError::invalid(&place, text, &detail));
+                }
+            }
+            Some(Value::String(text)) if text.matches('/').count() > 1 => {
+                let detail = format!("unexpected GroupVersion string: {text}");
+                errors.push(FieldError::invalid(&place, text, &detail));
+            }
+            Some(Value::String(_)) => {}
+            Some(other) => errors.push(FieldError::invalid(&place, other, "must be a string")),
+        }
+    }
+    let Some(metadata) = map.get("metadata") else { return };
+    let place = path.child("metadata");
+    match ObjectMeta::deserialize(metadata) {
+        Err(why) => errors.push(FieldError::invalid(&place, metadata, &why.to_string())),
+        Ok(mut metadata) => {
+            metadata.name.get_or_insert_with(|| "fakename".to_owned());
+            let scope = if metadata.namespace.is_some() { Scope::Namespaced } else { Scope::Cluster };
+            let found = object_meta::validate(&metadata, scope, NameRule::PathSegment);
+            // The general check speaks of the metadata of the request's own object.
+            errors
+                .extend(found.into_iter().map(|e| FieldError { path: Path::new(&format!("{path}.{}", e.path)), ..e }));
+        }
+    }
+}

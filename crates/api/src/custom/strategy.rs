@@ -1,0 +1,241 @@
+//! The strategy that all custom kinds share.
+//! Upstream counterpart: apiextensions-apiserver/pkg/registry/customresource.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::json_path::JsonPath;
+use super::version::{Compiled, Version};
+use super::{
+    defaults::{default, drop_nulls, prune},
+    embedded,
+    list_types::check as check_lists,
+    values::check as check_value,
+};
+use crate::kind::define::{keep_server_metadata, only_status, put};
+use crate::kind::{Scale, Scope, Strategy, Target, cell};
+use crate::meta;
+use crate::validation::field::{Cause, Errors, FieldError, Path};
+use crate::validation::names::{NameRule, qualified_name};
+use crate::validation::object_meta;
+
+/// The rules of one version.
+pub struct Custom {
+    pub version: Arc<Version>,
+    /// The version that objects are stored as.
+    pub storage: Arc<Version>,
+    pub scope: Scope,
+    pub status: bool,
+    pub scale: Option<Scale>,
+    pub columns: Vec<Column>,
+}
+
+/// A column behind that of the name.
+pub struct Column {
+    pub kind: String,
+    /// Nothing is shown where it is no path.
+    pub path: Option<JsonPath>,
+}
+
+fn metadata(object: &Value) -> Result<ObjectMeta, Errors> {
+    let metadata = object.get("metadata").map_or_else(|| Ok(ObjectMeta::default()), ObjectMeta::deserialize);
+    metadata.map_err(|why| vec![FieldError::invalid_unshown(&Path::new("metadata"), &why.to_string())])
+}
+
+fn shaped(object: &mut Value, compiled: &Compiled) {
+    prune(object, &compiled.schema, true);
+    drop_nulls(object, &compiled.schema);
+    default(object, &compiled.schema);
+}
+
+impl Custom {
+    /// What the schema says about an object, or about a part of it that a change is about.
+    fn by_schema(&self, new: &Value, old: Option<&Value>, target: Target) -> Errors {
+        let Compiled { schema, rules } = self.version.compiled();
+        let mut errors = match (target, schema.properties.get("status")) {
+            (Target::Status, None) => Errors::new(),
+            (Target::Status, Some(of)) => new.get("status").map_or_else(Errors::new, |status| {
+                check_value(status, old.and_then(|old| old.get("status")), of, "status")
+            }),
+            _ => check_value(new, old, schema, ""),
+        };
+        errors.extend(self.replicas(new, target));
+        errors.extend(embedded::check(new, schema, &Path::default()));
+        if old.is_none_or(|old| check_lists(old, schema, &Path::default()).is_empty()) {
+            errors.extend(check_lists(new, schema, &Path::default()));
+        }
+        let Some(rules) = rules else { return errors };
+        let blocking = |error: &FieldError| {
+            matches!(
+                error.cause,
+                Cause::NotSupported | Cause::Required | Cause::TooLong | Cause::TooMany | Cause::TypeInvalid
+            )
+        };
+        if errors.iter().any(blocking) {
+            let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to \
+                          complete validation";
+            errors.push(FieldError::invalid(&Path::new("<nil>"), Value::Null, detail));
+        } else {
+            errors.extend(rules.check(schema, new, old, None));
+        }
+        errors
+    }
+
+    /// What is wrong with the numbers and the selector that the scale subresource shows.
+    fn replicas(&self, object: &Value, target: Target) -> Errors {
+        let Some(Scale { wanted, current, selector }) = &self.scale else { return Errors::new() };
+        let mut errors = Errors::new();
+        let find = |path: &str| path.split('.').try_fold(object, |value, name| value.get(name));
+        for path in [(target != Target::Status).then_some(wanted), Some(current)].into_iter().flatten() {
+            let place = Path::new(&format!(".{path}"));
+            match find(path) {
+                None => {}
+                Some(value) => match value.as_i64() {
+                    None => errors.push(accessor(&place, path, value, Value::from(0), "int64")),
+                    Some(n) if n < 0 => {
+                        errors.push(FieldError::invalid(&place, n, "should be a non-negative integer"));
+                    }
+                    Some(n) if n > i64::from(i32::MAX) => {
+                        let detail = format!("should be less than or equal to {}", i32::MAX);
+                        errors.push(FieldError::invalid(&place, n, &detail));
+                    }
+                    Some(_) => {}
+                },
+            }
+        }
+        if let Some(path) = selector
+            && let Some(value) = find(path).filter(|value| !value.is_string())
+        {
+            errors.push(accessor(&Path::new(&format!(".{path}")), path, value, Value::from(""), "string"));
+        }
+        errors
+    }
+}
+
+/// The complaint about a field that has another type than the scale subresource needs.
+fn accessor(place: &Path, path: &str, value: &Value, zero: Value, wanted: &str) -> FieldError {
+    let found = match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    };
+    let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let detail = format!(".{path} accessor error: {shown} is of the type {found}, expected {wanted}");
+    FieldError::invalid(place, zero, &detail)
+}
+
+/// Warnings about finalizers that are new and have odd names.
+fn about_finalizers(new: &Value, old: Option<&Value>) -> Vec<String> {
+    const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
+    let known: Vec<&str> = old.into_iter().flat_map(meta::finalizers).collect();
+    let mut names: Vec<&str> = meta::finalizers(new).filter(|name| !known.contains(name)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut warnings = Vec::new();
+    for name in names {
+        warnings.extend(qualified_name(name).into_iter().map(|why| format!("metadata.finalizers: {name:?}: {why}")));
+        if !name.contains('/') && !STANDARD.contains(&name) {
+            let path = if name.contains('.') { " including a path (/)" } else { "" };
+            let why = "to avoid accidental conflicts with other finalizer writers";
+            warnings
+                .push(format!("metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name{path} {why}"));
+        }
+    }
+    warnings
+}
+
+impl Strategy for Custom {
+    fn default(&self, object: &mut Value) {
+        let schema = &self.version.compiled().schema;
+        drop_nulls(object, schema);
+        default(object, schema);
+    }
+
+    fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
+        let mut errors = object_meta::validate(&metadata(object)?, self.scope, NameRule::Subdomain);
+        errors.extend(self.by_schema(object, None, Target::Object));
+        if errors.is_empty() { Ok(about_finalizers(object, None)) } else { Err(errors) }
+    }
+
+    fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors> {
+        let mut errors = object_meta::validate_update(&metadata(new)?, &metadata(old)?);
+        errors.extend(self.by_schema(new, Some(old), target));
+        if errors.is_empty() { Ok(about_finalizers(new, Some(old))) } else { Err(errors) }
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        if let Some(metadata) = meta::metadata_mut(object) {
+            metadata.insert("generation".to_owned(), Value::from(1));
+        }
+        if let Some(map) = object.as_object_mut().filter(|_| self.status) {
+            map.remove("status");
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, target: Target) {
+        keep_server_metadata(new, old);
+        match target {
+            Target::Status => only_status(new, old),
+            _ if self.status && target == Target::Object => {
+                if let Some(map) = new.as_object_mut() {
+                    put(map, "status", old.get("status"));
+                }
+            }
+            _ => {}
+        }
+        let part = |object: &'_ Value| -> Vec<(String, Value)> {
+            let fields = object.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata");
+            fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+        };
+        if target != Target::Status && part(new) != part(old) {
+            let next = meta::generation(old) + 1;
+            if let Some(metadata) = meta::metadata_mut(new) {
+                metadata.insert("generation".to_owned(), Value::from(next));
+            }
+        }
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let shown = |column: &Column| -> Value {
+            let found = column.path.as_ref().and_then(|path| path.first(object)).filter(|value| !value.is_null());
+            found.map_or(Value::Null, |value| shown(&column.kind, value, now))
+        };
+        std::iter::once(Value::from(meta::name(object))).chain(self.columns.iter().map(shown)).collect()
+    }
+
+    fn grace_seconds(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    fn to_storage(&self, object: &mut Value) {
+        prune(object, &self.storage.compiled().schema, true);
+    }
+
+    fn from_storage(&self, object: &mut Value) {
+        shaped(object, self.version.compiled());
+    }
+}
+
+/// The cell of a value in a column of this type; nothing for a value that does not fit.
+fn shown(kind: &str, value: &Value, now: Timestamp) -> Value {
+    match (kind, value) {
+        ("string", Value::String(text)) => text.as_str().into(),
+        ("string", other) => other.to_string().into(),
+        #[expect(clippy::cast_possible_truncation)]
+        ("integer", Value::Number(n)) => n.as_i64().or_else(|| n.as_f64().map(|n| n as i64)).into(),
+        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
+        ("date", Value::String(text)) => match text.parse::<Timestamp>() {
+            Ok(then) => cell::since(Some(then), now).into(),
+            Err(_) => "<invalid>".into(),
+        },
+        _ => Value::Null,
+    }
+}

@@ -1,0 +1,181 @@
+//! The structural schema of one version, as objects are defaulted, pruned and checked by it. What is only text is left out.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+};
+use serde_json::Value;
+
+use super::formats;
+use super::pattern::Pattern;
+use crate::rules::cel::typed::escaped;
+
+/// One place of a schema. In the parts of `all`, `any`, `one` and `not` only what says something about values is set.
+#[derive(Debug, Clone, Default)]
+pub struct Structural {
+    /// Empty where any type will do.
+    pub ty: Box<str>,
+    pub nullable: bool,
+    /// `x-kubernetes-preserve-unknown-fields`
+    pub open: bool,
+    /// `x-kubernetes-embedded-resource`
+    pub embedded: bool,
+    pub int_or_string: bool,
+    pub default: Option<Value>,
+    pub properties: BTreeMap<Box<str>, Structural>,
+    pub additional: Option<Additional>,
+    pub items: Option<Box<Structural>>,
+    /// `atomic`, `set`, `map` or nothing.
+    pub list_type: Box<str>,
+    pub list_keys: Box<[Box<str>]>,
+    pub limits: Limits,
+    pub required: Box<[Box<str>]>,
+    pub allowed: Box<[Value]>,
+    pub pattern: Option<Pattern>,
+    /// Only a format that is checked.
+    pub format: Option<Box<str>>,
+    /// The format as it is written, by which expressions see a text as something else.
+    pub shown_format: Box<str>,
+    pub all: Box<[Structural]>,
+    pub any: Box<[Structural]>,
+    pub one: Box<[Structural]>,
+    pub not: Option<Box<Structural>>,
+    pub rules: Box<[ValidationRule]>,
+    /// Expressions see its values as the JSON that they are.
+    pub plain: bool,
+}
+
+/// What holds for fields that have no schema of their own.
+#[derive(Debug, Clone)]
+pub enum Additional {
+    Allowed(bool),
+    Of(Box<Structural>),
+}
+
+impl Additional {
+    fn schema(&self) -> Option<&Structural> {
+        match self {
+            Additional::Of(values) => Some(values),
+            Additional::Allowed(_) => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    pub maximum: Option<f64>,
+    pub minimum: Option<f64>,
+    pub exclusive_maximum: bool,
+    pub exclusive_minimum: bool,
+    pub multiple_of: Option<f64>,
+    pub max_length: Option<i64>,
+    pub min_length: Option<i64>,
+    pub max_items: Option<i64>,
+    pub min_items: Option<i64>,
+    pub max_properties: Option<i64>,
+    pub min_properties: Option<i64>,
+    pub unique_items: bool,
+}
+
+fn text(value: Option<&String>) -> Box<str> {
+    value.map(String::as_str).unwrap_or_default().into()
+}
+
+fn texts(list: Option<&Vec<String>>) -> Box<[Box<str>]> {
+    list.into_iter().flatten().map(|s| s.as_str().into()).collect()
+}
+
+fn parts(list: Option<&Vec<JSONSchemaProps>>) -> Box<[Structural]> {
+    list.into_iter().flatten().map(Structural::of).collect()
+}
+
+impl Structural {
+    pub fn of(schema: &JSONSchemaProps) -> Structural {
+        let additional = schema.additional_properties.as_ref().map(|additional| match additional {
+            JSONSchemaPropsOrBool::Bool(allowed) => Additional::Allowed(*allowed),
+            JSONSchemaPropsOrBool::Schema(values) => Additional::Of(Box::new(Structural::of(values))),
+        });
+        let items = match &schema.items {
+            Some(JSONSchemaPropsOrArray::Schema(items)) => Some(Box::new(Structural::of(items))),
+            _ => None,
+        };
+        let properties = schema.properties.iter().flatten();
+        let mut structural = Structural {
+            ty: text(schema.type_.as_ref()),
+            nullable: schema.nullable == Some(true),
+            open: schema.x_kubernetes_preserve_unknown_fields == Some(true),
+            embedded: schema.x_kubernetes_embedded_resource == Some(true),
+            int_or_string: schema.x_kubernetes_int_or_string == Some(true),
+            default: schema.default.as_ref().map(|json| json.0.clone()),
+            properties: properties.map(|(name, of)| (name.as_str().into(), Structural::of(of))).collect(),
+            additional,
+            items,
+            list_type: text(schema.x_kubernetes_list_type.as_ref()),
+            list_keys: texts(schema.x_kubernetes_list_map_keys.as_ref()),
+            limits: limits(schema),
+            required: texts(schema.required.as_ref()),
+            allowed: schema.enum_.iter().flatten().map(|json| json.0.clone()).collect(),
+            pattern: schema.pattern.as_deref().filter(|p| !p.is_empty()).map(Pattern::new),
+            format: schema.format.as_deref().filter(|f| formats::is_known(f)).map(Into::into),
+            shown_format: text(schema.format.as_ref()),
+            all: parts(schema.all_of.as_ref()),
+            any: parts(schema.any_of.as_ref()),
+            one: parts(schema.one_of.as_ref()),
+            not: schema.not.as_ref().map(|not| Box::new(Structural::of(not))),
+            rules: schema.x_kubernetes_validations.iter().flatten().cloned().collect(),
+            plain: false,
+        };
+        structural.plain = structural.is_plain();
+        structural
+    }
+
+    fn is_plain(&self) -> bool {
+        let formatted =
+            &*self.ty == "string" && matches!(&*self.shown_format, "byte" | "date" | "date-time" | "duration");
+        let named = |name: &str| escaped(name).is_none_or(|spelled| spelled == name);
+        !formatted
+            && (&*self.ty != "number" || self.int_or_string)
+            && self.properties.iter().all(|(name, of)| named(name) && of.plain)
+            && self
+                .items
+                .as_deref()
+                .into_iter()
+                .chain(self.additional.iter().filter_map(Additional::schema))
+                .all(|of| of.plain)
+    }
+
+    /// The schema of the values of a field.
+    pub fn field(&self, name: &str) -> Option<&Structural> {
+        self.properties.get(name).or_else(|| self.values())
+    }
+
+    /// The schema of fields that are not declared.
+    pub fn values(&self) -> Option<&Structural> {
+        self.additional.as_ref().and_then(Additional::schema)
+    }
+
+    /// Calls `f` with this and all schemas in it that objects take their shape from.
+    pub fn visit(&self, f: &mut impl FnMut(&Structural)) {
+        f(self);
+        let below = self.properties.values().chain(self.items.as_deref()).chain(self.values());
+        below.for_each(|part| part.visit(f));
+    }
+}
+
+fn limits(schema: &JSONSchemaProps) -> Limits {
+    Limits {
+        maximum: schema.maximum,
+        minimum: schema.minimum,
+        exclusive_maximum: schema.exclusive_maximum == Some(true),
+        exclusive_minimum: schema.exclusive_minimum == Some(true),
+        multiple_of: schema.multiple_of,
+        max_length: schema.max_length,
+        min_length: schema.min_length,
+        max_items: schema.max_items,
+        min_items: schema.min_items,
+        max_properties: schema.max_properties,
+        min_properties: schema.min_properties,
+        unique_items: schema.unique_items == Some(true),
+    }
+}

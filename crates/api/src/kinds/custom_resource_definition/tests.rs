@@ -1,0 +1,394 @@
+//! Cases of upstream's tests of definitions, by what they are about.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn crd(change: impl FnOnce(&mut Value)) -> Value {
+    let mut crd = json!({
+        "metadata": {"name": "dogs.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "dogs", "singular": "dog", "kind": "Dog", "listKind": "DogList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+        "status": {"storedVersions": ["v1"]},
+    });
+    change(&mut crd);
+    crd
+}
+
+fn read(crd: &Value) -> CustomResourceDefinition {
+    serde_json::from_value(crd.clone()).expect("a definition")
+}
+
+fn shown(errors: crate::validation::field::Errors) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn check(expected: &[&str], change: impl FnOnce(&mut Value)) {
+    let crd = crd(change);
+    assert_eq!(shown(validation::validate(&read(&crd))), expected, "{}", crd["spec"]);
+}
+
+/// Errors about a schema, without the place where all schemas stand.
+fn of_schema(schema: Value, expected: &[&str]) {
+    let crd = crd(|crd| crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema.clone());
+    let found: Vec<String> = shown(validation::validate(&read(&crd)))
+        .into_iter()
+        .map(|error| error.replace("spec.versions[0].schema.openAPIV3Schema", "S"))
+        .collect();
+    assert_eq!(found, expected, "{schema}");
+}
+
+fn of_field(field: Value, expected: &[&str]) {
+    of_schema(json!({"type": "object", "properties": {"f": field}}), expected);
+}
+
+#[test]
+fn names_and_groups() {
+    check(&[], |_| {});
+    let name = "metadata.name: Invalid value: \"x\": must be spec.names.plural+\".\"+spec.group";
+    check(&[name], |crd| crd["metadata"]["name"] = json!("x"));
+    check(&["spec.group: Invalid value: \"example\": should be a domain with at least one dot"], |crd| {
+        crd["spec"]["group"] = json!("example");
+        crd["metadata"]["name"] = json!("dogs.example");
+    });
+    check(&["spec.scope: Unsupported value: \"Planet\": supported values: \"Cluster\", \"Namespaced\""], |crd| {
+        crd["spec"]["scope"] = json!("Planet");
+    });
+    check(&["spec.names.listKind: Invalid value: \"Dog\": kind and listKind may not be the same"], |crd| {
+        crd["spec"]["names"]["listKind"] = json!("Dog");
+    });
+    check(&["spec.names.singular: Required value"], |crd| crd["spec"]["names"]["singular"] = json!(""));
+    let label = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+                 character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation \
+                 is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+    check(&[&format!("spec.names.shortNames[0]: Invalid value: \"D\": {label}")], |crd| {
+        crd["spec"]["names"]["shortNames"] = json!(["D"]);
+    });
+}
+
+#[test]
+fn versions() {
+    let two = |crd: &mut Value| {
+        let first = crd["spec"]["versions"][0].clone();
+        crd["spec"]["versions"].as_array_mut().expect("a list").push(first);
+    };
+    let crd = crd(two);
+    let found = shown(validation::validate(&read(&crd)));
+    assert!(
+        found[0].starts_with("spec.versions: Invalid value: ")
+            && found[0].ends_with("must contain unique version names")
+    );
+    assert!(found[1].ends_with("must have exactly one version marked as storage version"), "{found:?}");
+    check(&["spec.versions[0].schema.openAPIV3Schema: Required value"], |crd| {
+        crd["spec"]["versions"][0]["schema"] = json!(null);
+    });
+    check(
+        &["spec.versions[0].deprecationWarning: Invalid value: \"x\": can only be set for deprecated versions"],
+        |crd| {
+            crd["spec"]["versions"][0]["deprecationWarning"] = json!("x");
+        },
+    );
+    check(
+        &[
+            "spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields \
+             to true in spec.versions[*].schema instead",
+        ],
+        |crd| {
+            crd["spec"]["preserveUnknownFields"] = json!(true);
+        },
+    );
+    check(&["status.storedVersions: Invalid value: []: must have at least one stored version"], |crd| {
+        crd["status"]["storedVersions"] = json!([]);
+    });
+    check(
+        &[
+            "status.storedVersions[1]: Invalid value: \"v0\": missing from spec.versions; v0 was previously a storage version, \
+             and must remain in spec.versions until a storage migration ensures no data remains persisted in v0 and removes v0 \
+             from status.storedVersions",
+        ],
+        |crd| crd["status"]["storedVersions"] = json!(["v1", "v0"]),
+    );
+}
+
+#[test]
+fn columns_scale_and_selectable_fields() {
+    let version = |change: Value, expected: &[&str]| {
+        let wanted: Vec<String> = expected.iter().map(|e| format!("spec.versions[0].{e}")).collect();
+        let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        check(&wanted, |crd| {
+            let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+                "color": {"type": "string"}, "list": {"type": "array", "items": {"type": "string"}}}}}});
+            crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema;
+            for (name, value) in change.as_object().expect("fields") {
+                crd["spec"]["versions"][0][name] = value.clone();
+            }
+        });
+    };
+    version(
+        json!({"additionalPrinterColumns": [{"name": "A", "type": "text", "jsonPath": "a"}]}),
+        &[
+            "additionalPrinterColumns[0].type: Invalid value: \"text\": must be one of boolean,date,integer,number,string",
+            "additionalPrinterColumns[0].JSONPath: Invalid value: \"a\": must be a simple json path starting with .",
+        ],
+    );
+    version(
+        json!({"subresources": {"scale": {"specReplicasPath": ".status.n", "statusReplicasPath": ""}}}),
+        &[
+            "subresources.scale.statusReplicasPath: Required value",
+            "subresources.scale.specReplicasPath: Invalid value: \".status.n\": should be a json path under .spec",
+        ],
+    );
+    version(
+        json!({"selectableFields": [{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.color"}, {"jsonPath": ".spec.list"},
+        {"jsonPath": ".spec.none"}]}),
+        &[
+            "selectableFields[1].jsonPath: Duplicate value: \".spec.color\"",
+            "selectableFields[2].jsonPath: Invalid value: \".spec.list\": must point to a field of type string, boolean or integer. \
+         Enum string fields and strings with formats are allowed.",
+            "selectableFields[3].jsonPath: Invalid value: \".spec.none\": is an invalid path: does not refer to a valid field",
+        ],
+    );
+}
+
+#[test]
+fn conversions() {
+    let conversion = |conversion: Value, expected: &[&str]| {
+        check(expected, |crd| crd["spec"]["conversion"] = conversion);
+    };
+    conversion(
+        json!({"strategy": "Webhook"}),
+        &[
+            "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
+            "spec.conversion.conversionReviewVersions: Required value",
+        ],
+    );
+    conversion(
+        json!({"strategy": "Other"}),
+        &["spec.conversion.strategy: Unsupported value: \"Other\": supported values: \"None\", \"Webhook\""],
+    );
+    let webhook = |client: Value, reviews: Value| {
+        json!({"strategy": "Webhook", "webhook": {"clientConfig": client,
+        "conversionReviewVersions": reviews}})
+    };
+    conversion(webhook(json!({"service": {"namespace": "n", "name": "s", "port": 443}}), json!(["v1"])), &[]);
+    conversion(
+        webhook(json!({"url": "https://h/p"}), json!(["v9"])),
+        &[
+            "spec.conversion.conversionReviewVersions: Invalid value: [\"v9\"]: must include at least one of v1, v1beta1",
+        ],
+    );
+    conversion(
+        webhook(json!({"url": "http://h?q"}), json!(["v1"])),
+        &[
+            "spec.conversion.webhookClientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path]",
+            "spec.conversion.webhookClientConfig.url: Invalid value: \"q\": query parameters are not permitted in the URL",
+        ],
+    );
+}
+
+#[test]
+fn schemas_are_structural() {
+    of_schema(json!({}), &["S.type: Required value: must not be empty at the root"]);
+    of_schema(json!({"type": "string"}), &["S.type: Invalid value: \"string\": must be object at the root"]);
+    of_field(json!({}), &["S.properties[f].type: Required value: must not be empty for specified object fields"]);
+    of_field(json!({"x-kubernetes-preserve-unknown-fields": true}), &[]);
+    of_field(json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}), &[]);
+    of_field(json!({"type": "array"}), &["S.properties[f].items: Required value: must be specified"]);
+    of_field(
+        json!({"type": "object", "oneOf": [{"type": "object", "required": ["a"]}]}),
+        &["S.properties[f].oneOf[0].type: Forbidden: must be empty to be structural"],
+    );
+    of_field(
+        json!({"type": "object", "anyOf": [{"properties": {"a": {"minimum": 1}}}]}),
+        &[
+            "S.properties[f].properties[a]: Required value: because it is defined in S.properties[f].anyOf[0].properties[a]",
+        ],
+    );
+    of_field(
+        json!({"type": "string", "pattern": "("}),
+        &["S.properties[f].pattern: Invalid value: \"(\": must be a valid \
+        regular expression, but isn't: error parsing regexp: unclosed group"],
+    );
+    of_schema(
+        json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}}),
+        &[
+            "S.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified",
+        ],
+    );
+    of_schema(
+        json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}}}}}),
+        &[],
+    );
+    of_field(
+        json!({"type": "object", "x-kubernetes-embedded-resource": true}),
+        &["S.properties[f].properties: Required value: \
+        must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"],
+    );
+}
+
+#[test]
+fn words_that_no_schema_may_use() {
+    of_field(
+        json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true}),
+        &["S.properties[f].uniqueItems: \
+        Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"],
+    );
+    of_field(
+        json!({"type": "text"}),
+        &["S.properties[f].type: Unsupported value: \"text\": supported values: \"array\", \
+        \"boolean\", \"integer\", \"number\", \"object\", \"string\""],
+    );
+    of_field(json!({"type": "object", "$ref": "#/x"}), &["S.properties[f].$ref: Forbidden: $ref is not supported"]);
+    of_field(
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false}),
+        &["S.properties[f].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"],
+    );
+    check(
+        &[
+            "spec.versions[0].schema.openAPIV3Schema.properties[kind].default: Forbidden: must not be set in top-level kind",
+        ],
+        |crd| {
+            crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] =
+                json!({"kind": {"type": "string", "default": "x"}});
+        },
+    );
+}
+
+#[test]
+fn lists_and_their_keys() {
+    let list = |more: Value| {
+        let mut list = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}}});
+        for (name, value) in more.as_object().expect("fields") {
+            list[name] = value.clone();
+        }
+        list
+    };
+    of_field(list(json!({})), &[]);
+    of_field(
+        list(json!({"x-kubernetes-list-map-keys": ["k", "k"]})),
+        &["S.properties[f].x-kubernetes-list-map-keys: Invalid \
+        value: [\"k\",\"k\"]: must not contain duplicate entries"],
+    );
+    of_field(
+        list(json!({"items": {"type": "object", "properties": {"k": {"type": "string"}}}})),
+        &["S.properties[f].items.\
+        properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be \
+        a required property"],
+    );
+    of_field(
+        list(json!({"x-kubernetes-list-type": "set"})),
+        &[
+            "S.properties[f].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set",
+            "S.properties[f].x-kubernetes-list-type: Invalid value: \"set\": must be map if x-kubernetes-list-map-keys is non-empty",
+        ],
+    );
+    of_field(
+        json!({"type": "object", "x-kubernetes-map-type": "odd"}),
+        &["S.properties[f].x-kubernetes-map-type: Unsupported \
+        value: \"odd\": supported values: \"atomic\", \"granular\""],
+    );
+}
+
+#[test]
+fn defaults_fit_their_schemas() {
+    of_field(json!({"type": "string", "default": "a"}), &[]);
+    of_field(
+        json!({"type": "integer", "default": "a"}),
+        &["S.properties[f].default: Invalid value: \"string\": \
+        S.properties[f].default in body must be of type integer: \"string\""],
+    );
+    of_field(
+        json!({"type": "object", "default": {"x": 1}}),
+        &["S.properties[f].default: Invalid value: {\"x\":1}: must not have unknown fields"],
+    );
+}
+
+#[test]
+fn rules_compile() {
+    let rules = |rules: Value, expected: &[&str]| {
+        of_field(
+            json!({"type": "object", "properties": {"a": {"type": "integer"}}, "x-kubernetes-validations": rules}),
+            expected,
+        );
+    };
+    rules(json!([{"rule": "self.a > 1", "messageExpression": "string(self.a)", "fieldPath": ".a"}]), &[]);
+    rules(
+        json!([{"rule": " "}]),
+        &["S.properties[f].x-kubernetes-validations[0].rule: Required value: rule is not specified"],
+    );
+    rules(
+        json!([{"rule": "self.a"}]),
+        &["S.properties[f].x-kubernetes-validations[0].rule: Invalid value: {\"rule\":\"self.a\"}: \
+        cel expression must evaluate to a bool"],
+    );
+    rules(
+        json!([{"rule": "true", "fieldPath": ".b"}]),
+        &["S.properties[f].x-kubernetes-validations[0].fieldPath: Invalid value: \".b\": must be a valid path"],
+    );
+    rules(
+        json!([{"rule": "true", "reason": "Odd"}]),
+        &["S.properties[f].x-kubernetes-validations[0].reason: Unsupported value: \"Odd\": \
+        supported values: \"FieldValueDuplicate\", \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\""],
+    );
+    rules(
+        json!([{"rule": "true", "optionalOldSelf": true}]),
+        &["S.properties[f].x-kubernetes-validations[0].optionalOldSelf: \
+        Invalid value: true: may not be set if oldSelf is not used in rule"],
+    );
+    of_field(
+        json!({"type": "array", "items": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > oldSelf"}]}}),
+        &[
+            "S.properties[f].items.x-kubernetes-validations[0].rule: Invalid value: \"self > oldSelf\": oldSelf cannot be used on \
+        the uncorrelatable portion of the schema within S.properties[f]",
+        ],
+    );
+}
+
+#[test]
+fn what_may_change() {
+    let update = |change: fn(&mut Value), expected: &[&str]| {
+        let established = |crd: &mut Value| {
+            crd["status"]["conditions"] = json!([{"type": "Established", "status": "True"}]);
+        };
+        let (old, new) = (crd(established), crd(change));
+        assert_eq!(shown(validation::validate_update(&read(&new), &read(&old))), expected);
+    };
+    update(|crd| crd["spec"]["names"]["shortNames"] = json!(["d"]), &[]);
+    update(
+        |crd| crd["spec"]["scope"] = json!("Cluster"),
+        &["spec.scope: Invalid value: \"Cluster\": field is immutable"],
+    );
+    update(
+        |crd| crd["spec"]["names"]["kind"] = json!("Cat"),
+        &["spec.names.kind: Invalid value: \"Cat\": field is immutable"],
+    );
+    update(|crd| crd["spec"]["group"] = json!("b.c"), &["spec.group: Invalid value: \"b.c\": field is immutable"]);
+}
+
+#[test]
+fn stored_versions_are_remembered() {
+    let mut made = crd(|crd| crd["status"] = json!({}));
+    prepare_create(&mut made);
+    assert_eq!(made["status"]["storedVersions"], json!(["v1"]));
+    let mut next = made.clone();
+    next["spec"]["versions"][0]["name"] = json!("v2");
+    prepare_update(&mut next, &made, Target::Object);
+    assert_eq!(next["status"]["storedVersions"], json!(["v1", "v2"]));
+}
+
+#[test]
+fn unknown_formats_are_warned_about_once() {
+    let with = |format: &str| {
+        read(&crd(|crd| {
+            crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] =
+                json!({"f": {"type": "string", "format": format}});
+        }))
+    };
+    assert_eq!(warnings(&with("odd"), None), ["unrecognized format \"odd\""]);
+    assert_eq!(warnings(&with("odd"), Some(&with("odd"))), [""; 0]);
+    assert_eq!(warnings(&with("date-time"), None), [""; 0]);
+}

@@ -1,0 +1,415 @@
+//! The checks of a definition: names, versions, subresources, columns and conversion. Its schemas have files of their own.
+//! Upstream counterpart: apiextensions-apiserver/pkg/apis/apiextensions/validation.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionNames,
+    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresources, SelectableField,
+    WebhookClientConfig,
+};
+
+use super::schema;
+use crate::custom::conditions::{APPROVED, approval_state, is_protected};
+use crate::custom::{Structural, resolve_field};
+use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::names::{dns1035_label, dns1123_subdomain, port_number};
+
+const SELECTABLE_MAX: usize = 8;
+const WARNING_MAX: usize = 256;
+const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+const COLUMN_FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
+
+/// The checks of every write.
+pub fn validate(crd: &CustomResourceDefinition) -> Errors {
+    let (mut errors, path) = (Errors::new(), Path::new("spec"));
+    let name = crd.metadata.name.as_deref().unwrap_or_default();
+    if name != format!("{}.{}", crd.spec.names.plural, crd.spec.group) {
+        let detail = "must be spec.names.plural+\".\"+spec.group";
+        errors.push(FieldError::invalid(&Path::new("metadata").child("name"), name, detail));
+    }
+    errors.extend(spec(&crd.spec, &path));
+    let status = Path::new("status");
+    if let Some(accepted) = crd.status.as_ref().and_then(|s| s.accepted_names.as_ref()) {
+        errors.extend(names(accepted, &status.child("acceptedNames")));
+    }
+    errors.extend(stored_versions(crd, &status.child("storedVersions")));
+    errors
+}
+
+/// The checks of a change.
+pub fn validate_update(new: &CustomResourceDefinition, old: &CustomResourceDefinition) -> Errors {
+    let path = Path::new("spec");
+    let names = path.child("names");
+    let conditions = old.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    let established = conditions.into_iter().any(|c| c.type_ == "Established" && c.status == "True");
+    let mut errors = Errors::new();
+    let mut fixed = |path: Path, new: &str, old: &str| {
+        if new != old {
+            errors.push(FieldError::invalid(&path, new, "field is immutable"));
+        }
+    };
+    if established {
+        fixed(path.child("scope"), &new.spec.scope, &old.spec.scope);
+        fixed(names.child("kind"), &new.spec.names.kind, &old.spec.names.kind);
+    }
+    fixed(path.child("group"), &new.spec.group, &old.spec.group);
+    fixed(names.child("plural"), &new.spec.names.plural, &old.spec.names.plural);
+    errors.extend(approval(new, Some(old)));
+    errors
+}
+
+/// Kinds in the community's groups are approved by it, or say why they are not. What was let in before stays.
+pub fn approval(new: &CustomResourceDefinition, old: Option<&CustomResourceDefinition>) -> Errors {
+    if !is_protected(&new.spec.group) {
+        return Errors::new();
+    }
+    let annotation = |crd: &CustomResourceDefinition| {
+        crd.metadata.annotations.as_ref().and_then(|a| a.get(APPROVED)).cloned().unwrap_or_default()
+    };
+    let given = annotation(new);
+    let (reason, message, allowed) = approval_state(&given);
+    if allowed || old.is_some_and(|old| approval_state(&annotation(old)).0 == reason) {
+        return Errors::new();
+    }
+    let path = Path::new("metadata").child("annotations").key(APPROVED);
+    vec![match reason {
+        "MissingAnnotation" => FieldError::required(&path, &message),
+        _ => FieldError::invalid(&path, given, &message),
+    }]
+}
+
+fn stored_versions(crd: &CustomResourceDefinition, path: &Path) -> Errors {
+    let stored = crd.status.as_ref().and_then(|s| s.stored_versions.clone()).unwrap_or_default();
+    if stored.is_empty() {
+        return vec![FieldError::invalid(path, &stored, "must have at least one stored version")];
+    }
+    let mut errors = Errors::new();
+    for version in crd.spec.versions.iter().filter(|version| version.storage && !stored.contains(&version.name)) {
+        errors.push(FieldError::invalid(path, &stored, &format!("must have the storage version {}", version.name)));
+    }
+    for (i, name) in stored.iter().enumerate().filter(|(_, name)| crd.spec.versions.iter().all(|v| v.name != **name)) {
+        let detail = format!(
+            "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a \
+             storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+        );
+        errors.push(FieldError::invalid(&path.index(i), name, &detail));
+    }
+    errors
+}
+
+/// One error about a name, with all that is wrong.
+fn wrong_name(path: &Path, name: &str, before: &str, wrong: Vec<String>) -> Option<FieldError> {
+    (!wrong.is_empty()).then(|| FieldError::invalid(path, name, &format!("{before}{}", wrong.join(","))))
+}
+
+fn spec(spec: &CustomResourceDefinitionSpec, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let group = path.child("group");
+    match dns1123_subdomain(&spec.group) {
+        _ if spec.group.is_empty() => errors.push(FieldError::required(&group, "")),
+        wrong if wrong.is_empty() && !spec.group.contains('.') => {
+            errors.push(FieldError::invalid(&group, &spec.group, "should be a domain with at least one dot"));
+        }
+        wrong => errors.extend(wrong_name(&group, &spec.group, "", wrong)),
+    }
+    match spec.scope.as_str() {
+        "" => errors.push(FieldError::required(&path.child("scope"), "")),
+        "Cluster" | "Namespaced" => {}
+        other => errors.push(FieldError::not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"])),
+    }
+    if spec.preserve_unknown_fields == Some(true) {
+        let detail =
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        errors.push(FieldError::invalid(&path.child("preserveUnknownFields"), true, detail));
+    }
+    let place = path.child("versions");
+    for (i, one) in spec.versions.iter().enumerate() {
+        errors.extend(wrong_name(&place.index(i).child("name"), &one.name, "", dns1035_label(&one.name)));
+        errors.extend(version(one, &place.index(i)));
+    }
+    let unique: BTreeSet<&str> = spec.versions.iter().map(|version| &*version.name).collect();
+    if unique.len() != spec.versions.len() {
+        errors.push(FieldError::invalid(&place, &spec.versions, "must contain unique version names"));
+    }
+    if spec.versions.iter().filter(|version| version.storage).count() != 1 {
+        let detail = "must have exactly one version marked as storage version";
+        errors.push(FieldError::invalid(&place, &spec.versions, detail));
+    }
+    let of_names = path.child("names");
+    let given = &spec.names;
+    let text = |name: &Option<String>| name.clone().unwrap_or_default();
+    for (field, value) in [
+        ("plural", given.plural.clone()),
+        ("singular", text(&given.singular)),
+        ("kind", given.kind.clone()),
+        ("listKind", text(&given.list_kind)),
+    ] {
+        if value.is_empty() {
+            errors.push(FieldError::required(&of_names.child(field), ""));
+        }
+    }
+    errors.extend(names(given, &of_names));
+    errors.extend(spec.conversion.iter().flat_map(|given| conversion(given, &path.child("conversion"))));
+    errors
+}
+
+fn names(names: &CustomResourceDefinitionNames, path: &Path) -> Errors {
+    const MIXED: &str = "may have mixed case, but should otherwise match: ";
+    let mut errors = Errors::new();
+    let mut check = |path: Path, name: &str, before: &str| {
+        if !name.is_empty() {
+            let plain = if before.is_empty() { name.to_owned() } else { name.to_lowercase() };
+            errors.extend(wrong_name(&path, name, before, dns1035_label(&plain)));
+        }
+    };
+    let list_kind = names.list_kind.as_deref().unwrap_or_default();
+    check(path.child("plural"), &names.plural, "");
+    check(path.child("singular"), names.singular.as_deref().unwrap_or_default(), "");
+    check(path.child("kind"), &names.kind, MIXED);
+    check(path.child("listKind"), list_kind, MIXED);
+    for (field, list) in [("shortNames", &names.short_names), ("categories", &names.categories)] {
+        for (i, name) in list.iter().flatten().enumerate() {
+            errors.extend(wrong_name(&path.child(field).index(i), name, "", dns1035_label(name)));
+        }
+    }
+    if !names.kind.is_empty() && names.kind == list_kind {
+        let detail = "kind and listKind may not be the same";
+        errors.push(FieldError::invalid(&path.child("listKind"), list_kind, detail));
+    }
+    errors
+}
+
+fn version(version: &CustomResourceDefinitionVersion, path: &Path) -> Errors {
+    let mut errors = deprecation(version, &path.child("deprecationWarning"));
+    let subresources = version.subresources.clone().unwrap_or_default();
+    let of_schema = path.child("schema").child("openAPIV3Schema");
+    let given = version.schema.as_ref().and_then(|s| s.open_api_v3_schema.as_ref());
+    match given {
+        None => errors.push(FieldError::required(&of_schema, "")),
+        Some(given) => errors.extend(schema::validate(given, subresources.status.is_some(), &of_schema)),
+    }
+    errors.extend(scale(&subresources, &path.child("subresources")));
+    for (i, one) in version.additional_printer_columns.iter().flatten().enumerate() {
+        errors.extend(column(one, &path.child("additionalPrinterColumns").index(i)));
+    }
+    let selectable = version.selectable_fields.as_deref().unwrap_or_default();
+    let place = path.child("selectableFields");
+    match given {
+        Some(given) if !selectable.is_empty() => {
+            errors.extend(selectable_fields(selectable, &Structural::of(given), &place));
+        }
+        None if !selectable.is_empty() => {
+            let detail = "may only be set when `version.schema.openAPIV3Schema` is not included";
+            errors.push(FieldError::invalid(&place, "", detail));
+        }
+        _ => {}
+    }
+    errors
+}
+
+fn deprecation(version: &CustomResourceDefinitionVersion, path: &Path) -> Errors {
+    let Some(warning) = &version.deprecation_warning else { return Errors::new() };
+    let mut wrong: Vec<String> = Vec::new();
+    if version.deprecated != Some(true) {
+        wrong.push("can only be set for deprecated versions".to_owned());
+    } else {
+        if warning.len() > WARNING_MAX {
+            wrong.push(format!("must be <= {WARNING_MAX} characters long"));
+        }
+        if warning.is_empty() {
+            wrong.push("must not be an empty string".to_owned());
+        }
+        if let Some((at, _)) = warning.char_indices().find(|(_, c)| c.is_control() || c.is_whitespace() && *c != ' ') {
+            let what = "must only contain printable UTF-8 characters; non-printable character found at index";
+            wrong.push(format!("{what} {at}"));
+        }
+    }
+    wrong.iter().map(|detail| FieldError::invalid(path, warning, detail)).collect()
+}
+
+/// A path of names from the root.
+fn simple_path(text: &str, path: &Path) -> Option<FieldError> {
+    (!text.starts_with('.')).then(|| FieldError::invalid(path, text, "must be a simple json path starting with ."))
+}
+
+fn scale(subresources: &CustomResourceSubresources, path: &Path) -> Errors {
+    let Some(scale) = &subresources.scale else { return Errors::new() };
+    let mut errors = Errors::new();
+    let mut check = |field: &str, given: &str, below: &[&str], detail: &str| {
+        let place = path.child(&format!("scale.{field}"));
+        if let Some(error) = simple_path(given, &place) {
+            errors.push(error);
+        } else if !below.iter().any(|start| given.starts_with(start)) {
+            errors.push(FieldError::invalid(&place, given, detail));
+        }
+    };
+    let required = |field: &str| FieldError::required(&path.child(&format!("scale.{field}")), "");
+    let mut missing = Errors::new();
+    for (field, given, below, detail) in [
+        ("specReplicasPath", &scale.spec_replicas_path, ".spec.", "should be a json path under .spec"),
+        ("statusReplicasPath", &scale.status_replicas_path, ".status.", "should be a json path under .status"),
+    ] {
+        if given.is_empty() { missing.push(required(field)) } else { check(field, given, &[below], detail) }
+    }
+    if let Some(given) = scale.label_selector_path.as_deref().filter(|given| !given.is_empty()) {
+        let detail = "should be a json path under either .spec or .status";
+        check("labelSelectorPath", given, &[".spec.", ".status."], detail);
+    }
+    missing.append(&mut errors);
+    missing
+}
+
+fn column(column: &CustomResourceColumnDefinition, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    if column.name.is_empty() {
+        errors.push(FieldError::required(&path.child("name"), ""));
+    }
+    let types = format!("must be one of {}", COLUMN_TYPES.join(","));
+    if column.type_.is_empty() {
+        errors.push(FieldError::required(&path.child("type"), &types));
+    } else if !COLUMN_TYPES.contains(&&*column.type_) {
+        errors.push(FieldError::invalid(&path.child("type"), &column.type_, &types));
+    }
+    let format = column.format.as_deref().unwrap_or_default();
+    if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
+        let detail = format!("must be one of {}", COLUMN_FORMATS.join(","));
+        errors.push(FieldError::invalid(&path.child("format"), format, &detail));
+    }
+    if column.json_path.is_empty() {
+        errors.push(FieldError::required(&path.child("JSONPath"), ""));
+    } else {
+        errors.extend(simple_path(&column.json_path, &path.child("JSONPath")));
+    }
+    errors
+}
+
+fn selectable_fields(fields: &[SelectableField], schema: &Structural, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let mut unique: BTreeSet<String> = BTreeSet::new();
+    for (i, field) in fields.iter().enumerate() {
+        let (place, given) = (path.index(i).child("jsonPath"), &field.json_path);
+        if given.is_empty() {
+            errors.push(FieldError::required(&place, ""));
+            continue;
+        }
+        let (found, of) = match resolve_field(given, schema, false) {
+            Ok(found) => found,
+            Err(why) => {
+                errors.push(FieldError::invalid(&place, given, &format!("is an invalid path: {why}")));
+                continue;
+            }
+        };
+        let found = found.to_string();
+        if found.split('.').next() == Some("metadata") {
+            errors.push(FieldError::invalid(&place, given, "must not point to fields in metadata"));
+        }
+        if !matches!(&*of.ty, "string" | "boolean" | "integer") {
+            let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with \
+                          formats are allowed.";
+            errors.push(FieldError::invalid(&place, given, detail));
+        }
+        if !unique.insert(found) {
+            errors.push(FieldError::duplicate(&place, given));
+        }
+    }
+    if unique.len() > SELECTABLE_MAX {
+        errors.push(FieldError::too_many(path, unique.len(), SELECTABLE_MAX));
+    }
+    errors
+}
+
+fn conversion(conversion: &CustomResourceConversion, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    match conversion.strategy.as_str() {
+        "" => errors.push(FieldError::required(&path.child("strategy"), "")),
+        "None" | "Webhook" => {}
+        other => errors.push(FieldError::not_supported(&path.child("strategy"), other, &["None", "Webhook"])),
+    }
+    let client = conversion.webhook.as_ref().and_then(|w| w.client_config.as_ref());
+    let reviews = conversion.webhook.as_ref().map(|w| w.conversion_review_versions.as_slice()).unwrap_or_default();
+    let (of_client, of_reviews) = (path.child("webhookClientConfig"), path.child("conversionReviewVersions"));
+    if conversion.strategy != "Webhook" {
+        let detail = "should not be set when strategy is not set to Webhook";
+        errors.extend(client.map(|_| FieldError::forbidden(&of_client, detail)));
+        errors.extend((!reviews.is_empty()).then(|| FieldError::forbidden(&of_reviews, detail)));
+        return errors;
+    }
+    match client {
+        None => errors.push(FieldError::required(&of_client, "required when strategy is set to Webhook")),
+        Some(client) => errors.extend(webhook(client, &of_client)),
+    }
+    errors.extend(review_versions(reviews, &of_reviews));
+    errors
+}
+
+fn review_versions(versions: &[String], path: &Path) -> Errors {
+    if versions.is_empty() {
+        return vec![FieldError::required(path, "")];
+    }
+    let mut errors = Errors::new();
+    for (i, version) in versions.iter().enumerate() {
+        if versions[..i].contains(version) {
+            errors.push(FieldError::invalid(&path.index(i), version, "duplicate version"));
+            continue;
+        }
+        errors.extend(dns1035_label(version).iter().map(|why| FieldError::invalid(&path.index(i), version, why)));
+    }
+    if !versions.iter().any(|version| REVIEWS.contains(&&**version)) {
+        let detail = format!("must include at least one of {}", REVIEWS.join(", "));
+        errors.push(FieldError::invalid(path, versions, &detail));
+    }
+    errors
+}
+
+/// Where a webhook is: at a URL, or behind a Service.
+fn webhook(client: &WebhookClientConfig, path: &Path) -> Errors {
+    let service = match (&client.url, &client.service) {
+        (Some(given), None) => return url(given, &path.child("url")),
+        (None, Some(service)) => service,
+        _ => return vec![FieldError::required(path, "exactly one of url or service is required")],
+    };
+    let (mut errors, path) = (Errors::new(), path.child("service"));
+    if service.name.is_empty() {
+        errors.push(FieldError::required(&path.child("name"), "service name is required"));
+    }
+    if service.namespace.is_empty() {
+        errors.push(FieldError::required(&path.child("namespace"), "service namespace is required"));
+    }
+    let port = service.port.unwrap_or(443);
+    for why in port_number(port) {
+        errors.push(FieldError::invalid(&path.child("port"), port, &format!("port is not valid: {why}")));
+    }
+    if let Some(given) = service.path.as_deref().filter(|given| !given.starts_with('/')) {
+        errors.push(FieldError::invalid(&path.child("path"), given, "must start with a '/'"));
+    }
+    errors
+}
+
+fn url(given: &str, path: &Path) -> Errors {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let mut errors = Errors::new();
+    let mut wrong = |value: &str, detail: &str| errors.push(FieldError::invalid(path, value, detail));
+    let (scheme, rest) = given.split_once("://").unwrap_or(("", given));
+    if scheme != "https" {
+        wrong(scheme, &format!("'https' is the only allowed URL scheme{FORM}"));
+    }
+    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = rest.split('/').next().unwrap_or_default();
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    if host.is_empty() {
+        wrong(host, &format!("host must be specified{FORM}"));
+    }
+    for (part, detail) in [
+        (user, "user information is not permitted in the URL"),
+        (fragment, "fragments are not permitted in the URL"),
+        (query, "query parameters are not permitted in the URL"),
+    ] {
+        if !part.is_empty() {
+            wrong(part, detail);
+        }
+    }
+    errors
+}

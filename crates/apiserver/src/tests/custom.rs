@@ -1,0 +1,267 @@
+//! Custom kinds as clients see them: conversations from the definition to its end.
+
+use serde_json::{Value, json};
+
+use crate::tests::conversation::Conversation;
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const DOGS: &str = "/apis/example.com/v1/namespaces/a/dogs";
+const MERGE: &str = "content-type: application/merge-patch+json";
+
+/// A definition with most of what one can have.
+fn dogs() -> Value {
+    let spec = json!({"type": "object", "required": ["name"], "properties": {
+        "name": {"type": "string", "minLength": 2}, "color": {"type": "string", "default": "brown"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 30}, "replicas": {"type": "integer"},
+        "port": {"x-kubernetes-int-or-string": true},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        "toys": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"], "items": {
+            "type": "object", "required": ["id"], "properties": {"id": {"type": "string"}, "price": {"type": "integer"}}}},
+        "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}},
+        "x-kubernetes-validations": [{"rule": "!has(self.age) || self.age != 13", "message": "thirteen is no age"}]});
+    let status = json!({"type": "object", "properties": {"replicas": {"type": "integer"}, "mood": {"type": "string"}}});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "dogs.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "dogs", "kind": "Dog", "shortNames": ["d"], "categories": ["all"]},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status}}},
+                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
+                "selectableFields": [{"jsonPath": ".spec.color"}],
+                "additionalPrinterColumns": [{"name": "Color", "type": "string", "jsonPath": ".spec.color"},
+                    {"name": "Age", "type": "integer", "jsonPath": ".spec.age", "priority": 1}]}]}})
+}
+
+fn dog(name: &str, spec: Value) -> String {
+    json!({"apiVersion": "example.com/v1", "kind": "Dog", "metadata": {"name": name}, "spec": spec}).to_string()
+}
+
+/// Waits until a definition's condition is what it has to be.
+async fn condition(c: &Conversation, name: &str, kind: &str, wanted: &str) -> Value {
+    for _ in 0..1000 {
+        let read = c.say(&format!("GET {CRDS}/{name}"), "").await.json();
+        let conditions = read["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        if conditions.iter().any(|c| c["type"] == kind && c["status"] == wanted) {
+            return read;
+        }
+        clock::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("{name} never is {kind}={wanted}");
+}
+
+async fn start() -> Conversation {
+    let c = Conversation::start().await;
+    let made = c.say(&format!("POST {CRDS}"), dogs().to_string()).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    assert_eq!(made.at("/status/storedVersions"), json!(["v1"]));
+    condition(&c, "dogs.example.com", "Established", "True").await;
+    c
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_is_served_as_soon_as_it_is_established() {
+    let c = start().await;
+    let crd = c.say(&format!("GET {CRDS}/dogs.example.com"), "").await;
+    assert_eq!(crd.at("/status/acceptedNames/singular"), "dog");
+    assert_eq!(crd.at("/status/acceptedNames/listKind"), "DogList");
+    let made = c
+        .say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex", "age": 3, "wings": 2, "free": {"x": 1}})))
+        .await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    assert_eq!(made.at("/spec"), json!({"name": "Rex", "age": 3, "color": "brown", "free": {"x": 1}}));
+    assert_eq!(made.headers["warning"], "299 - \"unknown field \\\"spec.wings\\\"\"");
+    assert_eq!(made.at("/metadata/generation"), 1);
+    let strict =
+        c.say(&format!("POST {DOGS}?fieldValidation=Strict"), dog("max", json!({"name": "Max", "wings": 2}))).await;
+    let words = "Dog in version \"v1\" cannot be handled as a Dog: strict decoding error: unknown field \"spec.wings\"";
+    assert_eq!((strict.code, strict.message().as_str()), (400, words));
+    let read = c.say(&format!("GET {DOGS}/rex"), "").await;
+    assert_eq!(read.json(), made.json());
+    let list = c.say("GET /apis/example.com/v1/dogs", "").await;
+    assert_eq!((list.at("/kind"), list.at("/items/0/metadata/name")), (json!("DogList"), json!("rex")));
+    for (selector, count) in [("brown", 1), ("white", 0)] {
+        let found = c.say(&format!("GET {DOGS}?fieldSelector=spec.color%3D{selector}"), "").await;
+        assert_eq!(found.at("/items").as_array().map(Vec::len), Some(count), "{selector}");
+    }
+    let unknown = c.say(&format!("GET {DOGS}?fieldSelector=spec.age%3D3"), "").await;
+    assert_eq!((unknown.code, unknown.message().as_str()), (400, "field label not supported: spec.age"));
+    let table = c.say(&format!("GET {DOGS}\naccept: application/json;as=Table;v=v1;g=meta.k8s.io"), "").await;
+    assert_eq!(table.at("/rows/0/cells"), json!(["rex", "brown", 3]));
+    assert_eq!(table.at("/columnDefinitions/1/name"), "Color");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_objects_are_refused_in_upstreams_words() {
+    let c = start().await;
+    for (spec, message) in [
+        (json!({"name": "R"}), "spec.name: Invalid value: \"R\": spec.name in body should be at least 2 chars long"),
+        (
+            json!({}),
+            "[spec.name: Required value, <nil>: Invalid value: null: some validation rules were not checked because the \
+                     object was invalid; correct the existing errors to complete validation]",
+        ),
+        (json!({"name": "Rex", "age": 13}), "spec: Invalid value: thirteen is no age"),
+        (
+            json!({"name": "Rex", "age": 31}),
+            "spec.age: Invalid value: 31: spec.age in body should be less than or equal to 30",
+        ),
+        (json!({"name": "Rex", "tags": ["a", "a"]}), "spec.tags[1]: Duplicate value: \"a\""),
+        (json!({"name": "Rex", "toys": [{"id": "1"}, {"id": "1"}]}), "spec.toys[1]: Duplicate value: {\"id\":\"1\"}"),
+        (json!({"name": "Rex", "replicas": -1}), ".spec.replicas: Invalid value: -1: should be a non-negative integer"),
+    ] {
+        let refused = c.say(&format!("POST {DOGS}"), dog("rex", spec)).await;
+        let wanted = format!("Dog.example.com \"rex\" is invalid: {message}");
+        assert_eq!((refused.code, refused.message()), (422, wanted));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_changed_like_those_of_other_kinds() {
+    let c = start().await;
+    c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex", "age": 3}))).await;
+    let patched = c.say(&format!("PATCH {DOGS}/rex\n{MERGE}"), r#"{"spec":{"age":4,"color":null}}"#).await;
+    assert_eq!((patched.code, patched.at("/spec/age"), patched.at("/spec/color")), (200, json!(4), json!("brown")));
+    assert_eq!(patched.at("/metadata/generation"), 2);
+    let strategic =
+        c.say(&format!("PATCH {DOGS}/rex\ncontent-type: application/strategic-merge-patch+json"), "{}").await;
+    assert_eq!(strategic.code, 415);
+    let status = c
+        .say(
+            &format!("PATCH {DOGS}/rex/status\n{MERGE}"),
+            r#"{"status":{"mood":"good","replicas":2},"spec":{"age":9}}"#,
+        )
+        .await;
+    assert_eq!((status.at("/status/mood"), status.at("/spec/age")), (json!("good"), json!(4)));
+    assert_eq!(status.at("/metadata/generation"), 2);
+    let scaled = c.say(&format!("PATCH {DOGS}/rex/scale\n{MERGE}"), r#"{"spec":{"replicas":5}}"#).await;
+    assert_eq!((scaled.at("/spec/replicas"), scaled.at("/status/replicas")), (json!(5), json!(2)));
+    let read = c.say(&format!("GET {DOGS}/rex"), "").await;
+    assert_eq!((read.at("/spec/replicas"), read.at("/metadata/generation")), (json!(5), json!(3)));
+
+    let apply =
+        |manager: &str| format!("PATCH {DOGS}/rex?fieldManager={manager}\ncontent-type: application/apply-patch+yaml");
+    let one = c.say(&apply("one"), dog("rex", json!({"name": "Rex", "toys": [{"id": "1", "price": 1}]}))).await;
+    assert_eq!(one.code, 200, "{}", one.text);
+    let two = c.say(&apply("two"), dog("rex", json!({"name": "Rex", "toys": [{"id": "2"}]}))).await;
+    assert_eq!(two.at("/spec/toys"), json!([{"id": "1", "price": 1}, {"id": "2"}]));
+    let conflict = c.say(&apply("two"), dog("rex", json!({"name": "Rex", "toys": [{"id": "1", "price": 2}]}))).await;
+    assert_eq!(conflict.code, 409, "{}", conflict.text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn discovery_and_documents_follow() {
+    let c = start().await;
+    let list = c.say("GET /apis/example.com/v1", "").await.json();
+    let names: Vec<&str> = list["resources"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["dogs", "dogs/scale", "dogs/status"]);
+    assert_eq!(list["resources"][0]["shortNames"], json!(["d"]));
+    let v3 = c.say("GET /openapi/v3/apis/example.com/v1", "").await;
+    assert_eq!(v3.at("/components/schemas/com.example.v1.Dog/properties/spec/properties/age/maximum"), 30);
+    let v2 = c.say("GET /openapi/v2", "").await;
+    assert_eq!(v2.at("/definitions/com.example.v1.Dog/properties/spec/properties/age/type"), "integer");
+    let service = c.say("GET /apis/apiregistration.k8s.io/v1/apiservices/v1.example.com", "").await;
+    assert_eq!(service.at("/spec/groupPriorityMinimum"), 1000, "{}", service.text);
+    c.say(&format!("DELETE {CRDS}/dogs.example.com"), "").await;
+    for path in [
+        "/apis/example.com/v1",
+        "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com",
+        &format!("{CRDS}/dogs.example.com"),
+    ] {
+        let mut left = 1000;
+        while c.say(&format!("GET {path}"), "").await.code != 404 {
+            left -= 1;
+            assert!(left > 0, "{path} stays");
+            clock::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_go_before_their_definition() {
+    let c = start().await;
+    let held = json!({"apiVersion": "example.com/v1", "kind": "Dog", "metadata": {"name": "held", "finalizers": ["example.com/hold"]},
+        "spec": {"name": "Held"}});
+    c.say(&format!("POST {DOGS}"), held.to_string()).await;
+    c.say(&format!("POST {DOGS}"), dog("free", json!({"name": "Free"}))).await;
+    let mut watch = c.watch(&format!("{DOGS}?watch=true&resourceVersion=0")).await;
+    assert_eq!([watch.line().await, watch.line().await], ["ADDED held", "ADDED free"]);
+    let deleted = c.say(&format!("DELETE {CRDS}/dogs.example.com"), "").await;
+    assert_eq!(deleted.at("/metadata/finalizers"), json!(["customresourcecleanup.apiextensions.k8s.io"]));
+    let told = condition(&c, "dogs.example.com", "Terminating", "True").await;
+    assert!(told["metadata"]["deletionTimestamp"].is_string());
+    let mut seen = [watch.line().await, watch.line().await];
+    seen.sort();
+    assert_eq!(seen, ["DELETED free", "MODIFIED held"]);
+    let refused = c.say(&format!("POST {DOGS}"), dog("late", json!({"name": "Late"}))).await;
+    let words =
+        "dogs.example.com \"late\" is forbidden: create not allowed while custom resource definition is terminating";
+    assert_eq!((refused.code, refused.message().as_str()), (403, words));
+    let freed = c.say(&format!("PATCH {DOGS}/held\n{MERGE}"), r#"{"metadata":{"finalizers":null}}"#).await;
+    assert_eq!(freed.code, 200, "{}", freed.text);
+    let mut left = 1000;
+    while c.say(&format!("GET {CRDS}/dogs.example.com"), "").await.code != 404 {
+        left -= 1;
+        assert!(left > 0, "the definition stays");
+        clock::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(c.say(&format!("GET {DOGS}"), "").await.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_show_the_same_objects() {
+    let c = start().await;
+    c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex"}))).await;
+    let mut crd = c.say(&format!("GET {CRDS}/dogs.example.com"), "").await.json();
+    let mut old = crd["spec"]["versions"][0].clone();
+    old["storage"] = json!(false);
+    old["deprecated"] = json!(true);
+    let mut new = crd["spec"]["versions"][0].clone();
+    new["name"] = json!("v2");
+    new["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["breed"] =
+        json!({"type": "string", "default": "mixed"});
+    crd["spec"]["versions"] = json!([old, new]);
+    let changed = c.say(&format!("PUT {CRDS}/dogs.example.com"), crd.to_string()).await;
+    assert_eq!((changed.code, changed.at("/status/storedVersions")), (200, json!(["v1", "v2"])), "{}", changed.text);
+    c.server.objects().caught_up().await.unwrap();
+    let read = c.say(&format!("GET {}/rex", DOGS.replace("v1", "v2")), "").await;
+    assert_eq!(
+        (read.at("/apiVersion"), read.at("/spec/breed")),
+        (json!("example.com/v2"), json!("mixed")),
+        "{}",
+        read.text
+    );
+    let read = c.say(&format!("GET {DOGS}/rex"), "").await;
+    assert_eq!((read.at("/apiVersion"), read.at("/spec/breed")), (json!("example.com/v1"), Value::Null));
+    assert_eq!(read.headers["warning"], "299 - \"example.com/v1 Dog is deprecated; use example.com/v2 Dog\"");
+    let made = c.say(&format!("POST {DOGS}"), dog("max", json!({"name": "Max"}))).await;
+    assert_eq!((made.code, made.at("/apiVersion")), (201, json!("example.com/v1")));
+    let groups = c.say("GET /apis/example.com", "").await;
+    assert_eq!(groups.at("/preferredVersion/version"), "v2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_others_have_are_not_given() {
+    let c = start().await;
+    let mut second = dogs();
+    second["metadata"]["name"] = json!("hounds.example.com");
+    second["spec"]["names"] = json!({"plural": "hounds", "kind": "Hound", "shortNames": ["d"]});
+    c.say(&format!("POST {CRDS}"), second.to_string()).await;
+    let told = condition(&c, "hounds.example.com", "NamesAccepted", "False").await;
+    assert_eq!(told["status"]["conditions"][0]["message"], "\"d\" is already in use");
+    assert_eq!(c.say("GET /apis/example.com/v1/hounds", "").await.code, 404);
+    c.say(&format!("DELETE {CRDS}/dogs.example.com"), "").await;
+    condition(&c, "hounds.example.com", "Established", "True").await;
+    assert_eq!(c.say("GET /apis/example.com/v1/hounds", "").await.code, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_is_made_of_is_not_given_away() {
+    let c = Conversation::start().await;
+    let mut crd = dogs();
+    crd["metadata"] = json!({"name": "apiservices.apiregistration.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved"}});
+    crd["spec"]["group"] = json!("apiregistration.k8s.io");
+    crd["spec"]["names"] = json!({"plural": "apiservices", "kind": "Dog"});
+    c.say(&format!("POST {CRDS}"), crd.to_string()).await;
+    condition(&c, "apiservices.apiregistration.k8s.io", "Established", "True").await;
+    let list = c.say("GET /apis/apiregistration.k8s.io/v1/apiservices", "").await;
+    assert_eq!(list.at("/kind"), "APIServiceList");
+}
