@@ -329,7 +329,8 @@ impl<'a> Search<'a> {
     fn must_count(&self, candidate: usize) -> bool {
         let held = &self.candidates[candidate];
         let shared_already = held.shares.is_some() || self.devices.shares_of(&held.device.id).is_some();
-        !held.device.takes.is_empty() && !(self.is_shared(candidate) && shared_already)
+        let taken = self.is_shared(candidate) && shared_already;
+        !taken && !held.device.takes.is_empty()
     }
 
     /// What is left of the counters of a device's pool.
