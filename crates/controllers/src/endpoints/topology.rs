@@ -43,7 +43,7 @@ pub fn share(node: &Node) -> Option<(Option<&String>, i64)> {
     let excluded = |name: &&str| node.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(*name));
     let status = node.status.as_ref()?;
     let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
-    if CONTROL_PLANE.iter().any(|name| excluded(&name)) || !ready {
+    if CONTROL_PLANE.iter().any(excluded) || !ready {
         return None;
     }
     let cpu = status.allocatable.as_ref().and_then(|all| all.get("cpu")).map(quantity::parse).unwrap_or_default();
