@@ -105,7 +105,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let (kinds, warnings) = api::kinds::table(options.features, &options.runtime_config);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let objects = ObjectStore::with_kinds(options.store.clone(), Kinds::new(Arc::new(kinds))).await?;
-    bootstrap::ensure(&objects, &options.cluster).await?;
+    bootstrap::ensure(&objects, &options.cluster, options.features).await?;
     let loopback = Arc::new(Loopback::new(objects.clone(), INFORMED).await?);
     let rbac = Arc::new(Rbac::default());
     for plural in RBAC_KINDS {

@@ -7,10 +7,11 @@ use k8s_openapi::{
     api::{
         admissionregistration::v1 as admissionregistration, apps::v1 as apps, authentication::v1 as authentication,
         authorization::v1 as authorization, autoscaling::v2 as autoscaling, batch::v1 as batch,
-        certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
-        discovery::v1 as discovery, networking::v1 as networking, node::v1 as node, policy::v1 as policy,
-        rbac::v1 as rbac, resource::v1 as resource, resource::v1alpha3 as resource_alpha,
+        certificates::v1 as certificates, certificates::v1beta1 as certificates_beta, coordination::v1 as coordination,
+        core::v1 as core, discovery::v1 as discovery, networking::v1 as networking, node::v1 as node,
+        policy::v1 as policy, rbac::v1 as rbac, resource::v1 as resource, resource::v1alpha3 as resource_alpha,
         scheduling::v1alpha1 as scheduling_alpha, storage::v1 as storage,
+        storagemigration::v1beta1 as storage_migration,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -60,6 +61,7 @@ objects! {
     batch::CronJob,
     batch::Job,
     certificates::CertificateSigningRequest,
+    certificates_beta::ClusterTrustBundle,
     coordination::Lease,
     core::ConfigMap,
     core::Endpoints,
@@ -93,6 +95,7 @@ objects! {
     storage::StorageClass,
     storage::VolumeAttachment,
     storage::VolumeAttributesClass,
+    storage_migration::StorageVersionMigration,
 }
 
 /// An object of any kind, of which only the metadata counts.

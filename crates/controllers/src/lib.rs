@@ -21,6 +21,7 @@ mod selector_text;
 pub mod service_account;
 mod service_cidr;
 pub mod storage;
+mod storage_migration;
 pub mod workloads;
 
 pub use run::{Options, parse as parse_name, run};

@@ -5,10 +5,6 @@
 /// Upstream's controllers that do not run here, each with its reason.
 const ABSENT: &[(&str, &str)] = &[
     ("cloud-node-lifecycle-controller", CLOUD),
-    (
-        "kube-apiserver-serving-clustertrustbundle-publisher-controller",
-        "it belongs to the feature gate ClusterTrustBundle, which is off by default",
-    ),
     ("node-route-controller", CLOUD),
     (
         "podcertificaterequest-cleaner-controller",
@@ -16,10 +12,6 @@ const ABSENT: &[(&str, &str)] = &[
     ),
     ("selinux-warning-controller", "it is off by default, and the nodes have no SELinux labels to warn of"),
     ("service-lb-controller", CLOUD),
-    (
-        "storage-version-migrator-controller",
-        "it belongs to the feature gate StorageVersionMigrator, which is off by default",
-    ),
     (
         "storageversion-garbage-collector-controller",
         "it belongs to the feature gate StorageVersionAPI, which is off by default",

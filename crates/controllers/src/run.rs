@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use api::features::{Feature, Features};
+use api::features::{Feature, Features, RuntimeConfig};
 use client::{Caches, Client, EventRecorder};
 use controller::{Controller, Setup};
 use tokio::task::JoinSet;
@@ -11,7 +11,10 @@ use crate::{
     admission_policy::PolicyStatus,
     autoscaling::{self, HorizontalPodAutoscalers},
     bootstrap::{signer::BootstrapSigner, token_cleaner::TokenCleaner},
-    certificates::{self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner, sign::Signer},
+    certificates::{
+        self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner, sign::Signer,
+        trust_bundle::TrustBundle,
+    },
     devices::{self, taint_eviction::DeviceTaintEviction},
     endpoints::{legacy::LegacyEndpoints, mirroring::EndpointSliceMirroring, slices::EndpointSlices},
     garbage, names,
@@ -36,6 +39,7 @@ use crate::{
         claim_protection::ClaimProtection, ephemeral::EphemeralVolumes, expansion::Expansion,
         volume_protection::VolumeProtection,
     },
+    storage_migration::StorageMigrations,
     workloads::{
         cron_job::CronJobs,
         daemonset::DaemonSets,
@@ -72,6 +76,8 @@ pub struct Options {
     pub features: Features,
     /// What becomes of released volumes, and whether volumes are made.
     pub volumes: binder::Settings,
+    /// Which versions and kinds the server serves.
+    pub served: RuntimeConfig,
 }
 
 impl Default for Options {
@@ -87,6 +93,7 @@ impl Default for Options {
             autoscaling: Default::default(),
             features: Features::default(),
             volumes: binder::Settings::default(),
+            served: RuntimeConfig::default(),
         }
     }
 }
@@ -108,10 +115,35 @@ struct Entry {
     name: &'static str,
     account: &'static str,
     start: fn(Setup, &Options) -> Task,
+    /// What must be on for it to run.
+    gate: Option<Gate>,
+}
+
+/// A feature, and the group, version and plural of the kind that it adds.
+#[derive(Clone, Copy)]
+struct Gate {
+    feature: Feature,
+    kind: (&'static str, &'static str, &'static str),
+}
+
+impl Entry {
+    const fn behind(self, feature: Feature, kind: (&'static str, &'static str, &'static str)) -> Entry {
+        Entry { gate: Some(Gate { feature, kind }), ..self }
+    }
+
+    /// Why it does not run, as far as features decide it.
+    fn why_not(&self, options: &Options) -> Option<String> {
+        let Gate { feature, kind: (group, version, plural) } = self.gate?;
+        if !options.features.enabled(feature) {
+            return Some(format!("it belongs to the feature gate {}, which is off", feature.name()));
+        }
+        let served = options.served.serves(group, version, plural, false);
+        (!served).then(|| format!("{plural} of {group}/{version} are not served; --runtime-config switches them on"))
+    }
 }
 
 const fn entry<C: Controller>(account: &'static str, start: fn(Setup, &Options) -> Task) -> Entry {
-    Entry { name: C::NAME, account, start }
+    Entry { name: C::NAME, account, start, gate: None }
 }
 
 fn start<C: Controller>(controller: C, setup: Setup) -> Task {
@@ -213,6 +245,7 @@ const ALL: &[Entry] = &[
         name: binder::NAME,
         account: "persistent-volume-binder",
         start: |s, o| Box::pin(binder::run(s, o.volumes.clone())),
+        gate: None,
     },
     entry::<AttachDetach>("attachdetach-controller", |s, _| start(AttachDetach::default(), s)),
     entry::<EphemeralVolumes>("ephemeral-volume-controller", |s, _| start(EphemeralVolumes, s)),
@@ -223,9 +256,25 @@ const ALL: &[Entry] = &[
     entry::<ClaimProtection>("pvc-protection-controller", |s, _| start(ClaimProtection, s)),
     entry::<VolumeProtection>("pv-protection-controller", |s, _| start(VolumeProtection, s)),
     entry::<PodGarbage>("pod-garbage-collector", |s, o| start(PodGarbage::new(o.terminated_pods), s)),
-    Entry { name: devices::NAME, account: "resource-claim-controller", start: |s, _| Box::pin(devices::start(s)) },
+    Entry {
+        name: devices::NAME,
+        account: "resource-claim-controller",
+        start: |s, _| Box::pin(devices::start(s)),
+        gate: None,
+    },
     entry::<DeviceTaintEviction>("device-taint-eviction-controller", start_device_taints),
-    Entry { name: garbage::NAME, account: "generic-garbage-collector", start: |s, _| Box::pin(garbage::run(s)) },
+    Entry {
+        name: garbage::NAME,
+        account: "generic-garbage-collector",
+        start: |s, _| Box::pin(garbage::run(s)),
+        gate: None,
+    },
+    entry::<TrustBundle>("kube-apiserver-serving-clustertrustbundle-publisher", |s, o| {
+        start(TrustBundle { certificate: o.root_ca.clone() }, s)
+    })
+    .behind(Feature::ClusterTrustBundle, ("certificates.k8s.io", "v1beta1", "clustertrustbundles")),
+    entry::<StorageMigrations>("storage-version-migrator-controller", |s, _| start(StorageMigrations::default(), s))
+        .behind(Feature::StorageVersionMigrator, ("storagemigration.k8s.io", "v1beta1", "storageversionmigrations")),
 ];
 
 /// The names of all controllers that can run.
@@ -258,6 +307,14 @@ pub fn run(caches: &Caches, client_for: impl Fn(&str) -> Client, options: &Optio
     }
     let mut tasks = JoinSet::new();
     for entry in ALL.iter().filter(|entry| options.is_enabled(entry.name)) {
+        if let Some(reason) = entry.why_not(options) {
+            // Nobody has asked for what is off anyway.
+            let asked = entry.gate.is_some_and(|gate| options.features.enabled(gate.feature));
+            if asked || options.enabled.iter().any(|word| word == entry.name) {
+                tracing::warn!(controller = entry.name, "this controller does not run: {reason}");
+            }
+            continue;
+        }
         let client = client_for(entry.account);
         let recorder = EventRecorder::new(client.clone(), component(entry), None);
         tasks.spawn((entry.start)(Setup { caches: caches.clone(), client, recorder }, options));
@@ -280,6 +337,30 @@ mod tests {
         check("-a,*", "a", false);
         check("a", "a", true);
         check("a", "b", false);
+    }
+
+    #[test]
+    fn a_controller_runs_where_its_feature_and_its_kind_are_on() {
+        let check = |features: &str, served: &str, expected: Option<&str>| {
+            let settings = api::features::settings(features).unwrap();
+            let options = Options {
+                features: Features::set(&settings).unwrap(),
+                served: RuntimeConfig::parse(&[served.to_owned()]).unwrap(),
+                ..Options::default()
+            };
+            let entry = ALL.iter().find(|entry| entry.name == StorageMigrations::NAME).unwrap();
+            assert_eq!(entry.why_not(&options).as_deref(), expected, "{features} {served}");
+            let free = ALL.iter().find(|entry| entry.name == Ttl::NAME).unwrap();
+            assert_eq!(free.why_not(&options), None);
+        };
+        let off = "it belongs to the feature gate StorageVersionMigrator, which is off";
+        let unserved = "storageversionmigrations of storagemigration.k8s.io/v1beta1 are not served; --runtime-config \
+                        switches them on";
+        check("", "", Some(off));
+        check("", "api/all=true", Some(off));
+        check("StorageVersionMigrator=true", "", Some(unserved));
+        check("StorageVersionMigrator=true", "api/beta=true", None);
+        check("AllBeta=true", "storagemigration.k8s.io/v1beta1=true", None);
     }
 
     /// All of v1.35.

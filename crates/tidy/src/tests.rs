@@ -155,3 +155,19 @@ fn no_crate_is_compiled_for_nothing() {
     }
     assert!(unused.is_empty(), "nothing in the crate names these:\n{}", unused.join("\n"));
 }
+
+/// A gate that says it acts would otherwise be accepted in silence.
+#[test]
+fn what_acts_on_a_feature_asks_for_it() {
+    const TABLE: &str = "crates/api/src/features/table.rs";
+    let sources = sources();
+    let table = sources.iter().find(|s| s.path == TABLE).expect("the table of features");
+    let acting = table.text.lines().filter(|line| line.ends_with(".acts(),"));
+    let names = acting.filter_map(|line| line.trim().split_once(" = ")).map(|(name, _)| name);
+    let unasked = |name: &&str| {
+        let word = format!("Feature::{name}");
+        let elsewhere = |s: &&Source| !s.path.starts_with("crates/api/src/features/") && !is_test(&s.path);
+        !name.starts_with("All") && !sources.iter().filter(elsewhere).any(|s| product(&s.text).contains(&word))
+    };
+    assert_eq!(names.filter(unasked).collect::<Vec<_>>(), [""; 0]);
+}

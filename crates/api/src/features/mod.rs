@@ -87,7 +87,7 @@ impl Feature {
         GATES[self as usize].1
     }
 
-    fn named(name: &str) -> Option<Feature> {
+    pub fn named(name: &str) -> Option<Feature> {
         Feature::all().find(|feature| feature.name() == name)
     }
 

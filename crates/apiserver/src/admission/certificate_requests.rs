@@ -84,6 +84,17 @@ pub fn wish(object: &Value) -> Result<CertificateRequest, RequestError> {
 /// The user may do it for the signer that the stored request names, or for all signers of its domain.
 fn require(context: &Context, attributes: &Attributes<'_>, verb: &str) -> Result<(), StatusError> {
     let signer = attributes.old.map(|old| text(old, "/spec/signerName")).unwrap_or_default();
+    if may_for_signer(context, attributes, verb, signer) {
+        return Ok(());
+    }
+    Err(forbid(
+        attributes,
+        format!("user not permitted to {verb} requests with signerName {}", api::validation::field::show(signer)),
+    ))
+}
+
+/// Whether the user may do something in the name of a signer.
+pub(super) fn may_for_signer(context: &Context, attributes: &Attributes<'_>, verb: &str, signer: &str) -> bool {
     let domain = signer.split_once('/').map_or_else(String::new, |(domain, _)| format!("{domain}/*"));
     let may = |name: &str| {
         let a = auth::Attributes {
@@ -93,13 +104,7 @@ fn require(context: &Context, attributes: &Attributes<'_>, verb: &str) -> Result
         };
         context.authorizer.authorize(&a).allowed()
     };
-    if may(signer) || (!domain.is_empty() && may(&domain)) {
-        return Ok(());
-    }
-    Err(forbid(
-        attributes,
-        format!("user not permitted to {verb} requests with signerName {}", api::validation::field::show(signer)),
-    ))
+    may(signer) || (!domain.is_empty() && may(&domain))
 }
 
 #[cfg(test)]

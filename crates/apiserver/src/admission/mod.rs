@@ -5,6 +5,7 @@
 
 pub mod attributes;
 pub mod certificate_requests;
+pub mod cluster_trust_bundle_attest;
 pub mod configuration;
 pub mod default_storage_class;
 pub mod default_toleration_seconds;
@@ -50,6 +51,7 @@ pub const PLUGINS: &[&Plugin] = &[
     &persistent_volume_claim_resize::PLUGIN,
     &runtime_class::PLUGIN,
     &certificate_requests::PLUGIN,
+    &cluster_trust_bundle_attest::PLUGIN,
     &rbac_escalation::PLUGIN,
     &device_admin_access::PLUGIN,
     &policy::PLUGIN,

@@ -6,7 +6,7 @@ pub mod object;
 pub mod policy;
 pub mod system;
 
-use api::{kind::Target, meta, status::StatusError};
+use api::{features::Features, kind::Target, meta, status::StatusError};
 use futures::future::try_join_all;
 use serde_json::Value;
 
@@ -16,10 +16,12 @@ use object::BootstrapObject;
 pub use system::Cluster;
 
 /// Makes and mends everything.
-pub async fn ensure(objects: &ObjectStore, cluster: &Cluster) -> Result<(), StatusError> {
+pub async fn ensure(objects: &ObjectStore, cluster: &Cluster, features: Features) -> Result<(), StatusError> {
     let kinds = objects.kinds.table();
-    let all =
-        policy::objects(&kinds).into_iter().chain(flow_control::objects()).chain(system::objects(cluster, &kinds));
+    let all = policy::objects(&kinds, features)
+        .into_iter()
+        .chain(flow_control::objects())
+        .chain(system::objects(cluster, &kinds));
     let all: Vec<BootstrapObject> = all.collect();
     try_join_all(all.iter().map(|wanted| ensure_one(objects, wanted))).await?;
     forget_api_services(objects, &all).await
@@ -86,7 +88,7 @@ mod tests {
         let objects = ObjectStore::new(store.clone()).await.unwrap();
         let cluster = Cluster::example();
         let group = crate::auth::rbac::GROUP;
-        ensure(&objects, &cluster).await.unwrap();
+        ensure(&objects, &cluster, Features::default()).await.unwrap();
         for (group, plural, namespace, name) in [
             ("", "namespaces", "", "kube-system"),
             ("", "services", "default", "kubernetes"),
@@ -96,7 +98,7 @@ mod tests {
             objects.get(&definition, namespace, name).await.unwrap();
         }
         let first = store.revision().await.unwrap();
-        ensure(&objects, &cluster).await.unwrap();
+        ensure(&objects, &cluster, Features::default()).await.unwrap();
         assert_eq!(written(&objects, first).await, [""; 0]);
 
         let change = async |group: &str, plural: &str, of: (&str, &str), f: &(dyn Fn(&mut Value) + Sync)| {
@@ -122,7 +124,7 @@ mod tests {
         let critical = objects.entry(&classes, "", "system-node-critical").await.unwrap();
         objects.swap(&classes, critical).remove().await.unwrap();
         let before = store.revision().await.unwrap();
-        ensure(&objects, &cluster).await.unwrap();
+        ensure(&objects, &cluster, Features::default()).await.unwrap();
         let expected = [
             "clusterrolebindings/cluster-admin",
             "clusterroles/system:kube-dns",
@@ -155,7 +157,7 @@ mod tests {
         ] {
             objects.create(&definition, service(name, labels)).await.unwrap();
         }
-        ensure(&objects, &Cluster::example()).await.unwrap();
+        ensure(&objects, &Cluster::example(), Features::default()).await.unwrap();
         let all = objects.list(&definition, "").await.unwrap();
         let names: Vec<&str> =
             all.iter().map(meta::name).filter(|name| name.ends_with(".io") || *name == "v1.apps").collect();

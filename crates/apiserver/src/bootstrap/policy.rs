@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::features::{Feature, Features};
 use api::kind::KindTable;
 use serde_json::{Map, Value, json};
 
@@ -17,18 +18,23 @@ struct Role {
     namespace: Option<String>,
     from: Option<String>,
     to: Vec<String>,
+    /// Without this feature the role does not exist.
+    feature: Option<Feature>,
     rules: Vec<PolicyRule>,
 }
 
-/// Every default role and binding of a server with these kinds.
-pub fn objects(kinds: &KindTable) -> Vec<BootstrapObject> {
+/// Every default role and binding of a server with these kinds and features.
+pub fn objects(kinds: &KindTable, features: Features) -> Vec<BootstrapObject> {
     let mut roles: Vec<Role> = Vec::new();
     let mut bindings = Vec::new();
     for line in TABLE.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match (line.starts_with(' '), words.as_slice()) {
             (false, ["role", name, options @ ..]) => roles.push(role(name, options)),
-            (false, ["bind", name, role, rest @ ..]) => bindings.push(binding(name, role, rest)),
+            (false, ["bind", name, role, rest @ ..]) => {
+                let on = feature(rest).is_none_or(|feature| features.enabled(feature));
+                bindings.extend(on.then(|| binding(name, role, rest)));
+            }
             (true, ["served", _, group, resource, ..])
                 if kinds.any_version(group, resource.split('/').next().unwrap_or(resource)).is_none() => {}
             (true, words) => {
@@ -39,6 +45,7 @@ pub fn objects(kinds: &KindTable) -> Vec<BootstrapObject> {
             _ => unreachable!("the table has no other lines: {line}"),
         }
     }
+    roles.retain(|role| role.feature.is_none_or(|feature| features.enabled(feature)));
     aggregate(&mut roles);
     let own = roles.iter().filter(|r| r.name.starts_with(CONTROLLER)).map(controller_binding);
     bindings.extend(own);
@@ -47,13 +54,19 @@ pub fn objects(kinds: &KindTable) -> Vec<BootstrapObject> {
 
 const CONTROLLER: &str = "system:controller:";
 
+/// The feature that a line belongs to.
+fn feature(options: &[&str]) -> Option<Feature> {
+    let name = options.iter().find_map(|option| option.strip_prefix("if="))?;
+    Some(Feature::named(name).expect("the table names features that there are"))
+}
+
 fn split(list: &str) -> Vec<String> {
     list.split(',').map(str::to_owned).collect()
 }
 
 fn role(name: &str, options: &[&str]) -> Role {
-    let mut role = Role { name: name.to_owned(), ..Role::default() };
-    for option in options {
+    let mut role = Role { name: name.to_owned(), feature: feature(options), ..Role::default() };
+    for option in options.iter().filter(|option| !option.starts_with("if=")) {
         match option.split_once('=') {
             Some(("to", roles)) => role.to = split(roles),
             Some(("from", roles)) => role.from = Some(roles.to_owned()),
@@ -186,7 +199,7 @@ mod tests {
 
     fn rbac() -> Rbac {
         let rbac = Rbac::default();
-        for wanted in objects(api::kinds::built_in()) {
+        for wanted in objects(api::kinds::built_in(), Features::default()) {
             let name = api::meta::name(&wanted.object);
             rbac.changed(wanted.plural, api::meta::namespace(&wanted.object), name, Some(&wanted.object));
         }
@@ -195,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_table_is_whole() {
-        let all = objects(api::kinds::built_in());
+        let all = objects(api::kinds::built_in(), Features::default());
         let count = |plural: &str| all.iter().filter(|w| w.plural == plural).count();
         assert_eq!(count("roles"), count("rolebindings"));
         assert_eq!(count("roles"), 7);
@@ -212,6 +225,26 @@ mod tests {
             "true"
         );
         assert_eq!(edit["metadata"]["annotations"]["rbac.authorization.kubernetes.io/autoupdate"], "true");
+    }
+
+    #[test]
+    fn features_have_roles_of_their_own() {
+        let check = |features: Features, name: &str, expected: usize| {
+            let all = objects(api::kinds::built_in(), features);
+            let named = all.iter().filter(|object| api::meta::name(&object.object) == name);
+            assert_eq!(named.count(), expected, "{name}");
+        };
+        let on = Features::default().with(Feature::ClusterTrustBundle, true);
+        for name in [
+            "system:cluster-trust-bundle-discovery",
+            "system:controller:kube-apiserver-serving-clustertrustbundle-publisher",
+        ] {
+            check(Features::default(), name, 0);
+            // The role and its binding.
+            check(on, name, 2);
+        }
+        check(on, "system:controller:storage-version-migrator-controller", 0);
+        check(on, "system:discovery", 2);
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Certificate signing requests: what the signers of `kubernetes.io` accept, and the conditions of a request.
 //!
 //! The bytes of a request are parsed by [`CertificateRequest::parse`] alone; the approvers and the signer look at that value.
-//! [`approve`] and [`approve_serving`] approve requests, [`sign`] issues certificates, [`clean`] deletes old requests. Upstream: pkg/controller/certificates,
+//! [`approve`] and [`approve_serving`] approve requests, [`sign`] issues certificates, [`clean`] deletes old requests, [`trust_bundle`] publishes an authority. Upstream: pkg/controller/certificates,
 //! with the rules of pkg/apis/certificates/helpers.go.
 
 pub mod approve;
 pub mod approve_serving;
 pub mod clean;
 pub mod sign;
+pub mod trust_bundle;
 
 use api::rules::certificate_request::{CertificateRequest, RequestError};
 use clock::Timestamp;

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use api::features::{Features, RuntimeConfig};
 use apiserver::{
     Server, User,
     admission::attributes::{Admission, Attributes},
@@ -11,7 +12,7 @@ use apiserver::{
     router::Router,
     special,
     state::{Limits, State},
-    storage::object_store::ObjectStore,
+    storage::{kinds::Kinds, object_store::ObjectStore},
 };
 use client::{Client, Object};
 use futures::{FutureExt, StreamExt, future::BoxFuture};
@@ -43,10 +44,18 @@ impl Admission for NoAdmission {
     }
 }
 
+/// All features, and every version of the API.
+pub fn everything() -> (Features, RuntimeConfig) {
+    let settings = api::features::settings("AllAlpha=true,AllBeta=true").unwrap();
+    (Features::set(&settings).unwrap(), RuntimeConfig::parse(&["api/all=true".to_owned()]).unwrap())
+}
+
 /// Starts the server; all time and randomness from here on follow from the seed.
 pub async fn server(seed: u64) -> Client {
     clock::simulate("2026-01-01T00:00:00Z".parse().unwrap(), seed);
-    let objects = ObjectStore::new(Arc::new(Embedded::memory())).await.unwrap();
+    let (features, served) = everything();
+    let kinds = Kinds::new(Arc::new(api::kinds::table(features, &served).0));
+    let objects = ObjectStore::with_kinds(Arc::new(Embedded::memory()), kinds).await.unwrap();
     let state = State::new(objects, Arc::new(AlwaysAllow), Arc::new(NoAdmission), Vec::new(), Limits::default());
     let background = state.aggregator.start(&state.objects).await.unwrap();
     let mut router = Router::new(Arc::new(state), Arc::new(Nobody));

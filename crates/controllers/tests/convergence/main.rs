@@ -12,5 +12,6 @@ mod quotas;
 mod replicas;
 mod service_ranges;
 mod stateful_sets;
+mod switched_on;
 mod volumes;
 mod world;

@@ -3,7 +3,11 @@
 //!
 //! A story says what users do and what has to come of it; [`converges`] tells it for a range of seeds.
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{
+    ops::Range,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use client::{
     Api, Caches, Client, Kind,
@@ -16,7 +20,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::common::{lagging, object, server};
+use crate::common::{everything, lagging, object, server};
 
 /// What happens in a world.
 pub trait Story: Sized {
@@ -180,6 +184,10 @@ fn mortal(client: Client, life: Arc<Mutex<Life>>) -> Client {
     }))
 }
 
+/// The certificate of an authority.
+pub static AUTHORITY: LazyLock<String> =
+    LazyLock::new(|| pki::Authority::create("authority").unwrap().certificate().to_owned());
+
 /// The process that the controllers run in.
 struct Process {
     client: Client,
@@ -211,7 +219,13 @@ impl Process {
         let client = mortal(self.client.clone(), self.life.clone());
         let lag = if chance(40) { below(2000) } else { 0 };
         let caches = Caches::new(lagging(self.client.clone(), Duration::from_millis(lag)));
-        let options = controllers::Options { enabled: self.enabled.clone(), ..Default::default() };
+        let options = controllers::Options {
+            enabled: self.enabled.clone(),
+            root_ca: AUTHORITY.clone(),
+            features: everything().0,
+            served: everything().1,
+            ..Default::default()
+        };
         self._tasks = controllers::run(&caches, |_| client.clone(), &options);
     }
 

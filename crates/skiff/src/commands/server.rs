@@ -223,6 +223,7 @@ async fn controllers(server: apiserver::Server, caches: Caches, options: Control
         token_signer: token_signer(&pki),
         autoscaling: options.autoscaling(),
         features: options.gates.features().unwrap_or_default(),
+        served: options.served.config().unwrap_or_default(),
         nodes: options.lost_nodes.limits(),
         volumes: options.volumes.settings().unwrap_or_default(),
         ..controllers::Options::default()
