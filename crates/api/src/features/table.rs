@@ -98,7 +98,7 @@ gates! {
     ExecProbeTimeout = LOCKED,
     ExternalServiceAccountTokenSigner = BETA,
     GangScheduling = ALPHA.acts().needs(&[GenericWorkload]),
-    GenericWorkload = ALPHA,
+    GenericWorkload = ALPHA.acts(),
     GitRepoVolumeDriver = DEPRECATED,
     GracefulNodeShutdown = BETA,
     GracefulNodeShutdownBasedOnPodPriority = BETA.needs(&[GracefulNodeShutdown]),
