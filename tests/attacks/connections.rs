@@ -179,7 +179,7 @@ async fn strangers_make_no_metrics() {
     let unserved: Vec<_> = series.filter(|l| l.contains(",resource=\"\"")).collect();
     assert!(unserved.len() < 40, "{unserved:#?}");
     assert!(!page.contains("forged"), "{page}");
-    let ours = ["# ", "apiserver_", "aggregator_", "scheduler_"];
+    let ours = ["# ", "apiserver_", "aggregator_", "kubernetes_", "scheduler_"];
     assert!(page.lines().all(|l| ours.iter().any(|prefix| l.starts_with(prefix))), "{page}");
     let grown = server.memory("VmRSS").saturating_sub(before);
     assert!(grown < GROWTH, "{grown} bytes more");
