@@ -13,9 +13,10 @@ says() { # TEXT COMMAND...
     [ "$("$@")" = "$text" ]
 }
 phase() { k get "$1" "$2" -o 'jsonpath={.status.phase}'; }
-# A volume of this node: NAME SIZE CLASS SOURCE POLICY
+# A volume of this node: NAME SIZE CLASS SOURCE POLICY [FOLDER]
 volume() {
-    mkdir -p "$WORK/$1"
+    local folder=${6:-$WORK/$1}
+    mkdir -p "$folder"
     k apply -f - >/dev/null <<YAML
 apiVersion: v1
 kind: PersistentVolume
@@ -25,7 +26,7 @@ spec:
   accessModes: [ReadWriteOnce]
   storageClassName: "$3"
   persistentVolumeReclaimPolicy: $5
-  $4: {path: "$WORK/$1"}
+  $4: {path: "$folder"}
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: ["$NODE"]}]}]}}
 YAML
 }
@@ -67,19 +68,30 @@ step "a released volume is free again when its claim is cleared"
 k patch pv two --type=merge -p '{"spec":{"claimRef":null}}' >/dev/null
 until_true 30 says Available phase pv two
 
-step "a hostPath volume is read, and cannot be deleted by its policy"
-mkdir -p "$WORK/host"
-echo "from the node" >"$WORK/host/note"
-volume host 1Gi "" hostPath Delete
-until_true 60 says Succeeded phase pod reader
+step "a hostPath volume is read; below /tmp it goes with its claim, elsewhere it stays and is Failed"
+near=$(mktemp -d /tmp/skiff-volume.XXXXXX)
+echo "from the node" >"$near/note"
+volume host 1Gi "" hostPath Delete "$near"
+until_true 30 says Succeeded phase pod reader
 has "from the node" k logs reader
 has "read-only" k logs reader
 k delete pod reader --wait >/dev/null
 k delete pvc plain >/dev/null
-until_true 30 says Failed phase pv host
-has VolumeFailedDelete k describe pv host
-[ -e "$WORK/host/note" ] || fail "nothing was deleted"
-has "Failed" k get pv host
+k wait --for=delete pv/host --timeout=30s >/dev/null
+[ ! -e "$near" ] || fail "the folder goes with its volume"
+
+volume far 1Gi "" hostPath Delete "$DATA/far"
+k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: far}
+spec: {storageClassName: "", volumeName: far, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+YAML
+until_true 30 says Bound phase pv far
+k delete pvc far >/dev/null
+until_true 30 says Failed phase pv far
+has VolumeFailedDelete k describe pv far
+[ -e "$DATA/far" ] || fail "nothing was deleted"
 
 "$SKIFF" down --data-dir "$DATA" >/dev/null
 left=$(traces)
