@@ -96,6 +96,7 @@ impl Cluster {
     /// The server and all components, on `nodes` nodes, in good weather.
     pub async fn start(seed: u64, nodes: usize) -> Self {
         let model: Arc<Mutex<Model>> = Arc::default();
+        model.lock().traced = std::env::var_os("SIM_TRACE").is_some();
         let weather = Weather::new(Faults::NONE, Usage::of(model.clone()));
         let (disk, line) = (Memory::default(), Line::default());
         let (store, checker) = serve(&disk, &line, &model).await;

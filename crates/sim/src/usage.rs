@@ -42,9 +42,10 @@ impl Usage {
         let pods: Vec<&Pod> = model.pods().filter(|pod| app(pod) == Some(name) && serves(pod)).collect();
         let each = self.load(name) / (pods.len().max(1) as i64);
         let now = clock::now_seconds().to_string();
+        // The window is shorter than an autoscaler's round: of a Pod that became ready in the round before, the sample counts.
         let items = pods.iter().map(|pod| {
             let usage = json!({"cpu": format!("{each}m"), "memory": "1Mi"});
-            json!({"metadata": {"name": pod.metadata.name, "namespace": "default"}, "timestamp": now, "window": "15s",
+            json!({"metadata": {"name": pod.metadata.name, "namespace": "default"}, "timestamp": now, "window": "10s",
                 "containers": [{"name": "c", "usage": usage}]})
         });
         let (version, kind) = ("metrics.k8s.io/v1beta1", "PodMetricsList");

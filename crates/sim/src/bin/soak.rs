@@ -1,6 +1,6 @@
 //! Tells stories of all sorts with fresh seeds until so many simulated hours have passed, and says what happened in them:
 //! `make soak HOURS=1000`. A story that goes wrong is told of with its seed, and the others go on; `soak SORT SEED` tells it
-//! again.
+//! again, with every change in the store when SIM_TRACE is set.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -50,6 +50,8 @@ fn one(sum: &Mutex<Sum>, began: clock::Instant, hours: f64) -> bool {
             (told, clock::now().as_second() - start.as_second())
         })
     };
+    // One that never ends can be told again, too.
+    eprintln!("{sort:?} {seed} begins");
     let outcome = catch_unwind(AssertUnwindSafe(story));
     let mut sum = locked(sum);
     sum.stories += 1;

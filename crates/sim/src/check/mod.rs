@@ -28,6 +28,8 @@ use crate::objects::{owner, serves, set};
 #[derive(Default)]
 pub struct Model {
     pub revision: u64,
+    /// Every change is told (`SIM_TRACE=1`).
+    pub traced: bool,
     pods: BTreeMap<String, Pod>,
     nodes: BTreeMap<String, Node>,
     pub deployments: Deployments,
@@ -94,6 +96,9 @@ impl Model {
             self.violate(event, format!("revision {} after {}", event.revision, self.revision));
         }
         self.revision = event.revision;
+        if self.traced {
+            eprintln!("{} {} {}", clock::now(), event.revision, event.key);
+        }
         self.note(event);
         self.identity(event);
         if !is_heartbeat(event) {
