@@ -20,26 +20,10 @@ pub fn check(value: &Value, schema: &Structural, path: &Path) -> Errors {
 }
 
 fn walk(value: &Value, schema: &Structural, path: &Path, errors: &mut Errors) {
-    match value {
-        Value::Object(map) => {
-            if schema.embedded {
-                object(map, path, errors);
-            }
-            for (name, value) in map.iter().filter(|(_, value)| value.is_object() || value.is_array()) {
-                if let Some(of) = schema.properties.get(name.as_str()) {
-                    walk(value, of, &path.child(name), errors);
-                } else if let Some(of) = schema.values() {
-                    walk(value, of, &path.key(name), errors);
-                }
-            }
-        }
-        Value::Array(list) => {
-            if let Some(items) = &schema.items {
-                list.iter().enumerate().for_each(|(i, item)| walk(item, items, &path.index(i), errors));
-            }
-        }
-        _ => {}
+    if let (true, Value::Object(map)) = (schema.embedded, value) {
+        object(map, path, errors);
     }
+    schema.below(value, path, &mut |value, of, path| walk(value, of, path, errors));
 }
 
 fn object(map: &Map<String, Value>, path: &Path, errors: &mut Errors) {

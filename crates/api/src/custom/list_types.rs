@@ -16,29 +16,16 @@ pub fn check(value: &Value, schema: &Structural, path: &Path) -> Errors {
 }
 
 fn walk(value: &Value, schema: &Structural, path: &Path, errors: &mut Errors) {
-    match value {
-        Value::Object(map) => {
-            for (name, value) in map.iter().filter(|(_, value)| value.is_object() || value.is_array()) {
-                if let Some(of) = schema.properties.get(name.as_str()) {
-                    walk(value, of, &path.child(name), errors);
-                } else if let Some(of) = schema.values() {
-                    walk(value, of, &path.key(name), errors);
-                }
+    if let Value::Array(list) = value {
+        match &*schema.list_type {
+            "set" => {
+                errors.extend(repeated(list).into_iter().map(|at| FieldError::duplicate(&path.index(at), &list[at])));
             }
+            "map" => map(list, &schema.list_keys, path, errors),
+            _ => {}
         }
-        Value::Array(list) => {
-            match &*schema.list_type {
-                "set" => errors
-                    .extend(repeated(list).into_iter().map(|at| FieldError::duplicate(&path.index(at), &list[at]))),
-                "map" => map(list, &schema.list_keys, path, errors),
-                _ => {}
-            }
-            if let Some(items) = &schema.items {
-                list.iter().enumerate().for_each(|(i, item)| walk(item, items, &path.index(i), errors));
-            }
-        }
-        _ => {}
     }
+    schema.below(value, path, &mut |value, of, path| walk(value, of, path, errors));
 }
 
 fn map(list: &[Value], keys: &[Box<str>], path: &Path, errors: &mut Errors) {
@@ -56,7 +43,7 @@ fn map(list: &[Value], keys: &[Box<str>], path: &Path, errors: &mut Errors) {
 }
 
 /// The place of the first repetition of each item that is there more than once.
-fn repeated(list: &[Value]) -> Vec<usize> {
+pub(super) fn repeated(list: &[Value]) -> Vec<usize> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut found = Vec::new();
     for (at, item) in list.iter().enumerate() {

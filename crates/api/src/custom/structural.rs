@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::formats;
 use super::pattern::Pattern;
 use crate::rules::cel::typed::escaped;
+use crate::validation::field::Path;
 
 /// One place of a schema. In the parts of `all`, `any`, `one` and `not` only what says something about values is set.
 #[derive(Debug, Clone, Default)]
@@ -153,6 +154,27 @@ impl Structural {
     /// The schema of fields that are not declared.
     pub fn values(&self) -> Option<&Structural> {
         self.additional.as_ref().and_then(Additional::schema)
+    }
+
+    /// Calls `f` with each object and list directly within `value`, its schema and its place.
+    pub fn below(&self, value: &Value, path: &Path, f: &mut impl FnMut(&Value, &Structural, &Path)) {
+        match value {
+            Value::Object(map) => {
+                for (name, value) in map.iter().filter(|(_, value)| value.is_object() || value.is_array()) {
+                    if let Some(of) = self.properties.get(name.as_str()) {
+                        f(value, of, &path.child(name));
+                    } else if let Some(of) = self.values() {
+                        f(value, of, &path.key(name));
+                    }
+                }
+            }
+            Value::Array(list) => {
+                if let Some(items) = &self.items {
+                    list.iter().enumerate().for_each(|(i, item)| f(item, items, &path.index(i)));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Calls `f` with this and all schemas in it that objects take their shape from.

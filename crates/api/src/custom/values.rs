@@ -6,6 +6,7 @@
 use serde_json::{Map, Number, Value};
 
 use super::formats;
+use super::list_types::repeated;
 use super::structural::{Additional, Structural};
 use crate::validation::field::{Cause, Errors, FieldError, Path};
 
@@ -170,8 +171,7 @@ impl Place<'_> {
             found.step((count > most).then(|| too_many(&self.at(), list.len(), most)));
         }
         if schema.limits.unique_items {
-            let twice = list.iter().enumerate().any(|(i, item)| list[..i].contains(item));
-            found.step(twice.then(|| self.invalid("", "shouldn't contain duplicates")));
+            found.step((!repeated(list).is_empty()).then(|| self.invalid("", "shouldn't contain duplicates")));
         }
         found
     }

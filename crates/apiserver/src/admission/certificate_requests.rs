@@ -114,8 +114,7 @@ mod tests {
     use super::*;
     use crate::auth::User;
     use crate::auth::rbac::Rbac;
-    use crate::tests::admission::Write;
-    use crate::tests::objects;
+    use crate::tests::admission::{Write, context_of};
 
     #[tokio::test]
     async fn a_request_says_who_asked_and_only_approvers_approve() {
@@ -125,14 +124,7 @@ mod tests {
         let binding =
             json!({"roleRef": {"kind": "ClusterRole", "name": "a"}, "subjects": [{"kind": "User", "name": "boss"}]});
         rbac.changed("clusterrolebindings", "", "a", Some(&binding));
-        let context = Context {
-            objects: objects::loopback(Vec::new()).await,
-            authorizer: rbac.clone(),
-            rbac,
-            pod_security: Default::default(),
-            charges: Default::default(),
-            policies: Default::default(),
-        };
+        let context = context_of(rbac).await;
         let csr = || json!({"metadata": {"name": "c"}, "spec": {"signerName": "example.com/x", "username": "root", "groups": ["system:masters"]}});
         let write = |user: &str, operation, sub: &'static str| Write {
             operation,

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use crate::{
         auth::{User, rbac::Rbac},
-        tests::{admission::Write, objects},
+        tests::admission::{Write, context_of},
     };
 
     #[tokio::test]
@@ -55,14 +55,7 @@ mod tests {
             rbac.changed("clusterroles", "", user, Some(&json!({"rules": [rule(&names)]})));
             rbac.changed("clusterrolebindings", "", user, Some(&role));
         }
-        let context = Context {
-            objects: objects::loopback(Vec::new()).await,
-            authorizer: rbac.clone(),
-            rbac,
-            pod_security: Default::default(),
-            charges: Default::default(),
-            policies: Default::default(),
-        };
+        let context = context_of(rbac).await;
         let bundle = |signer: &str, text: &str| json!({"metadata": {"name": "b"}, "spec": {"signerName": signer, "trustBundle": text}});
         let check = async |user: &str, old: Option<Value>, new: Value, allowed: bool| {
             let write = Write {

@@ -96,8 +96,7 @@ mod tests {
     use super::*;
     use crate::auth::User;
     use crate::auth::rbac::Rbac;
-    use crate::tests::admission::Write;
-    use crate::tests::objects;
+    use crate::tests::admission::{Write, context_of};
 
     async fn context() -> Context {
         let rbac = Arc::new(Rbac::default());
@@ -119,14 +118,7 @@ mod tests {
         };
         rbac.changed("clusterrolebindings", "", "a", Some(&bind("jane", "small")));
         rbac.changed("clusterrolebindings", "", "b", Some(&bind("bob", "binds")));
-        Context {
-            objects: objects::loopback(Vec::new()).await,
-            authorizer: rbac.clone(),
-            rbac,
-            pod_security: Default::default(),
-            charges: Default::default(),
-            policies: Default::default(),
-        }
+        context_of(rbac).await
     }
 
     async fn try_it(user: &str, plural: &'static str, object: Value) -> Result<Value, String> {

@@ -15,7 +15,7 @@ use crate::{
         attributes::{Attributes, Operation},
         plugin::{Context, Plugin},
     },
-    auth::{AlwaysAllow, User},
+    auth::{AlwaysAllow, User, rbac::Rbac},
     tests::objects,
 };
 
@@ -34,6 +34,11 @@ pub async fn context(objects: Vec<(&'static str, Value)>) -> Context {
         charges: Default::default(),
         policies: Default::default(),
     }
+}
+
+/// Without objects; these roles and bindings say what users may do.
+pub async fn context_of(rbac: Arc<Rbac>) -> Context {
+    Context { authorizer: rbac.clone(), rbac, ..context(Vec::new()).await }
 }
 
 /// What came of a write that was let through.
