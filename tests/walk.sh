@@ -74,6 +74,9 @@ has "yes" k auth can-i create pods
 refused "no" k auth can-i create pods --as=nobody
 has "deployments" k api-resources
 has "apps/v1" k api-versions
+has "[+]etcd ok" k get --raw '/readyz?verbose'
+has "readyz check passed" k get --raw '/readyz?verbose&exclude=informer-sync'
+has '"gitTreeState": "' k get --raw /version
 refused 'unknown field "spec.replcas"' k apply -f <(sed 's/replicas:/replcas:/' "$EXAMPLE")
 refused "not found" k get pod no-such-pod
 refused "is forbidden" k get secrets --as=nobody

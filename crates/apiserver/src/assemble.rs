@@ -35,7 +35,7 @@ use crate::{
     },
     bootstrap::{self, Cluster},
     custom,
-    pages::{health::Checks, issuer::IssuerDocuments},
+    pages::{health::Checks, issuer::IssuerDocuments, version::Build},
     router::Router,
     special::{self, connect::connector::Connector, token::Issuer},
     state::{Allocations, Limits, State},
@@ -68,6 +68,8 @@ pub struct Options {
     /// How the rest of the control plane is, by name: what `componentstatuses` shows beside the store.
     pub components: Checks,
     pub limits: Limits,
+    /// What this program was built from.
+    pub build: Build,
     pub features: Features,
     /// Which versions and kinds are served.
     pub runtime_config: RuntimeConfig,
@@ -166,6 +168,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     router.specials = special::all(parts);
     router.issuer = Some(documents);
     router.background = background;
+    router.build = options.build;
     let server = Server::new(router);
     server.add_metrics(move || options.features.metrics());
     Ok(server)

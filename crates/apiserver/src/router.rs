@@ -13,6 +13,7 @@ use crate::{
         health::Checks,
         issuer::IssuerDocuments,
         openapi::{self, Documents},
+        version::{self, Build},
     },
     pipeline,
     special::{aggregated, table::Specials},
@@ -24,11 +25,12 @@ pub struct Router {
     pub state: Arc<State>,
     pub authenticator: Arc<dyn Authenticator>,
     pub specials: Specials,
-    /// Named checks beside the server's own, for `/readyz` and `/livez`.
+    /// The named checks of `/readyz` and `/livez`.
     pub checks: Checks,
     /// Tells others how to check the tokens that this server signs.
     pub issuer: Option<IssuerDocuments>,
     pub documents: Documents,
+    pub build: Build,
     pub(crate) large: Arc<Gate>,
     /// Ends with the server.
     pub background: tokio::task::JoinSet<()>,
@@ -38,12 +40,13 @@ impl Router {
     /// With nothing but the pipeline's verbs and the pages that every server has.
     pub fn new(state: Arc<State>, authenticator: Arc<dyn Authenticator>) -> Self {
         Router {
+            checks: Checks::of(&state.objects),
             state,
             authenticator,
             specials: Specials::default(),
-            checks: Checks::default(),
             issuer: None,
             documents: Documents::default(),
+            build: Build::default(),
             large: Arc::default(),
             background: tokio::task::JoinSet::new(),
         }
@@ -53,20 +56,20 @@ impl Router {
         if call.info.remote.is_some() {
             return aggregated::pass(call).await;
         }
-        let Some(definition) = call.info.definition.clone() else { return self.page(call) };
+        let Some(definition) = call.info.definition.clone() else { return self.page(call).await };
         match self.specials.get(&definition.group, &definition.plural, call.info.subresource) {
             Some(special) => special.call(call).await,
             None => pipeline::run(call, definition).await,
         }
     }
 
-    fn page(&self, call: Call) -> Result<Response, StatusError> {
+    async fn page(&self, call: Call) -> Result<Response, StatusError> {
         if !matches!(call.info.verb, "get" | "head") {
             return Err(StatusError::no_route());
         }
         let path = call.info.path.as_str();
         match path {
-            "/version" => Ok(respond::json(StatusCode::OK, pretty::text(&version().to_string()))),
+            "/version" => Ok(respond::json(StatusCode::OK, pretty::text(&version::page(&self.build).to_string()))),
             "/metrics" => {
                 let page = self.state.metrics.render() + &self.state.aggregator.metrics();
                 let mut response = Response::new(page.into());
@@ -80,7 +83,7 @@ impl Router {
             }
             _ => {
                 let issuer = || self.issuer.as_ref()?.answer(path);
-                let found = self.checks.answer(path, &call.query).or_else(issuer);
+                let found = self.checks.answer(path, &call.query).await.or_else(issuer);
                 let found =
                     found.or_else(|| discovery::answer(&call)).or_else(|| openapi::answer(&call, &self.documents));
                 Ok(found.unwrap_or_else(nothing_here))
@@ -101,19 +104,4 @@ fn nothing_here() -> Response {
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
-}
-
-/// `/version`: the Kubernetes version that is served; what follows the plus sign is ours.
-pub fn version() -> api::Value {
-    let version = api::KUBERNETES_VERSION;
-    let (major, minor) = version.trim_start_matches('v').split_once('.').unwrap_or_default();
-    let minor = minor.split('.').next().unwrap_or_default();
-    let arch = api::rules::platform::architecture(std::env::consts::ARCH);
-    serde_json::json!({
-        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
-        "minCompatibilityMajor": "1", "minCompatibilityMinor": "34",
-        "gitVersion": format!("{version}+skiff"), "gitCommit": "", "gitTreeState": "clean",
-        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
-        "platform": format!("{}/{arch}", std::env::consts::OS),
-    })
 }

@@ -9,6 +9,7 @@ mod flags;
 mod layout;
 mod log;
 mod node;
+mod program_text;
 mod progress;
 mod reach;
 mod sentence;

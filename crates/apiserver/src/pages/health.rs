@@ -2,12 +2,23 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use http::StatusCode;
-
-use crate::http::body::{Body, Response};
 use api::rules::url::query_pairs;
+use clock::{Duration, Instant};
+use futures::{FutureExt, future::BoxFuture};
+use http::StatusCode;
+use tokio::sync::Mutex;
 
-type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+use crate::{
+    http::body::{Body, Response},
+    storage::object_store::ObjectStore,
+};
+
+type Check = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+/// A check that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What was found holds for so long: anybody may ask, and the store is to do other work too.
+const HOLDS: Duration = Duration::from_millis(500);
 
 /// Which of the endpoints a check counts for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +35,28 @@ pub struct Checks {
 }
 
 impl Checks {
+    /// Those of every API server: that it can log, that the store answers, and that its caches have what is in there.
+    pub fn of(objects: &Arc<ObjectStore>) -> Self {
+        let store = {
+            let objects = objects.clone();
+            move || {
+                let objects = objects.clone();
+                async move { objects.store.revision().await.map(|_| ()).map_err(|error| error.to_string()) }
+            }
+        };
+        let caches = {
+            let objects = objects.clone();
+            move || {
+                let objects = objects.clone();
+                async move { objects.caught_up().await.map(|_| ()).map_err(|error| error.message) }
+            }
+        };
+        Checks::default()
+            .with("log", Counts::Everywhere, || Ok(()))
+            .with_slow("etcd", Counts::Everywhere, store)
+            .with_slow("informer-sync", Counts::Ready, caches)
+    }
+
     #[must_use]
     pub fn with(
         mut self,
@@ -31,17 +64,47 @@ impl Checks {
         counts: Counts,
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        self.checks.push((name.to_owned(), counts, Arc::new(check)));
+        self.checks.push((name.to_owned(), counts, Arc::new(move || std::future::ready(check()).boxed())));
+        self
+    }
+
+    /// A check that waits for somebody else. However many ask, it runs once at a time.
+    #[must_use]
+    pub fn with_slow<F: Future<Output = Result<(), String>> + Send + 'static>(
+        mut self,
+        name: &str,
+        counts: Counts,
+        check: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self {
+        let known: Arc<Mutex<Option<(Instant, Result<(), String>)>>> = Arc::default();
+        let check = Arc::new(check);
+        let once = move || {
+            let (known, check) = (known.clone(), check.clone());
+            async move {
+                let mut known = known.lock().await;
+                if let Some((when, result)) = &*known
+                    && when.elapsed() < HOLDS
+                {
+                    return result.clone();
+                }
+                let late = || Err(format!("no answer within {} seconds", PATIENCE.as_secs()));
+                let result = clock::timeout(PATIENCE, check()).await.unwrap_or_else(|_| late());
+                *known = Some((Instant::now(), result.clone()));
+                result
+            }
+            .boxed()
+        };
+        self.checks.push((name.to_owned(), counts, Arc::new(once)));
         self
     }
 
     /// All checks by name, each with what is wrong.
-    pub fn results(&self) -> impl Iterator<Item = (&str, Result<(), String>)> {
-        self.checks.iter().map(|(name, _, check)| (name.as_str(), check()))
+    pub async fn results(&self) -> Vec<(&str, Result<(), String>)> {
+        futures::future::join_all(self.checks.iter().map(async |(name, _, check)| (name.as_str(), check().await))).await
     }
 
     /// Answers `/healthz`, `/livez`, `/readyz` and the paths of single checks under them.
-    pub fn answer(&self, path: &str, query: &str) -> Option<Response> {
+    pub async fn answer(&self, path: &str, query: &str) -> Option<Response> {
         let mut parts = path.trim_matches('/').splitn(2, '/');
         let endpoint = parts.next().filter(|e| matches!(*e, "healthz" | "livez" | "readyz"))?;
         let counts = |c: &Counts| *c == Counts::Everywhere || endpoint != "livez";
@@ -51,7 +114,7 @@ impl Checks {
                 return Some(text(StatusCode::OK, "ok".to_owned()));
             }
             let (_, _, check) = relevant().find(|(name, _, _)| name == single)?;
-            return Some(match check() {
+            return Some(match check().await {
                 Ok(()) => text(StatusCode::OK, "ok".to_owned()),
                 Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n")),
             });
@@ -72,7 +135,7 @@ impl Checks {
                 let _ = writeln!(report, "[+]{name} excluded: ok");
                 continue;
             }
-            match check() {
+            match check().await {
                 Ok(()) => {
                     let _ = writeln!(report, "[+]{name} ok");
                 }
@@ -99,4 +162,47 @@ fn text(code: StatusCode, text: String) -> Response {
     headers.insert("cache-control", http::HeaderValue::from_static("no-cache, private"));
     headers.insert("x-content-type-options", http::HeaderValue::from_static("nosniff"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    async fn ask(checks: &Checks, path: &str, query: &str) -> (u16, String) {
+        let answer = checks.answer(path, query).await.expect("a check");
+        let code = answer.status().as_u16();
+        let text = answer.into_body().collect(10_000).await.expect("a body");
+        (code, String::from_utf8(text.to_vec()).expect("text"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_hangs_is_told_by_its_name_and_asked_once() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        let checks = Checks::default().with_slow("etcd", Counts::Everywhere, move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::future::pending()
+        });
+        let many = futures::future::join_all((0..50).map(|_| ask(&checks, "/readyz", ""))).await;
+        let expected = "[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed\n";
+        assert!(many.iter().all(|(code, text)| (*code, text.as_str()) == (500, expected)), "{many:?}");
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        let (code, text) = ask(&checks, "/livez/etcd", "").await;
+        assert_eq!((code, text.as_str()), (500, "internal server error: no answer within 2 seconds\n"));
+        let (code, text) = ask(&checks, "/readyz", "exclude=etcd&verbose").await;
+        assert_eq!((code, text.as_str()), (200, "[+]ping ok\n[+]etcd excluded: ok\nreadyz check passed\n"));
+        clock::sleep(HOLDS).await;
+        ask(&checks, "/healthz", "").await;
+        assert_eq!(asked.load(Ordering::Relaxed), 2, "an old answer does not hold for ever");
+    }
+
+    #[tokio::test]
+    async fn what_counts_for_readiness_alone_is_no_reason_to_be_killed() {
+        let checks = Checks::default().with("late", Counts::Ready, || Err("not yet".to_owned()));
+        assert_eq!(ask(&checks, "/livez", "").await.0, 200);
+        assert_eq!(ask(&checks, "/readyz", "").await.0, 500);
+        assert!(checks.answer("/livez/late", "").await.is_none());
+    }
 }

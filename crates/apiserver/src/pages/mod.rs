@@ -1,7 +1,8 @@
-//! Pages about the server itself, which are no objects: discovery, OpenAPI, health, metrics, and the token issuer's keys.
+//! Pages about the server itself, which are no objects: discovery, OpenAPI, health, metrics, version, and the token issuer's keys.
 
 pub mod discovery;
 pub mod health;
 pub mod issuer;
 pub mod metrics;
 pub mod openapi;
+pub mod version;

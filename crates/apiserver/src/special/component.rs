@@ -25,7 +25,7 @@ impl Reader for Components {
 impl Components {
     async fn all(&self, call: &Call) -> Vec<Value> {
         let store = call.state.objects.store.revision().await.map(|_| ()).map_err(|error| error.to_string());
-        let all = self.0.results().chain([("etcd-0", store)]);
+        let all = self.0.results().await.into_iter().chain([("etcd-0", store)]);
         all.map(|(name, result)| status(name, result)).collect()
     }
 }

@@ -39,6 +39,7 @@ impl Talk {
                     || Err("it has ended".to_owned()),
                 ),
             limits: Limits::default(),
+            build: crate::pages::version::Build::default(),
             features: Default::default(),
             runtime_config: Default::default(),
         };

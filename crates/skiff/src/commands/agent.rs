@@ -27,6 +27,7 @@ use crate::{
         certificate::{Purpose, Renewal},
         join::{self, Member},
     },
+    program_text,
     progress::Progress,
 };
 
@@ -122,6 +123,7 @@ pub fn run(options: Agent) -> anyhow::Result<ExitCode> {
                 Ok(ExitCode::SUCCESS)
             }
             error = node.failed() => Err(error),
+            never = program_text::keep_small() => match never {},
         }
     })
 }

@@ -16,7 +16,10 @@ use apiserver::{
     assemble::ServiceAccounts,
     auth::authn::service_account::{Reference, Signer},
     bootstrap::Cluster,
-    pages::health::{Checks, Counts},
+    pages::{
+        health::{Checks, Counts},
+        version::Build,
+    },
     special::connect::connector::Connector,
 };
 use client::{
@@ -34,8 +37,12 @@ use crate::{
     layout::Layout,
     log,
     node::address,
+    program_text,
     progress::Progress,
 };
+
+/// The source of this program, as the build script found it.
+const BUILD: Build = Build { commit: env!("SKIFF_COMMIT"), tree: env!("SKIFF_TREE"), date: env!("SKIFF_DATE") };
 
 /// The runtime of every command, with as many open files as the system allows.
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
@@ -66,7 +73,10 @@ pub fn run(options: options::Server) -> anyhow::Result<ExitCode> {
     runtime()?.block_on(async {
         let stop = stop_signal()?;
         let control_plane = start(&options.control_plane, &layout, &Progress::default()).await?;
-        stop.await;
+        tokio::select! {
+            () = stop => {}
+            never = program_text::keep_small() => match never {},
+        }
         control_plane.stop().await;
         Ok(ExitCode::SUCCESS)
     })
@@ -313,6 +323,7 @@ async fn assembled(
             .into_iter()
             .fold(Checks::default(), |all, (name, part)| all.with(name, Counts::Everywhere, move || part.check())),
         limits: apiserver::server::Limits::default(),
+        build: BUILD,
     });
     Ok(server.await?)
 }

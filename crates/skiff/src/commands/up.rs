@@ -16,6 +16,7 @@ use crate::{
     layout::Layout,
     log,
     node::alone,
+    program_text,
     progress::{self, Message, Progress},
 };
 
@@ -145,6 +146,7 @@ fn cluster(options: Up, progress: Progress) -> anyhow::Result<ExitCode> {
         tokio::select! {
             () = stop => tracing::info!("asked to end; Pods keep running"),
             failed = node.failed() => return Err(failed),
+            never = program_text::keep_small() => match never {},
         }
         control_plane.stop().await;
         Ok(ExitCode::SUCCESS)

@@ -9,12 +9,13 @@ use std::{
 };
 
 use client::{
-    Api, Caches, Client,
+    Api, Caches, Change, Client,
     rest::{self, DeleteOptions},
     slices::SERVICE_NAME_LABEL,
 };
 use k8s_openapi::api::{core::v1::Node, discovery::v1::EndpointSlice};
 use serde_json::{Value, json};
+use tokio::sync::broadcast::{Receiver, error::TryRecvError};
 
 use crate::control_plane::objects::{apply, bind_cluster_role, subject};
 
@@ -28,6 +29,9 @@ pub const USER: &str = "system:serviceaccount:kube-system:coredns";
 pub const PORT_ANNOTATION: &str = "skiff.dev/dns-port";
 /// The name of this controller in the label of each slice.
 const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "skiff-dns");
+
+/// More endpoints are not allowed in one slice.
+const MAX_ENDPOINTS: usize = 1000;
 
 const FIRST_WAIT: clock::Duration = clock::Duration::from_millis(200);
 
@@ -51,9 +55,18 @@ pub async fn run(client: Client, caches: Caches, address: Ipv4Addr) {
                 }
             }
         }
-        // Lost changes only mean another look at all nodes.
-        let _ = changes.recv().await;
+        news(&mut changes).await;
     }
+}
+
+/// Waits until a node answers elsewhere than before, or not any more, and takes with it all that is known by then. Lost
+/// changes mean another look at all nodes.
+async fn news(changes: &mut Receiver<Change<Node>>) {
+    let answers = |node: &Option<Arc<Node>>| node.as_deref().and_then(endpoint);
+    while let Ok(change) = changes.recv().await
+        && answers(&change.old) == answers(&change.new)
+    {}
+    while !matches!(changes.try_recv(), Err(TryRecvError::Empty | TryRecvError::Closed)) {}
 }
 
 async fn write(client: &Client, address: Ipv4Addr, slices: &BTreeMap<String, Value>) -> Result<(), kube::Error> {
@@ -94,19 +107,27 @@ fn service(address: Ipv4Addr) -> Value {
     })
 }
 
-/// The slices by name: one for each port, because the ports of a slice are those of all its endpoints.
+/// The slices by name: one for each port, because the ports of a slice are those of all its endpoints, and as many more
+/// as a port has nodes for.
 fn slices(nodes: &[Arc<Node>]) -> BTreeMap<String, Value> {
     let mut by_port: BTreeMap<u16, Vec<Value>> = BTreeMap::new();
     for (port, endpoint) in nodes.iter().filter_map(|n| endpoint(n)) {
         by_port.entry(port).or_default().push(endpoint);
     }
-    by_port.into_iter().map(|(port, endpoints)| (format!("{NAME}-{port}"), slice(port, &endpoints))).collect()
+    let mut slices = BTreeMap::new();
+    for (port, endpoints) in by_port {
+        for (place, part) in endpoints.chunks(MAX_ENDPOINTS).enumerate() {
+            let name = if place == 0 { format!("{NAME}-{port}") } else { format!("{NAME}-{port}-{place}") };
+            slices.insert(name.clone(), slice(&name, port, part));
+        }
+    }
+    slices
 }
 
-fn slice(port: u16, endpoints: &[Value]) -> Value {
+fn slice(name: &str, port: u16, endpoints: &[Value]) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": format!("{NAME}-{port}"), "namespace": NAMESPACE, "labels": {
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {
             SERVICE_NAME_LABEL: NAME, MANAGED_BY.0: MANAGED_BY.1}},
         "ports": [{"name": "dns", "port": port, "protocol": "UDP"}, {"name": "dns-tcp", "port": port, "protocol": "TCP"}],
         "endpoints": endpoints,
@@ -125,17 +146,19 @@ fn endpoint(node: &Node) -> Option<(u16, Value)> {
 
 #[cfg(test)]
 mod tests {
+    use std::{future::poll_fn, task::Poll};
+
     use super::*;
+
+    fn node(name: &str, address: &str, port: Option<&str>) -> Arc<Node> {
+        let annotations = port.map(|p| json!({PORT_ANNOTATION: p}));
+        let addresses = json!([{"type": "InternalIP", "address": address}]);
+        let node = json!({"metadata": {"name": name, "annotations": annotations}, "status": {"addresses": addresses}});
+        Arc::new(serde_json::from_value::<Node>(node).unwrap())
+    }
 
     #[test]
     fn every_node_with_an_address_and_a_port_answers() {
-        let node = |name: &str, address: &str, port: Option<&str>| {
-            let annotations = port.map(|p| json!({PORT_ANNOTATION: p}));
-            let addresses = json!([{"type": "InternalIP", "address": address}]);
-            let node =
-                json!({"metadata": {"name": name, "annotations": annotations}, "status": {"addresses": addresses}});
-            Arc::new(serde_json::from_value::<Node>(node).unwrap())
-        };
         let nodes = [
             node("a", "10.0.0.1", Some("10053")),
             node("b", "10.0.0.2", Some("10053")),
@@ -150,5 +173,29 @@ mod tests {
             .collect();
         assert_eq!(shown, [(json!(10053), 2), (json!(53), 1)]);
         assert_eq!(slices["kube-dns-53"]["endpoints"][0]["nodeName"], "c");
+    }
+
+    #[test]
+    fn no_slice_has_more_endpoints_than_are_allowed() {
+        let nodes: Vec<_> = (0..MAX_ENDPOINTS + 1).map(|i| node(&format!("n{i}"), "10.0.0.1", Some("53"))).collect();
+        let counts: Vec<_> =
+            slices(&nodes).iter().map(|(n, s)| (n.clone(), s["endpoints"].as_array().unwrap().len())).collect();
+        assert_eq!(counts, [("kube-dns-53".to_owned(), MAX_ENDPOINTS), ("kube-dns-53-1".to_owned(), 1)]);
+    }
+
+    #[tokio::test]
+    async fn a_heartbeat_is_no_news() {
+        let (sender, mut changes) = tokio::sync::broadcast::channel(4);
+        let change = |old, new| Change { key: client::Key::new("", "a"), old, new };
+        let (silent, speaks) = (node("a", "10.0.0.1", None), node("a", "10.0.0.1", Some("53")));
+        let send =
+            |old: &Arc<Node>, new: &Arc<Node>| sender.send(change(Some(old.clone()), Some(new.clone()))).unwrap();
+        send(&speaks, &speaks);
+        let mut waits = Box::pin(news(&mut changes));
+        assert!(poll_fn(|context| Poll::Ready(waits.as_mut().poll(context).is_pending())).await, "it waits on");
+        send(&silent, &speaks);
+        send(&speaks, &silent);
+        waits.await;
+        assert!(changes.is_empty(), "what was there by then is taken");
     }
 }

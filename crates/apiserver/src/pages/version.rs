@@ -1,0 +1,56 @@
+//! `/version`: the Kubernetes version that is served, and what this program was built from.
+
+use api::Value;
+use serde_json::json;
+
+/// What the program was built from.
+#[derive(Debug, Clone, Copy)]
+pub struct Build {
+    /// The commit of the source; empty where that was not known.
+    pub commit: &'static str,
+    /// `clean`, or `dirty` when something was not committed; empty like the commit.
+    pub tree: &'static str,
+    /// When the commit was made: the same source gives the same program.
+    pub date: &'static str,
+}
+
+impl Default for Build {
+    fn default() -> Self {
+        Build { commit: "", tree: "", date: "1970-01-01T00:00:00Z" }
+    }
+}
+
+/// What follows the plus sign is ours.
+pub fn page(build: &Build) -> Value {
+    let version = api::KUBERNETES_VERSION;
+    let (major, minor) = version.trim_start_matches('v').split_once('.').unwrap_or_default();
+    let minor = minor.split('.').next().unwrap_or_default();
+    let arch = api::rules::platform::architecture(std::env::consts::ARCH);
+    json!({
+        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "34",
+        "gitVersion": format!("{version}+skiff"), "gitCommit": build.commit, "gitTreeState": build.tree,
+        "buildDate": build.date, "goVersion": "none", "compiler": "rustc",
+        "platform": format!("{}/{arch}", std::env::consts::OS),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_says_what_the_program_was_built_from() {
+        let page = page(&Build { commit: "0123", tree: "dirty", date: "2026-11-22T20:00:00Z" });
+        for (field, expected) in [
+            ("gitCommit", "0123"),
+            ("gitTreeState", "dirty"),
+            ("buildDate", "2026-11-22T20:00:00Z"),
+            ("gitVersion", "v1.35.0+skiff"),
+            ("major", "1"),
+            ("minor", "35"),
+        ] {
+            assert_eq!(page[field], expected, "{field}");
+        }
+    }
+}
