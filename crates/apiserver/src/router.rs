@@ -7,7 +7,7 @@ use http::{HeaderValue, StatusCode, header};
 
 use crate::{
     call::Call,
-    http::{access::Authenticator, body::Response, large::Gate, pretty, request::Refusal, respond},
+    http::{access::Authenticator, body::Response, encoding::pretty, large::Gate, request::Refusal, respond},
     pages::{
         discovery,
         health::Checks,

@@ -13,8 +13,8 @@ use crate::{
     call::Call,
     http::{
         body::{Body, Response},
-        encoding::{self, Encoding},
-        large, pretty,
+        encoding::{self, Encoding, pretty},
+        large,
         request::{Info, Served},
         respond,
         view::View,
@@ -36,24 +36,23 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     let head = parts.method == Method::HEAD;
     let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();
     let counted = info.clone();
-    let view = info.is_document().then(|| View::negotiate(&parts.headers, ""));
+    let view = info.is_document().then(|| View::negotiate(&parts.headers, "", info.definition.as_deref()));
     let encoding = view.and_then(Result::ok).map(|view| view.encoding).unwrap_or_default();
+    let of_errors = if info.is_of_api() { Encoding::of_errors(&parts.headers) } else { Encoding::default() };
     let for_people = pretty::wanted(&info, query, &parts.headers);
     let guarded = AssertUnwindSafe(limited(&router, parts, body, info)).catch_unwind().await;
-    let mut response = match guarded {
-        Ok(Ok(response)) => response,
-        Ok(Err(error)) => respond::error(&error),
+    let (response, encoding) = match guarded {
+        Ok(Ok(response)) => (response, encoding),
+        Ok(Err(error)) => (respond::error(&error), of_errors),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
             tracing::error!(path = counted.path, panic = text.unwrap_or("?"), "a request panicked");
-            respond::error(&StatusError::new(
-                500,
-                "InternalError",
-                format!("This request caused apiserver to panic. Look in the logs for details. ({})", counted.path),
-            ))
+            let why =
+                format!("This request caused apiserver to panic. Look in the logs for details. ({})", counted.path);
+            (respond::error(&StatusError::new(500, "InternalError", why)), of_errors)
         }
     };
-    response = match encoding {
+    let mut response = match encoding {
         Encoding::Json if for_people => pretty::indented(response),
         encoding => encoding::encoded(response, encoding),
     };

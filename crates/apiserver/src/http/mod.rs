@@ -10,8 +10,6 @@ pub mod listen;
 pub mod options;
 pub mod pieces;
 pub mod places;
-pub mod pretty;
 pub mod request;
 pub mod respond;
 pub mod view;
-pub mod yaml;

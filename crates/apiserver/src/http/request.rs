@@ -336,8 +336,11 @@ impl Info {
 
     /// Whether the answer is a document of the API (an object, a list, discovery), and no stream of changes.
     pub fn is_document(&self) -> bool {
-        let of_api = self.path == "/api" || self.path.starts_with("/api/") || self.path.starts_with("/apis");
-        of_api && self.verb != "watch" && self.way() == Way::Own && self.remote.is_none()
+        self.is_of_api() && self.verb != "watch" && self.way() == Way::Own && self.remote.is_none()
+    }
+
+    pub fn is_of_api(&self) -> bool {
+        self.path == "/api" || self.path.starts_with("/api/") || self.path.starts_with("/apis")
     }
 
     /// Requests that stay open as long as the client likes: no deadline, no place among the requests in flight.

@@ -2,14 +2,18 @@
 
 use std::io::Write as _;
 
-use api::{Value, kind::Definition, status::StatusError};
-use http::{HeaderMap, header};
+use api::{Value, codec::protobuf, kind::Definition, status::StatusError};
+use http::HeaderMap;
 use serde_json::json;
 use store::{Entry, Revision};
 
 use crate::{
     http::{
-        encoding::{Encoding, accepted, not_acceptable},
+        encoding::{
+            Encoding,
+            accept::{self, Clause},
+            binary, not_acceptable,
+        },
         pieces::Pieces,
     },
     storage::object,
@@ -52,42 +56,55 @@ pub struct View {
 impl View {
     pub const OBJECT: View = View { form: Form::Object, meta_version: "v1", encoding: Encoding::Json };
 
-    /// What the `Accept` header asks for, the first alternative that the server can make.
-    pub fn negotiate(headers: &HeaderMap, include: &str) -> Result<View, StatusError> {
-        let usual = headers.get(header::ACCEPT).is_none_or(|accept| accept == "application/json" || accept == "*/*");
-        if usual {
+    /// What the `Accept` header asks for, the best alternative that the server can make of a kind; without one, of a page
+    /// about the API.
+    pub fn negotiate(headers: &HeaderMap, include: &str, of: Option<&Definition>) -> Result<View, StatusError> {
+        if accept::is_usual(headers) {
             return Ok(View::OBJECT);
         }
-        let found = accepted(headers).find_map(|(encoding, parameters)| Self::read(encoding, parameters, include));
-        found.ok_or_else(|| not_acceptable(false))
+        let clauses = accept::clauses(headers);
+        let read = |clause: &Clause<'_>| {
+            let taken = Encoding::ALL.iter().filter(|encoding| clause.takes(encoding.media_type()));
+            taken.copied().find_map(|encoding| Self::read(encoding, clause, include, of))
+        };
+        clauses.iter().find_map(read).ok_or_else(|| not_acceptable(false))
     }
 
     /// What the `Accept` header of a watch asks for: only some encodings can be streamed.
-    pub fn negotiate_watch(headers: &HeaderMap, include: &str) -> Result<View, StatusError> {
-        let streamed = accepted(headers).filter(|(encoding, _)| encoding.is_streamed());
-        let mut found = streamed.filter_map(|(encoding, parameters)| Self::read(encoding, parameters, include));
-        found.next().ok_or_else(|| not_acceptable(true))
+    pub fn negotiate_watch(headers: &HeaderMap, include: &str, of: &Definition) -> Result<View, StatusError> {
+        let view = Self::negotiate(headers, include, Some(of))?;
+        if view.encoding.is_streamed() { Ok(view) } else { Err(not_acceptable(true)) }
     }
 
-    /// The view that the parameters of a media type ask for.
-    fn read(encoding: Encoding, parameters: &str, include: &str) -> Option<View> {
-        let (mut kind, mut version, mut group) = ("", "", "");
-        for parameter in parameters.split(';') {
-            match parameter.trim().split_once('=') {
-                Some(("as", value)) => kind = value,
-                Some(("v", value)) => version = value,
-                Some(("g", value)) => group = value,
+    /// The view that a clause asks for in one of its encodings, if there is such a view.
+    fn read(encoding: Encoding, clause: &Clause<'_>, include: &str, of: Option<&Definition>) -> Option<View> {
+        let (mut kind, mut version, mut group) = (None, None, None);
+        for (name, value) in clause.parameters() {
+            match name {
+                "as" => kind = Some(value),
+                "v" => version = Some(value),
+                "g" => group = Some(value),
+                "stream" if !(value.is_empty() || value == "watch" && encoding.is_streamed()) => return None,
+                "sv" if !matches!(value, "" | "v1") => return None,
                 _ => {}
             }
         }
-        let known = group == "meta.k8s.io" && matches!(version, "v1" | "v1beta1");
-        let form = match kind {
-            "" => return Some(View { encoding, ..View::OBJECT }),
-            "Table" if known => Form::Table(Include::parse(include)),
-            "PartialObjectMetadata" | "PartialObjectMetadataList" if known => Form::Metadata,
+        let binary = encoding == Encoding::Protobuf;
+        let form = match (group, version, kind, of) {
+            (None, None, None, of) => {
+                // Objects of custom kinds have no messages.
+                let has = |d: &Definition| !d.is_custom() && protobuf::has(&d.schema);
+                return of.is_none_or(|d| !binary || has(d)).then_some(View { encoding, ..View::OBJECT });
+            }
+            (Some("meta.k8s.io"), Some("v1" | "v1beta1"), Some(kind), Some(_)) => match kind {
+                "Table" if !binary => Form::Table(Include::parse(include)),
+                "PartialObjectMetadata" | "PartialObjectMetadataList" => Form::Metadata,
+                _ => return None,
+            },
+            (Some("apidiscovery.k8s.io"), Some("v2" | "v2beta1"), Some("APIGroupDiscoveryList"), None) => Form::Object,
             _ => return None,
         };
-        Some(View { form, meta_version: if version == "v1beta1" { "v1beta1" } else { "v1" }, encoding })
+        Some(View { form, meta_version: if version == Some("v1beta1") { "v1beta1" } else { "v1" }, encoding })
     }
 }
 
@@ -247,20 +264,43 @@ pub fn list_frame(definition: &Definition, view: View, metadata: &str) -> (Strin
     }
 }
 
-/// One line of a watch about an object that is there, as text that is sent piece by piece.
+/// An event of a watch about an object that is there, as text that is sent piece by piece.
 pub fn added(pieces: &mut Pieces, definition: &Definition, view: View, entry: &Entry) {
+    if view.encoding == Encoding::Protobuf {
+        let frame = event(definition, view, "ADDED", entry, entry.modified);
+        return pieces.text().extend_from_slice(&frame);
+    }
     pieces.text().extend_from_slice(b"{\"type\":\"ADDED\",\"object\":");
     write_pieces(pieces, definition, view, entry, false);
     pieces.text().extend_from_slice(b"}\n");
 }
 
-/// One line of a watch.
+/// One event of a watch. An object that the encoding has no form for is an error instead.
 pub fn event(definition: &Definition, view: View, event: &str, entry: &Entry, revision: Revision) -> Vec<u8> {
     let mut out = Vec::with_capacity(entry.value.len() + 96);
+    if view.encoding == Encoding::Protobuf {
+        write_at(&mut out, definition, view, entry, revision, false);
+        return binary::event(event, &out).unwrap_or_else(|misfit| error(view, &misfit));
+    }
     let _ = write!(out, "{{\"type\":\"{event}\",\"object\":");
     write_at(&mut out, definition, view, entry, revision, false);
     out.extend_from_slice(b"}\n");
     out
+}
+
+/// One event of a watch about a value.
+pub fn event_of(encoding: Encoding, event: &str, object: &Value) -> Vec<u8> {
+    if encoding == Encoding::Protobuf {
+        return binary::event(event, object.to_string().as_bytes()).unwrap_or_default();
+    }
+    format!("{}\n", json!({"type": event, "object": object})).into_bytes()
+}
+
+/// An error that ends a watch.
+pub fn error(view: View, error: &StatusError) -> Vec<u8> {
+    let mut status = json!(error.to_status());
+    status["metadata"] = json!({});
+    event_of(view.encoding, "ERROR", &status)
 }
 
 /// A bookmark: only its resourceVersion counts. `initial_end` marks the end of the initial events.
@@ -279,7 +319,5 @@ pub fn bookmark(definition: &Definition, view: View, revision: Revision, initial
             "rows": [{"cells": null, "object": {"kind": "PartialObjectMetadata", "apiVersion": meta, "metadata": metadata}}],
         }),
     };
-    let mut line = json!({"type": "BOOKMARK", "object": object}).to_string().into_bytes();
-    line.push(b'\n');
-    line
+    event_of(view.encoding, "BOOKMARK", &object)
 }

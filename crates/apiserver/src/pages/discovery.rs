@@ -6,7 +6,7 @@ use api::{
     Value,
     kind::{Definition, KindTable, group::GROUPS},
 };
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Map, json};
 use sha2::{Digest, Sha512};
 
@@ -16,7 +16,11 @@ use crate::{
         told,
     },
     call::Call,
-    http::{body::Response, respond},
+    http::{
+        body::Response,
+        encoding::{Encoding, accept},
+        respond,
+    },
     state::State,
 };
 
@@ -60,8 +64,7 @@ pub fn answer(call: &Call) -> Option<Response> {
     let served = Served::of(&call.state);
     let table = &served.table;
     let parts: Vec<&str> = call.info.path.trim_matches('/').split('/').collect();
-    let accept = call.header(header::ACCEPT);
-    let aggregated = || aggregated_version(accept);
+    let aggregated = || aggregated_version(&call.headers);
     let document = match parts.as_slice() {
         ["api"] => match aggregated() {
             Some(version) => return Some(aggregate(call, version, true)),
@@ -187,23 +190,17 @@ fn resources(table: &KindTable, group: &str, version: &str) -> Option<Value> {
     Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list}))
 }
 
-/// The version of `apidiscovery.k8s.io` that the first usable clause of `Accept` names; `None` for the old documents.
-fn aggregated_version(accept: &str) -> Option<&'static str> {
-    for clause in accept.split(',') {
-        let mut parts = clause.split(';').map(str::trim);
-        if parts.next() != Some("application/json") {
-            continue;
-        }
-        let params: Vec<&str> = parts.collect();
-        if !params.contains(&"as=APIGroupDiscoveryList") {
-            return None;
-        }
-        if params.contains(&"g=apidiscovery.k8s.io") {
-            for version in ["v2", "v2beta1"] {
-                if params.contains(&format!("v={version}").as_str()) {
-                    return Some(version);
-                }
-            }
+/// The version of `apidiscovery.k8s.io` that the best usable clause of `Accept` names; `None` for the old documents.
+fn aggregated_version(headers: &HeaderMap) -> Option<&'static str> {
+    for clause in accept::clauses(headers) {
+        let of = |wanted| clause.parameters().find(|(name, _)| *name == wanted).map(|(_, value)| value);
+        let taken = Encoding::ALL.iter().any(|encoding| clause.takes(encoding.media_type()));
+        match (of("g"), of("v"), of("as")) {
+            _ if !taken => {}
+            (None, None, None) => return None,
+            (Some("apidiscovery.k8s.io"), Some("v2"), Some("APIGroupDiscoveryList")) => return Some("v2"),
+            (Some("apidiscovery.k8s.io"), Some("v2beta1"), Some("APIGroupDiscoveryList")) => return Some("v2beta1"),
+            _ => {}
         }
     }
     None

@@ -52,7 +52,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     drop(deletes);
     let gzip = request.header(header::ACCEPT_ENCODING).split(',').any(|e| e.trim() == "gzip");
     let found = Found::whole(found.entries, found.revision);
-    let mut response = respond_list(request.definition.clone(), view, found, gzip);
+    let mut response = respond_list(request.definition.clone(), view, found, gzip).await?;
     respond::warn(&mut response, &warnings);
     Ok(response)
 }

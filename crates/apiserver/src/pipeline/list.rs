@@ -7,12 +7,12 @@ use api::{kind::Definition, status::StatusError};
 use base64::Engine as _;
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Entry, Page, Range, Revision, StoreError};
 
-use super::request::Request;
+use super::{binary_list::BinaryList, request::Request};
 use crate::{
     http::{
         body::{Body, Response},
@@ -31,16 +31,18 @@ use crate::{
 
 /// Answers up to this size are sent in one piece with their length.
 const WHOLE: usize = 64 * 1024;
+/// Answers above this size are compressed for those who ask for it.
+const COMPRESS_FROM: usize = 2 * WHOLE;
 /// This many entries are read at once when a selector leaves out most of them.
 const SCAN: usize = 1000;
 
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::list(request.waypoint_name());
     let options = ListOptions::of_list(request.query())?;
-    let view = View::negotiate(&request.call.headers, &options.include_object)?;
+    let view = View::negotiate(&request.call.headers, &options.include_object, Some(&request.definition))?;
     let found = request.find(&options).await?;
     let gzip = request.header(header::ACCEPT_ENCODING).split(',').any(|e| e.trim() == "gzip");
-    Ok(respond_list(request.definition.clone(), view, found, gzip))
+    respond_list(request.definition.clone(), view, found, gzip).await
 }
 
 /// The objects of one answer.
@@ -189,7 +191,12 @@ impl Request {
 }
 
 /// The answer with these objects.
-pub(super) fn respond_list(definition: Arc<Definition>, view: View, found: Found, gzip: bool) -> Response {
+pub(super) async fn respond_list(
+    definition: Arc<Definition>,
+    view: View,
+    found: Found,
+    gzip: bool,
+) -> Result<Response, StatusError> {
     let mut metadata = json!({"resourceVersion": found.revision.to_string()});
     if let Some(token) = &found.continue_token {
         metadata["continue"] = json!(token);
@@ -197,33 +204,45 @@ pub(super) fn respond_list(definition: Arc<Definition>, view: View, found: Found
     if let Some(remaining) = found.remaining {
         metadata["remainingItemCount"] = json!(remaining);
     }
+    if view.encoding == Encoding::Protobuf {
+        let list = BinaryList::measure(definition, view, &metadata, found.entries).await?;
+        let (size, media_type) = (list.size(), HeaderValue::from_static(view.encoding.media_type()));
+        return Ok(respond_pieces(list, size, gzip && size > COMPRESS_FROM, media_type));
+    }
     let (head, trailer) = view::list_frame(&definition, view, &metadata.to_string());
     let size: usize = found.entries.iter().map(|e| e.value.len() + 32).sum();
-    let mut chunks = Chunks {
+    let chunks = Chunks {
         definition,
         view,
         entries: found.entries.into_iter(),
         head: Some(head),
         first: true,
         trailer: Some(trailer),
-        pieces: Pieces::default(),
+        pieces: if size <= WHOLE { Pieces::sized(size + 256) } else { Pieces::default() },
     };
-    if size <= WHOLE {
-        chunks.pieces = Pieces::sized(size + 256);
-        while chunks.add() {}
-        return respond::json(StatusCode::OK, chunks.pieces.whole());
-    }
+    let gzip = gzip && view.encoding == Encoding::Json && size > COMPRESS_FROM;
+    Ok(respond_pieces(chunks, size, gzip, respond::JSON))
+}
+
+/// The pieces that make up the text of a list.
+trait List: Iterator<Item = Bytes> + Send + 'static {
+    /// All of them in one.
+    fn whole(self) -> Bytes;
+}
+
+/// An answer of about this size.
+fn respond_pieces(list: impl List, size: usize, gzip: bool, media_type: HeaderValue) -> Response {
     let mut response = Response::new(Body::empty());
-    response.headers_mut().insert(header::CONTENT_TYPE, respond::JSON);
-    *response.body_mut() = if gzip && view.encoding == Encoding::Json && size > 2 * WHOLE {
+    response.headers_mut().insert(header::CONTENT_TYPE, media_type);
+    *response.body_mut() = if size <= WHOLE {
+        Body::from(list.whole())
+    } else if gzip {
         response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-        Body::stream(futures::stream::iter(Compressed {
-            chunks,
-            encoder: Some(GzEncoder::new(Vec::new(), Compression::fast())),
-        }))
+        let encoder = Some(GzEncoder::new(Vec::new(), Compression::fast()));
+        Body::stream(futures::stream::iter(Compressed { list, encoder }))
     } else {
-        Body::stream(futures::stream::iter(chunks.map(Ok)))
+        Body::stream(futures::stream::iter(list.map(Ok)))
     };
     response
 }
@@ -267,17 +286,30 @@ impl Iterator for Chunks {
     }
 }
 
-struct Compressed {
-    chunks: Chunks,
+impl List for Chunks {
+    fn whole(mut self) -> Bytes {
+        while self.add() {}
+        self.pieces.whole()
+    }
+}
+
+impl List for BinaryList {
+    fn whole(self) -> Bytes {
+        BinaryList::whole(self)
+    }
+}
+
+struct Compressed<L> {
+    list: L,
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
-impl Iterator for Compressed {
+impl<L: List> Iterator for Compressed<L> {
     type Item = Result<Bytes, crate::http::body::BoxError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let Some(chunk) = self.chunks.next() else {
+            let Some(chunk) = self.list.next() else {
                 let rest = self.encoder.take()?.finish();
                 return Some(rest.map(Bytes::from).map_err(Into::into));
             };

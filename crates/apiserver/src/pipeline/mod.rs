@@ -1,5 +1,6 @@
 //! The verbs, one file each, the same for every kind.
 
+mod binary_list;
 mod create;
 pub(crate) mod delete;
 mod deletecollection;

@@ -13,7 +13,6 @@ use clock::Instant;
 use futures::StreamExt;
 use http::header;
 use listener::Place;
-use serde_json::json;
 use store::{Entry, Event, Range, Revision, StoreError};
 
 use super::request::Request;
@@ -21,10 +20,10 @@ use crate::{
     http::{
         body::Response,
         body::{Body, BoxError},
+        encoding::Encoding,
         options::ListOptions,
         pieces::Pieces,
         places::Beginning,
-        respond,
         view::{self, View},
     },
     pages::metrics::Metrics,
@@ -43,27 +42,21 @@ const FRAME: usize = 16 * 1024;
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::watch(request.waypoint_name());
     let options = ListOptions::of_watch(request.query())?;
-    let view = View::negotiate_watch(&request.call.headers, &options.include_object)?;
+    let view = View::negotiate_watch(&request.call.headers, &options.include_object, &request.definition)?;
     let scope = request.scope(&options, view)?;
     let lines = match request.begin(&options, scope).await {
         Ok(lines) => lines,
         // What is wrong with the revision is an event of the watch, as from upstream's cache.
-        Err(error) if error.code == 410 => return Ok(stream(Body::from(error_line(&error)))),
+        Err(error) if error.code == 410 => return Ok(stream(view.encoding, Body::from(view::error(view, &error)))),
         Err(error) => return Err(error),
     };
-    Ok(stream(Body::stream(lines.into_stream())))
+    Ok(stream(view.encoding, Body::stream(lines.into_stream())))
 }
 
-fn stream(body: Body) -> Response {
+fn stream(encoding: Encoding, body: Body) -> Response {
     let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, respond::JSON);
+    response.headers_mut().insert(header::CONTENT_TYPE, encoding.stream_type());
     response
-}
-
-fn error_line(error: &StatusError) -> String {
-    let mut status = serde_json::to_value(error.to_status()).unwrap_or_default();
-    status["metadata"] = json!({});
-    format!("{}\n", json!({"type": "ERROR", "object": status}))
 }
 
 impl Request {
@@ -305,7 +298,7 @@ impl Lines {
                 Ok(None) => self.start = None,
                 Err(error) => {
                     (self.start, self.subscription) = (None, None);
-                    return Some(error_line(&error).into());
+                    return Some(view::error(self.scope.view, &error).into());
                 }
             }
         }

@@ -100,7 +100,7 @@ impl Conversation {
         self.send(head, "").await.into_body().collect(1 << 30).await.unwrap()
     }
 
-    async fn send(&self, head: &str, body: impl AsRef<[u8]>) -> http::Response<Body> {
+    pub async fn send(&self, head: &str, body: impl AsRef<[u8]>) -> http::Response<Body> {
         let mut lines = head.lines();
         let (method, uri) = lines.next().unwrap().split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(uri).header("user-agent", "test/1");

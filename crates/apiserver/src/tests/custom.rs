@@ -89,6 +89,31 @@ async fn a_definition_is_served_as_soon_as_it_is_established() {
     assert_eq!(table.at("/columnDefinitions/1/name"), "Color");
 }
 
+/// They have no messages; their metadata have.
+#[tokio::test(start_paused = true)]
+async fn objects_are_not_to_be_had_in_protobuf() {
+    let c = start().await;
+    assert_eq!(c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex"}))).await.code, 201);
+    let binary = "application/vnd.kubernetes.protobuf";
+    for (accept, code, media_type) in [
+        (binary.to_owned(), 406, binary),
+        (format!("{binary},application/json"), 200, "application/json"),
+        (format!("{binary}, */*"), 200, "application/json"),
+        (format!("{binary};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"), 200, binary),
+    ] {
+        for path in [format!("GET {DOGS}/rex"), format!("GET {DOGS}"), format!("PATCH {DOGS}/rex\n{MERGE}")] {
+            let answer = c.say(&format!("{path}\naccept: {accept}"), "{}").await;
+            assert_eq!(
+                (answer.code, &answer.headers["content-type"]),
+                (code, &media_type.parse().unwrap()),
+                "{path} {accept}"
+            );
+        }
+    }
+    let watch = c.say(&format!("GET {DOGS}?watch=1\naccept: {binary}"), "").await;
+    assert_eq!(watch.code, 406);
+}
+
 #[tokio::test(start_paused = true)]
 async fn wrong_objects_are_refused_in_upstreams_words() {
     let c = start().await;

@@ -6,6 +6,7 @@ mod assembled;
 pub mod conversation;
 mod conversations;
 mod custom;
+mod encodings;
 mod exchanges;
 mod extension;
 pub mod objects;

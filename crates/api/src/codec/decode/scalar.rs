@@ -1,8 +1,9 @@
 //! Texts with a form of their own: times, quantities, base64.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use ::base64::DecodeError;
 use jiff::{Timestamp, fmt::temporal::DateTimeParser};
 
+use crate::codec::base64;
 use crate::rules::quantity;
 
 /// A time in whole seconds UTC, `2006-01-02T15:04:05Z`; the text itself where it has that form already.
@@ -52,16 +53,11 @@ pub fn quantity(text: &str) -> Result<String, String> {
     quantity::canonical(text).ok_or_else(|| quantity::ParseError.to_string())
 }
 
-/// Whether the text is standard base64.
-pub fn check_base64(text: &str) -> Result<(), String> {
-    let result = if text.contains(['\r', '\n']) {
-        STANDARD.decode(text.replace(['\r', '\n'], ""))
-    } else {
-        STANDARD.decode(text)
-    };
-    result.map(drop).map_err(|e| {
+/// The canonical form of standard base64.
+pub fn base64(text: &str) -> Result<String, String> {
+    base64::decode(text).map(|_| base64::plain(text).into_owned()).map_err(|e| {
         let at = match e {
-            base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+            DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
             _ => text.len(),
         };
         format!("illegal base64 data at input byte {at}")
@@ -83,6 +79,7 @@ mod tests {
         check("2024-02-30T04:05:06Z", Err(()));
         check("2024-02-03", Err(()));
         check("soon", Err(()));
+        assert_eq!(super::base64("QUJD\r\nREVG\n").as_deref(), Ok("QUJDREVG"));
         assert_eq!(micro_time("2024-02-03T04:05:06Z").as_deref(), Ok("2024-02-03T04:05:06.000000Z"));
     }
 }

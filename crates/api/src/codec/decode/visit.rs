@@ -250,7 +250,7 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
     fn text<E: Error>(self, text: &str) -> Result<Option<Value>, E> {
         match self.ty.resolve() {
             Type::String | Type::Any | Type::IntOrString => Ok(Some(text.into())),
-            Type::Bytes => self.scalar(scalar::check_base64(text).map(|()| text.to_owned()), text),
+            Type::Bytes => self.scalar(scalar::base64(text), text),
             Type::Quantity => self.quantity(text),
             Type::Time if text.is_empty() => Ok(None),
             Type::MicroTime if text.is_empty() => Ok(None),

@@ -1,16 +1,18 @@
 //! Objects in protobuf, the form that Go clients prefer: one transcoder for all kinds, driven by the generated table
 //! `tables/protobuf.tsv`. Custom resources have no such form.
 
-use std::collections::HashMap;
-use std::sync::{LazyLock, OnceLock};
-
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 mod read;
+mod table;
+mod tree;
 pub(crate) mod wire;
 mod write;
 
-use wire::{Item, Reader, Writer};
+pub use table::Message;
+use wire::{Item, Reader};
+pub use write::{Encoder, Misfit, items_of};
 
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
@@ -22,97 +24,9 @@ const MAGIC: &[u8] = b"k8s\0";
 #[error("provided data does not appear to be a protobuf message")]
 pub struct Malformed;
 
-/// One message type; its fields are parsed when first asked for.
-struct Message {
-    text: &'static str,
-    fields: OnceLock<Box<[Field]>>,
-}
-
-struct Field {
-    number: u32,
-    name: &'static str,
-    ty: Type,
-    repeat: Repeat,
-    /// Written only when it is set; other fields are written when they are zero too.
-    optional: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Repeat {
-    One,
-    List,
-    Map,
-    /// A message whose fields stand in the JSON object around it.
-    Inline,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Type {
-    String,
-    Int32,
-    Int64,
-    Bool,
-    Double,
-    Bytes,
-    /// The name without `k8s.io.`.
-    Message(&'static str),
-}
-
-impl Message {
-    fn fields(&self) -> &[Field] {
-        self.fields.get_or_init(|| {
-            let mut fields: Vec<Field> =
-                self.text.lines().filter(|line| !line.is_empty()).filter_map(parse_field).collect();
-            fields.sort_by_key(|f| f.number);
-            fields.into()
-        })
-    }
-}
-
-/// The fields of a message; a name that is not in the table has none.
-fn fields(name: &str) -> &'static [Field] {
-    static TABLE: &str = include_str!("../../../tables/protobuf.tsv");
-    static ALL: LazyLock<HashMap<&'static str, Message>> = LazyLock::new(|| {
-        let blocks = TABLE.strip_prefix('=').unwrap_or(TABLE).split("\n=");
-        let message = |block: &'static str| {
-            let (name, text) = block.split_once('\n').unwrap_or((block, ""));
-            (name, Message { text, fields: OnceLock::new() })
-        };
-        blocks.map(message).collect()
-    });
-    ALL.get(name).map_or(&[], Message::fields)
-}
-
-fn parse_field(line: &'static str) -> Option<Field> {
-    let mut columns = line.split('\t');
-    let (number, name, code) = (columns.next()?.parse().ok()?, columns.next()?, columns.next()?);
-    let (code, optional) = code.strip_suffix('?').map_or((code, false), |code| (code, true));
-    let (repeat, code) = match code.as_bytes().first()? {
-        b'[' => (Repeat::List, &code[1..]),
-        b'{' => (Repeat::Map, &code[1..]),
-        b'^' => (Repeat::Inline, code),
-        _ => (Repeat::One, code),
-    };
-    let ty = match code.as_bytes().first()? {
-        b's' => Type::String,
-        b'i' => Type::Int32,
-        b'l' => Type::Int64,
-        b'b' => Type::Bool,
-        b'd' => Type::Double,
-        b'y' => Type::Bytes,
-        _ => Type::Message(&code[1..]),
-    };
-    Some(Field { number, name, ty, repeat, optional })
-}
-
-/// `io.k8s.api.core.v1.Pod` → `api.core.v1.Pod`, as the table names it.
-fn message_name(schema: &str) -> Option<String> {
-    Some(schema.strip_prefix("io.k8s.")?.replace('-', "_"))
-}
-
 /// Whether objects of a schema have a protobuf form.
 pub fn has(schema: &str) -> bool {
-    message_name(schema).is_some_and(|name| !fields(&name).is_empty())
+    Message::of(schema).is_some()
 }
 
 /// Reads an object in its envelope. `apiVersion` and `kind` are those of the envelope; zero values are as on the wire, see
@@ -138,9 +52,9 @@ pub fn decode(schema: &str, bytes: &[u8]) -> Result<Value, Malformed> {
             _ => {}
         }
     }
-    let name = message_name(schema).ok_or(Malformed)?;
+    let of = Message::of(schema).ok_or(Malformed)?;
     let other = !kind.is_empty() && schema.rsplit('.').next() != Some(kind);
-    let mut object = if other { Value::Object(Map::new()) } else { read::message(&name, raw)? };
+    let mut object = if other { Value::Object(Map::new()) } else { read::message(of, raw)? };
     if let Value::Object(map) = &mut object {
         for (name, text) in [("apiVersion", api_version), ("kind", kind)] {
             if !text.is_empty() {
@@ -151,39 +65,53 @@ pub fn decode(schema: &str, bytes: &[u8]) -> Result<Value, Malformed> {
     Ok(object)
 }
 
-/// Writes an object in its envelope; `None` when its schema has no protobuf form.
+/// Writes an object in its envelope; `None` when its schema has no protobuf form, or the object is none of that schema.
 pub fn encode(schema: &str, object: &Value) -> Option<Vec<u8>> {
-    let name = message_name(schema).filter(|_| has(schema))?;
-    let mut raw = Writer::default();
-    write::message(&mut raw, &name, object);
-    Some(envelope(object, &raw.bytes))
+    let (of, text) = (Message::of(schema)?, object.to_string());
+    let [api_version, kind] = type_of(text.as_bytes());
+    let bytes = Encoder::default().object(of, [&api_version, &kind], text.as_bytes()).map(<[u8]>::to_vec);
+    bytes.ok()
 }
 
-fn envelope(object: &Value, raw: &[u8]) -> Vec<u8> {
-    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or("").as_bytes();
-    let mut out = Writer { bytes: Vec::with_capacity(raw.len() + 64) };
-    out.bytes.extend_from_slice(MAGIC);
-    out.message(1, |m| {
-        m.block(1, text("apiVersion"));
-        m.block(2, text("kind"));
-    });
-    out.block(2, raw);
-    out.block(3, b"");
-    out.block(4, b"");
-    out.bytes
+/// The `apiVersion` and the `kind` that JSON text says of itself. Objects that are stored say it first: no more is read than
+/// has to be.
+pub fn type_of(json: &[u8]) -> [String; 2] {
+    let mut found = [None, None];
+    // The end of the search is an error too.
+    let _ = TypeSeed(&mut found).deserialize(&mut serde_json::Deserializer::from_slice(json));
+    found.map(Option::unwrap_or_default)
 }
 
-/// One frame of a watch stream: `object` is what [`encode`] made. The frame's length comes first, in four bytes.
-pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
-    let mut raw = Writer::default();
-    raw.block(1, event.as_bytes());
-    raw.message(2, |m| m.block(1, object));
-    let meta = Value::Object(Map::new());
-    let event = envelope(&meta, &raw.bytes);
-    let mut frame = Vec::with_capacity(event.len() + 4);
-    frame.extend_from_slice(&u32::try_from(event.len()).unwrap_or(u32::MAX).to_be_bytes());
-    frame.extend_from_slice(&event);
-    frame
+struct TypeSeed<'f>(&'f mut [Option<String>; 2]);
+
+impl<'j> DeserializeSeed<'j> for TypeSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'j>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'j> Visitor<'j> for TypeSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'j>>(self, mut fields: A) -> Result<(), A::Error> {
+        while let Some(key) = fields.next_key::<std::borrow::Cow<'_, str>>()? {
+            match &*key {
+                "apiVersion" => self.0[0] = fields.next_value()?,
+                "kind" => self.0[1] = fields.next_value()?,
+                _ => drop(fields.next_value::<IgnoredAny>()?),
+            }
+            if self.0.iter().all(Option::is_some) {
+                return Err(A::Error::custom("both are found"));
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -208,42 +136,135 @@ mod tests {
     /// `apps.v1.Deployment` → its message, by the last three parts of the name.
     fn schema_of(stem: &str, object: &Value) -> Option<String> {
         let kind = stem.rsplit('.').next()?;
-        let api_version = object["apiVersion"].as_str()?;
+        let api_version = object["apiVersion"].as_str().unwrap_or("v1");
         let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
         let group = match group {
             "apiextensions.k8s.io" => "apiextensions_apiserver.pkg.apis.apiextensions",
-            "meta.k8s.io" => "apimachinery.pkg.apis.meta",
             "internal.apiserver.k8s.io" => "api.apiserverinternal",
             other => &format!("api.{}", other.split('.').next()?),
         };
-        Some(format!("io.k8s.{}.{version}.{kind}", group.replace('_', "-")))
+        let own = format!("io.k8s.{}.{version}.{kind}", group.replace('_', "-"));
+        let schemas = [own, format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")];
+        schemas.into_iter().find(|schema| has(schema))
+    }
+
+    #[track_caller]
+    fn both_ways(stem: &str, object: Value, bytes: &[u8]) {
+        let schema = schema_of(stem, &object).unwrap_or_else(|| panic!("no message for {stem}"));
+        let decoded = decode(&schema, bytes).unwrap_or_else(|e| panic!("{stem}: {e}"));
+        assert_eq!(encode(&schema, &object).as_deref(), Some(bytes), "{stem}: JSON to protobuf");
+        assert_eq!(encode(&schema, &decoded).as_deref(), Some(bytes), "{stem}: there and back");
+        // The wire has zero values that JSON leaves out.
+        if let Some(ty) = crate::schema::of(&schema) {
+            let normal = |value| crate::codec::decode::normalise(ty, value).map(|(value, _)| value);
+            assert_eq!(normal(decoded), normal(object), "{stem}: protobuf to JSON");
+        }
     }
 
     /// Both directions, for every kind of the published fixtures.
     #[test]
     fn fixtures_survive_both_ways() {
         let (Some(json), Some(binary)) = (archive("json"), archive("pb")) else { return };
-        let mut checked = 0;
         for ((stem, json), (_, bytes)) in json.iter().zip(&binary) {
-            let object: Value = serde_json::from_slice(json).expect("a fixture is JSON");
-            let Some(schema) = schema_of(stem, &object).filter(|s| has(s)) else {
-                eprintln!("no message for {stem}");
-                continue;
-            };
-            // Embedded objects of the server's own are outside the transcoder.
-            if stem.ends_with("WatchEvent") {
-                continue;
-            }
-            let decoded = decode(&schema, bytes).unwrap_or_else(|e| panic!("{stem}: {e}"));
-            assert_eq!(encode(&schema, &object).as_ref(), Some(bytes), "{stem}: JSON to protobuf");
-            assert_eq!(encode(&schema, &decoded).as_ref(), Some(bytes), "{stem}: there and back");
-            // The wire has zero values that JSON leaves out.
-            if let Some(ty) = crate::schema::of(&schema) {
-                let normal = |value| crate::codec::decode::normalise(ty, value).map(|(value, _)| value);
-                assert_eq!(normal(decoded), normal(object), "{stem}: protobuf to JSON");
-            }
-            checked += 1;
+            both_ways(stem, serde_json::from_slice(json).expect("a fixture is JSON"), bytes);
         }
-        assert!(checked > 170, "{checked}");
+        assert_eq!((json.len(), binary.len()), (187, 187));
+    }
+
+    /// Some of them where the others are not at hand.
+    #[test]
+    fn upstreams_bytes_survive_both_ways() {
+        for line in include_str!("../../../tests/protobuf.tsv").lines() {
+            let [stem, json, hex] = line.split('\t').collect::<Vec<_>>().try_into().expect("three columns");
+            let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+            let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
+            both_ways(stem, serde_json::from_str(json).expect("JSON"), &bytes);
+        }
+    }
+
+    #[test]
+    fn order_null_and_repetition_in_json_do_not_matter() {
+        let check = |one: &str, other: &str| {
+            let of = Message::of("io.k8s.api.core.v1.ConfigMap").expect("it has a message");
+            let encode =
+                |json: &str| Encoder::default().object(of, ["v1", "ConfigMap"], json.as_bytes()).map(<[u8]>::to_vec);
+            assert_eq!(encode(one).expect(one), encode(other).expect(other));
+        };
+        check("{}", r#" {"metadata": null, "data": null, "unknown": {"a": [1, {}]}} "#);
+        check(r#"{"data": {"a": "1", "b": "2"}}"#, r#"{"data": {"b": "2", "a": "0", "a": "1"}, "data2": 1}"#);
+        check(
+            r#"{"immutable": true, "data": {"a": "1"}, "metadata": {"uid": "u", "name": "n"}}"#,
+            r#"{"metadata": {"name": "\u006e", "uid": "u"}, "data": {"\u0061": "1"}, "immutable": false, "immutable": true}"#,
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said() {
+        let check = |json: &str, expected: &str| {
+            let of = Message::of("io.k8s.api.core.v1.Pod").expect("it has a message");
+            let error = Encoder::default().object(of, ["v1", "Pod"], json.as_bytes()).map(<[u8]>::to_vec);
+            let text = error.expect_err(json).to_string();
+            assert!(text.contains(expected), "{text}");
+        };
+        check(r#"{"spec": 1}"#, "the object does not fit its type: the number 1 where another type is expected");
+        check(r#"{"spec": {"nodeName": 1}}"#, "the number 1 where another type is expected");
+        check(r#"{"spec": {"nodeName": {}}}"#, "an object where another type is expected");
+        check(r#"{"spec": {"hostNetwork": "yes"}}"#, "invalid value: string \"yes\", expected a number or a flag");
+        check(r#"{"spec": {"priority": 3000000000}}"#, "the number 3000000000 where one of 32 bits is expected");
+        check(r#"{"spec": {"containers": {}}}"#, "invalid type: map, expected a list");
+        check(r#"{"metadata": {"labels": []}}"#, "invalid type: sequence, expected a map");
+        check(r#"{"metadata": {"creationTimestamp": "soon"}}"#, "expected a time");
+        check("[]", "invalid type: sequence, expected Pod");
+        check(r#"{"spec": {}"#, "EOF while parsing an object");
+    }
+
+    #[test]
+    fn deep_values_end() {
+        let encode = |schema: &str, json: String| {
+            let of = Message::of(schema).expect("it has a message");
+            Encoder::default().object(of, ["", ""], json.as_bytes()).map(<[u8]>::to_vec)
+        };
+        let deep = |open: &str, close: &str| format!("{}{{}}{}", open.repeat(200), close.repeat(200));
+        let schema = format!(r#"{{"openAPIV3Schema":{}}}"#, deep(r#"{"not":"#, "}"));
+        let validation = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceValidation";
+        let error = encode(validation, schema).expect_err("too deep").to_string();
+        assert!(error.contains("recursion limit exceeded"), "{error}");
+        // Text that is taken as it is, and fields that are not known, are passed over without a stack.
+        let raw = format!(r#"{{"data":{},"x":{}}}"#, deep("[", "]"), deep("[", "]"));
+        assert!(encode("io.k8s.api.apps.v1.ControllerRevision", raw).is_ok());
+    }
+
+    #[test]
+    fn type_and_version_are_found_wherever_they_stand() {
+        let check = |json: &str, expected: [&str; 2]| assert_eq!(type_of(json.as_bytes()), expected, "{json}");
+        check(r#"{"kind":"Pod","apiVersion":"v1",no JSON"#, ["v1", "Pod"]);
+        check(r#"{"items":[{"kind":"Pod","apiVersion":"v1"}],"kind":"PodList"}"#, ["", "PodList"]);
+        check("[]", ["", ""]);
+    }
+
+    /// An event of a watch, and a list of two items: how they are read is the wire format's.
+    #[test]
+    fn events_and_lists_have_their_frames() {
+        let of = |kind: &str| Message::of(&format!("io.k8s.api.core.v1.{kind}")).expect("it has a message");
+        let map = br#"{"metadata":{"name":"a"},"data":{"k":"v"}}"#;
+        let mut encoder = Encoder::default();
+        let object = encoder.object(of("ConfigMap"), ["v1", "ConfigMap"], map).expect("fits").to_vec();
+        let frame = encoder.event("ADDED", of("ConfigMap"), ["v1", "ConfigMap"], map).expect("fits").to_vec();
+        let (length, event) = frame.split_at(4);
+        assert_eq!(length, u32::try_from(event.len()).expect("short").to_be_bytes());
+        let mut event = Reader(event);
+        assert_eq!(event.next(), Ok(Some((1, Item::Block(b"ADDED")))));
+        let Ok(Some((2, Item::Block(raw)))) = event.next() else { panic!("no object") };
+        assert_eq!((Reader(raw).next(), event.next()), (Ok(Some((1, Item::Block(&object)))), Ok(None)));
+
+        let item = encoder.field(2, of("ConfigMap"), map).expect("fits").to_vec();
+        let list = r#"{"metadata":{"resourceVersion":"7"}}"#;
+        let type_of = ["v1", "ConfigMapList"];
+        let framed = encoder.list(of("ConfigMapList"), type_of, list.as_bytes(), 2 * item.len());
+        let (head, tail) = framed.expect("fits");
+        let map = String::from_utf8_lossy(map);
+        let whole = format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{map},{map}]}}"#);
+        let whole = encoder.object(of("ConfigMapList"), type_of, whole.as_bytes()).expect("fits");
+        assert_eq!([head, item.clone(), item, tail].concat(), whole);
     }
 }

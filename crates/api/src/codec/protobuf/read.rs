@@ -5,33 +5,32 @@ use jiff::Timestamp;
 use serde_json::{Map, Number, Value};
 
 use super::{
-    Malformed, Repeat, Type, fields,
+    Malformed,
+    table::{Form, Message, Repeat, Type},
     wire::{Item, Reader},
 };
 
 type Result<T> = std::result::Result<T, Malformed>;
 
-const PROPS: &str = "apiextensions_apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
-
 /// Messages inside one another at most, against bytes made to exhaust the stack.
 const MAX_DEPTH: usize = 100;
 
-pub fn message(name: &str, bytes: &[u8]) -> Result<Value> {
-    nested(name, bytes, 0)
+pub fn message(of: &'static Message, bytes: &[u8]) -> Result<Value> {
+    nested(of, bytes, 0)
 }
 
-fn nested(name: &str, bytes: &[u8], depth: usize) -> Result<Value> {
+fn nested(of: &'static Message, bytes: &[u8], depth: usize) -> Result<Value> {
     if depth > MAX_DEPTH {
         return Err(Malformed);
     }
-    if let Some(value) = special(name, bytes, depth)? {
-        return Ok(value);
+    if of.form != Form::Fields {
+        return special(of, bytes, depth);
     }
     let mut map = Map::new();
-    into(&mut map, name, bytes, depth)?;
+    into(&mut map, of, bytes, depth)?;
     // The schema table knows parts of these only as any JSON, so their zero values would stay.
-    if name.ends_with(".JSONSchemaProps") {
-        let optional = |name: &String| fields(PROPS).iter().any(|f| f.name == name && f.optional);
+    if of.name.ends_with(".JSONSchemaProps") {
+        let optional = |name: &String| of.fields().iter().any(|f| f.name == name && f.optional);
         map.retain(|name, value| optional(name) || !is_zero(value));
     }
     Ok(Value::Object(map))
@@ -41,13 +40,11 @@ fn is_zero(value: &Value) -> bool {
     value.as_str() == Some("") || value.as_bool() == Some(false) || value.as_i64() == Some(0)
 }
 
-fn into(map: &mut Map<String, Value>, name: &str, bytes: &[u8], depth: usize) -> Result<()> {
-    let fields = fields(name);
+fn into(map: &mut Map<String, Value>, of: &'static Message, bytes: &[u8], depth: usize) -> Result<()> {
     let mut reader = Reader(bytes);
     while let Some((number, item)) = reader.next()? {
         // Fields of a later version are passed over.
-        let Ok(at) = fields.binary_search_by_key(&number, |f| f.number) else { continue };
-        let field = &fields[at];
+        let Some(field) = of.by_number(number) else { continue };
         match (field.repeat, field.ty, item) {
             (Repeat::Inline, Type::Message(inner), Item::Block(bytes)) => into(map, inner, bytes, depth + 1)?,
             (Repeat::Inline, ..) => return Err(Malformed),
@@ -81,7 +78,7 @@ fn entry(ty: Type, bytes: &[u8], depth: usize) -> Result<(String, Value)> {
         }
     }
     let zero = match ty {
-        Type::Message(name) => nested(name, &[], depth + 1)?,
+        Type::Message(of) => nested(of, &[], depth + 1)?,
         _ => Value::String(String::new()),
     };
     Ok((key, found.unwrap_or(zero)))
@@ -99,67 +96,46 @@ fn value(ty: Type, item: Item<'_>, depth: usize) -> Result<Value> {
         (Type::Int64, Item::Varint(n)) => (n as i64).into(),
         (Type::Bool, Item::Varint(n)) => (n != 0).into(),
         (Type::Double, Item::Fixed(n)) => Number::from_f64(f64::from_bits(n)).map_or(Value::Null, Value::Number),
-        (Type::Message(name), Item::Block(bytes)) => nested(name, bytes, depth + 1)?,
+        (Type::Message(of), Item::Block(bytes)) => nested(of, bytes, depth + 1)?,
         _ => return Err(Malformed),
     })
 }
 
 /// The messages that have a JSON form of their own.
-fn special(name: &str, bytes: &[u8], depth: usize) -> Result<Option<Value>> {
-    Ok(Some(match name {
-        "apimachinery.pkg.api.resource.Quantity" | "apimachinery.pkg.api.resource.QuantityValue" => {
-            block(bytes, 1)?.map(text).transpose()?.unwrap_or("0").into()
-        }
-        "apimachinery.pkg.apis.meta.v1.Time" => time(bytes, "%Y-%m-%dT%H:%M:%SZ")?,
-        "apimachinery.pkg.apis.meta.v1.MicroTime" => time(bytes, "%Y-%m-%dT%H:%M:%S.%6fZ")?,
-        "apimachinery.pkg.util.intstr.IntOrString" => match (number(bytes, 1)?, block(bytes, 3)?) {
+fn special(of: &'static Message, bytes: &[u8], depth: usize) -> Result<Value> {
+    Ok(match of.form {
+        Form::Fields => Value::Null,
+        Form::Quantity => block(bytes, 1)?.map(text).transpose()?.unwrap_or("0").into(),
+        Form::Time => time(bytes, "%Y-%m-%dT%H:%M:%SZ")?,
+        Form::MicroTime => time(bytes, "%Y-%m-%dT%H:%M:%S.%6fZ")?,
+        Form::IntOrString => match (number(bytes, 1)?, block(bytes, 3)?) {
             (0, _) => (number(bytes, 2)? as i32).into(),
             (_, string) => text(string.unwrap_or_default())?.into(),
         },
-        "apimachinery.pkg.runtime.RawExtension"
-        | "apimachinery.pkg.apis.meta.v1.FieldsV1"
-        | "apiextensions_apiserver.pkg.apis.apiextensions.v1.JSON"
-        | "apiextensions_apiserver.pkg.apis.apiextensions.v1beta1.JSON" => match block(bytes, 1)? {
+        Form::Raw => match block(bytes, 1)? {
             Some(raw) if !raw.is_empty() => serde_json::from_slice(raw).map_err(|_| Malformed)?,
             _ => Value::Null,
         },
-        name if name.ends_with(".ExtraValue") || name == "apimachinery.pkg.apis.meta.v1.Verbs" => {
-            let mut list = Vec::new();
-            let mut reader = Reader(bytes);
-            while let Some((_, item)) = reader.next()? {
-                list.push(value(Type::String, item, depth)?);
-            }
-            Value::Array(list)
-        }
-        name if name.ends_with(".JSONSchemaPropsOrBool") => match block(bytes, 2)? {
-            Some(schema) => nested(props(name), schema, depth + 1)?,
+        Form::Strings => list(Type::String, bytes, depth)?,
+        Form::SchemaOrBool => match block(bytes, 2)? {
+            Some(schema) => nested(of.props(), schema, depth + 1)?,
             None => (number(bytes, 1)? != 0).into(),
         },
-        name if name.ends_with(".JSONSchemaPropsOrArray") || name.ends_with(".JSONSchemaPropsOrStringArray") => {
-            match block(bytes, 1)? {
-                Some(schema) => nested(props(name), schema, depth + 1)?,
-                None => {
-                    let ty = if name.ends_with("StringArray") { Type::String } else { Type::Message(props(name)) };
-                    let mut list = Vec::new();
-                    let mut reader = Reader(bytes);
-                    while let Some((_, item)) = reader.next()? {
-                        list.push(value(ty, item, depth)?);
-                    }
-                    Value::Array(list)
-                }
-            }
-        }
-        _ => return Ok(None),
-    }))
+        Form::SchemaOrArray | Form::SchemaOrStrings => match block(bytes, 1)? {
+            Some(schema) => nested(of.props(), schema, depth + 1)?,
+            None if of.form == Form::SchemaOrStrings => list(Type::String, bytes, depth)?,
+            None => list(Type::Message(of.props()), bytes, depth)?,
+        },
+    })
 }
 
-/// The schema message beside one of its alternatives.
-pub(super) fn props(name: &str) -> &'static str {
-    if name.contains(".v1beta1.") {
-        "apiextensions_apiserver.pkg.apis.apiextensions.v1beta1.JSONSchemaProps"
-    } else {
-        PROPS
+fn list(ty: Type, bytes: &[u8], depth: usize) -> Result<Value> {
+    let mut list = Vec::new();
+    let mut reader = Reader(bytes);
+    while let Some((_, item)) = reader.next()? {
+        list.push(value(ty, item, depth)?);
     }
+    Ok(Value::Array(list))
 }
 
 /// The last block of that number.

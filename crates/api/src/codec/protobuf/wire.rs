@@ -2,46 +2,117 @@
 
 use super::Malformed;
 
-/// A message that is being written.
+/// A number in as many bytes as it needs.
+fn number(mut value: u64) -> ([u8; 10], usize) {
+    let (mut bytes, mut length) = ([0; 10], 0);
+    while value >= 0x80 {
+        bytes[length] = (value as u8) | 0x80;
+        value >>= 7;
+        length += 1;
+    }
+    bytes[length] = value as u8;
+    (bytes, length + 1)
+}
+
+/// A message that is written from its beginning.
 #[derive(Default)]
 pub struct Writer {
     pub bytes: Vec<u8>,
 }
 
 impl Writer {
-    fn raw_varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.bytes.push((value as u8) | 0x80);
-            value >>= 7;
-        }
-        self.bytes.push(value as u8);
+    fn number(&mut self, value: u64) {
+        let (bytes, length) = number(value);
+        self.bytes.extend_from_slice(&bytes[..length]);
     }
 
     pub fn varint(&mut self, field: u32, value: u64) {
-        self.raw_varint(u64::from(field) << 3);
-        self.raw_varint(value);
-    }
-
-    pub fn double(&mut self, field: u32, value: f64) {
-        self.raw_varint(u64::from(field) << 3 | 1);
-        self.bytes.extend_from_slice(&value.to_le_bytes());
+        self.number(u64::from(field) << 3);
+        self.number(value);
     }
 
     pub fn block(&mut self, field: u32, bytes: &[u8]) {
-        self.raw_varint(u64::from(field) << 3 | 2);
-        self.raw_varint(bytes.len() as u64);
+        self.number(u64::from(field) << 3 | 2);
+        self.number(bytes.len() as u64);
         self.bytes.extend_from_slice(bytes);
     }
 
     /// A message inside this one. Its length is known when it is written, so it is moved up by the length's size then.
     pub fn message(&mut self, field: u32, write: impl FnOnce(&mut Writer)) {
-        self.raw_varint(u64::from(field) << 3 | 2);
+        self.number(u64::from(field) << 3 | 2);
         let start = self.bytes.len();
         write(self);
         let length = self.bytes.len() - start;
-        self.raw_varint(length as u64);
+        self.number(length as u64);
         let size = self.bytes.len() - start - length;
         self.bytes[start..].rotate_right(size);
+    }
+}
+
+/// Bytes that are written from the end to the beginning.
+#[derive(Default)]
+pub struct Backward {
+    /// What is written stands at the end.
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Backward {
+    pub fn written(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    pub fn clear(&mut self) {
+        self.start = self.bytes.len();
+    }
+
+    /// Makes room for `more` bytes.
+    pub fn reserve(&mut self, more: usize) {
+        if self.start < more {
+            let length = self.bytes.len() - self.start;
+            let mut grown = vec![0; (length + more).max(self.bytes.len() * 2)];
+            let start = grown.len() - length;
+            grown[start..].copy_from_slice(self.written());
+            (self.bytes, self.start) = (grown, start);
+        }
+    }
+
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.reserve(bytes.len());
+        let start = self.start - bytes.len();
+        self.bytes[start..self.start].copy_from_slice(bytes);
+        self.start = start;
+    }
+
+    fn number(&mut self, value: u64) {
+        let (bytes, length) = number(value);
+        self.raw(&bytes[..length]);
+    }
+
+    pub fn varint(&mut self, field: u32, value: u64) {
+        self.number(value);
+        self.number(u64::from(field) << 3);
+    }
+
+    pub fn double(&mut self, field: u32, value: f64) {
+        self.raw(&value.to_le_bytes());
+        self.number(u64::from(field) << 3 | 1);
+    }
+
+    pub fn block(&mut self, field: u32, bytes: &[u8]) {
+        self.raw(bytes);
+        self.open(field, bytes.len());
+    }
+
+    /// Makes what was written after there were `before` bytes a field.
+    pub fn close(&mut self, field: u32, before: usize) {
+        self.open(field, self.written().len() - before);
+    }
+
+    /// The tag of a field with so many bytes.
+    pub fn open(&mut self, field: u32, length: usize) {
+        self.number(length as u64);
+        self.number(u64::from(field) << 3 | 2);
     }
 }
 

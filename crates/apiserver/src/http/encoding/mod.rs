@@ -1,0 +1,105 @@
+//! The encodings in which a client can have an answer. Handlers write JSON; what another encoding makes of it is said here,
+//! once, for objects, lists, tables and errors alike.
+
+pub mod accept;
+pub mod binary;
+pub mod pretty;
+mod yaml;
+
+use api::{codec::protobuf, status::StatusError};
+use http::{HeaderMap, HeaderValue, header};
+
+use crate::http::{
+    body::{Body, Response},
+    respond,
+};
+use yaml::Transcoder;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Encoding {
+    #[default]
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+impl Encoding {
+    /// In the order in which a client has them that takes any.
+    pub const ALL: &[Encoding] = &[Encoding::Json, Encoding::Yaml, Encoding::Protobuf];
+
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Encoding::Json => "application/json",
+            Encoding::Yaml => "application/yaml",
+            Encoding::Protobuf => protobuf::MEDIA_TYPE,
+        }
+    }
+
+    /// Whether a watch can be in it: its events follow each other.
+    pub fn is_streamed(self) -> bool {
+        self != Encoding::Yaml
+    }
+
+    /// The type of a watch.
+    pub fn stream_type(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            other => other.media_type(),
+        })
+    }
+
+    /// The encoding of errors: of the alternatives those that ask for no other form than the error's own.
+    pub fn of_errors(headers: &HeaderMap) -> Encoding {
+        if accept::is_usual(headers) {
+            return Encoding::default();
+        }
+        let clauses = accept::clauses(headers);
+        let plain = clauses.iter().filter(|c| !c.parameters().any(|(name, _)| matches!(name, "as" | "g" | "v")));
+        let takes = |clause: &accept::Clause<'_>| Self::ALL.iter().copied().find(|e| clause.takes(e.media_type()));
+        plain.filter_map(takes).next().unwrap_or_default()
+    }
+}
+
+/// The error for a client that accepts none of the encodings, or none that a watch can be in.
+pub fn not_acceptable(watch: bool) -> StatusError {
+    let known = Encoding::ALL.iter().filter(|encoding| !watch || encoding.is_streamed());
+    let known = known.map(|e| format!("{}{}", e.media_type(), if watch { ";stream=watch" } else { "" }));
+    let known: Vec<String> = known.collect();
+    StatusError::not_acceptable(format!("only the following media types are accepted: {}", known.join(", ")))
+}
+
+/// An answer in JSON, in the encoding that was asked for.
+pub fn encoded(response: Response, encoding: Encoding) -> Response {
+    match encoding {
+        Encoding::Json => response,
+        Encoding::Yaml => {
+            let mut yaml = Transcoder::default();
+            respond::rewritten(response, HeaderValue::from_static("application/yaml"), move |json| yaml.push(json))
+        }
+        Encoding::Protobuf => in_protobuf(response),
+    }
+}
+
+/// A message begins with its length, so that no part of it can be sent before all is there. Answers that are made piece by
+/// piece (lists, watches) come in their encoding already.
+fn in_protobuf(response: Response) -> Response {
+    let headers = response.headers();
+    let media_type = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let Some(parameters) = media_type.strip_prefix("application/json") else { return response };
+    let (Ok(media_type), Body::Whole(Some(json))) =
+        (HeaderValue::from_str(&format!("{}{parameters}", protobuf::MEDIA_TYPE)), response.body())
+    else {
+        return response;
+    };
+    match binary::object(json) {
+        Ok(bytes) => respond::rewritten(response, media_type, move |_| bytes.clone()),
+        Err(error) => {
+            let status = respond::error(&error);
+            let bytes = match status.body() {
+                Body::Whole(Some(json)) => binary::object(json).unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            respond::rewritten(status, HeaderValue::from_static(protobuf::MEDIA_TYPE), move |_| bytes.clone())
+        }
+    }
+}
