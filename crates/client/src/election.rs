@@ -2,6 +2,11 @@
 //!
 //! Times of other processes are never compared with ours: a holder counts as gone when its Lease did not change for
 //! its duration as measured here.
+//!
+//! A candidate is either coordinated or not. One that is not takes a Lease that is free. One that is coordinated says of itself
+//! what it is, in a LeaseCandidate; the API server writes into the Lease who holds it and who shall hold it next, and the
+//! holder renews it.
+//! Upstream counterpart: k8s.io/client-go/tools/leaderelection.
 
 use std::time::Duration;
 
@@ -16,6 +21,7 @@ use k8s_openapi::{
 
 use crate::{
     Api, Client,
+    candidacy::{Candidacy, Versions, stand},
     events::{EventKind, EventRecorder},
 };
 
@@ -31,6 +37,8 @@ pub struct Candidate {
     /// How long the leader tries to renew before it gives up.
     pub renew_deadline: Duration,
     pub retry_period: Duration,
+    /// The API server chooses among the candidates, by these.
+    pub coordinated: Option<Versions>,
 }
 
 impl Candidate {
@@ -42,7 +50,13 @@ impl Candidate {
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
+            coordinated: None,
         }
+    }
+
+    /// How long others wait longer than the leader works, so that what it had sent comes to an end.
+    fn margin(&self) -> Duration {
+        self.lease_duration.saturating_sub(self.renew_deadline)
     }
 }
 
@@ -61,12 +75,49 @@ fn observe(seen: Option<Seen>, spec: &LeaseSpec, now: Instant) -> Seen {
     }
 }
 
+impl Seen {
+    fn holder(&self) -> &str {
+        self.spec.holder_identity.as_deref().unwrap_or("")
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        let lasts = Duration::from_secs(self.spec.lease_duration_seconds.unwrap_or(0).max(0) as u64);
+        now >= self.changed + lasts
+    }
+}
+
+/// The state of a Lease for one candidate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Turn {
+    /// Its own, until the next renewal has to come.
+    Mine,
+    /// Its own, and somebody else shall have it next.
+    Ending,
+    /// Somebody else's.
+    Theirs,
+}
+
+/// The Lease as `me` would renew it where the API server chooses: only while it is ours.
+fn keep(me: &Candidate, seen: &Seen, now: Instant, wall: clock::Timestamp) -> Result<LeaseSpec, Turn> {
+    if seen.holder() != me.identity || seen.is_over(now) {
+        return Err(Turn::Theirs);
+    }
+    if seen.spec.preferred_holder.as_deref().is_some_and(|next| !next.is_empty()) {
+        return Err(Turn::Ending);
+    }
+    Ok(LeaseSpec {
+        lease_duration_seconds: Some(me.lease_duration.as_secs() as i32),
+        renew_time: Some(MicroTime(wall)),
+        lease_transitions: Some(seen.spec.lease_transitions.unwrap_or(0)),
+        ..seen.spec.clone()
+    })
+}
+
 /// The Lease as `me` would write it, or `None` when somebody else holds it.
 fn claim(me: &Candidate, seen: &Seen, now: Instant, wall: clock::Timestamp) -> Option<LeaseSpec> {
-    let holder = seen.spec.holder_identity.as_deref().unwrap_or("");
+    let holder = seen.holder();
     let mine = holder == me.identity;
-    let lasts = Duration::from_secs(seen.spec.lease_duration_seconds.unwrap_or(0).max(0) as u64);
-    if !mine && !holder.is_empty() && now < seen.changed + lasts {
+    if !mine && !holder.is_empty() && !seen.is_over(now) {
         return None;
     }
     let transitions = seen.spec.lease_transitions.unwrap_or(0);
@@ -87,15 +138,28 @@ fn claim(me: &Candidate, seen: &Seen, now: Instant, wall: clock::Timestamp) -> O
 /// its last renewal that succeeded; a renewal changes the Lease after it began, and the others wait `lease_duration` from
 /// when they *saw* that change. So the old leader has stopped for their difference (five seconds) at least, in which a write that
 /// it had sent comes to an end, before the next one starts. Nothing is lost: who starts reads everything that is there.
+///
+/// A leader that is coordinated stops as soon as it sees that somebody else shall lead, and gives the Lease up when what it had
+/// sent has come to an end.
 pub async fn lead<T>(client: &Client, me: &Candidate, work: impl Future<Output = T>) -> Option<T> {
+    let Some(versions) = &me.coordinated else { return compete(client, me, work).await };
+    let candidacy = Candidacy { namespace: &me.namespace, name: &me.identity, lease: &me.lease, versions };
+    tokio::select! {
+        biased;
+        done = compete(client, me, work) => done,
+        () = stand(client, candidacy) => None,
+    }
+}
+
+async fn compete<T>(client: &Client, me: &Candidate, work: impl Future<Output = T>) -> Option<T> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &me.namespace);
     let recorder = EventRecorder::new(client.clone(), &me.lease, None);
     let mut seen = None;
     let since = loop {
         let began = Instant::now();
         match clock::timeout(me.renew_deadline, attempt(&api, me, &mut seen)).await {
-            Ok(Ok(true)) => break began,
-            Ok(Ok(false)) => {}
+            Ok(Ok(Turn::Mine)) => break began,
+            Ok(Ok(Turn::Ending | Turn::Theirs)) => {}
             Ok(Err(error)) => tracing::debug!(lease = %me.lease, %error, "cannot take the lease"),
             Err(_) => tracing::debug!(lease = %me.lease, "the lease cannot be taken in time"),
         }
@@ -108,9 +172,15 @@ pub async fn lead<T>(client: &Client, me: &Candidate, work: impl Future<Output =
     tokio::select! {
         biased;
         // First, so that what never waits cannot outlive its leadership.
-        () = renew(&api, me, seen, since) => {
-            tracing::warn!(lease = %me.lease, identity = %me.identity, "lost leadership");
+        turn = renew(&api, me, seen, since) => {
             tell(&recorder, me, "stopped leading");
+            if turn == Turn::Ending {
+                tracing::info!(lease = %me.lease, identity = %me.identity, "hands leadership over");
+                clock::sleep(me.margin()).await;
+                release(&api, me).await;
+            } else {
+                tracing::warn!(lease = %me.lease, identity = %me.identity, "lost leadership");
+            }
             None
         }
         done = work => {
@@ -132,60 +202,71 @@ fn tell(recorder: &EventRecorder, me: &Candidate, what: &str) {
     recorder.event(&lease, EventKind::Normal, "LeaderElection", &format!("{} {what}", me.identity));
 }
 
-/// Returns when the Lease could not be renewed in time: `renew_deadline` after the last success began.
-async fn renew(api: &Api<Lease>, me: &Candidate, mut seen: Option<Seen>, since: Instant) {
+/// Returns when the Lease could not be renewed in time, `renew_deadline` after the last success began, or is not ours any more.
+async fn renew(api: &Api<Lease>, me: &Candidate, mut seen: Option<Seen>, since: Instant) -> Turn {
     let mut deadline = since + me.renew_deadline;
     loop {
         clock::sleep_until(deadline.min(Instant::now() + me.retry_period)).await;
         let began = Instant::now();
         let left = deadline.saturating_duration_since(began);
         if left.is_zero() {
-            return;
+            return Turn::Theirs;
         }
         match clock::timeout(left, attempt(api, me, &mut seen)).await {
-            Ok(Ok(true)) => deadline = began + me.renew_deadline,
-            Ok(Ok(false)) | Err(_) => return,
+            Ok(Ok(Turn::Mine)) => deadline = began + me.renew_deadline,
+            Ok(Ok(turn)) => return turn,
+            Err(_) => return Turn::Theirs,
             Ok(Err(error)) => tracing::debug!(lease = %me.lease, %error, "cannot renew the lease"),
         }
     }
 }
 
-/// One try to take or renew. `Ok(false)`: somebody else leads.
-async fn attempt(api: &Api<Lease>, me: &Candidate, seen: &mut Option<Seen>) -> Result<bool, kube::Error> {
+/// One try to take or renew.
+async fn attempt(api: &Api<Lease>, me: &Candidate, seen: &mut Option<Seen>) -> Result<Turn, kube::Error> {
     let (now, wall) = (Instant::now(), clock::now());
     let Some(mut lease) = api.find(&me.lease).await? else {
+        if me.coordinated.is_some() {
+            return Ok(Turn::Theirs);
+        }
         let metadata = ObjectMeta { name: Some(me.lease.clone()), ..Default::default() };
         let free = Seen { spec: LeaseSpec { lease_transitions: Some(-1), ..Default::default() }, changed: now };
         let lease = Lease { metadata, spec: claim(me, &free, now, wall) };
         let made = api.create(&lease).await?;
         *seen = Some(Seen { spec: made.spec.unwrap_or_default(), changed: now });
-        return Ok(true);
+        return Ok(Turn::Mine);
     };
     let noted = observe(seen.take(), &lease.spec.unwrap_or_default(), now);
-    let claimed = claim(me, &noted, now, wall);
+    let claimed = match me.coordinated {
+        Some(_) => keep(me, &noted, now, wall),
+        None => claim(me, &noted, now, wall).ok_or(Turn::Theirs),
+    };
     *seen = Some(noted);
-    let Some(spec) = claimed else { return Ok(false) };
-    lease.spec = Some(spec);
-    match api.replace(&me.lease, "", &lease).await {
-        Ok(written) => {
-            *seen = Some(Seen { spec: written.spec.unwrap_or_default(), changed: now });
-            Ok(true)
-        }
-        Err(error) => Err(error),
+    match claimed {
+        Ok(spec) => lease.spec = Some(spec),
+        Err(turn) => return Ok(turn),
     }
+    let written = api.replace(&me.lease, "", &lease).await?;
+    *seen = Some(Seen { spec: written.spec.unwrap_or_default(), changed: now });
+    Ok(Turn::Mine)
 }
 
-/// Gives the Lease up, so that the next leader need not wait.
+/// Gives the Lease up, so that the next leader need not wait. Where that fails the Lease runs out by itself.
 async fn release(api: &Api<Lease>, me: &Candidate) {
-    let Ok(Some(mut lease)) = api.find(&me.lease).await else { return };
-    let spec = lease.spec.get_or_insert_default();
-    if spec.holder_identity.as_deref() != Some(&me.identity) {
-        return;
-    }
-    spec.holder_identity = Some(String::new());
-    spec.lease_duration_seconds = Some(1);
-    if let Err(error) = api.replace(&me.lease, "", &lease).await {
-        tracing::debug!(lease = %me.lease, %error, "cannot give up the lease");
+    let freed = async {
+        let Some(mut lease) = api.find(&me.lease).await? else { return Ok(()) };
+        let spec = lease.spec.get_or_insert_default();
+        if spec.holder_identity.as_deref() != Some(&me.identity) {
+            return Ok(());
+        }
+        spec.holder_identity = Some(String::new());
+        spec.preferred_holder = None;
+        spec.lease_duration_seconds = Some(1);
+        api.replace(&me.lease, "", &lease).await.map(drop)
+    };
+    match clock::timeout(me.renew_deadline, freed).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(lease = %me.lease, %error, "cannot give up the lease"),
+        Err(_) => tracing::debug!(lease = %me.lease, "the lease cannot be given up in time"),
     }
 }
 
@@ -220,5 +301,30 @@ mod tests {
         // Our own, and one that was given up, can be written at once.
         assert_eq!(claim(&me, &observe(None, &held("me"), start), start, wall).unwrap().lease_transitions, Some(3));
         assert!(claim(&me, &observe(None, &held(""), start), start, wall).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_coordinated_leader_keeps_what_it_was_given_until_somebody_else_is_preferred() {
+        let versions = Versions { binary: "1.35.0".into(), emulation: "1.35.0".into() };
+        let me = Candidate { coordinated: Some(versions), ..Candidate::new("kube-system", "c", "me") };
+        let (start, wall) = (Instant::now(), clock::Timestamp::UNIX_EPOCH);
+        let check = |spec: &LeaseSpec, age: u64, expected: Turn| {
+            let now = start + Duration::from_secs(age);
+            let turn = keep(&me, &observe(None, spec, start), now, wall).map(|kept| {
+                assert_eq!((&kept.holder_identity, &kept.strategy), (&spec.holder_identity, &spec.strategy));
+                assert_eq!((kept.lease_transitions, kept.acquire_time), (Some(3), None));
+                Turn::Mine
+            });
+            assert_eq!(turn.unwrap_or_else(|turn| turn), expected, "{spec:?} after {age} s");
+        };
+        let given = LeaseSpec { strategy: Some("OldestEmulationVersion".into()), ..held("me") };
+        check(&given, 0, Turn::Mine);
+        check(&given, 14, Turn::Mine);
+        check(&given, 15, Turn::Theirs);
+        // A free one is not taken, nor is one that has run out: the API server says whose it is.
+        check(&held(""), 0, Turn::Theirs);
+        check(&held("other"), 20, Turn::Theirs);
+        check(&LeaseSpec { preferred_holder: Some("other".into()), ..given.clone() }, 1, Turn::Ending);
+        check(&LeaseSpec { preferred_holder: Some(String::new()), ..given }, 1, Turn::Mine);
     }
 }

@@ -4,6 +4,7 @@
 pub mod api;
 pub mod cache;
 pub mod caches;
+pub mod candidacy;
 pub mod connect;
 pub mod election;
 pub mod events;

@@ -60,7 +60,7 @@ pub trait Controller: Send + Sync + Sized + 'static {
     /// Decides. Pure: no clock, no randomness, no log.
     fn plan(&self, object: &Self::Object, observed: &Self::Observed, now: Timestamp) -> Plan;
     /// Decides about a key whose object is gone.
-    fn plan_gone(&self, _key: &Key, _listers: &Listers) -> Plan {
+    fn plan_gone(&self, _key: &Key, _listers: &Listers, _now: Timestamp) -> Plan {
         Plan::default()
     }
 }
@@ -137,7 +137,7 @@ impl<C: Controller> Planner for C {
             let object = setup.caches.of::<C::Object>().get(key);
             let last = runner.failures.lock().get(key).cloned();
             let listers = Listers { caches: &setup.caches, failure: last.as_ref() };
-            let Some(object) = object else { return (None, Ok(self.plan_gone(key, &listers))) };
+            let Some(object) = object else { return (None, Ok(self.plan_gone(key, &listers, clock::now_seconds()))) };
             let mut observed = self.observe(&object, &listers);
             let asked = self.ask(&object, &mut observed, &setup.client).await;
             let plan = asked.map(|()| Controller::plan(self, &object, &observed, clock::now_seconds()));

@@ -11,6 +11,7 @@ mod devices;
 mod discovery;
 pub mod endpoints;
 pub mod garbage;
+pub mod leader_election;
 mod names;
 pub mod namespace;
 pub mod node;

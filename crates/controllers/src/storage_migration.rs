@@ -211,7 +211,7 @@ impl Controller for StorageMigrations {
         plan
     }
 
-    fn plan_gone(&self, key: &Key, _: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, _: &Listers, _: Timestamp) -> Plan {
         self.places.lock().remove(&key.name);
         Plan::default()
     }

@@ -72,7 +72,7 @@ gates! {
     ContainerRestartRules = BETA,
     ContainerStopSignals = ALPHA,
     ContextualLogging = BETA,
-    CoordinatedLeaderElection = BETA_OFF,
+    CoordinatedLeaderElection = BETA_OFF.acts(),
     CrossNamespaceVolumeDataSource = ALPHA,
     CustomResourceFieldSelectors = LOCKED,
     DRAAdminAccess = BETA.needs(&[DynamicResourceAllocation]),

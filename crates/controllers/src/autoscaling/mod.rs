@@ -221,7 +221,7 @@ impl Controller for HorizontalPodAutoscalers {
         Ok(())
     }
 
-    fn plan_gone(&self, key: &Key, _: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, _: &Listers, _: Timestamp) -> Plan {
         self.known.lock().remove(key);
         Plan::default()
     }

@@ -121,7 +121,7 @@ impl Controller for ClaimRelease {
         Ok(())
     }
 
-    fn plan_gone(&self, _: &Key, listers: &Listers) -> Plan {
+    fn plan_gone(&self, _: &Key, listers: &Listers, _: Timestamp) -> Plan {
         let there: HashSet<String> =
             listers.caches.of::<ResourceClaim>().list().iter().map(|claim| uid(claim)).collect();
         self.used.lock().retain(|uid| there.contains(uid));

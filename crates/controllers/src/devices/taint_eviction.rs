@@ -210,7 +210,7 @@ impl Controller for DeviceTaintEviction {
         plan
     }
 
-    fn plan_gone(&self, key: &Key, _: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, _: &Listers, _: Timestamp) -> Plan {
         self.marked.lock().remove(key);
         Plan::default()
     }

@@ -86,7 +86,7 @@ impl Controller for LegacyEndpoints {
         plan
     }
 
-    fn plan_gone(&self, key: &Key, listers: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, listers: &Listers, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let held = listers.caches.of::<Endpoints>().get(key);
         // Only what this controller made: others' Endpoints may be about no Service at all.

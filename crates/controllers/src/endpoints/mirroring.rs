@@ -100,7 +100,7 @@ impl Controller for EndpointSliceMirroring {
         plan
     }
 
-    fn plan_gone(&self, key: &Key, listers: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, listers: &Listers, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
         slices(listers, key).iter().for_each(|slice| _ = plan.step(Write::delete(&**slice)));
         plan

@@ -96,7 +96,7 @@ impl Controller for Namespaces {
         Ok(())
     }
 
-    fn plan_gone(&self, key: &Key, _: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, _: &Listers, _: Timestamp) -> Plan {
         self.begun.lock().remove(key);
         Plan::default()
     }

@@ -175,7 +175,7 @@ impl Controller for NodeLifecycle {
         plan
     }
 
-    fn plan_gone(&self, key: &Key, _listers: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, _listers: &Listers, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
         self.heard.lock().remove(&key.name);
         if let Some(uid) = self.registered.lock().remove(&key.name) {

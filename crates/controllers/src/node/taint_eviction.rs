@@ -97,7 +97,7 @@ impl Controller for TaintEviction {
         plan
     }
 
-    fn plan_gone(&self, key: &Key, _listers: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, _listers: &Listers, _: Timestamp) -> Plan {
         self.since.lock().remove(key);
         Plan::default()
     }

@@ -107,7 +107,7 @@ impl Controller for ResourceQuotas {
         Ok(())
     }
 
-    fn plan_gone(&self, key: &Key, _: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, _: &Listers, _: Timestamp) -> Plan {
         self.histories.forget(key);
         Plan::default()
     }

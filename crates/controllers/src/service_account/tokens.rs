@@ -123,7 +123,7 @@ impl Controller for ServiceAccountTokens {
         plan
     }
 
-    fn plan_gone(&self, key: &Key, listers: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, listers: &Listers, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let now = clock::now_seconds();
         for secret in secrets(listers, key) {

@@ -192,6 +192,11 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         let work = move || scheduler::run(Caches::new(reader.clone()), scheduling_settings.clone(), metrics.clone());
         tasks.spawn(scheduling.during(leading(client, me, work)));
     }
+    if options.coordinated().is_some() {
+        let (client, me) =
+            (client_as(&server, "system:apiserver", &["system:masters"]), format!("{host}_{}", clock::uuid()));
+        tasks.spawn(async move { controllers::leader_election::run(client, &me).await });
+    }
     // Nobody may forbid the objects that skiff itself keeps in the cluster.
     let own = || client_as(&server, "system:skiff", &["system:masters"]);
     let reached_at = if options.bind_address.is_loopback() { options.bind_address } else { address };

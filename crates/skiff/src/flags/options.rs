@@ -4,7 +4,7 @@ use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use apiserver::aggregator::backend::Routing;
 use clap::{Args, Parser, Subcommand};
-use client::election::Candidate;
+use client::{candidacy::Versions, election::Candidate};
 use ipnet::Ipv4Net;
 
 use crate::flags::{
@@ -287,8 +287,15 @@ impl ControlPlane {
             lease_duration: self.leader_elect_lease_duration,
             renew_deadline: self.leader_elect_renew_deadline,
             retry_period: self.leader_elect_retry_period,
+            coordinated: self.coordinated(),
             ..Candidate::new("kube-system", lease, &identity)
         })
+    }
+
+    /// What this server's components say of themselves where API servers choose the leaders.
+    pub fn coordinated(&self) -> Option<Versions> {
+        let (features, served) = (self.gates.features().ok()?, self.served.config().ok()?);
+        controllers::leader_election::versions(&features, &served)
     }
 
     /// The times of an election, in upstream's words.

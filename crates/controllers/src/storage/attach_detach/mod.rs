@@ -121,7 +121,7 @@ impl Controller for AttachDetach {
     }
 
     /// Nobody will say that a node which is gone has unmounted anything, so its volumes wait out the time.
-    fn plan_gone(&self, key: &Key, listers: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, listers: &Listers, _: Timestamp) -> Plan {
         let mut observed = Observed::of(&key.name, listers.caches);
         self.remember(&mut observed, &key.name);
         let mut plan = Plan::default();

@@ -205,7 +205,7 @@ impl Controller for Claims {
         }
     }
 
-    fn plan_gone(&self, key: &Key, _: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, _: &Listers, _: Timestamp) -> Plan {
         self.forget(key);
         Plan::default()
     }

@@ -141,7 +141,7 @@ impl Controller for Jobs {
         plan
     }
 
-    fn plan_gone(&self, key: &Key, _: &Listers) -> Plan {
+    fn plan_gone(&self, key: &Key, _: &Listers, _: Timestamp) -> Plan {
         self.failures.lock().remove(key);
         Plan::default()
     }
