@@ -62,6 +62,7 @@ objects! {
     batch::Job,
     certificates::CertificateSigningRequest,
     certificates_beta::ClusterTrustBundle,
+    certificates_beta::PodCertificateRequest,
     coordination::Lease,
     coordination_beta::LeaseCandidate,
     core::ConfigMap,

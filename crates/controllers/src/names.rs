@@ -6,10 +6,6 @@
 const ABSENT: &[(&str, &str)] = &[
     ("cloud-node-lifecycle-controller", CLOUD),
     ("node-route-controller", CLOUD),
-    (
-        "podcertificaterequest-cleaner-controller",
-        "it belongs to the feature gate PodCertificateRequest, which is off by default",
-    ),
     ("selinux-warning-controller", "it is off by default, and the nodes have no SELinux labels to warn of"),
     ("service-lb-controller", CLOUD),
     (

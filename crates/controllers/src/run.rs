@@ -12,8 +12,8 @@ use crate::{
     autoscaling::{self, HorizontalPodAutoscalers},
     bootstrap::{signer::BootstrapSigner, token_cleaner::TokenCleaner},
     certificates::{
-        self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner, sign::Signer,
-        trust_bundle::TrustBundle,
+        self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner,
+        clean_pod_requests::PodRequestCleaner, sign::Signer, trust_bundle::TrustBundle,
     },
     devices::{self, taint_eviction::DeviceTaintEviction},
     endpoints::{legacy::LegacyEndpoints, mirroring::EndpointSliceMirroring, slices::EndpointSlices},
@@ -216,6 +216,8 @@ const ALL: &[Entry] = &[
     entry::<ServingApprover>(certificates::ACCOUNT, |s, _| start(ServingApprover, s)),
     entry::<Signer>(certificates::ACCOUNT, start_signer),
     entry::<Cleaner>(certificates::ACCOUNT, |s, _| start(Cleaner, s)),
+    entry::<PodRequestCleaner>("podcertificaterequestcleaner", |s, _| start(PodRequestCleaner, s))
+        .behind(Feature::PodCertificateRequest, ("certificates.k8s.io", "v1beta1", "podcertificaterequests")),
     entry::<BootstrapSigner>("bootstrap-signer", |s, _| start(BootstrapSigner, s)),
     entry::<TokenCleaner>("token-cleaner", |s, _| start(TokenCleaner, s)),
     entry::<NodeIpam>("node-controller", |s, o| start(NodeIpam::new(&o.cluster_cidrs), s)),

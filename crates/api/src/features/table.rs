@@ -164,7 +164,7 @@ gates! {
     OpportunisticBatching = BETA,
     OrderedNamespaceDeletion = LOCKED,
     PodAndContainerStatsFromCRI = ALPHA,
-    PodCertificateRequest = BETA_OFF.needs(&[AuthorizeNodeWithSelectors]),
+    PodCertificateRequest = BETA_OFF.acts().needs(&[AuthorizeNodeWithSelectors]),
     PodDeletionCost = BETA,
     PodLevelResources = BETA,
     PodLifecycleSleepAction = LOCKED,

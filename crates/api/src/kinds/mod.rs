@@ -37,6 +37,7 @@ pub mod node;
 pub mod persistent_volume;
 pub mod persistent_volume_claim;
 pub mod pod;
+pub mod pod_certificate_request;
 pub mod pod_disruption_budget;
 pub mod pod_template;
 pub mod priority_class;
@@ -159,6 +160,7 @@ pub(crate) fn resources(to: &mut impl Visitor) {
     to.visit(certificate_signing_request::CERTIFICATE_SIGNING_REQUEST);
     to.visit(cluster_trust_bundle::CLUSTER_TRUST_BUNDLE);
     to.visit(cluster_trust_bundle::CLUSTER_TRUST_BUNDLE_V1ALPHA1);
+    to.visit(pod_certificate_request::POD_CERTIFICATE_REQUEST);
     to.visit(ingress::INGRESS_CLASS);
     to.visit(ingress::INGRESS);
     to.visit(ip_address::IP_ADDRESS);

@@ -15,6 +15,7 @@ pub mod namespace_lifecycle;
 pub mod node_restriction;
 pub mod persistent_volume_claim_resize;
 pub mod plugin;
+pub mod pod_certificate_requests;
 pub mod pod_security;
 pub mod policy;
 pub mod priority;
@@ -51,6 +52,7 @@ pub const PLUGINS: &[&Plugin] = &[
     &persistent_volume_claim_resize::PLUGIN,
     &runtime_class::PLUGIN,
     &certificate_requests::PLUGIN,
+    &pod_certificate_requests::PLUGIN,
     &cluster_trust_bundle_attest::PLUGIN,
     &rbac_escalation::PLUGIN,
     &device_admin_access::PLUGIN,

@@ -7,8 +7,8 @@ use api::{Value, meta};
 use super::{
     attributes::{Attributes, Operation},
     certificate_requests,
-    plugin::{Context, Plugin, forbid, items, text},
-    token_audience,
+    plugin::{Context, Plugin, Verdict, forbid, items, require, text},
+    pod_certificate_requests, token_audience,
 };
 use crate::auth::node::graph::{self, Target};
 
@@ -18,12 +18,6 @@ pub const PLUGIN: Plugin = Plugin {
     admit: Some(|context, attributes| Box::pin(admit(context, attributes))),
     validate: None,
 };
-
-type Verdict = Result<(), String>;
-
-fn require(condition: bool, why: impl FnOnce() -> String) -> Verdict {
-    if condition { Ok(()) } else { Err(why()) }
-}
 
 async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
     let Some(node) = attributes.user.node_name() else {
@@ -43,6 +37,9 @@ async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(),
         ("", "persistentvolumeclaims", _) => Err("may only update PVC status".to_owned()),
         ("", "serviceaccounts", "token") => token(context, node, attributes).await?,
         ("certificates.k8s.io", "certificatesigningrequests", "") => certificate(attributes),
+        ("certificates.k8s.io", "podcertificaterequests", _) => {
+            pod_certificate_requests::by_node(context, node, attributes).await?
+        }
         ("coordination.k8s.io", "leases", _) => own(node, attributes, "lease"),
         ("storage.k8s.io", "csinodes", _) => own(node, attributes, "CSINode"),
         ("resource.k8s.io", "resourceslices", _) => resource_slice(node, attributes),
@@ -107,7 +104,8 @@ fn mirror_pod(node: &str, itself: Option<&Value>, pod: &Value) -> Verdict {
     let refers = |field: &str| sources().any(|s| s.get(field).is_some_and(|v| !v.is_null()));
     require(!refers("clusterTrustBundle"), || {
         format!("node {node:?} can not create pods that reference clustertrustbundles")
-    })
+    })?;
+    require(!refers("podCertificate"), || format!("node {node:?} can not create pods that reference podcertificates"))
 }
 
 fn pod_status(node: &str, attributes: &Attributes<'_>) -> Verdict {
@@ -376,6 +374,11 @@ mod tests {
                 "configmaps",
             ),
             ("/spec/volumes/0", json!({"name": "v", "ephemeral": {}}), "persistentvolumeclaims"),
+            (
+                "/spec/volumes/0",
+                json!({"name": "v", "projected": {"sources": [{"podCertificate": {"signerName": "a/b"}}]}}),
+                "podcertificates",
+            ),
             (
                 "/spec/containers/0",
                 json!({"env": [{"valueFrom": {"secretKeyRef": {"name": "x"}}}]}),

@@ -74,6 +74,13 @@ pub(super) fn spec_list<'a>(object: &'a mut Value, field: &str) -> Option<&'a mu
     list.as_array_mut()
 }
 
+/// What a rule says of a write: why it refuses it.
+pub(super) type Verdict = Result<(), String>;
+
+pub(super) fn require(condition: bool, why: impl FnOnce() -> String) -> Verdict {
+    if condition { Ok(()) } else { Err(why()) }
+}
+
 /// A plugin without waiting: runs a plain function.
 pub(super) fn done<'a>(result: Result<(), StatusError>) -> Outcome<'a> {
     Box::pin(std::future::ready(result))

@@ -243,6 +243,10 @@ mod tests {
             // The role and its binding.
             check(on, name, 2);
         }
+        for (feature, name) in [(Feature::PodCertificateRequest, "system:controller:podcertificaterequestcleaner")] {
+            check(Features::default(), name, 0);
+            check(Features::default().with(feature, true), name, 2);
+        }
         check(on, "system:controller:storage-version-migrator-controller", 0);
         check(on, "system:discovery", 2);
     }

@@ -7,6 +7,7 @@
 pub mod approve;
 pub mod approve_serving;
 pub mod clean;
+pub mod clean_pod_requests;
 pub mod sign;
 pub mod trust_bundle;
 

@@ -17,6 +17,7 @@ pub enum Target {
     Volume,
     Attachment,
     Slice,
+    CertificateRequest,
 }
 
 type Key = (Target, String, String);
@@ -47,6 +48,8 @@ pub struct Graph {
     by_secret: HashMap<Key, BTreeSet<String>>,
     attachments: HashMap<String, String>,
     slices: HashMap<String, String>,
+    /// By namespace and name.
+    certificate_requests: HashMap<String, String>,
 }
 
 /// The kinds whose objects tie nodes to others.
@@ -55,6 +58,7 @@ pub const FOLLOWED: &[(&str, &str)] = &[
     ("", "persistentvolumes"),
     ("storage.k8s.io", "volumeattachments"),
     ("resource.k8s.io", "resourceslices"),
+    ("certificates.k8s.io", "podcertificaterequests"),
 ];
 
 /// Whether changes of a resource change the graph.
@@ -69,6 +73,9 @@ impl Graph {
             "persistentvolumes" => self.volume(name, object),
             "volumeattachments" => of_node(&mut self.attachments, name, object),
             "resourceslices" => of_node(&mut self.slices, name, object),
+            "podcertificaterequests" => {
+                of_node(&mut self.certificate_requests, &format!("{namespace}/{name}"), object);
+            }
             _ => {}
         }
     }
@@ -77,6 +84,9 @@ impl Graph {
         match target {
             Target::Attachment => self.attachments.get(name).is_some_and(|n| n == node),
             Target::Slice => self.slices.get(name).is_some_and(|n| n == node),
+            Target::CertificateRequest => {
+                self.certificate_requests.get(&format!("{namespace}/{name}")).is_some_and(|n| n == node)
+            }
             Target::Volume => self.reaches_volume(node, name),
             Target::Secret => {
                 let key = (target, namespace.to_owned(), name.to_owned());

@@ -116,6 +116,20 @@ impl NodeAuthorizer {
         }
     }
 
+    /// Admission compares what a new request says.
+    fn pod_certificate_request(&self, node: &str, a: &Attributes<'_>) -> Verdict {
+        match a.verb {
+            _ if !a.subresource.is_empty() => {
+                no(format!("nodes may not access the {} subresource of PodCertificateRequests", a.subresource))
+            }
+            "create" => allow(),
+            "get" => self.related(node, Target::CertificateRequest, a),
+            "list" | "watch" if a.selected.node_name == Some(node) => allow(),
+            "list" | "watch" => no("can only list/watch podcertificaterequests with nodeName field selector"),
+            verb => no(format!("nodes may not {verb} podcertificaterequests")),
+        }
+    }
+
     fn node(node: &str, a: &Attributes<'_>) -> Verdict {
         match (a.subresource, a.verb) {
             ("", "create" | "update" | "patch") | ("status", "update" | "patch") => allow(),
@@ -178,6 +192,7 @@ impl Authorizer for NodeAuthorizer {
             ("storage.k8s.io", "volumeattachments") => self.get(node, Target::Attachment, a),
             ("resource.k8s.io", "resourceclaims") => self.get(node, Target::ResourceClaim, a),
             ("resource.k8s.io", "resourceslices") => self.resource_slice(node, a),
+            ("certificates.k8s.io", "podcertificaterequests") => self.pod_certificate_request(node, a),
             ("", "serviceaccounts") => self.service_account(node, a),
             ("coordination.k8s.io", "leases") => lease(node, a),
             ("storage.k8s.io", "csinodes") => own(node, a, "CSINode"),
@@ -220,6 +235,7 @@ mod tests {
         for (name, of) in [("s1", "n1"), ("s2", "n2")] {
             let slice = json!({"spec": {"nodeName": of}});
             node.changed("resource.k8s.io", "resourceslices", "", name, Some(&slice));
+            node.changed("certificates.k8s.io", "podcertificaterequests", "ns", name, Some(&slice));
         }
         node
     }
@@ -315,5 +331,22 @@ mod tests {
         assert!(!may(&all, "n1", "get /persistentvolumes /pv"));
         all.changed("", "pods", "ns", "web2", None);
         assert!(!may(&all, "n1", "get /secrets ns/sec"));
+    }
+
+    #[test]
+    fn a_kubelet_sees_requests_for_certificates_of_its_pods() {
+        let all = authorizer();
+        let check = |request: &str, expected: bool| assert_eq!(may(&all, "n1", request), expected, "{request}");
+        check("create certificates.k8s.io/podcertificaterequests ns/any", true);
+        check("get certificates.k8s.io/podcertificaterequests ns/s1", true);
+        check("get certificates.k8s.io/podcertificaterequests ns/s2", false);
+        check("get certificates.k8s.io/podcertificaterequests other/s1", false);
+        check("list certificates.k8s.io/podcertificaterequests ns/ n1", true);
+        check("watch certificates.k8s.io/podcertificaterequests ns/ n1", true);
+        check("list certificates.k8s.io/podcertificaterequests ns/ n2", false);
+        check("list certificates.k8s.io/podcertificaterequests ns/", false);
+        check("delete certificates.k8s.io/podcertificaterequests ns/s1", false);
+        check("update certificates.k8s.io/podcertificaterequests/status ns/s1", false);
+        check("get certificates.k8s.io/podcertificaterequests/status ns/s1", false);
     }
 }
