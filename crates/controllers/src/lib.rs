@@ -4,6 +4,7 @@
 //! ([`garbage`]) has plans too, but not that runner.
 
 mod admission_policy;
+pub mod api_server;
 pub mod autoscaling;
 pub mod bootstrap;
 pub mod certificates;

@@ -8,10 +8,6 @@ const ABSENT: &[(&str, &str)] = &[
     ("node-route-controller", CLOUD),
     ("selinux-warning-controller", "it is off by default, and the nodes have no SELinux labels to warn of"),
     ("service-lb-controller", CLOUD),
-    (
-        "storageversion-garbage-collector-controller",
-        "it belongs to the feature gate StorageVersionAPI, which is off by default",
-    ),
 ];
 
 const CLOUD: &str = "controllers of a cloud run in the cloud's own controller manager";

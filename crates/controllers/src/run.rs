@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     admission_policy::PolicyStatus,
+    api_server::{collector::StorageVersionCollector, storage_versions},
     autoscaling::{self, HorizontalPodAutoscalers},
     bootstrap::{signer::BootstrapSigner, token_cleaner::TokenCleaner},
     certificates::{
@@ -275,6 +276,8 @@ const ALL: &[Entry] = &[
         start(TrustBundle { certificate: o.root_ca.clone() }, s)
     })
     .behind(Feature::ClusterTrustBundle, ("certificates.k8s.io", "v1beta1", "clustertrustbundles")),
+    entry::<StorageVersionCollector>("storage-version-garbage-collector", |s, _| start(StorageVersionCollector, s))
+        .behind(Feature::StorageVersionAPI, storage_versions::KIND),
     entry::<StorageMigrations>("storage-version-migrator-controller", |s, _| start(StorageMigrations::default(), s))
         .behind(Feature::StorageVersionMigrator, ("storagemigration.k8s.io", "v1beta1", "storageversionmigrations")),
 ];

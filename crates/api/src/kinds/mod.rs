@@ -56,6 +56,7 @@ pub mod service_account;
 pub mod service_cidr;
 pub mod stateful_set;
 pub mod storage;
+pub mod storage_version;
 pub mod storage_version_migration;
 mod volume_source;
 pub mod webhook_configuration;
@@ -196,6 +197,7 @@ pub(crate) fn resources(to: &mut impl Visitor) {
     to.visit(resource_claim::DEVICE_TAINT_RULE);
     to.visit(flow_control::FLOW_SCHEMA);
     to.visit(flow_control::PRIORITY_LEVEL_CONFIGURATION);
+    to.visit(storage_version::STORAGE_VERSION);
     to.visit(storage_version_migration::STORAGE_VERSION_MIGRATION);
     to.visit(metrics::NODE_METRICS);
     to.visit(metrics::POD_METRICS);

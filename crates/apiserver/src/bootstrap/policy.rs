@@ -243,7 +243,10 @@ mod tests {
             // The role and its binding.
             check(on, name, 2);
         }
-        for (feature, name) in [(Feature::PodCertificateRequest, "system:controller:podcertificaterequestcleaner")] {
+        for (feature, name) in [
+            (Feature::PodCertificateRequest, "system:controller:podcertificaterequestcleaner"),
+            (Feature::StorageVersionAPI, "system:controller:storage-version-garbage-collector"),
+        ] {
             check(Features::default(), name, 0);
             check(Features::default().with(feature, true), name, 2);
         }

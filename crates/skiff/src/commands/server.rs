@@ -197,6 +197,13 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
             (client_as(&server, "system:apiserver", &["system:masters"]), format!("{host}_{}", clock::uuid()));
         tasks.spawn(async move { controllers::leader_election::run(client, &me).await });
     }
+    let this = controllers::api_server::Server {
+        host: host.clone(),
+        features: options.gates.features()?,
+        served: options.served.config()?,
+    };
+    let client = client_as(&server, "system:apiserver", &["system:masters"]);
+    tasks.spawn(async move { this.tell(&client).await });
     // Nobody may forbid the objects that skiff itself keeps in the cluster.
     let own = || client_as(&server, "system:skiff", &["system:masters"]);
     let reached_at = if options.bind_address.is_loopback() { options.bind_address } else { address };
