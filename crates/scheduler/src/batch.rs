@@ -2,6 +2,8 @@
 //! since, only those nodes are looked at again, so that the next Pod costs what changed and not another search.
 //! Upstream counterpart: pkg/scheduler/framework/runtime (batch.go, OpportunisticBatching).
 
+use std::time::Duration;
+
 use crate::{cache::Cache, node_id::NodeId};
 
 /// A node that takes Pods of the class.
@@ -26,6 +28,41 @@ pub struct Batch {
     position: u64,
 }
 
+/// Why a batch serves no more Pods, or a search begins none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flush {
+    /// It has no node left.
+    Empty,
+    /// Too much has changed since its search.
+    Expired,
+    /// A node that took no Pod of the class may take some again.
+    NotFull,
+    /// What other nodes have matters for Pods of the class, or extenders and nominated Pods have a word.
+    NotBatchable,
+}
+
+impl Flush {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Flush::Empty => "empty_list",
+            Flush::Expired => "expired",
+            Flush::NotFull => "node_not_full",
+            Flush::NotBatchable => "pod_not_batchable",
+        }
+    }
+}
+
+/// What one cycle had of batches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cycle {
+    /// The Pod's node came from a batch.
+    pub served: bool,
+    pub flushed: Option<Flush>,
+    /// How long it took to ask the last batch, and to keep a new one.
+    pub asking: Duration,
+    pub keeping: Option<Duration>,
+}
+
 /// A search over a part of a large cluster serves one Pod for so many nodes, since the other parts want their share.
 const NODES_FOR_A_POD: usize = 4;
 /// With more changes than this, a new search costs no more.
@@ -39,14 +76,18 @@ impl Batch {
     }
 
     /// Follows the cache. `look` says the score that a node has now without the part that follows from Node objects, and
-    /// `None` if it does not take Pods of the class any more. Answers with the best nodes, or with none when a new search
+    /// `None` if it does not take Pods of the class any more. Answers with the best nodes, or says why a new search
     /// is due.
-    pub fn follow(&mut self, cache: &Cache, mut look: impl FnMut(NodeId) -> Option<i64>) -> Option<Vec<NodeId>> {
-        let touched = cache.touched_since(self.position).filter(|touched| touched.len() <= CHANGES)?;
+    pub fn follow(&mut self, cache: &Cache, mut look: impl FnMut(NodeId) -> Option<i64>) -> Result<Vec<NodeId>, Flush> {
+        let touched = cache.touched_since(self.position).filter(|touched| touched.len() <= CHANGES);
+        let touched = touched.ok_or(Flush::Expired)?;
         // Every other change than a Pod on a node moves the generation further than that.
         let only_pods = cache.generation - self.generation == touched.len() as u64;
-        if self.left == 0 || self.structure != cache.structure || !only_pods {
-            return None;
+        if self.structure != cache.structure || !only_pods {
+            return Err(Flush::Expired);
+        }
+        if self.left == 0 {
+            return Err(Flush::Empty);
         }
         for id in touched {
             match self.nodes.iter().position(|ranked| ranked.id == *id) {
@@ -55,14 +96,14 @@ impl Batch {
                     None => _ = self.nodes.swap_remove(at),
                 },
                 // It may take Pods again.
-                None if self.whole => return None,
+                None if self.whole => return Err(Flush::NotFull),
                 None => {}
             }
         }
         (self.generation, self.position) = (cache.generation, cache.position());
         self.left -= 1;
         let best = best(&self.nodes);
-        (!best.is_empty()).then_some(best)
+        if best.is_empty() { Err(Flush::Empty) } else { Ok(best) }
     }
 }
 

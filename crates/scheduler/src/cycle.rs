@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use clock::Instant;
+use api::features::Feature;
+use clock::{Duration, Instant};
 
 use crate::{
-    batch::{Batch, best},
+    batch::{self, Batch, Flush, best},
     cache::{Cache, Placed},
     change::Change,
     engine::{Decision, Engine, Preparation},
@@ -173,10 +174,22 @@ impl Engine {
         self.feasible.clear();
         waypoint::scheduler::filter(&pod.key.name);
         let scoring = concerned(profile, Part::Score, &context);
-        let batches = !asks && self.nominations.is_empty() && can_batch(&plugins, &scoring);
-        if batches && let Some(id) = next_of(&mut memo.batch, &mut search, &mut memo.fixed, &scoring) {
-            return Ok(Found::Node(id));
+        let on = self.settings.features.enabled(Feature::OpportunisticBatching);
+        let batches = on && !asks && self.nominations.is_empty() && can_batch(&plugins, &scoring);
+        let (mut cycle, began) = (batch::Cycle::default(), self.time());
+        let held = memo.batch.take_if(|_| batches);
+        let next = held.map(|batch| next_of(batch, &mut search, &mut memo.fixed, &scoring));
+        cycle.asking = self.since(began);
+        match next {
+            Some(Ok((id, batch))) => {
+                memo.batch = Some(batch);
+                self.batching = Some(batch::Cycle { served: true, ..cycle });
+                return Ok(Found::Node(id));
+            }
+            Some(Err(flush)) => cycle.flushed = Some(flush),
+            None => {}
         }
+        self.batching = on.then_some(cycle);
         // The node where room was made needs no comparison with others.
         if let Some(nominated) = self.nominations.get(&pod.key).filter(|n| try_nominated && cache.node(n.node).known)
             && search.takes(nominated.node, &mut memo.fixed)
@@ -203,8 +216,24 @@ impl Engine {
         waypoint::scheduler::score(&pod.key.name);
         let ranked = rank(&context, &scoring, &self.feasible, None);
         let best = best(&ranked);
+        let began = self.time();
         memo.batch = batches.then(|| Batch::new(ranked, looked_at == cache.order().len(), cache));
+        let keeping = Some(self.since(began));
+        self.batching = on.then_some(batch::Cycle {
+            keeping,
+            flushed: if batches { cycle.flushed } else { Some(Flush::NotBatchable) },
+            ..cycle
+        });
         Ok(Found::Node(pick(&best)))
+    }
+
+    /// The time, where whoever drives the engine wants to know how long something takes. Nothing is decided by it.
+    fn time(&self) -> Option<Instant> {
+        self.stopwatch.map(|time| time())
+    }
+
+    fn since(&self, began: Option<Instant>) -> Duration {
+        began.zip(self.time()).map_or(Duration::ZERO, |(began, now)| now.saturating_duration_since(began))
     }
 
     /// Lets the plugins reserve what the Pod will use on the node. When one cannot, all give back what they have.
@@ -242,12 +271,16 @@ fn can_batch(filtering: &[Enabled], scoring: &[Enabled]) -> bool {
             .all(|enabled| enabled.plugin.score.is_none() || enabled.plugin.scores_by != ScoresBy::Everything)
 }
 
-/// The node that the last search has for one more Pod.
-fn next_of(held: &mut Option<Batch>, search: &mut Search, fixed: &mut Fixed, scoring: &[Enabled]) -> Option<NodeId> {
-    let (mut batch, context) = (held.take()?, search.context);
+/// The node that the last search has for one more Pod, and what it has for others.
+fn next_of(
+    mut batch: Batch,
+    search: &mut Search,
+    fixed: &mut Fixed,
+    scoring: &[Enabled],
+) -> Result<(NodeId, Batch), Flush> {
+    let context = search.context;
     let best = batch.follow(context.cache, |id| search.takes(id, fixed).then(|| rank_again(context, scoring, id)))?;
-    *held = Some(batch);
-    Some(pick(&best))
+    Ok((pick(&best), batch))
 }
 
 /// `under_way`: the writes before the binding are not over yet.
@@ -278,31 +311,52 @@ fn wanted(percentage: usize, nodes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use client::Key;
     use serde_json::json;
 
     use super::*;
 
+    /// An engine that schedules Pods `p`, each waiting for the one before, and what each had of batches.
+    fn batches(on: bool, affinity: &serde_json::Value, pods: usize) -> Vec<Option<batch::Cycle>> {
+        let features = api::features::Features::default().with(Feature::OpportunisticBatching, on);
+        let (mut engine, now) = (Engine::new(crate::Settings { features, ..Default::default() }), Instant::now());
+        for name in ["a", "b"] {
+            let labels = json!({"kubernetes.io/hostname": name});
+            let node = json!({"metadata": {"name": name, "labels": labels},
+                "status": {"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "9"}}});
+            engine.set_node(&serde_json::from_value(node).unwrap(), now);
+        }
+        let one = |index: usize| {
+            let name = format!("p{index}");
+            let resources = json!({"requests": {"cpu": "1"}});
+            let pod = json!({"metadata": {"name": name, "namespace": "d", "uid": name, "labels": {"app": "a"}},
+                "spec": {"containers": [{"name": "c", "resources": resources}], "affinity": affinity}});
+            engine.set_pod(&serde_json::from_value(pod).unwrap(), now);
+            let bound = matches!(engine.schedule_one(now), Some(Decision::Bind { .. }));
+            assert_eq!(bound, index < 4, "two Pods fit each of two nodes");
+            engine.batching.take()
+        };
+        (0..pods).map(one).collect()
+    }
+
     #[test]
     fn a_search_serves_the_next_pod_of_a_class_that_looks_at_no_other_pods() {
+        let none = json!(null);
         let near = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}]}});
-        for (affinity, expected) in [(json!(null), true), (near, false)] {
-            let (mut engine, now) = (Engine::new(crate::Settings::default()), Instant::now());
-            for name in ["a", "b"] {
-                let labels = json!({"kubernetes.io/hostname": name});
-                let node = json!({"metadata": {"name": name, "labels": labels},
-                    "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}});
-                engine.set_node(&serde_json::from_value(node).unwrap(), now);
-            }
-            let pod = json!({"metadata": {"name": "p", "namespace": "d", "uid": "u", "labels": {"app": "a"}},
-                "spec": {"containers": [{"name": "c"}], "affinity": affinity}});
-            engine.set_pod(&serde_json::from_value(pod).unwrap(), now);
-            assert!(matches!(engine.schedule_one(now), Some(Decision::Bind { .. })));
-            let class = engine.cache.placed(&Key::new("d", "p")).unwrap().class;
-            let profile = engine.profile(class).clone();
-            let memo = engine.memos.take(class, &profile, &engine.cache);
-            assert_eq!(memo.batch.is_some(), expected, "{affinity}");
-        }
+        let said = |on: bool, affinity: &serde_json::Value, pods: usize| {
+            let told = batches(on, affinity, pods).into_iter().map(|cycle| {
+                cycle.map(|cycle| (cycle.served, cycle.flushed.map(Flush::as_str), cycle.keeping.is_some()))
+            });
+            told.collect::<Vec<_>>()
+        };
+        let (searched, served) = (Some((false, None, true)), Some((true, None, false)));
+        assert_eq!(
+            said(true, &none, 5),
+            [searched, served, served, served, Some((false, Some("empty_list"), false))],
+            "until all nodes are full"
+        );
+        let alone = Some((false, Some("pod_not_batchable"), true));
+        assert_eq!(said(true, &near, 2), [alone, alone], "other Pods matter");
+        assert_eq!(said(false, &none, 4), [None; 4], "the feature is off");
     }
 }

@@ -22,6 +22,7 @@ use crate::{
     args::{Args, Spreading},
     asked::Asked,
     attachable::{Attachable, Attachment, Limits},
+    batch,
     budget::Budgets,
     cache::{Cache, Placed},
     change::Change,
@@ -140,6 +141,10 @@ pub struct Engine {
     pub(crate) feasible: Vec<NodeId>,
     /// What the extenders are asked now.
     pub(crate) asked: Option<Asked>,
+    /// What the last cycle had of batches, unless they are off.
+    pub(crate) batching: Option<batch::Cycle>,
+    /// Tells the time to measure steps by, where somebody wants to know how long they take.
+    pub(crate) stopwatch: Option<fn() -> Instant>,
 }
 
 impl Engine {

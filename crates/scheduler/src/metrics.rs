@@ -17,6 +17,7 @@ use prometheus_client::{
 };
 
 use crate::{
+    batch::{self, Flush},
     engine::{Decision, Engine},
     failure::{Preemption, Victims},
     queue::Waiting,
@@ -56,6 +57,30 @@ struct Held {
     r#type: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfProfile {
+    profile: String,
+}
+
+/// `hint_used` or `no_hint`. A hint that is not used does not happen here: a batch knows what its nodes have now.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Batched {
+    profile: String,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Flushed {
+    profile: String,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Hinted {
+    hinted: &'static str,
+    profile: String,
+}
+
 /// From so many attempts on a Pod's are not told apart, so that a Pod that never fits makes no series of its own.
 const MANY_ATTEMPTS: u32 = 15;
 
@@ -73,10 +98,18 @@ pub struct Metrics {
     victims: Histogram,
     turned_away: Family<TurnedAway, Gauge>,
     held: Family<Held, Gauge>,
+    batched: Family<Batched, Counter>,
+    flushed: Family<Flushed, Counter>,
+    hint_seconds: Family<Hinted, Histogram, fn() -> Histogram>,
+    store_seconds: Family<OfProfile, Histogram, fn() -> Histogram>,
 }
 
 fn attempt_seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 15))
+}
+
+fn batch_seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.00001, 2.0, 12))
 }
 
 fn sli_seconds() -> Histogram {
@@ -98,6 +131,10 @@ impl Default for Metrics {
             victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
             turned_away: Family::default(),
             held: Family::default(),
+            batched: Family::default(),
+            flushed: Family::default(),
+            hint_seconds: Family::new_with_constructor(batch_seconds),
+            store_seconds: Family::new_with_constructor(batch_seconds),
         };
         metrics.register(&mut metrics.registry.lock());
         metrics
@@ -131,6 +168,13 @@ impl Metrics {
         let help = "Waiting Pods that a plugin turned away in their last attempt";
         to.register("unschedulable_pods", help, self.turned_away.clone());
         to.register("cache_size", "Nodes and Pods in the scheduler's memory", self.held.clone());
+        let help = "Pods that were to get their node from the search for another one, by result";
+        to.register("batch_attempts", help, self.batched.clone());
+        to.register("batch_cache_flushed", "Searches that serve no more Pods, by reason", self.flushed.clone());
+        let help = "Time of asking the last search for a node in seconds";
+        to.register("get_node_hint_duration_seconds", help, self.hint_seconds.clone());
+        let help = "Time of keeping what a search found in seconds";
+        to.register("store_schedule_results_duration_seconds", help, self.store_seconds.clone());
     }
 
     /// The lines of the metrics page.
@@ -158,6 +202,21 @@ impl Metrics {
             }
         };
         self.attempted(profile, result, took);
+    }
+
+    /// What the cycle of a Pod of a profile had of batches.
+    pub(crate) fn batched(&self, cycle: batch::Cycle, profile: &str) {
+        let profile = profile.to_owned();
+        let result = if cycle.served { "hint_used" } else { "no_hint" };
+        self.batched.get_or_create(&Batched { profile: profile.clone(), result }).inc();
+        if let Some(reason) = cycle.flushed.map(Flush::as_str) {
+            self.flushed.get_or_create(&Flushed { profile: profile.clone(), reason }).inc();
+        }
+        let hinted = Hinted { hinted: if cycle.served { "hint" } else { "no_hint" }, profile: profile.clone() };
+        self.hint_seconds.get_or_create(&hinted).observe(cycle.asking.as_secs_f64());
+        if let Some(keeping) = cycle.keeping {
+            self.store_seconds.get_or_create(&OfProfile { profile }).observe(keeping.as_secs_f64());
+        }
     }
 
     /// A Pod was bound, or could not be, so long after the scheduler began to decide about it.

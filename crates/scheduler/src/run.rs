@@ -51,6 +51,7 @@ pub async fn run(caches: Caches, settings: Settings, metrics: Arc<Metrics>) {
     let writers = writers(&caches, &settings);
     let extenders = Extenders::new(&settings.extenders).await;
     let mut engine = Engine::new(settings);
+    engine.stopwatch = Some(Instant::now);
     let mut sources = Sources::start(&caches, &mut engine).await;
     let mut writes: JoinSet<Outcome> = JoinSet::new();
     // Pods whose volumes or devices are being prepared can take minutes, and keep no other Pod from its write.
@@ -68,8 +69,10 @@ pub async fn run(caches: Caches, settings: Settings, metrics: Arc<Metrics>) {
                 decision = engine.consulted(answer, Instant::now());
             }
             decided += 1;
+            let batching = engine.batching.take();
             let scheduler = engine.scheduler_of(&decision);
             metrics.decided(&decision, scheduler, began.elapsed());
+            batching.into_iter().for_each(|cycle| metrics.batched(cycle, scheduler));
             let writer = writers.iter().find(|writer| *writer.scheduler == *scheduler).unwrap_or(&writers[0]);
             let binder = engine.binder(&decision).map(|index| (extenders.clone(), index));
             let waits = matches!(&decision, Decision::Bind { prepare, .. } if !prepare.is_empty());

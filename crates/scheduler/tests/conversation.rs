@@ -172,6 +172,9 @@ async fn what_happens_is_counted_under_upstreams_names() {
         r#"scheduler_queue_incoming_pods_total{event="BackoffComplete",queue="active"} 1"#,
         r#"scheduler_unschedulable_pods{plugin="NodeResourcesFit",profile="default-scheduler"} 1"#,
         r#"scheduler_cache_size{type="nodes"} 1"#,
+        r#"scheduler_batch_attempts_total{profile="default-scheduler",result="no_hint"} 2"#,
+        r#"scheduler_get_node_hint_duration_seconds_count{hinted="no_hint",profile="default-scheduler"} 2"#,
+        r#"scheduler_store_schedule_results_duration_seconds_count{profile="default-scheduler"} 1"#,
     ] {
         assert!(page.lines().any(|l| l == line), "{line}\n{page}");
     }

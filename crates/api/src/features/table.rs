@@ -161,7 +161,7 @@ gates! {
     NodeSwap = LOCKED,
     NominatedNodeNameForExpectation = BETA,
     OpenAPIEnums = BETA,
-    OpportunisticBatching = BETA,
+    OpportunisticBatching = BETA.acts(),
     OrderedNamespaceDeletion = LOCKED,
     PodAndContainerStatsFromCRI = ALPHA,
     PodCertificateRequest = BETA_OFF.acts().needs(&[AuthorizeNodeWithSelectors]),
