@@ -64,6 +64,8 @@ pub struct Args {
     pub candidates_absolute: usize,
     /// How long volumes may take to be bound.
     pub bind_timeout: Duration,
+    /// How long the conditions of devices may take to be met.
+    pub binding_timeout: Duration,
 }
 
 impl Default for Args {
@@ -82,6 +84,7 @@ impl Default for Args {
             candidates_percentage: 10,
             candidates_absolute: 100,
             bind_timeout: Duration::from_secs(600),
+            binding_timeout: Duration::from_secs(600),
         }
     }
 }

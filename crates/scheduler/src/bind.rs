@@ -8,13 +8,19 @@ use client::{
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use k8s_openapi::{
-    api::core::v1::{ObjectReference, Pod, PodCondition},
+    api::core::v1::{Pod, PodCondition},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::Client;
 use serde_json::{Map, Value, json};
 
-use crate::{engine::Preparation, extender::Extenders, plugin::Preparing, queue::Waiting};
+use crate::{
+    claims_made::ClaimsMade,
+    engine::Preparation,
+    extender::Extenders,
+    plugin::Preparing,
+    queue::{Waiting, reference},
+};
 
 /// The outcome of a write, as far as the engine must know it.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,12 +74,13 @@ pub struct Binding {
     pub node: Arc<str>,
     /// The extender that binds it, by its place in the list.
     pub binder: Option<(Extenders, usize)>,
+    pub made: ClaimsMade,
 }
 
 /// Binds a Pod to a node, after the plugins did what has to be done before.
 pub async fn bind(caches: Caches, recorder: EventRecorder, binding: Binding) -> Outcome {
-    let Binding { prepare, pod, node, binder } = binding;
-    let failed = match prepared(&caches, prepare, &pod, &node).await {
+    let Binding { prepare, pod, node, binder, made } = binding;
+    let failed = match prepared((&caches, &recorder, &made), prepare, &pod, &node).await {
         Ok(()) => {
             let elsewhere = match &binder {
                 Some((extenders, index)) => extenders.bind(*index, &pod, &node).await,
@@ -103,11 +110,17 @@ pub async fn bind(caches: Caches, recorder: EventRecorder, binding: Binding) -> 
 }
 
 /// Lets the plugins act before the binding.
-async fn prepared(caches: &Caches, prepare: Vec<Preparation>, pod: &Waiting, node: &Arc<str>) -> Result<(), String> {
+async fn prepared(
+    (caches, recorder, made): (&Caches, &EventRecorder, &ClaimsMade),
+    prepare: Vec<Preparation>,
+    pod: &Waiting,
+    node: &Arc<str>,
+) -> Result<(), String> {
     for Preparation { plugin, class, args, brought } in prepare {
         let Some(pre_bind) = plugin.pre_bind else { continue };
-        let (caches, pod, node) = (caches.clone(), pod.clone(), node.clone());
-        let preparing = Preparing { caches, pod, class, node, args, brought };
+        let (caches, recorder, made) = (caches.clone(), recorder.clone(), made.clone());
+        let (pod, node) = (pod.clone(), node.clone());
+        let preparing = Preparing { caches, recorder, made, pod, class, node, args, brought };
         let done = pre_bind(preparing).await;
         done.map_err(|why| format!("running PreBind plugin \"{}\": {why}", plugin.name))?;
     }
@@ -139,17 +152,6 @@ fn announce(recorder: &EventRecorder, pod: &Waiting, node: &str) {
     let Key { namespace, name } = &pod.key;
     let message = format!("Successfully assigned {namespace}/{name} to {node}");
     recorder.event(&reference(pod), EventKind::Normal, "Scheduled", &message);
-}
-
-fn reference(pod: &Waiting) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(pod.key.namespace.clone()),
-        name: Some(pod.key.name.clone()),
-        uid: Some(pod.uid.clone()),
-        ..ObjectReference::default()
-    }
 }
 
 /// Tells the user why a Pod has no node, and for which node room is being made.

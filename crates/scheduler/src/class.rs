@@ -19,6 +19,7 @@ use k8s_openapi::{
 use serde::Serialize;
 
 use crate::{
+    asks::{self, Asks},
     attachable::{self, Attachable},
     claims::{self, Named},
     disks::{self, Disk},
@@ -107,6 +108,8 @@ pub struct Class {
     /// PersistentVolumeClaims and ResourceClaims that the Pods use.
     pub claims: Vec<Named>,
     pub devices: Vec<Named>,
+    /// What the containers ask for, where some of it may be devices.
+    pub asks: Vec<Asks>,
     /// Volumes without a claim that a CSI driver may have to attach.
     pub inline: Vec<Attachable>,
     /// Disks without a claim that not all Pods of a node can share.
@@ -185,6 +188,7 @@ struct Identity<'a> {
     image_volumes: Vec<&'a str>,
     resources: Option<&'a ResourceRequirements>,
     containers: Vec<ContainerIdentity<'a>>,
+    starting: Vec<ContainerIdentity<'a>>,
 }
 
 type Amount = BTreeMap<String, Quantity>;
@@ -228,12 +232,8 @@ pub fn identity(pod: &Pod) -> Vec<u8> {
         disks: disks::of_pod(pod),
         image_volumes: image_volumes(spec).collect(),
         resources: spec.resources.as_ref(),
-        containers: spec
-            .containers
-            .iter()
-            .chain(spec.init_containers.iter().flatten())
-            .map(container_identity)
-            .collect(),
+        containers: spec.containers.iter().map(container_identity).collect(),
+        starting: spec.init_containers.iter().flatten().map(container_identity).collect(),
     };
     serde_json::to_vec(&identity).expect("plain data with text keys")
 }
@@ -273,6 +273,7 @@ pub fn compile(pod: &Pod, names: &mut ResourceNames, topologies: &mut Topologies
         defaults: (!has_constraints(spec)).then_some(Owner(owner)),
         claims: claims::volume_claims(pod),
         devices: claims::device_claims(pod),
+        asks: asks::asks(spec),
         inline: attachable::inline(pod),
         disks: disks::of_pod(pod),
         requests: names.amounts(&api::rules::pod::requests(spec)),

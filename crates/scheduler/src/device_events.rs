@@ -1,7 +1,7 @@
 //! What the engine does when it is told of devices: of claims on them, their classes, and the slices that offer them.
 
 use client::Key;
-use clock::Instant;
+use clock::{Instant, Timestamp};
 
 use crate::{
     change::Change,
@@ -29,7 +29,7 @@ impl Engine {
 
     /// A DeviceClass as it is now; `None` when it is gone.
     pub fn set_device_class(&mut self, key: &Key, class: Option<Class>, now: Instant) {
-        if claims::set(&mut self.cache.devices.classes, key.name.clone(), class) {
+        if self.cache.devices.set_class(&key.name, class) {
             self.devices_freed(now);
         }
     }
@@ -52,9 +52,16 @@ impl Engine {
         self.cache.devices.taint_rules.keys().map(|name| Key::new("", name)).collect()
     }
 
+    /// The wall clock, by which claims are judged that keep Pods waiting. Without it none has waited too long.
+    pub fn tell_time(&mut self, now: Timestamp) {
+        self.cache.devices.now = Some(now);
+    }
+
     /// Every Pod that waits for devices may get some now.
     pub(crate) fn devices_freed(&mut self, now: Instant) {
-        self.claims_changed(Change::Devices, |class| !class.devices.is_empty(), now);
+        let extended = self.cache.devices.gates.extended;
+        let uses = |class: &crate::class::Class| !class.devices.is_empty() || (extended && !class.asks.is_empty());
+        self.claims_changed(Change::Devices, uses, now);
     }
 
     /// A Pod that is gone was not bound, so its claims do not get the devices that were kept for them.
@@ -70,7 +77,7 @@ impl Engine {
     }
 
     pub fn device_class_keys(&self) -> Vec<Key> {
-        self.cache.devices.classes.keys().map(|name| Key::new("", name)).collect()
+        self.cache.devices.class_names().map(|name| Key::new("", name)).collect()
     }
 
     pub fn slice_keys(&self) -> Vec<Key> {

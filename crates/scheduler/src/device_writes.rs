@@ -1,48 +1,207 @@
 //! The writes about claims on devices: a claim gets the devices that were chosen for it and its Pod as a user before the Pod
-//! is bound, and gives them up when they keep the Pod from every node.
-//! Upstream counterpart: pkg/scheduler/framework/plugins/dynamicresources (bindClaim, PostFilter).
+//! is bound, and gives them up when they keep the Pod from every node. A claim for extended resources is made with them.
+//! Upstream counterpart: pkg/scheduler/framework/plugins/dynamicresources (bindClaim, PreBind, PostFilter).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use client::{
-    Api, Caches, Key,
-    rest::{self, Resource, Verb},
+    Api, Caches, EventKind, Key,
+    rest::{self, DeleteOptions, Resource, Verb},
 };
 use futures::future::BoxFuture;
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use k8s_openapi::{
+    api::{
+        core::v1::Pod,
+        resource::v1::{AllocationResult, DeviceClaim, ResourceClaim, ResourceClaimSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
 use serde_json::{Value, json};
 
-use crate::{plugin::Preparing, queue::Waiting};
+use crate::{
+    asks::{self, Resources},
+    devices::{EXTENDED, Extended, Given, binding},
+    plugin::Preparing,
+    queue::{Waiting, reference},
+};
 
 /// Keeps a claim while it has devices.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// How often a write is tried that meets another one.
 const TRIES: usize = 5;
 
-/// What the plugin brings: claims of the Pod with the devices that they get.
-type Given = Vec<(Key, Arc<AllocationResult>)>;
-
-/// Makes the Pod a user of all its claims.
+/// Makes the Pod a user of all its claims, and of one for its extended resources; then waits for the devices.
 pub(crate) fn bind_claims(preparing: Preparing) -> BoxFuture<'static, Result<(), String>> {
     Box::pin(async move {
-        let Preparing { caches, pod, class, args, brought, .. } = preparing;
-        let given: Arc<Given> = brought.downcast().unwrap_or_default();
-        for name in class.devices.iter().filter_map(|named| named.name.as_deref()) {
+        let given: Arc<Given> = preparing.brought.clone().downcast().unwrap_or_default();
+        let (caches, pod) = (&preparing.caches, &preparing.pod);
+        let mut keys = Vec::new();
+        for name in preparing.class.devices.iter().filter_map(|named| named.name.as_deref()) {
             let key = Key::new(&*pod.key.namespace, name);
             let Some(claim) = caches.of::<ResourceClaim>().get(&key) else {
                 return Err(format!("resourceclaim.resource.k8s.io {name:?} not found"));
             };
-            let allocation = given.iter().find(|(claim, _)| *claim == key).map(|(_, result)| &**result);
+            let allocation = given.claims.iter().find(|(claim, _)| *claim == key).map(|(_, result)| &**result);
             if !users(&claim).iter().any(|user| user["uid"] == json!(pod.uid)) {
-                let revision = bind_claim(&caches, &pod, &key, claim, allocation).await?;
-                // The engine keeps the devices until it is shown that the claim has them, so that comes first.
-                let shown = async { caches.of::<ResourceClaim>().reached(revision).await };
-                let late = |_| "context deadline exceeded".to_owned();
-                clock::timeout(args.bind_timeout, shown).await.map_err(late)?;
+                reserve(&preparing, &key, claim, (allocation, given.waits)).await?;
+            }
+            keys.push(key);
+        }
+        if let Some(extended) = &given.extended {
+            keys.push(bind_extended(&preparing, extended, given.waits).await?);
+        }
+        if given.waits { wait_for_devices(&preparing, &keys).await } else { Ok(()) }
+    })
+}
+
+/// Gives a claim its devices and its Pod as a user, and waits until the engine can see that: it keeps the devices until then.
+async fn reserve(
+    preparing: &Preparing,
+    key: &Key,
+    claim: Arc<ResourceClaim>,
+    given: (Option<&AllocationResult>, bool),
+) -> Result<(), String> {
+    let caches = &preparing.caches;
+    let revision = bind_claim(caches, &preparing.pod, key, claim, given).await?;
+    let shown = async { caches.of::<ResourceClaim>().reached(revision).await };
+    let late = |_| "context deadline exceeded".to_owned();
+    clock::timeout(preparing.args.bind_timeout, shown).await.map_err(late)
+}
+
+/// Makes the claim for the extended resources of a Pod that are devices, and notes it in the Pod's status. A claim that comes
+/// to nothing is deleted again.
+async fn bind_extended(preparing: &Preparing, extended: &Extended, waits: bool) -> Result<Key, String> {
+    let (caches, pod) = (&preparing.caches, &preparing.pod);
+    let object = caches.of::<Pod>().get(&pod.key).filter(|object| object.metadata.uid.as_ref() == Some(&pod.uid));
+    let object = object.ok_or_else(|| format!("pod {:?} not found", pod.key.name))?;
+    let (claim, mappings) = extended_claim(&object, &extended.resources)?;
+    let made = Api::<ResourceClaim>::namespaced(caches.client().clone(), &pod.key.namespace).create(&claim).await;
+    preparing.made.count(made.is_ok());
+    let named =
+        |error: kube::Error| format!("create claim for extended resources {}: {}", pod.key, rest::message(&error));
+    let made = made.map_err(named)?;
+    let key = Key::of(&made);
+    let status = json!({"resourceClaimName": key.name, "requestMappings": mappings});
+    let bound = async {
+        reserve(preparing, &key, Arc::new(made), (Some(&extended.result), waits)).await?;
+        let body = json!({"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": status}});
+        let (client, resource) = (caches.client(), Resource::of::<Pod>());
+        let verb = Verb::MergePatch(body);
+        let noted = rest::write(client, &resource, &pod.key.namespace, &pod.key.name, "status", &verb).await;
+        let what = |error| format!("update pod {} ExtendedResourceClaimStatus: {}", pod.key, rest::message(&error));
+        noted.map(drop).map_err(what)
+    };
+    match bound.await {
+        Ok(()) => Ok(key),
+        Err(why) => {
+            delete(caches, &key).await;
+            Err(why)
+        }
+    }
+}
+
+/// The claim for the extended resources of a Pod, and what its status says of it.
+fn extended_claim(pod: &Pod, resources: &Resources) -> Result<(ResourceClaim, Vec<Value>), String> {
+    let (name, spec) = (pod.metadata.name.as_deref().unwrap_or_default(), pod.spec.clone().unwrap_or_default());
+    let (requests, parts) = asks::requests(&asks::asks(&spec), resources);
+    if parts.is_empty() {
+        return Err(format!(
+            "nil or empty request mappings, no update of pod {} ExtendedResourceClaimStatus",
+            Key::of(pod)
+        ));
+    }
+    let containers: Vec<&str> =
+        spec.init_containers.iter().flatten().chain(&spec.containers).map(|c| c.name.as_str()).collect();
+    let mapping = |(container, resource, request): (usize, String, String)| json!({"containerName": containers[container], "resourceName": resource, "requestName": request});
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        name: name.to_owned(),
+        uid: pod.metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    };
+    let claim = ResourceClaim {
+        metadata: ObjectMeta {
+            namespace: pod.metadata.namespace.clone(),
+            generate_name: Some(format!("{name}-extended-resources-")),
+            annotations: Some([(EXTENDED.to_owned(), "true".to_owned())].into()),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: ResourceClaimSpec { devices: Some(DeviceClaim { requests: Some(requests), ..DeviceClaim::default() }) },
+        status: None,
+    };
+    Ok((claim, parts.into_iter().map(mapping).collect()))
+}
+
+/// Until the devices of all claims are ready for their Pod, or it is clear that they will not be.
+async fn wait_for_devices(preparing: &Preparing, keys: &[Key]) -> Result<(), String> {
+    let Preparing { caches, recorder, pod, node, args, .. } = preparing;
+    let (claims, pods) = (caches.of::<ResourceClaim>(), caches.of::<Pod>());
+    let (mut claim_changes, mut pod_changes) = (claims.subscribe(), pods.subscribe());
+    let found =
+        |key: &Key| claims.get(key).ok_or_else(|| format!("resourceclaim.resource.k8s.io {:?} not found", key.name));
+    let all = keys.iter().map(found).collect::<Result<Vec<_>, _>>()?;
+    if !all.iter().any(|claim| binding::has_conditions(claim)) {
+        return Ok(());
+    }
+    let message = format!("waiting for binding conditions for device on node {node}");
+    recorder.event(&reference(pod), EventKind::Normal, "BindingConditionsPending", &message);
+    let ready = async {
+        loop {
+            if pods.get(&pod.key).is_none_or(|held| held.metadata.uid.as_ref() != Some(&pod.uid)) {
+                return Err(format!("pod does not exist any more: pod {:?} not found", pod.key.name));
+            }
+            let Some(left) = next_wait(keys, &found, args.binding_timeout)? else { return Ok(()) };
+            tokio::select! {
+                _ = claim_changes.recv() => {}
+                _ = pod_changes.recv() => {}
+                () = clock::sleep(left) => {}
             }
         }
-        Ok(())
-    })
+    };
+    let late = |_| Err("device binding timeout".to_owned());
+    clock::timeout(args.binding_timeout, ready).await.unwrap_or_else(late)
+}
+
+/// How long the first claim that is not ready may still take; `None` when all are.
+fn next_wait(
+    keys: &[Key],
+    found: &impl Fn(&Key) -> Result<Arc<ResourceClaim>, String>,
+    patience: Duration,
+) -> Result<Option<Duration>, String> {
+    for key in keys {
+        let claim = found(key)?;
+        if !binding::is_ready(&claim)? {
+            let left = binding::left(binding::waits_since(&claim), patience, clock::now()).unwrap_or(patience);
+            return if left.is_zero() { Err(format!("claim {} binding timeout", key.name)) } else { Ok(Some(left)) };
+        }
+    }
+    Ok(None)
+}
+
+/// Deletes a claim that the scheduler made for a Pod, which then has none until it is tried again. False when that failed.
+pub(crate) async fn delete(caches: &Caches, key: &Key) -> bool {
+    let api = Api::<ResourceClaim>::namespaced(caches.client().clone(), &key.namespace);
+    let deleted = async {
+        let Some(claim) = api.find(&key.name).await? else { return Ok(()) };
+        let mut finalizers = claim.metadata.finalizers.unwrap_or_default();
+        if finalizers.iter().any(|held| held == FINALIZER) {
+            finalizers.retain(|held| held != FINALIZER);
+            let meta = json!({"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version,
+                "finalizers": finalizers});
+            patch(caches, key, "", json!({"metadata": meta})).await?;
+        }
+        api.delete(&key.name, DeleteOptions::default()).await
+    };
+    match deleted.await {
+        Err(error) if rest::reason(&error) != "NotFound" => {
+            tracing::info!(claim = %key, error = rest::message(&error), "cannot delete a claim");
+            false
+        }
+        _ => true,
+    }
 }
 
 fn users(claim: &ResourceClaim) -> Vec<Value> {
@@ -56,11 +215,11 @@ async fn bind_claim(
     pod: &Waiting,
     key: &Key,
     claim: Arc<ResourceClaim>,
-    allocation: Option<&AllocationResult>,
+    given: (Option<&AllocationResult>, bool),
 ) -> Result<u64, String> {
     let (mut claim, mut tries) = (claim, 1);
     loop {
-        match write(caches, pod, key, &claim, allocation).await {
+        match write(caches, pod, key, &claim, given).await {
             Err(Met::Another) if tries < TRIES => {}
             Err(Met::Another) => return Err(format!("claim {key}: the object has been modified")),
             Err(Met::Obstacle(why)) => return Err(why),
@@ -85,7 +244,7 @@ async fn write(
     pod: &Waiting,
     key: &Key,
     claim: &ResourceClaim,
-    allocation: Option<&AllocationResult>,
+    (allocation, waits): (Option<&AllocationResult>, bool),
 ) -> Result<u64, Met> {
     let obstacle = |why: String| Err(Met::Obstacle(why));
     let meta = &claim.metadata;
@@ -107,6 +266,9 @@ async fn write(
             version = Some(written.to_string());
         }
         status["allocation"] = json!(allocation);
+        if waits {
+            status["allocation"]["allocationTimestamp"] = json!(clock::now_seconds());
+        }
     }
     let mut users = users(claim);
     users.push(json!({"resource": "pods", "name": pod.key.name, "uid": pod.uid}));

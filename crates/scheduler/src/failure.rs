@@ -40,6 +40,8 @@ pub enum Release {
     Nothing,
     /// The devices of this claim, which nobody uses.
     Devices(Key),
+    /// This claim, which was made for the Pod's extended resources when it was tried before.
+    Claim(Key),
 }
 
 impl Release {
@@ -48,6 +50,7 @@ impl Release {
             Release::None => "no new claims to deallocate",
             Release::Nothing => "still not schedulable",
             Release::Devices(_) => "deallocation of ResourceClaim completed",
+            Release::Claim(_) => "deletion of ResourceClaim completed",
         }
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod args;
 mod asked;
+pub mod asks;
 pub mod attachable;
 mod batch;
 mod bind;
@@ -14,6 +15,7 @@ pub mod cache;
 mod candidates;
 pub mod change;
 pub mod claims;
+mod claims_made;
 pub mod class;
 pub mod config;
 mod consulting;

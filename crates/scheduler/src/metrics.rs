@@ -18,6 +18,7 @@ use prometheus_client::{
 
 use crate::{
     batch::{self, Flush},
+    claims_made::ClaimsMade,
     engine::{Decision, Engine},
     failure::{Preemption, Victims},
     queue::Waiting,
@@ -98,6 +99,7 @@ pub struct Metrics {
     victims: Histogram,
     turned_away: Family<TurnedAway, Gauge>,
     held: Family<Held, Gauge>,
+    pub(crate) made: ClaimsMade,
     batched: Family<Batched, Counter>,
     flushed: Family<Flushed, Counter>,
     hint_seconds: Family<Hinted, Histogram, fn() -> Histogram>,
@@ -131,6 +133,7 @@ impl Default for Metrics {
             victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
             turned_away: Family::default(),
             held: Family::default(),
+            made: ClaimsMade::default(),
             batched: Family::default(),
             flushed: Family::default(),
             hint_seconds: Family::new_with_constructor(batch_seconds),
@@ -168,6 +171,7 @@ impl Metrics {
         let help = "Waiting Pods that a plugin turned away in their last attempt";
         to.register("unschedulable_pods", help, self.turned_away.clone());
         to.register("cache_size", "Nodes and Pods in the scheduler's memory", self.held.clone());
+        self.made.register(to);
         let help = "Pods that were to get their node from the search for another one, by result";
         to.register("batch_attempts", help, self.batched.clone());
         to.register("batch_cache_flushed", "Searches that serve no more Pods, by reason", self.flushed.clone());

@@ -6,7 +6,7 @@
 
 use std::{any::Any, collections::BTreeSet, fmt, sync::Arc};
 
-use client::Caches;
+use client::{Caches, EventRecorder};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1;
 
@@ -14,6 +14,7 @@ use crate::{
     args::Args,
     cache::Cache,
     change::Change,
+    claims_made::ClaimsMade,
     class::Class,
     failure::{Failure, Release},
     node::Node,
@@ -90,6 +91,8 @@ pub type Brought = Arc<dyn Any + Send + Sync>;
 #[derive(Clone)]
 pub struct Preparing {
     pub caches: Caches,
+    pub recorder: EventRecorder,
+    pub made: ClaimsMade,
     pub pod: Waiting,
     pub class: Arc<Class>,
     pub node: Arc<str>,

@@ -10,6 +10,7 @@ use std::{
 
 use client::Key;
 use clock::Instant;
+use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::class::ClassId;
 
@@ -29,6 +30,18 @@ pub struct Waiting {
     pub errors: u32,
     /// When it could be tried for the first time.
     pub waits_since: Option<Instant>,
+}
+
+/// The Pod, as events refer to it.
+pub(crate) fn reference(pod: &Waiting) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(pod.key.namespace.clone()),
+        name: Some(pod.key.name.clone()),
+        uid: Some(pod.uid.clone()),
+        ..ObjectReference::default()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::{
     bind::{self, Binding, Eviction, Nomination, Outcome, Reason},
-    device_writes::give_up,
+    device_writes::{delete, give_up},
     engine::{Decision, Engine, Settings},
     extender::Extenders,
     failure::{Failure, Preemption, Release, Victims},
@@ -62,6 +62,7 @@ pub async fn run(caches: Caches, settings: Settings, metrics: Arc<Metrics>) {
         let mut decided = 0;
         while decided < BATCH && writes.len() < WRITES {
             let began = Instant::now();
+            engine.tell_time(clock::now());
             let Some(mut decision) = engine.schedule_one(began) else { break };
             // Nothing else is decided meanwhile, since that could take what the extenders are asked about.
             while let Decision::Consult(question) = &decision {
@@ -145,7 +146,9 @@ fn start_write(
     match decision {
         Decision::Bind { pod, node, prepare } => {
             let (counted, scheduler) = (pod.clone(), writer.scheduler.clone());
-            let bound = bind::bind(caches.clone(), writer.recorder.clone(), Binding { prepare, pod, node, binder });
+            let made = counting.metrics.made.clone();
+            let binding = Binding { prepare, pod, node, binder, made };
+            let bound = bind::bind(caches.clone(), writer.recorder.clone(), binding);
             writes.spawn(async move {
                 let outcome = bound.await;
                 let worked = matches!(outcome, Outcome::Bound { .. });
@@ -185,10 +188,12 @@ fn tell(
         return;
     };
     let message = failure.message(&preemption);
-    if let Release::Devices(claim) = &failure.release {
+    if let release @ (Release::Devices(claim) | Release::Claim(claim)) = &failure.release {
         let (caches, claim, pod) = (caches.clone(), claim.clone(), pod.clone());
+        let whole = matches!(release, Release::Claim(_));
         writes.spawn(async move {
-            match give_up(caches, claim, &pod).await {
+            let given_up = if whole { delete(&caches, &claim).await } else { give_up(caches, claim, &pod).await };
+            match given_up {
                 true => Outcome::Done,
                 // The Pod tries again, as if this had been an attempt to preempt.
                 false => Outcome::NotPreempted { preemptor: pod.key, victims: Vec::new() },

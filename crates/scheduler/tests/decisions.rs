@@ -18,6 +18,18 @@ use serde_json::json;
 use text::{check, engine, next, node, pod, pod_with};
 
 #[test]
+fn containers_that_only_start_a_pod_make_it_another_than_those_that_stay() {
+    let container = json!({"name": "c", "image": "image", "resources": {"requests": {"cpu": "1"}}});
+    let stays = pod_with("p", json!({"containers": [container, container]}));
+    let starts = pod_with("q", json!({"containers": [container], "initContainers": [container]}));
+    let (mut engine, now) = (engine(&["a cpu=1"], &[]), Instant::now());
+    engine.set_pod(&stays, now);
+    engine.set_pod(&starts, now);
+    assert_eq!(next(&mut engine), "0/1 nodes are available: 1 Insufficient cpu.");
+    assert_eq!(next(&mut engine), "a");
+}
+
+#[test]
 fn filters_say_upstreams_reasons() {
     check(&[], &[], pod("p"), "no nodes available to schedule pods");
     check(&["a cordoned"], &[], pod("p"), "0/1 nodes are available: 1 node(s) were unschedulable.");

@@ -321,6 +321,12 @@ pub fn device_claims(pod: &Pod) -> impl Iterator<Item = DeviceClaim> {
     })
 }
 
+/// The ResourceClaim that the scheduler made for the extended resources of a Pod that are devices.
+pub fn extended_claim(pod: &Pod) -> Option<&str> {
+    let made = pod.status.as_ref()?.extended_resource_claim_status.as_ref()?;
+    Some(made.resource_claim_name.as_str())
+}
+
 /// Being deleted, whether it has ended or not.
 pub fn is_deleted(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()

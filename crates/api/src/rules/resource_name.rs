@@ -16,6 +16,14 @@ pub fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
+/// Before the name of a DeviceClass, whose devices can be asked for like an extended resource.
+pub const OF_DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
+
+/// What a DeviceClass may stand for: an extended resource, or the class itself by its implicit name.
+pub fn may_be_devices(name: &str) -> bool {
+    is_extended(name) || name.starts_with(OF_DEVICE_CLASS)
+}
+
 /// A name without a domain that a quota may limit.
 pub fn is_standard_in_quota(name: &str) -> bool {
     name.starts_with("hugepages-") || name.starts_with("requests.hugepages-") || IN_QUOTA.contains(&name)

@@ -35,10 +35,12 @@ pub fn objects(kinds: &KindTable, features: Features) -> Vec<BootstrapObject> {
                 let on = feature(rest).is_none_or(|feature| features.enabled(feature));
                 bindings.extend(on.then(|| binding(name, role, rest)));
             }
+            (true, [option, ..]) if feature(&[option]).is_some_and(|feature| !features.enabled(feature)) => {}
             (true, ["served", _, group, resource, ..])
                 if kinds.any_version(group, resource.split('/').next().unwrap_or(resource)).is_none() => {}
             (true, words) => {
-                let words = words.strip_prefix(&["served"]).unwrap_or(words);
+                let prefixed = words.first().is_some_and(|word| *word == "served" || word.starts_with("if="));
+                let words = &words[usize::from(prefixed)..];
                 let role = roles.last_mut().expect("the table has no rule before the first role");
                 role.rules.push(rule(words));
             }

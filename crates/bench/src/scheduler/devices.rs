@@ -1,16 +1,16 @@
 //! The workloads with devices (test/integration/scheduler_perf/dra): every Pod has a claim of its own for one of ten devices
 //! of a node. Either the cluster fills up, or ten Pods at a time come, get their devices and go.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use client::Key;
 use k8s_openapi::api::{
     core::v1::Pod,
-    resource::v1::{AllocationResult, DeviceClass, ResourceClaim, ResourceClaimStatus, ResourceSlice},
+    resource::v1::{DeviceClass, ResourceClaim, ResourceClaimStatus, ResourceSlice},
 };
 use scheduler::{
     Decision,
-    devices::{Claim, Class, Slice},
+    devices::{Claim, Class, Given, Slice},
 };
 use serde_json::{Value, json};
 
@@ -83,9 +83,8 @@ fn place(cluster: &mut Cluster, namespace: &str, names: &[String]) -> usize {
     while let Some(decision) = cluster.engine.schedule_one(cluster.now) {
         cluster.now += Duration::from_millis(1);
         let Decision::Bind { pod: decided, node, prepare } = decision else { continue };
-        let brought =
-            prepare.iter().filter_map(|p| p.brought.clone().downcast::<Vec<(Key, Arc<AllocationResult>)>>().ok());
-        for (key, result) in brought.flat_map(|given| given.to_vec()) {
+        let brought = prepare.iter().filter_map(|p| p.brought.clone().downcast::<Given>().ok());
+        for (key, result) in brought.flat_map(|given| given.claims.clone()) {
             let mut claim = claim(&key.namespace, &key.name);
             claim.status = Some(ResourceClaimStatus { allocation: Some((*result).clone()), ..Default::default() });
             show(cluster, &claim);

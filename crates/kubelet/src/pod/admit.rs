@@ -8,7 +8,7 @@ use api::rules::{
     node_affinity,
     pod::{self, Resources},
     quantity::Quantity,
-    taint,
+    resource_name, taint,
 };
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
 
@@ -117,7 +117,7 @@ fn resources(spec: &PodSpec, node: &NodeFacts<'_>) -> Result<(), Refusal> {
 }
 
 fn is_extended(name: &str) -> bool {
-    name.contains('/') && !name.contains("kubernetes.io/")
+    (name.contains('/') && !name.contains("kubernetes.io/")) || name.starts_with(resource_name::OF_DEVICE_CLASS)
 }
 
 /// Processors are counted in thousandths, all else whole.

@@ -51,7 +51,7 @@ struct Managed {
 /// How long an extender may take when the configuration does not say.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-fn duration(text: &str) -> Option<Duration> {
+pub(super) fn duration(text: &str) -> Option<Duration> {
     let parsed: jiff::SignedDuration = text.parse().ok()?;
     Duration::try_from(parsed).ok()
 }

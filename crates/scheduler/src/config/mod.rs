@@ -106,7 +106,7 @@ struct PluginConfig {
 pub fn parse(value: Value, features: Features) -> Result<Settings, String> {
     let configuration = Configuration::deserialize(value).map_err(|error| error.to_string())?;
     let mut errors = Errors::default();
-    let mut settings = Settings { features, ..configuration.settings(&mut errors) };
+    let mut settings = configuration.settings(features, &mut errors);
     if !features.enabled(Feature::GangScheduling) {
         settings.profiles.iter_mut().for_each(|profile| profile.plugins.retain(|enabled| !enabled.plugin.gangs));
     }
@@ -129,7 +129,7 @@ impl Errors {
 }
 
 impl Configuration {
-    fn settings(mut self, errors: &mut Errors) -> Settings {
+    fn settings(mut self, features: Features, errors: &mut Errors) -> Settings {
         if self.api_version != VERSION || self.kind != KIND {
             let (version, kind) = (&self.api_version, &self.kind);
             errors.0.push(format!("it is of kind {kind:?} in {version:?}; expected {KIND:?} in {VERSION:?}"));
@@ -153,8 +153,9 @@ impl Configuration {
             }
         }
         let (extenders, ignored) = extenders::read(std::mem::take(&mut self.extenders), errors);
-        let read =
-            |(index, profile): (usize, ProfileSpec)| profile.read(&profiles.index(index), percentage, &ignored, errors);
+        let read = |(index, profile): (usize, ProfileSpec)| {
+            profile.read(&profiles.index(index), percentage, (&ignored, features), errors)
+        };
         let seconds = |given: Option<i64>, default: u64| {
             Duration::from_secs(given.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(default))
         };
@@ -163,7 +164,7 @@ impl Configuration {
             profiles: std::mem::take(&mut self.profiles).into_iter().enumerate().map(read).collect(),
             plugins: PLUGINS,
             extenders,
-            features: Features::default(),
+            features,
         }
     }
 
@@ -204,7 +205,13 @@ fn percentage(path: &Path, given: Option<i32>, errors: &mut Errors) {
 }
 
 impl ProfileSpec {
-    fn read(self, path: &Path, of_all: i32, ignored: &[String], errors: &mut Errors) -> Profile {
+    fn read(
+        self,
+        path: &Path,
+        of_all: i32,
+        (ignored, features): (&[String], Features),
+        errors: &mut Errors,
+    ) -> Profile {
         let scheduler_name = self.scheduler_name.unwrap_or_default();
         if scheduler_name.is_empty() {
             errors.add(FieldError::required(&path.child("schedulerName"), ""));
@@ -217,7 +224,8 @@ impl ProfileSpec {
             if self.plugin_config[..index].iter().any(|other| other.name == config.name) {
                 errors.add(FieldError::duplicate(&path, &config.name));
             }
-            plugin_args::read(&config.name, config.args.clone(), &path.child("args"), &mut args, errors);
+            let (given, path) = ((&*config.name, config.args.clone()), path.child("args"));
+            plugin_args::read(given, &path, features, &mut args, errors);
         }
         args.ignored_resources.extend_from_slice(ignored);
         Profile {

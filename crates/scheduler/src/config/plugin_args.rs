@@ -3,19 +3,28 @@
 
 use std::time::Duration;
 
-use api::validation::{
-    field::{FieldError, Path},
-    names,
+use api::{
+    features::{Feature, Features},
+    validation::{
+        field::{FieldError, Path},
+        names,
+    },
 };
 use k8s_openapi::api::core::v1::{NodeAffinity, TopologySpreadConstraint};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::Errors;
+use super::{Errors, extenders::duration};
 use crate::args::{Args, Spreading, Strategy, Weighted};
 
 /// Reads one plugin's arguments into those of its profile.
-pub(crate) fn read(plugin: &str, value: Value, path: &Path, args: &mut Args, errors: &mut Errors) {
+pub(crate) fn read(
+    (plugin, value): (&str, Value),
+    path: &Path,
+    features: Features,
+    args: &mut Args,
+    errors: &mut Errors,
+) {
     match plugin {
         "DefaultPreemption" => given::<Preemption>(plugin, value, path, errors, |given, e| given.read(path, args, e)),
         "InterPodAffinity" => given::<PodAffinity>(plugin, value, path, errors, |given, e| given.read(path, args, e)),
@@ -28,7 +37,9 @@ pub(crate) fn read(plugin: &str, value: Value, path: &Path, args: &mut Args, err
         }
         "PodTopologySpread" => given::<Spread>(plugin, value, path, errors, |given, e| given.read(path, args, e)),
         "VolumeBinding" => given::<Volumes>(plugin, value, path, errors, |given, e| given.read(path, args, e)),
-        "DynamicResources" => given::<Devices>(plugin, value, path, errors, |given, e| given.read(path, e)),
+        "DynamicResources" => given::<Devices>(plugin, value, path, errors, |given, e| {
+            given.read(path, features, args, e);
+        }),
         other => errors.say(path, &format!("plugin {other:?} takes no arguments")),
     }
 }
@@ -88,7 +99,7 @@ arguments!(Spread {
 });
 arguments!(Volumes { bind_timeout_seconds: Option<i64>, shape: Option<Value> });
 arguments!(
-    /// How long devices may take; nothing here allocates any yet.
+    /// How long devices may take to be found, and to be ready.
     Devices { filter_timeout: Option<String>, binding_timeout: Option<String> }
 );
 
@@ -341,12 +352,20 @@ impl Volumes {
 }
 
 impl Devices {
-    fn read(self, path: &Path, errors: &mut Errors) {
-        let steps = "the search for devices on a node ends after a number of steps, in less than a second";
-        let off = "the feature gate DRADeviceBindingConditions is disabled";
-        let fields = [("filterTimeout", self.filter_timeout, steps), ("bindingTimeout", self.binding_timeout, off)];
-        for (field, _, why) in fields.into_iter().filter(|(_, given, _)| given.is_some()) {
-            errors.add(FieldError::forbidden(&path.child(field), why));
+    fn read(self, path: &Path, features: Features, args: &mut Args, errors: &mut Errors) {
+        if self.filter_timeout.is_some() {
+            let steps = "the search for devices on a node ends after a number of steps, in less than a second";
+            errors.add(FieldError::forbidden(&path.child("filterTimeout"), steps));
+        }
+        let (Some(text), path) = (self.binding_timeout, path.child("bindingTimeout")) else { return };
+        let gates = [Feature::DRADeviceBindingConditions, Feature::DRAResourceClaimDeviceStatus];
+        if !gates.into_iter().all(|gate| features.enabled(gate)) {
+            let off = "DRADeviceBindingConditions or DRAResourceClaimDeviceStatus feature gate is disabled";
+            return errors.add(FieldError::forbidden(&path, off));
+        }
+        match duration(&text).filter(|timeout| *timeout >= Duration::from_secs(1)) {
+            Some(timeout) => args.binding_timeout = timeout,
+            None => errors.add(FieldError::invalid(&path, text, "must be at least 1 second")),
         }
     }
 }

@@ -182,7 +182,7 @@ impl<'a> Allocator<'a> {
                 None => Problem::Broken(format!("claim {claim}, request {}: {why}", asked.request)),
             });
         }
-        let class = self.devices.classes.get(asked.class);
+        let class = self.devices.class(asked.class);
         let class = class.ok_or_else(|| broken(format!("could not retrieve device class {}", asked.class)))?;
         let mut goal = Goal {
             request: asked.request,

@@ -6,8 +6,9 @@ use k8s_openapi::api::{
 };
 
 use api::rules::quantity::parse;
+use clock::Timestamp;
 
-use super::{capacity::Shares, slices::DeviceId};
+use super::{binding::Readiness, capacity::Shares, slices::DeviceId};
 
 /// The state of a ResourceClaim.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +21,12 @@ pub struct Claim {
     pub users: Vec<String>,
     pub leaving: bool,
     pub owner: Option<String>,
+    /// The scheduler made it for the extended resources of its owner.
+    pub is_extended: bool,
 }
+
+/// Says so of a claim.
+pub(crate) const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// The devices of a claim.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -28,6 +34,8 @@ pub struct Allocation {
     /// The nodes where they are; all nodes when none are named.
     pub nodes: Option<NodeSelector>,
     pub held: Held,
+    /// Whether the devices are ready for a Pod.
+    pub readiness: Readiness,
 }
 
 /// What nobody else can have meanwhile.
@@ -54,7 +62,7 @@ impl Allocation {
                 }
             }
         }
-        Allocation { nodes: result.node_selector.clone(), held }
+        Allocation { nodes: result.node_selector.clone(), held, readiness: Readiness::Ready }
     }
 }
 
@@ -66,10 +74,13 @@ impl Claim {
         Claim {
             uid: meta.uid.clone().unwrap_or_default(),
             spec: claim.spec.devices.clone().unwrap_or_default(),
-            allocation: status.and_then(|status| status.allocation.as_ref()).map(Allocation::of),
+            allocation: status
+                .and_then(|status| status.allocation.as_ref())
+                .map(|allocation| Allocation { readiness: Readiness::of(claim), ..Allocation::of(allocation) }),
             users: users.map(|user| user.uid.clone()).collect(),
             leaving: meta.deletion_timestamp.is_some(),
             owner: owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()),
+            is_extended: meta.annotations.iter().flatten().any(|(name, value)| name == EXTENDED && value == "true"),
         }
     }
 }
@@ -78,10 +89,12 @@ impl Claim {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Class {
     pub spec: DeviceClassSpec,
+    pub(super) created: Option<Timestamp>,
 }
 
 impl Class {
     pub fn of(class: &DeviceClass) -> Self {
-        Class { spec: class.spec.clone() }
+        let created = class.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        Class { spec: class.spec.clone(), created }
     }
 }

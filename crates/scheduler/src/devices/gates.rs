@@ -10,6 +10,10 @@ pub struct Gates {
     pub taint_rules: bool,
     pub partitions: bool,
     pub shared_capacity: bool,
+    /// Bindings wait for conditions of devices.
+    pub conditions: bool,
+    /// Classes stand for extended resources.
+    pub extended: bool,
 }
 
 impl Gates {
@@ -20,6 +24,9 @@ impl Gates {
             taint_rules: taints && features.enabled(Feature::DRADeviceTaintRules),
             partitions: features.enabled(Feature::DRAPartitionableDevices),
             shared_capacity: features.enabled(Feature::DRAConsumableCapacity),
+            conditions: features.enabled(Feature::DRADeviceBindingConditions)
+                && features.enabled(Feature::DRAResourceClaimDeviceStatus),
+            extended: features.enabled(Feature::DRAExtendedResource),
         }
     }
 }

@@ -4,14 +4,16 @@
 //!
 //! This is dynamic resource allocation as Kubernetes 1.35 has it by default: structured parameters, access for
 //! administrators, lists of alternatives, the status of devices; and, where their features are on, taints of devices,
-//! partitions with shared counters and shares of a device's capacity. Binding conditions and extended resources by class
-//! are not built: devices with such conditions are given to nobody.
+//! partitions with shared counters, shares of a device's capacity, conditions that a binding waits for, and extended
+//! resources by class.
 
 mod allocator;
+pub(crate) mod binding;
 mod capacity;
 mod claim;
 mod constraint;
 mod counters;
+mod extended;
 mod gates;
 mod problem;
 mod result;
@@ -28,9 +30,11 @@ use std::{
 };
 
 use client::Key;
+use clock::Timestamp;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClaim};
 
 use capacity::Shares;
+pub(crate) use claim::EXTENDED;
 pub use claim::{Allocation, Claim, Class, Held};
 use gates::Taint;
 pub use gates::{Gates, TaintRule};
@@ -38,7 +42,7 @@ pub use problem::Problem;
 pub use selector::Expressions;
 pub use slices::{Device, DeviceId, PoolId, Slice, Slices};
 
-use crate::{node::Node, queue::Waiting};
+use crate::{asks::Resources, claims, node::Node, queue::Waiting};
 
 /// The most devices that a claim can have.
 pub const DEVICES_OF_A_CLAIM: usize = 32;
@@ -57,6 +61,25 @@ pub enum News {
     Freed,
 }
 
+/// Devices for the extended resources of a Pod.
+#[derive(Debug, Clone)]
+pub struct Extended {
+    pub(crate) resources: Resources,
+    pub result: Arc<AllocationResult>,
+}
+
+/// What the claims of a Pod are about to get.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    pub claims: Vec<(Key, Arc<AllocationResult>)>,
+    pub extended: Option<Extended>,
+    /// The binding may have to wait for the devices.
+    pub(crate) waits: bool,
+}
+
+/// Instead of a name in the claim for the extended resources of a Pod, until it has one. No object can have it.
+const UNNAMED: &str = "<extended-resources>";
+
 /// An allocation that was decided, and that the API does not show yet.
 #[derive(Debug)]
 struct Pending {
@@ -64,6 +87,8 @@ struct Pending {
     pod_uid: String,
     /// The UID of the claim.
     uid: String,
+    /// What the claim is to be made for; none for claims of users.
+    resources: Resources,
     result: Arc<AllocationResult>,
     held: Held,
 }
@@ -78,7 +103,11 @@ impl Pending {
 #[derive(Default)]
 pub struct Devices {
     claims: HashMap<Key, Claim>,
-    pub classes: HashMap<String, Class>,
+    /// The claims that were made for extended resources, by the UIDs of their Pods.
+    made: HashMap<String, Key>,
+    classes: HashMap<String, Class>,
+    /// The classes that stand for extended resources.
+    by_resource: Resources,
     pub slices: Slices,
     pub gates: Gates,
     /// Taints of devices by the names of the rules that set them.
@@ -90,6 +119,8 @@ pub struct Devices {
     /// By claim.
     pending: HashMap<Key, Pending>,
     freed: bool,
+    /// The time by which claims are judged that keep Pods waiting.
+    pub now: Option<Timestamp>,
     expressions: Expressions,
     /// The steps for the Pod whose turn it is.
     steps: AtomicUsize,
@@ -98,6 +129,28 @@ pub struct Devices {
 impl Devices {
     pub fn claim(&self, key: &Key) -> Option<&Claim> {
         self.claims.get(key)
+    }
+
+    /// The claim that was made for the extended resources of a Pod of this UID.
+    pub fn claim_made_for(&self, pod_uid: &str) -> Option<&Key> {
+        self.made.get(pod_uid)
+    }
+
+    pub fn class(&self, name: &str) -> Option<&Class> {
+        self.classes.get(name)
+    }
+
+    pub fn class_names(&self) -> impl Iterator<Item = &String> {
+        self.classes.keys()
+    }
+
+    /// A class as it is now; `None` when it is gone. Says whether that is news.
+    pub fn set_class(&mut self, name: &str, class: Option<Class>) -> bool {
+        let news = claims::set(&mut self.classes, name.to_owned(), class);
+        if news {
+            self.by_resource = extended::by_resource(self.classes.iter());
+        }
+        news
     }
 
     pub fn claim_keys(&self) -> impl Iterator<Item = &Key> {
@@ -122,13 +175,32 @@ impl Devices {
         if let Some(allocation) = &allocation {
             self.hold(&allocation.held);
         }
+        if let Some((true, owner)) = claim.as_ref().map(|claim| (claim.is_extended, claim.owner.as_ref())) {
+            self.see_made(key, owner, allocation.is_some());
+        }
         let old = match claim {
             Some(claim) => self.claims.insert(key.clone(), claim),
             None => self.claims.remove(key),
         };
+        let gone = || old.as_ref().filter(|_| !self.claims.contains_key(key)).and_then(|old| old.owner.as_ref());
+        if let Some(owner) = gone().filter(|owner| self.made.get(*owner) == Some(key)).cloned() {
+            self.made.remove(&owner);
+        }
         let old = old.and_then(|old| old.allocation);
         old.iter().for_each(|old| self.release(&old.held));
         if given_up || (old.is_some() && allocation.is_none()) { News::Freed } else { News::Changed }
+    }
+
+    /// A claim that was made for the extended resources of its owner; once it has devices, it has those that were kept for it.
+    fn see_made(&mut self, key: &Key, owner: Option<&String>, has_devices: bool) {
+        let Some(owner) = owner else { return };
+        self.made.insert(owner.clone(), key.clone());
+        let mut waiting = self.pending.iter().filter(|(_, p)| !p.resources.is_empty() && p.pod_uid == *owner);
+        if let Some(kept) = waiting.next().filter(|_| has_devices).map(|(kept, _)| kept.clone())
+            && let Some(pending) = self.pending.remove(&kept)
+        {
+            self.release(&pending.held);
+        }
     }
 
     fn hold(&mut self, held: &Held) {
@@ -189,14 +261,22 @@ impl Devices {
         self.steps.store(0, Ordering::Relaxed);
     }
 
-    /// The devices for these claims on a node, in their order; `None` when it has not enough that suit them.
-    pub fn allocate(&self, claims: &[&Key], node: &Node) -> Result<Option<Vec<AllocationResult>>, Problem> {
+    /// The devices for these claims on a node, in their order, and then for an unnamed one, if there is any; `None` when the
+    /// node has not enough that suit them.
+    pub fn allocate(
+        &self,
+        claims: &[Key],
+        unnamed: Option<(&str, &DeviceClaim)>,
+        node: &Node,
+    ) -> Result<Option<Vec<AllocationResult>>, Problem> {
         let spent = self.steps.load(Ordering::Relaxed);
         if spent > STEPS_OF_A_POD {
             return Err(search::TOO_LONG);
         }
-        let known = claims.iter().filter_map(|key| self.claims.get_key_value(*key));
-        let wanted: Vec<(&Key, &DeviceClaim)> = known.map(|(key, claim)| (key, &claim.spec)).collect();
+        let known = claims.iter().filter_map(|key| self.claims.get_key_value(key));
+        let mut wanted: Vec<(&Key, &DeviceClaim)> = known.map(|(key, claim)| (key, &claim.spec)).collect();
+        let name = unnamed.map(|(namespace, _)| Key::new(namespace, UNNAMED));
+        wanted.extend(name.iter().zip(unnamed.map(|(_, claim)| claim)));
         let (found, steps) = allocator::allocate(self, &self.expressions, &wanted, node);
         self.steps.store(spent.saturating_add(steps), Ordering::Relaxed);
         found
@@ -205,14 +285,24 @@ impl Devices {
     /// Keeps devices for claims of a Pod until the API shows that they have them.
     pub fn promise(&mut self, pod: &Waiting, given: impl IntoIterator<Item = (Key, AllocationResult)>) {
         for (claim, result) in given {
-            let held = Allocation::of(&result).held;
-            self.hold(&held);
             let uid = self.claims.get(&claim).map_or_else(String::new, |claim| claim.uid.clone());
-            let (pod, pod_uid) = (pod.key.clone(), pod.uid.clone());
-            let pending = Pending { pod, pod_uid, uid, result: Arc::new(result), held };
-            if let Some(before) = self.pending.insert(claim, pending) {
-                self.release(&before.held);
-            }
+            self.keep(claim, pod, uid, (result, Resources::new()));
+        }
+    }
+
+    /// Keeps devices for the extended resources of a Pod, for which there is no claim yet.
+    pub(crate) fn promise_extended(&mut self, pod: &Waiting, resources: Resources, result: AllocationResult) {
+        let unnamed = Key::new(&*pod.key.namespace, format!("{UNNAMED}{}", pod.key.name));
+        self.keep(unnamed, pod, String::new(), (result, resources));
+    }
+
+    fn keep(&mut self, claim: Key, pod: &Waiting, uid: String, (result, resources): (AllocationResult, Resources)) {
+        let held = Allocation::of(&result).held;
+        self.hold(&held);
+        let (pod, pod_uid) = (pod.key.clone(), pod.uid.clone());
+        let pending = Pending { pod, pod_uid, uid, resources, result: Arc::new(result), held };
+        if let Some(before) = self.pending.insert(claim, pending) {
+            self.release(&before.held);
         }
     }
 
@@ -220,12 +310,18 @@ impl Devices {
         self.pending.contains_key(claim)
     }
 
-    /// What the claims of a Pod are about to get.
-    pub fn promised_for(&self, pod: &Waiting) -> Vec<(Key, Arc<AllocationResult>)> {
-        let own = self.pending.iter().filter(|(_, pending)| pending.is_of(&pod.key, &pod.uid));
-        let mut own: Vec<_> = own.map(|(claim, pending)| (claim.clone(), pending.result.clone())).collect();
-        own.sort_by(|(a, _), (b, _)| a.cmp(b));
-        own
+    /// What was decided for a Pod.
+    pub fn promised_for(&self, pod: &Waiting) -> Given {
+        let mut given = Given { waits: self.gates.conditions, ..Given::default() };
+        for (claim, pending) in self.pending.iter().filter(|(_, pending)| pending.is_of(&pod.key, &pod.uid)) {
+            let (resources, result) = (pending.resources.clone(), pending.result.clone());
+            match resources.is_empty() {
+                true => given.claims.push((claim.clone(), result)),
+                false => given.extended = Some(Extended { resources, result }),
+            }
+        }
+        given.claims.sort_by(|(a, _), (b, _)| a.cmp(b));
+        given
     }
 
     /// The Pod does not get its devices after all.

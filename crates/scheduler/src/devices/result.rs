@@ -23,7 +23,9 @@ use crate::node::Node;
 pub(super) fn of(claim: &Wanted, candidates: &[Candidate], node: &Node) -> AllocationResult {
     let results = claim.given.iter().map(|given| {
         let goal = &claim.requests[given.request].goals[given.goal];
-        let id = candidates[given.candidate].device.id.clone();
+        let device = candidates[given.candidate].device;
+        let (id, conditions) = (device.id.clone(), device.conditions.as_ref());
+        let fails = conditions.map(|conditions| &conditions.fails).filter(|fails| !fails.is_empty());
         DeviceRequestAllocationResult {
             request: goal.full_name(),
             driver: id.driver,
@@ -33,8 +35,9 @@ pub(super) fn of(claim: &Wanted, candidates: &[Candidate], node: &Node) -> Alloc
             tolerations: (!goal.tolerations.is_empty()).then(|| goal.tolerations.to_vec()),
             // Which share it is, is said when the claim gets it.
             share_id: given.share.as_ref().map(|_| String::new()),
+            binding_conditions: conditions.map(|conditions| conditions.waits.clone()),
+            binding_failure_conditions: fails.cloned(),
             consumed_capacity: given.share.as_ref().filter(|share| !share.is_empty()).map(amounts),
-            ..DeviceRequestAllocationResult::default()
         }
     });
     let (results, config) = (results.collect::<Vec<_>>(), config(claim));

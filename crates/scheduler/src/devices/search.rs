@@ -389,7 +389,7 @@ pub(super) fn selects(
     gates: Gates,
 ) -> Result<(bool, usize), Problem> {
     let mut cost = 0;
-    if device.has_conditions || !(gates.partitions || device.takes.is_empty()) {
+    if (device.conditions.is_some() && !gates.conditions) || !(gates.partitions || device.takes.is_empty()) {
         return Ok((false, cost));
     }
     let class = goal.class.spec.selectors.iter().flatten().enumerate().map(|(at, selector)| (true, at, selector));

@@ -47,8 +47,8 @@ pub struct Device {
     pub(super) takes: Counters,
     /// Several claims can have shares of it.
     pub(super) is_shared: bool,
-    /// Pods are to wait for conditions of it, which nobody here does. So nobody gets it.
-    pub(super) has_conditions: bool,
+    /// The conditions that the binding of its Pod waits for, and those that end the wait.
+    pub(super) conditions: Option<Conditions>,
 }
 
 impl Device {
@@ -69,7 +69,7 @@ impl Device {
             taints: device.taints.iter().flatten().map(taint).collect(),
             takes: Counters::taken_by(device.consumes_counters.as_ref()),
             is_shared: device.allow_multiple_allocations == Some(true),
-            has_conditions: device.binding_conditions.as_ref().is_some_and(|list| !list.is_empty()),
+            conditions: Conditions::of(device),
         }
     }
 
@@ -84,6 +84,20 @@ impl Device {
             Reach::Each => self.reach.as_ref().unwrap_or(&Reach::Nobody),
             of_slice => of_slice,
         }
+    }
+}
+
+/// What the binding of a Pod waits for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Conditions {
+    pub waits: Vec<String>,
+    pub fails: Vec<String>,
+}
+
+impl Conditions {
+    fn of(device: &v1::Device) -> Option<Self> {
+        let waits = device.binding_conditions.clone().filter(|list| !list.is_empty())?;
+        Some(Conditions { waits, fails: device.binding_failure_conditions.clone().unwrap_or_default() })
     }
 }
 
@@ -170,6 +184,10 @@ impl Slice {
     /// It tells of counters, which count for the pool wherever the slice is.
     fn has_counters(&self) -> bool {
         self.counters.as_ref().is_none_or(|counters| !counters.is_empty())
+    }
+
+    fn has_conditions(&self) -> bool {
+        self.devices.iter().any(|device| device.conditions.is_some())
     }
 
     fn concerns(&self, node: &Node, gates: Gates) -> bool {
@@ -267,11 +285,17 @@ impl Slices {
         self.by_name.keys()
     }
 
-    /// The pools with devices for a node, in the order of their names.
+    /// The pools with devices for a node, in the order of their names. Devices whose binding waits for nothing come first.
     pub(super) fn pools(&self, node: &Node, gates: Gates) -> Vec<Pool<'_>> {
         let near = self.near.get(&*node.name).into_iter().flatten();
         let names: BTreeSet<&PoolId> = near.chain(&self.wide).map(|(name, _)| name).collect();
-        names.into_iter().filter_map(|name| self.pool(name, node, gates)).collect()
+        let mut pools: Vec<Pool> = names.into_iter().filter_map(|name| self.pool(name, node, gates)).collect();
+        if gates.conditions {
+            pools.sort_by_key(
+                |pool| matches!(pool, Pool::Ready(ready) if ready.here.iter().any(|s| s.has_conditions())),
+            );
+        }
+        pools
     }
 
     fn pool<'a>(&'a self, id: &'a PoolId, node: &Node, gates: Gates) -> Option<Pool<'a>> {
@@ -299,7 +323,11 @@ impl Slices {
 impl<'a> Ready<'a> {
     /// `None` when the slices contradict each other.
     fn of(slices: Vec<&'a Slice>, elsewhere: impl Iterator<Item = &'a Slice>, gates: Gates) -> Option<Self> {
-        let (with_counters, here): (Vec<&Slice>, _) = slices.into_iter().partition(|slice| slice.has_counters());
+        let (with_counters, mut here): (Vec<&Slice>, Vec<&Slice>) =
+            slices.into_iter().partition(|slice| slice.has_counters());
+        if gates.conditions {
+            here.sort_by_key(|slice| slice.has_conditions());
+        }
         let mut names = HashSet::new();
         if !here.iter().flat_map(|slice| &slice.devices).all(|device| names.insert(&device.id.device)) {
             return None;

@@ -1,19 +1,21 @@
 //! DynamicResources: the Pod's ResourceClaims are there, and their devices are on the node or can be had there. Claims
 //! without devices get them with the node: they are kept for the Pod when it has one, and written before it is bound.
+//! Extended resources for which a class stands, and that the node has not from a device plugin, get them the same way.
 //! Upstream counterpart: pkg/scheduler/framework/plugins/dynamicresources.
 
 use std::sync::Arc;
 
 use client::Key;
-use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest};
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClaim, DeviceRequest};
 
 use crate::{
+    asks::{self, Resources},
     cache::Cache,
     change::Change,
     claims::Named,
     class::Class,
     device_writes::bind_claims,
-    devices::{Claim, Problem},
+    devices::{Allocation, Claim, Problem},
     failure::{Failure, Release},
     node::Node,
     node_id::NodeId,
@@ -25,7 +27,7 @@ use crate::{
 pub const PLUGIN: Plugin = Plugin {
     name: "DynamicResources",
     weight: 1,
-    concerns: |c| !c.class.devices.is_empty(),
+    concerns: |c| !c.class.devices.is_empty() || c.cache.devices.stand_for(&c.class.asks),
     admit: Some(admit),
     filter: Filter::Live(filter),
     score: Some(score),
@@ -35,12 +37,14 @@ pub const PLUGIN: Plugin = Plugin {
     holds: true,
     bring: |cache, pod| Arc::new(cache.devices.promised_for(pod)),
     pre_bind: Some(bind_claims),
-    retry_on: &[Change::NodeAdded, Change::NodeLabels, Change::Devices],
+    // A device plugin that comes or goes decides whether an extended resource is devices.
+    retry_on: &[Change::NodeAdded, Change::NodeLabels, Change::NodeAllocatable, Change::Devices],
     node_local: false,
     ..Plugin::NONE
 };
 
 const ELSEWHERE: &str = "resourceclaim not available on the node";
+const LEFT_OVER: &str = "cannot schedule extended resource claim";
 
 /// The claims of a class that are there.
 fn claims<'a>(cache: &'a Cache, class: &'a Class) -> impl Iterator<Item = (Key, &'a Claim)> + 'a {
@@ -99,7 +103,7 @@ fn check_classes(cache: &Cache, claim: &Key, request: &DeviceRequest) -> Result<
     }
     let exactly = request.exactly.iter().map(|exactly| (name.clone(), &exactly.device_class_name));
     let alternatives = alternatives.iter().map(|sub| (format!("{name}/{}", sub.name), &sub.device_class_name));
-    let mut missing = exactly.chain(alternatives).filter(|(_, class)| !cache.devices.classes.contains_key(*class));
+    let mut missing = exactly.chain(alternatives).filter(|(_, class)| cache.devices.class(class).is_none());
     match missing.next() {
         Some((name, class)) => Err(format!("request {name}: device class {class} does not exist")),
         None => Ok(()),
@@ -111,22 +115,59 @@ fn reaches(claim: &Claim, node: &Node) -> bool {
     nodes.is_none_or(|nodes| api::rules::node_affinity::matches(nodes, &node.facts.labels, &node.name))
 }
 
+/// Whether the devices that a claim has can be used on a node, now or soon.
+fn is_available(context: &Context, claim: &Claim, node: &Node) -> bool {
+    let devices = &context.cache.devices;
+    let hopeless = |allocation: &Allocation| {
+        devices.gates.conditions && allocation.readiness.is_hopeless(context.args.binding_timeout, devices.now)
+    };
+    reaches(claim, node) && !claim.allocation.as_ref().is_some_and(hopeless)
+}
+
 fn filter(context: &Context, _: NodeId, node: &Node) -> Result<(), Rejection> {
     let (cache, class) = (context.cache, context.class);
-    allocate(cache, &without_devices(cache, class), node)?;
-    match claims(cache, class).all(|(_, claim)| reaches(claim, node)) {
+    allocate(cache, class, &without_devices(cache, class), node)?;
+    match claims(cache, class).all(|(_, claim)| is_available(context, claim, node)) {
         true => Ok(()),
         false => Err(Rejection::unresolvable(ELSEWHERE)),
     }
 }
 
-/// The devices for these claims on a node.
-fn allocate(cache: &Cache, claims: &[Key], node: &Node) -> Result<Vec<AllocationResult>, Rejection> {
-    if claims.is_empty() {
-        return Ok(Vec::new());
+/// The extended resources of a class that a node has as devices.
+fn as_devices(cache: &Cache, class: &Class, node: &Node) -> Resources {
+    if class.asks.is_empty() {
+        return Resources::new();
     }
-    match cache.devices.allocate(&claims.iter().collect::<Vec<_>>(), node) {
-        Ok(Some(results)) => Ok(results),
+    let asked = class
+        .requests
+        .others
+        .iter()
+        .filter(|(id, amount)| *amount > 0 && cache.devices.provide(&cache.resources, node, *id));
+    let named = asked.map(|(id, _)| cache.resources.name(*id));
+    named.filter_map(|name| Some((name.to_owned(), cache.devices.class_for(name)?.to_owned()))).collect()
+}
+
+/// The devices for these claims on a node, and those for extended resources.
+#[derive(Default)]
+struct Gets {
+    claims: Vec<AllocationResult>,
+    extended: Option<(Resources, AllocationResult)>,
+}
+
+/// The devices for these claims of a class on a node, and for its extended resources.
+fn allocate(cache: &Cache, class: &Class, claims: &[Key], node: &Node) -> Result<Gets, Rejection> {
+    let resources = as_devices(cache, class, node);
+    let requests = asks::requests(&class.asks, &resources).0;
+    if claims.is_empty() && requests.is_empty() {
+        return Ok(Gets::default());
+    }
+    let unnamed = DeviceClaim { requests: Some(requests), ..DeviceClaim::default() };
+    let is_extended = unnamed.requests.as_ref().is_some_and(|requests| !requests.is_empty());
+    match cache.devices.allocate(claims, is_extended.then_some((class.namespace.as_str(), &unnamed)), node) {
+        Ok(Some(mut claims)) => {
+            let extended = if is_extended { claims.pop() } else { None };
+            Ok(Gets { claims, extended: extended.map(|result| (resources, result)) })
+        }
         Ok(None) => Err(Rejection::unresolvable("cannot allocate all claims")),
         Err(Problem::Here(why)) => Err(Rejection::unresolvable(why)),
         Err(Problem::Broken(why)) => Err(Rejection::broken(why)),
@@ -145,8 +186,8 @@ fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
         return;
     }
     for (id, score) in nodes.iter().zip(scores.iter_mut()) {
-        let Ok(results) = allocate(cache, &wanted, cache.node(*id)) else { continue };
-        let claims = wanted.iter().filter_map(|key| cache.devices.claim(key)).zip(&results);
+        let Ok(gets) = allocate(cache, context.class, &wanted, cache.node(*id)) else { continue };
+        let claims = wanted.iter().filter_map(|key| cache.devices.claim(key)).zip(&gets.claims);
         *score = claims.map(|(claim, result)| rank(claim, result)).sum();
     }
     normalise(scores, false);
@@ -168,28 +209,35 @@ fn release(context: &Context, pod: &Waiting, failure: &Failure) -> Release {
     if failure.outright.is_some() {
         return Release::None;
     }
-    if !failure.reasons.keys().any(|reason| reason.as_str() == ELSEWHERE) {
-        return Release::Nothing;
-    }
     let blocks = |claim: &Claim| {
-        let nodes = context.cache.nodes().filter(|(_, node)| node.known);
-        claim.users.iter().all(|user| *user == pod.uid) && nodes.into_iter().any(|(_, node)| !reaches(claim, node))
+        let mut nodes = context.cache.nodes().filter(|(_, node)| node.known);
+        claim.users.iter().all(|user| *user == pod.uid) && nodes.any(|(_, node)| !is_available(context, claim, node))
     };
-    let mut blocking = claims(context.cache, context.class).filter(|(_, claim)| blocks(claim));
-    blocking.next().map_or(Release::Nothing, |(key, _)| Release::Devices(key))
+    if failure.reasons.keys().any(|reason| reason.as_str() == ELSEWHERE)
+        && let Some((key, _)) = claims(context.cache, context.class).find(|(_, claim)| blocks(claim))
+    {
+        return Release::Devices(key);
+    }
+    // A claim of an earlier attempt may be what takes the devices away.
+    let left_over = context.cache.devices.claim_made_for(&pod.uid).filter(|_| !context.class.asks.is_empty());
+    left_over.map_or(Release::Nothing, |key| Release::Claim(key.clone()))
 }
 
 /// Another Pod may have been given a device since the filter looked.
 fn reserve(cache: &mut Cache, pod: &Waiting, node: NodeId) -> Result<(), Rejection> {
-    let wanted = without_devices(cache, cache.class(pod.class));
-    if wanted.is_empty() {
-        return Ok(());
+    let class = cache.class(pod.class).clone();
+    if cache.devices.stand_for(&class.asks) && cache.devices.claim_made_for(&pod.uid).is_some() {
+        return Err(Rejection::unresolvable(LEFT_OVER));
     }
-    let mut given = allocate(cache, &wanted, cache.node(node))?;
-    let results =
-        given.iter_mut().flat_map(|result| result.devices.iter_mut()).flat_map(|d| d.results.iter_mut().flatten());
+    let wanted = without_devices(cache, &class);
+    let Gets { mut claims, mut extended } = allocate(cache, &class, &wanted, cache.node(node))?;
+    let all = claims.iter_mut().chain(extended.iter_mut().map(|(_, result)| result));
+    let results = all.flat_map(|result| result.devices.iter_mut()).flat_map(|d| d.results.iter_mut().flatten());
     // Several shares of a device are told apart by these.
     results.filter_map(|result| result.share_id.as_mut()).for_each(|id| *id = clock::uuid());
-    cache.devices.promise(pod, wanted.into_iter().zip(given));
+    cache.devices.promise(pod, wanted.into_iter().zip(claims));
+    if let Some((resources, result)) = extended {
+        cache.devices.promise_extended(pod, resources, result);
+    }
     Ok(())
 }

@@ -17,7 +17,7 @@ pub const PLUGIN: Plugin = Plugin {
     filter: Filter::Live(|context, _, node| filter(context, node)),
     score: Some(score),
     scores_by: ScoresBy::Node,
-    retry_on: &[Change::NodeAdded, Change::NodeAllocatable, Change::PodDeleted],
+    retry_on: &[Change::NodeAdded, Change::NodeAllocatable, Change::PodDeleted, Change::Devices],
     ..Plugin::NONE
 };
 
@@ -32,8 +32,14 @@ fn filter(context: &Context, node: &Node) -> Result<(), Rejection> {
         && !wanted
             .others
             .iter()
-            .any(|(id, amount)| short(*amount, used.other(*id), free.other(*id)) && !is_ignored(context, *id));
+            .any(|(id, amount)| short(*amount, used.other(*id), free.other(*id)) && counts(context, node, *id));
     if fits { Ok(()) } else { Err(explain(context, node)) }
+}
+
+/// Whether the node must have so much of an extended resource: unless somebody else minds it, or devices stand for it.
+fn counts(context: &Context, node: &Node, id: ResourceId) -> bool {
+    let cache = context.cache;
+    !is_ignored(context, id) && !cache.devices.provide(&cache.resources, node, id)
 }
 
 /// All that is short on a node that does not fit, in upstream's order.
@@ -57,7 +63,7 @@ fn explain(context: &Context, node: &Node) -> Rejection {
     check(Text::Static("Insufficient cpu"), wanted.cpu_milli, used.cpu_milli, free.cpu_milli);
     check(Text::Static("Insufficient memory"), wanted.memory_bytes, used.memory_bytes, free.memory_bytes);
     check(Text::Static("Insufficient ephemeral-storage"), wanted.storage_bytes, used.storage_bytes, free.storage_bytes);
-    for (id, amount) in wanted.others.iter().filter(|(id, _)| !is_ignored(context, *id)) {
+    for (id, amount) in wanted.others.iter().filter(|(id, _)| counts(context, node, *id)) {
         check(context.cache.resources.short(*id), *amount, used.other(*id), free.other(*id));
     }
     let reason = first.expect("called only when something is short");

@@ -1,13 +1,10 @@
 //! Which devices the claims of a Pod get, and where. The names of upstream's cases (allocatortesting) are in the comments.
 
-use std::sync::Arc;
-
 use client::Key;
 use clock::{Duration, Instant};
-use k8s_openapi::api::resource::v1::AllocationResult;
 use scheduler::{
     Decision, Engine,
-    devices::{Claim, Class, Slice},
+    devices::{Claim, Class, Given, Slice},
 };
 use serde_json::{Value, json};
 
@@ -15,8 +12,6 @@ use crate::text::{engine, pod_with};
 
 /// An engine with the class `any` and time to spare.
 struct World(Engine, Instant);
-
-type Given = Vec<(Key, Arc<AllocationResult>)>;
 
 fn key(name: &str) -> Key {
     Key::new("default", name)
@@ -124,7 +119,7 @@ impl World {
         match self.0.schedule_one(self.1) {
             Some(Decision::Bind { node, prepare, .. }) => {
                 let given = prepare.iter().find_map(|p| p.brought.clone().downcast::<Given>().ok());
-                Ok((node.to_string(), given.map(|given| given.to_vec()).unwrap_or_default()))
+                Ok((node.to_string(), given.map(|given| (*given).clone()).unwrap_or_default()))
             }
             Some(Decision::Failed { why, .. }) => Err(why),
             Some(Decision::Unschedulable { failure, preemption, .. }) => Err(failure.message(&preemption)),
@@ -140,7 +135,8 @@ impl World {
                 why[..end.unwrap_or(why.len())].to_owned()
             }
             Ok((node, given)) => {
-                let results = given.iter().flat_map(|(_, r)| r.devices.iter().flat_map(|d| d.results.iter().flatten()));
+                let all = given.claims.iter().map(|(_, result)| result).chain(given.extended.iter().map(|e| &e.result));
+                let results = all.flat_map(|r| r.devices.iter().flat_map(|d| d.results.iter().flatten()));
                 let texts = results.map(|r| {
                     let admin = if r.admin_access == Some(true) { "!" } else { "" };
                     format!(" {}={}/{}{admin}", r.request, r.pool, r.device)
@@ -375,7 +371,7 @@ fn the_result_says_where_the_devices_are() {
         world.claim("c", requests, &[]);
         world.pod("p", &["c"]);
         let (_, given) = world.results().unwrap();
-        json!(given[0].1.node_selector)
+        json!(given.claims[0].1.node_selector)
     };
     let name = json!({"key": "metadata.name", "operator": "In", "values": ["a"]});
     let local = json!({"nodeSelectorTerms": [{"matchFields": [name]}]});
@@ -465,7 +461,7 @@ fn configurations_come_from_classes_and_from_the_claim() {
     world.claim_with("c", json!({"requests": requests, "config": [opaque("every"), of_claim]}), json!({}));
     world.pod("p", &["c"]);
     let (_, given) = world.results().unwrap();
-    let config = json!(given[0].1.devices.as_ref().unwrap().config);
+    let config = json!(given.claims[0].1.devices.as_ref().unwrap().config);
     let entry = |source: &str, requests: Value, name: &str| {
         let mut entry = opaque(name);
         entry["source"] = json!(source);

@@ -8,4 +8,5 @@ mod batches;
 mod devices;
 mod extenders;
 mod partitions;
+mod switched_on;
 mod volume_limits;

@@ -4,13 +4,20 @@ use client::Key;
 use clock::{Duration, Instant};
 use scheduler::{
     Decision, Engine,
-    devices::{Claim, Class, Gates, Slice, TaintRule},
+    devices::{Claim, Class, Gates, Given, Slice, TaintRule},
 };
 use serde_json::{Value, json};
 
 use crate::text::{engine, pod_with};
 
-const ALL: Gates = Gates { taints: true, taint_rules: true, partitions: true, shared_capacity: true };
+const ALL: Gates = Gates {
+    taints: true,
+    taint_rules: true,
+    partitions: true,
+    shared_capacity: true,
+    conditions: false,
+    extended: false,
+};
 
 struct World(Engine, Instant);
 
@@ -43,11 +50,11 @@ impl World {
 
     fn next(&mut self) -> String {
         self.1 += Duration::from_secs(60);
-        type Given = Vec<(Key, std::sync::Arc<k8s_openapi::api::resource::v1::AllocationResult>)>;
         match self.0.schedule_one(self.1) {
             Some(Decision::Bind { node, prepare, .. }) => {
                 let given = prepare.iter().find_map(|p| p.brought.clone().downcast::<Given>().ok()).unwrap();
-                let results = given.iter().flat_map(|(_, r)| r.devices.iter().flat_map(|d| d.results.iter().flatten()));
+                let results =
+                    given.claims.iter().flat_map(|(_, r)| r.devices.iter().flat_map(|d| d.results.iter().flatten()));
                 let texts = results.map(|r| {
                     let taken = r.consumed_capacity.iter().flatten().map(|(_, amount)| format!("={}", amount.0));
                     assert_eq!(r.share_id.is_some(), r.consumed_capacity.is_some());

@@ -3,21 +3,19 @@
 
 mod devices;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use client::Key;
 use clock::{Duration, Instant};
 use k8s_openapi::{
-    api::{
-        core::v1::{Namespace, Node, Pod, PodStatus},
-        resource::v1::AllocationResult,
-    },
+    api::core::v1::{Namespace, Node, Pod, PodStatus},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use scheduler::{
     Decision, Engine, Settings,
     attachable::{Attachable, Limits},
     claims::{Claim, Volume},
+    devices::Given,
     failure::{Preemption, Release, Victims},
 };
 use serde_json::{Value, json};
@@ -342,10 +340,9 @@ impl World {
             match decision {
                 Decision::Bind { pod, node, prepare } => {
                     let name = pod.key.name;
-                    type Given = Vec<(Key, Arc<AllocationResult>)>;
                     let brought = prepare.iter().filter_map(|p| p.brought.clone().downcast::<Given>().ok());
                     let given: Vec<(String, Value)> = brought
-                        .flat_map(|given| given.to_vec())
+                        .flat_map(|given| given.claims.clone())
                         .map(|(claim, result)| (claim.name, json!(*result)))
                         .collect();
                     self.log.push(format!("{name} gets {given:?}"));

@@ -24,6 +24,7 @@ pub(super) const OF_CLAIM: &[Gated] = &[
             "status.devices[].shareID",
         ],
     ),
+    of(Feature::DRAResourceClaimDeviceStatus, &["status.devices"]),
     of(
         Feature::DRADeviceBindingConditions,
         &[

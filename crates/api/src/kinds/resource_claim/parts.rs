@@ -13,6 +13,8 @@ const DRIVER_MAX: usize = 63;
 const POOL_MAX: usize = 253;
 /// The longest name of an attribute or a capacity within its domain.
 const ID_MAX: usize = 32;
+/// Of either sort.
+const BINDING_CONDITIONS_MAX: usize = 4;
 /// The longest opaque parameters, in bytes.
 pub(super) const PARAMETERS_MAX: usize = 10 * 1024;
 
@@ -43,6 +45,31 @@ pub(super) fn set<T>(
         if !seen.insert(key.to_string()) {
             errors.push(FieldError::duplicate(&path.index(i), key));
         }
+    }
+    errors
+}
+
+/// The conditions that the binding of a Pod waits for, and those that end the wait. Where there are any, there are both, and
+/// none is of both sorts.
+pub(super) fn binding(waits: Option<&Vec<String>>, fails: Option<&Vec<String>>, path: &Path) -> Errors {
+    let (place, failing) = (path.child("bindingConditions"), path.child("bindingFailureConditions"));
+    let name = |name: &String, path: &Path| invalid(path, name.as_str(), names::qualified_name(name)).collect();
+    let key = |name: &String| Value::from(name.as_str());
+    let mut errors = set(waits, BINDING_CONDITIONS_MAX, &place, key, name);
+    errors.extend(set(fails, BINDING_CONDITIONS_MAX, &failing, key, name));
+    let (waiting, ending) =
+        (waits.map(Vec::as_slice).unwrap_or_default(), fails.map(Vec::as_slice).unwrap_or_default());
+    for (i, both) in ending.iter().enumerate().filter(|(_, name)| waiting.contains(name)) {
+        let detail = "bindingFailureConditions must not overlap with bindingConditions";
+        errors.push(FieldError::invalid(&failing.index(i), both.as_str(), detail));
+    }
+    if waiting.is_empty() && !ending.is_empty() {
+        let detail = "bindingConditions are required to use bindingFailureConditions";
+        errors.push(FieldError::invalid(&place, Value::from(waits.cloned()), detail));
+    }
+    if ending.is_empty() && !waiting.is_empty() {
+        let detail = "bindingFailureConditions are required to use bindingConditions";
+        errors.push(FieldError::invalid(&failing, Value::from(fails.cloned()), detail));
     }
     errors
 }

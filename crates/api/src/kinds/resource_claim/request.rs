@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::parts::{self, PARAMETERS_MAX, list, set};
 use super::taints::{self, TAINTS_MAX};
 use crate::rules::device_selector::{EXPRESSION_MAX, Selector};
+use crate::rules::resource_name;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::object_meta;
 
@@ -176,6 +177,10 @@ pub(super) fn device_class(class: &DeviceClass) -> Errors {
     errors.extend(list(class.spec.config.as_ref(), LIST_MAX, &path.child("config"), |config, path| {
         configuration(config.opaque.as_ref(), path)
     }));
+    if let Some(name) = class.spec.extended_resource_name.as_deref().filter(|name| !resource_name::is_extended(name)) {
+        let place = path.child("extendedResourceName");
+        errors.push(FieldError::invalid(&place, name, "must be a valid extended resource name"));
+    }
     errors
 }
 

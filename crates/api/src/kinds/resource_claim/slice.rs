@@ -230,6 +230,7 @@ fn device(device: &Device, path: &Path) -> Errors {
             None => {}
         }
     }
+    errors.extend(parts::binding(device.binding_conditions.as_ref(), device.binding_failure_conditions.as_ref(), path));
     errors.extend(list(device.taints.as_ref(), TAINTS_MAX, &path.child("taints"), taints::taint));
     errors.extend(set(
         device.consumes_counters.as_ref(),

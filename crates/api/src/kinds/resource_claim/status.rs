@@ -71,6 +71,8 @@ fn allocation(allocation: &AllocationResult, names: &Names, path: &Path) -> Erro
         errors.extend(parts::driver(&result.driver, &path.child("driver")));
         errors.extend(parts::pool(&result.pool, &path.child("pool")));
         errors.extend(parts::label(&result.device, &path.child("device")));
+        let (waits, fails) = (result.binding_conditions.as_ref(), result.binding_failure_conditions.as_ref());
+        errors.extend(parts::binding(waits, fails, path));
         errors
     };
     let results = devices.and_then(|devices| devices.results.as_ref());

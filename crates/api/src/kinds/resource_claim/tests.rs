@@ -225,12 +225,55 @@ fn slices_offer_devices_for_nodes_in_one_way() {
 }
 
 #[test]
+fn devices_have_both_sorts_of_conditions_for_a_binding_or_none() {
+    let check = |waits: Value, fails: Value, expected: &str| {
+        let device = json!({"name": "d", "bindingConditions": waits, "bindingFailureConditions": fails});
+        let pool = json!({"name": "p", "generation": 1, "resourceSliceCount": 1});
+        let spec = json!({"driver": "a.io", "pool": pool, "allNodes": true, "devices": [device]});
+        let object = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+            "metadata": {"name": "x"}, "spec": spec});
+        let said = said(strategy("resourceslices").validate(&object));
+        assert_eq!(said.replace("spec.devices[0].binding", ""), expected);
+    };
+    check(json!(null), json!(null), "");
+    check(json!(["a.io/b"]), json!(["c"]), "");
+    check(
+        json!(["b"]),
+        json!(["b", "c"]),
+        "FailureConditions[0]: Invalid value: \"b\": bindingFailureConditions must not overlap with bindingConditions",
+    );
+    check(
+        json!(["b", "b"]),
+        json!(["c", "c"]),
+        "Conditions[1]: Duplicate value: \"b\"\nFailureConditions[1]: Duplicate value: \"c\"",
+    );
+    check(
+        json!(null),
+        json!(["c"]),
+        "Conditions: Invalid value: null: bindingConditions are required to use bindingFailureConditions",
+    );
+    check(
+        json!(["b"]),
+        json!([]),
+        "FailureConditions: Invalid value: []: bindingFailureConditions are required to use bindingConditions",
+    );
+    check(json!(["1", "2", "3", "4", "5"]), json!(["c"]), "Conditions: Too many: 5: must have at most 4 items");
+}
+
+#[test]
 fn a_class_selects_and_configures() {
     let check = |spec: Value, expected: &str| assert_eq!(about("deviceclasses", spec), expected);
     check(json!({}), "");
     check(json!({"selectors": [{}]}), "spec.selectors[0].cel: Required value");
     check(json!({"config": [{}]}), "spec.config[0].opaque: Required value");
     assert_eq!(made("deviceclasses", json!({"extendedResourceName": "a.io/b"}))["spec"], json!({}));
+    let named = |name: &str| {
+        let spec = json!({"extendedResourceName": name});
+        said(strategy("deviceclasses").validate(&json!({"metadata": {"name": "x"}, "spec": spec})))
+    };
+    assert_eq!(named("a.io/b"), "");
+    let why = "must be a valid extended resource name";
+    assert_eq!(named("cpu"), format!("spec.extendedResourceName: Invalid value: \"cpu\": {why}"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodAffinityTerm, PodSpec, Scope
 
 use super::{Resources, Usage, amounts, number, takes};
 use crate::rules::pod::{self, is_terminal, requests, resizing};
-use crate::rules::resource_name::{is_extended, is_huge, is_native};
+use crate::rules::resource_name::{OF_DEVICE_CLASS, is_huge, is_native, may_be_devices};
 
 /// What a Pod uses by these names is what it asks for (`cpu` means the same as `requests.cpu`) or its limit.
 const COMPUTE: &[&str] = &["cpu", "memory", "ephemeral-storage"];
@@ -15,7 +15,7 @@ const COMPUTE: &[&str] = &["cpu", "memory", "ephemeral-storage"];
 pub(super) fn counts(name: &str) -> bool {
     let asked = name.strip_prefix("requests.").unwrap_or(name);
     let base = name.strip_prefix("limits.").unwrap_or(asked);
-    let extended = || asked != name && !is_native(name);
+    let extended = || asked != name && (!is_native(name) || asked.starts_with(OF_DEVICE_CLASS));
     matches!(name, "count/pods" | "pods") || COMPUTE.contains(&base) || is_huge(asked) || extended()
 }
 
@@ -27,7 +27,7 @@ fn by_quota_name(requests: &Resources, limits: &Resources) -> Resources {
             used.insert(name.clone(), *amount);
             used.insert(format!("requests.{name}"), *amount);
         }
-        if is_extended(name) {
+        if may_be_devices(name) {
             used.insert(format!("requests.{name}"), *amount);
         }
     }
@@ -140,6 +140,13 @@ mod tests {
         let expected = "count/pods=1 cpu=1 hugepages-2Mi=4Mi limits.cpu=2 limits.ephemeral-storage=5Gi memory=2Gi pods=1 \
                         requests.cpu=1 requests.example.com/gpu=3 requests.hugepages-2Mi=4Mi requests.memory=2Gi";
         check(json!({"spec": {"containers": [container(full.clone())]}}), expected);
+        let of_class = json!({"requests": {"deviceclass.resource.kubernetes.io/gpu": "2"}});
+        check(
+            json!({"spec": {"containers": [container(of_class)]}}),
+            "count/pods=1 pods=1 requests.deviceclass.resource.kubernetes.io/gpu=2",
+        );
+        assert!(super::counts("requests.deviceclass.resource.kubernetes.io/gpu"));
+        assert!(!super::counts("requests.other.kubernetes.io/gpu"));
         // The hungriest moment of the start counts, and overhead.
         let cpu = |cpu: &str| container(json!({"requests": {"cpu": cpu}}));
         let spec = json!({"containers": [cpu("1")], "initContainers": [cpu("3"), cpu("2")], "overhead": {"cpu": "1"}});

@@ -243,4 +243,5 @@ fn collect(pod: &Value, namespace: &str, pod_name: &str, refs: &mut BTreeSet<Key
     for claim in pod.get("status").into_iter().flat_map(|s| items(s, "resourceClaimStatuses")) {
         add(Target::ResourceClaim, claim.get("resourceClaimName"));
     }
+    add(Target::ResourceClaim, at(pod, "/status/extendedResourceClaimStatus/resourceClaimName"));
 }

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 /// Why the devices of a Pod are not ready for it; `None` when it has no claims.
 pub fn unprepared(pod: &Pod) -> Option<String> {
-    let claims: Vec<String> = pod::device_claims(pod).filter_map(|claim| claim.name).collect();
+    let named = pod::device_claims(pod).filter_map(|claim| claim.name);
+    let claims: Vec<String> = named.chain(pod::extended_claim(pod).map(str::to_owned)).collect();
     let claims = (!claims.is_empty()).then(|| claims.join(", "))?;
     Some(format!("this node cannot call drivers of devices, which it had to for the resource claims {claims}"))
 }
@@ -33,5 +34,9 @@ mod tests {
         check(both, json!([{"name": "b"}]), Some("x"));
         let one = json!([{"name": "b", "resourceClaimTemplateName": "t"}]);
         check(one, json!([{"name": "b"}]), None);
+        let made = json!({"resourceClaimName": "p-extended-resources-x", "requestMappings": []});
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": []},
+            "status": {"extendedResourceClaimStatus": made}});
+        assert!(unprepared(&serde_json::from_value(pod).unwrap()).unwrap().ends_with("p-extended-resources-x"));
     }
 }
