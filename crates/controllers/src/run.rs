@@ -16,7 +16,11 @@ use crate::{
         self, approve::Approver, approve_serving::ServingApprover, clean::Cleaner,
         clean_pod_requests::PodRequestCleaner, sign::Signer, trust_bundle::TrustBundle,
     },
-    devices::{self, taint_eviction::DeviceTaintEviction},
+    devices::{
+        self,
+        taint_eviction::{DeviceTaintEviction, Evicted},
+        taint_rules::DeviceTaintRules,
+    },
     endpoints::{legacy::LegacyEndpoints, mirroring::EndpointSliceMirroring, slices::EndpointSlices},
     garbage, names,
     namespace::Namespaces,
@@ -203,7 +207,14 @@ fn start_device_taints(setup: Setup, options: &Options) -> Task {
     if !on(Feature::DRADeviceTaints) {
         return Box::pin(std::future::pending());
     }
-    start(DeviceTaintEviction::new(on(Feature::DRADeviceTaintRules)), setup)
+    if !on(Feature::DRADeviceTaintRules) {
+        return start(DeviceTaintEviction::new(None), setup);
+    }
+    let evicted = Arc::<Evicted>::default();
+    Box::pin(async move {
+        let eviction = DeviceTaintEviction::new(Some(evicted.clone()));
+        tokio::join!(start(eviction, setup.clone()), start(DeviceTaintRules::new(evicted), setup));
+    })
 }
 
 /// All controllers, in the order in which they start.

@@ -5,6 +5,7 @@
 mod make;
 mod release;
 pub mod taint_eviction;
+pub mod taint_rules;
 
 use api::rules::pod;
 use client::Key;
@@ -24,10 +25,12 @@ pub async fn start(setup: Setup) {
     tokio::join!(run(ClaimsOfPods, setup.clone()), run(ClaimRelease::default(), setup));
 }
 
-/// The claims that the Pod uses, as far as they have names.
+/// The claims that the Pod uses, as far as they have names, and that for its extended resources.
 fn keys(pod: &Pod) -> Vec<Key> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("");
-    pod::device_claims(pod).filter_map(|claim| Some(Key::new(namespace, claim.name?))).collect()
+    let named = pod::device_claims(pod).filter_map(|claim| claim.name);
+    let made = pod::extended_claim(pod).map(str::to_owned);
+    named.chain(made).map(|name| Key::new(namespace, name)).collect()
 }
 
 fn is_reserved_for(claim: &ResourceClaim, pod: &Pod) -> bool {

@@ -1,8 +1,12 @@
 //! Device taint eviction: deletes Pods with devices that have NoExecute taints which their claims do not tolerate, or no longer.
 //! Reads: Pod, ResourceClaim, ResourceSlice, DeviceTaintRule. Writes: Pod (delete), Pod/status (DisruptionTarget).
-//! Upstream counterpart: pkg/controller/devicetainteviction. What it tells in the status of DeviceTaintRules is not written here.
+//! Upstream counterpart: pkg/controller/devicetainteviction. What it tells in the status of DeviceTaintRules is in `taint_rules`.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use api::rules::{
     device_taint::{NO_EXECUTE, tolerates},
@@ -20,22 +24,83 @@ use k8s_openapi::api::{
 };
 use parking_lot::Mutex;
 use serde_json::json;
+use tokio::sync::Notify;
 
 use super::is_reserved_for;
 use crate::node::on_node::node_of;
 
 pub const NAME: &str = "device-taint-eviction-controller";
+/// Why a Pod that is evicted is disrupted.
+const CONDEMNED: &str = "DeletionByDeviceTaintManager";
+
+/// How many Pods went because of each rule since the start, by the rules' names and UIDs.
+#[derive(Default)]
+pub struct Evicted {
+    counts: Mutex<HashMap<String, (Option<String>, u64)>>,
+    /// The names of rules whose counts have changed, for whoever tells of them.
+    changed: Mutex<BTreeSet<String>>,
+    told: Notify,
+}
+
+impl Evicted {
+    fn count(&self, (name, uid): &RuleId) {
+        let mut counts = self.counts.lock();
+        let count = counts.entry(name.clone()).or_default();
+        if count.0 != *uid {
+            *count = (uid.clone(), 0);
+        }
+        count.1 += 1;
+        self.changed.lock().insert(name.clone());
+        self.told.notify_one();
+    }
+
+    /// The names of rules whose counts have changed since the last call; waits until there are some.
+    pub(super) async fn next(&self) -> BTreeSet<String> {
+        self.told.notified().await;
+        std::mem::take(&mut *self.changed.lock())
+    }
+
+    pub(super) fn of(&self, rule: &DeviceTaintRule) -> u64 {
+        let (name, uid) = rule_id(rule);
+        self.counts.lock().get(&name).filter(|(held, _)| *held == uid).map_or(0, |(_, count)| *count)
+    }
+
+    pub(super) fn forget(&self, name: &str) {
+        self.counts.lock().remove(name);
+    }
+}
+
+type RuleId = (String, Option<String>);
+
+fn rule_id(rule: &DeviceTaintRule) -> RuleId {
+    (rule.metadata.name.clone().unwrap_or_default(), rule.metadata.uid.clone())
+}
+
+/// A Pod that is to go some time.
+#[derive(Default)]
+struct Marked {
+    /// The rules because of which it is.
+    rules: Vec<RuleId>,
+    /// Its status says that it is being evicted.
+    condemned: bool,
+}
 
 pub struct DeviceTaintEviction {
-    /// Whether rules taint devices too, and not their drivers alone.
-    rules: bool,
-    /// Pods that are to go some time.
-    marked: Mutex<HashSet<Key>>,
+    /// Counts for each rule what was done because of it; `None` when drivers alone taint devices.
+    rules: Option<Arc<Evicted>>,
+    marked: Mutex<BTreeMap<Key, Marked>>,
 }
 
 impl DeviceTaintEviction {
-    pub fn new(rules: bool) -> Self {
+    pub fn new(rules: Option<Arc<Evicted>>) -> Self {
         DeviceTaintEviction { rules, marked: Mutex::default() }
+    }
+
+    /// A Pod that was condemned is on its way, or gone.
+    fn went(&self, marked: &Marked) {
+        if let Some(counts) = self.rules.as_ref().filter(|_| marked.condemned) {
+            marked.rules.iter().for_each(|rule| counts.count(rule));
+        }
     }
 }
 
@@ -48,20 +113,20 @@ pub struct Observed {
 }
 
 /// The devices of a claim.
-fn results(claim: &ResourceClaim) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
+pub(super) fn results(claim: &ResourceClaim) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     allocation.into_iter().flat_map(|a| a.devices.iter()).flat_map(|devices| devices.results.iter().flatten())
 }
 
 /// The Pods that use a claim.
-fn users(claim: &ResourceClaim) -> impl Iterator<Item = Key> {
+pub(super) fn users(claim: &ResourceClaim) -> impl Iterator<Item = Key> {
     let namespace = claim.metadata.namespace.clone().unwrap_or_default();
     let users = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
     let pods = users.filter(|user| user.resource == "pods" && user.api_group.as_deref().unwrap_or("").is_empty());
     pods.map(move |user| Key::new(&*namespace, &*user.name))
 }
 
-fn selects(rule: &DeviceTaintRule, device: &DeviceRequestAllocationResult) -> bool {
+pub(super) fn selects(rule: &DeviceTaintRule, device: &DeviceRequestAllocationResult) -> bool {
     let Some(selector) = &rule.spec.device_selector else { return false };
     let pairs =
         [(&selector.driver, &device.driver), (&selector.pool, &device.pool), (&selector.device, &device.device)];
@@ -89,8 +154,20 @@ fn taints_in(slices: &[Arc<ResourceSlice>], device: &DeviceRequestAllocationResu
     taints.filter(|taint| taint.effect == NO_EXECUTE).cloned().collect()
 }
 
+/// The slices of the newest generation of each pool.
+pub(super) fn newest(slices: &[Arc<ResourceSlice>]) -> Vec<&ResourceSlice> {
+    let pool = |slice: &ResourceSlice| (slice.spec.driver.clone(), slice.spec.pool.name.clone());
+    let mut generations: HashMap<_, i64> = HashMap::new();
+    for slice in slices {
+        let newest = generations.entry(pool(slice)).or_insert(i64::MIN);
+        *newest = slice.spec.pool.generation.max(*newest);
+    }
+    let current = |slice: &&ResourceSlice| generations.get(&pool(slice)) == Some(&slice.spec.pool.generation);
+    slices.iter().map(|slice| &**slice).filter(current).collect()
+}
+
 /// When whoever has a device with these taints must go: at the earliest end of what is tolerated.
-fn evicted_at(device: &DeviceRequestAllocationResult, taints: &[DeviceTaint]) -> Option<Timestamp> {
+pub(super) fn evicted_at(device: &DeviceRequestAllocationResult, taints: &[DeviceTaint]) -> Option<Timestamp> {
     let one = |taint: &DeviceTaint| {
         let value = taint.value.as_deref().unwrap_or_default();
         let tolerating = device.tolerations.iter().flatten().filter(|toleration| {
@@ -116,7 +193,9 @@ impl Controller for DeviceTaintEviction {
         let decisive = |pod: &Option<Arc<Pod>>| {
             let pod = pod.as_ref()?;
             let claims = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.clone());
-            Some((node_of(pod).to_owned(), claims))
+            let (extended, leaving) = (pod::extended_claim(pod).map(str::to_owned), pod::is_deleted(pod));
+            let condition = pod::condition(pod, "DisruptionTarget").and_then(|c| c.reason.clone());
+            Some((node_of(pod).to_owned(), claims, extended, leaving, condition))
         };
         decisive(&change.old) != decisive(&change.new)
     }
@@ -144,7 +223,7 @@ impl Controller for DeviceTaintEviction {
             let claims = caches.of::<ResourceClaim>().list();
             claims.iter().filter(|claim| concerned(claim)).flat_map(|claim| users(claim)).collect()
         });
-        if self.rules {
+        if self.rules.is_some() {
             watches.changed::<DeviceTaintRule>(|change, caches| {
                 let rules = || change.old.iter().chain(&change.new);
                 let concerned = |claim: &Arc<ResourceClaim>| results(claim).any(|d| rules().any(|r| selects(r, d)));
@@ -156,31 +235,47 @@ impl Controller for DeviceTaintEviction {
 
     fn observe(&self, pod: &Pod, listers: &Listers) -> Observed {
         let (caches, key) = (&listers.caches, Key::of(pod));
-        let claims = pod::device_claims(pod).filter(|_| !node_of(pod).is_empty()).filter_map(|named| {
-            let claim = caches.of::<ResourceClaim>().get(&Key::new(&*key.namespace, named.name?))?;
+        let named = pod::device_claims(pod).filter_map(|named| Some((named.name?, named.is_own)));
+        let named = named.chain(pod::extended_claim(pod).map(|name| (name.to_owned(), true)));
+        let claims = named.filter(|_| !node_of(pod).is_empty()).filter_map(|(name, is_own)| {
+            let claim = caches.of::<ResourceClaim>().get(&Key::new(&*key.namespace, name))?;
             let own = controller_of(&*claim).is_some_and(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref());
-            (is_reserved_for(&claim, pod) && (own || !named.is_own)).then_some(claim)
+            (is_reserved_for(&claim, pod) && (own || !is_own)).then_some(claim)
         });
         let claims: Vec<Arc<ResourceClaim>> = claims.collect();
         let devices: Vec<&DeviceRequestAllocationResult> = claims.iter().flat_map(|claim| results(claim)).collect();
-        let mut when = None;
+        let (mut when, mut because) = (None, Vec::new());
         if !devices.is_empty() {
             let slices = caches.of::<ResourceSlice>().list();
-            let rules = if self.rules { caches.of::<DeviceTaintRule>().list() } else { Vec::new() };
-            let evicted = devices.into_iter().filter_map(|device| {
-                let mut taints = taints_in(&slices, device);
-                taints.extend(rules.iter().filter(|rule| selects(rule, device)).filter_map(|rule| taint_of(rule)));
-                evicted_at(device, &taints)
-            });
-            when = evicted.min();
+            let rules = if self.rules.is_some() { caches.of::<DeviceTaintRule>().list() } else { Vec::new() };
+            for device in devices {
+                let by_driver = evicted_at(device, &taints_in(&slices, device));
+                let by_rules = rules.iter().filter(|rule| selects(rule, device)).filter_map(|rule| {
+                    let end = evicted_at(device, &[taint_of(rule)?])?;
+                    because.push(rule_id(rule));
+                    Some(end)
+                });
+                when = by_rules.chain(by_driver).chain(when).min();
+            }
         }
+        because.sort();
+        because.dedup();
         let mut marked = self.marked.lock();
+        let condemned = pod::condition(pod, "DisruptionTarget")
+            .is_some_and(|c| c.status == "True" && c.reason.as_deref() == Some(CONDEMNED));
         let reprieved = match when {
-            Some(_) => {
-                marked.insert(key);
+            _ if pod.metadata.deletion_timestamp.is_some() => {
+                if let Some(mut held) = marked.remove(&key) {
+                    held.condemned |= condemned;
+                    self.went(&held);
+                }
                 false
             }
-            None => marked.remove(&key),
+            Some(_) => {
+                marked.insert(key, Marked { rules: because, condemned });
+                false
+            }
+            None => marked.remove(&key).is_some(),
         };
         Observed { when, reprieved }
     }
@@ -201,7 +296,7 @@ impl Controller for DeviceTaintEviction {
             Some(_) => {
                 plan.tell(Note::normal(REASON, "Marking for deletion"));
                 let message = "Device Taint manager: deleting due to NoExecute taint";
-                let condition = pod::disruption_target(pod, "DeletionByDeviceTaintManager", message, now);
+                let condition = pod::disruption_target(pod, CONDEMNED, message, now);
                 let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
                 plan.step(Write::strategic_patch(pod, "status", patch).tolerate(&["NotFound"]));
                 plan.step(Write::delete(pod));
@@ -211,7 +306,9 @@ impl Controller for DeviceTaintEviction {
     }
 
     fn plan_gone(&self, key: &Key, _: &Listers, _: Timestamp) -> Plan {
-        self.marked.lock().remove(key);
+        if let Some(held) = self.marked.lock().remove(key) {
+            self.went(&held);
+        }
         Plan::default()
     }
 }
@@ -288,7 +385,7 @@ mod tests {
         .unwrap();
         let plan = |when: Option<i64>, reprieved: bool| {
             let observed = Observed { when: when.map(at), reprieved };
-            let plan = DeviceTaintEviction::new(true).plan(&pod, &observed, at(100));
+            let plan = DeviceTaintEviction::new(None).plan(&pod, &observed, at(100));
             (plan.to_string(), plan.requeue_after, plan.steps.len())
         };
         assert_eq!(plan(None, false), (String::new(), None, 0));

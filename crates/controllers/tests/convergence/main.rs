@@ -6,6 +6,7 @@ mod attachments;
 #[path = "../common/mod.rs"]
 mod common;
 mod daemon_sets;
+mod device_taints;
 mod election;
 mod jobs;
 mod quotas;
