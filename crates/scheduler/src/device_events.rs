@@ -37,6 +37,7 @@ impl Engine {
     /// A ResourceSlice as it is now; `None` when it is gone.
     pub fn set_slice(&mut self, key: &Key, slice: Option<Slice>, now: Instant) {
         if self.cache.devices.slices.set(&key.name, slice) {
+            self.cache.devices.changed();
             self.devices_freed(now);
         }
     }
@@ -44,6 +45,7 @@ impl Engine {
     /// A rule that taints devices as it is now; `None` when it is gone.
     pub fn set_taint_rule(&mut self, key: &Key, rule: Option<TaintRule>, now: Instant) {
         if claims::set(&mut self.cache.devices.taint_rules, key.name.clone(), rule) {
+            self.cache.devices.changed();
             self.devices_freed(now);
         }
     }

@@ -20,9 +20,11 @@ mod result;
 mod search;
 mod selector;
 mod slices;
+mod turn;
+mod verdicts;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -41,8 +43,12 @@ pub use gates::{Gates, TaintRule};
 pub use problem::Problem;
 pub use selector::Expressions;
 pub use slices::{Device, DeviceId, PoolId, Slice, Slices};
+pub use turn::Turn;
+use verdicts::{Changes, SpecId, Specs, Verdict, Verdicts};
 
-use crate::{asks::Resources, claims, node::Node, queue::Waiting};
+use parking_lot::Mutex;
+
+use crate::{asks::Resources, claims, node::Node, node_id::NodeId, queue::Waiting};
 
 /// The most devices that a claim can have.
 pub const DEVICES_OF_A_CLAIM: usize = 32;
@@ -103,8 +109,9 @@ impl Pending {
 #[derive(Default)]
 pub struct Devices {
     claims: HashMap<Key, Claim>,
-    /// The claims that were made for extended resources, by the UIDs of their Pods.
-    made: HashMap<String, Key>,
+    /// The claims that were made for extended resources, by the namespace and UID of their Pods. Who writes a claim says whose
+    /// it is, so none counts in another namespace than its own.
+    made: HashMap<(String, String), Key>,
     classes: HashMap<String, Class>,
     /// The classes that stand for extended resources.
     by_resource: Resources,
@@ -124,6 +131,13 @@ pub struct Devices {
     expressions: Expressions,
     /// The steps for the Pod whose turn it is.
     steps: AtomicUsize,
+    /// How often anything here has changed.
+    version: u64,
+    specs: Specs,
+    spec_ids: HashMap<Key, SpecId>,
+    changes: Changes,
+    verdicts: Mutex<Verdicts>,
+    turn: Mutex<Option<Arc<Turn>>>,
 }
 
 impl Devices {
@@ -131,9 +145,9 @@ impl Devices {
         self.claims.get(key)
     }
 
-    /// The claim that was made for the extended resources of a Pod of this UID.
-    pub fn claim_made_for(&self, pod_uid: &str) -> Option<&Key> {
-        self.made.get(pod_uid)
+    /// The claim that was made for the extended resources of a Pod.
+    pub fn claim_made_for(&self, pod: &Waiting) -> Option<&Key> {
+        self.made.get(&(pod.key.namespace.clone(), pod.uid.clone()))
     }
 
     pub fn class(&self, name: &str) -> Option<&Class> {
@@ -148,6 +162,7 @@ impl Devices {
     pub fn set_class(&mut self, name: &str, class: Option<Class>) -> bool {
         let news = claims::set(&mut self.classes, name.to_owned(), class);
         if news {
+            self.changed();
             self.by_resource = extended::by_resource(self.classes.iter());
         }
         news
@@ -176,15 +191,24 @@ impl Devices {
             self.hold(&allocation.held);
         }
         if let Some((true, owner)) = claim.as_ref().map(|claim| (claim.is_extended, claim.owner.as_ref())) {
-            self.see_made(key, owner, allocation.is_some());
+            self.see_made(key, owner, allocation.as_ref().map(|allocation| &allocation.held));
+        }
+        self.version += 1;
+        let id = claim.as_ref().map(|claim| self.specs.enter(&claim.spec));
+        match id {
+            Some(id) => _ = self.spec_ids.insert(key.clone(), id),
+            None => _ = self.spec_ids.remove(key),
         }
         let old = match claim {
             Some(claim) => self.claims.insert(key.clone(), claim),
             None => self.claims.remove(key),
         };
+        old.iter().for_each(|old| self.specs.leave(&old.spec));
         let gone = || old.as_ref().filter(|_| !self.claims.contains_key(key)).and_then(|old| old.owner.as_ref());
-        if let Some(owner) = gone().filter(|owner| self.made.get(*owner) == Some(key)).cloned() {
-            self.made.remove(&owner);
+        if let Some(place) = gone().map(|owner| (key.namespace.clone(), owner.clone()))
+            && self.made.get(&place) == Some(key)
+        {
+            self.made.remove(&place);
         }
         let old = old.and_then(|old| old.allocation);
         old.iter().for_each(|old| self.release(&old.held));
@@ -192,18 +216,34 @@ impl Devices {
     }
 
     /// A claim that was made for the extended resources of its owner; once it has devices, it has those that were kept for it.
-    fn see_made(&mut self, key: &Key, owner: Option<&String>, has_devices: bool) {
+    fn see_made(&mut self, key: &Key, owner: Option<&String>, held: Option<&Held>) {
         let Some(owner) = owner else { return };
-        self.made.insert(owner.clone(), key.clone());
-        let mut waiting = self.pending.iter().filter(|(_, p)| !p.resources.is_empty() && p.pod_uid == *owner);
-        if let Some(kept) = waiting.next().filter(|_| has_devices).map(|(kept, _)| kept.clone())
+        self.made.insert((key.namespace.clone(), owner.clone()), key.clone());
+        let own = |p: &Pending| !p.resources.is_empty() && p.pod_uid == *owner && p.pod.namespace == key.namespace;
+        let mut waiting = self.pending.iter().filter(|(_, pending)| own(pending) && held == Some(&pending.held));
+        if let Some(kept) = waiting.next().map(|(kept, _)| kept.clone())
             && let Some(pending) = self.pending.remove(&kept)
         {
             self.release(&pending.held);
         }
     }
 
+    /// What drivers offer, or what somebody says about all of it, is another.
+    pub fn changed(&mut self) {
+        self.version += 1;
+        self.changes.everywhere();
+    }
+
+    /// Devices change hands.
+    fn moves(&mut self, held: &Held) {
+        self.version += 1;
+        for device in held.devices.iter().chain(held.shares.iter().map(|(device, _)| device)) {
+            self.changes.in_pool(self.slices.homes(&verdicts::pool_of(device)).map(BTreeSet::into_iter));
+        }
+    }
+
     fn hold(&mut self, held: &Held) {
+        self.moves(held);
         for device in &held.devices {
             *self.in_use.entry(device.clone()).or_default() += 1;
         }
@@ -215,6 +255,7 @@ impl Devices {
     }
 
     fn release(&mut self, held: &Held) {
+        self.moves(held);
         for (device, share) in &held.shares {
             if let Some((count, sum)) = self.shares.get_mut(device) {
                 *count -= 1;
@@ -259,6 +300,31 @@ impl Devices {
     /// The turn of another Pod begins: what it costs to choose devices is counted anew.
     pub fn next_pod(&self) {
         self.steps.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the claims get their devices on a node.
+    pub fn fit(&self, turn: &Turn, id: NodeId, node: &Node) -> Result<bool, Problem> {
+        let moment = self.changes.moment(node);
+        let held = self.verdicts.lock().get(&turn.specs, id, moment);
+        let verdict = match held {
+            Some(verdict) => verdict,
+            None => {
+                let verdict = match self.allocate(&turn.without, None, node) {
+                    Ok(Some(_)) => Verdict::Fits,
+                    Ok(None) => Verdict::Not,
+                    // The next Pod may have the time for it.
+                    Err(Problem::Here(why)) if Problem::Here(why) != search::TOO_LONG => Verdict::Unfit(why),
+                    Err(problem) => return Err(problem),
+                };
+                self.verdicts.lock().set(&turn.specs, id, moment, verdict);
+                verdict
+            }
+        };
+        match verdict {
+            Verdict::Fits => Ok(true),
+            Verdict::Not => Ok(false),
+            Verdict::Unfit(why) => Err(Problem::Here(why)),
+        }
     }
 
     /// The devices for these claims on a node, in their order, and then for an unnamed one, if there is any; `None` when the

@@ -281,6 +281,15 @@ impl Slices {
         }
     }
 
+    /// The nodes that can use a pool; `None` if any node may.
+    pub(super) fn homes(&self, pool: &PoolId) -> Option<BTreeSet<String>> {
+        let slices = self.pools.get(pool).into_iter().flat_map(BTreeMap::values);
+        slices.map(|slice| slice.homes()).try_fold(BTreeSet::new(), |mut all, homes| {
+            all.extend(homes?);
+            Some(all)
+        })
+    }
+
     pub fn names(&self) -> impl Iterator<Item = &String> {
         self.by_name.keys()
     }

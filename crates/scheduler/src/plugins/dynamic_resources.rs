@@ -44,6 +44,7 @@ pub const PLUGIN: Plugin = Plugin {
 };
 
 const ELSEWHERE: &str = "resourceclaim not available on the node";
+const NOT_ENOUGH: &str = "cannot allocate all claims";
 const LEFT_OVER: &str = "cannot schedule extended resource claim";
 
 /// The claims of a class that are there.
@@ -55,11 +56,7 @@ fn claims<'a>(cache: &'a Cache, class: &'a Class) -> impl Iterator<Item = (Key, 
 
 /// Those of them that have no devices yet, each once.
 fn without_devices(cache: &Cache, class: &Class) -> Vec<Key> {
-    let mut keys: Vec<Key> =
-        claims(cache, class).filter(|(_, claim)| claim.allocation.is_none()).map(|(key, _)| key).collect();
-    let mut seen = std::collections::HashSet::new();
-    keys.retain(|key| seen.insert(key.clone()));
-    keys
+    cache.devices.turn(&class.namespace, &class.devices).without.clone()
 }
 
 fn admit(context: &Context) -> Result<(), Text> {
@@ -124,12 +121,26 @@ fn is_available(context: &Context, claim: &Claim, node: &Node) -> bool {
     reaches(claim, node) && !claim.allocation.as_ref().is_some_and(hopeless)
 }
 
-fn filter(context: &Context, _: NodeId, node: &Node) -> Result<(), Rejection> {
+fn filter(context: &Context, id: NodeId, node: &Node) -> Result<(), Rejection> {
     let (cache, class) = (context.cache, context.class);
-    allocate(cache, class, &without_devices(cache, class), node)?;
-    match claims(cache, class).all(|(_, claim)| is_available(context, claim, node)) {
+    let turn = cache.devices.turn(&class.namespace, &class.devices);
+    let resources = as_devices(cache, class, node);
+    if !resources.is_empty() {
+        allocate(cache, class, &turn.without, node)?;
+    } else if !turn.without.is_empty() && !cache.devices.fit(&turn, id, node).map_err(refusal)? {
+        return Err(Rejection::unresolvable(NOT_ENOUGH));
+    }
+    let mut with = turn.with.iter().filter_map(|key| cache.devices.claim(key));
+    match with.all(|claim| is_available(context, claim, node)) {
         true => Ok(()),
         false => Err(Rejection::unresolvable(ELSEWHERE)),
+    }
+}
+
+fn refusal(problem: Problem) -> Rejection {
+    match problem {
+        Problem::Here(why) => Rejection::unresolvable(why),
+        Problem::Broken(why) => Rejection::broken(why),
     }
 }
 
@@ -168,9 +179,8 @@ fn allocate(cache: &Cache, class: &Class, claims: &[Key], node: &Node) -> Result
             let extended = if is_extended { claims.pop() } else { None };
             Ok(Gets { claims, extended: extended.map(|result| (resources, result)) })
         }
-        Ok(None) => Err(Rejection::unresolvable("cannot allocate all claims")),
-        Err(Problem::Here(why)) => Err(Rejection::unresolvable(why)),
-        Err(Problem::Broken(why)) => Err(Rejection::broken(why)),
+        Ok(None) => Err(Rejection::unresolvable(NOT_ENOUGH)),
+        Err(problem) => Err(refusal(problem)),
     }
 }
 
@@ -219,14 +229,14 @@ fn release(context: &Context, pod: &Waiting, failure: &Failure) -> Release {
         return Release::Devices(key);
     }
     // A claim of an earlier attempt may be what takes the devices away.
-    let left_over = context.cache.devices.claim_made_for(&pod.uid).filter(|_| !context.class.asks.is_empty());
+    let left_over = context.cache.devices.claim_made_for(pod).filter(|_| !context.class.asks.is_empty());
     left_over.map_or(Release::Nothing, |key| Release::Claim(key.clone()))
 }
 
 /// Another Pod may have been given a device since the filter looked.
 fn reserve(cache: &mut Cache, pod: &Waiting, node: NodeId) -> Result<(), Rejection> {
     let class = cache.class(pod.class).clone();
-    if cache.devices.stand_for(&class.asks) && cache.devices.claim_made_for(&pod.uid).is_some() {
+    if cache.devices.stand_for(&class.asks) && cache.devices.claim_made_for(pod).is_some() {
         return Err(Rejection::unresolvable(LEFT_OVER));
     }
     let wanted = without_devices(cache, &class);

@@ -165,6 +165,10 @@ fn what_an_earlier_attempt_left_is_deleted_first() {
     let result = json!({"request": "r", "driver": "drv", "pool": "a", "device": "d0"});
     let allocation = json!({"allocation": {"devices": {"results": [result]}}});
     world.claim(meta, 1, allocation);
+    // One that somebody else wrote, for a Pod of another namespace, is none.
+    let foreign = json!({"metadata": {"name": "x", "uid": "x", "ownerReferences": owner,
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}}, "spec": {}});
+    world.0.set_device_claim(&Key::new("other", "x"), Some(Claim::of(&object(foreign))), world.1);
     world.check(&format!("q {GPU}=1"), "a: + d1");
     world.check(&format!("r {GPU}=1"), NONE_LEFT);
     world.0.bind_failed(&key("p"), "p", world.1);
