@@ -41,6 +41,7 @@ if [ -n "$new" ]; then
 else
     echo "SKIPPED: a newer kubectl, and helm with it, could not be fetched"
 fi
+run "Go clients" ./go-client.sh
 run "features" ./features.sh
 run "workloads" ./workloads.sh
 run "autoscaling" ./autoscaling.sh
