@@ -13,6 +13,9 @@ use crate::{
     storage::object_store::ObjectStore,
 };
 
+/// What was found, and when.
+type Known = Option<(Instant, Result<(), String>)>;
+
 type Check = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// A check that takes longer has failed.
@@ -76,7 +79,7 @@ impl Checks {
         counts: Counts,
         check: impl Fn() -> F + Send + Sync + 'static,
     ) -> Self {
-        let known: Arc<Mutex<Option<(Instant, Result<(), String>)>>> = Arc::default();
+        let known: Arc<Mutex<Known>> = Arc::default();
         let check = Arc::new(check);
         let once = move || {
             let (known, check) = (known.clone(), check.clone());
