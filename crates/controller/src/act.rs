@@ -1,19 +1,32 @@
 //! Carries a plan out. This is the only place where a controller writes.
 
-use std::{any::TypeId, collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    any::{Any, TypeId},
+    collections::HashMap,
+    sync::Arc,
+    time::Duration,
+};
 
 use client::{
     Cache, Client, EventRecorder, Key, Kind,
     rest::{self, Verb, Written},
 };
 use futures::{FutureExt, StreamExt, future::BoxFuture};
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use parking_lot::Mutex;
 
-use crate::plan::{Failure, Note, Plan, Step, Write};
+use crate::{
+    losses::{self, Made},
+    plan::{Failure, Note, Plan, Step, Write},
+};
 
 /// The part of a cache that the runner needs without knowing the kind.
 pub(crate) trait Progress: Send + Sync {
     fn reached(self: Arc<Self>, revision: u64) -> BoxFuture<'static, ()>;
+    /// Whether the cache holds this object as one that lives.
+    fn holds(&self, key: &Key, uid: &str) -> bool;
+    /// Whether the cache holds this object as a Pod that failed.
+    fn holds_failed(&self, key: &Key, uid: &str) -> bool;
     /// Ready when the cache does not hold this object as one that lives.
     fn left(self: Arc<Self>, key: Key, uid: String) -> BoxFuture<'static, ()>;
 }
@@ -23,15 +36,23 @@ impl<K: Kind> Progress for Cache<K> {
         async move { Cache::reached(&self, revision).await }.boxed()
     }
 
-    fn left(self: Arc<Self>, key: Key, uid: String) -> BoxFuture<'static, ()> {
-        let lives = move |cache: &Self| {
-            cache.get(&key).is_some_and(|held| {
-                held.meta().uid.as_deref() == Some(&uid) && held.meta().deletion_timestamp.is_none()
-            })
+    fn holds(&self, key: &Key, uid: &str) -> bool {
+        self.get(key)
+            .is_some_and(|held| held.meta().uid.as_deref() == Some(uid) && held.meta().deletion_timestamp.is_none())
+    }
+
+    fn holds_failed(&self, key: &Key, uid: &str) -> bool {
+        let failed = |held: Arc<K>| {
+            let pod = (&*held as &dyn Any).downcast_ref::<Pod>();
+            held.meta().uid.as_deref() == Some(uid) && pod.is_some_and(|pod| api::rules::pod::phase(pod) == "Failed")
         };
+        self.get(key).is_some_and(failed)
+    }
+
+    fn left(self: Arc<Self>, key: Key, uid: String) -> BoxFuture<'static, ()> {
         async move {
             let mut changes = self.subscribe();
-            while lives(&self) {
+            while self.holds(&key, &uid) {
                 let _ = changes.recv().await;
             }
         }
@@ -52,11 +73,13 @@ const PARALLEL: usize = 32;
 pub(crate) struct Acted {
     pub settled: Option<BoxFuture<'static, ()>>,
     pub failure: Option<Failure>,
+    /// Some of what was made, of kinds that the controller reads.
+    pub made: Vec<Made>,
 }
 
 /// Carries out a plan that no runner made. Its notes say themselves what they are about.
 pub async fn carry_out(plan: &Plan, client: &Client, recorder: &EventRecorder) -> Result<(), Failure> {
-    let actor = Actor { client, recorder, progresses: &HashMap::new(), object: None };
+    let actor = Actor { client, recorder, progresses: &HashMap::new(), object: None, made: Mutex::default() };
     actor.act(plan).await.failure.map_or(Ok(()), Err)
 }
 
@@ -65,6 +88,7 @@ pub(crate) struct Actor<'a> {
     pub recorder: &'a EventRecorder,
     pub progresses: &'a Progresses,
     pub object: Option<&'a ObjectReference>,
+    pub made: Mutex<Vec<Made>>,
 }
 
 impl Actor<'_> {
@@ -98,7 +122,7 @@ impl Actor<'_> {
             }
             .boxed()
         });
-        Acted { settled, failure }
+        Acted { settled, failure, made: std::mem::take(&mut *self.made.lock()) }
     }
 
     async fn together(&self, writes: &[Write], waits: &mut Vec<BoxFuture<'static, ()>>) -> Result<(), Failure> {
@@ -158,6 +182,14 @@ impl Actor<'_> {
             Verb::Delete(options) => {
                 let uid = options.uid.clone().unwrap_or_else(|| written.uid.clone());
                 Some(progress.left(Key::new(&write.namespace, &write.name), uid))
+            }
+            Verb::Create(_) => {
+                let mut made = self.made.lock();
+                if made.len() < losses::SAMPLE {
+                    let key = Key::new(&write.namespace, &written.name);
+                    made.push(Made { type_id: write.type_id?, key, uid: written.uid.clone() });
+                }
+                Some(progress.reached(written.revision))
             }
             _ => Some(progress.reached(written.revision)),
         }

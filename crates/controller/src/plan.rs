@@ -165,6 +165,20 @@ pub enum Step {
     Tell(Note),
 }
 
+impl Step {
+    fn writes(&self) -> &[Write] {
+        match self {
+            Step::One(write) => std::slice::from_ref(&**write),
+            Step::All(writes) | Step::SlowStart(writes) => writes,
+            Step::Tell(_) => &[],
+        }
+    }
+
+    fn makes_something(&self) -> bool {
+        self.writes().iter().any(|write| matches!(write.verb, Verb::Create(_)))
+    }
+}
+
 /// A controller's decision about one object. The default does nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
@@ -208,18 +222,23 @@ impl Plan {
         self
     }
 
+    pub(crate) fn makes_something(&self) -> bool {
+        self.steps.iter().any(Step::makes_something)
+    }
+
+    /// Leaves out the first step that makes something, and what comes after it, as if that had failed. The status stays.
+    pub(crate) fn make_nothing(&mut self) {
+        let first = self.steps.iter().position(Step::makes_something);
+        self.steps.truncate(first.unwrap_or(self.steps.len()));
+    }
+
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.status.is_none()
     }
 
     /// All writes in order, the status last.
     pub fn writes(&self) -> impl Iterator<Item = &Write> {
-        let steps = self.steps.iter().flat_map(|step| match step {
-            Step::One(write) => std::slice::from_ref(&**write),
-            Step::All(writes) | Step::SlowStart(writes) => writes.as_slice(),
-            Step::Tell(_) => &[],
-        });
-        steps.chain(&self.status)
+        self.steps.iter().flat_map(Step::writes).chain(&self.status)
     }
 }
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::{
     act::{Acted, Actor, Progresses},
+    losses::{Losses, Made},
     ownership::controller_of,
     plan::{Failure, Plan},
     queue::{Done, LONGEST_DELAY, Queue, Reconcile, drive},
@@ -24,6 +25,9 @@ pub trait Controller: Send + Sync + Sized + 'static {
     const CONCURRENCY: usize = 5;
     /// The longest delay between attempts at a key that keeps failing.
     const LONGEST_DELAY: Duration = LONGEST_DELAY;
+    /// A Pod that fails soon after it was made was made in vain, as one that is gone: the next ones come later and later. For
+    /// controllers that put another one in its place at once.
+    const FAILED_ARE_LOST: bool = false;
     /// Every object is looked at again after this time, though nothing changed.
     const RESYNC: Option<Duration> = Some(Duration::from_secs(12 * 3600));
 
@@ -114,13 +118,15 @@ pub async fn run<C: Controller>(controller: C, setup: Setup) {
     let concurrency = controller.concurrency();
     let feed = Feed { queue, add_all: Box::new(move |queue| add_all(&primary, queue)) };
     let progresses = std::mem::take(&mut watches.progresses);
-    let runner = Runner { planner: Box::new(controller), setup, progresses, failures: Mutex::default() };
+    let (failures, losses) = (Mutex::default(), Mutex::default());
+    let runner = Runner { planner: Box::new(controller), setup, progresses, failures, losses };
     feed.drive(runner, (concurrency, C::RESYNC)).await;
 }
 
 /// The part of a controller that depends on its types. All else is compiled once for all controllers.
 trait Planner: Send + Sync {
     fn name(&self) -> &'static str;
+    fn failed_are_lost(&self) -> bool;
     fn plan<'a>(&'a self, runner: &'a Runner, key: &'a Key) -> BoxFuture<'a, (Option<ObjectReference>, Planned)>;
 }
 
@@ -129,6 +135,10 @@ type Planned = Result<Plan, kube::Error>;
 impl<C: Controller> Planner for C {
     fn name(&self) -> &'static str {
         C::NAME
+    }
+
+    fn failed_are_lost(&self) -> bool {
+        C::FAILED_ARE_LOST
     }
 
     fn plan<'a>(&'a self, runner: &'a Runner, key: &'a Key) -> BoxFuture<'a, (Option<ObjectReference>, Planned)> {
@@ -177,27 +187,52 @@ struct Runner {
     setup: Setup,
     progresses: Progresses,
     failures: Mutex<HashMap<Key, Failure>>,
+    losses: Mutex<Losses>,
 }
 
 impl Runner {
+    /// Whether an object that was made is still there and of use.
+    fn stands(&self, made: &Made) -> bool {
+        let Some(cache) = self.progresses.get(&made.type_id) else { return true };
+        let in_vain = self.planner.failed_are_lost() && cache.holds_failed(&made.key, &made.uid);
+        cache.holds(&made.key, &made.uid) && !in_vain
+    }
+
+    /// Leaves out of a plan what would be made in vain: it comes later.
+    fn hold_back(&self, key: &Key, plan: &mut Plan) {
+        if !plan.makes_something() {
+            return;
+        }
+        let wait = self.losses.lock().wait(key, &|made| self.stands(made), clock::Instant::now());
+        if let Some(wait) = wait {
+            let controller = self.planner.name();
+            tracing::debug!(controller, %key, ?wait, "what was made is gone at once, making more later");
+            plan.make_nothing();
+            plan.again_after(wait);
+        }
+    }
+
     async fn attempt(&self, key: &Key) -> Done {
         waypoint::controller::reconcile(&key.name);
         let controller = self.planner.name();
         let (about, plan) = self.planner.plan(self, key).await;
-        let plan = match plan {
+        let mut plan = match plan {
             Ok(plan) => plan,
             Err(error) => {
                 tracing::info!(controller, %key, message = rest::message(&error), "trying again later");
                 return Done { failed: true, ..Done::default() };
             }
         };
+        self.hold_back(key, &mut plan);
         let actor = Actor {
             client: &self.setup.client,
             recorder: &self.setup.recorder,
             progresses: &self.progresses,
             object: about.as_ref(),
+            made: Mutex::default(),
         };
-        let Acted { settled, failure } = actor.act(&plan).await;
+        let Acted { settled, failure, made } = actor.act(&plan).await;
+        self.losses.lock().made(key, made, clock::Instant::now());
         let failed = failure.is_some() || plan.retry;
         let mut failures = self.failures.lock();
         failures.remove(key);

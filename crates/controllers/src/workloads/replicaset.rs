@@ -95,6 +95,7 @@ fn wanted<O: ReplicaOwner>(owner: &O) -> usize {
 
 impl<O: ReplicaOwner> Controller for Replicas<O> {
     const NAME: &'static str = O::CONTROLLER;
+    const FAILED_ARE_LOST: bool = true;
     type Object = O;
     type Observed = Observed;
 
