@@ -2,6 +2,7 @@
 //! for it. A fresh engine that is given the same cluster is the judge, since it has nothing to remember.
 
 mod devices;
+mod gangs;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ use scheduler::{
 use serde_json::{Value, json};
 
 use devices::{CLAIMS, Devices, claims_of};
+use gangs::{WORKLOADS, Workloads, workload_of};
 
 /// A generator of numbers whose whole state is its seed (xorshift).
 struct Dice(u64);
@@ -54,6 +56,9 @@ struct World {
     /// How many volumes of the one driver each node can hold.
     limits: BTreeMap<String, Limits>,
     devices: Devices,
+    workloads: Workloads,
+    /// How often a Pod waited for its gang, and how often one of a gang was bound.
+    of_gangs: [usize; 2],
     /// Bound Pods that the engine has not been shown on their nodes.
     unconfirmed: Vec<String>,
     engine: Engine,
@@ -95,13 +100,29 @@ fn add_driven(engine: &mut Engine, now: Instant) {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let (mut engine, now) = (Engine::new(Settings::default()), Instant::now());
+        let (mut engine, now) = (Engine::new(gangs::settings()), Instant::now());
         add_driven(&mut engine, now);
         let (dice, log) = (Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)), Vec::new());
         let (nodes, pods, namespaces) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (claim, volume, limits, unconfirmed) = (None, None, BTreeMap::new(), Vec::new());
-        let devices = Devices::default();
-        World { dice, nodes, pods, namespaces, claim, volume, limits, devices, unconfirmed, engine, now, made: 0, log }
+        let (devices, workloads) = (Devices::default(), Workloads::new());
+        World {
+            dice,
+            nodes,
+            pods,
+            namespaces,
+            claim,
+            volume,
+            limits,
+            devices,
+            workloads,
+            of_gangs: [0; 2],
+            unconfirmed,
+            engine,
+            now,
+            made: 0,
+            log,
+        }
     }
 
     fn tell(&mut self, name: &str) {
@@ -117,8 +138,10 @@ impl World {
         let (waiting, placed): (Vec<String>, Vec<String>) =
             self.pods.keys().cloned().partition(|name| node_name(&self.pods[name]).is_none());
         let nodes: Vec<String> = self.nodes.keys().cloned().collect();
-        match self.dice.below(19) {
+        match self.dice.below(22) {
             16..=18 => self.change_devices(),
+            19 | 20 => self.change_workload(),
+            21 if self.dice.one_in(3) => self.wait_in_vain(),
             0 => self.add_node(),
             1..=3 => self.dice.of(&nodes).into_iter().for_each(|node| self.change_node(&node)),
             4 if nodes.len() > 1 => self.dice.of(&nodes).into_iter().for_each(|node| self.remove_node(&node)),
@@ -267,7 +290,8 @@ impl World {
             }
             json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]})
         };
-        match self.dice.below(18) {
+        match self.dice.below(24) {
+            18..=23 => spec["workloadRef"] = json!({"name": self.dice.of(&WORKLOADS), "podGroup": "g"}),
             14..=17 => {
                 let claims = self.dice.of(&[&CLAIMS[..1], &CLAIMS[1..2], &CLAIMS[2..], &CLAIMS[1..]]).unwrap();
                 spec["resourceClaims"] = claims.iter().map(|c| json!({"name": c, "resourceClaimName": c})).collect();
@@ -349,6 +373,7 @@ impl World {
                     self.devices.given.insert(name.clone(), given);
                     self.log.push(format!("{name} goes to {node}"));
                     let held = self.pods.get_mut(&name).unwrap();
+                    self.of_gangs[1] += usize::from(workload_of(held).is_some());
                     held.spec.as_mut().unwrap().node_name = Some(node.to_string());
                     status(held).nominated_node_name = None;
                     self.unconfirmed.push(name);
@@ -366,8 +391,14 @@ impl World {
                         Preemption::Off | Preemption::NotTried | Preemption::NotEligible(_) => {}
                     }
                 }
-                Decision::Consult(_) | Decision::Waits { .. } | Decision::Failed { .. } => {
-                    unreachable!("there are no extenders and no gangs")
+                Decision::Waits { pod } => {
+                    let name = pod.key.name;
+                    self.of_gangs[0] += 1;
+                    self.log.push(format!("{name} waits on {:?}", self.held_on(&name)));
+                    status(self.pods.get_mut(&name).unwrap()).nominated_node_name = None;
+                }
+                Decision::Consult(_) | Decision::Failed { .. } => {
+                    unreachable!("there are no extenders, and no Pod of a gang without Workload is tried")
                 }
             }
         }
@@ -392,6 +423,10 @@ impl World {
                     self.show_devices(&victim.name);
                 }
                 self.unconfirmed.retain(|held| *held != victim.name);
+                if self.held_on(&victim.name).is_some() {
+                    self.remove_pod(&victim.name);
+                    continue;
+                }
                 let pod = self.pods.get_mut(&victim.name).unwrap();
                 pod.metadata.deletion_timestamp = Some(Time(clock::Timestamp::UNIX_EPOCH));
                 status(pod).conditions = Some(serde_json::from_value(condition).unwrap());
@@ -410,24 +445,29 @@ impl World {
 
     // What must hold.
 
-    /// What an engine decides about a Pod that knows nothing but the cluster as it is.
-    fn verdict(&self, name: &str) -> Decision {
-        let mut engine = Engine::new(Settings::default());
+    /// What an engine decides about a Pod that knows nothing but the cluster as it is; `None` if it does not try it.
+    fn verdict(&self, name: &str) -> Option<Decision> {
+        let mut engine = Engine::new(gangs::settings());
         add_driven(&mut engine, self.now);
         self.namespaces.values().for_each(|n| engine.set_namespace(n, self.now));
         self.nodes.values().for_each(|n| engine.set_node(n, self.now));
         engine.set_claim(&key("c"), self.claim.clone(), self.now);
         engine.set_volume(&Key::new("", "v"), self.volume.clone(), self.now);
         self.devices.tell_all(&mut engine, self.now);
+        WORKLOADS.iter().for_each(|workload| gangs::tell(&mut engine, &self.workloads, workload, self.now));
+        let workload = workload_of(&self.pods[name]);
         for (node, limits) in &self.limits {
             engine.set_volume_limits(&Key::new("", node), Some(limits.clone()), self.now);
         }
         for (other, pod) in self.pods.iter().filter(|(other, _)| *other != name) {
             let nominated = pod.status.as_ref().is_some_and(|s| s.nominated_node_name.is_some());
-            let placed = node_name(pod).is_some();
-            if placed || nominated {
+            let (held, placed) = (self.held_on(other), node_name(pod).is_some());
+            let of_its_gang = workload.is_some() && workload_of(pod) == workload;
+            if placed || nominated || of_its_gang || held.is_some() {
                 let mut pod = pod.clone();
-                if !placed {
+                if held.is_some() {
+                    pod.spec.as_mut().unwrap().node_name = held;
+                } else if !placed {
                     let gates = serde_json::from_value(json!([{"name": "held"}])).unwrap();
                     pod.spec.as_mut().unwrap().scheduling_gates = Some(gates);
                 }
@@ -436,40 +476,52 @@ impl World {
             }
         }
         engine.set_pod(&self.pods[name], self.now);
-        engine.schedule_one(self.now).expect("a Pod waits")
+        engine.schedule_one(self.now)
     }
 
     fn check(&self, seed: u64) {
         for parked in self.engine.queue.parked_pods() {
             // It waits until a claim that it shares is shown to have devices.
-            if claims_of(&self.pods[&parked.key.name]).iter().any(|claim| self.devices.is_pending(claim)) {
+            let pod = &self.pods[&parked.key.name];
+            if workload_of(pod).is_some() || claims_of(pod).iter().any(|claim| self.devices.is_pending(claim)) {
                 continue;
             }
-            let decision = self.verdict(&parked.key.name);
-            let parks = match &decision {
-                Decision::Bind { .. } | Decision::Consult(_) | Decision::Waits { .. } | Decision::Failed { .. } => {
-                    false
-                }
-                // It waits for Pods that leave anyhow.
-                Decision::Unschedulable { preemption: Preemption::Victims(victims), .. } => {
-                    victims.pods.is_empty() && victims.displaced.is_empty()
-                }
-                Decision::Unschedulable { .. } => true,
-            };
-            assert!(parks, "seed {seed}: {} is parked, but {decision:?}\n{}", parked.key, self.log.join("\n"));
+            let decision = self.verdict(&parked.key.name).expect("a Pod waits");
+            assert!(
+                parks(&decision),
+                "seed {seed}: {} is parked, but {decision:?}\n{}",
+                parked.key,
+                self.log.join("\n")
+            );
         }
+        self.check_gangs(seed);
+    }
+}
+
+/// Whether a Pod is parked that this was decided about.
+fn parks(decision: &Decision) -> bool {
+    match decision {
+        Decision::Bind { .. } | Decision::Consult(_) | Decision::Waits { .. } | Decision::Failed { .. } => false,
+        // It waits for Pods that leave anyhow.
+        Decision::Unschedulable { preemption: Preemption::Victims(victims), .. } => {
+            victims.pods.is_empty() && victims.displaced.is_empty()
+        }
+        Decision::Unschedulable { .. } => true,
     }
 }
 
 #[test]
 fn no_pod_stays_parked_that_fits_or_can_preempt() {
+    let mut of_gangs = [0; 2];
     for seed in 1..=80 {
         let mut world = World::new(seed);
         for _ in 0..40 {
             world.step();
             world.check(seed);
         }
+        of_gangs = [of_gangs[0] + world.of_gangs[0], of_gangs[1] + world.of_gangs[1]];
     }
+    assert!(of_gangs.iter().all(|count| *count > 100), "Pods of gangs waited and were bound: {of_gangs:?}");
 }
 
 fn pod(name: &str, more: Value) -> Pod {
