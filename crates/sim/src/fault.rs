@@ -22,6 +22,7 @@ use tower::{BoxError, Service};
 use crate::{
     duty::{self, Component},
     leaders::Leader,
+    sabotage,
     usage::Usage,
 };
 
@@ -37,10 +38,16 @@ pub struct Faults {
     pub delay_ms: Range<u64>,
     /// After how long a watch breaks off; empty for never.
     pub watch_ms: Range<u64>,
+    /// The managers get no list and no new watch of these objects, but of their metadata.
+    pub unseen: &'static str,
 }
 
 impl Faults {
-    pub const NONE: Faults = Faults { refused: 0, unanswered: 0, overloaded: 0, delay_ms: 0..1, watch_ms: 0..0 };
+    pub const NONE: Faults =
+        Faults { refused: 0, unanswered: 0, overloaded: 0, delay_ms: 0..1, watch_ms: 0..0, unseen: "" };
+
+    /// Watches break off all the time, and nothing else is wrong.
+    pub const BROKEN_WATCHES: Faults = Faults { watch_ms: 500..3_000, ..Faults::NONE };
 
     /// A very bad network.
     pub const STORM: Faults = Faults { refused: 30, delay_ms: 0..200, watch_ms: 500..20_000, ..Faults::NONE };
@@ -51,6 +58,17 @@ impl Faults {
     /// A storm in which answers are lost too. A controller that does not learn that a delete was carried out, and sees old
     /// caches, may delete another Pod as well: neither upstream nor skiff promises that enough Pods serve then.
     pub const LOSSY_STORM: Faults = Faults { unanswered: 15, ..Faults::STORM };
+}
+
+impl Faults {
+    fn hide(&self, sender: Option<Component>, request: &Request<Body>) -> bool {
+        let [_, resource, name, _] = duty::parts(request.uri().path());
+        let metadata = request.headers().get(http::header::ACCEPT).and_then(|accept| accept.to_str().ok());
+        !self.unseen.is_empty()
+            && matches!(sender, Some(Component::Manager(_)))
+            && (request.method(), resource, name) == (&Method::GET, self.unseen, "")
+            && !metadata.is_some_and(|accept| accept.contains("PartialObjectMetadata"))
+    }
 }
 
 /// The faults of now, shared by all connections; a test changes them as it goes.
@@ -132,6 +150,9 @@ fn happens(per_mille: u64) -> bool {
     per_mille > 0 && clock::random_range(0..1000) < per_mille
 }
 
+/// How long a request takes at least. Whoever goes in a circle makes time pass, so that a circle does not hide in a moment.
+const LEAST_MS: u64 = 1;
+
 fn broken(what: &'static str) -> BoxError {
     std::io::Error::new(std::io::ErrorKind::ConnectionReset, what).into()
 }
@@ -169,8 +190,8 @@ where
         let (weather, sender) = (self.weather.clone(), self.sender);
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         Box::pin(async move {
-            clock::sleep(Duration::from_millis(random(&faults.delay_ms))).await;
-            if happens(faults.refused) {
+            clock::sleep(Duration::from_millis(random(&faults.delay_ms).max(LEAST_MS))).await;
+            if happens(faults.refused) || faults.hide(sender, &request) {
                 return Err(broken("connection refused by the simulation"));
             }
             if happens(faults.overloaded) {
@@ -182,7 +203,18 @@ where
             }
             let watch = query.contains("watch=");
             weather.watch_over(sender, &method, &path);
-            let response = service.call(request).await.map_err(Into::into)?;
+            let response = match sender {
+                Some(Component::Manager(_)) if method != Method::GET => {
+                    let mut sent = sabotage::changed(request).await.into_iter();
+                    let first = sent.next().ok_or_else(|| broken("nothing is sent"))?;
+                    let response = service.call(first).await.map_err(Into::into)?;
+                    for other in sent {
+                        let _ = service.call(other).await;
+                    }
+                    response
+                }
+                _ => service.call(request).await.map_err(Into::into)?,
+            };
             if let Some(sender) = sender.filter(|_| response.status().is_success()) {
                 weather.leader.note(sender, &method, &path);
             }

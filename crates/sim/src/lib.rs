@@ -9,7 +9,7 @@
 //! Checked are every change of the store (`check`: revisions without gaps, objects that stay themselves, Pods bound
 //! once to nodes that hold them, rollouts within their bounds, nothing acknowledged lost in a power cut; no member of a
 //! StatefulSet twice, no Job counted wrongly, no claim or volume bound twice, no count beyond the bounds of an autoscaler, no
-//! object beyond a quota), every request (`duty`: who writes what; `leaders`: of several managers only one), the events of a
+//! object beyond a quota, no time of a schedule twice, no eviction beyond a budget, nobody going in a circle), every request (`duty`: who writes what; `leaders`: of several managers only one), the events of a
 //! watch (`witness`), and that a cluster left alone comes to rest.
 //!
 //! One build repeats a seed to the last byte of the store, the order of the standard library's hash maps included.
@@ -26,6 +26,7 @@ pub mod hollow;
 mod leaders;
 mod objects;
 mod random;
+pub mod sabotage;
 mod server;
 pub mod stories;
 pub mod usage;

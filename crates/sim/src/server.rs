@@ -43,6 +43,7 @@ pub async fn start(store: Arc<dyn Store>) -> Server {
         limits: Limits::default(),
         features: Default::default(),
         runtime_config: Default::default(),
+        build: Default::default(),
     };
     assemble(options).await.expect("a server over an empty store starts")
 }

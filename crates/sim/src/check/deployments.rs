@@ -1,8 +1,5 @@
-//! The checkers of Deployments and their ReplicaSets: never more Pods than allowed, never fewer than promised.
-//!
-//! What counts is what a controller could know. A count that has just changed, and a Pod that has just become ready, may
-//! not have reached one that still acts on an older state, upstream's as little as ours: for [`NEWS`] they do not count
-//! against it.
+//! The checkers of Deployments and their ReplicaSets: never more Pods than allowed, never fewer than promised, as far as a
+//! controller could know.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +12,18 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use crate::objects::{owner, serves, set};
-
-/// How long, in seconds, news may be on its way in the worst weather that a gentle story has.
-const NEWS: i32 = 30;
+use crate::{
+    check::news::{Counts, is_news},
+    objects::{owner, serves, set},
+};
 
 #[derive(Default)]
 pub struct Deployments {
     deployments: BTreeMap<String, Deployment>,
     replica_sets: BTreeMap<String, ReplicaSet>,
-    /// The counts that a Deployment asked for before, each with the time of the next.
-    before: BTreeMap<String, Vec<(Timestamp, i32)>>,
+    counts: Counts,
+    /// How many Pods ReplicaSets asked for.
+    set_counts: Counts,
 }
 
 /// A number or a percentage of `total`, rounded up or down.
@@ -38,6 +36,10 @@ fn share(value: Option<&IntOrString>, total: i32, up: bool) -> i32 {
             (percent * total + if up { 99 } else { 0 }) / 100
         }
     }
+}
+
+fn wanted(replica_set: &ReplicaSet) -> i32 {
+    replica_set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
 }
 
 fn replicas(deployment: &Deployment) -> i32 {
@@ -55,10 +57,6 @@ fn bounds(deployment: &Deployment, replicas: i32) -> (i32, i32) {
     (replicas - unavailable, replicas + surge)
 }
 
-fn is_news(at: Timestamp, now: Timestamp) -> bool {
-    now.as_second() - at.as_second() < i64::from(NEWS)
-}
-
 impl Deployments {
     pub fn get(&self, key: &str) -> Option<&Deployment> {
         self.deployments.get(key)
@@ -73,18 +71,15 @@ impl Deployments {
     }
 
     pub fn deployment(&mut self, key: String, new: Option<Deployment>, now: Timestamp) {
-        let counts = self.before.entry(key.clone()).or_default();
-        counts.retain(|(until, _)| is_news(*until, now));
         if let Some(before) = self.deployments.get(&key) {
-            counts.push((now, replicas(before)));
+            self.counts.changed(&key, replicas(before), now);
         }
         set(&mut self.deployments, key, new);
     }
 
     /// The bounds of every count that somebody may still believe in.
     fn bounds(&self, key: &str, deployment: &Deployment, now: Timestamp) -> impl Iterator<Item = (i32, i32)> {
-        let before = self.before.get(key).into_iter().flatten().filter(move |(until, _)| is_news(*until, now));
-        before.map(|(_, count)| *count).chain([replicas(deployment)]).map(|count| bounds(deployment, count))
+        self.counts.believed(key, replicas(deployment), now).map(|count| bounds(deployment, count))
     }
 
     /// The key and the Deployment behind a ReplicaSet's UID.
@@ -98,11 +93,17 @@ impl Deployments {
         found.map(|(key, deployment)| (key.as_str(), deployment))
     }
 
-    /// A serving Pod of a Deployment was taken away: enough others must still serve. `pods` are those that are left.
-    pub fn still_serves(&self, gone: &Pod, pods: &BTreeMap<String, Pod>, now: Timestamp) -> Option<String> {
+    /// A Pod of a Deployment that served since then was taken away: enough others must still serve. `pods` are those that
+    /// are left.
+    pub fn still_serves(
+        &self,
+        (gone, since): (&Pod, Timestamp),
+        pods: &BTreeMap<String, Pod>,
+        now: Timestamp,
+    ) -> Option<String> {
         let (key, deployment) = self.of(owner(&gone.metadata)?)?;
         // The youngest go first, so whoever takes what he believes not to be ready yet takes one that was not long ago.
-        if deployment.metadata.deletion_timestamp.is_some() || !api::rules::pod::is_available(gone, NEWS, now) {
+        if deployment.metadata.deletion_timestamp.is_some() || is_news(since, now) {
             return None;
         }
         let promised = self.bounds(key, deployment, now).map(|(fewest, _)| fewest).min()?;
@@ -111,10 +112,21 @@ impl Deployments {
         (left < promised).then(|| format!("{left} Pods serve, {promised} are promised"))
     }
 
+    /// A ReplicaSet has no more Pods than it asks for. `pods` are all with the new one.
+    pub fn made(&self, new: &Pod, pods: &BTreeMap<String, Pod>, now: Timestamp) -> Option<String> {
+        let uid = owner(&new.metadata)?;
+        let (key, of) = self.replica_sets.iter().find(|(_, r)| r.metadata.uid.as_deref() == Some(uid))?;
+        let most = self.set_counts.believed(key, wanted(of), now).max()?;
+        let is_of_it = |p: &&Pod| owner(&p.metadata) == Some(uid) && api::rules::pod::is_active(p);
+        let active = pods.values().filter(is_of_it).count() as i32;
+        (active > most).then(|| format!("its ReplicaSet has {active} Pods and wants {most}"))
+    }
+
     /// A ReplicaSet that grows must not lift its Deployment over the surge.
     pub fn replica_set(&mut self, key: String, new: Option<ReplicaSet>, now: Timestamp) -> Option<String> {
-        let replicas = |r: &ReplicaSet| r.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
+        let replicas = wanted;
         let before = self.replica_sets.get(&key).map_or(0, replicas);
+        self.set_counts.changed(&key, before, now);
         set(&mut self.replica_sets, key, new.clone());
         let new = new.filter(|n| replicas(n) > before)?;
         let uid = owner(&new.metadata)?;
@@ -142,10 +154,8 @@ impl Deployments {
 
     /// How many Pods each ReplicaSet wants, for a failure.
     pub fn summary(&self) -> String {
-        let sets = self.replica_sets.values().map(|r| {
-            let wanted = r.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
-            format!("{}={wanted}", r.metadata.name.as_deref().unwrap_or(""))
-        });
+        let sets =
+            self.replica_sets.values().map(|r| format!("{}={}", r.metadata.name.as_deref().unwrap_or(""), wanted(r)));
         sets.collect::<Vec<_>>().join(" ")
     }
 }
@@ -181,8 +191,8 @@ mod tests {
         Some(read(owned("Deployment", "x", set)))
     }
 
-    fn pod(ready_since: &str) -> Pod {
-        let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": ready_since}]);
+    fn pod() -> Pod {
+        let ready = json!([{"type": "Ready", "status": "True"}]);
         read(owned("ReplicaSet", "r", json!({"metadata": {}, "status": {"conditions": ready}})))
     }
 
@@ -216,11 +226,29 @@ mod tests {
     }
 
     #[test]
+    fn a_replica_set_has_no_more_pods_than_it_wants() {
+        let check = |seconds: i64, counts: &[i32], pods: usize, expected: Option<&str>| {
+            let mut model = Deployments::default();
+            let at = Timestamp::from_second(now().as_second() - seconds).expect("a time");
+            for count in counts {
+                model.replica_set("r".to_owned(), replica_set("r", *count), at);
+            }
+            let pods = (0..pods).map(|i| (i.to_string(), pod())).collect();
+            assert_eq!(model.made(&pod(), &pods, now()).as_deref(), expected);
+        };
+        check(0, &[2], 2, None);
+        check(0, &[2], 3, Some("its ReplicaSet has 3 Pods and wants 2"));
+        check(20, &[3, 2], 3, None);
+        check(40, &[3, 2], 3, Some("its ReplicaSet has 3 Pods and wants 2"));
+    }
+
+    #[test]
     fn what_is_promised_serves_except_for_news() {
         const LONG: &str = "2026-01-01T00:00:00Z";
         let check = |model: Deployments, left: usize, gone: &str, expected: Option<&str>| {
-            let left = (0..left).map(|i| (i.to_string(), pod(LONG))).collect();
-            assert_eq!(model.still_serves(&pod(gone), &left, now()).as_deref(), expected);
+            let left = (0..left).map(|i| (i.to_string(), pod())).collect();
+            let gone = (&pod(), gone.parse().expect("a time"));
+            assert_eq!(model.still_serves(gone, &left, now()).as_deref(), expected);
         };
         check(model(&[2], 0), 2, LONG, None);
         check(model(&[2], 0), 1, LONG, Some("1 Pods serve, 2 are promised"));

@@ -3,9 +3,13 @@
 //! They follow the store itself, not the API, so no fault hides anything from them.
 
 pub mod autoscalers;
+pub mod budgets;
 pub mod claims;
 pub mod deployments;
+mod news;
+mod pace;
 pub mod quotas;
+pub mod schedules;
 pub mod workloads;
 
 use std::collections::BTreeMap;
@@ -14,14 +18,18 @@ use clock::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
+        batch::v1::Job,
         core::v1::{Node, Pod},
     },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use serde::de::DeserializeOwned;
 use store::Event;
 
-use self::{autoscalers::Autoscalers, claims::Claims, deployments::Deployments, quotas::Quotas, workloads::Workloads};
+use self::{
+    autoscalers::Autoscalers, budgets::Budgets, claims::Claims, deployments::Deployments, news::Serving, pace::Pace,
+    quotas::Quotas, schedules::Schedules, workloads::Workloads,
+};
 use crate::objects::{owner, serves, set};
 
 /// Everything that the checkers remember.
@@ -37,6 +45,10 @@ pub struct Model {
     pub claims: Claims,
     pub autoscalers: Autoscalers,
     pub quotas: Quotas,
+    pub schedules: Schedules,
+    pub budgets: Budgets,
+    pace: Pace,
+    serving: Serving,
     /// Nodes die or answers are lost: how many Pods serve is no controller's promise then.
     pub service_may_drop: bool,
     pub violations: Vec<String>,
@@ -62,9 +74,15 @@ struct Identity {
     creation_timestamp: Option<Timestamp>,
     deletion_timestamp: Option<Timestamp>,
     generation: i64,
+    owner_references: Vec<OwnerReference>,
 }
 
 impl Identity {
+    /// The UID of the controller.
+    fn owner(&self) -> Option<&str> {
+        self.owner_references.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+    }
+
     /// Names what an update did and may not do, if it did.
     fn broken_by(&self, new: &Identity) -> Option<&'static str> {
         let broken = [
@@ -100,7 +118,9 @@ impl Model {
             eprintln!("{} {} {}", clock::now(), event.revision, event.key);
         }
         self.note(event);
+        let is_new = !self.stored.contains_key(&*event.key);
         self.identity(event);
+        self.pace(event, is_new);
         if !is_heartbeat(event) {
             self.last_work = Some((event.key.to_string(), clock::Instant::now()));
         }
@@ -113,7 +133,11 @@ impl Model {
             // Upstream's name for them in the store.
             "minions" => {
                 if let Some(name) = key.rsplit('/').next() {
+                    let before = self.nodes.len();
                     set(&mut self.nodes, name.to_owned(), decode(event));
+                    if self.nodes.len() != before {
+                        self.workloads.nodes(before, clock::now());
+                    }
                 }
             }
             "replicasets" => {
@@ -126,12 +150,16 @@ impl Model {
                 self.object(event, wrong);
                 self.deployments.deployment(key, new, clock::now());
             }
-            "statefulsets" => self.workloads.stateful_set(key, decode(event)),
+            "statefulsets" => self.workloads.stateful_set(key, decode(event), clock::now()),
             "daemonsets" => self.workloads.daemon_set(key, decode(event)),
             "jobs" => {
-                let wrong = self.workloads.job(key, decode(event));
-                self.object(event, wrong);
+                let new: Option<Job> = decode(event);
+                let of_schedule = self.schedules.job(key.clone(), new.as_ref());
+                let wrong = self.workloads.job(key, new);
+                self.object(event, wrong.into_iter().chain(of_schedule));
             }
+            "cronjobs" => self.schedules.cron_job(key, decode(event)),
+            "poddisruptionbudgets" => self.budgets.budget(key, decode(event)),
             "storageclasses" => self.claims.class(key, decode(event)),
             "persistentvolumes" => {
                 let wrong = self.claims.volume(key, decode(event));
@@ -180,6 +208,13 @@ impl Model {
         self.stored.insert(event.key.to_string(), (new, event.revision));
     }
 
+    fn pace(&mut self, event: &Event, is_new: bool) {
+        let owner = self.stored.get(&*event.key).filter(|_| is_new).and_then(|(identity, _)| identity.owner());
+        let key = event.key.strip_prefix("/registry/").unwrap_or(&event.key);
+        let wrong = self.pace.wrote(key, owner, clock::now());
+        self.object(event, wrong);
+    }
+
     /// Compares a store that was opened again with all that was acknowledged: keys with the revision of their last
     /// change, as of the store's `revision`. One write may have become durable without an answer.
     pub fn survived(&mut self, keys: &BTreeMap<String, u64>, revision: u64) {
@@ -222,11 +257,25 @@ impl Model {
             let wrong = self.quotas.pod(new.metadata.namespace.as_deref().unwrap_or_default(), &self.pods);
             self.object(event, wrong);
         }
-        let wrong = self.workloads.pod(old.as_ref(), new.as_ref(), &self.pods, self.service_may_drop);
-        wrong.into_iter().for_each(|what| self.violate(event, what));
-        if let Some(old) = old.filter(|old| !self.service_may_drop && serves(old) && !new.as_ref().is_some_and(serves))
-        {
-            let wrong = self.deployments.still_serves(&old, &self.pods, clock::now());
+        let wrong = self.workloads.pod(old.as_ref(), new.as_ref(), &self.pods);
+        self.object(event, wrong);
+        let now = clock::now();
+        if let Some(new) = new.as_ref().filter(|_| !same && !self.service_may_drop) {
+            let (of_set, numbered) = (self.deployments.made(new, &self.pods, now), self.workloads.numbered(new, now));
+            self.object(event, of_set.into_iter().chain(numbered));
+        }
+        let since = self.serving.changed(old.as_ref(), new.as_ref(), now).filter(|_| !self.service_may_drop);
+        if let Some(gone) = old.as_ref().zip(since) {
+            let evicted = new.as_ref().filter(|new| same && budgets::is_evicted(new));
+            let wrong: Vec<String> = match evicted {
+                // What a user takes away is no controller's doing.
+                Some(evicted) => self.budgets.goes(evicted, &self.pods).into_iter().collect(),
+                None => {
+                    let of_deployment = self.deployments.still_serves(gone, &self.pods, now);
+                    let of_set = self.workloads.still_serves(gone, &self.pods, self.nodes.len(), now);
+                    of_deployment.into_iter().chain(of_set).collect()
+                }
+            };
             self.object(event, wrong);
         }
     }

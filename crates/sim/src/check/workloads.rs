@@ -3,13 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::rules::pod;
+use clock::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, StatefulSet},
     batch::v1::Job,
     core::v1::Pod,
 };
 
-use crate::objects::{owner, serves, set};
+use crate::{
+    check::news::{Counts, is_news},
+    objects::{owner, serves, set},
+};
 
 /// The finalizer of a Pod that its Job has not counted.
 const TRACKED: &str = "batch.kubernetes.io/job-tracking";
@@ -21,10 +25,14 @@ pub struct Workloads {
     stateful_sets: BTreeMap<String, StatefulSet>,
     daemon_sets: BTreeMap<String, DaemonSet>,
     jobs: BTreeMap<String, Job>,
+    /// How many members StatefulSets asked for, and how many nodes there were (under no key).
+    counts: Counts,
     /// How many Jobs came to their end.
     pub ended_jobs: usize,
     /// By the UID of the Job: how the Pods ended that it had to count, by their own UIDs.
     ended: BTreeMap<String, BTreeMap<String, End>>,
+    /// By the UID of the Job: the Pods that may count as failed, since they failed, or were taken away before they ended.
+    failed: BTreeMap<String, BTreeSet<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +43,10 @@ struct End {
 
 fn is_tracked(pod: &Pod) -> bool {
     pod.metadata.finalizers.iter().flatten().any(|f| f == TRACKED)
+}
+
+fn replicas(set: &StatefulSet) -> i32 {
+    set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
 }
 
 fn uid(pod: &Pod) -> &str {
@@ -61,8 +73,16 @@ fn finished(job: &Job) -> Option<&str> {
 }
 
 impl Workloads {
-    pub fn stateful_set(&mut self, key: String, new: Option<StatefulSet>) {
+    pub fn stateful_set(&mut self, key: String, new: Option<StatefulSet>, now: Timestamp) {
+        if let Some(before) = self.stateful_sets.get(&key) {
+            self.counts.changed(&key, replicas(before), now);
+        }
         set(&mut self.stateful_sets, key, new);
+    }
+
+    /// There are no longer so many nodes.
+    pub fn nodes(&mut self, before: usize, now: Timestamp) {
+        self.counts.changed("", before as i32, now);
     }
 
     pub fn daemon_set(&mut self, key: String, new: Option<DaemonSet>) {
@@ -74,19 +94,14 @@ impl Workloads {
         self.jobs.values().find(|job| job.metadata.uid.as_deref() == Some(owner))
     }
 
-    fn set_of(&self, pod: &Pod) -> Option<&StatefulSet> {
+    fn set_of(&self, pod: &Pod) -> Option<(&str, &StatefulSet)> {
         let owner = owner(&pod.metadata)?;
-        self.stateful_sets.values().find(|set| set.metadata.uid.as_deref() == Some(owner))
+        let mut all = self.stateful_sets.iter();
+        all.find(|(_, set)| set.metadata.uid.as_deref() == Some(owner)).map(|(key, set)| (key.as_str(), set))
     }
 
     /// Notes a changed Pod; says what is wrong about it. `pods` are all Pods after the change.
-    pub fn pod(
-        &mut self,
-        old: Option<&Pod>,
-        new: Option<&Pod>,
-        pods: &BTreeMap<String, Pod>,
-        service_may_drop: bool,
-    ) -> Vec<String> {
+    pub fn pod(&mut self, old: Option<&Pod>, new: Option<&Pod>, pods: &BTreeMap<String, Pod>) -> Vec<String> {
         let mut wrong = Vec::new();
         let same = old.zip(new).is_some_and(|(old, new)| uid(old) == uid(new));
         if let Some(gone) = old.filter(|_| !same) {
@@ -99,9 +114,8 @@ impl Workloads {
             }
             self.note_end(old.filter(|_| same), new);
         }
-        if let Some(old) = old.filter(|old| !service_may_drop && serves(old) && !new.is_some_and(serves)) {
-            wrong.extend(self.enough_serve(old, pods));
-        }
+        let taken_away = old.filter(|_| !same).or(new.filter(|new| new.metadata.deletion_timestamp.is_some()));
+        taken_away.into_iter().chain(new).for_each(|pod| self.note_failure(pod, taken_away.is_some()));
         wrong
     }
 
@@ -110,6 +124,14 @@ impl Workloads {
     fn ended_before_it_went(&self, gone: &Pod) -> Option<String> {
         let member = self.set_of(gone).is_some() && node(gone).is_some();
         (member && !pod::is_terminal(gone)).then(|| format!("{} may still run on {:?}", name(gone), node(gone)))
+    }
+
+    /// The members of a StatefulSet are numbered from 0 to what it asks for.
+    pub fn numbered(&self, new: &Pod, now: Timestamp) -> Option<String> {
+        let (key, set) = self.set_of(new)?;
+        let most = self.counts.believed(key, replicas(set), now).max()?;
+        let number: Option<i32> = name(new).rsplit('-').next().and_then(|number| number.parse().ok());
+        number.is_none_or(|number| number >= most).then(|| format!("a member of a set of {most}"))
     }
 
     /// A Job has at most as many Pods as it may have at once, and none more when it is over.
@@ -135,13 +157,34 @@ impl Workloads {
         (!twins.is_empty()).then(|| format!("{} is for the node that has {}", name(new), twins.join(" ")))
     }
 
-    /// A rolling update of a StatefulSet takes one member away at a time.
-    fn enough_serve(&self, gone: &Pod, pods: &BTreeMap<String, Pod>) -> Option<String> {
-        let set = self.set_of(gone).filter(|set| set.metadata.deletion_timestamp.is_none())?;
-        let replicas = set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
-        let ours = |p: &&Pod| owner(&p.metadata) == set.metadata.uid.as_deref();
+    /// A Pod that served since then was taken away: a rolling update of a StatefulSet or a DaemonSet takes one member away at
+    /// a time. `pods` are those that are left, `nodes` is how many nodes there are.
+    pub fn still_serves(
+        &self,
+        (gone, since): (&Pod, Timestamp),
+        pods: &BTreeMap<String, Pod>,
+        nodes: usize,
+        now: Timestamp,
+    ) -> Option<String> {
+        let fewest = self.members(gone, nodes, now)?.min()?;
+        if is_news(since, now) {
+            return None;
+        }
+        let ours = |p: &&Pod| owner(&p.metadata) == owner(&gone.metadata);
         let serving = pods.values().filter(ours).filter(|p| serves(p)).count() as i32;
-        (serving < replicas - 1).then(|| format!("{serving} members serve, {} are promised", replicas - 1))
+        (serving < fewest - 1).then(|| format!("{serving} members serve, {} are promised", fewest - 1))
+    }
+
+    /// How many members the set of a Pod should have, by all that one may still believe; `None` where nothing is promised.
+    fn members(&self, of: &Pod, nodes: usize, now: Timestamp) -> Option<Box<dyn Iterator<Item = i32> + '_>> {
+        if let Some((key, set)) = self.set_of(of) {
+            let stays = set.metadata.deletion_timestamp.is_none();
+            return stays.then(|| Box::new(self.counts.believed(key, replicas(set), now)) as Box<_>);
+        }
+        let owner = owner(&of.metadata)?;
+        let set = self.daemon_sets.values().find(|set| set.metadata.uid.as_deref() == Some(owner))?;
+        let stays = set.metadata.deletion_timestamp.is_none();
+        stays.then(|| Box::new(self.counts.believed("", nodes as i32, now)) as Box<_>)
     }
 
     /// The first end counts: one that is counted does not end again.
@@ -154,6 +197,14 @@ impl Workloads {
         let index = new.metadata.annotations.as_ref().and_then(|a| a.get(INDEX)).and_then(|text| text.parse().ok());
         let end = End { succeeded: pod::phase(new) == "Succeeded", index };
         self.ended.entry(job).or_default().insert(uid(new).to_owned(), end);
+    }
+
+    fn note_failure(&mut self, pod: &Pod, taken_away: bool) {
+        let failed = pod::phase(pod) == "Failed" || (taken_away && !pod::is_terminal(pod));
+        let job = self.job_of(pod).filter(|_| failed).and_then(|job| job.metadata.uid.clone());
+        if let Some(job) = job {
+            self.failed.entry(job).or_default().insert(uid(pod).to_owned());
+        }
     }
 
     /// Notes a changed Job; says what is wrong about its counts.
@@ -179,6 +230,11 @@ impl Workloads {
         let mut wrong = Vec::new();
         if counted > succeeded {
             wrong.push(format!("{counted} successes are counted, there were {succeeded}"));
+        }
+        let failed = job.metadata.uid.as_ref().and_then(|uid| self.failed.get(uid)).map_or(0, BTreeSet::len) as i32;
+        let counted_failed = job.status.as_ref().and_then(|s| s.failed).unwrap_or(0);
+        if counted_failed > failed {
+            wrong.push(format!("{counted_failed} failures are counted, there were {failed}"));
         }
         if finished(job) == Some("Complete") && counted != succeeded {
             wrong.push(format!("the Job is complete with {counted} of {succeeded} successes"));
@@ -228,9 +284,11 @@ impl Workloads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::news::Serving;
     use serde_json::{Value, json};
 
-    /// `name:owner:words` with the words running, succeeded, failed, deleted, counted (without finalizer), unbound.
+    /// `name:owner:words` with the words running, succeeded, failed, deleted, counted (without finalizer), unbound, apart
+    /// (for a node of its own).
     fn pod(text: &str) -> Pod {
         let mut words = text.split(':');
         let (name, owner) = (words.next().unwrap(), words.next().unwrap());
@@ -244,7 +302,9 @@ mod tests {
             "metadata": {"name": name, "uid": name, "ownerReferences": owner,
                 "finalizers": if has("counted") { json!([]) } else { json!([TRACKED]) },
                 "deletionTimestamp": has("deleted").then_some("2026-01-01T00:00:00Z")},
-            "spec": {"nodeName": (!has("unbound")).then_some("n"), "containers": []},
+            "spec": {"nodeName": (!has("unbound")).then_some("n"), "containers": [],
+                "affinity": has("apart").then(|| json!({"podAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": name}]}}))},
             "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
         }))
         .unwrap()
@@ -253,6 +313,8 @@ mod tests {
     struct Story {
         workloads: Workloads,
         pods: BTreeMap<String, Pod>,
+        serving: Serving,
+        now: i64,
     }
 
     impl Story {
@@ -262,10 +324,11 @@ mod tests {
             let meta = |name: &str| json!({"name": name, "uid": name});
             let of = |spec: Value, name: &str| json!({"metadata": meta(name), "spec": spec});
             let stateful = json!({"replicas": 3, "selector": {}, "template": template});
-            workloads.stateful_set("s".into(), serde_json::from_value(of(stateful, "set")).unwrap());
+            let long_ago = Timestamp::UNIX_EPOCH;
+            workloads.stateful_set("s".into(), serde_json::from_value(of(stateful, "set")).unwrap(), long_ago);
             let daemons = json!({"selector": {}, "template": template});
             workloads.daemon_set("d".into(), serde_json::from_value(of(daemons, "daemons")).unwrap());
-            Story { workloads, pods: BTreeMap::new() }
+            Story { workloads, pods: BTreeMap::new(), serving: Serving::default(), now: 1000 }
         }
 
         /// Shows the checkers the Pod in its new state; `-name` removes it.
@@ -276,15 +339,24 @@ mod tests {
             };
             let old = self.pods.get(&key).cloned();
             set(&mut self.pods, key, new.clone());
-            self.workloads.pod(old.as_ref(), new.as_ref(), &self.pods, false).join("; ")
+            let mut wrong = self.workloads.pod(old.as_ref(), new.as_ref(), &self.pods);
+            let now = Timestamp::from_second(self.now).unwrap();
+            let since = self.serving.changed(old.as_ref(), new.as_ref(), now);
+            wrong
+                .extend(old.as_ref().zip(since).and_then(|gone| self.workloads.still_serves(gone, &self.pods, 3, now)));
+            wrong.join("; ")
         }
 
         fn job(&mut self, succeeded: i32, condition: &str) -> String {
+            self.job_with(succeeded, 0, condition)
+        }
+
+        fn job_with(&mut self, succeeded: i32, failed: i32, condition: &str) -> String {
             let conditions: Vec<Value> =
                 condition.split(' ').filter(|c| !c.is_empty()).map(|c| json!({"type": c, "status": "True"})).collect();
             let template = json!({"spec": {"containers": []}});
             let job = json!({"metadata": {"name": "job", "uid": "job"}, "spec": {"parallelism": 2, "template": template},
-                "status": {"succeeded": succeeded, "conditions": conditions}});
+                "status": {"succeeded": succeeded, "failed": failed, "conditions": conditions}});
             self.workloads.job("j".into(), serde_json::from_value(job).unwrap()).join("; ")
         }
     }
@@ -293,7 +365,7 @@ mod tests {
     fn members_end_before_they_go() {
         let mut story = Story::new();
         assert_eq!(story.pod("set-0:set:running"), "");
-        assert_eq!(story.pod("-set-0"), "set-0 may still run on Some(\"n\"); 0 members serve, 2 are promised");
+        assert_eq!(story.pod("-set-0"), "set-0 may still run on Some(\"n\")");
         assert_eq!(story.pod("set-0:set:failed:deleted"), "");
         assert_eq!(story.pod("-set-0"), "");
         assert_eq!(story.pod("set-1:set:unbound"), "");
@@ -302,12 +374,36 @@ mod tests {
 
     #[test]
     fn members_are_taken_away_one_at_a_time() {
-        let mut story = Story::new();
-        for pod in ["set-0:set:running", "set-1:set:running", "set-2:set:running"] {
-            assert_eq!(story.pod(pod), "");
+        for set in ["set", "daemons"] {
+            let running = |n: i32| format!("m-{n}:{set}:running:apart");
+            let mut story = Story::new();
+            assert!((0..3).all(|n| story.pod(&running(n)).is_empty()));
+            story.now += 60;
+            assert_eq!(story.pod(&format!("{}:deleted", running(2))), "");
+            assert_eq!(story.pod(&format!("{}:deleted", running(1))), "1 members serve, 2 are promised");
         }
+    }
+
+    #[test]
+    fn news_is_not_held_against_a_controller() {
+        let mut story = Story::new();
+        assert!((0..3).all(|n| story.pod(&format!("set-{n}:set:running")).is_empty()));
+        story.now += 20;
+        for n in [2, 1] {
+            assert_eq!(story.pod(&format!("set-{n}:set:running:deleted")), "", "it may not be known to be ready");
+        }
+        // It asked for 3 until a moment ago, and asks for 6.
+        let mut story = Story::new();
+        assert!((0..3).all(|n| story.pod(&format!("set-{n}:set:running")).is_empty()));
+        story.now += 60;
+        let (key, mut set) = story.workloads.stateful_sets.pop_first().unwrap();
+        story.workloads.stateful_sets.insert(key.clone(), set.clone());
+        set.spec.as_mut().unwrap().replicas = Some(6);
+        story.workloads.stateful_set(key, Some(set), Timestamp::from_second(story.now).unwrap());
+        story.now += 20;
         assert_eq!(story.pod("set-2:set:running:deleted"), "");
-        assert_eq!(story.pod("set-1:set:running:deleted"), "1 members serve, 2 are promised");
+        story.now += 20;
+        assert_eq!(story.pod("set-1:set:running:deleted"), "1 members serve, 5 are promised");
     }
 
     #[test]
@@ -328,6 +424,8 @@ mod tests {
         assert_eq!((story.pod("-c"), story.pod("a:job:succeeded")), Default::default());
         assert_eq!(story.job(1, ""), "");
         assert_eq!(story.job(2, ""), "2 successes are counted, there were 1");
+        assert_eq!(story.job_with(1, 1, ""), "");
+        assert_eq!(story.job_with(1, 2, ""), "2 failures are counted, there were 1");
         // Its finalizer is gone, so it counts no more.
         assert_eq!((story.pod("b:job:running:counted"), story.pod("b:job:succeeded:counted")), Default::default());
         assert_eq!(story.job(1, "Complete"), "");

@@ -5,7 +5,9 @@
 mod autoscalers;
 mod claims;
 mod deployments;
+mod evictions;
 mod quotas;
+mod schedules;
 mod workloads;
 
 use std::{fmt, ops::AddAssign};
@@ -22,9 +24,21 @@ pub enum Sort {
     Claims,
     Autoscalers,
     Quotas,
+    /// CronJobs.
+    Schedules,
+    /// Pods with budgets, and those who evict them.
+    Evictions,
 }
 
-pub const ALL: [Sort; 5] = [Sort::Deployments, Sort::Workloads, Sort::Claims, Sort::Autoscalers, Sort::Quotas];
+pub const ALL: [Sort; 7] = [
+    Sort::Deployments,
+    Sort::Workloads,
+    Sort::Claims,
+    Sort::Autoscalers,
+    Sort::Quotas,
+    Sort::Schedules,
+    Sort::Evictions,
+];
 
 /// What happened in stories.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,6 +51,8 @@ pub struct Told {
     pub claims: usize,
     pub scalings: usize,
     pub within_quotas: usize,
+    pub scheduled: usize,
+    pub evictions: usize,
 }
 
 impl Told {
@@ -50,6 +66,8 @@ impl Told {
             claims: model.claims.bound,
             scalings: model.autoscalers.scaled,
             within_quotas: model.quotas.counted,
+            scheduled: model.schedules.started,
+            evictions: model.budgets.evicted,
         }
     }
 }
@@ -63,16 +81,19 @@ impl AddAssign for Told {
         self.claims += other.claims;
         self.scalings += other.scalings;
         self.within_quotas += other.within_quotas;
+        self.scheduled += other.scheduled;
+        self.evictions += other.evictions;
     }
 }
 
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told { changes, kills, power_cuts, jobs, claims, scalings, within_quotas } = self;
+        let Told { changes, kills, power_cuts, jobs, claims, scalings, within_quotas, scheduled, evictions } = self;
         write!(
             f,
             "{changes} changes, {kills} parts killed, {power_cuts} power cuts, {jobs} Jobs ended, {claims} claims bound, \
-             {scalings} scalings by autoscalers, {within_quotas} objects made within quotas"
+             {scalings} scalings by autoscalers, {within_quotas} objects made within quotas, {scheduled} Jobs made by schedules, \
+             {evictions} Pods evicted"
         )
     }
 }
@@ -85,5 +106,7 @@ pub async fn tell(sort: Sort, seed: u64) -> Told {
         Sort::Claims => claims::story(seed).await,
         Sort::Autoscalers => autoscalers::story(seed).await,
         Sort::Quotas => quotas::story(seed).await,
+        Sort::Schedules => schedules::story(seed).await,
+        Sort::Evictions => evictions::story(seed).await,
     }
 }
