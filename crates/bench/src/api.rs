@@ -18,9 +18,16 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+/// The encodings in which answers are asked for.
+pub const JSON: &str = "application/json";
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 /// Cloning shares the connections.
 #[derive(Clone)]
-pub struct Api(Arc<Inner>);
+pub struct Api {
+    inner: Arc<Inner>,
+    accept: &'static str,
+}
 
 struct Inner {
     connections: Vec<SendRequest<Full<Bytes>>>,
@@ -49,7 +56,16 @@ impl Api {
         }
         let inner =
             Inner { connections, next: AtomicUsize::new(0), authority: address.to_string(), token: token.to_owned() };
-        Ok(Api(Arc::new(inner)))
+        Ok(Api { inner: Arc::new(inner), accept: JSON })
+    }
+
+    /// The same connections, with answers in another encoding.
+    pub fn accepting(&self, media_type: &'static str) -> Self {
+        Api { inner: self.inner.clone(), accept: media_type }
+    }
+
+    pub fn is_binary(&self) -> bool {
+        self.accept == PROTOBUF
     }
 
     /// Sends a request and returns the response with its body still to be read.
@@ -60,11 +76,12 @@ impl Api {
         kind: &str,
         body: Bytes,
     ) -> anyhow::Result<Response<Incoming>> {
-        let i = self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.connections.len();
-        let mut connection = self.0.connections[i].clone();
-        let mut request = Request::builder().method(method).uri(format!("https://{}{path}", self.0.authority));
-        if !self.0.token.is_empty() {
-            request = request.header("authorization", format!("Bearer {}", self.0.token));
+        let i = self.inner.next.fetch_add(1, Ordering::Relaxed) % self.inner.connections.len();
+        let mut connection = self.inner.connections[i].clone();
+        let mut request = Request::builder().method(method).uri(format!("https://{}{path}", self.inner.authority));
+        request = request.header("accept", self.accept);
+        if !self.inner.token.is_empty() {
+            request = request.header("authorization", format!("Bearer {}", self.inner.token));
         }
         if !body.is_empty() {
             request = request.header("content-type", kind);

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    api::Api,
+    api::{Api, PROTOBUF},
     load::drive,
     report::{
         Goal::{AtLeast, AtMost},
@@ -61,7 +61,8 @@ pub async fn control_plane(skiff: &Path, pods: usize, nodes: usize, report: &mut
     let api = &server.api;
     api.namespace("bench").await?;
     writes_and_reads(api, pods, report).await?;
-    watches(api, report).await?;
+    watches(api, "watch, 100 watchers on one namespace", report).await?;
+    watches(&api.accepting(PROTOBUF), "the same in protobuf", report).await?;
     let begun = Instant::now();
     api.send(Method::DELETE, &format!("{PODS}?gracePeriodSeconds=0"), "", Bytes::new()).await?;
     let what = format!("deletecollection of {pods} Pods");
@@ -91,6 +92,14 @@ async fn writes_and_reads(api: &Api, pods: usize, report: &mut Report) -> anyhow
     let rate = length as f64 * run.per_second() / 1e6;
     report.add("the same, 8 at once", rate, "MB/s", Some(AtLeast(600.0)), run.latencies());
 
+    let binary = &api.accepting(PROTOBUF);
+    let run = drive(pods * 2, 32, |i| async move { binary.get(&format!("{PODS}/o-{}", i % pods)).await }).await?;
+    report.add("get Pods in protobuf, 32 in flight", run.per_second(), "/s", Some(AtLeast(15_000.0)), run.latencies());
+    let length = binary.get(PODS).await?;
+    let run = drive(20, 1, |_| async move { binary.get(PODS).await }).await?;
+    let note = format!("{:.1} MB each", length as f64 / 1e6);
+    report.add(&format!("list {pods} Pods in protobuf"), run.quantile(0.5), "ms", Some(AtMost(300.0)), note);
+
     let run = drive(pods, 32, |i| async move {
         let patch = json!({"metadata": {"labels": {"round": i.to_string()}}});
         api.merge_patch(&format!("{PODS}/o-{i}"), &patch).await
@@ -101,11 +110,15 @@ async fn writes_and_reads(api: &Api, pods: usize, report: &mut Report) -> anyhow
 }
 
 /// 100 watchers on one namespace while objects are created.
-async fn watches(api: &Api, report: &mut Report) -> anyhow::Result<()> {
+async fn watches(api: &Api, what: &str, report: &mut Report) -> anyhow::Result<()> {
     const WATCHERS: usize = 100;
     const EVENTS: usize = 2000;
-    api.namespace("benchwatch").await?;
-    let path = "/api/v1/namespaces/benchwatch/configmaps";
+    let (namespace, path) = if api.is_binary() {
+        ("benchbinary", "/api/v1/namespaces/benchbinary/configmaps")
+    } else {
+        ("benchwatch", "/api/v1/namespaces/benchwatch/configmaps")
+    };
+    api.namespace(namespace).await?;
     let origin = Instant::now();
     let sent = Arc::new(Mutex::new(vec![0.0; EVENTS]));
     let opened = Arc::new(AtomicUsize::new(0));
@@ -121,14 +134,10 @@ async fn watches(api: &Api, report: &mut Report) -> anyhow::Result<()> {
                     let frame = body.frame().await.context("the watch ended")??;
                     let now = origin.elapsed().as_secs_f64() * 1000.0;
                     rest.extend_from_slice(frame.data_ref().context("data")?);
-                    let complete = rest.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
+                    let (events, complete) = complete_events(&rest, api.is_binary());
                     let sent = sent.lock();
                     // The name is enough: parsing every event would measure this client.
-                    for line in rest[..complete].split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
-                        if let Some(i) = number_in(line) {
-                            delays.push(now - sent[i]);
-                        }
-                    }
+                    delays.extend(events.into_iter().filter_map(number_in).map(|i| now - sent[i]));
                     drop(sent);
                     rest.drain(..complete);
                 }
@@ -154,15 +163,30 @@ async fn watches(api: &Api, report: &mut Report) -> anyhow::Result<()> {
     let rate = delays.len() as f64 / begun.elapsed().as_secs_f64();
     delays.sort_by(f64::total_cmp);
     let note = format!("p99 {:.1} ms", delays[delays.len() * 99 / 100]);
-    report.add("watch, 100 watchers on one namespace", rate, "events/s", Some(AtLeast(300_000.0)), note);
+    report.add(what, rate, "events/s", Some(AtLeast(300_000.0)), note);
     Ok(())
 }
 
-/// The number in `"name":"w-123"`.
-fn number_in(line: &[u8]) -> Option<usize> {
-    const BEFORE: &[u8] = b"\"name\":\"w-";
-    let at = line.windows(BEFORE.len()).position(|w| w == BEFORE)? + BEFORE.len();
-    let digits = line[at..].iter().take_while(|b| b.is_ascii_digit());
+/// The events that have arrived as a whole, and how many bytes they are: lines, or frames with their length before them.
+fn complete_events(bytes: &[u8], binary: bool) -> (Vec<&[u8]>, usize) {
+    if !binary {
+        let end = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
+        return (bytes[..end].split(|b| *b == b'\n').filter(|line| !line.is_empty()).collect(), end);
+    }
+    let (mut events, mut rest) = (Vec::new(), bytes);
+    while let Some((length, more)) = rest.split_first_chunk::<4>()
+        && let Some((event, more)) = more.split_at_checked(u32::from_be_bytes(*length) as usize)
+    {
+        events.push(event);
+        rest = more;
+    }
+    (events, bytes.len() - rest.len())
+}
+
+/// The number in the name `w-123`, of an event in JSON (behind a quote) or in protobuf (behind a length).
+fn number_in(event: &[u8]) -> Option<usize> {
+    let at = event.windows(2).position(|w| w == b"w-")? + 2;
+    let digits = event[at..].iter().take_while(|b| b.is_ascii_digit());
     Some(digits.fold(0, |n, b| n * 10 + usize::from(b - b'0')))
 }
 
