@@ -62,7 +62,8 @@ mod tests {
             5620f34aa000-5620f34ab000 rwxp 00000000 00:00 0\n\
             7f0000000000-7f0000001000 r-xp 00000000 fe:00 59 /usr/lib/libc.so.6\n\
             7fff00000000-7fff00001000 r-xp 00000000 00:00 0 [vdso]\n";
-        assert_eq!(code(maps, Path::new("/bin/skiff")), [0x5620_f09e_4000..0x5620_f32e_d000]);
+        let all = 0x5620_f09e_4000..0x5620_f32e_d000;
+        assert_eq!(code(maps, Path::new("/bin/skiff")), [all]);
     }
 
     #[test]
