@@ -1,7 +1,7 @@
 //! The program's own code in memory. Starting runs through most of it once (schemas, definitions, certificates), and the
 //! kernel maps a window around each page that is touched: forty megabytes stay with a process that soon needs five.
 //!
-//! So they are let go after the start and then every few minutes. The code stays in the page cache, from where the next
+//! So they are let go soon after the start, and then more and more rarely, as its work fades. The code stays in the page cache, from where the next
 //! call maps it again without reading the disk: about a millisecond for all that a busy server uses.
 #![allow(unsafe_code)] // One system call.
 
@@ -9,15 +9,17 @@ use std::{convert::Infallible, ops::Range, os::raw::c_void, path::Path};
 
 use clock::Duration;
 
+/// The first wait; each is twice the one before.
 const AFTER_START: Duration = Duration::from_secs(1);
-const INTERVAL: Duration = Duration::from_secs(300);
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// Lets the code go that is not in use, again and again.
 pub async fn keep_small() -> Infallible {
-    clock::sleep(AFTER_START).await;
+    let mut wait = AFTER_START;
     loop {
+        clock::sleep(wait).await;
         let_go();
-        clock::sleep(INTERVAL).await;
+        wait = (wait * 2).min(LONGEST);
     }
 }
 

@@ -21,19 +21,19 @@ struct Binding {
     named: RefCell<BTreeMap<String, String>>,
 }
 
-fn volumes(world: &World) -> Api<PersistentVolume> {
+pub fn volumes(world: &World) -> Api<PersistentVolume> {
     Api::all(world.client.clone())
 }
 
-async fn all_volumes(world: &World) -> Vec<PersistentVolume> {
+pub async fn all_volumes(world: &World) -> Vec<PersistentVolume> {
     volumes(world).list(&[]).await.unwrap()
 }
 
-fn name_of(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> &str {
+pub fn name_of(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or("")
 }
 
-fn phase_of(volume: &PersistentVolume) -> &str {
+pub fn phase_of(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("")
 }
 
@@ -41,7 +41,7 @@ fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("")
 }
 
-fn uid_of_claim(volume: &PersistentVolume) -> Option<String> {
+pub fn uid_of_claim(volume: &PersistentVolume) -> Option<String> {
     volume.spec.as_ref()?.claim_ref.as_ref()?.uid.clone().filter(|uid| !uid.is_empty())
 }
 

@@ -34,9 +34,10 @@ fn replicas(deployment: &Deployment) -> i32 {
     deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
 }
 
-/// Whether an autoscaler rests at this count.
+/// Whether an autoscaler rests at this count. It knows the load as whole thousandths of each Pod.
 fn rests(replicas: i32, (least, most): (i32, i32), load: i64, aim: i64) -> bool {
-    let ratio = load as f64 / aim as f64;
+    let pods = i64::from(replicas.max(1));
+    let ratio = (load / pods * pods) as f64 / aim as f64;
     let wanted = (ratio.ceil() as i32).clamp(least, most);
     let near = (ratio / f64::from(replicas.max(1)) - 1.0).abs() <= TOLERANCE;
     (least..=most).contains(&replicas) && (replicas == wanted || near)
@@ -102,6 +103,8 @@ mod tests {
         check(1, (1, 5), 0, true);
         check(2, (1, 5), 0, false);
         check(6, (1, 5), 900, false);
+        // 95 of 87 each, as far as anybody can see.
+        assert!(rests(5, (1, 9), 479, 87));
     }
 
     #[test]

@@ -140,6 +140,11 @@ impl Claims {
         self.claims.values().map(|claim| name(claim).to_owned()).collect()
     }
 
+    /// Whether a claim is being deleted.
+    pub fn some_go(&self) -> bool {
+        self.claims.values().any(|claim| claim.metadata.deletion_timestamp.is_some())
+    }
+
     /// The volumes whose claim is gone.
     pub fn released(&self) -> Vec<String> {
         let released = |v: &&PersistentVolume| v.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Released");

@@ -264,6 +264,8 @@ impl Model {
             let (of_set, numbered) = (self.deployments.made(new, &self.pods, now), self.workloads.numbered(new, now));
             self.object(event, of_set.into_iter().chain(numbered));
         }
+        let goes = |pod: &Option<Pod>| pod.as_ref().is_some_and(budgets::is_evicted);
+        self.budgets.evicted += usize::from(goes(&new) && !(same && goes(&old)));
         let since = self.serving.changed(old.as_ref(), new.as_ref(), now).filter(|_| !self.service_may_drop);
         if let Some(gone) = old.as_ref().zip(since) {
             let evicted = new.as_ref().filter(|new| same && budgets::is_evicted(new));

@@ -178,6 +178,8 @@ impl Story {
             self.delete_user().await;
         }
         self.chaos.nothing_is_left().await;
+        // Claims that go already go without us.
+        self.chaos.cluster.until("no claim is going", minutes(10), |m| !m.claims.some_go()).await;
         let claims = self.chaos.cluster.model.lock().claims.names();
         for name in claims {
             self.chaos.write::<PersistentVolumeClaim>(&name, Verb::Delete(DeleteOptions::default())).await;
