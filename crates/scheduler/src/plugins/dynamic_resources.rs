@@ -126,7 +126,7 @@ fn filter(context: &Context, id: NodeId, node: &Node) -> Result<(), Rejection> {
     let turn = cache.devices.turn(&class.namespace, &class.devices);
     let resources = as_devices(cache, class, node);
     if !resources.is_empty() {
-        allocate(cache, class, &turn.without, node)?;
+        allocate(cache, class, (&turn.without, resources), node)?;
     } else if !turn.without.is_empty() && !cache.devices.fit(&turn, id, node).map_err(refusal)? {
         return Err(Rejection::unresolvable(NOT_ENOUGH));
     }
@@ -165,9 +165,13 @@ struct Gets {
     extended: Option<(Resources, AllocationResult)>,
 }
 
-/// The devices for these claims of a class on a node, and for its extended resources.
-fn allocate(cache: &Cache, class: &Class, claims: &[Key], node: &Node) -> Result<Gets, Rejection> {
-    let resources = as_devices(cache, class, node);
+/// The devices for these claims of a class on a node, and for those of its extended resources that are devices there.
+fn allocate(
+    cache: &Cache,
+    class: &Class,
+    (claims, resources): (&[Key], Resources),
+    node: &Node,
+) -> Result<Gets, Rejection> {
     let requests = asks::requests(&class.asks, &resources).0;
     if claims.is_empty() && requests.is_empty() {
         return Ok(Gets::default());
@@ -196,7 +200,9 @@ fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
         return;
     }
     for (id, score) in nodes.iter().zip(scores.iter_mut()) {
-        let Ok(gets) = allocate(cache, context.class, &wanted, cache.node(*id)) else { continue };
+        let node = cache.node(*id);
+        let resources = as_devices(cache, context.class, node);
+        let Ok(gets) = allocate(cache, context.class, (&wanted, resources), node) else { continue };
         let claims = wanted.iter().filter_map(|key| cache.devices.claim(key)).zip(&gets.claims);
         *score = claims.map(|(claim, result)| rank(claim, result)).sum();
     }
@@ -240,7 +246,9 @@ fn reserve(cache: &mut Cache, pod: &Waiting, node: NodeId) -> Result<(), Rejecti
         return Err(Rejection::unresolvable(LEFT_OVER));
     }
     let wanted = without_devices(cache, &class);
-    let Gets { mut claims, mut extended } = allocate(cache, &class, &wanted, cache.node(node))?;
+    let node = cache.node(node);
+    let resources = as_devices(cache, &class, node);
+    let Gets { mut claims, mut extended } = allocate(cache, &class, (&wanted, resources), node)?;
     let all = claims.iter_mut().chain(extended.iter_mut().map(|(_, result)| result));
     let results = all.flat_map(|result| result.devices.iter_mut()).flat_map(|d| d.results.iter_mut().flatten());
     // Several shares of a device are told apart by these.
