@@ -130,10 +130,15 @@ impl Chaos {
         self.cluster.until(&format!("everything is rolled out {when}"), minutes(60), |m| m.rolled_out()).await;
     }
 
-    /// The weather clears up, and everything comes to rest.
-    pub async fn clears_up(&self) {
+    /// From here on nothing goes wrong between the parts.
+    pub fn good_weather(&self) {
         self.cluster.tell("good weather");
         self.cluster.weather.set(Faults::NONE);
+    }
+
+    /// The weather clears up, and everything comes to rest.
+    pub async fn clears_up(&self) {
+        self.good_weather();
         self.rolled_out("at the end").await;
         self.cluster.stays_quiet(minutes(10), minutes(60)).await;
         self.cluster.quiesce().await;

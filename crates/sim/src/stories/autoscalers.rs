@@ -99,8 +99,7 @@ impl Story {
             self.chaos.cluster.model.lock().autoscalers.asked(name, 1);
             self.chaos.write::<Deployment>(name, Verb::MergePatch(json!({"spec": {"replicas": 1}}))).await;
         }
-        self.chaos.cluster.tell("good weather");
-        self.chaos.cluster.weather.set(crate::Faults::NONE);
+        self.chaos.good_weather();
         let usage = self.chaos.cluster.weather.usage.clone();
         let settled = |m: &crate::check::Model| m.autoscalers.settled(m.deployments.all(), |name| usage.load(name));
         self.chaos.cluster.until("each load has its Pods", minutes(60), settled).await;

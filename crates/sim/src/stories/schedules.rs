@@ -68,8 +68,7 @@ impl Story {
     }
 
     async fn end(mut self) -> Told {
-        self.chaos.cluster.tell("good weather");
-        self.chaos.cluster.weather.set(crate::Faults::NONE);
+        self.chaos.good_weather();
         for name in &self.cron_jobs {
             self.suspend(name, false).await;
         }
