@@ -2,7 +2,7 @@
 //! on, and the server's memory stays below [`MEMORY_MAX`].
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::caller::{Answer, Caller};

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use json::Value;
 use pki::Credential;
 use rustls_pki_types::ServerName;
-use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 

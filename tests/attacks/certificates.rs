@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use json::{Value, json};
 use pki::{Credential, Wish, der};
-use serde_json::{Value, json};
 
 use crate::{caller::Caller, server::Server};
 

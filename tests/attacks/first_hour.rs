@@ -1,7 +1,7 @@
 //! What everyone meets in the first hour, over the network: bodies as Go clients send them, HEAD, objects that were
 //! exported, addresses in odd forms, and what has no effect yet.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use crate::{
     caller::{Answer, Caller},

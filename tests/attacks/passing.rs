@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, UdpSocket};
 
-use serde_json::{Value, json};
+use json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

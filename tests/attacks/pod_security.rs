@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use crate::{
     caller::{Caller, PATIENCE},

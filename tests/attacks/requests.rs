@@ -1,6 +1,6 @@
 //! What a request is, is decided once: no path makes the authorizer see another request than the handler serves.
 
-use serde_json::json;
+use json::json;
 
 use crate::server::{Server, rule};
 

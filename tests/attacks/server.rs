@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use json::{Value, json};
 use pki::{Authority, Credential, Subject};
-use serde_json::{Value, json};
 
 use crate::caller::{Answer, Caller};
 

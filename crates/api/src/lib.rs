@@ -18,8 +18,8 @@ pub mod write;
 #[path = "../tests/shared_reference/mod.rs"]
 mod shared_reference;
 
+pub use json::Value;
 pub use k8s_openapi;
-pub use serde_json::Value;
 
 /// The version of Kubernetes that this API is, as a literal for `concat!`.
 #[macro_export]

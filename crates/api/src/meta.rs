@@ -1,6 +1,6 @@
 //! Reading and writing `metadata` of an object of any kind, as plain JSON.
 
-use serde_json::{Map, Value};
+use json::{Map, Value};
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_str).unwrap_or("")
@@ -35,7 +35,7 @@ pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
     list.into_iter().flatten().filter_map(Value::as_str)
 }
 
-pub fn labels(object: &Value) -> Option<&Map<String, Value>> {
+pub fn labels(object: &Value) -> Option<&Map> {
     object.get("metadata").and_then(|m| m.get("labels")).and_then(Value::as_object)
 }
 
@@ -66,7 +66,7 @@ pub fn field_text_or(object: &Value, path: &[&str], none: &str) -> String {
 }
 
 /// `metadata` as a map that can be written; made when absent. `None` when the object is not a JSON object.
-pub fn metadata_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
+pub fn metadata_mut(object: &mut Value) -> Option<&mut Map> {
     let metadata = object.as_object_mut()?.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     if metadata.is_null() {
         *metadata = Value::Object(Map::new());

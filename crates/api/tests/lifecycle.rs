@@ -2,7 +2,7 @@
 
 use api::kind::{Definition, Target};
 use api::kinds::built_in;
-use serde_json::{Value, json};
+use json::{Value, json};
 
 fn definition(group: &str, kind: &str) -> &'static Definition {
     built_in().by_kind(group, "v1", kind).unwrap()

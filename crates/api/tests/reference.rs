@@ -150,8 +150,8 @@ fn columns_are_upstreams() {
 }
 
 /// What `before` has and `after` has not, or has differently.
-fn lost(before: &serde_json::Value, after: &serde_json::Value, path: &str, list: &mut Vec<String>) {
-    use serde_json::Value;
+fn lost(before: &json::Value, after: &json::Value, path: &str, list: &mut Vec<String>) {
+    use json::Value;
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
             for (field, value) in before {
@@ -169,11 +169,11 @@ fn lost(before: &serde_json::Value, after: &serde_json::Value, path: &str, list:
 }
 
 /// Unpacks upstream's fixtures, one object of each kind with every field set.
-fn fixtures() -> Option<BTreeMap<String, serde_json::Value>> {
+fn fixtures() -> Option<BTreeMap<String, json::Value>> {
     let archive = shared_reference::path("api-fixtures/json.tar.gz")?;
     let output = std::process::Command::new("tar").args(["-xzO", "-f"]).arg(archive).output().unwrap();
     assert!(output.status.success());
-    let objects = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<serde_json::Value>();
+    let objects = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<json::Value>();
     Some(objects.map(Result::unwrap).map(|o| (format!("{} {}", o["apiVersion"], o["kind"]), o)).collect())
 }
 
@@ -199,7 +199,7 @@ fn defaults_lose_nothing_of_an_object_that_has_every_field() {
 #[test]
 fn every_kind_takes_an_empty_object_without_a_panic() {
     for d in everything().all() {
-        let mut object = serde_json::json!({"apiVersion": d.api_version(), "kind": d.kind, "metadata": {"name": "a"}});
+        let mut object = json::json!({"apiVersion": d.api_version(), "kind": d.kind, "metadata": {"name": "a"}});
         d.strategy.default(&mut object);
         d.strategy.prepare_create(&mut object);
         d.strategy.validate(&object);

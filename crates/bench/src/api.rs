@@ -14,7 +14,7 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, client::conn::http2::SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use serde_json::{Value, json};
+use json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use serde_json::json;
+use json::json;
 
 /// One figure. `goal` is what must be reached; whether more or less is better follows from the unit's sense.
 pub struct Row {

@@ -15,9 +15,9 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
+use json::{Value, json};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use crate::{
     api::{Api, PROTOBUF},

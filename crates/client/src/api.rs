@@ -3,8 +3,8 @@
 
 use std::marker::PhantomData;
 
+use json::Value;
 use kube::Error;
-use serde_json::Value;
 
 use crate::{
     Client,

@@ -7,12 +7,12 @@
 use std::{collections::HashMap, time::Duration};
 
 use clock::Timestamp;
+use json::json;
 use k8s_openapi::{
     api::core::v1::{Event, EventSource, ObjectReference},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time},
 };
 use kube::Client;
-use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::{

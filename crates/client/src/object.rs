@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 
+use json::Value;
 use k8s_openapi::{
     api::{
         admissionregistration::v1 as admissionregistration, apiserverinternal::v1alpha1 as api_server_internal,
@@ -18,7 +19,7 @@ use k8s_openapi::{
 };
 use kube::Resource;
 use serde::{Deserialize, Serialize};
-use serde_json::{Error, Value};
+use serde_json::Error;
 
 /// A type whose objects come as JSON and go as JSON. Nobody who reads them needs to know who set which field, so
 /// `metadata.managedFields` does not come; on a write the server keeps what it has.
@@ -42,7 +43,7 @@ macro_rules! objects {
 
             #[inline(never)]
             fn to_value(&self) -> Value {
-                serde_json::to_value(self).expect("API types are plain data")
+                json::to_value(self).expect("API types are plain data")
             }
         }
     )*};

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
+use json::Value;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
 use kube::{
     Client,
@@ -10,7 +11,7 @@ use kube::{
     core::{Status, response::StatusDetails},
 };
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 use crate::object::{Kind, MetadataOnly};
 
@@ -82,7 +83,7 @@ pub struct DeleteOptions {
 
 impl DeleteOptions {
     fn body(&self) -> Value {
-        let mut body = serde_json::json!({"kind": "DeleteOptions", "apiVersion": "v1"});
+        let mut body = json::json!({"kind": "DeleteOptions", "apiVersion": "v1"});
         if self.uid.is_some() || self.resource_version.is_some() {
             let preconditions = [("uid", &self.uid), ("resourceVersion", &self.resource_version)];
             body["preconditions"] = preconditions
@@ -371,7 +372,7 @@ mod tests {
     #[test]
     fn delete_options_name_only_what_is_set() {
         let options = DeleteOptions { uid: Some("u".into()), grace_seconds: Some(0), ..Default::default() };
-        let expected = serde_json::json!({
+        let expected = json::json!({
             "kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u"}, "gracePeriodSeconds": 0
         });
         assert_eq!(options.body(), expected);

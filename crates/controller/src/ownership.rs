@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use client::Kind;
+use json::json;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use serde_json::json;
 
 use crate::plan::{Plan, Write};
 

@@ -6,8 +6,8 @@ use client::{
     EventKind, Kind,
     rest::{DeleteOptions, Resource, Verb},
 };
+use json::Value;
 use k8s_openapi::api::core::v1::ObjectReference;
-use serde_json::Value;
 
 /// An event to tell.
 #[derive(Debug, Clone, PartialEq)]

@@ -41,12 +41,12 @@ impl Controller for PolicyStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn policy(expression: &str, generation: i64, observed: i64) -> ValidatingAdmissionPolicy {
         let rule =
             json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments"]});
-        serde_json::from_value(json!({
+        json::from_value(json!({
             "metadata": {"name": "p", "generation": generation},
             "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": expression}]},
             "status": {"observedGeneration": observed},
@@ -54,7 +54,7 @@ mod tests {
         .unwrap()
     }
 
-    fn plan(policy: &ValidatingAdmissionPolicy) -> Option<serde_json::Value> {
+    fn plan(policy: &ValidatingAdmissionPolicy) -> Option<json::Value> {
         let plan = PolicyStatus.plan(policy, &(), Timestamp::UNIX_EPOCH);
         plan.writes().next().map(|write| write.body()["status"].clone())
     }
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(plan(&policy("object.spec.size == 1", 2, 2)), None);
         // What was written is not written again.
         let mut after = policy("object.spec.size == 1", 2, 1);
-        after.status = serde_json::from_value(wrong).unwrap();
+        after.status = json::from_value(wrong).unwrap();
         assert_eq!(plan(&after), None);
     }
 }

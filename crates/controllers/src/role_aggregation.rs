@@ -62,7 +62,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     /// `name label:label verb verb`: a role with these labels, and one rule for each verb.
     fn role(text: &str) -> Arc<ClusterRole> {
@@ -71,7 +71,7 @@ mod tests {
         let labels: BTreeMap<&str, &str> = words.next().unwrap().split(':').map(|label| (label, "true")).collect();
         let rules: Vec<Value> = words.map(|verb| json!({"verbs": [verb]})).collect();
         let role = json!({"metadata": {"name": name, "labels": labels}, "rules": rules});
-        Arc::new(serde_json::from_value(role).unwrap())
+        Arc::new(json::from_value(role).unwrap())
     }
 
     #[test]
@@ -81,12 +81,12 @@ mod tests {
             let mut whole = (*role(&format!("whole x {held}"))).clone();
             whole.rules.get_or_insert_default().retain(|rule| rule.verbs != [""]);
             let selectors: Vec<_> = selectors.iter().map(|label| json!({"matchLabels": {*label: "true"}})).collect();
-            whole.aggregation_rule = serde_json::from_value(json!({"clusterRoleSelectors": selectors})).unwrap();
+            whole.aggregation_rule = json::from_value(json!({"clusterRoleSelectors": selectors})).unwrap();
             let mut roles: Vec<_> = others.iter().map(|text| role(text)).collect();
             roles.push(Arc::new(whole.clone()));
             let plan = RoleAggregation.plan(&whole, &roles, Timestamp::UNIX_EPOCH);
             let rules = plan.writes().next().map(|write| {
-                let rules: Vec<PolicyRule> = serde_json::from_value(write.body()["rules"].clone()).unwrap();
+                let rules: Vec<PolicyRule> = json::from_value(write.body()["rules"].clone()).unwrap();
                 rules.into_iter().flat_map(|rule| rule.verbs).collect::<Vec<_>>().join(" ")
             });
             assert_eq!(rules.as_deref(), expected, "{selectors:?} {others:?} {held}");

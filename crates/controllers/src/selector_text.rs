@@ -19,12 +19,12 @@ pub fn selector_text(selector: Option<&LabelSelector>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn a_selector_is_shown_as_go_prints_it() {
-        let check = |selector: serde_json::Value, expected: &str| {
-            let selector: Option<LabelSelector> = serde_json::from_value(selector).unwrap();
+        let check = |selector: json::Value, expected: &str| {
+            let selector: Option<LabelSelector> = json::from_value(selector).unwrap();
             assert_eq!(selector_text(selector.as_ref()), expected);
         };
         check(json!(null), "nil");

@@ -154,7 +154,7 @@ impl Controller for ServiceRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     const DELETED: &str = "2026-01-01T00:00:00Z";
 
@@ -168,7 +168,7 @@ mod tests {
         if flag("ready") {
             conditions.push(ready("True", "", "Kubernetes Service CIDR is ready", DELETED.parse().unwrap()));
         }
-        serde_json::from_value(json!({
+        json::from_value(json!({
             "metadata": {"name": parts[0], "finalizers": finalizers, "deletionTimestamp": deleted},
             "spec": {"cidrs": parts[1].split(',').collect::<Vec<_>>()},
             "status": {"conditions": conditions},
@@ -227,8 +227,8 @@ mod tests {
 
     #[test]
     fn an_address_of_somebody_elses_counts_for_nothing() {
-        let address = |labels: serde_json::Value| -> IPAddress {
-            serde_json::from_value(json!({"metadata": {"name": "10.0.0.1", "labels": labels},
+        let address = |labels: json::Value| -> IPAddress {
+            json::from_value(json!({"metadata": {"name": "10.0.0.1", "labels": labels},
                 "spec": {"parentRef": {"resource": "services", "name": "s"}}}))
             .unwrap()
         };

@@ -16,12 +16,12 @@ use client::{
 };
 use clock::Timestamp;
 use controller::{Controller, Failure, Listers, Plan, Step, Watches, Write};
+use json::json;
 use k8s_openapi::{
     api::storagemigration::v1beta1::{StorageVersionMigration, StorageVersionMigrationStatus},
     apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
 };
 use parking_lot::Mutex;
-use serde_json::json;
 
 use crate::discovery::discover;
 
@@ -267,7 +267,7 @@ fn set(status: &mut StorageVersionMigrationStatus, condition: &str, why: &str, n
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use json::Value;
 
     use super::*;
 
@@ -277,7 +277,7 @@ mod tests {
 
     /// A migration of Secrets, with a revision and the conditions that hold.
     fn migration(revision: &str, conditions: &[&str]) -> StorageVersionMigration {
-        let mut migration: StorageVersionMigration = serde_json::from_value(json!({
+        let mut migration: StorageVersionMigration = json::from_value(json!({
             "metadata": {"name": "m", "uid": "u", "creationTimestamp": "2025-01-01T00:00:00Z"},
             "spec": {"resource": {"group": "", "resource": "secrets"}},
             "status": {"resourceVersion": revision},
@@ -297,7 +297,7 @@ mod tests {
     fn objects(list: &str) -> Option<Vec<ObjectMeta>> {
         let object = |text: &str| {
             let (name, version) = text.split_once('@').unwrap();
-            serde_json::from_value(json!({"namespace": "n", "name": name, "resourceVersion": version})).unwrap()
+            json::from_value(json!({"namespace": "n", "name": name, "resourceVersion": version})).unwrap()
         };
         Some(list.split_whitespace().map(object).collect())
     }

@@ -8,12 +8,12 @@ use client::{
     Api, Caches, Client, Kind,
     rest::{self, DeleteOptions, Form, Resource, Verb},
 };
+use json::{Value, json};
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
     core::v1::{ConfigMap, Endpoints, Event, Namespace, Node, Pod, Service, ServiceAccount},
     discovery::v1::EndpointSlice,
 };
-use serde_json::{Value, json};
 
 use common::{lagging, object, server};
 
@@ -189,8 +189,8 @@ async fn a_revision_brings_its_template_back() {
     // As `kubectl rollout undo` does it.
     let first = async |owner: &str| revisions(&cluster, owner).await[0].data.clone().unwrap().0;
     let (of_set, of_agent) = (first("set").await, first("agent").await);
-    cluster.api::<StatefulSet>().strategic_patch("set", "", of_set).await.unwrap();
-    cluster.api::<DaemonSet>().strategic_patch("agent", "", of_agent).await.unwrap();
+    cluster.api::<StatefulSet>().strategic_patch("set", "", of_set.into()).await.unwrap();
+    cluster.api::<DaemonSet>().strategic_patch("agent", "", of_agent.into()).await.unwrap();
     all_run(&cluster, "set", "v1").await;
     all_run(&cluster, "agent", "v1").await;
     for owner in ["set", "agent"] {

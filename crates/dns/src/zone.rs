@@ -234,26 +234,26 @@ pub(crate) mod tests {
 
     pub fn zone() -> Zone {
         let mut zone = Zone::new("cluster.local").unwrap();
-        let add = |zone: &mut Zone, name: &str, spec: serde_json::Value, slices: Vec<serde_json::Value>| {
-            let service = serde_json::json!({"metadata": {"namespace": "default", "name": name}, "spec": spec});
-            let slices: Vec<_> = slices.into_iter().map(|s| Arc::new(serde_json::from_value(s).unwrap())).collect();
-            zone.set(&Key::new("default", name), records::of(&serde_json::from_value(service).unwrap(), &slices));
+        let add = |zone: &mut Zone, name: &str, spec: json::Value, slices: Vec<json::Value>| {
+            let service = json::json!({"metadata": {"namespace": "default", "name": name}, "spec": spec});
+            let slices: Vec<_> = slices.into_iter().map(|s| Arc::new(json::from_value(s).unwrap())).collect();
+            zone.set(&Key::new("default", name), records::of(&json::from_value(service).unwrap(), &slices));
         };
-        let ports = serde_json::json!([{"name": "http", "port": 80}]);
-        add(&mut zone, "web", serde_json::json!({"clusterIP": "10.96.0.7", "ports": ports}), vec![]);
-        let slice = serde_json::json!({"metadata": {}, "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
+        let ports = json::json!([{"name": "http", "port": 80}]);
+        add(&mut zone, "web", json::json!({"clusterIP": "10.96.0.7", "ports": ports}), vec![]);
+        let slice = json::json!({"metadata": {}, "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
             "endpoints": [{"addresses": ["10.244.0.5"], "hostname": "db-0"}, {"addresses": ["10.244.0.6"]},
                           {"addresses": ["10.244.0.7"], "conditions": {"ready": false}}]});
-        add(&mut zone, "db", serde_json::json!({"clusterIP": "None"}), vec![slice]);
-        let many: Vec<_> = (0..100).map(|n| serde_json::json!({"addresses": [format!("10.245.0.{n}")]})).collect();
-        let many = serde_json::json!({"metadata": {}, "addressType": "IPv4", "ports": [], "endpoints": many});
-        add(&mut zone, "many", serde_json::json!({"clusterIP": "None"}), vec![many]);
+        add(&mut zone, "db", json::json!({"clusterIP": "None"}), vec![slice]);
+        let many: Vec<_> = (0..100).map(|n| json::json!({"addresses": [format!("10.245.0.{n}")]})).collect();
+        let many = json::json!({"metadata": {}, "addressType": "IPv4", "ports": [], "endpoints": many});
+        add(&mut zone, "many", json::json!({"clusterIP": "None"}), vec![many]);
         for (name, target) in
             [("inside", "web.default.svc.cluster.local"), ("circle", "circle.default.svc.cluster.local")]
         {
-            add(&mut zone, name, serde_json::json!({"type": "ExternalName", "externalName": target}), vec![]);
+            add(&mut zone, name, json::json!({"type": "ExternalName", "externalName": target}), vec![]);
         }
-        add(&mut zone, "out", serde_json::json!({"type": "ExternalName", "externalName": "example.org"}), vec![]);
+        add(&mut zone, "out", json::json!({"type": "ExternalName", "externalName": "example.org"}), vec![]);
         zone
     }
 

@@ -145,8 +145,8 @@ fn run(status: &ContainerStatus) -> Option<(&str, Timestamp)> {
 pub mod tests {
     use super::*;
     use crate::pod::fixture::{at, pod};
+    use json::json;
     use runtime::cri_api::{ContainerAttributes, CpuUsage, MemoryUsage, UInt64Value};
-    use serde_json::json;
 
     pub fn sample(seconds: i64, cpu_nanos: u64, working_set: u64) -> Sample {
         Sample { time: at(seconds), cpu_nanos: Some(cpu_nanos), working_set: Some(working_set) }
@@ -176,7 +176,7 @@ pub mod tests {
 
     #[test]
     fn only_what_runs_is_told_of_a_pod() {
-        let status: PodStatus = serde_json::from_value(json!({
+        let status: PodStatus = json::from_value(json!({
             "initContainerStatuses": [
                 {"name": "sidecar", "containerID": "containerd://3", "state": {"running": {"startedAt": at(1)}}}],
             "containerStatuses": [

@@ -10,8 +10,8 @@ use std::{
 };
 
 use ipnet::Ipv4Net;
+use json::{Value, json};
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use crate::{
     ipam,

@@ -2,7 +2,7 @@
 
 use files::modes;
 use ipnet::Ipv4Net;
-use serde_json::json;
+use json::json;
 
 use crate::{Config, NetworkError, cni::CNI_VERSION};
 

@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Instant};
 
 use client::Key;
+use json::json;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use proxy::{
     apply,
@@ -12,18 +13,17 @@ use proxy::{
     service_rules::{self, ServiceRules},
     table::Table,
 };
-use serde_json::json;
 
 fn render(number: usize, shift: usize) -> ServiceRules {
     let address = |base: usize, n: usize| format!("10.{}.{}.{}", base + n / 65536, n / 256 % 256, n % 256);
     let ip = address(96, number + 1);
-    let service: Service = serde_json::from_value(json!({
+    let service: Service = json::from_value(json!({
         "metadata": {"namespace": "default", "name": format!("service-{number}")},
         "spec": {"clusterIP": ip, "clusterIPs": [ip], "ports": [{"name": "http", "port": 80}]}
     }))
     .expect("a Service");
     let endpoints: Vec<_> = (0..2).map(|n| json!({"addresses": [address(200, number * 2 + n + shift)]})).collect();
-    let slice: EndpointSlice = serde_json::from_value(json!({
+    let slice: EndpointSlice = json::from_value(json!({
         "metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": endpoints,
         "ports": [{"name": "http", "port": 8080}]
     }))

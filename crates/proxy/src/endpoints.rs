@@ -160,20 +160,18 @@ mod tests {
             let (word, node) = word.split_once('@').unwrap();
             let (number, state) = word.split_once(':').unwrap();
             let conditions = match state {
-                "r" => serde_json::json!({"ready": true}),
-                "e" => serde_json::json!({"ready": false, "serving": true, "terminating": true}),
-                _ => serde_json::json!({"ready": false, "serving": false}),
+                "r" => json::json!({"ready": true}),
+                "e" => json::json!({"ready": false, "serving": true, "terminating": true}),
+                _ => json::json!({"ready": false, "serving": false}),
             };
-            let hint =
-                |name: &str| if name.is_empty() { serde_json::json!([]) } else { serde_json::json!([{"name": name}]) };
-            serde_json::json!({"addresses": [format!("10.0.0.{number}")], "nodeName": node, "conditions": conditions,
+            let hint = |name: &str| if name.is_empty() { json::json!([]) } else { json::json!([{"name": name}]) };
+            json::json!({"addresses": [format!("10.0.0.{number}")], "nodeName": node, "conditions": conditions,
                 "hints": {"forZones": hint(zone), "forNodes": hint(hinted_node)}})
         };
         let list: Vec<_> = endpoints.split_whitespace().map(endpoint).collect();
-        let slice =
-            serde_json::json!({"metadata": {}, "addressType": "IPv4", "endpoints": list, "ports": [{"port": 80}]});
+        let slice = json::json!({"metadata": {}, "addressType": "IPv4", "endpoints": list, "ports": [{"port": 80}]});
         let node = Node { name: "me".into(), zone: "z1".into(), ..Node::default() };
-        let found = targets(&ServicePort::default(), &[Arc::new(serde_json::from_value(slice).unwrap())], &node);
+        let found = targets(&ServicePort::default(), &[Arc::new(json::from_value(slice).unwrap())], &node);
         let show = |list: &[Target]| list.iter().map(|t| t.ip.octets()[3].to_string()).collect::<Vec<_>>().join(" ");
         assert_eq!(
             (show(&found.cluster), show(&found.local), found.any),

@@ -91,7 +91,7 @@ async fn listen(key: Key, port: u16, count: Arc<AtomicUsize>) {
 }
 
 fn answer(key: &Key, count: usize) -> Response<Full<Bytes>> {
-    let body = serde_json::json!({
+    let body = json::json!({
         "service": {"namespace": key.namespace, "name": key.name},
         "localEndpoints": count,
         "serviceProxyHealthy": true,

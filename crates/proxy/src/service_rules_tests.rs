@@ -3,11 +3,11 @@
 use super::*;
 
 /// The items of a Service, a line each: `map key -> value`, `chain name: rules`.
-fn render_all(spec: serde_json::Value, status: serde_json::Value, endpoints: &[serde_json::Value]) -> ServiceRules {
-    let service = serde_json::json!({
+fn render_all(spec: json::Value, status: json::Value, endpoints: &[json::Value]) -> ServiceRules {
+    let service = json::json!({
         "metadata": {"namespace": "default", "name": "web"}, "spec": spec, "status": status,
     });
-    let slice = serde_json::json!({
+    let slice = json::json!({
         "metadata": {"name": "web-1"}, "addressType": "IPv4", "endpoints": endpoints,
         "ports": [{"name": "http", "port": 8080}],
     });
@@ -17,16 +17,16 @@ fn render_all(spec: serde_json::Value, status: serde_json::Value, endpoints: &[s
         ip: Some("192.168.0.1".parse().unwrap()),
         pods: Some("10.244.0.0/16".parse().unwrap()),
     };
-    let slices = [Arc::new(serde_json::from_value(slice).unwrap())];
-    super::render(&serde_json::from_value(service).unwrap(), &slices, &node)
+    let slices = [Arc::new(json::from_value(slice).unwrap())];
+    super::render(&json::from_value(service).unwrap(), &slices, &node)
 }
 
-fn ready(ip: &str, node: &str) -> serde_json::Value {
-    serde_json::json!({"addresses": [ip], "nodeName": node, "conditions": {"ready": true}})
+fn ready(ip: &str, node: &str) -> json::Value {
+    json::json!({"addresses": [ip], "nodeName": node, "conditions": {"ready": true}})
 }
 
-fn spec(more: serde_json::Value) -> serde_json::Value {
-    let mut spec = serde_json::json!({
+fn spec(more: json::Value) -> json::Value {
+    let mut spec = json::json!({
         "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "ports": [{"name": "http", "port": 80, "appProtocol": "x/y"}],
     });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -44,16 +44,11 @@ fn show(rules: &ServiceRules) -> Vec<String> {
 }
 
 /// Every line must be there, with `*` for a hash; and no other line about addresses.
-fn check(spec: serde_json::Value, endpoints: &[serde_json::Value], expected: &[&str]) {
-    check_with_status(spec, serde_json::json!({}), endpoints, expected);
+fn check(spec: json::Value, endpoints: &[json::Value], expected: &[&str]) {
+    check_with_status(spec, json::json!({}), endpoints, expected);
 }
 
-fn check_with_status(
-    spec: serde_json::Value,
-    status: serde_json::Value,
-    endpoints: &[serde_json::Value],
-    expected: &[&str],
-) {
+fn check_with_status(spec: json::Value, status: json::Value, endpoints: &[json::Value], expected: &[&str]) {
     let shown: Vec<String> =
         show(&render_all(spec, status, endpoints)).iter().map(|line| without_hashes(line)).collect();
     let mut wanted: Vec<String> = expected.iter().map(|l| (*l).to_owned()).collect();
@@ -73,7 +68,7 @@ fn without_hashes(line: &str) -> String {
 #[test]
 fn an_ordinary_port_needs_elements_only() {
     check(
-        spec(serde_json::json!({})),
+        spec(json::json!({})),
         &[ready("10.244.0.2", "n1"), ready("10.244.1.3", "n2")],
         &[
             "service-ips 10.96.0.7 . tcp . 80 -> goto pick-2",
@@ -87,9 +82,9 @@ fn an_ordinary_port_needs_elements_only() {
 
 #[test]
 fn outside_doors_hide_the_source_unless_the_policy_is_local() {
-    let ports = serde_json::json!([{"name": "http", "port": 80, "nodePort": 30080, "protocol": "SCTP"}]);
+    let ports = json::json!([{"name": "http", "port": 80, "nodePort": 30080, "protocol": "SCTP"}]);
     check(
-        spec(serde_json::json!({"ports": ports, "externalIPs": ["1.2.3.4"]})),
+        spec(json::json!({"ports": ports, "externalIPs": ["1.2.3.4"]})),
         &[ready("10.244.1.3", "n2")],
         &[
             "service-ips 10.96.0.7 . sctp . 80 -> goto pick-1",
@@ -101,7 +96,8 @@ fn outside_doors_hide_the_source_unless_the_policy_is_local() {
             "cluster-ips 10.96.0.7",
         ],
     );
-    let local = serde_json::json!({"ports": [{"name": "http", "port": 80, "nodePort": 30080}], "externalTrafficPolicy": "Local"});
+    let local =
+        json::json!({"ports": [{"name": "http", "port": 80, "nodePort": 30080}], "externalTrafficPolicy": "Local"});
     let id = "*-default/web/tcp/http";
     let inside = format!(
         "ip saddr 10.244.0.0/16 goto service-{id}; fib saddr type local jump mark-for-masquerade; fib saddr type local goto service-{id}"
@@ -140,9 +136,9 @@ fn outside_doors_hide_the_source_unless_the_policy_is_local() {
 
 #[test]
 fn without_endpoints_connections_are_refused() {
-    let ports = serde_json::json!([{"name": "http", "port": 80, "nodePort": 30080}]);
+    let ports = json::json!([{"name": "http", "port": 80, "nodePort": 30080}]);
     check(
-        spec(serde_json::json!({"ports": ports})),
+        spec(json::json!({"ports": ports})),
         &[],
         &[
             "refused-ips 10.96.0.7 . tcp . 80 -> goto refuse",
@@ -151,7 +147,7 @@ fn without_endpoints_connections_are_refused() {
         ],
     );
     check(
-        spec(serde_json::json!({"internalTrafficPolicy": "Local"})),
+        spec(json::json!({"internalTrafficPolicy": "Local"})),
         &[ready("10.244.1.3", "n2")],
         &["refused-ips 10.96.0.7 . tcp . 80 -> goto discard", "cluster-ips 10.96.0.7"],
     );
@@ -160,7 +156,7 @@ fn without_endpoints_connections_are_refused() {
 #[test]
 fn an_internal_policy_keeps_to_this_node() {
     check(
-        spec(serde_json::json!({"internalTrafficPolicy": "Local"})),
+        spec(json::json!({"internalTrafficPolicy": "Local"})),
         &[ready("10.244.0.2", "n1"), ready("10.244.1.3", "n2")],
         &[
             "service-ips 10.96.0.7 . tcp . 80 -> goto pick-1",
@@ -173,8 +169,7 @@ fn an_internal_policy_keeps_to_this_node() {
 
 #[test]
 fn load_balancers_deliver_or_proxy_and_have_a_firewall() {
-    let ingress =
-        serde_json::json!({"loadBalancer": {"ingress": [{"ip": "5.6.7.8"}, {"ip": "5.6.7.9", "ipMode": "Proxy"}]}});
+    let ingress = json::json!({"loadBalancer": {"ingress": [{"ip": "5.6.7.8"}, {"ip": "5.6.7.9", "ipMode": "Proxy"}]}});
     let expected = |rule: &str| {
         vec![
             format!("chain firewall-*-default/web/tcp/http: {rule}"),
@@ -187,11 +182,11 @@ fn load_balancers_deliver_or_proxy_and_have_a_firewall() {
         ]
     };
     for (ranges, rule) in [
-        (serde_json::json!(["8.8.0.0/16", " 9.9.9.9/32 "]), "ip saddr != { 8.8.0.0/16, 9.9.9.9/32 } drop"),
-        (serde_json::json!(["192.168.0.0/24"]), "ip saddr != { 192.168.0.0/24, 5.6.7.8 } drop"),
-        (serde_json::json!(["fd00::/8"]), "drop"),
+        (json::json!(["8.8.0.0/16", " 9.9.9.9/32 "]), "ip saddr != { 8.8.0.0/16, 9.9.9.9/32 } drop"),
+        (json::json!(["192.168.0.0/24"]), "ip saddr != { 192.168.0.0/24, 5.6.7.8 } drop"),
+        (json::json!(["fd00::/8"]), "drop"),
     ] {
-        let spec = spec(serde_json::json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ranges}));
+        let spec = spec(json::json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ranges}));
         let expected = expected(rule);
         let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
         check_with_status(spec, ingress.clone(), &[ready("10.244.1.3", "n2")], &expected);
@@ -200,9 +195,9 @@ fn load_balancers_deliver_or_proxy_and_have_a_firewall() {
 
 #[test]
 fn affinity_remembers_clients_per_endpoint() {
-    let config = serde_json::json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 5}}});
-    let rules =
-        render_all(spec(config), serde_json::json!({}), &[ready("10.244.0.2", "n1"), ready("10.244.1.3", "n2")]);
+    let config =
+        json::json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 5}}});
+    let rules = render_all(spec(config), json::json!({}), &[ready("10.244.0.2", "n1"), ready("10.244.1.3", "n2")]);
     let shown = show(&rules).join("\n");
     assert_eq!(shown.matches("timeout 5s").count(), 2, "{shown}");
     assert!(shown.contains("numgen random mod 2 vmap { 0 : goto endpoint-"), "{shown}");
@@ -211,41 +206,34 @@ fn affinity_remembers_clients_per_endpoint() {
 
 #[test]
 fn some_services_are_not_ours() {
-    assert_eq!(
-        render_all(spec(serde_json::json!({"type": "ExternalName"})), serde_json::json!({}), &[]),
-        ServiceRules::default()
-    );
-    let headless = serde_json::json!({"clusterIP": "None", "clusterIPs": ["None"]});
-    assert_eq!(render_all(spec(headless), serde_json::json!({}), &[ready("10.1.1.1", "n1")]), ServiceRules::default());
-    let service = serde_json::json!({
+    assert_eq!(render_all(spec(json::json!({"type": "ExternalName"})), json::json!({}), &[]), ServiceRules::default());
+    let headless = json::json!({"clusterIP": "None", "clusterIPs": ["None"]});
+    assert_eq!(render_all(spec(headless), json::json!({}), &[ready("10.1.1.1", "n1")]), ServiceRules::default());
+    let service = json::json!({
         "metadata": {"namespace": "d", "name": "n", "labels": {"service.kubernetes.io/service-proxy-name": "other"}},
-        "spec": spec(serde_json::json!({})),
+        "spec": spec(json::json!({})),
     });
-    let rules = super::render(&serde_json::from_value(service).unwrap(), &[], &Node::default());
+    let rules = super::render(&json::from_value(service).unwrap(), &[], &Node::default());
     assert_eq!(rules, ServiceRules::default());
 }
 
 #[test]
 fn load_balancers_hear_how_many_endpoints_are_here() {
-    let local = serde_json::json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 31000});
-    let ending = serde_json::json!({"addresses": ["10.244.0.5"], "nodeName": "n1",
+    let local = json::json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 31000});
+    let ending = json::json!({"addresses": ["10.244.0.5"], "nodeName": "n1",
         "conditions": {"ready": false, "serving": true, "terminating": true}});
     let endpoints = [ready("10.244.0.2", "n1"), ready("10.244.1.3", "n2"), ending];
-    let rules = render_all(spec(local), serde_json::json!({}), &endpoints);
+    let rules = render_all(spec(local), json::json!({}), &endpoints);
     assert_eq!(rules.health, Some(HealthCheck { port: 31000, local_endpoints: 1 }));
-    assert_eq!(
-        render_all(spec(serde_json::json!({"healthCheckNodePort": 31000})), serde_json::json!({}), &[]).health,
-        None
-    );
+    assert_eq!(render_all(spec(json::json!({"healthCheckNodePort": 31000})), json::json!({}), &[]).health, None);
 }
 
 #[test]
 fn udp_flows_are_named_with_the_targets_they_may_have() {
-    let ports = serde_json::json!([{"name": "http", "port": 53, "nodePort": 30053, "protocol": "UDP"}]);
-    let rules =
-        render_all(spec(serde_json::json!({"ports": ports})), serde_json::json!({}), &[ready("10.244.0.2", "n1")]);
+    let ports = json::json!([{"name": "http", "port": 53, "nodePort": 30053, "protocol": "UDP"}]);
+    let rules = render_all(spec(json::json!({"ports": ports})), json::json!({}), &[ready("10.244.0.2", "n1")]);
     let doors: Vec<_> = rules.flows.keys().copied().collect();
     assert_eq!(doors, [Door::Address("10.96.0.7".parse().unwrap(), 53), Door::NodePort(30053)]);
     assert!(rules.flows.values().all(|targets| targets.len() == 1));
-    assert!(render_all(spec(serde_json::json!({})), serde_json::json!({}), &[ready("10.1.1.1", "n")]).flows.is_empty());
+    assert!(render_all(spec(json::json!({})), json::json!({}), &[ready("10.1.1.1", "n")]).flows.is_empty());
 }

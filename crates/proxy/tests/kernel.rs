@@ -9,6 +9,7 @@ use std::{
 };
 
 use client::Key;
+use json::{Value, json};
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use nix::sched::{CloneFlags, setns};
 use proxy::{
@@ -19,7 +20,6 @@ use proxy::{
     service_rules::{self, HealthCheck, ServiceRules},
     table::Table,
 };
-use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UdpSocket},
@@ -73,12 +73,12 @@ fn render(endpoints: &[&str], spec: Value, status: Value) -> ServiceRules {
     });
     full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     let service = json!({"metadata": {"namespace": "default", "name": "web"}, "spec": full, "status": status});
-    let service: Service = serde_json::from_value(service).unwrap();
+    let service: Service = json::from_value(service).unwrap();
     let endpoints: Vec<_> = endpoints
         .iter()
         .map(|ip| json!({"addresses": [ip], "nodeName": "n1", "conditions": {"ready": true}}))
         .collect();
-    let slice: EndpointSlice = serde_json::from_value(json!({
+    let slice: EndpointSlice = json::from_value(json!({
         "metadata": {"name": "web-1"}, "addressType": "IPv4", "endpoints": endpoints,
         "ports": [{"name": "http", "port": 8080}, {"name": "dns", "port": 53, "protocol": "UDP"}]
     }))

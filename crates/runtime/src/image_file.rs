@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::json;
+use json::json;
 use sha2::{Digest, Sha256};
 
 /// One entry of an image's file system. Parent folders are made as needed.
@@ -101,7 +101,7 @@ impl Recipe {
     }
 }
 
-fn to_bytes(value: &serde_json::Value) -> Vec<u8> {
+fn to_bytes(value: &json::Value) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
@@ -110,7 +110,7 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-fn described(media_type: &str, bytes: &[u8]) -> serde_json::Value {
+fn described(media_type: &str, bytes: &[u8]) -> json::Value {
     json!({ "mediaType": media_type, "digest": digest(bytes), "size": bytes.len() })
 }
 

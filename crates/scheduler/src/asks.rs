@@ -105,7 +105,7 @@ pub fn requests(all: &[Asks], resources: &Resources) -> (Vec<DeviceRequest>, Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     /// `init` and `containers` as `gpus[:sidecar]`, where 0 asks for cpu only.
     fn check(init: &[&str], containers: &[&str], expected_requests: &str, expected_parts: &str) {
@@ -123,7 +123,7 @@ mod tests {
         let all = |list: &[&str]| list.iter().map(container).collect::<Vec<_>>();
         let spec = json!({"initContainers": all(init), "containers": all(containers)});
         let resources = Resources::from([("a.io/gpu".to_owned(), "gpu".to_owned())]);
-        let (requests, parts) = requests(&asks(&serde_json::from_value(spec).unwrap()), &resources);
+        let (requests, parts) = requests(&asks(&json::from_value(spec).unwrap()), &resources);
         let short = |name: &str| name.replace("container-", "").replace("-request-0", "");
         let count = |request: &DeviceRequest| request.exactly.as_ref().unwrap().count.unwrap();
         let said: Vec<String> = requests.iter().map(|r| format!("{}={}", short(&r.name), count(r))).collect();
@@ -153,7 +153,7 @@ mod tests {
     fn requests_are_numbered_among_all_of_their_container_and_sorted() {
         let container = json!({"name": "c", "resources": {"requests": {"z.io/nic": "1", "cpu": "1", "b.io/gpu": "2",
             "deviceclass.resource.kubernetes.io/fpga": "1", "kubernetes.io/other": "1", "b.io/none": "0"}}});
-        let spec: PodSpec = serde_json::from_value(json!({"containers": [container]})).unwrap();
+        let spec: PodSpec = json::from_value(json!({"containers": [container]})).unwrap();
         let all = asks(&spec);
         let candidates: Vec<&str> = all[0].candidates().collect();
         assert_eq!(candidates, ["b.io/gpu", "deviceclass.resource.kubernetes.io/fpga", "z.io/nic"]);

@@ -7,12 +7,12 @@ use client::{
     Caches, EventKind, EventRecorder, Key, events,
     rest::{self, DeleteOptions, Resource, Verb},
 };
+use json::{Map, Value, json};
 use k8s_openapi::{
     api::core::v1::{Pod, PodCondition},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::Client;
-use serde_json::{Map, Value, json};
 
 use crate::{
     claims_made::ClaimsMade,

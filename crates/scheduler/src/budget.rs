@@ -72,7 +72,7 @@ impl Budgets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     #[test]
     fn a_budget_is_used_up_pod_by_pod() {
@@ -80,7 +80,7 @@ mod tests {
         let mut set = |name: &str, selector: Value, status: Value| {
             let object =
                 json!({"metadata": {"name": name, "namespace": "d"}, "spec": {"selector": selector}, "status": status});
-            budgets.set(&serde_json::from_value(object).unwrap());
+            budgets.set(&json::from_value(object).unwrap());
         };
         let status = |allowed: i32| {
             json!({"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, "disruptionsAllowed": allowed,
@@ -89,7 +89,7 @@ mod tests {
         set("web", json!({"matchLabels": {"app": "web"}}), status(1));
         set("gold", json!({"matchLabels": {"tier": "gold"}}), status(0));
         set("all", json!({}), status(0));
-        let class = |labels: Value| Class { labels: serde_json::from_value(labels).unwrap(), ..Class::default() };
+        let class = |labels: Value| Class { labels: json::from_value(labels).unwrap(), ..Class::default() };
         let (web, gold) = (class(json!({"app": "web"})), class(json!({"app": "web", "tier": "gold"})));
         let none = class(json!({}));
         let check = |pods: &[(&str, &str, &Class)], expected: &[bool]| {

@@ -311,26 +311,26 @@ fn wanted(percentage: usize, nodes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
     /// An engine that schedules Pods `p`, each waiting for the one before, and what each had of batches.
-    fn batches(on: bool, affinity: &serde_json::Value, pods: usize) -> Vec<Option<batch::Cycle>> {
+    fn batches(on: bool, affinity: &json::Value, pods: usize) -> Vec<Option<batch::Cycle>> {
         let features = api::features::Features::default().with(Feature::OpportunisticBatching, on);
         let (mut engine, now) = (Engine::new(crate::Settings { features, ..Default::default() }), Instant::now());
         for name in ["a", "b"] {
             let labels = json!({"kubernetes.io/hostname": name});
             let node = json!({"metadata": {"name": name, "labels": labels},
                 "status": {"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "9"}}});
-            engine.set_node(&serde_json::from_value(node).unwrap(), now);
+            engine.set_node(&json::from_value(node).unwrap(), now);
         }
         let one = |index: usize| {
             let name = format!("p{index}");
             let resources = json!({"requests": {"cpu": "1"}});
             let pod = json!({"metadata": {"name": name, "namespace": "d", "uid": name, "labels": {"app": "a"}},
                 "spec": {"containers": [{"name": "c", "resources": resources}], "affinity": affinity}});
-            engine.set_pod(&serde_json::from_value(pod).unwrap(), now);
+            engine.set_pod(&json::from_value(pod).unwrap(), now);
             let bound = matches!(engine.schedule_one(now), Some(Decision::Bind { .. }));
             assert_eq!(bound, index < 4, "two Pods fit each of two nodes");
             engine.batching.take()
@@ -343,7 +343,7 @@ mod tests {
         let none = json!(null);
         let near = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}]}});
-        let said = |on: bool, affinity: &serde_json::Value, pods: usize| {
+        let said = |on: bool, affinity: &json::Value, pods: usize| {
             let told = batches(on, affinity, pods).into_iter().map(|cycle| {
                 cycle.map(|cycle| (cycle.served, cycle.flushed.map(Flush::as_str), cycle.keeping.is_some()))
             });

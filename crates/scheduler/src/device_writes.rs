@@ -9,6 +9,7 @@ use client::{
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use futures::future::BoxFuture;
+use json::{Value, json};
 use k8s_openapi::{
     api::{
         core::v1::Pod,
@@ -16,7 +17,6 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use serde_json::{Value, json};
 
 use crate::{
     asks::{self, Resources},

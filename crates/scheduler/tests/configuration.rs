@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use json::{Value, json};
 use scheduler::{
     Settings,
     args::{Args, Strategy},
     config::parse,
     profile::Part,
 };
-use serde_json::{Value, json};
 
 const VERSION: &str = "kubescheduler.config.k8s.io/v1";
 const KIND: &str = "KubeSchedulerConfiguration";

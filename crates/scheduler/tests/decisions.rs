@@ -5,6 +5,7 @@ mod text;
 use std::cell::RefCell;
 
 use clock::{Duration, Instant};
+use json::json;
 use k8s_openapi::api::core::v1::Pod;
 use scheduler::{
     Decision, Engine, Settings,
@@ -14,7 +15,6 @@ use scheduler::{
     plugins::node_resources_fit,
     rejection::Rejection,
 };
-use serde_json::json;
 use text::{check, engine, next, node, pod, pod_with};
 
 #[test]
@@ -290,7 +290,7 @@ fn what_plugins_reserved_is_given_back_when_the_pod_does_not_come() {
 fn of_set(text: &str, set: &str) -> Pod {
     let mut pod = pod(text);
     let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true}]);
-    pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    pod.metadata.owner_references = json::from_value(owner).unwrap();
     pod
 }
 
@@ -335,7 +335,7 @@ fn room_that_a_resize_gives_up_counts_when_the_node_has_it_back() {
         let mut pod = pod("q on=a cpu=1");
         let status = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": true,
             "restartCount": 0, "allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": actual}}}]});
-        pod.status = Some(serde_json::from_value(status).unwrap());
+        pod.status = Some(json::from_value(status).unwrap());
         pod
     };
     let mut engine = engine(&["a cpu=4"], &[shrunk("4"), pod("p cpu=3")]);
@@ -370,11 +370,11 @@ fn equal_pods_are_tried_in_the_order_in_which_they_came() {
 fn a_pod_waits_for_its_volume_claims() {
     let now = Instant::now();
     let key = |name: &str| client::Key::new("default", name);
-    let claim = |more: serde_json::Value| {
+    let claim = |more: json::Value| {
         let mut claim = json!({"metadata": {"name": "data", "namespace": "default"}, "spec": {"storageClassName": "fast",
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
         json_patch(&mut claim, more);
-        Some(Claim::of(&serde_json::from_value(claim).unwrap()))
+        Some(Claim::of(&json::from_value(claim).unwrap()))
     };
     let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
     let volume = |node: &str, phase: &str| {
@@ -383,12 +383,12 @@ fn a_pod_waits_for_its_volume_claims() {
         let volume = json!({"metadata": {"name": "pv"}, "status": {"phase": phase}, "spec": {"storageClassName": "fast",
             "capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"],
             "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
-        Some(Volume::of(&serde_json::from_value(volume).unwrap()))
+        Some(Volume::of(&json::from_value(volume).unwrap()))
     };
     let class = |provisioner: &str| {
         let class = json!({"metadata": {"name": "fast"}, "provisioner": provisioner,
             "volumeBindingMode": "WaitForFirstConsumer"});
-        Some(claims::Class::of(&serde_json::from_value(class).unwrap()))
+        Some(claims::Class::of(&json::from_value(class).unwrap()))
     };
     let bound = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
         "spec": {"volumeName": "pv"}});
@@ -426,9 +426,9 @@ fn a_pod_waits_for_its_volume_claims() {
     );
 }
 
-fn json_patch(value: &mut serde_json::Value, more: serde_json::Value) {
+fn json_patch(value: &mut json::Value, more: json::Value) {
     match (value, more) {
-        (serde_json::Value::Object(map), serde_json::Value::Object(more)) => {
+        (json::Value::Object(map), json::Value::Object(more)) => {
             more.into_iter().for_each(|(key, more)| json_patch(map.entry(key).or_insert(json!(null)), more));
         }
         (value, more) => *value = more,
@@ -439,11 +439,11 @@ fn json_patch(value: &mut serde_json::Value, more: serde_json::Value) {
 fn a_pod_waits_for_its_resource_claims() {
     let now = Instant::now();
     let key = client::Key::new("default", "gpu");
-    let claim = |owner: &str, status: serde_json::Value| {
+    let claim = |owner: &str, status: json::Value| {
         let owners = json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": true}]);
         let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}});
         let claim = json!({"metadata": {"name": "gpu", "ownerReferences": owners}, "spec": spec, "status": status});
-        Some(devices::Claim::of(&serde_json::from_value(claim).unwrap()))
+        Some(devices::Claim::of(&json::from_value(claim).unwrap()))
     };
     let spec = json!({"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]});
     let mut waiting = pod_with("p", spec);
@@ -451,7 +451,7 @@ fn a_pod_waits_for_its_resource_claims() {
     let all = |why: &str| format!("0/2 nodes are available: {why}.");
     assert_eq!(next(&mut engine), all("pod \"default/p\": ResourceClaim not created yet"));
     let made = json!({"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "gpu"}]});
-    waiting.status = Some(serde_json::from_value(made).unwrap());
+    waiting.status = Some(json::from_value(made).unwrap());
     engine.set_pod(&waiting, now);
     assert_eq!(next(&mut engine), all("resourceclaim.resource.k8s.io \"gpu\" not found"));
     engine.set_device_claim(&key, claim("other", json!({})), now);
@@ -459,7 +459,7 @@ fn a_pod_waits_for_its_resource_claims() {
     assert_eq!(next(&mut engine), all(foreign));
     engine.set_device_claim(&key, claim("p", json!({})), now);
     assert_eq!(next(&mut engine), all("request r: device class gpu does not exist"));
-    let class = serde_json::from_value(json!({"metadata": {"name": "gpu"}, "spec": {}})).unwrap();
+    let class = json::from_value(json!({"metadata": {"name": "gpu"}, "spec": {}})).unwrap();
     engine.set_device_class(&client::Key::new("", "gpu"), Some(devices::Class::of(&class)), now);
     assert_eq!(next(&mut engine), all("2 cannot allocate all claims"));
     let terms = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]);
@@ -477,12 +477,12 @@ fn volumes_have_a_zone_and_may_be_for_one_pod_alone() {
     let bound = |mode: &str| {
         let claim = json!({"metadata": {"name": "data", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
             "spec": {"volumeName": "pv", "accessModes": [mode]}});
-        Some(Claim::of(&serde_json::from_value(claim).unwrap()))
+        Some(Claim::of(&json::from_value(claim).unwrap()))
     };
     let volume = json!({"metadata": {"name": "pv", "labels": {"topology.kubernetes.io/zone": "y"}}});
     let nodes = ["a label=topology.kubernetes.io/zone:x", "b label=topology.kubernetes.io/zone:y"];
     let mut engine = engine(&nodes, &[]);
-    engine.set_volume(&key("pv"), Some(Volume::of(&serde_json::from_value(volume).unwrap())), now);
+    engine.set_volume(&key("pv"), Some(Volume::of(&json::from_value(volume).unwrap())), now);
     engine.set_claim(&key("data"), bound("ReadWriteOnce"), now);
     for name in ["p", "q"] {
         engine.set_pod(&with_claim(name), now);

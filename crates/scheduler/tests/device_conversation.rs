@@ -9,10 +9,10 @@ use clock::Duration;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Frame;
+use json::{Value, json};
 use kube::client::Body;
 use parking_lot::Mutex;
 use scheduler::{Metrics, Settings, run};
-use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// One node with a device, a Pod, the class `gpu`, and claims.

@@ -6,9 +6,9 @@ mod text;
 use api::features::{Feature, Features};
 use client::Key;
 use clock::{Duration, Instant};
+use json::{Value, json};
 use k8s_openapi::api::core::v1::Pod;
 use scheduler::{Decision, Engine, Settings, gangs::Workload};
-use serde_json::{Value, json};
 use text::{node, pod, pod_with};
 
 struct World(Engine, Instant);
@@ -31,7 +31,7 @@ impl World {
 
     fn workload(&mut self, policy: Value) {
         let workload = json!({"metadata": {"name": "w"}, "spec": {"podGroups": [{"name": "g", "policy": policy}]}});
-        let workload = Workload::of(&serde_json::from_value(workload).unwrap());
+        let workload = Workload::of(&json::from_value(workload).unwrap());
         self.0.set_workload(&key("w"), Some(workload), self.1);
     }
 

@@ -6,9 +6,9 @@ use std::slice::from_ref;
 
 use client::Key;
 use clock::Instant;
+use json::json;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use scheduler::Engine;
-use serde_json::json;
 use text::{check, engine, next, pod, pod_with};
 
 #[test]
@@ -26,7 +26,7 @@ fn preemption_takes_the_least_important() {
 #[test]
 fn preemption_spares_what_budgets_guard() {
     let guarded = |name: &str| {
-        serde_json::from_value(json!({"metadata": {"name": name, "namespace": "default"},
+        json::from_value(json!({"metadata": {"name": name, "namespace": "default"},
             "spec": {"selector": {"matchLabels": {"app": name}}}, "status": {"disruptionsAllowed": 0,
             "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}}))
         .unwrap()
@@ -56,7 +56,7 @@ fn the_search_for_victims_goes_on_until_no_budget_is_broken() {
     let budget = json!({"metadata": {"name": "b", "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"guarded": "true"}}}, "status": {"disruptionsAllowed": 0,
         "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}});
-    engine.set_budget(&serde_json::from_value(budget).unwrap());
+    engine.set_budget(&json::from_value(budget).unwrap());
     engine.set_pod(&pod("p cpu=1 priority=1"), Instant::now());
     assert_eq!(next(&mut engine), "q299 must leave n299", "though a hundred candidates are enough otherwise");
 }
@@ -64,13 +64,13 @@ fn the_search_for_victims_goes_on_until_no_budget_is_broken() {
 #[test]
 fn a_new_scheduler_knows_for_whom_room_was_made() {
     let mut preemptor = pod("p cpu=1 priority=5");
-    preemptor.status = Some(serde_json::from_value(json!({"nominatedNodeName": "b"})).unwrap());
+    preemptor.status = Some(json::from_value(json!({"nominatedNodeName": "b"})).unwrap());
     let mut engine = engine(&["a cpu=500m", "b cpu=1"], &[preemptor, pod("other cpu=1")]);
     let gone = client::Key::new("default", "p");
     // The first one, though both would fit; the other does not get what was made free.
     let mut gated = pod("p cpu=1 priority=5");
-    gated.spec.as_mut().unwrap().scheduling_gates = Some(serde_json::from_value(json!([{"name": "g"}])).unwrap());
-    gated.status = Some(serde_json::from_value(json!({"nominatedNodeName": "b"})).unwrap());
+    gated.spec.as_mut().unwrap().scheduling_gates = Some(json::from_value(json!([{"name": "g"}])).unwrap());
+    gated.status = Some(json::from_value(json!({"nominatedNodeName": "b"})).unwrap());
     engine.set_pod(&gated, Instant::now());
     assert_eq!(next(&mut engine), "0/2 nodes are available: 2 Insufficient cpu.");
     engine.remove_pod(&gone, Instant::now());
@@ -99,10 +99,10 @@ fn key(name: &str) -> Key {
     Key::new("default", name)
 }
 
-fn leaving(text: &str, conditions: serde_json::Value) -> Pod {
+fn leaving(text: &str, conditions: json::Value) -> Pod {
     let mut pod = pod(text);
     pod.metadata.deletion_timestamp = Some(Time(clock::now()));
-    pod.status = Some(serde_json::from_value(json!({"conditions": conditions})).unwrap());
+    pod.status = Some(json::from_value(json!({"conditions": conditions})).unwrap());
     pod
 }
 
@@ -113,7 +113,7 @@ fn preempted(text: &str) -> Pod {
 /// A waiting Pod that is held back and has a node nominated for it.
 fn nominated(text: &str, node: &str) -> Pod {
     let mut pod = pod_with(text, json!({"schedulingGates": [{"name": "held"}]}));
-    pod.status = Some(serde_json::from_value(json!({"nominatedNodeName": node})).unwrap());
+    pod.status = Some(json::from_value(json!({"nominatedNodeName": node})).unwrap());
     pod
 }
 
@@ -199,7 +199,7 @@ fn only_victims_of_a_preemption_are_waited_for() {
     let told = |leaving: Pod| {
         let mut engine = engine(&["a cpu=2"], &[leaving, pod("r on=a cpu=1")]);
         let mut waiting = pod("p cpu=2 priority=5");
-        waiting.status = Some(serde_json::from_value(json!({"nominatedNodeName": "a"})).unwrap());
+        waiting.status = Some(json::from_value(json!({"nominatedNodeName": "a"})).unwrap());
         engine.set_pod(&waiting, Instant::now());
         next(&mut engine)
     };

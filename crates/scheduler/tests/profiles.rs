@@ -4,8 +4,8 @@
 mod text;
 
 use clock::Instant;
+use json::{Value, json};
 use scheduler::{Engine, config};
-use serde_json::{Value, json};
 use text::{next, node, pod, pod_with};
 
 /// An engine whose profiles are these, and its Pods.

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use client::Key;
 use clock::Instant;
+use json::{Value, json};
 use k8s_openapi::api::core::v1::Pod;
 use scheduler::{
     Decision, Engine,
     claims::{Capacity, Claim, Class, Volume},
 };
-use serde_json::{Value, json};
 use text::{engine, next, pod_with};
 
 fn key(name: &str) -> Key {
@@ -31,7 +31,7 @@ fn set_claim(engine: &mut Engine, name: &str, size: &str, selected: Option<&str>
     let claim = json!({"metadata": {"name": name, "namespace": "default", "uid": name, "annotations": annotations},
         "spec": {"storageClassName": "late", "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": size}}}});
-    engine.set_claim(&key(name), Some(Claim::of(&serde_json::from_value(claim).unwrap())), Instant::now());
+    engine.set_claim(&key(name), Some(Claim::of(&json::from_value(claim).unwrap())), Instant::now());
 }
 
 fn set_volume(engine: &mut Engine, name: &str, size: &str, node: &str, claim: Option<&str>) {
@@ -40,13 +40,13 @@ fn set_volume(engine: &mut Engine, name: &str, size: &str, node: &str, claim: Op
     let volume = json!({"metadata": {"name": name}, "status": {"phase": "Available"}, "spec": {"storageClassName": "late",
         "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "claimRef": claim,
         "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
-    engine.set_volume(&Key::new("", name), Some(Volume::of(&serde_json::from_value(volume).unwrap())), Instant::now());
+    engine.set_volume(&Key::new("", name), Some(Volume::of(&json::from_value(volume).unwrap())), Instant::now());
 }
 
 fn set_class(engine: &mut Engine, provisioner: &str) {
     let class = json!({"metadata": {"name": "late"}, "provisioner": provisioner,
         "volumeBindingMode": "WaitForFirstConsumer"});
-    let class = Class::of(&serde_json::from_value(class).unwrap());
+    let class = Class::of(&json::from_value(class).unwrap());
     engine.set_storage_class(&Key::new("", "late"), Some(class), Instant::now());
 }
 
@@ -131,7 +131,7 @@ fn a_volume_is_made_where_it_was_ordered_and_where_there_is_room() {
     let mut tell = |most: &str, zone: &str| {
         let capacity = json!({"metadata": {"name": "k"}, "storageClassName": "late", "capacity": "9Gi",
             "maximumVolumeSize": most, "nodeTopology": {"matchLabels": {"zone": zone}}});
-        let capacity = Capacity::of(&serde_json::from_value(capacity).unwrap());
+        let capacity = Capacity::of(&json::from_value(capacity).unwrap());
         engine.set_capacity(&key("k"), Some(capacity), Instant::now());
         match engine.schedule_one(Instant::now() + Duration::from_secs(60)) {
             Some(Decision::Bind { node, .. }) => node.to_string(),

@@ -10,11 +10,11 @@ use client::{
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use clock::{Duration, Instant, Timestamp};
+use json::{Value, json};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, Pod},
 };
-use serde_json::{Value, json};
 
 /// The properties of a hollow node.
 #[derive(Debug, Clone)]

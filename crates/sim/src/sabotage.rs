@@ -5,8 +5,8 @@ use std::cell::Cell;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header::CONTENT_LENGTH};
 use http_body_util::BodyExt;
+use json::{Value, json};
 use kube::client::Body;
-use serde_json::{Value, json};
 
 use crate::duty::parts;
 

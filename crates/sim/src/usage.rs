@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use json::{Value, json};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 
 use crate::{check::Model, objects::serves};
 

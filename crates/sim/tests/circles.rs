@@ -6,12 +6,12 @@ use client::{
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use clock::Duration;
+use json::{Value, json};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, ReplicaSet, StatefulSet},
     batch::v1::Job,
     core::v1::{Pod, ReplicationController},
 };
-use serde_json::{Value, json};
 use sim::{Cluster, Component, Faults, cluster::simulate};
 
 const NODES: usize = 4;

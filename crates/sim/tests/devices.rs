@@ -10,13 +10,13 @@ use client::{
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use clock::{Duration, Instant};
+use json::{Value, json};
 use k8s_openapi::api::{
     core::v1::Pod,
     resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice},
 };
 use kube::api::{Api, ListParams};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 use sim::{
     Cluster, Component, Faults,
     check::Model,

@@ -4,8 +4,8 @@
 
 use client::rest::{self, DeleteOptions, Resource, Verb};
 use clock::Duration;
+use json::{Value, json};
 use k8s_openapi::api::apps::v1::Deployment;
-use serde_json::{Value, json};
 use sim::{
     Cluster, Component, Faults,
     cluster::{seeds, simulate},

@@ -72,6 +72,27 @@ fn the_api_crate_is_pure() {
 }
 
 #[test]
+fn there_is_one_tree_for_json() {
+    let names = ["Value", "Map", "json", "to_value", "from_value"];
+    offenders("values are those of the crate json; serde_json reads and writes text", |s| {
+        let free = ["crates/json/", "crates/api/src/write/patch/json.rs", "crates/tidy/"];
+        if free.iter().any(|f| s.path.starts_with(f)) {
+            return None;
+        }
+        let of = |line: &str| {
+            let path = line.split("serde_json::").nth(1)?;
+            let end = |c: char| !c.is_alphanumeric() && c != '_';
+            let named = match path.strip_prefix('{') {
+                Some(list) => list.split('}').next()?.split(", ").collect(),
+                None => vec![path.split(end).next()?],
+            };
+            named.into_iter().find(|name| names.contains(name)).map(str::to_owned)
+        };
+        s.text.lines().filter(|line| !line.trim_start().starts_with("//")).find_map(of)
+    });
+}
+
+#[test]
 fn modes_of_files_are_said_in_one_place() {
     let words = [
         "create_dir",

@@ -107,7 +107,7 @@ impl Write for Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn texts_and_values_are_cut_where_they_are_too_long() {

@@ -5,8 +5,8 @@
 
 use std::collections::HashSet;
 
+use json::{Value, json};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionNames;
-use serde_json::{Value, json};
 
 use super::head::Head;
 
@@ -170,7 +170,7 @@ fn approval(head: &Head) -> Option<Condition> {
 
 /// Writes a step into the status of a definition.
 pub fn write(object: &mut Value, step: &Step, now: &str) {
-    object["status"]["acceptedNames"] = serde_json::to_value(&step.accepted).unwrap_or_default();
+    object["status"]["acceptedNames"] = json::to_value(&step.accepted).unwrap_or_default();
     step.conditions.iter().for_each(|condition| set(object, condition, now));
 }
 
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     fn head(names: Value, status: Value) -> Head {
-        serde_json::from_value(json!({"metadata": {"name": "x"}, "status": status,
+        json::from_value(json!({"metadata": {"name": "x"}, "status": status,
             "spec": {"group": "example.com", "names": names, "scope": "Cluster", "versions": []}}))
         .expect("a head")
     }
@@ -219,7 +219,7 @@ mod tests {
             || json!({"plural": "dogs", "singular": "dog", "kind": "Dog", "listKind": "DogList", "shortNames": ["d"]});
         let check = |used: Value, expected: &str| {
             let mut in_use = InUse::default();
-            in_use.add(&serde_json::from_value(used).expect("names"));
+            in_use.add(&json::from_value(used).expect("names"));
             assert_eq!(shown(plan(&head(names(), json!({})), &in_use)), expected);
         };
         check(
@@ -256,7 +256,7 @@ mod tests {
         let mut more = names;
         more["shortNames"] = json!(["taken"]);
         let mut in_use = InUse::default();
-        in_use.add(&serde_json::from_value(json!({"plural": "taken", "kind": "Taken"})).expect("names"));
+        in_use.add(&json::from_value(json!({"plural": "taken", "kind": "Taken"})).expect("names"));
         let step = shown(plan(&head(more, status), &in_use));
         assert_eq!(step, "dogs Dog; NamesAccepted=false ShortNamesConflict: \"taken\" is already in use");
     }

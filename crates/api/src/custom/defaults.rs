@@ -1,7 +1,7 @@
 //! What becomes of an object before it is checked: nulls that stand for nothing go, defaults come in, and fields that the
 //! schema does not know are taken out.
 
-use serde_json::{Map, Value};
+use json::{Map, Value};
 
 use super::structural::{Additional, Structural};
 
@@ -43,7 +43,7 @@ pub fn default(value: &mut Value, schema: &Structural) {
                 if let Some(default) = &of.default
                     && !map.contains_key(&**name)
                 {
-                    map.insert(name.to_string(), default.clone());
+                    map.insert(json::Key::of(name), default.clone());
                 }
             }
             for (name, value) in map {
@@ -74,7 +74,7 @@ pub fn prune(value: &mut Value, schema: &Structural, whole: bool) {
     }
 }
 
-fn prune_fields(map: &mut Map<String, Value>, schema: &Structural, whole: bool) {
+fn prune_fields(map: &mut Map, schema: &Structural, whole: bool) {
     map.retain(|name, value| {
         if whole && META.contains(&name.as_str()) {
             return true;
@@ -92,12 +92,12 @@ fn prune_fields(map: &mut Map<String, Value>, schema: &Structural, whole: bool) 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
     fn schema(value: Value) -> Structural {
-        Structural::of(&serde_json::from_value(value).expect("a schema"))
+        Structural::of(&json::from_value(value).expect("a schema"))
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use json::Value;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
-use serde_json::Value;
 
 use super::head::{Head, Version as Part};
 use super::json_path::JsonPath;

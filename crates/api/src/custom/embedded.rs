@@ -2,9 +2,9 @@
 //! of every object have.
 //! Upstream counterpart: apiextensions-apiserver/pkg/apiserver/schema/objectmeta.
 
+use json::{Map, Value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
 use super::structural::Structural;
 use crate::kind::Scope;
@@ -26,7 +26,7 @@ fn walk(value: &Value, schema: &Structural, path: &Path, errors: &mut Errors) {
     schema.below(value, path, &mut |value, of, path| walk(value, of, path, errors));
 }
 
-fn object(map: &Map<String, Value>, path: &Path, errors: &mut Errors) {
+fn object(map: &Map, path: &Path, errors: &mut Errors) {
     for name in ["apiVersion", "kind"] {
         let place = path.child(name);
         match map.get(name) {

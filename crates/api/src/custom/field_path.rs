@@ -78,7 +78,7 @@ fn quoted(text: &str) -> Result<(String, &str), String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
@@ -86,7 +86,7 @@ mod tests {
     fn paths_name_fields_of_the_schema() {
         let schema = json!({"properties": {"spec": {"properties": {"a": {"type": "string"}, "b.c": {"type": "string"}}},
             "map": {"additionalProperties": {"properties": {"x": {"type": "integer"}}}}}});
-        let schema = Structural::of(&serde_json::from_value(schema).expect("a schema"));
+        let schema = Structural::of(&json::from_value(schema).expect("a schema"));
         let check = |text: &str, expected: Result<&str, &str>| {
             let found = resolve(text, &schema, true).map(|(path, _)| path.to_string());
             assert_eq!(found.as_deref().map_err(String::as_str), expected, "{text}");

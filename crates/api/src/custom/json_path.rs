@@ -1,7 +1,7 @@
 //! JSON paths of printer columns: `.status.conditions[?(@.type=="Ready")].status`. What a path finds first is shown.
 //! Upstream counterpart: client-go/util/jsonpath, of which columns use the part without ranges over several results.
 
-use serde_json::Value;
+use json::Value;
 
 /// A path, read once.
 #[derive(Debug, Clone, PartialEq)]
@@ -239,7 +239,7 @@ fn holds(path: &[Step], test: Option<&(Test, Operand)>, item: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 

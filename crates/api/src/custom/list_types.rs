@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value};
+use json::{Map, Value};
 
 use super::structural::Structural;
 use crate::validation::field::{Errors, FieldError, Path};
@@ -36,7 +36,7 @@ fn map(list: &[Value], keys: &[Box<str>], path: &Path, errors: &mut Errors) {
     }
     let key = |item: &Value| -> Value {
         let fields = keys.iter().filter_map(|name| Some((name.to_string(), item.get(&**name)?.clone())));
-        Value::Object(fields.collect::<Map<_, _>>())
+        Value::Object(fields.collect::<Map>())
     };
     let keys: Vec<Value> = list.iter().map(key).collect();
     errors.extend(repeated(&keys).into_iter().map(|at| FieldError::duplicate(&path.index(at), &keys[at])));
@@ -58,7 +58,7 @@ pub(super) fn repeated(list: &[Value]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
@@ -66,7 +66,7 @@ mod tests {
     fn items_of_sets_and_maps_are_unique() {
         let check = |of: Value, given: Value, expected: &[&str]| {
             let schema = json!({"properties": {"l": of}});
-            let schema = Structural::of(&serde_json::from_value(schema).expect("a schema"));
+            let schema = Structural::of(&json::from_value(schema).expect("a schema"));
             let found: Vec<String> =
                 super::check(&json!({"l": given}), &schema, &Path::default()).iter().map(ToString::to_string).collect();
             assert_eq!(found, expected);

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use json::{Key, Value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::json_path::JsonPath;
 use super::version::{Compiled, Version};
@@ -173,7 +173,7 @@ impl Strategy for Custom {
 
     fn prepare_create(&self, object: &mut Value) {
         if let Some(metadata) = meta::metadata_mut(object) {
-            metadata.insert("generation".to_owned(), Value::from(1));
+            metadata.insert("generation", Value::from(1));
         }
         if let Some(map) = object.as_object_mut().filter(|_| self.status) {
             map.remove("status");
@@ -191,14 +191,14 @@ impl Strategy for Custom {
             }
             _ => {}
         }
-        let part = |object: &'_ Value| -> Vec<(String, Value)> {
+        let part = |object: &'_ Value| -> Vec<(Key, Value)> {
             let fields = object.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata");
             fields.map(|(name, value)| (name.clone(), value.clone())).collect()
         };
         if target != Target::Status && part(new) != part(old) {
             let next = meta::generation(old) + 1;
             if let Some(metadata) = meta::metadata_mut(new) {
-                metadata.insert("generation".to_owned(), Value::from(next));
+                metadata.insert("generation", Value::from(next));
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use json::Value;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
-use serde_json::Value;
 
 use super::formats;
 use super::pattern::Pattern;
@@ -108,7 +108,7 @@ impl Structural {
             open: schema.x_kubernetes_preserve_unknown_fields == Some(true),
             embedded: schema.x_kubernetes_embedded_resource == Some(true),
             int_or_string: schema.x_kubernetes_int_or_string == Some(true),
-            default: schema.default.as_ref().map(|json| json.0.clone()),
+            default: schema.default.as_ref().map(|json| Value::from(&json.0)),
             properties: properties.map(|(name, of)| (name.as_str().into(), Structural::of(of))).collect(),
             additional,
             items,
@@ -116,7 +116,7 @@ impl Structural {
             list_keys: texts(schema.x_kubernetes_list_map_keys.as_ref()),
             limits: limits(schema),
             required: texts(schema.required.as_ref()),
-            allowed: schema.enum_.iter().flatten().map(|json| json.0.clone()).collect(),
+            allowed: schema.enum_.iter().flatten().map(|json| Value::from(&json.0)).collect(),
             pattern: schema.pattern.as_deref().filter(|p| !p.is_empty()).map(Pattern::new),
             format: schema.format.as_deref().filter(|f| formats::is_known(f)).map(Into::into),
             shown_format: text(schema.format.as_ref()),

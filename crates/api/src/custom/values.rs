@@ -3,7 +3,7 @@
 //!
 //! Upstream counterpart: kube-openapi/pkg/validation/validate, and apiextensions-apiserver/pkg/apiserver/validation.
 
-use serde_json::{Map, Number, Value};
+use json::{Map, Number, Value};
 
 use super::formats;
 use super::list_types::repeated;
@@ -191,7 +191,7 @@ impl Place<'_> {
         Some(FieldError::not_supported(&self.at(), value, &words))
     }
 
-    fn object(&self, schema: &Structural, map: &Map<String, Value>, old: Option<&Value>) -> Found {
+    fn object(&self, schema: &Structural, map: &Map, old: Option<&Value>) -> Found {
         let mut found = Found::default();
         let count = i64::try_from(map.len()).unwrap_or(i64::MAX);
         if let Some(least) = schema.limits.min_properties.filter(|least| count < *least) {
@@ -319,12 +319,12 @@ impl<'v> Before<'v> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
     fn errors(of: &Value, value: &Value, old: Option<&Value>) -> Vec<String> {
-        let schema = Structural::of(&serde_json::from_value(of.clone()).expect("a schema"));
+        let schema = Structural::of(&json::from_value(of.clone()).expect("a schema"));
         super::check(value, old, &schema, "").iter().map(ToString::to_string).collect()
     }
 

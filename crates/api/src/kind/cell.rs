@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use json::Value;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::Value;
 
 /// A duration in at most two units, coarser as it grows.
 pub fn human_duration(seconds: i64) -> String {

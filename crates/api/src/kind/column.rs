@@ -1,8 +1,8 @@
 //! The columns of a kind's Table, and the two or three that most kinds share.
 
+use json::Value;
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
 
 use super::cell;
 
@@ -79,7 +79,7 @@ pub const fn age<T: Metadata<Ty = ObjectMeta>>() -> Column<T> {
 
 /// Creation time itself: the second column of a kind that has no columns of its own.
 pub const fn created<T: Metadata<Ty = ObjectMeta>>() -> Column<T> {
-    let cell: Cell<T> = |object, _| serde_json::to_value(&object.metadata().creation_timestamp).unwrap_or_default();
+    let cell: Cell<T> = |object, _| json::to_value(&object.metadata().creation_timestamp).unwrap_or_default();
     Column { name: "Created At", kind: "date", format: "", priority: 0, description: CREATED_ABOUT, cell }
 }
 

@@ -1,8 +1,8 @@
 //! The declaration of a built-in kind: data and pure functions over its type.
 
+use json::Value;
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
 
 use super::column::{Column, created, name};
 use super::strategy::Target;

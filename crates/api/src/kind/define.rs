@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, OnceLock};
 
+use json::{Map, Value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, Metadata, NamespaceResourceScope, SubResourceScope};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 
 use super::column::Column;
 use super::declaration::{Generation, Kind, Scale, Scope};
@@ -117,8 +117,8 @@ struct Typed<T: 'static> {
 
 /// A status that nobody wrote yet: the fields that are always written, with their zero values.
 fn empty_status<T: Object>() -> Value {
-    let bare = serde_json::json!({"status": {}});
-    let whole = typed::decode::<T>(&bare).ok().and_then(|typed| serde_json::to_value(typed).ok());
+    let bare = json::json!({"status": {}});
+    let whole = typed::decode::<T>(&bare).ok().and_then(|typed| json::to_value(typed).ok());
     let status = whole.and_then(|mut object| object.get_mut("status").map(Value::take));
     status.unwrap_or_else(|| Value::Object(Map::new()))
 }
@@ -192,7 +192,7 @@ pub(crate) fn keep_server_metadata(new: &mut Value, old: &Value) {
 }
 
 /// Sets or removes one field.
-pub(crate) fn put(map: &mut Map<String, Value>, field: &str, value: Option<&Value>) {
+pub(crate) fn put(map: &mut Map, field: &str, value: Option<&Value>) {
     match value {
         Some(value) => map.insert(field.to_owned(), value.clone()),
         None => map.remove(field),
@@ -209,10 +209,10 @@ pub(crate) fn only_status(new: &mut Value, old: &Value) {
         map.insert(field.clone(), value.clone());
     }
     if let Some(metadata) = metadata {
-        map.insert("metadata".to_owned(), metadata);
+        map.insert("metadata", metadata);
     }
     if let Some(status) = status {
-        map.insert("status".to_owned(), status);
+        map.insert("status", status);
     }
 }
 
@@ -226,7 +226,7 @@ where
         let managers = managed_fields::take(object);
         if let Ok(mut typed) = typed::decode::<T>(object) {
             default(&mut typed);
-            if let Ok(value) = serde_json::to_value(typed) {
+            if let Ok(value) = json::to_value(typed) {
                 *object = value;
             }
         }
@@ -260,10 +260,10 @@ where
         if !matches!(self.kind.generation, Generation::None)
             && let Some(metadata) = meta::metadata_mut(object)
         {
-            metadata.insert("generation".to_owned(), Value::from(1));
+            metadata.insert("generation", Value::from(1));
         }
         if let Some(map) = object.as_object_mut().filter(|_| self.kind.status && !self.kind.status_on_create) {
-            map.insert("status".to_owned(), self.empty_status.get_or_init(empty_status::<T>).clone());
+            map.insert("status", self.empty_status.get_or_init(empty_status::<T>).clone());
         }
         self.drop_disabled(object, None);
         if let Some(prepare) = self.kind.prepare_create {
@@ -289,7 +289,7 @@ where
         if target != Target::Status && self.generation_counts(new, old) {
             let next = meta::generation(old) + 1;
             if let Some(metadata) = meta::metadata_mut(new) {
-                metadata.insert("generation".to_owned(), Value::from(next));
+                metadata.insert("generation", Value::from(next));
             }
         }
     }

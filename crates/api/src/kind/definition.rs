@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use json::Value;
 
 use super::column::ColumnHeader;
 use super::declaration::{Scale, Scope, Subresource, Way};

@@ -1,7 +1,7 @@
 //! Fields named by path: whether an object has them, and taking them away. `list[]` is every item of a list, `map{}` every
 //! value of a map.
 
-use serde_json::{Map, Value};
+use json::{Map, Value};
 
 /// The first name of a path, and the path below it.
 fn split(path: &str) -> (&str, Option<&str>) {
@@ -24,7 +24,7 @@ pub(super) fn present(object: &Value, path: &str) -> bool {
 }
 
 /// Everything that has a place for the last name of the path.
-fn each(object: &mut Value, path: &str, act: &mut dyn FnMut(&mut Map<String, Value>, &str)) {
+fn each(object: &mut Value, path: &str, act: &mut dyn FnMut(&mut Map, &str)) {
     let (name, rest) = split(path);
     let Some(map) = object.as_object_mut() else { return };
     let Some(rest) = rest else { return act(map, name) };
@@ -56,7 +56,7 @@ pub(super) fn fill(object: &mut Value, path: &str, value: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn paths_lead_through_lists_and_maps() {

@@ -2,7 +2,7 @@
 //!
 //! Upstream counterpart: pkg/registry, the `strategy.go` of each kind.
 
-use serde_json::Value;
+use json::Value;
 
 use crate::validation::field::Errors;
 

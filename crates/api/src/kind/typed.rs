@@ -3,11 +3,12 @@
 
 use std::{borrow::Cow, fmt};
 
+use json::Value;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess,
     Visitor, value::BorrowedStrDeserializer,
 };
-use serde_json::{Error, Value};
+use serde_json::Error;
 
 /// The object as a `T`.
 pub fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, Error> {
@@ -176,8 +177,8 @@ impl<'de> Visitor<'de> for Key<'de> {
 
 #[cfg(test)]
 mod tests {
+    use json::json;
     use k8s_openapi::api::core::v1::Pod;
-    use serde_json::json;
 
     use super::*;
 
@@ -188,7 +189,7 @@ mod tests {
             "metadata": {"name": "a", "labels": {"managedFields": "kept"}, "managedFields": [{"manager": "m"}]},
             "spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80}]}], "nodeName": null},
         });
-        let whole: Pod = serde_json::from_value(object.clone()).expect("a Pod");
+        let whole: Pod = json::from_value(object.clone()).expect("a Pod");
         let mut expected = whole.clone();
         expected.metadata.managed_fields = None;
         assert!(whole.metadata.managed_fields.is_some());
@@ -205,11 +206,11 @@ mod tests {
         assert!(decode::<Pod>(&object).is_ok(), "not even looked at");
         for metadata in [json!(null), json!(7), json!([])] {
             let object = json!({"metadata": metadata});
-            let expected = serde_json::from_value::<Pod>(object.clone()).map_err(|e| e.to_string());
+            let expected = json::from_value::<Pod>(object.clone()).map_err(|e| e.to_string());
             assert_eq!(decode::<Pod>(&object).map_err(|e| e.to_string()), expected);
         }
         object["metadata"]["name"] = 7.into();
-        let wrong = serde_json::from_value::<Pod>(json!({"metadata": {"name": 7}})).expect_err("a number");
+        let wrong = json::from_value::<Pod>(json!({"metadata": {"name": 7}})).expect_err("a number");
         assert_eq!(decode::<Pod>(&object).expect_err("a number").to_string(), wrong.to_string());
     }
 }

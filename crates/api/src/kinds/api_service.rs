@@ -1,7 +1,7 @@
 //! APIService: a group version of the API, served here or by another server.
 
+use json::{Value, json};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use serde_json::{Value, json};
 
 use crate::kind::{Kind, age, col, name};
 use crate::validation::field::{Errors, FieldError, Path};
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     fn check(name: &str, spec: Value, expected: &[&str]) {
-        let api: APIService = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        let api: APIService = json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
         let got: Vec<String> = validate(&api).iter().map(|e| format!("{}: {}", e.path, e.detail)).collect();
         assert_eq!(got, expected, "{spec}");
     }

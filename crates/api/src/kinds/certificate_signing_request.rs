@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
+use json::Value;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name};
@@ -84,18 +84,18 @@ const USAGES: &[&str] = &[
 fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     let Some(map) = new.as_object_mut() else { return };
     if let Some(spec) = old.get("spec") {
-        map.insert("spec".to_owned(), spec.clone());
+        map.insert("spec", spec.clone());
     }
     if target == Target::Status {
         keep_decisions(map.get_mut("status"), old.get("status"));
     }
-    let mut status = old.get("status").cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    let mut status = old.get("status").cloned().unwrap_or_else(|| Value::Object(json::Map::new()));
     if target == Target::Other("approval") {
         let conditions = map.get("status").and_then(|s| s.get("conditions")).cloned();
         if let (Some(status), Some(conditions)) = (status.as_object_mut(), conditions) {
-            status.insert("conditions".to_owned(), conditions);
+            status.insert("conditions", conditions);
         }
-        map.insert("status".to_owned(), status);
+        map.insert("status", status);
     }
 }
 
@@ -285,13 +285,13 @@ fn validate_update(new: &CertificateSigningRequest, old: &CertificateSigningRequ
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
     fn request(signer: &str, usages: &[&str], conditions: Value) -> CertificateSigningRequest {
         let pem = pki::Wish::new(&pki::Subject::client("jane", None)).unwrap().request;
-        let mut request: CertificateSigningRequest = serde_json::from_value(json!({
+        let mut request: CertificateSigningRequest = json::from_value(json!({
             "metadata": {"name": "r"}, "spec": {"request": "", "signerName": signer, "usages": usages},
             "status": {"conditions": conditions},
         }))

@@ -3,8 +3,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use json::Value;
 use k8s_openapi::api::certificates::{v1alpha1, v1beta1};
-use serde_json::Value;
 
 use crate::features::Feature;
 use crate::kind::cell;

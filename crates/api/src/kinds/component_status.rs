@@ -1,7 +1,7 @@
 //! ComponentStatus and Binding: what the server takes or gives without storing it.
 
+use json::Value;
 use k8s_openapi::api::core::v1::{Binding, ComponentCondition, ComponentStatus};
-use serde_json::Value;
 
 use crate::kind::{Column, Kind, col, name};
 

@@ -1,7 +1,7 @@
 //! ConfigMap: settings for Pods, as text or bytes.
 
+use json::Value;
 use k8s_openapi::api::core::v1::ConfigMap;
-use serde_json::Value;
 
 use crate::kind::{Kind, age, col, name};
 use crate::validation::field::{Errors, FieldError, Path};

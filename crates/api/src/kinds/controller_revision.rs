@@ -1,7 +1,7 @@
 //! ControllerRevision: a remembered state of a DaemonSet or StatefulSet.
 
+use json::Value;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use serde_json::Value;
 
 use crate::kind::{Kind, age, col, name};
 use crate::validation::field::{Errors, FieldError, Path};

@@ -1,9 +1,9 @@
 //! CronJob: a Job at given times.
 
+use json::Value;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, JobSpec, JobTemplateSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, flag, int, name};
@@ -197,7 +197,7 @@ fn warnings(cron: &CronJob, old: Option<&CronJob>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     use crate::kind::Target;
     use crate::kinds::built_in;

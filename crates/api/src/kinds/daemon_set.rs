@@ -1,8 +1,8 @@
 //! DaemonSet: one Pod on every node that fits.
 
+use json::{Value, json};
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus, RollingUpdateDaemonSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::{Value, json};
 
 use crate::kind::cell;
 use crate::kind::{Kind, Target, age, col, int, name};

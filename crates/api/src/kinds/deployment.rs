@@ -1,8 +1,8 @@
 //! Deployment: a changing set of identical Pods, realised through ReplicaSets.
 
+use json::Value;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::Value;
 
 use crate::kind::{Kind, age, col, name};
 use crate::kinds::pod::{defaults, gated, validate as pod};

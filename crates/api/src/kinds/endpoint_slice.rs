@@ -1,7 +1,7 @@
 //! EndpointSlice: some of the addresses behind a Service.
 
+use json::Value;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, Target, age, col, name};

@@ -1,7 +1,7 @@
 //! Endpoints: the addresses behind a Service, all in one object (the older form of EndpointSlice).
 
+use json::Value;
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints};
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Kind, age, col, name};
@@ -106,7 +106,7 @@ fn validate_address(address: &EndpointAddress, path: &Path) -> Errors {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::kind::Target;

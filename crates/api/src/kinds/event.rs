@@ -1,10 +1,10 @@
 //! Event: something that happened to an object, in the core group and in events.k8s.io; both serve the same objects.
 
 use jiff::Timestamp;
+use json::{Map, Value};
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use serde_json::{Map, Value};
 
 use crate::kind::cell;
 use crate::kind::{Column, FieldLabel, Kind, col, label, name, wide};
@@ -167,7 +167,7 @@ fn rename(object: &mut Value, version: &str, names: impl Iterator<Item = (&'stat
         }
     }
     map.extend(moved);
-    map.insert("apiVersion".to_owned(), Value::from(version));
+    map.insert("apiVersion", Value::from(version));
 }
 
 /// Fields that the core group always writes and the new one may leave out.
@@ -236,9 +236,9 @@ fn validate(event: &Event) -> Errors {
 
 /// The event as the core group has it.
 fn as_core(event: &NewEvent) -> Event {
-    let mut object = serde_json::to_value(event).unwrap_or_default();
+    let mut object = json::to_value(event).unwrap_or_default();
     to_core(&mut object);
-    serde_json::from_value(object).unwrap_or_default()
+    json::from_value(object).unwrap_or_default()
 }
 
 fn validate_new(event: &NewEvent) -> Errors {
@@ -288,7 +288,7 @@ fn validate_series(event: &Event) -> Errors {
 fn validate_new_update(new: &NewEvent, old: &NewEvent) -> Errors {
     let (new, old) = (as_core(new), as_core(old));
     let mut errors = if new.series == old.series { Errors::new() } else { validate_series(&new) };
-    let whole = |event: &Event| serde_json::to_value(event).unwrap_or_default();
+    let whole = |event: &Event| json::to_value(event).unwrap_or_default();
     let (now, before) = (whole(&new), whole(&old));
     for (field, name) in [
         ("involvedObject", "involvedObject"),
@@ -315,7 +315,7 @@ fn validate_new_update(new: &NewEvent, old: &NewEvent) -> Errors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn both_groups_show_the_same_event() {
@@ -333,14 +333,14 @@ mod tests {
     #[test]
     fn what_an_event_must_say() {
         let texts = |errors: Errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let core = |value: Value| texts(validate(&serde_json::from_value(value).unwrap()));
+        let core = |value: Value| texts(validate(&json::from_value(value).unwrap()));
         let older = json!({"metadata": {"namespace": "a"}, "involvedObject": {"namespace": "b"}});
         assert_eq!(core(older), ["involvedObject.namespace: Invalid value: \"b\": does not match event.namespace"]);
         let newer = json!({"metadata": {"namespace": "a"}, "involvedObject": {"namespace": "a"}, "eventTime": "2026-01-01T00:00:00.000000Z",
             "reportingComponent": "c", "reportingInstance": "i", "action": "a"});
         assert_eq!(core(newer), ["reason: Required value"]);
         let event = |reason: &str, series: Value| -> NewEvent {
-            serde_json::from_value(json!({"metadata": {"namespace": "a"}, "regarding": {"namespace": "a"}, "reason": reason,
+            json::from_value(json!({"metadata": {"namespace": "a"}, "regarding": {"namespace": "a"}, "reason": reason,
                 "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "c", "reportingInstance": "i", "action": "a",
                 "type": "Normal", "series": series}))
             .unwrap()
@@ -348,7 +348,7 @@ mod tests {
         let good = event("r", Value::Null);
         assert_eq!(texts(validate_new(&good)), [""; 0]);
         assert_eq!(texts(validate_new_create(&good)), [""; 0]);
-        let bare: NewEvent = serde_json::from_value(json!({"type": "Odd", "deprecatedCount": 1})).unwrap();
+        let bare: NewEvent = json::from_value(json!({"type": "Odd", "deprecatedCount": 1})).unwrap();
         let expected = [
             "eventTime: Required value",
             "type: Invalid value: \"\": has invalid value: Odd",

@@ -1,7 +1,7 @@
 //! Ingress and IngressClass: HTTP from outside to Services, and who realises it.
 
+use json::{Value, json};
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressSpec};
-use serde_json::{Value, json};
 
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, name};

@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
+use json::Value;
 use k8s_openapi::api::networking::v1::{IPAddress, IPAddressSpec, ParentReference};
-use serde_json::Value;
 
 use crate::kind::{Kind, Target, col, name};
 use crate::rules::ip;
@@ -87,10 +87,10 @@ fn parent(address: &IPAddress) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn address(name: &str, parent: Value) -> IPAddress {
-        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"parentRef": parent}})).unwrap()
+        json::from_value(json!({"metadata": {"name": name}, "spec": {"parentRef": parent}})).unwrap()
     }
 
     fn service() -> Value {

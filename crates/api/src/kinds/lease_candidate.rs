@@ -1,8 +1,8 @@
 //! LeaseCandidate: one process that could hold a Lease, where the API server chooses the holder.
 //! Upstream counterpart: pkg/apis/coordination/validation, pkg/registry/coordination/leasecandidate.
 
+use json::Value;
 use k8s_openapi::api::coordination::{v1alpha2, v1beta1};
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Kind, age, col, name};

@@ -126,12 +126,12 @@ fn of_resource(item: &LimitRangeItem, name: &str, path: &Path) -> Errors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     #[test]
     fn the_amounts_of_a_range_fit_each_other() {
         let check = |limits: Value, expected: &[&str]| {
-            let range: LimitRange = serde_json::from_value(json!({"spec": {"limits": limits}})).unwrap();
+            let range: LimitRange = json::from_value(json!({"spec": {"limits": limits}})).unwrap();
             let errors: Vec<String> = validate(&range).iter().map(ToString::to_string).collect();
             assert_eq!(errors, expected, "{limits}");
         };

@@ -1,7 +1,7 @@
 //! Namespace: a scope for names, and the unit that is deleted as a whole.
 
+use json::{Value, json};
 use k8s_openapi::api::core::v1::Namespace;
-use serde_json::{Value, json};
 
 use crate::kind::cell;
 use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name};

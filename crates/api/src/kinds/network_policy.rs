@@ -1,7 +1,7 @@
 //! NetworkPolicy: which traffic Pods take and send.
 
+use json::Value;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use serde_json::Value;
 
 use crate::kind::{Generation, Kind, age, col, name};
 use crate::rules::selector;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use json::Value;
 use k8s_openapi::api::core::v1::Node;
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name, wide};

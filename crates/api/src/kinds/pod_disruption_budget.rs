@@ -1,8 +1,8 @@
 //! PodDisruptionBudget and Eviction: how many Pods may be taken away on purpose, and the wish to take one.
 
+use json::Value;
 use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::Value;
 
 use crate::kind::{Generation, Kind, age, col, int, name};
 use crate::kinds::rollout;

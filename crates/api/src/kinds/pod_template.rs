@@ -1,7 +1,7 @@
 //! PodTemplate: a Pod that is not, for controllers to copy.
 
+use json::Value;
 use k8s_openapi::api::core::v1::PodTemplate;
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, col, name};

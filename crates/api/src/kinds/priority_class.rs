@@ -1,7 +1,7 @@
 //! PriorityClass: how important a Pod is.
 
+use json::Value;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, flag, int, name};

@@ -1,7 +1,7 @@
 //! Role, ClusterRole and their bindings: who may do what.
 
+use json::Value;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
-use serde_json::Value;
 
 use crate::kind::{Kind, age, col, created, name, wide};
 use crate::validation::field::{Errors, FieldError, Path};
@@ -196,13 +196,13 @@ fn same_role(new: &RoleRef, old: &RoleRef) -> Errors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn bindings() {
         let check = |namespaced: bool, role: Value, subjects: Value, expected: &[&str]| {
-            let role: RoleRef = serde_json::from_value(role).unwrap();
-            let subjects: Vec<Subject> = serde_json::from_value(subjects).unwrap();
+            let role: RoleRef = json::from_value(role).unwrap();
+            let subjects: Vec<Subject> = json::from_value(subjects).unwrap();
             let errors: Vec<String> =
                 binding(&role, Some(&subjects), namespaced).iter().map(ToString::to_string).collect();
             assert_eq!(errors, expected);

@@ -1,7 +1,7 @@
 //! ResourceQuota: what all objects of a namespace together may ask for. How they are counted is `rules/quota`.
 
+use json::Value;
 use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaSpec};
-use serde_json::Value;
 
 use crate::kind::{Kind, Target, age, col, name};
 use crate::rules::quantity::parse;
@@ -168,10 +168,10 @@ fn validate_update(new: &ResourceQuota, old: &ResourceQuota, _: Target) -> Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn quota(spec: Value) -> ResourceQuota {
-        serde_json::from_value(json!({"spec": spec})).unwrap()
+        json::from_value(json!({"spec": spec})).unwrap()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! RuntimeClass: which container runtime runs a Pod, and what it costs.
 
+use json::Value;
 use k8s_openapi::api::node::v1::RuntimeClass;
-use serde_json::Value;
 
 use crate::kind::{Kind, age, col, name};
 use crate::validation::field::{Errors, FieldError, Path};

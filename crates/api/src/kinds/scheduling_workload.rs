@@ -91,12 +91,12 @@ fn update(new: &WorkloadSpec, old: &WorkloadSpec) -> Errors {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     use super::*;
 
     fn workload(spec: Value) -> Workload {
-        serde_json::from_value(json!({"metadata": {"name": "w", "namespace": "d"}, "spec": spec})).expect("a Workload")
+        json::from_value(json!({"metadata": {"name": "w", "namespace": "d"}, "spec": spec})).expect("a Workload")
     }
 
     fn texts(errors: Errors) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! Secret: bytes that Pods need and few may read.
 
+use json::Value;
 use k8s_openapi::api::core::v1::Secret;
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Kind, age, col, label, name};
@@ -44,7 +44,7 @@ fn merge_text(object: &mut Value) {
     use base64::Engine as _;
     let Some(map) = object.as_object_mut() else { return };
     let Some(Value::Object(texts)) = map.remove("stringData") else { return };
-    let data = map.entry("data").or_insert_with(|| Value::Object(serde_json::Map::new()));
+    let data = map.entry("data").or_insert_with(|| Value::Object(json::Map::new()));
     for (key, text) in texts {
         if let (Some(text), Some(data)) = (text.as_str(), data.as_object_mut()) {
             data.insert(key, Value::from(base64::engine::general_purpose::STANDARD.encode(text)));

@@ -2,8 +2,8 @@
 //! Upstream counterpart: pkg/registry/networking/servicecidr.
 
 use ipnet::IpNet;
+use json::Value;
 use k8s_openapi::api::networking::v1::{ServiceCIDR, ServiceCIDRSpec};
-use serde_json::Value;
 
 use crate::kind::{Kind, Target, age, col, name};
 use crate::rules::ip;
@@ -96,10 +96,10 @@ fn validate_update(new: &ServiceCIDR, old: &ServiceCIDR, target: Target) -> Erro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn range(cidrs: &[&str]) -> ServiceCIDR {
-        serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": {"cidrs": cidrs}})).unwrap()
+        json::from_value(json!({"metadata": {"name": "r"}, "spec": {"cidrs": cidrs}})).unwrap()
     }
 
     fn texts(errors: Errors) -> Vec<String> {

@@ -1,11 +1,11 @@
 //! StorageVersion: as which version each API server writes the objects of a resource, and which it can read.
 //! Upstream counterpart: pkg/apis/apiserverinternal/validation, pkg/registry/apiserverinternal/storageversion.
 
+use json::Value;
 use k8s_openapi::api::apiserverinternal::v1alpha1::{
     ServerStorageVersion, StorageVersion, StorageVersionCondition, StorageVersionStatus,
 };
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Kind, age, col, name};
@@ -158,7 +158,7 @@ fn wrong_version(version: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
@@ -168,7 +168,7 @@ mod tests {
 
     fn check(value: Value, expected: &[&str]) {
         let said: Vec<String> =
-            status(&serde_json::from_value(value.clone()).unwrap()).iter().map(ToString::to_string).collect();
+            status(&json::from_value(value.clone()).unwrap()).iter().map(ToString::to_string).collect();
         assert_eq!(said.len(), expected.len(), "{value}: {said:?}");
         assert!(said.iter().zip(expected).all(|(s, e)| s.contains(e)), "{value}: {said:?}");
     }

@@ -1,10 +1,10 @@
 //! StorageVersionMigration: a wish that all objects of a resource be written anew, so that they are stored as they would be today.
 //! Upstream counterpart: pkg/apis/storagemigration/validation, pkg/registry/storagemigration.
 
+use json::Value;
 use k8s_openapi::api::storagemigration::v1beta1::{StorageVersionMigration, StorageVersionMigrationStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, GroupResource};
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::features::Feature;
 use crate::kind::{Kind, col};
@@ -120,7 +120,7 @@ fn validate_status(new: &Value, old: &Value) -> Errors {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
@@ -130,7 +130,7 @@ mod tests {
 
     fn migration(group: &str, resource: &str) -> StorageVersionMigration {
         let spec = json!({"resource": {"group": group, "resource": resource}});
-        serde_json::from_value(json!({"metadata": {"name": "m"}, "spec": spec})).expect("a migration")
+        json::from_value(json!({"metadata": {"name": "m"}, "spec": spec})).expect("a migration")
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
     fn the_table_says_how_far_it_is() {
         let mut one = migration("apps", "deployments");
         assert_eq!((resource_text(&one).as_str(), state(&one)), ("deployments.apps", "Pending"));
-        one.status = serde_json::from_value(json!({"conditions": [
+        one.status = json::from_value(json!({"conditions": [
             {"type": RUNNING, "status": "False", "reason": "R", "message": "", "lastTransitionTime": "2025-01-01T00:00:00Z"},
             {"type": FAILED, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2025-01-01T00:00:00Z"},
         ]}))

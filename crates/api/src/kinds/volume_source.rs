@@ -2,8 +2,8 @@
 //! alike, in types of their own; what has to be said in each stands here once, over their JSON form.
 //! Upstream counterpart: `validate…VolumeSource` in pkg/apis/core/validation.
 
+use json::Value;
 use k8s_openapi::api::core::v1::HostPathVolumeSource;
-use serde_json::Value;
 
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
@@ -375,7 +375,7 @@ fn csi(source: &Value, owner: Owner<'_>, path: &Path) -> Errors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn texts(sort: &str, source: &Value, owner: Owner<'_>) -> Vec<String> {
         check(sort, source, owner, &Path::new("v")).iter().map(ToString::to_string).collect()

@@ -1,9 +1,9 @@
 //! MutatingWebhookConfiguration and ValidatingWebhookConfiguration: servers that are asked before an object is written.
 
+use json::Value;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use serde_json::Value;
 
 use crate::kind::{Generation, Kind, age, int, name};
 

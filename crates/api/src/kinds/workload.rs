@@ -1,10 +1,10 @@
 //! The kinds that run Pods from a template share these columns, warnings and rules of updates.
 
+use json::Value;
 use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, ReplicationController};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use serde_json::Value;
 
 use crate::kind::{Column, Generation, Kind, Scale, Target, age, int, name, wide};
 use crate::validation::field::{Errors, FieldError, Path};

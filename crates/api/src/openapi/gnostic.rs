@@ -1,7 +1,7 @@
 //! The version 2 document in protobuf: the message `openapi.v2.Document` of google/gnostic, which client-go's discovery
 //! asks for by `application/com.github.proto-openapi.spec.v2@v1.0+protobuf` and cannot do without.
 
-use serde_json::{Map, Value};
+use json::{Key, Map, Value};
 
 use crate::codec::protobuf::wire::Writer;
 
@@ -38,7 +38,7 @@ pub fn encode(document: &Value) -> Vec<u8> {
     out.bytes
 }
 
-fn entries(value: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> {
+fn entries(value: Option<&Value>) -> impl Iterator<Item = (&Key, &Value)> {
     value.and_then(Value::as_object).into_iter().flat_map(Map::iter)
 }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::kind::Definition;
@@ -58,7 +58,7 @@ pub fn v3_index(definitions: &[Arc<Definition>]) -> Value {
         let url = format!("/openapi/v3/{path}?hash={}", fingerprint(&definitions));
         (path, json!({ "serverRelativeURL": url }))
     });
-    json!({ "paths": paths.collect::<Map<_, _>>() })
+    json!({ "paths": paths.collect::<Map>() })
 }
 
 /// A hash of all that a group version's document is made from. Built-in kinds change with the program only; custom ones are

@@ -1,6 +1,6 @@
 //! The paths of a definition: what can be done with its objects, and with which parameters.
 
-use serde_json::{Map, Value, json};
+use json::{Map, Value, json};
 
 use super::{
     Dialect, root,
@@ -9,7 +9,7 @@ use super::{
 use crate::kind::Definition;
 
 /// Adds the collection, the object and its subresources.
-pub(super) fn add(paths: &mut Map<String, Value>, definition: &Definition, schemas: &mut Schemas) {
+pub(super) fn add(paths: &mut Map, definition: &Definition, schemas: &mut Schemas) {
     let base = root(&definition.group, &definition.version);
     let plural = &definition.plural;
     let collection = if definition.namespaced() {
@@ -33,7 +33,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, definition: &Definition, schem
     }
 }
 
-fn put(paths: &mut Map<String, Value>, path: String, item: Option<Value>) {
+fn put(paths: &mut Map, path: String, item: Option<Value>) {
     paths.extend(item.map(|item| (path, item)));
 }
 
@@ -91,7 +91,7 @@ impl Route<'_> {
             parameters.push(parameter(schemas.dialect, "path", "namespace", "string"));
         }
         parameters.push(parameter(schemas.dialect, "query", "pretty", "string"));
-        item.insert("parameters".to_owned(), parameters.into());
+        item.insert("parameters", parameters.into());
         Some(Value::Object(item))
     }
 
@@ -123,9 +123,9 @@ impl Route<'_> {
             _ => &["200"],
         };
         let dialect = schemas.dialect;
-        let mut responses: Map<String, Value> =
+        let mut responses: Map =
             statuses.iter().map(|s| ((*s).to_owned(), response(dialect, verb, s, &result))).collect();
-        responses.insert("401".to_owned(), json!({ "description": "Unauthorized" }));
+        responses.insert("401", json!({ "description": "Unauthorized" }));
         let mut parameters: Vec<Value> =
             query(verb).iter().map(|(name, ty)| parameter(dialect, "query", name, ty)).collect();
         let (group, version, kind) = self.sub.as_ref().and_then(|s| s.object).unwrap_or((
@@ -304,7 +304,7 @@ fn response(dialect: Dialect, verb: &str, status: &str, schema: &Value) -> Value
     match dialect {
         Dialect::V2 => json!({ "description": description, "schema": schema }),
         Dialect::V3 => {
-            let content: Map<String, Value> =
+            let content: Map =
                 produces(verb).into_iter().map(|ty| (ty.to_owned(), json!({ "schema": schema }))).collect();
             json!({ "description": description, "content": content })
         }
@@ -312,7 +312,7 @@ fn response(dialect: Dialect, verb: &str, status: &str, schema: &Value) -> Value
 }
 
 fn request(types: &[&str], schema: &Value, required: bool) -> Value {
-    let content: Map<String, Value> = types.iter().map(|ty| ((*ty).to_owned(), json!({ "schema": schema }))).collect();
+    let content: Map = types.iter().map(|ty| ((*ty).to_owned(), json!({ "schema": schema }))).collect();
     let mut body = json!({ "content": content });
     if required {
         body["required"] = true.into();

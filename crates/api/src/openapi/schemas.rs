@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use json::{Map, Value, json};
 
 use super::{Dialect, built_in};
 use crate::{
@@ -18,10 +18,10 @@ const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 pub(super) struct Schemas {
     pub dialect: Dialect,
     /// The types' own schemas, for their texts; the whole schema of custom resources.
-    texts: Map<String, Value>,
+    texts: Map,
     /// Group, version and kind of the schemas that are whole objects.
     kinds: BTreeMap<String, Vec<Value>>,
-    done: Map<String, Value>,
+    done: Map,
     wanted: Vec<String>,
 }
 
@@ -56,11 +56,11 @@ impl Schemas {
     }
 
     /// All schemas that were asked for and all they refer to.
-    pub fn finish(mut self) -> Map<String, Value> {
+    pub fn finish(mut self) -> Map {
         while let Some(name) = self.wanted.pop() {
             let mut schema = self.build(&name);
             if let (Some(kinds), Some(map)) = (self.kinds.get(&name), schema.as_object_mut()) {
-                map.insert("x-kubernetes-group-version-kind".to_owned(), Value::Array(kinds.clone()));
+                map.insert("x-kubernetes-group-version-kind", Value::Array(kinds.clone()));
             }
             self.done.insert(name, schema);
         }
@@ -97,9 +97,9 @@ impl Schemas {
         let Value::Object(map) = schema else { return };
         let properties = map.entry("properties").or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(properties) = properties {
-            properties.insert("apiVersion".to_owned(), json!({ "type": "string" }));
-            properties.insert("kind".to_owned(), json!({ "type": "string" }));
-            properties.insert("metadata".to_owned(), metadata);
+            properties.insert("apiVersion", json!({ "type": "string" }));
+            properties.insert("kind", json!({ "type": "string" }));
+            properties.insert("metadata", metadata);
         }
     }
 
@@ -113,23 +113,23 @@ impl Schemas {
         map.remove("x-kubernetes-int-or-string").filter(|_| name == QUANTITY || name == INT_OR_STRING);
         match name {
             QUANTITY if v3 => {
-                map.insert("oneOf".to_owned(), json!([{ "type": "string" }, { "type": "number" }]));
+                map.insert("oneOf", json!([{ "type": "string" }, { "type": "number" }]));
             }
             INT_OR_STRING if v3 => {
-                map.insert("format".to_owned(), "int-or-string".into());
-                map.insert("oneOf".to_owned(), json!([{ "type": "integer" }, { "type": "string" }]));
+                map.insert("format", "int-or-string".into());
+                map.insert("oneOf", json!([{ "type": "integer" }, { "type": "string" }]));
             }
             INT_OR_STRING => {
-                map.insert("format".to_owned(), "int-or-string".into());
-                map.insert("type".to_owned(), "string".into());
+                map.insert("format", "int-or-string".into());
+                map.insert("type", "string".into());
             }
             QUANTITY => {
-                map.insert("type".to_owned(), "string".into());
+                map.insert("type", "string".into());
             }
             _ if name.starts_with(META) && map.is_empty() => {
                 let time = name.ends_with("Time");
                 let (ty, format) = if time { ("string", Some("date-time")) } else { ("object", None) };
-                map.insert("type".to_owned(), ty.into());
+                map.insert("type", ty.into());
                 map.extend(format.map(|f| ("format".to_owned(), f.into())));
             }
             _ => {}
@@ -146,7 +146,7 @@ impl Schemas {
                 let name = map.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next());
                 if let Some(name) = name.map(str::to_owned) {
                     let reference = self.reference(&name);
-                    map.insert("$ref".to_owned(), reference["$ref"].clone());
+                    map.insert("$ref", reference["$ref"].clone());
                 }
                 map.values_mut().for_each(|child| self.adopt(child));
             }
@@ -171,19 +171,19 @@ impl Schemas {
         let mut schema = Map::new();
         let text = |name| texts.and_then(|t| t.get(name)).cloned();
         schema.extend(text("description").map(|d| ("description".to_owned(), d)));
-        schema.insert("type".to_owned(), "object".into());
+        schema.insert("type", "object".into());
         let described = texts.and_then(|t| t.get("properties"));
-        let properties: Map<String, Value> = object
+        let properties: Map = object
             .fields
             .iter()
             .map(|field| (field.name.to_string(), self.property(field, described.and_then(|p| p.get(&*field.name)))))
             .collect();
         if !properties.is_empty() {
-            schema.insert("properties".to_owned(), Value::Object(properties));
+            schema.insert("properties", Value::Object(properties));
         }
         schema.extend(text("required").map(|r| ("required".to_owned(), r)));
         if object.atomic {
-            schema.insert("x-kubernetes-map-type".to_owned(), "atomic".into());
+            schema.insert("x-kubernetes-map-type", "atomic".into());
         }
         Value::Object(schema)
     }
@@ -203,17 +203,17 @@ impl Schemas {
         }
         let Value::Object(map) = &mut schema else { return schema };
         if let Some(description) = texts.and_then(|t| t.get("description")) {
-            map.insert("description".to_owned(), description.clone());
+            map.insert("description", description.clone());
         }
         let mut strategies = Vec::new();
         strategies.extend(field.replace.then_some("replace"));
         strategies.extend(field.merge.then_some("merge"));
         strategies.extend(field.retain_keys.then_some("retainKeys"));
         if !strategies.is_empty() {
-            map.insert("x-kubernetes-patch-strategy".to_owned(), strategies.join(",").into());
+            map.insert("x-kubernetes-patch-strategy", strategies.join(",").into());
         }
         if !field.merge_key.is_empty() {
-            map.insert("x-kubernetes-patch-merge-key".to_owned(), (&*field.merge_key).into());
+            map.insert("x-kubernetes-patch-merge-key", (&*field.merge_key).into());
         }
         schema
     }
@@ -279,7 +279,7 @@ fn simplify(schema: &mut Value) {
         Some(Value::Object(properties)) => {
             let nullable =
                 properties.iter().filter(|(_, of)| of.get("nullable").is_some_and(|nullable| *nullable == true));
-            let names = nullable.map(|(name, _)| name.clone()).collect();
+            let names = nullable.map(|(name, _)| name.to_string()).collect();
             properties.values_mut().for_each(simplify);
             names
         }

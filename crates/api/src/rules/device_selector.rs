@@ -175,13 +175,13 @@ impl Lookup for Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn check(expression: &str, expected: &str) {
         let attributes = json!({"model": {"string": "a"}, "other.io/numa": {"int": 1}, "ecc": {"bool": true},
             "version": {"version": "1.10.0"}});
         let capacity = json!({"memory": {"value": "10Gi"}});
-        let (attributes, capacity) = (serde_json::from_value(attributes), serde_json::from_value(capacity));
+        let (attributes, capacity) = (json::from_value(attributes), json::from_value(capacity));
         let device = Device::new("gpu.io", attributes.unwrap(), capacity.unwrap());
         let said = match Selector::compile(expression).map(|selector| selector.matches(&device).0) {
             Ok(Ok(verdict)) => verdict.to_string(),

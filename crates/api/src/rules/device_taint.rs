@@ -24,12 +24,12 @@ pub fn tolerates(toleration: &DeviceToleration, key: &str, value: &str, effect: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     #[test]
     fn tolerations_fit_by_key_value_and_effect() {
         let check = |toleration: Value, expected: bool| {
-            let toleration: DeviceToleration = serde_json::from_value(toleration).unwrap();
+            let toleration: DeviceToleration = json::from_value(toleration).unwrap();
             assert_eq!(tolerates(&toleration, "k", "v", NO_EXECUTE), expected, "{toleration:?}");
         };
         check(json!({"operator": "Exists"}), true);

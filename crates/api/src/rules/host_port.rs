@@ -41,14 +41,14 @@ pub fn of_pod(spec: &PodSpec) -> impl Iterator<Item = HostPort> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn ports_conflict_on_a_common_address() {
-        let ports = |list: serde_json::Value| -> Vec<HostPort> {
+        let ports = |list: json::Value| -> Vec<HostPort> {
             let init = json!([{"name": "i", "ports": [{"containerPort": 1, "hostPort": 81}]}]);
             let spec = json!({"containers": [{"name": "c", "ports": list}], "initContainers": init});
-            of_pod(&serde_json::from_value(spec).unwrap()).collect()
+            of_pod(&json::from_value(spec).unwrap()).collect()
         };
         let one = |ip: &str, port: i32, protocol: &str| {
             ports(json!([{"containerPort": 1, "hostPort": port, "hostIP": ip, "protocol": protocol}])).remove(0)

@@ -62,7 +62,7 @@ pub fn preference(spec: &PodSpec, labels: &impl Labels, node: &str) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
     use std::collections::BTreeMap;
 
     #[test]
@@ -81,10 +81,10 @@ mod tests {
             (json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}), false),
         ] {
             let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}});
-            let spec: PodSpec = serde_json::from_value(json!({"containers": [], "affinity": affinity})).unwrap();
+            let spec: PodSpec = json::from_value(json!({"containers": [], "affinity": affinity})).unwrap();
             assert_eq!(admits(&spec, &labels, "n1"), expected, "{term}");
         }
-        let spec: PodSpec = serde_json::from_value(json!({"containers": [], "nodeSelector": {"zone": "b"}})).unwrap();
+        let spec: PodSpec = json::from_value(json!({"containers": [], "nodeSelector": {"zone": "b"}})).unwrap();
         assert!(!admits(&spec, &labels, "n1"));
     }
 }

@@ -364,10 +364,10 @@ pub fn priority(pod: &Pod) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     fn spec(value: Value) -> PodSpec {
-        serde_json::from_value(value).unwrap()
+        json::from_value(value).unwrap()
     }
 
     fn asks(cpu: &str) -> Value {
@@ -403,7 +403,7 @@ mod tests {
                 "allocatedResources": {"cpu": allocated}, "resources": {"requests": {"cpu": actual}}});
             let pending = json!([{"type": "PodResizePending", "status": "True", "reason": reason}]);
             let status = json!({"containerStatuses": [status], "conditions": pending});
-            serde_json::from_value(json!({"spec": {"containers": [asks(spec)]}, "status": status})).unwrap()
+            json::from_value(json!({"spec": {"containers": [asks(spec)]}, "status": status})).unwrap()
         };
         for (spec, allocated, actual, reason, expected) in [
             ("1", "1", "1", "", None),

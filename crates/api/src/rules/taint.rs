@@ -34,11 +34,11 @@ pub fn first_untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration], ef
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn tolerations_cover_taints() {
-        let taint: Taint = serde_json::from_value(json!({"key": "a", "value": "b", "effect": "NoSchedule"})).unwrap();
+        let taint: Taint = json::from_value(json!({"key": "a", "value": "b", "effect": "NoSchedule"})).unwrap();
         for (toleration, expected) in [
             (json!({"key": "a", "value": "b", "effect": "NoSchedule"}), true),
             (json!({"key": "a", "value": "b"}), true),
@@ -49,7 +49,7 @@ mod tests {
             (json!({"key": "b", "operator": "Exists"}), false),
             (json!({"key": "a"}), false),
         ] {
-            let toleration: Toleration = serde_json::from_value(toleration).unwrap();
+            let toleration: Toleration = json::from_value(toleration).unwrap();
             assert_eq!(tolerates(&toleration, &taint), expected, "{toleration:?}");
         }
     }

@@ -213,7 +213,7 @@ impl<'a> Offer<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     /// `size:word:word`: a claim, or a volume, with the words rwx (else rwo), block, gold (a class), silver (an attributes
     /// class), blue (a label, or a selector for it), and for volumes also claimed, reserved, others, leaving, released.
@@ -231,7 +231,7 @@ mod tests {
             "volumeAttributesClassName": has("silver").then_some("silver"),
             "selector": has("blue").then(|| json!({"matchLabels": {"colour": "blue"}})),
             "resources": {"requests": {"storage": size}}}});
-        Wish::of(&serde_json::from_value(claim).unwrap())
+        Wish::of(&json::from_value(claim).unwrap())
     }
 
     fn volume(text: &str) -> PersistentVolume {
@@ -250,7 +250,7 @@ mod tests {
                 "volumeAttributesClassName": has("silver").then_some("silver"),
                 "volumeMode": has("block").then_some("Block")},
             "status": {"phase": if has("released") { "Released" } else { "Available" }}});
-        serde_json::from_value(volume).unwrap()
+        json::from_value(volume).unwrap()
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
         let class = |name: &str, time: &str, default: &str| -> ObjectMeta {
             let value = json!({"name": name, "creationTimestamp": format!("2026-01-01T00:00:{time}Z"),
                 "annotations": {"storageclass.kubernetes.io/is-default-class": default}});
-            serde_json::from_value(value).unwrap()
+            json::from_value(value).unwrap()
         };
         let all =
             [class("a", "01", "true"), class("c", "02", "true"), class("b", "02", "true"), class("d", "03", "no")];

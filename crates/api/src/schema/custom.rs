@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map as JsonMap, Value};
+use json::{Map as JsonMap, Value};
 
 use super::{Field, Key, List, ListKind, Map, Object, Type};
 
@@ -23,7 +23,7 @@ fn text<'v>(schema: &'v Value, name: &str) -> &'v str {
 
 /// `whole` is for what has `apiVersion`, `kind` and `metadata` of its own: the resource and embedded ones.
 fn object(name: &str, schema: &Value, whole: bool) -> Object {
-    let properties: Option<&JsonMap<String, Value>> = schema.get("properties").and_then(Value::as_object);
+    let properties: Option<&JsonMap> = schema.get("properties").and_then(Value::as_object);
     let own = properties.into_iter().flatten().filter(|(name, _)| !(whole && is_meta(name)));
     let mut fields: Vec<Field> = own.map(|(name, schema)| Field::new(name, ty(name, schema))).collect();
     if whole {
@@ -95,7 +95,7 @@ fn list(name: &str, schema: &Value) -> Type {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::codec::decode::normalise;

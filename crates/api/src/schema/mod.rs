@@ -2,6 +2,7 @@
 //! for built-in kinds (from the generated table `tables/schema.tsv`) and for custom resources (from their structural
 //! schema); it drives decoding, the patches and server-side apply.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 mod custom;
@@ -86,7 +87,7 @@ impl ListKind {
 pub struct Key {
     pub name: Box<str>,
     /// The value of an item that does not have the field.
-    pub default: Option<serde_json::Value>,
+    pub default: Option<json::Value>,
 }
 
 /// Named fields.
@@ -116,7 +117,7 @@ pub enum Zero {
 
 #[derive(Debug)]
 pub struct Field {
-    pub name: Box<str>,
+    pub name: json::Key,
     pub ty: Type,
     pub zero: Zero,
     /// Strategic merge merges the lists item by item instead of replacing.
@@ -131,7 +132,7 @@ pub struct Field {
 
 impl Field {
     pub fn new(name: &str, ty: Type) -> Self {
-        let (name, merge_key) = (name.into(), "".into());
+        let (name, merge_key) = (json::Key::of(name), "".into());
         Field { name, ty, zero: Zero::Keep, merge: false, retain_keys: false, replace: false, merge_key }
     }
 }
@@ -251,6 +252,7 @@ static TABLE: &str = include_str!("../../tables/schema.tsv");
 fn all() -> &'static [Named] {
     static ALL: OnceLock<Box<[Named]>> = OnceLock::new();
     ALL.get_or_init(|| {
+        json::know(known_names);
         let blocks = TABLE.strip_prefix('=').unwrap_or(TABLE).split("\n=");
         let parsed = blocks.map(|block| {
             let (head, text) = block.split_once('\n').unwrap_or((block, ""));
@@ -261,6 +263,14 @@ fn all() -> &'static [Named] {
         all.sort_by_key(|d| d.name);
         all.into()
     })
+}
+
+/// The names of all fields, and what managed fields call them.
+fn known_names() -> Vec<&'static str> {
+    let lines = TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('='));
+    let names: BTreeSet<&str> = lines.filter_map(|line| line.split('\t').next()).collect();
+    let owned: &'static str = names.iter().map(|name| format!("f:{name}\n")).collect::<String>().leak();
+    names.into_iter().chain(owned.lines()).chain(["."]).collect()
 }
 
 fn named(short: &str) -> Option<&'static Named> {
@@ -295,7 +305,7 @@ fn parse_field(line: &'static str) -> Field {
     let (strategies, merge_key) = patch.split_once(':').unwrap_or((patch, ""));
     let has = |wanted: &str| strategies.split(',').any(|s| s == wanted);
     Field {
-        name: name.into(),
+        name: json::Key::fixed(name),
         ty: parse_type(code),
         zero: match zero {
             "d" => Zero::Drop,

@@ -99,8 +99,8 @@ pub fn show(value: impl serde::Serialize) -> String {
     if bounds::json_bytes(&value, SHOWN_MAX).is_none() {
         return bounds::json_start(&value, SHOWN_MAX);
     }
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(text)) => quote(&text),
+    match json::to_value(value) {
+        Ok(json::Value::String(text)) => quote(&text),
         Ok(other) => internal_form::json_text(&other),
         Err(_) => String::new(),
     }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use serde_json::{Map, Value};
+use json::{Key, Map, Value};
 
 use crate::validation::line_diff;
 
@@ -64,13 +64,13 @@ static TYPES: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
 
 /// An object of the API of this type in one line.
 pub(crate) fn compact(ty: &str, value: impl serde::Serialize) -> String {
-    text(ty, &serde_json::to_value(value).unwrap_or_default(), false)
+    text(ty, &json::to_value(value).unwrap_or_default(), false)
 }
 
 /// How two objects of one type differ: a unified diff of their indented forms.
 pub(crate) fn diff(ty: &str, old: impl serde::Serialize, new: impl serde::Serialize) -> String {
     let form = |value: Result<Value, _>| text(ty, &value.unwrap_or_default(), true);
-    line_diff::unified(&form(serde_json::to_value(old)), &form(serde_json::to_value(new)), 3)
+    line_diff::unified(&form(json::to_value(old)), &form(json::to_value(new)), 3)
 }
 
 fn text(ty: &str, value: &Value, indented: bool) -> String {
@@ -135,7 +135,7 @@ impl Writer {
         self.out.push_str(if self.indented { ": " } else { ":" });
     }
 
-    fn whole(&mut self, ty: &str, object: Option<&Map<String, Value>>) {
+    fn whole(&mut self, ty: &str, object: Option<&Map>) {
         let fields = present(ty, object);
         self.list(['{', '}'], fields, |writer, (field, value)| {
             writer.name(field.name);
@@ -171,7 +171,7 @@ impl Writer {
 }
 
 /// The fields that are written of an object of this type, each with its value if it has one.
-fn present<'a>(ty: &str, object: Option<&'a Map<String, Value>>) -> Vec<(&'static Field, Option<&'a Value>)> {
+fn present<'a>(ty: &str, object: Option<&'a Map>) -> Vec<(&'static Field, Option<&'a Value>)> {
     let mut list = Vec::new();
     for field in TYPES.get(ty).into_iter().flatten() {
         if let Form::Among(ty, own) = field.form {
@@ -179,7 +179,7 @@ fn present<'a>(ty: &str, object: Option<&'a Map<String, Value>>) -> Vec<(&'stati
             list.extend(present(ty, inner));
             continue;
         }
-        let named = |(key, _): &(&String, &Value)| key.eq_ignore_ascii_case(&field.key);
+        let named = |(key, _): &(&Key, &Value)| key.eq_ignore_ascii_case(&field.key);
         let value = object.and_then(|o| o.iter().find(named)).map(|(_, value)| value);
         if value.is_some() || !field.optional {
             list.push((field, value));
@@ -190,7 +190,7 @@ fn present<'a>(ty: &str, object: Option<&'a Map<String, Value>>) -> Vec<(&'stati
 
 /// The spec of a Pod with what the internal type keeps in the security context.
 pub(crate) fn pod_spec(spec: &k8s_openapi::api::core::v1::PodSpec) -> Value {
-    let mut value = serde_json::to_value(spec).unwrap_or_default();
+    let mut value = json::to_value(spec).unwrap_or_default();
     let Some(map) = value.as_object_mut() else { return value };
     let moved: Vec<(String, Value)> = ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers"]
         .into_iter()
@@ -205,9 +205,9 @@ pub(crate) fn pod_spec(spec: &k8s_openapi::api::core::v1::PodSpec) -> Value {
 
 /// A template, with its spec in that form.
 pub(crate) fn pod_template(template: &k8s_openapi::api::core::v1::PodTemplateSpec) -> Value {
-    let mut value = serde_json::to_value(template).unwrap_or_default();
+    let mut value = json::to_value(template).unwrap_or_default();
     if let (Some(map), Some(spec)) = (value.as_object_mut(), &template.spec) {
-        map.insert("spec".to_owned(), pod_spec(spec));
+        map.insert("spec", pod_spec(spec));
     }
     value
 }
@@ -215,7 +215,7 @@ pub(crate) fn pod_template(template: &k8s_openapi::api::core::v1::PodTemplateSpe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn unset_fields_are_written_and_names_are_go_s() {

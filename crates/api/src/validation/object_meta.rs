@@ -74,20 +74,20 @@ pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> Errors {
             errors.push(FieldError::forbidden(&path.child("finalizers"), &detail));
         }
     }
-    let mut fixed = |field: &str, same: bool, value: serde_json::Value| {
+    let mut fixed = |field: &str, same: bool, value: json::Value| {
         if !same {
             errors.push(FieldError::invalid(&path.child(field), value, "field is immutable"));
         }
     };
-    let json = |v: &Option<String>| serde_json::Value::from(text(v.as_ref()));
+    let json = |v: &Option<String>| json::Value::from(text(v.as_ref()));
     fixed("name", text(new.name.as_ref()) == text(old.name.as_ref()), json(&new.name));
     fixed("namespace", text(new.namespace.as_ref()) == text(old.namespace.as_ref()), json(&new.namespace));
     fixed("uid", text(new.uid.as_ref()) == text(old.uid.as_ref()), json(&new.uid));
-    let created = serde_json::to_value(&new.creation_timestamp).unwrap_or_default();
+    let created = json::to_value(&new.creation_timestamp).unwrap_or_default();
     fixed("creationTimestamp", new.creation_timestamp == old.creation_timestamp, created);
-    let deleted = serde_json::to_value(&new.deletion_timestamp).unwrap_or_default();
+    let deleted = json::to_value(&new.deletion_timestamp).unwrap_or_default();
     fixed("deletionTimestamp", new.deletion_timestamp == old.deletion_timestamp, deleted);
-    let grace = serde_json::to_value(new.deletion_grace_period_seconds).unwrap_or_default();
+    let grace = json::to_value(new.deletion_grace_period_seconds).unwrap_or_default();
     fixed("deletionGracePeriodSeconds", new.deletion_grace_period_seconds == old.deletion_grace_period_seconds, grace);
     errors.extend(parts(new, &path));
     if new_finalizers != old_finalizers {
@@ -187,14 +187,14 @@ fn finalizers(finalizers: &[String], path: &Path) -> Errors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
-    fn meta(value: serde_json::Value) -> ObjectMeta {
-        serde_json::from_value(value).unwrap()
+    fn meta(value: json::Value) -> ObjectMeta {
+        json::from_value(value).unwrap()
     }
 
     #[track_caller]
-    fn check(value: serde_json::Value, expected: &[&str]) {
+    fn check(value: json::Value, expected: &[&str]) {
         let errors: Vec<String> =
             validate(&meta(value), Scope::Namespaced, NameRule::Subdomain).iter().map(ToString::to_string).collect();
         assert_eq!(errors.len(), expected.len(), "{errors:?}");

@@ -3,8 +3,8 @@
 //!
 //! Upstream's counterpart is structured-merge-diff's `merge` package with apimachinery's `managedfields` around it.
 
+use json::{Map, Value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{StatusCause, StatusDetails};
-use serde_json::{Map, Value};
 
 use crate::{
     codec::{
@@ -278,7 +278,7 @@ impl<'a> Application<'a> {
         }
         let kept = merged.get_mut("metadata").and_then(|m| m.get_mut("annotations")).and_then(Value::as_object_mut);
         if let Some(kept) = kept {
-            kept.insert(LAST_APPLIED.to_owned(), format!("{config}\n").into());
+            kept.insert(LAST_APPLIED, format!("{config}\n").into());
         }
     }
 }
@@ -338,7 +338,7 @@ fn conflict_error(conflicts: Vec<Conflict>) -> StatusError {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::schema;
@@ -386,7 +386,7 @@ mod tests {
         let moved = apply(Some(&second), "one", ports("TCP", MANY / 2), false).expect("gives up half");
         assert_eq!(list(&moved), 2 * MANY);
         let data = |value: &str| {
-            let labels: Map<String, Value> = (0..MANY).map(|i| (format!("l{i}"), value.into())).collect();
+            let labels: Map = (0..MANY).map(|i| (format!("l{i}"), value.into())).collect();
             let mut object = body(json!({}));
             object["metadata"]["labels"] = labels.into();
             object

@@ -2,13 +2,13 @@
 //! `v:…`, `i:…`). An empty node is a member; a node with children is a member when it has the child `.`. Working on
 //! the wire form itself means that nothing is converted on the way of a write.
 
-use serde_json::{Map, Value};
+use json::{Map, Value};
 
 use crate::codec::bounds::{self, Room, STEP_MAX};
 use crate::schema::{List, ListKind, Type};
 
 /// The root of a tree, never a member itself.
-pub type Set = Map<String, Value>;
+pub type Set = Map;
 
 const SELF: &str = ".";
 
@@ -28,7 +28,7 @@ pub fn tie(mut children: Set, member: bool) -> Option<Value> {
         return None;
     }
     if member && !children.is_empty() {
-        children.insert(SELF.to_owned(), Value::Object(Map::new()));
+        children.insert(SELF, Value::Object(Map::new()));
     }
     Some(Value::Object(children))
 }
@@ -41,7 +41,7 @@ pub fn union(into: &mut Set, from: &Set) {
                 let member = is_member(ours) || is_member(theirs);
                 union(ours, theirs);
                 if member && !ours.is_empty() {
-                    ours.insert(SELF.to_owned(), Value::Object(Map::new()));
+                    ours.insert(SELF, Value::Object(Map::new()));
                 }
             }
             _ => {
@@ -64,7 +64,7 @@ pub fn subtract(from: &mut Set, what: &Set) -> bool {
         if ours.is_empty() && !member {
             from.remove(key);
         } else if member && !ours.is_empty() {
-            ours.insert(SELF.to_owned(), Value::Object(Map::new()));
+            ours.insert(SELF, Value::Object(Map::new()));
         }
     }
     changed
@@ -188,7 +188,7 @@ pub(crate) fn step(element: &str) -> String {
         Some(("v", value)) => format!("[={value}]"),
         Some(("i", index)) => format!("[{index}]"),
         Some(("k", keys)) => {
-            let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
+            let keys: Map = serde_json::from_str(keys).unwrap_or_default();
             let list: Vec<String> = keys.iter().map(|(k, v)| format!("{k}={v}")).collect();
             format!("[{}]", list.join(","))
         }
@@ -199,7 +199,7 @@ pub(crate) fn step(element: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn set(value: Value) -> Set {
         value.as_object().cloned().expect("an object")

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use json::{Map, Value};
 
 use crate::{
     meta,
@@ -21,15 +21,15 @@ const ANCIENT: &str = "ancient-changes";
 
 /// Fields of the server's own, never owned.
 const SERVER_METADATA: [&str; 9] = [
-    "clusterName",
-    "creationTimestamp",
-    "generation",
-    "managedFields",
-    "name",
-    "namespace",
-    "resourceVersion",
-    "selfLink",
-    "uid",
+    "f:clusterName",
+    "f:creationTimestamp",
+    "f:generation",
+    "f:managedFields",
+    "f:name",
+    "f:namespace",
+    "f:resourceVersion",
+    "f:selfLink",
+    "f:uid",
 ];
 
 /// The writer of a change, and the operation through which it writes.
@@ -139,15 +139,15 @@ pub(crate) fn new_entry(operation: &str, fields: Set, by: &Writer<'_>) -> Value 
     let manager = if by.manager.is_empty() { "unknown" } else { by.manager };
     // Member by member: `json!` would write the tree of fields once more.
     let mut entry = Map::new();
-    entry.insert("apiVersion".to_owned(), by.api_version.into());
-    entry.insert("fieldsType".to_owned(), "FieldsV1".into());
-    entry.insert("fieldsV1".to_owned(), Value::Object(fields));
-    entry.insert("manager".to_owned(), manager.into());
-    entry.insert("operation".to_owned(), operation.into());
+    entry.insert("apiVersion", by.api_version.into());
+    entry.insert("fieldsType", "FieldsV1".into());
+    entry.insert("fieldsV1", Value::Object(fields));
+    entry.insert("manager", manager.into());
+    entry.insert("operation", operation.into());
     if !by.subresource.is_empty() {
-        entry.insert("subresource".to_owned(), by.subresource.into());
+        entry.insert("subresource", by.subresource.into());
     }
-    entry.insert("time".to_owned(), time(by.now));
+    entry.insert("time", time(by.now));
     Value::Object(entry)
 }
 
@@ -193,7 +193,7 @@ pub(crate) fn put(object: &mut Value, entries: Vec<Value>) {
         return;
     }
     if let Some(metadata) = meta::metadata_mut(object) {
-        metadata.insert("managedFields".to_owned(), Value::Array(entries));
+        metadata.insert("managedFields", Value::Array(entries));
     }
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn strip(set: &mut Set) {
     let Some(Value::Object(metadata)) = set.get_mut("f:metadata") else { return };
     metadata.remove(".");
     for name in SERVER_METADATA {
-        metadata.remove(&format!("f:{name}"));
+        metadata.remove(name);
     }
     if metadata.is_empty() {
         set.remove("f:metadata");
@@ -265,7 +265,7 @@ pub(crate) fn sort(entries: &mut [Value]) {
 mod tests {
     use std::collections::HashSet;
 
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::schema;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde_json::{Map, Value};
+use json::{Key, Map, Value};
 
 use crate::{
     schema::{List, ListKind, Object, Type, Zero},
@@ -55,7 +55,7 @@ pub fn fields_of(ty: &Type, value: &Value) -> Set {
                 let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
                 let member = !named || empty || matches!(shape(inner, [Some(child), None]), Shape::Leaf);
                 if let Some(node) = tie(fields_of(inner, child), member) {
-                    set.insert(["f:", name].concat(), node);
+                    set.insert(Key::joined("f:", name), node);
                 }
             }
         }
@@ -90,7 +90,7 @@ impl Difference {
         field_set::subtract_tree(&mut self.removed, path);
     }
 
-    fn child(&mut self, element: impl FnOnce() -> String, ty: &Type, old: Option<&Value>, new: Option<&Value>) {
+    fn child(&mut self, element: impl FnOnce() -> Key, ty: &Type, old: Option<&Value>, new: Option<&Value>) {
         if old == new {
             return;
         }
@@ -126,7 +126,7 @@ fn compare_node(ty: &Type, old: Option<&Value>, new: Option<&Value>) -> Nodes {
     let difference = match shape(ty, [old, new]) {
         Shape::Map(ty) => {
             let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
-            let empty = |m: Option<&Map<String, Value>>| m.is_none_or(Map::is_empty);
+            let empty = |m: Option<&Map>| m.is_none_or(Map::is_empty);
             (!(empty(old) && empty(new))).then(|| compare_maps(ty, old, new))
         }
         Shape::List(list) => {
@@ -144,7 +144,7 @@ fn compare_node(ty: &Type, old: Option<&Value>, new: Option<&Value>) -> Nodes {
 }
 
 /// Both maps are sorted: they are walked side by side.
-fn compare_maps(ty: &Type, old: Option<&Map<String, Value>>, new: Option<&Map<String, Value>>) -> Difference {
+fn compare_maps(ty: &Type, old: Option<&Map>, new: Option<&Map>) -> Difference {
     let mut difference = Difference::default();
     let mut old = old.into_iter().flatten().peekable();
     let mut new = new.into_iter().flatten().peekable();
@@ -162,7 +162,7 @@ fn compare_maps(ty: &Type, old: Option<&Map<String, Value>>, new: Option<&Map<St
         if after.is_some() {
             new.next();
         }
-        difference.child(|| ["f:", name].concat(), entry(ty, name).0, before, after);
+        difference.child(|| Key::joined("f:", name), entry(ty, name).0, before, after);
     }
 }
 
@@ -174,10 +174,10 @@ fn compare_lists(list: &List, old: Option<&Value>, new: Option<&Value>) -> Diffe
     for item in new.into_iter().flatten() {
         let key = element(list, item);
         let was = before.remove(&key);
-        difference.child(|| key, &list.items, was, Some(item));
+        difference.child(|| Key::from(key), &list.items, was, Some(item));
     }
     for (key, item) in before {
-        difference.child(|| key, &list.items, Some(item), None);
+        difference.child(|| Key::from(key), &list.items, Some(item), None);
     }
     difference
 }
@@ -192,7 +192,7 @@ pub fn blank(ty: &Type) -> Value {
                 Type::Object(inner) => fill(inner),
                 other => crate::codec::decode::zero(other).unwrap_or(Value::Null),
             };
-            (f.name.to_string(), value)
+            (f.name.clone(), value)
         });
         Value::Object(filled.collect())
     }

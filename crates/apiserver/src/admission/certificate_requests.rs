@@ -5,7 +5,7 @@
 use api::Value;
 use api::rules::certificate_request::{CertificateRequest, RequestError};
 use api::status::StatusError;
-use serde_json::json;
+use json::json;
 
 use super::{
     attributes::{Attributes, Operation},
@@ -42,15 +42,15 @@ fn name_requestor(attributes: &mut Attributes<'_>) {
     for field in ["username", "uid", "groups", "extra"] {
         spec.remove(field);
     }
-    spec.insert("username".to_owned(), json!(user.name));
+    spec.insert("username", json!(user.name));
     if !user.uid.is_empty() {
-        spec.insert("uid".to_owned(), json!(user.uid));
+        spec.insert("uid", json!(user.uid));
     }
     if !user.groups.is_empty() {
-        spec.insert("groups".to_owned(), json!(user.groups));
+        spec.insert("groups", json!(user.groups));
     }
     if !user.extra.is_empty() {
-        spec.insert("extra".to_owned(), json!(user.extra));
+        spec.insert("extra", json!(user.extra));
     }
 }
 

@@ -37,7 +37,7 @@ fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), Status
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     use super::*;
     use crate::{

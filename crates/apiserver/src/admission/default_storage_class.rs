@@ -1,8 +1,8 @@
 //! DefaultStorageClass: a claim that names no class gets the default one.
 
 use api::{rules::volume, status::StatusError};
+use json::json;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::json;
 
 use super::{
     attributes::{Attributes, Operation},
@@ -29,7 +29,7 @@ async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(),
     let all = context.objects.list("storage.k8s.io", "storageclasses", "").await?;
     // One whose metadata cannot be read is nobody's default.
     let metas: Vec<ObjectMeta> =
-        all.iter().filter_map(|class| serde_json::from_value(class.get("metadata")?.clone()).ok()).collect();
+        all.iter().filter_map(|class| json::from_value(class.get("metadata")?.clone()).ok()).collect();
     if let (Some(class), Some(claim)) = (volume::default_class(&metas), &mut attributes.object) {
         claim["spec"]["storageClassName"] = json!(class);
     }

@@ -2,7 +2,7 @@
 //! otherwise.
 
 use api::Value;
-use serde_json::json;
+use json::json;
 
 use super::{
     attributes::{Attributes, Operation},

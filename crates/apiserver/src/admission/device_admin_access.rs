@@ -67,7 +67,7 @@ async fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), 
 mod tests {
     use super::*;
     use crate::tests::admission::{Write, context};
-    use serde_json::json;
+    use json::json;
 
     #[tokio::test]
     async fn only_labelled_namespaces_get_it() {

@@ -17,8 +17,8 @@ use api::{
     },
     status::StatusError,
 };
+use json::{Value as Json, json};
 use serde::Deserialize;
-use serde_json::{Value as Json, json};
 
 use super::{
     attributes::{Attributes, Operation},

@@ -56,7 +56,7 @@ fn terminating(namespace: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::tests::admission::{Write, context};

@@ -3,6 +3,7 @@
 
 use api::status::StatusError;
 use api::{Value, meta};
+use json::Key;
 
 use super::{
     attributes::{Attributes, Operation},
@@ -252,10 +253,10 @@ fn own_node(node: &str, attributes: &Attributes<'_>) -> Verdict {
 fn refused_labels(object: &Value, old: Option<&Value>) -> Vec<String> {
     let labels = |o: &Value| meta::labels(o).cloned().unwrap_or_default();
     let (new, old) = (labels(object), old.map(labels).unwrap_or_default());
-    let mut changed: Vec<&String> = new.keys().chain(old.keys()).filter(|k| new.get(*k) != old.get(*k)).collect();
+    let mut changed: Vec<&Key> = new.keys().chain(old.keys()).filter(|k| new.get(*k) != old.get(*k)).collect();
     changed.sort();
     changed.dedup();
-    changed.into_iter().filter(|key| !kubelet_may_set(key)).cloned().collect()
+    changed.into_iter().filter(|key| !kubelet_may_set(key)).map(ToString::to_string).collect()
 }
 
 const KUBELET_LABELS: &[&str] = &[
@@ -287,7 +288,7 @@ fn kubelet_may_set(key: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::auth::User;

@@ -53,7 +53,7 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
 mod tests {
     use super::*;
     use crate::tests::admission::{Write, context};
-    use serde_json::json;
+    use json::json;
 
     #[tokio::test]
     async fn a_claim_grows_where_its_class_lets_it() {

@@ -1,5 +1,6 @@
 //! What a plugin is, what it decides from, and the small steps that several plugins take.
 
+use json::Key;
 use std::sync::Arc;
 
 use api::{Value, meta, status::StatusError};
@@ -67,7 +68,8 @@ pub(super) fn items<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &
 
 /// The list at `/spec/FIELD`, made when it is absent.
 pub(super) fn spec_list<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Vec<Value>> {
-    let list = object.get_mut("spec")?.as_object_mut()?.entry(field).or_insert_with(|| Value::Array(Vec::new()));
+    let list =
+        object.get_mut("spec")?.as_object_mut()?.entry(Key::of(field)).or_insert_with(|| Value::Array(Vec::new()));
     if list.is_null() {
         *list = Value::Array(Vec::new());
     }

@@ -141,7 +141,7 @@ fn of_pod(node: &str, pod: &Value, request: &Value, shown: &str) -> Verdict {
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::admission::node_restriction;

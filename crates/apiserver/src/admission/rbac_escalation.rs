@@ -91,7 +91,7 @@ fn binding(context: &Context, attributes: &Attributes<'_>, object: &Value) -> Gr
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::auth::User;

@@ -2,7 +2,7 @@
 
 use api::Value;
 use api::status::StatusError;
-use serde_json::json;
+use json::json;
 
 use super::{
     attributes::{Attributes, Operation},

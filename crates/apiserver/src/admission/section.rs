@@ -1,13 +1,13 @@
 //! A map in a configuration file: its fields, each checked for its type, and the place of each for errors.
 
 use api::{Value, validation::field::quote};
-use serde_json::Map;
+use json::Map;
 
 /// A map in a configuration file and the place where it stands. All errors begin with the place of the field.
 pub struct Section<'a> {
     place: String,
     /// `None` where an optional map is absent.
-    map: Option<&'a Map<String, Value>>,
+    map: Option<&'a Map>,
 }
 
 impl<'a> Section<'a> {

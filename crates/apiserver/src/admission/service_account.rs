@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Value;
 use api::status::StatusError;
 use clock::Duration;
-use serde_json::json;
+use json::json;
 
 use super::{
     attributes::{Attributes, Operation},

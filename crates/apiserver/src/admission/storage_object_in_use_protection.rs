@@ -2,7 +2,7 @@
 //! their deletion while they are in use, so that there is no moment without it. Controllers take it off.
 
 use api::Value;
-use serde_json::json;
+use json::json;
 
 use super::{
     attributes::{Attributes, Operation},

@@ -1,7 +1,7 @@
 //! TaintNodesByCondition: a new node takes no Pods until it was seen ready.
 
 use api::Value;
-use serde_json::json;
+use json::json;
 
 use super::{
     attributes::{Attributes, Operation},

@@ -4,7 +4,7 @@
 use api::{Value, kind::Target, status::StatusError};
 use clock::Duration;
 use futures::future::select_ok;
-use serde_json::json;
+use json::json;
 
 use super::{
     Aggregator, backend,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::Value;
-use serde_json::{Map, json};
+use json::{Map, json};
 
 const DEFINITIONS: &str = "#/definitions/";
 /// A name that is taken gets a number; so many are tried.
@@ -32,7 +32,7 @@ pub fn part(mut document: Value, below: &str) -> Option<Value> {
             format!("{}/{}", text("group"), text("version")) == group_version
         };
         if kinds.is_some_and(|kinds| kinds.iter().any(of)) {
-            open.push(name.clone());
+            open.push(name.to_string());
         }
     }
     while let Some(name) = open.pop() {
@@ -42,7 +42,7 @@ pub fn part(mut document: Value, below: &str) -> Option<Value> {
             names(definition, &mut open);
         }
     }
-    let definitions: Map<String, Value> =
+    let definitions: Map =
         used.into_iter().filter_map(|name| Some((name.clone(), definitions.get(&name)?.clone()))).collect();
     Some(json!({"paths": paths, "definitions": definitions}))
 }
@@ -68,13 +68,15 @@ pub fn merge(document: &mut Value, part: &Value) {
     for (name, definition) in part["definitions"].as_object().into_iter().flatten() {
         let fits = |name: &String| own.get(name).is_none_or(|present| present == definition);
         let others = (2..RENAMES).map(|n| format!("{name}_v{n}"));
-        let Some(fitting) = std::iter::once(name.clone()).chain(others).find(fits) else { return };
-        renamed.insert(name.clone(), fitting);
+        let Some(fitting) = std::iter::once(name.to_string()).chain(others).find(fits) else { return };
+        renamed.insert(name.to_string(), fitting);
     }
     let pairs = |field: &str| part[field].as_object().cloned().unwrap_or_default();
     for (name, mut definition) in pairs("definitions") {
         rename(&mut definition, &renamed);
-        document["definitions"].as_object_mut().map(|all| all.entry(renamed[&name].clone()).or_insert(definition));
+        document["definitions"]
+            .as_object_mut()
+            .map(|all| all.entry(renamed[name.as_str()].clone()).or_insert(definition));
     }
     for (path, mut value) in pairs("paths") {
         rename(&mut value, &renamed);

@@ -161,7 +161,7 @@ pub fn in_order(versions: impl Iterator<Item = (String, String, i64, i64)>) -> V
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::{Value, status::StatusError};
 use clock::Duration;
 use http::{StatusCode, header};
-use serde_json::{Map, json};
+use json::{Map, json};
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -170,7 +170,7 @@ fn of_old_list(list: &Value, group: &str, version: &str) -> Value {
         let below: Vec<Value> =
             below.map(|(name, r)| json!({"subresource": name, "responseKind": kind(r), "verbs": r["verbs"]})).collect();
         if !below.is_empty() {
-            shown.insert("subresources".to_owned(), json!(below));
+            shown.insert("subresources", json!(below));
         }
         resources.push(Value::Object(shown));
     }

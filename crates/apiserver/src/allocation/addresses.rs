@@ -248,7 +248,7 @@ fn is_ready(cidr: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::storage::{kinds::Kinds, object, strategy};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use api::Value;
 use api::validation::field::{FieldError, Path};
-use serde_json::json;
+use json::json;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {

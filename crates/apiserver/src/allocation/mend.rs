@@ -267,7 +267,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     const NOW: &str = "2026-01-01T01:00:00Z";
 

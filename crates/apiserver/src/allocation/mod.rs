@@ -24,7 +24,7 @@ use api::validation::field::{FieldError, Path};
 use api::{Value, meta};
 use futures::{FutureExt, future::BoxFuture};
 use ipnet::IpNet;
-use serde_json::json;
+use json::json;
 
 use crate::admission::attributes::Allocation;
 use crate::storage::{commit::Companions, error::store_error, object_store::ObjectStore};

@@ -9,8 +9,8 @@ use std::ops::RangeInclusive;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use json::json;
 use serde::Deserialize;
-use serde_json::json;
 
 pub const KEY: &str = "/registry/ranges/servicenodeports";
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use api::Value;
 use api::validation::field::Path;
-use serde_json::json;
+use json::json;
 
 /// One place in a Service that wants a node port.
 #[derive(Debug, Clone)]
@@ -169,7 +169,7 @@ pub fn carry_over(old: Option<&Value>, new: &mut Value) {
         match (has, had, now, before) {
             // Not when another port of the Service has been given the number.
             (true, true, None, Some(before)) if !still_used.contains(&before) => {
-                port.insert("nodePort".to_owned(), json!(before));
+                port.insert("nodePort", json!(before));
             }
             (false, true, Some(now), Some(before)) if now == before => {
                 port.remove("nodePort");

@@ -11,7 +11,7 @@ use api::{Value, kind::Target, meta, status::StatusError};
 use clock::Instant;
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use ipnet::IpNet;
-use serde_json::json;
+use json::json;
 use store::{Change, Commit, Entry, Expect, Range, Refused, Revision, StoreError};
 use tokio_util::task::AbortOnDropHandle;
 

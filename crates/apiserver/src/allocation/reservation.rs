@@ -78,8 +78,8 @@ impl Address {
             return None;
         }
         let metadata = api::meta::metadata_mut(&mut object)?;
-        metadata.insert("deletionTimestamp".to_owned(), Value::from(clock::now_seconds().to_string()));
-        metadata.insert("deletionGracePeriodSeconds".to_owned(), Value::from(0));
+        metadata.insert("deletionTimestamp", Value::from(clock::now_seconds().to_string()));
+        metadata.insert("deletionGracePeriodSeconds", Value::from(0));
         // As it was stored: kind and apiVersion are in it.
         let bytes = object::encode_as("IPAddress", "networking.k8s.io", "v1", &object, None);
         Some(Address::Mark { key, seen, object: bytes.into() })

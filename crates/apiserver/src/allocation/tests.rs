@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use api::{Value, kind::Definition, meta, rules::service_range};
 use futures::future::join_all;
-use serde_json::json;
+use json::json;
 use store::{
     Range, Store,
     embedded::{Embedded, Options, memory::Memory},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use json::{Map, Value, json};
 
 pub const ANONYMOUS: &str = "system:anonymous";
 pub const GROUP_AUTHENTICATED: &str = "system:authenticated";
@@ -65,16 +65,16 @@ impl User {
     pub fn info(&self) -> Value {
         let mut info = Map::new();
         if !self.name.is_empty() {
-            info.insert("username".to_owned(), json!(self.name));
+            info.insert("username", json!(self.name));
         }
         if !self.uid.is_empty() {
-            info.insert("uid".to_owned(), json!(self.uid));
+            info.insert("uid", json!(self.uid));
         }
         if !self.groups.is_empty() {
-            info.insert("groups".to_owned(), json!(self.groups));
+            info.insert("groups", json!(self.groups));
         }
         if !self.extra.is_empty() {
-            info.insert("extra".to_owned(), json!(self.extra));
+            info.insert("extra", json!(self.extra));
         }
         Value::Object(info)
     }

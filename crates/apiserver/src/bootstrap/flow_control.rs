@@ -1,6 +1,6 @@
 //! The mandatory and suggested priority levels and flow schemas.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use super::object::BootstrapObject;
 

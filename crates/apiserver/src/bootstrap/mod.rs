@@ -8,7 +8,7 @@ pub mod system;
 
 use api::{features::Features, kind::Target, meta, status::StatusError};
 use futures::future::try_join_all;
-use serde_json::Value;
+use json::Value;
 
 use crate::storage::object_store::ObjectStore;
 use object::BootstrapObject;
@@ -63,7 +63,7 @@ mod tests {
     use std::sync::Arc;
 
     use futures::StreamExt;
-    use serde_json::json;
+    use json::json;
     use store::{Store, embedded::Embedded};
 
     use super::{object::AUTOUPDATE, *};

@@ -1,6 +1,6 @@
 //! An object that every cluster has, and how one that is there is mended.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use crate::auth::rbac::{cover, policy as roles};
 

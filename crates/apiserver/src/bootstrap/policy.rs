@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::features::{Feature, Features};
 use api::kind::KindTable;
-use serde_json::{Map, Value, json};
+use json::{Map, Value, json};
 
 use super::object::{AUTOUPDATE, BootstrapObject};
 use crate::auth::rbac::{GROUP, PolicyRule};
@@ -131,7 +131,7 @@ fn metadata(name: &str, namespace: Option<&str>, labels: BTreeMap<String, String
         ("annotations".to_owned(), annotations),
     ]);
     if let Some(namespace) = namespace {
-        metadata.insert("namespace".to_owned(), json!(namespace));
+        metadata.insert("namespace", json!(namespace));
     }
     Value::Object(metadata)
 }

@@ -10,7 +10,7 @@ use api::{
     kinds::metrics,
 };
 use ipnet::IpNet;
-use serde_json::{Map, Value, json};
+use json::{Map, Value, json};
 
 use super::object::{AUTOMANAGED, BootstrapObject};
 
@@ -177,12 +177,12 @@ fn authentication(cluster: &Cluster) -> BootstrapObject {
     if let Some(authority) = &cluster.front_proxy_authority {
         let list = |names: &[String]| json!(json!(names).to_string());
         let one = |name: &str| list(&[name.to_owned()]);
-        data.insert("requestheader-client-ca-file".to_owned(), json!(authority));
-        data.insert("requestheader-allowed-names".to_owned(), list(&cluster.front_proxy_names));
-        data.insert("requestheader-username-headers".to_owned(), one("X-Remote-User"));
-        data.insert("requestheader-uid-headers".to_owned(), one("X-Remote-Uid"));
-        data.insert("requestheader-group-headers".to_owned(), one("X-Remote-Group"));
-        data.insert("requestheader-extra-headers-prefix".to_owned(), one("X-Remote-Extra-"));
+        data.insert("requestheader-client-ca-file", json!(authority));
+        data.insert("requestheader-allowed-names", list(&cluster.front_proxy_names));
+        data.insert("requestheader-username-headers", one("X-Remote-User"));
+        data.insert("requestheader-uid-headers", one("X-Remote-Uid"));
+        data.insert("requestheader-group-headers", one("X-Remote-Group"));
+        data.insert("requestheader-extra-headers-prefix", one("X-Remote-Extra-"));
     }
     let object = json!({
         "apiVersion": "v1",

@@ -187,9 +187,9 @@ impl CustomKinds {
 
 /// The definition when its step is written.
 fn after(head: &Head, step: &Step) -> Head {
-    let mut object = serde_json::json!({"status": head.status});
+    let mut object = json::json!({"status": head.status});
     conditions::write(&mut object, step, "1970-01-01T00:00:00Z");
-    let status = serde_json::from_value(object["status"].take()).unwrap_or_default();
+    let status = json::from_value(object["status"].take()).unwrap_or_default();
     Head { status, ..head.clone() }
 }
 

@@ -2,7 +2,7 @@
 //! Upstream counterpart: crdregistration and autoregister of kube-aggregator.
 
 use api::{Value, meta, status::StatusError};
-use serde_json::json;
+use json::json;
 
 use super::held::CustomKinds;
 use crate::{bootstrap::object::AUTOMANAGED, storage::object_store::ObjectStore};

@@ -8,7 +8,7 @@ use api::{
     status::StatusError,
     validation::field::{FieldError, Path},
 };
-use serde_json::json;
+use json::json;
 use store::Revision;
 
 use crate::http::request::is_true;

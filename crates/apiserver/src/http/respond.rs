@@ -63,9 +63,9 @@ pub fn error(error: &StatusError) -> Response {
 /// A `Status` with its fields in the order in which people know them.
 fn status_text(error: &StatusError) -> String {
     let shown = |value: serde_json::Result<api::Value>| value.unwrap_or_default().to_string();
-    let message = shown(serde_json::to_value(&error.message));
+    let message = shown(json::to_value(&error.message));
     let details = match error.details.as_deref() {
-        Some(details) => format!(",\"details\":{}", shown(serde_json::to_value(details))),
+        Some(details) => format!(",\"details\":{}", shown(json::to_value(details))),
         None => String::new(),
     };
     let (reason, code) = (error.reason, error.code);

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use api::{Value, codec::protobuf, kind::Definition, status::StatusError};
 use http::HeaderMap;
-use serde_json::json;
+use json::json;
 use store::{Entry, Revision};
 
 use crate::{

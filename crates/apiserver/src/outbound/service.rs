@@ -83,7 +83,7 @@ fn backends(endpoints: &Value, port: &str) -> Vec<Endpoint> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use api::{
     kind::{Definition, KindTable, group::GROUPS},
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde_json::{Map, json};
+use json::{Map, json};
 use sha2::{Digest, Sha512};
 
 use crate::{
@@ -246,21 +246,21 @@ fn discovered_version(table: &KindTable, group: &str, version: &str) -> Value {
     let resource = |d: &Arc<Definition>| {
         let rows = rows(d);
         let mut resource = Map::new();
-        resource.insert("resource".into(), json!(d.plural));
-        resource.insert("responseKind".into(), kind(&rows[0].object));
-        resource.insert("scope".into(), json!(if d.namespaced() { "Namespaced" } else { "Cluster" }));
-        resource.insert("singularResource".into(), json!(d.singular));
-        resource.insert("verbs".into(), json!(rows[0].verbs));
+        resource.insert("resource", json!(d.plural));
+        resource.insert("responseKind", kind(&rows[0].object));
+        resource.insert("scope", json!(if d.namespaced() { "Namespaced" } else { "Cluster" }));
+        resource.insert("singularResource", json!(d.singular));
+        resource.insert("verbs", json!(rows[0].verbs));
         if !d.short_names.is_empty() {
-            resource.insert("shortNames".into(), json!(d.short_names));
+            resource.insert("shortNames", json!(d.short_names));
         }
         if !d.categories.is_empty() {
-            resource.insert("categories".into(), json!(d.categories));
+            resource.insert("categories", json!(d.categories));
         }
         if rows.len() > 1 {
             let sub =
                 |r: &Row<'_>| json!({"subresource": r.subresource, "responseKind": kind(&r.object), "verbs": r.verbs});
-            resource.insert("subresources".into(), rows[1..].iter().map(sub).collect());
+            resource.insert("subresources", rows[1..].iter().map(sub).collect());
         }
         Value::Object(resource)
     };

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, net::SocketAddr};
 
 use http::{HeaderValue, StatusCode, header};
-use serde_json::{Map, Value, json};
+use json::{Map, Value, json};
 
 use crate::{http::body::Response, http::respond};
 
@@ -22,7 +22,7 @@ impl IssuerDocuments {
     pub fn new(issuer: &str, address: SocketAddr, keys: &[pki::VerifyingKey]) -> Self {
         let algorithms: BTreeSet<&str> = keys.iter().map(|key| key.algorithm).collect();
         let jwk = |key: &pki::VerifyingKey| -> Value {
-            key.jwk().into_iter().map(|(name, text)| (name.to_owned(), Value::from(text))).collect::<Map<_, _>>().into()
+            key.jwk().into_iter().map(|(name, text)| (name.to_owned(), Value::from(text))).collect::<Map>().into()
         };
         let configuration = json!({
             "issuer": issuer,

@@ -9,8 +9,8 @@ use api::{
 };
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
+use json::json;
 use parking_lot::Mutex;
-use serde_json::json;
 use sha2::{Digest, Sha512};
 
 use crate::{

@@ -1,7 +1,7 @@
 //! `/version`: the Kubernetes version that is served, and what this program was built from.
 
 use api::Value;
-use serde_json::json;
+use json::json;
 
 /// What the program was built from.
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,7 @@ use api::{
     status::StatusError,
 };
 use bytes::Bytes;
-use serde_json::json;
+use json::json;
 use store::Entry;
 
 use crate::{

@@ -97,7 +97,7 @@ impl Request {
         let Some(metadata) = meta::metadata_mut(object) else { return Ok(()) };
         match wanted {
             "" => metadata.remove("namespace"),
-            _ => metadata.insert("namespace".to_owned(), Value::from(wanted)),
+            _ => metadata.insert("namespace", Value::from(wanted)),
         };
         Ok(())
     }
@@ -192,6 +192,6 @@ fn give_name(object: &mut Value) {
     let cut = prefix.char_indices().map(|(at, _)| at).nth(PREFIX_MAX).unwrap_or(prefix.len());
     let name = format!("{}{}", &prefix[..cut], clock::name_suffix(SUFFIX));
     if let Some(metadata) = meta::metadata_mut(object) {
-        metadata.insert("name".to_owned(), Value::from(name));
+        metadata.insert("name", Value::from(name));
     }
 }

@@ -2,7 +2,7 @@
 
 use api::{Value, kind::Definition, meta, status::StatusError};
 use http::{StatusCode, header};
-use serde_json::json;
+use json::json;
 use store::Entry;
 
 use super::{request::Request, write::has_finalizers};
@@ -226,10 +226,10 @@ fn mark(definition: &Definition, object: &mut Value, grace: i64) {
     let generation = meta::generation(object);
     let Some(metadata) = meta::metadata_mut(object) else { return };
     if already.is_none() && generation > 0 {
-        metadata.insert("generation".to_owned(), Value::from(generation + 1));
+        metadata.insert("generation", Value::from(generation + 1));
     }
-    metadata.insert("deletionTimestamp".to_owned(), Value::from(end.to_string()));
-    metadata.insert("deletionGracePeriodSeconds".to_owned(), Value::from(grace));
+    metadata.insert("deletionTimestamp", Value::from(end.to_string()));
+    metadata.insert("deletionGracePeriodSeconds", Value::from(grace));
     definition.strategy.prepare_delete(object);
 }
 
@@ -256,7 +256,7 @@ fn propagate(object: &mut Value, policy: Option<Propagation>) -> bool {
         return false;
     }
     if let Some(metadata) = meta::metadata_mut(object) {
-        metadata.insert("finalizers".to_owned(), json!(after));
+        metadata.insert("finalizers", json!(after));
     }
     true
 }

@@ -8,8 +8,8 @@ use base64::Engine as _;
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderValue, header};
+use json::json;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use store::{Entry, Page, Range, Revision, StoreError};
 
 use super::{binary_list::BinaryList, request::Request};

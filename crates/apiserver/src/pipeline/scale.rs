@@ -10,7 +10,7 @@ use api::{
     write::patch::{Kind, Patch},
 };
 use http::{StatusCode, header};
-use serde_json::json;
+use json::json;
 
 use super::{patch::unsupported, request::Request, write::Outcome};
 use crate::{
@@ -99,11 +99,11 @@ fn selector_text(selector: &Value) -> Result<String, String> {
         Value::String(text) => Ok(text.clone()),
         Value::Null => Ok(String::new()),
         object if object.get("matchLabels").is_some() || object.get("matchExpressions").is_some() => {
-            let typed = serde_json::from_value(object.clone()).map_err(|e| e.to_string())?;
+            let typed = json::from_value(object.clone()).map_err(|e| e.to_string())?;
             Selector::of_object(Some(&typed)).map(|s| s.to_string()).map_err(|e| e.to_string())
         }
         labels => {
-            let typed = serde_json::from_value(labels.clone()).map_err(|e| e.to_string())?;
+            let typed = json::from_value(labels.clone()).map_err(|e| e.to_string())?;
             Ok(Selector::of_labels(&typed).to_string())
         }
     }
@@ -128,7 +128,7 @@ fn with_replicas(scale: &Scale, old: &Value, wanted: &Value) -> Result<Value, St
     if let Some(metadata) = meta::metadata_mut(&mut new) {
         match version.as_str() {
             "" => metadata.remove("resourceVersion"),
-            _ => metadata.insert("resourceVersion".to_owned(), Value::from(version)),
+            _ => metadata.insert("resourceVersion", Value::from(version)),
         };
     }
     Ok(new)

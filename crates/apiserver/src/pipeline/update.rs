@@ -40,7 +40,7 @@ impl Request {
             )));
         }
         if let Some(metadata) = meta::metadata_mut(object) {
-            metadata.insert("name".to_owned(), Value::from(info.name.clone()));
+            metadata.insert("name", Value::from(info.name.clone()));
         }
         self.place(object)
     }

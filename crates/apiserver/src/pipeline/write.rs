@@ -8,6 +8,7 @@ use api::{
     validation::field::{FieldError, Path},
     write::managed_fields::Writer,
 };
+use json::Key;
 use store::Entry;
 
 use super::request::Request;
@@ -228,12 +229,12 @@ fn without_idle_times(mut new: Value, old: &Value) -> Value {
         return new;
     }
     let Some(metadata) = meta::metadata_mut(&mut new) else { return new };
-    let newer = metadata.insert("managedFields".to_owned(), old_fields.clone());
+    let newer = metadata.insert("managedFields", old_fields.clone());
     if new == *old {
         return new;
     }
     if let (Some(newer), Some(metadata)) = (newer, meta::metadata_mut(&mut new)) {
-        metadata.insert("managedFields".to_owned(), newer);
+        metadata.insert("managedFields", newer);
     }
     new
 }
@@ -243,7 +244,7 @@ fn same_but_for_times(new: &Value, old: &Value) -> bool {
     let (Some(new), Some(old)) = (new.as_array(), old.as_array()) else { return new == old };
     let same = |(new, old): (&Value, &Value)| match (new.as_object(), old.as_object()) {
         (Some(new), Some(old)) => {
-            let timeless = |(name, _): &(&String, &Value)| *name != "time";
+            let timeless = |(name, _): &(&Key, &Value)| *name != "time";
             new.iter().filter(timeless).eq(old.iter().filter(timeless))
         }
         _ => new == old,

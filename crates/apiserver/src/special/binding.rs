@@ -3,7 +3,7 @@
 use api::status::StatusError;
 use api::validation::field::{FieldError, Path};
 use api::{Value, meta};
-use serde_json::json;
+use json::json;
 
 use super::object::{admitted, body, same_name, set_condition, success, text};
 use crate::{call::Call, http::body::Response};

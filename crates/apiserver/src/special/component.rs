@@ -2,7 +2,7 @@
 //! `kubectl get componentstatuses` shows.
 
 use api::{Value, meta, status::StatusError};
-use serde_json::json;
+use json::json;
 
 use crate::{call::Call, pages::health::Checks, special::reader::Reader, storage::filter::Filter};
 

@@ -10,8 +10,8 @@ use api::{
     rules::{pod::is_terminal_phase, selector::Selector},
     status::StatusError,
 };
+use json::json;
 use serde::Deserialize;
-use serde_json::json;
 use store::Entry;
 
 use super::object::{admitted, body, same_name, set_condition, success, text};
@@ -107,7 +107,7 @@ fn selects(budget: &Value, pod: &Value) -> bool {
     let Some(selector) = budget.spec.and_then(|s| s.selector) else { return false };
     let labels = meta::labels(pod).into_iter().flatten();
     let labels: BTreeMap<String, String> =
-        labels.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect();
+        labels.filter_map(|(k, v)| Some((k.to_string(), v.as_str()?.to_owned()))).collect();
     Selector::of_object(Some(&selector)).is_ok_and(|selector| selector.matches(&labels))
 }
 

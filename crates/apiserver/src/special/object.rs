@@ -2,7 +2,7 @@
 
 use api::{Value, codec::decode::Gvk, kind::Definition, meta, schema::Type, status::StatusError};
 use http::{StatusCode, header};
-use serde_json::json;
+use json::json;
 
 use crate::{
     admission::attributes::{Attributes, Operation},

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Value;
 use api::status::StatusError;
 use api::validation::field::{FieldError, Path};
-use serde_json::{Map, json};
+use json::{Map, json};
 
 use super::object::{body, created, text};
 use crate::auth::authn::Authentication;
@@ -47,7 +47,7 @@ pub async fn token(mut call: Call, authentication: Arc<Authentication>) -> Resul
 pub async fn self_subject(mut call: Call) -> Result<Response, StatusError> {
     let (mut review, _) = body(&mut call, AUTHENTICATION, "v1", "SelfSubjectReview").await?;
     if let Some(metadata) = api::meta::metadata_mut(&mut review) {
-        metadata.insert("creationTimestamp".to_owned(), json!(clock::now_seconds().to_string()));
+        metadata.insert("creationTimestamp", json!(clock::now_seconds().to_string()));
     }
     review["status"] = json!({"userInfo": call.user.info()});
     Ok(created(&review))
@@ -92,7 +92,7 @@ fn answer_for_other(call: &Call, review: Value, kind: &str) -> Result<Response, 
 fn user_of(review: &Value) -> User {
     let spec = review.get("spec");
     let extra = spec.and_then(|s| s.get("extra")).and_then(Value::as_object).into_iter().flatten();
-    let extra: BTreeMap<String, Vec<String>> = extra.map(|(k, v)| (k.clone(), strings(Some(v)))).collect();
+    let extra: BTreeMap<String, Vec<String>> = extra.map(|(k, v)| (k.to_string(), strings(Some(v)))).collect();
     User {
         name: text(review, "/spec/user").to_owned(),
         uid: text(review, "/spec/uid").to_owned(),
@@ -169,10 +169,10 @@ fn selected_node(wanted: &Value) -> Option<&str> {
 fn status(verdict: &Verdict) -> Value {
     let mut status = Map::from_iter([("allowed".to_owned(), json!(verdict.allowed()))]);
     if matches!(verdict, Verdict::Deny(_)) {
-        status.insert("denied".to_owned(), json!(true));
+        status.insert("denied", json!(true));
     }
     if !verdict.reason().is_empty() {
-        status.insert("reason".to_owned(), json!(verdict.reason()));
+        status.insert("reason", json!(verdict.reason()));
     }
     Value::Object(status)
 }

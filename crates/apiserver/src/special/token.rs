@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::status::StatusError;
 use api::validation::field::{FieldError, Path};
 use api::{Value, meta};
-use serde_json::json;
+use json::json;
 
 use super::object::{admitted, body, created, same_name, text};
 use crate::auth::authn::service_account::{Bound, Claims, Reference, Signer};
@@ -35,9 +35,9 @@ pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, Sta
     let account = objects.get(&definition, &namespace, &name).await?;
     let now = clock::now_seconds();
     if let Some(metadata) = meta::metadata_mut(&mut request) {
-        metadata.insert("name".to_owned(), json!(name));
-        metadata.insert("namespace".to_owned(), json!(namespace));
-        metadata.insert("creationTimestamp".to_owned(), json!(now.to_string()));
+        metadata.insert("name", json!(name));
+        metadata.insert("namespace", json!(namespace));
+        metadata.insert("creationTimestamp", json!(now.to_string()));
     }
     let errors = validate(&request);
     if !errors.is_empty() {

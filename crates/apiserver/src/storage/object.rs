@@ -106,7 +106,7 @@ pub fn value(bytes: &[u8], revision: Revision) -> Value {
 
 pub fn set_revision(object: &mut Value, revision: Revision) {
     if let Some(metadata) = api::meta::metadata_mut(object) {
-        metadata.insert("resourceVersion".to_owned(), Value::from(revision.to_string()));
+        metadata.insert("resourceVersion", Value::from(revision.to_string()));
     }
 }
 
@@ -132,8 +132,8 @@ pub fn convert(definition: &Definition, object: &mut Value, written: Revision) {
     }
     definition.strategy.from_storage(object);
     if let Some(map) = object.as_object_mut() {
-        map.insert("apiVersion".to_owned(), Value::from(definition.api_version()));
-        map.insert("kind".to_owned(), Value::from(definition.kind.clone()));
+        map.insert("apiVersion", Value::from(definition.api_version()));
+        map.insert("kind", Value::from(definition.kind.clone()));
     }
 }
 
@@ -146,8 +146,8 @@ pub fn between(from: &Definition, to: &Definition, object: &Value) -> Value {
     from.strategy.to_storage(&mut object);
     to.strategy.from_storage(&mut object);
     if let Some(map) = object.as_object_mut() {
-        map.insert("apiVersion".to_owned(), Value::from(to.api_version()));
-        map.insert("kind".to_owned(), Value::from(to.kind.clone()));
+        map.insert("apiVersion", Value::from(to.api_version()));
+        map.insert("kind", Value::from(to.kind.clone()));
     }
     object
 }

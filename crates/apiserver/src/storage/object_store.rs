@@ -80,8 +80,8 @@ impl ObjectStore {
     /// Creates an object of the server's own.
     pub async fn create(&self, definition: &Definition, mut object: Value) -> Result<(), StatusError> {
         if let Some(map) = object.as_object_mut() {
-            map.insert("apiVersion".to_owned(), Value::from(definition.api_version()));
-            map.insert("kind".to_owned(), Value::from(definition.kind.clone()));
+            map.insert("apiVersion", Value::from(definition.api_version()));
+            map.insert("kind", Value::from(definition.kind.clone()));
         }
         definition.default(&mut object, || clock::now_seconds().to_string());
         strategy::before_create(definition, &mut object)?;

@@ -24,8 +24,8 @@ pub fn wipe(object: &mut Value) {
 pub fn before_create(definition: &Definition, object: &mut Value) -> Result<Vec<String>, StatusError> {
     wipe(object);
     if let Some(metadata) = meta::metadata_mut(object) {
-        metadata.insert("uid".to_owned(), Value::from(clock::uuid()));
-        metadata.insert("creationTimestamp".to_owned(), Value::from(clock::now_seconds().to_string()));
+        metadata.insert("uid", Value::from(clock::uuid()));
+        metadata.insert("creationTimestamp", Value::from(clock::now_seconds().to_string()));
     }
     definition.strategy.prepare_create(object);
     definition.strategy.check(object).map_err(|errors| invalid(definition, object, &errors))

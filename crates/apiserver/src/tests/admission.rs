@@ -8,7 +8,7 @@ use api::{
     kind::{Definition, Kind},
     status::StatusError,
 };
-use serde_json::json;
+use json::json;
 
 use crate::{
     admission::{

@@ -7,8 +7,8 @@ use base64::Engine as _;
 use clock::Duration;
 use http::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use json::json;
 use pki::{Authority, Serving, Subject};
-use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::Value;
 use http::Request;
-use serde_json::json;
+use json::json;
 
 use crate::assemble::{Options, ServiceAccounts, assemble};
 use crate::bootstrap::Cluster;

@@ -1,6 +1,6 @@
 //! How the server answers: the main behaviours as conversations.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use crate::tests::conversation::Conversation;
 

@@ -1,6 +1,6 @@
 //! Custom kinds as clients see them: conversations from the definition to its end.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use crate::tests::conversation::Conversation;
 

@@ -3,7 +3,7 @@
 use api::codec::{decode::normalise, protobuf};
 use bytes::Bytes;
 use http::header;
-use serde_json::{Value, json};
+use json::{Value, json};
 use store::{Change, Commit, Expect};
 
 use crate::{

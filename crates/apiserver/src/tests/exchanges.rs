@@ -1,7 +1,7 @@
 //! Documents that clients send and get back: every format of a body, objects that were exported, answers without a body.
 
 use api::codec::protobuf;
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use crate::tests::conversation::{Answer, Conversation};
 
@@ -138,7 +138,7 @@ async fn an_exported_object_comes_back() {
     assert_eq!(put.code, 422, "only what is being deleted has a time of deletion: {}", put.text);
     let metadata = exported["metadata"].as_object_mut().unwrap();
     metadata.retain(|field, _| !field.starts_with("deletion"));
-    metadata.insert("generation".to_owned(), json!(77));
+    metadata.insert("generation", json!(77));
     let put = c.say(&format!("PUT {MAPS}/x"), exported.to_string()).await;
     assert_eq!((put.code, put.at("/metadata/generation")), (200, Value::Null), "{}", put.text);
     assert_eq!(put.at("/metadata/creationTimestamp"), again.at("/metadata/creationTimestamp"));

@@ -8,9 +8,9 @@ use futures::StreamExt;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
+use json::json;
 use parking_lot::Mutex;
 use pki::{Authority, ClientCertificates, Serving, Subject};
-use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::{auth::authn::front_proxy::FrontProxy, http::body::Body};

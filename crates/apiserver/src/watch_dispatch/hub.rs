@@ -267,12 +267,12 @@ mod tests {
 
     /// What is waiting in a queue: each buffer as the names of the objects in it, `-` for a bookmark.
     fn received(queue: &mut mpsc::Receiver<Bytes>) -> Vec<String> {
-        let name = |line: &serde_json::Value| match line["type"].as_str() {
+        let name = |line: &json::Value| match line["type"].as_str() {
             Some("BOOKMARK") => "-".to_owned(),
             _ => line["object"]["metadata"]["name"].as_str().unwrap_or("?").to_owned(),
         };
         let names = |buffer: Bytes| -> String {
-            let lines = serde_json::Deserializer::from_slice(&buffer).into_iter::<serde_json::Value>();
+            let lines = serde_json::Deserializer::from_slice(&buffer).into_iter::<json::Value>();
             lines.map(|line| name(&line.expect("JSON"))).collect::<Vec<_>>().join(" ")
         };
         std::iter::from_fn(|| queue.try_recv().ok()).map(names).collect()

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use client::Key;
+use json::json;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use serde_json::json;
 
 use super::{
     cluster::{Churn, Cluster, MEASURED, Run},
@@ -141,7 +141,7 @@ fn set_up(cluster: &mut Cluster, workload: &Workload, case: &Case) {
     let labels = json!({"team": "devops"});
     for name in &namespaces {
         let object = json!({"metadata": {"name": name, "labels": &labels}});
-        let object: Namespace = serde_json::from_value(object).expect("a namespace");
+        let object: Namespace = json::from_value(object).expect("a namespace");
         cluster.engine.set_namespace(&object, cluster.now);
     }
     if workload.case == "DefaultTopologySpreading" {
@@ -199,7 +199,7 @@ fn waiting(cluster: &mut Cluster, workload: &Workload) {
                 pod.metadata.finalizers = Some(vec!["test.k8s.io/finalizer".to_owned()]);
                 cluster.add(pod.clone());
                 let leaving = json!("2026-01-01T00:00:00Z");
-                pod.metadata.deletion_timestamp = serde_json::from_value(leaving).ok();
+                pod.metadata.deletion_timestamp = json::from_value(leaving).ok();
                 cluster.add(pod);
             }
         }
@@ -219,7 +219,7 @@ fn measured(cluster: &mut Cluster, workload: &Workload, case: &Case) -> Vec<Pod>
         }
         if workload.case == "SchedulingWithExtendedResource" {
             let requests = json!({"requests": {format!("foo.com/bar-{i}"): "1"}});
-            pod.spec.get_or_insert_default().containers[0].resources = serde_json::from_value(requests).ok();
+            pod.spec.get_or_insert_default().containers[0].resources = json::from_value(requests).ok();
         }
         pods.push(pod);
     }

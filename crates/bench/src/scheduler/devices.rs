@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use client::Key;
+use json::{Value, json};
 use k8s_openapi::api::{
     core::v1::Pod,
     resource::v1::{DeviceClass, ResourceClaim, ResourceClaimStatus, ResourceSlice},
@@ -12,7 +13,6 @@ use scheduler::{
     Decision,
     devices::{Claim, Class, Given, Slice},
 };
-use serde_json::{Value, json};
 
 use super::{
     cluster::{Cluster, Run, cpu_seconds},
@@ -26,7 +26,7 @@ const DEVICES_OF_A_NODE: usize = 10;
 const ROUND: usize = 10;
 
 fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).expect("an object of this program's own making")
+    json::from_value(value).expect("an object of this program's own making")
 }
 
 fn claim(namespace: &str, name: &str) -> ResourceClaim {

@@ -2,8 +2,8 @@
 //! event is the time that all those take that it wakes.
 
 use client::Key;
+use json::json;
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
 
 use super::{
     cluster::{Cluster, MEASURED, Run, cpu_seconds},
@@ -13,16 +13,16 @@ use super::{
 
 const NAMESPACE: &str = "events";
 
-fn named(name: &str, more: &serde_json::Value) -> Pod {
-    let mut pod = serde_json::to_value(objects::named(&objects::pod("light-pod", NAMESPACE), name.to_owned()))
+fn named(name: &str, more: &json::Value) -> Pod {
+    let mut pod = json::to_value(objects::named(&objects::pod("light-pod", NAMESPACE), name.to_owned()))
         .expect("a Pod is plain data");
     for (field, value) in more.as_object().into_iter().flatten() {
         pod["spec"][field] = value.clone();
     }
-    serde_json::from_value(pod).expect("fields of a Pod's spec")
+    json::from_value(pod).expect("fields of a Pod's spec")
 }
 
-fn requesting(cpu: &str) -> serde_json::Value {
+fn requesting(cpu: &str) -> json::Value {
     json!({"containers": [{"name": "pause", "resources": {"requests": {"cpu": cpu}}}]})
 }
 
@@ -30,7 +30,7 @@ fn requesting(cpu: &str) -> serde_json::Value {
 type Event = fn(&mut Cluster, usize);
 
 /// What is there before, what the waiting Pods ask for, how many events there are, and what each is.
-fn case(cluster: &mut Cluster, workload: &Workload) -> (serde_json::Value, usize, Event) {
+fn case(cluster: &mut Cluster, workload: &Workload) -> (json::Value, usize, Event) {
     let nodes = workload.nodes;
     match workload.case.as_str() {
         "EventHandlingPodDelete" => {
@@ -50,7 +50,7 @@ fn case(cluster: &mut Cluster, workload: &Workload) -> (serde_json::Value, usize
                 let tolerations = json!([{"key": "foo", "operator": "Exists"}]);
                 let tolerate = |pod: &mut Pod| {
                     let spec = pod.spec.get_or_insert_default();
-                    spec.tolerations = serde_json::from_value(tolerations.clone()).ok();
+                    spec.tolerations = json::from_value(tolerations.clone()).ok();
                 };
                 cluster.change(&Key::new(NAMESPACE, format!("{MEASURED}-{i}")), tolerate);
             })

@@ -1,14 +1,14 @@
 //! The nodes, Pods and volumes of upstream's workloads (test/integration/scheduler_perf/templates), by the names that they
 //! have there.
 
+use json::{Value, json};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use serde_json::{Value, json};
 
 const HOST: &str = "kubernetes.io/hostname";
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
 fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).expect("an object of this program's own making")
+    json::from_value(value).expect("an object of this program's own making")
 }
 
 /// `node-default`, in a zone if one is given.
@@ -26,7 +26,7 @@ pub fn node(name: &str, zone: Option<&str>) -> Node {
 /// Lets a node have this much of a resource.
 pub fn offer(node: &mut Node, resource: &str, amount: &str) {
     let allocatable = node.status.get_or_insert_default().allocatable.get_or_insert_default();
-    allocatable.insert(resource.to_owned(), serde_json::from_value(json!(amount)).expect("a quantity"));
+    allocatable.insert(resource.to_owned(), json::from_value(json!(amount)).expect("a quantity"));
 }
 
 /// Taints a node, or takes its taints away.

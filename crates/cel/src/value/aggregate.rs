@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use serde_json::{Map as JsonMap, Value as Json};
+use json::{Map as JsonMap, Value as Json};
 
 use super::{Text, Value};
 use crate::error::EvaluationError;
@@ -93,7 +93,7 @@ pub struct Entries<'a> {
 
 #[derive(Clone)]
 pub enum Map<'a> {
-    Json(&'a JsonMap<String, Json>),
+    Json(&'a JsonMap),
     Lookup(&'a dyn Lookup),
     Values(Arc<Entries<'a>>),
 }

@@ -9,7 +9,7 @@ use std::any::Any;
 use std::fmt::{self, Debug, Display};
 use std::sync::Arc;
 
-use serde_json::Value as Json;
+use json::Value as Json;
 
 pub use aggregate::{Key, List, Lookup, Map};
 pub use equality::{compare, equal};

@@ -3,7 +3,7 @@
 //! is taken off.
 
 use cel::{Budget, Environment, EvaluationError, Type, Value, Variables};
-use serde_json::json;
+use json::json;
 
 use super::run;
 

@@ -7,7 +7,7 @@ mod limits;
 mod messages;
 
 use cel::{Budget, Environment, Type, Value, Variables};
-use serde_json::{Value as Json, json};
+use json::{Value as Json, json};
 
 /// An environment with variables for all tests.
 fn environment() -> Environment {

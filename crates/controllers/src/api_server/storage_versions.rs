@@ -12,6 +12,7 @@ use api::{
 };
 use client::{Api, Client, rest};
 use clock::Timestamp;
+use json::json;
 use k8s_openapi::{
     api::{
         apiserverinternal::v1alpha1::{
@@ -21,7 +22,6 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use serde_json::json;
 
 use super::identity;
 
@@ -115,7 +115,7 @@ async fn tell(api: &Api<StorageVersion>, name: &str, version: &ServerStorageVers
         None => {
             let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
             let mut new = StorageVersion { metadata, ..StorageVersion::default() };
-            new.spec.0 = json!({});
+            new.spec.0 = json!({}).into();
             api.create(&new).await?
         }
     };

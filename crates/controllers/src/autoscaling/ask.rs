@@ -10,12 +10,12 @@ use client::{
     rest::{self, Form, Resource},
 };
 use clock::Timestamp;
+use json::Value;
 use k8s_openapi::{
     api::autoscaling::v2::{CrossVersionObjectReference, MetricIdentifier, MetricSpec},
     apimachinery::pkg::apis::meta::v1::{LabelSelector, Time},
 };
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
 
 use super::{
     propose::Measured,
@@ -267,7 +267,7 @@ async fn external(client: &Client, namespace: &str, metric: &MetricIdentifier) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn pods_are_told_whole_or_by_one_container() {
@@ -275,7 +275,7 @@ mod tests {
             {"metadata": {"name": "p", "namespace": "n"}, "timestamp": "2026-01-01T00:00:00Z", "window": "15.2s", "containers": [
                 {"name": "a", "usage": {"cpu": "1500u", "memory": "1Ki"}}, {"name": "b", "usage": {"cpu": "1m"}}]},
         ]);
-        let pods: Vec<PodMetrics> = serde_json::from_value(pods).unwrap();
+        let pods: Vec<PodMetrics> = json::from_value(pods).unwrap();
         let milli = |resource, container| {
             used(&pods, resource, container).map(|found| found.get("p").map(|r| (r.milli, r.window_seconds)))
         };

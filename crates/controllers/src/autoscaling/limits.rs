@@ -191,7 +191,7 @@ impl Limits<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     fn now() -> Timestamp {
         "2026-01-01T12:00:00Z".parse().unwrap()
@@ -208,7 +208,7 @@ mod tests {
 
     /// From 10 Pods, at least 2 and at most 50.
     fn check(behavior: Value, memory: &Memory, recommended: i32, expected: (i32, &str, &str)) {
-        let typed: Option<HorizontalPodAutoscalerBehavior> = serde_json::from_value(behavior.clone()).unwrap();
+        let typed: Option<HorizontalPodAutoscalerBehavior> = json::from_value(behavior.clone()).unwrap();
         let limits = Limits { min: 2, max: 50, current: 10, behavior: typed.as_ref(), stabilization_seconds: 300 };
         let found = limits.apply(recommended, memory, now());
         assert_eq!((found.replicas, found.able.0, found.limit.0), expected, "{behavior} {memory:?} {recommended}");

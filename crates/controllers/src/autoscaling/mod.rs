@@ -18,6 +18,7 @@ use ask::Target;
 use client::{Change, Client, Key, rest::Verb};
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Watches, Write};
+use json::json;
 use k8s_openapi::{
     api::{
         autoscaling::v2::{
@@ -32,7 +33,6 @@ use limits::{Limits, Memory};
 use parking_lot::Mutex;
 use propose::Proposed;
 use replicas::Scene;
-use serde_json::json;
 use settings::Settings;
 
 /// An error names this many autoscalers at most.

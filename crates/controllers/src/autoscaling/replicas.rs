@@ -272,7 +272,7 @@ fn request(pod: &Pod, resource: Resource<'_>) -> Result<i64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     const CPU: Resource<'static> = Resource { name: "cpu", container: None };
 
@@ -305,7 +305,7 @@ mod tests {
             "status": {"phase": phase, "startTime": started,
                 "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": changed}]},
         });
-        Arc::new(serde_json::from_value(object).unwrap())
+        Arc::new(json::from_value(object).unwrap())
     }
 
     fn pods(words: &str) -> Vec<Arc<Pod>> {
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn requests_have_to_be_there() {
         let bare: Arc<Pod> = Arc::new(
-            serde_json::from_value(json!({
+            json::from_value(json!({
                 "metadata": {"name": "p0"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Running"}}))
             .unwrap(),
         );
@@ -407,7 +407,7 @@ mod tests {
         check(Resource { container: Some("d"), ..CPU }, "container d not found in Pod p0");
         let mut whole = (*pod(0, "ready", "1")).clone();
         let spec = whole.spec.as_mut().unwrap();
-        spec.resources = serde_json::from_value(json!({"requests": {"cpu": "4"}})).unwrap();
+        spec.resources = json::from_value(json!({"requests": {"cpu": "4"}})).unwrap();
         assert_eq!(request(&whole, CPU), Ok(4000));
         assert_eq!(request(&whole, Resource { container: Some("c"), ..CPU }), Ok(1000));
     }

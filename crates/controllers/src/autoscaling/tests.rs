@@ -1,7 +1,7 @@
 //! Tables of plans, and autoscalers that come to rest under any load.
 
 use client::rest::Resource;
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use super::{
     propose::{Measured, propose},
@@ -22,7 +22,7 @@ fn autoscaler(spec: Value) -> HorizontalPodAutoscaler {
         whole[field] = value.clone();
     }
     let object = json!({"metadata": {"name": "a", "namespace": "n", "resourceVersion": "1"}, "spec": whole});
-    serde_json::from_value(object).unwrap()
+    json::from_value(object).unwrap()
 }
 
 fn target(replicas: i32) -> Target {
@@ -47,7 +47,7 @@ fn pods(count: i32) -> Vec<Arc<Pod>> {
             "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "conditions": [
                 {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:10Z"}]},
         });
-        Arc::new(serde_json::from_value(object).unwrap())
+        Arc::new(json::from_value(object).unwrap())
     };
     (0..count).map(pod).collect()
 }
@@ -185,7 +185,7 @@ fn a_target_that_refuses_is_told_once_and_tried_again() {
     let status = told.writes().last().unwrap().body()["status"].clone();
     assert_eq!(status["conditions"][0]["reason"], "FailedUpdateScale");
     assert_eq!(status["lastScaleTime"], Value::Null);
-    a.status = serde_json::from_value(status).unwrap();
+    a.status = json::from_value(status).unwrap();
     assert_eq!(shown(&super::plan(&a, &seen, now())).0, RESCALED);
 }
 
@@ -216,7 +216,7 @@ fn round(a: &mut HorizontalPodAutoscaler, memory: &mut Memory, replicas: &mut i3
         if write.subresource == "scale" {
             *replicas = write.body()["spec"]["replicas"].as_i64().unwrap() as i32;
         } else {
-            a.status = serde_json::from_value(write.body()["status"].clone()).unwrap();
+            a.status = json::from_value(write.body()["status"].clone()).unwrap();
         }
     }
     if *replicas != before {

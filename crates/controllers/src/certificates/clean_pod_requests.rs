@@ -35,7 +35,7 @@ impl Controller for PodRequestCleaner {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
@@ -50,7 +50,7 @@ mod tests {
             };
             let request =
                 json!({"metadata": {"name": "r", "creationTimestamp": made}, "status": {"conditions": conditions}});
-            let plan = PodRequestCleaner.plan(&serde_json::from_value(request).unwrap(), &(), now);
+            let plan = PodRequestCleaner.plan(&json::from_value(request).unwrap(), &(), now);
             assert_eq!(
                 (plan.to_string().as_str(), plan.requeue_after.map(|d| d.as_secs())),
                 (expected, again),

@@ -109,7 +109,7 @@ mod tests {
         let outcome = issue(csr, authority).unwrap();
         let plan = Signer { authority: authority.clone() }.plan(csr, &outcome, Timestamp::UNIX_EPOCH);
         assert_eq!(plan.to_string(), "update certificatesigningrequests/status csr-1");
-        serde_json::from_value(plan.status.unwrap().body().clone()).unwrap()
+        json::from_value(plan.status.unwrap().body().clone()).unwrap()
     }
 
     #[test]

@@ -91,9 +91,8 @@ mod tests {
     #[test]
     fn one_bundle_has_the_authority_that_is() {
         let publisher = TrustBundle { certificate: "PEM".into() };
-        let namespace = |name: &str| -> Namespace {
-            serde_json::from_value(serde_json::json!({"metadata": {"name": name}})).unwrap()
-        };
+        let namespace =
+            |name: &str| -> Namespace { json::from_value(json::json!({"metadata": {"name": name}})).unwrap() };
         let bundle = |name: &str, text: &str| {
             let mut bundle = publisher.wanted();
             bundle.metadata.name = Some(name.to_owned());

@@ -8,6 +8,7 @@ use api::rules::pod;
 use client::Key;
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Watches, Write, owner_reference};
+use json::json;
 use k8s_openapi::{
     api::{
         core::v1::{Pod, PodResourceClaim},
@@ -15,7 +16,6 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use serde_json::json;
 
 use super::{NAME, POD_CLAIM, is_reserved_for};
 use crate::node::on_node::node_of;
@@ -192,13 +192,13 @@ fn reserve(pod: &Pod, claim: &ResourceClaim) -> Option<Write> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Map, Value};
+    use json::{Map, Value};
 
     /// A Pod `p` that asks for a claim `g` by a template `t`; the name of the claim in its status and its node.
     fn pod(noted: Option<Value>, node: &str) -> Pod {
         let statuses: Vec<Value> =
             noted.map(|name| json!({"name": "g", "resourceClaimName": name})).into_iter().collect();
-        serde_json::from_value(json!({
+        json::from_value(json!({
             "metadata": {"name": "p", "namespace": "d", "uid": "u"},
             "spec": {"containers": [], "nodeName": node,
                 "resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]},
@@ -218,12 +218,12 @@ mod tests {
         let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true});
         let meta =
             json!({"name": "p-g-x", "namespace": "d", "annotations": {POD_CLAIM: "g"}, "ownerReferences": [owner]});
-        Arc::new(serde_json::from_value(json!({"metadata": meta, "spec": {}, "status": status})).unwrap())
+        Arc::new(json::from_value(json!({"metadata": meta, "spec": {}, "status": status})).unwrap())
     }
 
     fn template() -> Arc<ResourceClaimTemplate> {
         let spec = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"devices": {"requests": []}}});
-        Arc::new(serde_json::from_value(json!({"metadata": {"name": "t"}, "spec": spec})).unwrap())
+        Arc::new(json::from_value(json!({"metadata": {"name": "t"}, "spec": spec})).unwrap())
     }
 
     fn plan(pod: &Pod, made: Option<Arc<ResourceClaim>>, template: Option<Arc<ResourceClaimTemplate>>) -> Plan {

@@ -158,7 +158,7 @@ impl Controller for ClaimRelease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn a_claim_is_given_back_when_nobody_uses_it() {
@@ -167,7 +167,7 @@ mod tests {
             let has = |word: &str| words.split(' ').any(|w| w == word);
             let consumer = |uid: &str| json!({"resource": "pods", "name": uid, "uid": uid});
             let all = if has("reserved") { vec![consumer("a"), consumer("b")] } else { Vec::new() };
-            let claim: ResourceClaim = serde_json::from_value(json!({
+            let claim: ResourceClaim = json::from_value(json!({
                 "metadata": {"name": "c", "uid": "c", "deletionTimestamp": has("deleting").then_some("2026-01-01T00:00:00Z"),
                     "finalizers": if has("held") { json!([FINALIZER]) } else { json!([]) }},
                 "spec": {},

@@ -15,6 +15,7 @@ use api::rules::{
 use client::{Change, Key};
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Watches, Write, controller_of};
+use json::json;
 use k8s_openapi::api::{
     core::v1::Pod,
     resource::{
@@ -23,7 +24,6 @@ use k8s_openapi::api::{
     },
 };
 use parking_lot::Mutex;
-use serde_json::json;
 use tokio::sync::Notify;
 
 use super::is_reserved_for;
@@ -316,11 +316,11 @@ impl Controller for DeviceTaintEviction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use json::Value;
 
     fn device(tolerations: Value) -> DeviceRequestAllocationResult {
         let device = json!({"request": "r", "driver": "drv", "pool": "p", "device": "d", "tolerations": tolerations});
-        serde_json::from_value(device).unwrap()
+        json::from_value(device).unwrap()
     }
 
     fn at(second: i64) -> Timestamp {
@@ -359,7 +359,7 @@ mod tests {
             let pool = json!({"name": "p", "generation": generation, "resourceSliceCount": 1});
             let devices = json!([{"name": name, "taints": [{"key": effect, "effect": effect}]}]);
             let slice = json!({"metadata": {}, "spec": {"driver": "drv", "pool": pool, "devices": devices}});
-            Arc::new(serde_json::from_value::<ResourceSlice>(slice).unwrap())
+            Arc::new(json::from_value::<ResourceSlice>(slice).unwrap())
         };
         let count = |slices: &[Arc<ResourceSlice>]| taints_in(slices, &device(json!([]))).len();
         assert_eq!(count(&[slice(1, "NoExecute", "d")]), 1);
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(count(&[slice(1, "NoExecute", "d"), slice(2, "NoExecute", "other")]), 0);
         let rule = |selector: Value, effect: &str| {
             let spec = json!({"deviceSelector": selector, "taint": {"key": "k", "effect": effect}});
-            let rule: DeviceTaintRule = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
+            let rule: DeviceTaintRule = json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
             selects(&rule, &device(json!([]))) && taint_of(&rule).is_some()
         };
         assert!(rule(json!({}), "NoExecute") && rule(json!({"driver": "drv", "device": "d"}), "NoExecute"));
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_pod_is_evicted_when_its_time_has_come() {
-        let pod: Pod = serde_json::from_value(json!({
+        let pod: Pod = json::from_value(json!({
             "metadata": {"name": "p", "namespace": "d", "uid": "u"}, "spec": {"containers": [], "nodeName": "n"},
         }))
         .unwrap();

@@ -8,6 +8,7 @@ use api::rules::{device_taint, pod};
 use client::{Caches, Change, Key};
 use clock::Timestamp;
 use controller::{Controller, Listers, Plan, Watches, Write};
+use json::json;
 use k8s_openapi::{
     api::{
         core::v1::Pod,
@@ -18,7 +19,6 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
-use serde_json::json;
 
 use super::taint_eviction::{Evicted, NAME, evicted_at, newest, results, selects, users};
 use crate::node::on_node::node_of;
@@ -212,7 +212,7 @@ impl Controller for DeviceTaintRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use json::Value;
 
     #[test]
     fn the_condition_tells_how_far_the_eviction_is() {
@@ -249,7 +249,7 @@ mod tests {
                     "observedGeneration": generation, "lastTransitionTime": at(since).to_string()})
             };
             let conditions: Vec<Value> = held.map(condition).into_iter().collect();
-            let rule: DeviceTaintRule = serde_json::from_value(json!({
+            let rule: DeviceTaintRule = json::from_value(json!({
                 "metadata": {"name": "r", "uid": "u", "generation": 2},
                 "spec": {"deviceSelector": {}, "taint": {"key": "k", "effect": effect}},
                 "status": {"conditions": conditions},

@@ -180,18 +180,18 @@ fn address(service: &Service, pod: &Pod, ip: &str) -> EndpointAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn ready_and_unready_addresses_are_apart() {
-        let service: Service = serde_json::from_value(json!({
+        let service: Service = json::from_value(json!({
             "metadata": {"name": "web", "namespace": "d"},
             "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http", "name": "web"}]},
         }))
         .unwrap();
         let pod = |name: &str, ip: &str, ready: &str, deleting: bool| -> Arc<Pod> {
             Arc::new(
-                serde_json::from_value(json!({
+                json::from_value(json!({
                     "metadata": {"name": name, "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")},
                     "spec": {"containers": [{"name": "c", "ports": [{"name": "http", "containerPort": 8080}]}]},
                     "status": {"podIP": ip, "conditions": [{"type": "Ready", "status": ready}]},
@@ -218,7 +218,7 @@ mod tests {
             (ips("addresses"), ips("notReadyAddresses")),
             (vec!["10.0.0.1".into(), "10.0.0.2".into()], vec!["10.0.0.3".into()])
         );
-        let held = Some(Arc::new(serde_json::from_value(body).unwrap()));
+        let held = Some(Arc::new(json::from_value(body).unwrap()));
         assert!(LegacyEndpoints.plan(&service, &Observed { held, ..observed }, Timestamp::UNIX_EPOCH).is_empty());
     }
 
@@ -244,10 +244,10 @@ mod tests {
 
     #[test]
     fn a_pod_without_the_named_port_is_no_endpoint() {
-        let check = |spec: serde_json::Value, expected: usize| {
-            let service = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
+        let check = |spec: json::Value, expected: usize| {
+            let service = json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
             let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": []}, "status": {"podIP": "10.0.0.1"}});
-            let (subsets, _) = subsets(&service, &[Arc::new(serde_json::from_value(pod).unwrap())]);
+            let (subsets, _) = subsets(&service, &[Arc::new(json::from_value(pod).unwrap())]);
             assert_eq!(subsets.len(), expected);
         };
         check(json!({"ports": [{"port": 80, "targetPort": "http"}]}), 0);

@@ -201,12 +201,12 @@ fn endpoint(address: &EndpointAddress, ready: bool) -> Endpoint {
 mod tests {
     use super::*;
     use controller::Step;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     fn endpoints(subsets: Value, extra: Value) -> Endpoints {
         let mut meta = json!({"name": "db", "namespace": "d", "uid": "e"});
         meta.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-        serde_json::from_value(json!({"metadata": meta, "subsets": subsets})).unwrap()
+        json::from_value(json!({"metadata": meta, "subsets": subsets})).unwrap()
     }
 
     fn plan(endpoints: &Endpoints, for_service: bool, slices: Vec<EndpointSlice>) -> Plan {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn written(plan: &Plan) -> Vec<EndpointSlice> {
-        let slices = plan.writes().map(|w| serde_json::from_value(w.body().clone()).unwrap());
+        let slices = plan.writes().map(|w| json::from_value(w.body().clone()).unwrap());
         let named = slices.enumerate().map(|(i, mut slice): (usize, EndpointSlice)| {
             slice.metadata.name = Some(format!("s{i}"));
             slice
@@ -235,7 +235,7 @@ mod tests {
         let plan_ = plan(&source, true, Vec::new());
         assert_eq!(plan_.to_string(), "create endpointslices , create endpointslices ");
         let slices = written(&plan_);
-        let slice = serde_json::to_value(&slices[0]).unwrap();
+        let slice = json::to_value(&slices[0]).unwrap();
         assert_eq!((&slice["addressType"], &slice["metadata"]["generateName"]), (&json!("IPv4"), &json!("db-")));
         let labels = json!({"app": "db", MANAGED_BY.0: MANAGED_BY.1, SERVICE_NAME_LABEL: "db"});
         assert_eq!((&slice["metadata"]["labels"], &slice["metadata"]["annotations"]), (&labels, &json!({"team": "a"})));

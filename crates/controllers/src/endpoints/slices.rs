@@ -253,19 +253,19 @@ fn hints(service: &Service, node: Option<&String>, zone: Option<&String>) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     fn service(extra: Value) -> Service {
         let mut spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]});
         spec.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         let meta = json!({"name": "web", "namespace": "d", "uid": "s", "labels": {"team": "a"}});
-        serde_json::from_value(json!({"metadata": meta, "spec": spec})).unwrap()
+        json::from_value(json!({"metadata": meta, "spec": spec})).unwrap()
     }
 
     fn pod(number: usize, ready: bool, deleting: bool) -> Arc<Pod> {
         let name = format!("p{number}");
         Arc::new(
-            serde_json::from_value(json!({
+            json::from_value(json!({
                 "metadata": {"name": name, "namespace": "d", "uid": name, "labels": {"app": "web"},
                     "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")},
                 "spec": {"containers": [], "nodeName": "n1"},
@@ -286,7 +286,7 @@ mod tests {
     fn written(plan: &Plan) -> Vec<EndpointSlice> {
         let writes = plan.writes().filter(|w| w.verb_name() != "delete").enumerate();
         let named = writes.map(|(i, w)| {
-            let mut slice: EndpointSlice = serde_json::from_value(w.body().clone()).unwrap();
+            let mut slice: EndpointSlice = json::from_value(w.body().clone()).unwrap();
             slice.metadata.name.get_or_insert(format!("s{i}"));
             slice
         });
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_slice_says_what_its_pods_are() {
         let slices = written(&plan(&service(json!({})), vec![pod(1, true, false), pod(2, true, true)], Vec::new()));
-        let slice = serde_json::to_value(&slices[0]).unwrap();
+        let slice = json::to_value(&slices[0]).unwrap();
         assert_eq!(slice["metadata"]["generateName"], "web-");
         let labels = json!({"team": "a", SERVICE_NAME_LABEL: "web", MANAGED_BY.0: MANAGED_BY.1});
         assert_eq!(slice["metadata"]["labels"], labels);
@@ -327,7 +327,7 @@ mod tests {
         let check = |distribution: &str, ready: bool, expected: Value| {
             let service = service(json!({"trafficDistribution": distribution}));
             let slice = &written(&plan(&service, vec![pod(1, ready, false)], Vec::new()))[0];
-            assert_eq!(serde_json::to_value(&slice.endpoints[0].hints).unwrap(), expected, "{distribution}");
+            assert_eq!(json::to_value(&slice.endpoints[0].hints).unwrap(), expected, "{distribution}");
         };
         let zone = json!({"forZones": [{"name": "z"}]});
         check("PreferClose", true, zone.clone());

@@ -237,7 +237,7 @@ pub fn taken_away(family: &str, held: &[Arc<EndpointSlice>]) -> Option<Note> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
@@ -329,10 +329,8 @@ mod tests {
                     if !label.is_empty() {
                         labels[label] = json!("");
                     }
-                    serde_json::from_value(
-                        json!({"metadata": {"labels": labels}, "status": {"allocatable": {"cpu": cpu},
-                        "conditions": [{"type": "Ready", "status": if *ready { "True" } else { "False" }}]}}),
-                    )
+                    json::from_value(json!({"metadata": {"labels": labels}, "status": {"allocatable": {"cpu": cpu},
+                        "conditions": [{"type": "Ready", "status": if *ready { "True" } else { "False" }}]}}))
                     .unwrap()
                 })
                 .collect();

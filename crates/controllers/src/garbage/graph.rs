@@ -221,14 +221,14 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn object(name: &str, owners: &[&str], finalizer: Option<&str>) -> Object {
         let owners: Vec<_> = owners
             .iter()
             .map(|o| json!({"apiVersion": "v1", "kind": "X", "name": o, "uid": o, "blockOwnerDeletion": true}))
             .collect();
-        let meta: ObjectMeta = serde_json::from_value(json!({
+        let meta: ObjectMeta = json::from_value(json!({
             "name": name, "ownerReferences": owners, "finalizers": finalizer.map(|f| [f]),
             "deletionTimestamp": finalizer.map(|_| "2026-01-01T00:00:00Z"),
         }))

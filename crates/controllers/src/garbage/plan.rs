@@ -2,11 +2,11 @@
 
 use client::rest::{DeleteOptions, Verb};
 use controller::{Note, Plan, Write};
+use json::json;
 use k8s_openapi::{
     api::core::v1::ObjectReference,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use serde_json::json;
 
 use super::graph::{FOREGROUND, ORPHAN, Object};
 

@@ -1,7 +1,7 @@
 //! Elections step by step. Times are seconds from now.
 
+use json::Value;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::Value;
 
 use super::*;
 
@@ -76,7 +76,7 @@ fn step(lease: Option<&Lease>, still: u64, candidates: &[LeaseCandidate]) -> Str
     for write in plan.writes() {
         let spec = &write.body()["spec"];
         if write.resource.plural == "leasecandidates" {
-            assert_eq!(spec["pingTime"], serde_json::to_value(time("0")).unwrap());
+            assert_eq!(spec["pingTime"], json::to_value(time("0")).unwrap());
             said.push(format!("ask {}", write.name));
             continue;
         }

@@ -74,7 +74,7 @@ impl Observed {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     /// Objects of a kind, each `name` or `name:word:word` with the words deleting and held (by a finalizer).
     pub fn content(plural: &str, objects: &str) -> Content {
@@ -83,7 +83,7 @@ pub mod tests {
             let meta = json!({"name": text.split(':').next(),
                 "deletionTimestamp": has("deleting").then_some("2026-01-01T00:00:00Z"),
                 "finalizers": if has("held") { json!(["example.com/x"]) } else { json!([]) }});
-            serde_json::from_value(meta).unwrap()
+            json::from_value(meta).unwrap()
         };
         let (kind, plural) = (plural.to_owned(), plural.to_owned());
         let resource = Resource { group: String::new(), version: "v1".into(), kind, plural };

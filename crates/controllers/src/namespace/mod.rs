@@ -143,11 +143,11 @@ fn finalize(namespace: &Namespace) -> Write {
 mod tests {
     use super::*;
     use content::{Content, tests::content};
-    use serde_json::json;
+    use json::json;
 
     /// A namespace whose conditions say already that it is empty.
     fn emptied() -> Namespace {
-        let mut namespace: Namespace = serde_json::from_value(json!({
+        let mut namespace: Namespace = json::from_value(json!({
             "metadata": {"name": "a", "resourceVersion": "5", "deletionTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"finalizers": ["kubernetes"]},
         }))

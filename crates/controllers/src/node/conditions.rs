@@ -101,7 +101,7 @@ pub fn silenced(node: &Node, now: Timestamp) -> Option<Vec<NodeCondition>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn taints_follow_conditions() {
@@ -112,7 +112,7 @@ mod tests {
                      held: &[(&str, &str)],
                      expected: &str| {
             let held: Vec<_> = held.iter().map(|(k, e)| json!({"key": k, "effect": e})).collect();
-            let node: Node = serde_json::from_value(json!({
+            let node: Node = json::from_value(json!({
                 "metadata": {"name": "n"}, "spec": {"unschedulable": unschedulable, "taints": held},
                 "status": {"conditions": [{"type": "Ready", "status": ready}, {"type": "DiskPressure", "status": disk}]},
             }))
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_silent_node_is_unknown() {
-        let node: Node = serde_json::from_value(json!({
+        let node: Node = json::from_value(json!({
             "metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         }))
         .unwrap();

@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Watches, Write};
 use ipnet::IpNet;
+use json::json;
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
-use serde_json::json;
 
 pub struct NodeIpam {
     ranges: Vec<Range>,
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_node_keeps_what_it_has() {
         let ipam = NodeIpam::new(&["10.244.0.0/16".parse().unwrap()]);
-        let node: Node = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
+        let node: Node = json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
         let plan = |observed| ipam.plan(&node, &observed, Timestamp::UNIX_EPOCH);
         let given = plan(Some(vec!["10.244.3.0/24".parse().unwrap()]));
         let expected = json!({"spec": {"podCIDR": "10.244.3.0/24", "podCIDRs": ["10.244.3.0/24"]}});

@@ -8,12 +8,12 @@ use api::rules::pod;
 use client::Key;
 use clock::{Instant, Timestamp};
 use controller::{Controller, Listers, Note, Plan, Step, Watches, Write};
+use json::json;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, ObjectReference, Pod},
 };
 use parking_lot::Mutex;
-use serde_json::json;
 
 use crate::node::{
     conditions, on_node,
@@ -195,9 +195,9 @@ impl Controller for NodeLifecycle {
 }
 
 /// The old names of labels that are missing or say something else than the new ones.
-fn old_labels(node: &Node) -> Option<serde_json::Map<String, serde_json::Value>> {
+fn old_labels(node: &Node) -> Option<json::Map> {
     let labels = node.metadata.labels.as_ref()?;
-    let mut old = serde_json::Map::new();
+    let mut old = json::Map::new();
     for part in ["os", "arch"] {
         let name = format!("beta.kubernetes.io/{part}");
         if let Some(value) =
@@ -264,11 +264,11 @@ mod tests {
 
     fn plan(ready: Option<&str>, silent: u64, evict: Evict) -> Plan {
         let conditions: Vec<_> = ready.iter().map(|r| json!({"type": "Ready", "status": r})).collect();
-        let node: Node = serde_json::from_value(json!({
+        let node: Node = json::from_value(json!({
             "metadata": {"name": "n", "uid": "n"}, "status": {"conditions": conditions},
         }))
         .unwrap();
-        let ready_pods = vec![Arc::new(serde_json::from_value(json!({"metadata": {"name": "p"}})).unwrap())];
+        let ready_pods = vec![Arc::new(json::from_value(json!({"metadata": {"name": "p"}})).unwrap())];
         let ready_pods = if ready == Some("Unknown") { ready_pods } else { Vec::new() };
         let observed = Observed { silent_for: Duration::from_secs(silent), is_new: false, evict, ready_pods };
         NodeLifecycle::default().plan(&node, &observed, Timestamp::UNIX_EPOCH)
@@ -299,9 +299,9 @@ mod tests {
 
     #[test]
     fn labels_have_their_old_names_too() {
-        let check = |labels: serde_json::Value, expected: Option<serde_json::Value>| {
-            let node: Node = serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}})).unwrap();
-            assert_eq!(old_labels(&node).map(serde_json::Value::Object), expected, "{labels}");
+        let check = |labels: json::Value, expected: Option<json::Value>| {
+            let node: Node = json::from_value(json!({"metadata": {"name": "n", "labels": labels}})).unwrap();
+            assert_eq!(old_labels(&node).map(json::Value::Object), expected, "{labels}");
         };
         let (os, old_os) = ("kubernetes.io/os", "beta.kubernetes.io/os");
         check(json!({}), None);
@@ -316,7 +316,7 @@ mod tests {
         let check = |ready: Option<&str>, made: i64, expected: u64| {
             let conditions: Vec<_> = ready.iter().map(|r| json!({"type": "Ready", "status": r})).collect();
             let made = Timestamp::from_second(made).unwrap();
-            let node: Node = serde_json::from_value(json!({
+            let node: Node = json::from_value(json!({
                 "metadata": {"name": "n", "creationTimestamp": made}, "status": {"conditions": conditions},
             }))
             .unwrap();

@@ -11,9 +11,9 @@ use api::rules::{
 use client::{Change, Key};
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Watches, Write};
+use json::json;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use parking_lot::Mutex;
-use serde_json::json;
 
 use crate::node::on_node::{self, node_of};
 
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_pod_is_evicted_when_its_time_is_up() {
-        let pod: Pod = serde_json::from_value(json!({
+        let pod: Pod = json::from_value(json!({
             "metadata": {"name": "p", "namespace": "d", "uid": "u"},
             "spec": {"containers": [], "nodeName": "n"},
         }))

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use client::{Caches, Key};
 use clock::Timestamp;
 use controller::{Controller, Listers, Plan, Watches, Write};
+use json::json;
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
-use serde_json::json;
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn only_what_differs_is_written() {
-        let check = |held: serde_json::Value, seconds: u32, expected: &str| {
+        let check = |held: json::Value, seconds: u32, expected: &str| {
             let node = json!({"metadata": {"name": "n", "annotations": {ANNOTATION: held}}});
-            let plan = Ttl::default().plan(&serde_json::from_value(node).unwrap(), &seconds, Timestamp::UNIX_EPOCH);
+            let plan = Ttl::default().plan(&json::from_value(node).unwrap(), &seconds, Timestamp::UNIX_EPOCH);
             assert_eq!(plan.to_string(), expected);
         };
         check(json!("0"), 0, "");

@@ -63,7 +63,7 @@ pub fn is_counted(node: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn zones_are_emptied_as_fast_as_their_state_allows() {
@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn zones_have_new_and_old_names() {
-        let check = |labels: serde_json::Value, region: &str, zone: &str, counted: bool| {
-            let node: Node = serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
+        let check = |labels: json::Value, region: &str, zone: &str, counted: bool| {
+            let node: Node = json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
             assert_eq!((zone_of(&node), is_counted(&node)), ((region.to_owned(), zone.to_owned()), counted));
         };
         let old = "failure-domain.beta.kubernetes.io/zone";

@@ -158,13 +158,11 @@ fn status(quota: &ResourceQuota, counted: &Resources, recent: &Recent) -> Resour
 #[cfg(test)]
 mod tests {
     use super::{history::tests::resources, *};
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     fn quota(hard: Value, status: Value) -> ResourceQuota {
-        serde_json::from_value(
-            json!({"metadata": {"name": "q", "namespace": "d"}, "spec": {"hard": hard}, "status": status}),
-        )
-        .unwrap()
+        json::from_value(json!({"metadata": {"name": "q", "namespace": "d"}, "spec": {"hard": hard}, "status": status}))
+            .unwrap()
     }
 
     #[test]

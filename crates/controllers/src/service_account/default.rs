@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn only_living_namespaces_without_one_get_an_account() {
         let plan = |phase: &str, exists: bool| {
-            let namespace = serde_json::from_value(serde_json::json!({
+            let namespace = json::from_value(json::json!({
                 "metadata": {"name": "a"}, "status": {"phase": phase}
             }));
             ServiceAccounts.plan(&namespace.unwrap(), &exists, Timestamp::UNIX_EPOCH).to_string()

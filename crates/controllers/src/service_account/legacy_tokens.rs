@@ -10,8 +10,8 @@ use client::{Api, Client, Key, rest::DeleteOptions};
 use clock::Timestamp;
 use controller::{Controller, Listers, Plan, Watches, Write};
 use jiff::SignedDuration;
+use json::json;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
-use serde_json::json;
 
 use super::tokens;
 
@@ -117,14 +117,14 @@ impl Controller for LegacyTokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use json::Value;
 
     #[test]
     fn tokens_go_when_nobody_has_used_them_for_two_years() {
         let check = |since: Option<&str>, made: &str, labels: Value, expected: &str| {
             let secret =
                 json!({"metadata": {"name": "s", "creationTimestamp": format!("{made}T00:00:00Z"), "labels": labels}});
-            let secrets = vec![Arc::new(serde_json::from_value(secret).unwrap())];
+            let secrets = vec![Arc::new(json::from_value(secret).unwrap())];
             let observed = Observed { secrets, since: since.map(str::to_owned) };
             let now = "2026-06-01T12:00:00Z".parse().unwrap();
             let plan = LegacyTokens.plan(&ServiceAccount::default(), &observed, now);
@@ -145,6 +145,6 @@ mod tests {
     #[test]
     fn what_a_pod_mounts_is_in_use() {
         let pod = json!({"spec": {"containers": [], "volumes": [{"name": "v", "secret": {"secretName": "s"}}]}});
-        assert_eq!(mounted(&[Arc::new(serde_json::from_value(pod).unwrap())]), ["s".to_owned()].into());
+        assert_eq!(mounted(&[Arc::new(json::from_value(pod).unwrap())]), ["s".to_owned()].into());
     }
 }

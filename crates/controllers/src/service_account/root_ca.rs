@@ -89,12 +89,12 @@ mod tests {
     fn publishes_and_repairs() {
         let publisher = RootCa { certificate: "PEM".into() };
         let namespace = |phase: &str| -> Namespace {
-            serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "status": {"phase": phase}})).unwrap()
+            json::from_value(json::json!({"metadata": {"name": "a"}, "status": {"phase": phase}})).unwrap()
         };
         let plan = |phase: &str, held| publisher.plan(&namespace(phase), &held, Timestamp::UNIX_EPOCH);
         let created = plan("Active", None);
         assert_eq!(created.to_string(), "create configmaps kube-root-ca.crt");
-        let mut map: ConfigMap = serde_json::from_value(created.writes().next().unwrap().body().clone()).unwrap();
+        let mut map: ConfigMap = json::from_value(created.writes().next().unwrap().body().clone()).unwrap();
         assert!(plan("Active", Some(Arc::new(map.clone()))).is_empty());
         map.data = Some([("ca.crt".to_owned(), "other".to_owned())].into());
         assert_eq!(plan("Active", Some(Arc::new(map.clone()))).to_string(), "update configmaps kube-root-ca.crt");

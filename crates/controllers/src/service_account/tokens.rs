@@ -162,7 +162,7 @@ fn completed(secret: &Secret, account: &ServiceAccount, token: Option<&str>, roo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     fn plan(uid: &str, data: Value, token: Option<&str>) -> Plan {
         let controller =
@@ -170,9 +170,9 @@ mod tests {
         let account = json!({"metadata": {"name": "robot", "namespace": "d", "uid": "u"}});
         let annotations = json!({ACCOUNT_NAME: "robot", ACCOUNT_UID: uid});
         let secret = json!({"metadata": {"name": "s", "namespace": "d", "annotations": annotations}, "data": data});
-        let secret = Arc::new(serde_json::from_value(secret).unwrap());
+        let secret = Arc::new(json::from_value(secret).unwrap());
         let observed = Observed { secrets: vec![(secret, token.map(str::to_owned))] };
-        controller.plan(&serde_json::from_value(account).unwrap(), &observed, Timestamp::UNIX_EPOCH)
+        controller.plan(&json::from_value(account).unwrap(), &observed, Timestamp::UNIX_EPOCH)
     }
 
     #[test]

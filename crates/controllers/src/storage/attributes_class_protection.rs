@@ -93,14 +93,14 @@ impl Controller for AttributesClassProtection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn a_claim_names_the_class_that_it_asks_for_has_and_gets() {
         let claim = json!({"spec": {"volumeAttributesClassName": "gold"}, "status": {
             "currentVolumeAttributesClassName": "silver",
             "modifyVolumeStatus": {"status": "InProgress", "targetVolumeAttributesClassName": "gold"}}});
-        let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+        let claim: PersistentVolumeClaim = json::from_value(claim).unwrap();
         assert_eq!(of_claim(&claim), ["gold", "silver"]);
         assert_eq!(left(of_claim(&claim), vec!["gold".to_owned()]), [Key::new("", "silver")]);
     }
@@ -112,7 +112,7 @@ mod tests {
             let deleted = words.contains("deleting").then_some("2026-01-01T00:00:00Z");
             let class = json!({"driverName": "d", "metadata": {"name": "c", "finalizers": finalizers,
                 "deletionTimestamp": deleted}});
-            let class = serde_json::from_value(class).unwrap();
+            let class = json::from_value(class).unwrap();
             let plan = AttributesClassProtection.plan(&class, &used, Timestamp::UNIX_EPOCH);
             let written = plan.writes().next().map(|write| write.body()["metadata"]["finalizers"].clone());
             assert_eq!(written, expected.map(|list| json!(list)), "{words} {used}");

@@ -74,7 +74,7 @@ impl Controller for ClaimProtection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn claim(words: &str) -> PersistentVolumeClaim {
         let deleted = words.contains("deleting").then_some("2026-01-01T00:00:00Z");
@@ -84,7 +84,7 @@ mod tests {
         let finalizers = if words.contains("protected") { json!([FINALIZER]) } else { json!([]) };
         let claim = json!({"metadata": {"name": "p-data", "namespace": "d", "finalizers": finalizers,
             "deletionTimestamp": deleted, "ownerReferences": owner}});
-        serde_json::from_value(claim).unwrap()
+        json::from_value(claim).unwrap()
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
             let pod = json!({"metadata": {"name": "p", "namespace": "d", "uid": "pod"},
                 "spec": {"containers": [], "nodeName": has("bound").then_some("n"), "volumes": [{"name": "tmp"}, volume]},
                 "status": {"phase": if has("ended") { "Failed" } else { "Running" }}});
-            let pod: Pod = serde_json::from_value(pod).unwrap();
+            let pod: Pod = json::from_value(pod).unwrap();
             assert_eq!(uses(&pod, &claim(owned)), expected, "{words} {owned}");
             assert_eq!(keys(&pod).contains(&Key::new("d", "p-data")), !has("other"));
         };

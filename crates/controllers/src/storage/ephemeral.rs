@@ -105,7 +105,7 @@ fn claim(pod: &Pod, wanted: &VolumeClaim) -> PersistentVolumeClaim {
 mod tests {
     use super::*;
     use controller::Step;
-    use serde_json::json;
+    use json::json;
 
     fn pod(words: &str) -> Pod {
         let template =
@@ -116,12 +116,12 @@ mod tests {
                 {"name": "x", "ephemeral": {"volumeClaimTemplate": template}},
                 {"name": "y", "ephemeral": {"volumeClaimTemplate": template}},
                 {"name": "z", "persistentVolumeClaim": {"claimName": "other"}}]}});
-        serde_json::from_value(pod).unwrap()
+        json::from_value(pod).unwrap()
     }
 
     fn held(owner: &str) -> Option<Arc<PersistentVolumeClaim>> {
         let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": true}]);
-        Some(Arc::new(serde_json::from_value(json!({"metadata": {"name": "p-x", "ownerReferences": owner}})).unwrap()))
+        Some(Arc::new(json::from_value(json!({"metadata": {"name": "p-x", "ownerReferences": owner}})).unwrap()))
     }
 
     #[test]

@@ -66,18 +66,18 @@ impl Controller for Expansion {
 mod tests {
     use super::*;
     use controller::Step;
-    use serde_json::json;
+    use json::json;
 
     fn claim(phase: &str, wanted: &str, held: &str) -> PersistentVolumeClaim {
         let claim = json!({"spec": {"volumeName": "v", "resources": {"requests": {"storage": wanted}}},
             "status": {"phase": phase, "capacity": {"storage": held}}});
-        serde_json::from_value(claim).unwrap()
+        json::from_value(claim).unwrap()
     }
 
     #[test]
     fn a_claim_that_asks_for_more_waits_for_a_resizer() {
         let volume = |annotations| -> PersistentVolume {
-            serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
+            json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
         };
         let check = |claim: PersistentVolumeClaim, volume: Option<PersistentVolume>, expected: usize| {
             let plan = Expansion.plan(&claim, &volume.map(Arc::new), Timestamp::UNIX_EPOCH);

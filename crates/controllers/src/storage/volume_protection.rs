@@ -30,7 +30,7 @@ impl Controller for VolumeProtection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn a_volume_goes_when_no_claim_is_bound_to_it() {
@@ -40,7 +40,7 @@ mod tests {
             let deleted = words.contains("deleting").then_some("2026-01-01T00:00:00Z");
             let volume = json!({"metadata": {"name": "v", "finalizers": finalizers, "deletionTimestamp": deleted},
                 "status": {"phase": phase}});
-            let volume: PersistentVolume = serde_json::from_value(volume).unwrap();
+            let volume: PersistentVolume = json::from_value(volume).unwrap();
             let plan = VolumeProtection.plan(&volume, &(), Timestamp::UNIX_EPOCH);
             let written = plan.writes().next().map(|write| write.body()["metadata"]["finalizers"].clone());
             assert_eq!(written, expected.map(|list| json!(list)), "{words} {phase}");

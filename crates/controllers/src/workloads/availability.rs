@@ -28,12 +28,12 @@ pub fn next_available<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn a_ready_pod_waits_for_its_seconds() {
         let pod = |ready: &str| -> Pod {
-            serde_json::from_value(json!({"status": {"conditions": [
+            json::from_value(json!({"status": {"conditions": [
                 {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}))
             .unwrap()
         };

@@ -235,7 +235,7 @@ fn conditions(budget: &PodDisruptionBudget, allowed: Result<bool, &String>, now:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     /// Pods as `name[:ready][:deleting]`.
     fn plan(spec: Value, pods: &str, wanted: Result<i32, String>, disrupted: Value) -> Plan {
@@ -248,12 +248,12 @@ mod tests {
             let pod = json!({"metadata": {"name": text.split(':').next(),
                     "deletionTimestamp": has("deleting").then_some("2026-01-01T00:00:00Z")},
                 "status": {"conditions": [{"type": "Ready", "status": ready}]}});
-            Arc::new(serde_json::from_value(pod).unwrap())
+            Arc::new(json::from_value(pod).unwrap())
         };
         let pods = pods.split_whitespace().map(pod).collect();
         let observed = Observed { pods, scales: Scales::default(), wanted, unmanaged: true };
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
-        Disruptions.plan(&serde_json::from_value(budget).unwrap(), &observed, now)
+        Disruptions.plan(&json::from_value(budget).unwrap(), &observed, now)
     }
 
     fn status(spec: Value, pods: &str, wanted: Result<i32, String>) -> Value {
@@ -272,7 +272,7 @@ mod tests {
     fn budgets_that_guard_nothing_or_cannot_be_reckoned_are_told() {
         let check = |spec: Value, pods: usize, unmanaged: bool, expected: &[&str]| {
             let budget = json!({"metadata": {"name": "b", "generation": 1}, "spec": spec});
-            let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
+            let budget: PodDisruptionBudget = json::from_value(budget).unwrap();
             let (pods, scales) = (vec![Arc::default(); pods], Scales::default());
             let observed = Observed { pods, scales, wanted: Ok(1), unmanaged };
             let plan = Disruptions.plan(&budget, &observed, Timestamp::UNIX_EPOCH);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use api::rules::selector::Selector;
 use client::{Key, Kind};
 use controller::{Listers, Plan, Watches, Write, claim, controller_of, owner_reference};
+use json::{Value, json};
 use k8s_openapi::{
     api::{
         apps::v1::{ControllerRevision, DaemonSet, StatefulSet},
@@ -20,7 +21,6 @@ use k8s_openapi::{
     },
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use crate::workloads::template_hash::template_hash;
 
@@ -107,7 +107,7 @@ impl Recorded {
 /// The patch that brings a template back, as `kubectl rollout undo` applies it. kubectl and upstream's tests compare it byte
 /// by byte with their own, in which some fields are there even when they are empty.
 fn data(template: &PodTemplateSpec) -> Value {
-    let mut template = serde_json::to_value(template).expect("API types are plain data");
+    let mut template = json::to_value(template).expect("API types are plain data");
     fill(Some(&mut template), "metadata");
     if let Some(fields) = template.as_object_mut() {
         fields.insert("$patch".to_owned(), json!("replace"));
@@ -127,7 +127,7 @@ fn data(template: &PodTemplateSpec) -> Value {
 /// Gives an object this field, empty, unless it has it.
 fn fill(object: Option<&mut Value>, field: &str) {
     if let Some(fields) = object.and_then(Value::as_object_mut) {
-        fields.entry(field).or_insert_with(|| json!({}));
+        fields.entry(json::Key::of(field)).or_insert_with(|| json!({}));
     }
 }
 
@@ -139,7 +139,7 @@ pub fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
 
 /// Whether the revision holds this patch, in whatever way it was written down.
 fn holds(revision: &ControllerRevision, wanted: &Value) -> bool {
-    let same = revision.data.as_ref().is_some_and(|held| held.0 == *wanted);
+    let same = revision.data.as_ref().is_some_and(|held| Value::from(&held.0) == *wanted);
     same || template_of(revision).is_some_and(|template| data(&template) == *wanted)
 }
 
@@ -162,7 +162,7 @@ fn fresh<O: HistoryOwner>(owner: &O, number: i64) -> ControllerRevision {
             owner_references: Some(vec![owner_reference(owner)]),
             ..Default::default()
         },
-        data: Some(RawExtension(data)),
+        data: Some(RawExtension(data.into())),
         revision: number,
     }
 }
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     fn owner(image: &str, limit: i32) -> StatefulSet {
-        serde_json::from_value(json!({
+        json::from_value(json!({
             "metadata": {"name": "web", "namespace": "d", "uid": "s", "annotations": {"kubernetes.io/change-cause": "why"}},
             "spec": {"selector": {"matchLabels": {"app": "web"}}, "revisionHistoryLimit": limit, "serviceName": "",
                 "template": {"metadata": {"labels": {"app": "web"}},
@@ -283,7 +283,7 @@ mod tests {
         }
         // As a server of another version would have written it.
         if words.contains(&"foreign") {
-            revision.data.as_mut().unwrap().0["spec"]["template"]["metadata"]["creationTimestamp"] = Value::Null;
+            revision.data.as_mut().unwrap().0["spec"]["template"]["metadata"]["creationTimestamp"] = Value::Null.into();
             revision.data.as_mut().unwrap().0["spec"]["template"]["spec"]["containers"][0]
                 .as_object_mut()
                 .unwrap()
@@ -341,14 +341,14 @@ mod tests {
         let mut collided = owner("v2", 2);
         let name_of = |owner: &StatefulSet| fresh(owner, 1).metadata.name;
         let before = name_of(&collided);
-        collided.status = Some(serde_json::from_value(json!({"replicas": 0, "collisionCount": 1})).unwrap());
+        collided.status = Some(json::from_value(json!({"replicas": 0, "collisionCount": 1})).unwrap());
         assert_ne!(name_of(&collided), before);
     }
 
     #[test]
     fn an_owner_that_goes_makes_nothing() {
         let mut gone = owner("v2", 2);
-        gone.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        gone.metadata.deletion_timestamp = Some(json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
         let mut plan = Plan::default();
         let recorded = Recorded { revisions: vec![revision("v1 1 orphan")], is_name_taken: false };
         assert!(History::keep(&gone, &recorded, &mut plan).is_none() && plan.is_empty());
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_revision_says_whose_it_is_and_how_to_come_back() {
-        let made = serde_json::to_value(fresh(&owner("v1", 2), 1)).unwrap();
+        let made = json::to_value(fresh(&owner("v1", 2), 1)).unwrap();
         let hash = made["metadata"]["labels"]["controller.kubernetes.io/hash"].as_str().unwrap();
         assert_eq!(made["metadata"]["name"], format!("web-{hash}"));
         assert_eq!(made["metadata"]["labels"]["app"], "web");
@@ -382,7 +382,7 @@ mod tests {
         let claim = json!({"spec": {"accessModes": ["ReadWriteOnce"]}});
         let ephemeral = json!({"spec": {"containers": [], "volumes":
             [{"name": "v", "ephemeral": {"volumeClaimTemplate": claim}}]}});
-        let text = data(&serde_json::from_value(ephemeral).unwrap()).to_string();
+        let text = data(&json::from_value(ephemeral).unwrap()).to_string();
         let claim = r#"{"metadata":{},"spec":{"accessModes":["ReadWriteOnce"],"resources":{}}}"#;
         assert!(text.contains(claim) && text.starts_with(r#"{"spec":{"template":{"$patch":"replace","metadata":{},"#));
     }

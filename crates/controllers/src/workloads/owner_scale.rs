@@ -13,6 +13,7 @@ use client::{
     rest::{self, Form, Resource},
 };
 use controller::controller_of;
+use json::Value;
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, ReplicaSet, StatefulSet},
@@ -20,7 +21,6 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use serde_json::Value;
 
 use crate::discovery;
 
@@ -148,7 +148,7 @@ async fn asked(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     /// Answers each path with a document; of all else there is none.
     fn server(pages: &'static [(&'static str, &'static str)]) -> Client {
@@ -200,7 +200,7 @@ mod tests {
                 let owner =
                     json!([{"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true}]);
                 let metadata = json!({"name": format!("p{at}"), "namespace": "d", "ownerReferences": owner});
-                Arc::new(serde_json::from_value(json!({"metadata": metadata})).unwrap())
+                Arc::new(json::from_value(json!({"metadata": metadata})).unwrap())
             };
             let pods: Vec<Arc<Pod>> = owners.iter().enumerate().map(pod).collect();
             let mut scales = Scales::cached(&pods, &Caches::new(client.clone()));

@@ -9,9 +9,9 @@ use api::rules::pod;
 use client::{Change, Key, rest::DeleteOptions};
 use clock::Timestamp;
 use controller::{Controller, Listers, Plan, Watches, Write};
+use json::json;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
-use serde_json::json;
 
 use crate::node::{
     conditions,
@@ -135,7 +135,7 @@ fn is_evicted(pod: &Pod) -> bool {
 /// Deletes at once; a Pod that had not ended is marked as failed first, so that nobody takes it for a success.
 fn end(plan: &mut Plan, pod: &Pod, disruption: Option<(&str, &str)>, now: Timestamp) {
     if !pod::is_terminal(pod) {
-        let mut status: BTreeMap<&str, serde_json::Value> = BTreeMap::from([("phase", "Failed".into())]);
+        let mut status: BTreeMap<&str, json::Value> = BTreeMap::from([("phase", "Failed".into())]);
         if let Some((reason, message)) = disruption {
             status.insert("conditions", json!([pod::disruption_target(pod, reason, message, now)]));
         }
@@ -154,7 +154,7 @@ mod tests {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
         let check = |text: &str, expected: &str| {
             let has = |word: &str| text.split(' ').any(|w| w == word);
-            let pod: Pod = serde_json::from_value(json!({
+            let pod: Pod = json::from_value(json!({
                 "metadata": {"name": "p", "uid": "u", "deletionTimestamp": has("deleting").then_some("2026-01-01T00:00:00Z"),
                     "creationTimestamp": "2026-01-01T00:00:00Z"},
                 "spec": {"containers": [], "nodeName": has("bound").then_some("n")},
@@ -186,7 +186,7 @@ mod tests {
         let check = |ready: &str, taint: &str, expected: bool| {
             let node = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
                 "status": {"conditions": [{"type": "Ready", "status": ready}]}});
-            assert_eq!(is_given_up(&serde_json::from_value(node).unwrap()), expected, "{ready} {taint}");
+            assert_eq!(is_given_up(&json::from_value(node).unwrap()), expected, "{ready} {taint}");
         };
         check("Unknown", "node.kubernetes.io/out-of-service", true);
         check("True", "node.kubernetes.io/out-of-service", false);

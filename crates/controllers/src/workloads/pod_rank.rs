@@ -99,12 +99,12 @@ fn most_restarts(pod: &Pod) -> (i32, i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn cheap_crowded_restarted_and_young_go_first() {
         let make = |name: &str, node: &str, cost: &str, restarts: i32, ready: &str| -> Pod {
-            serde_json::from_value(json!({
+            json::from_value(json!({
                 "metadata": {"name": name, "uid": name, "annotations": {DELETION_COST: cost}},
                 "spec": {"containers": [], "nodeName": node},
                 "status": {"phase": "Running",
@@ -134,7 +134,7 @@ mod tests {
     fn of_about_the_same_age_any_may_go_and_sidecars_count_last() {
         let make = |name: &str, ready: &str, restarts: (i32, i32)| -> Pod {
             let status = |name: &str, restarts: i32| json!([{"name": name, "image": "", "imageID": "", "ready": true, "restartCount": restarts}]);
-            serde_json::from_value(json!({
+            json::from_value(json!({
                 "metadata": {"name": name, "uid": name},
                 "spec": {"containers": [], "initContainers": [{"name": "s", "restartPolicy": "Always"}], "nodeName": "n"},
                 "status": {"phase": "Running",

@@ -216,10 +216,10 @@ fn conditions(
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     fn set(replicas: i32) -> ReplicaSet {
-        serde_json::from_value(json!({
+        json::from_value(json!({
             "metadata": {"name": "web", "namespace": "d", "uid": "rs", "generation": 2},
             "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}},
                      "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}}},
@@ -251,7 +251,7 @@ pub(super) mod tests {
             "spec": {"containers": [], "nodeName": (!has("unassigned")).then_some("n1")},
             "status": {"phase": phase, "conditions": if has("ready") { ready } else { Value::Null }},
         });
-        Arc::new(serde_json::from_value(value).unwrap())
+        Arc::new(json::from_value(value).unwrap())
     }
 
     pub fn pods(text: &str) -> Vec<Arc<Pod>> {

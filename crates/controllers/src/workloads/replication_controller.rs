@@ -70,12 +70,12 @@ mod tests {
     use super::*;
     use clock::Timestamp;
     use controller::{Controller, Failure, Plan};
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     use crate::workloads::replicaset::tests::{observed, pods};
 
     fn owner(replicas: i32, status: Value) -> ReplicationController {
-        serde_json::from_value(json!({
+        json::from_value(json!({
             "metadata": {"name": "web", "namespace": "d", "uid": "rs", "generation": 2},
             "spec": {"replicas": replicas, "selector": {"app": "web"},
                      "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}}},

@@ -8,11 +8,11 @@ use api::rules::pod::{condition, is_terminal};
 use client::Change;
 use clock::Timestamp;
 use controller::{Controller, Listers, Plan, Watches, Write};
+use json::json;
 use k8s_openapi::{
     api::core::v1::{Pod, PodCondition},
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use serde_json::json;
 
 use super::disruption::Disruptions;
 
@@ -81,7 +81,7 @@ mod tests {
             let deleted = deleting.then_some("1970-01-01T00:00:10Z");
             let pod = json!({"metadata": {"name": "p", "deletionTimestamp": deleted},
                 "status": {"phase": phase, "conditions": [condition]}});
-            let pod = serde_json::from_value(pod).unwrap();
+            let pod = json::from_value(pod).unwrap();
             let plan = StaleDisruptions.plan(&pod, &(), Timestamp::from_second(second).unwrap());
             assert_eq!((plan.to_string().as_str(), plan.requeue_after.map(|d| d.as_secs())), expected);
         };

@@ -50,7 +50,7 @@ impl Controller for TtlAfterFinished {
 mod tests {
     use super::*;
     use client::rest::Verb;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     fn plan(ttl: Value, condition: (&str, &str), ended: Value, deleting: bool) -> Plan {
         let job = json!({
@@ -59,7 +59,7 @@ mod tests {
             "spec": {"ttlSecondsAfterFinished": ttl, "template": {}},
             "status": {"conditions": [{"type": condition.0, "status": condition.1, "lastTransitionTime": ended}]},
         });
-        let job: Job = serde_json::from_value(job).unwrap();
+        let job: Job = json::from_value(job).unwrap();
         TtlAfterFinished.plan(&job, &(), "2026-01-01T01:00:00Z".parse().unwrap())
     }
 

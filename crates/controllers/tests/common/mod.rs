@@ -17,8 +17,8 @@ use apiserver::{
 use client::{Client, Object};
 use futures::{FutureExt, StreamExt, future::BoxFuture};
 use http_body_util::{BodyStream, StreamBody};
+use json::Value;
 use kube::client::Body;
-use serde_json::Value;
 use store::embedded::Embedded;
 
 struct Nobody;

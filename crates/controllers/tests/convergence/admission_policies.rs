@@ -2,8 +2,8 @@
 //! expressions whether they fit the kinds that it names.
 
 use client::{Api, rest::DeleteOptions};
+use json::{Value, json};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
-use serde_json::{Value, json};
 
 use crate::common::object;
 use crate::world::{Story, World, below, converges};

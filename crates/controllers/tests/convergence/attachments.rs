@@ -1,11 +1,11 @@
 //! Volumes on their way from node to node.
 
 use client::Api;
+use json::json;
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::VolumeAttachment,
 };
-use serde_json::json;
 
 use crate::common::object;
 use crate::world::{Story, World, below, chance, converges, name, node_of, phase};

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use client::rest::DeleteOptions;
+use json::{Value, json};
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, DaemonSet},
     core::v1::{Node, Pod},
 };
-use serde_json::{Value, json};
 
 use crate::world::{Story, World, asked_node, below, chance, converges, name, node_of, phase};
 

@@ -1,6 +1,7 @@
 //! Devices that are tainted by their drivers and by rules, and the Pods on them.
 
 use client::{Api, Key, Kind, rest::DeleteOptions};
+use json::{Value, json};
 use k8s_openapi::api::{
     core::v1::Pod,
     resource::{
@@ -8,7 +9,6 @@ use k8s_openapi::api::{
         v1alpha3::DeviceTaintRule,
     },
 };
-use serde_json::{Value, json};
 
 use crate::common::object;
 use crate::world::{Story, World, below, chance, converges, name, phase};

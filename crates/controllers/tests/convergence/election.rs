@@ -14,6 +14,7 @@ use client::{
     election::{Candidate, lead},
 };
 use controllers::leader_election;
+use json::json;
 use k8s_openapi::api::{
     coordination::{
         v1::{Lease, LeaseSpec},
@@ -22,7 +23,6 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Event, Namespace},
 };
 use kube::client::Body;
-use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::common::{self, object};

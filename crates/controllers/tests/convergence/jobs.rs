@@ -1,11 +1,11 @@
 //! Jobs, with and without indexes, and CronJobs.
 
 use client::rest::DeleteOptions;
+use json::{Value, json};
 use k8s_openapi::api::{
     batch::v1::{CronJob, Job, JobStatus},
     core::v1::Pod,
 };
-use serde_json::{Value, json};
 
 use crate::world::{Story, World, below, converges, phase};
 

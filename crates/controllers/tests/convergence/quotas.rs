@@ -1,7 +1,7 @@
 //! Quotas: whatever comes and goes, and whenever the counting process dies, the status comes to say what there is.
 
+use json::json;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota};
-use serde_json::json;
 
 use crate::world::{Story, World, below, converges};
 

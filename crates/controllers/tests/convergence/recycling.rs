@@ -9,8 +9,8 @@ use client::{
     Api,
     rest::{self, DeleteOptions, Resource, Verb},
 };
+use json::json;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use serde_json::json;
 
 use crate::{
     common::object,

@@ -1,10 +1,10 @@
 //! ReplicaSets and ReplicationControllers.
 
+use json::{Value, json};
 use k8s_openapi::api::{
     apps::v1::ReplicaSet,
     core::v1::{Pod, ReplicationController},
 };
-use serde_json::{Value, json};
 
 use crate::world::{Story, World, below, converges, phase};
 

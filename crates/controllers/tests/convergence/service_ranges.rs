@@ -2,8 +2,8 @@
 
 use api::rules::service_range;
 use client::{Api, Kind, rest::DeleteOptions};
+use json::json;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
-use serde_json::json;
 
 use crate::common::object;
 use crate::world::{Story, World, below, chance, converges};
@@ -17,7 +17,7 @@ async fn all<K: Kind>(world: &World) -> Vec<K> {
     Api::all(world.client.clone()).list(&[]).await.unwrap()
 }
 
-async fn create<K: Kind>(world: &World, value: serde_json::Value) {
+async fn create<K: Kind>(world: &World, value: json::Value) {
     // It may be there already.
     let _ = Api::<K>::all(world.client.clone()).create(&object(value)).await;
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use client::rest::DeleteOptions;
+use json::{Value, json};
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, StatefulSet},
     core::v1::{PersistentVolumeClaim, Pod},
 };
-use serde_json::{Value, json};
 
 use crate::world::{Story, World, below, chance, claims_of, converges, name, phase};
 

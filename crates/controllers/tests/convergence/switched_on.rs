@@ -2,6 +2,7 @@
 //! API server's authority.
 
 use client::{Api, Kind, rest::DeleteOptions};
+use json::{Value, json};
 use k8s_openapi::api::{
     apiserverinternal::v1alpha1::StorageVersion,
     certificates::v1beta1::ClusterTrustBundle,
@@ -9,7 +10,6 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Namespace},
     storagemigration::v1beta1::StorageVersionMigration,
 };
-use serde_json::{Value, json};
 
 use crate::common::object;
 use crate::world::{AUTHORITY, Story, World, below, chance, converges};

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use json::{Value, json};
 use k8s_openapi::api::{
     core::v1::{Node, Pod, Service},
     discovery::v1::{Endpoint, EndpointSlice},
 };
-use serde_json::{Value, json};
 
 use crate::world::{Story, World, below, chance, converges, name};
 

@@ -4,11 +4,11 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use api::rules::volume::{Offer, Wish, is_bind_completed, volume_of};
 use client::{Api, rest::DeleteOptions};
+use json::json;
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
 };
-use serde_json::json;
 
 use crate::common::object;
 use crate::world::{Story, World, below, chance, converges};

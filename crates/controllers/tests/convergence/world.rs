@@ -14,10 +14,10 @@ use client::{
     rest::{self, DeleteOptions, Form, Resource, Verb},
 };
 use http::Method;
+use json::{Value, json};
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, PersistentVolumeClaim, Pod};
 use kube::client::Body;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::common::{everything, lagging, object, server};

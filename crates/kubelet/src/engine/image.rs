@@ -286,7 +286,7 @@ async fn credentials(kubelet: &Kubelet, desired: &DesiredPod, image: &str) -> Op
     for reference in desired.spec().image_pull_secrets.iter().flatten() {
         let Ok(Some(data)) = kubelet.sources.secret(desired.namespace(), &reference.name).await else { continue };
         let Some(text) = data.get(".dockerconfigjson").or(data.get(".dockercfg")) else { continue };
-        let Ok(config) = serde_json::from_slice::<serde_json::Value>(text) else { continue };
+        let Ok(config) = serde_json::from_slice::<json::Value>(text) else { continue };
         let servers = config.get("auths").unwrap_or(&config).as_object().cloned().unwrap_or_default();
         for (server, entry) in servers {
             let host = server.trim_start_matches("https://").trim_start_matches("http://").split('/').next();
@@ -300,7 +300,7 @@ async fn credentials(kubelet: &Kubelet, desired: &DesiredPod, image: &str) -> Op
                 Some((user, password)) => (user.to_owned(), password.to_owned()),
                 None => (text("username"), text("password")),
             };
-            return Some(Credentials { username, password, server });
+            return Some(Credentials { username, password, server: server.to_string() });
         }
     }
     None

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use client::Api;
 use clock::Timestamp;
+use json::json;
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
@@ -15,7 +16,6 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
 };
-use serde_json::json;
 
 use crate::{eviction::pressure, kubelet::Kubelet, node::capacity};
 

@@ -236,8 +236,8 @@ mod tests {
     use super::*;
     use crate::pod::fixture;
     use crate::pod::spec::mounts::MountSetting;
+    use json::json;
     use runtime::fake::Fake;
-    use serde_json::json;
 
     /// The engine's calls for a sandbox of this Pod, where the class `sandboxed` names the handler `runsc`.
     async fn sandbox_of(spec: &str) -> (bool, Vec<String>) {

@@ -135,7 +135,7 @@ fn short(name: &str, wanted: i64, used: i64, most: i64) -> Refusal {
 mod tests {
     use super::*;
     use crate::pod::fixture::{pod, pod_of};
-    use serde_json::json;
+    use json::json;
 
     fn check(spec: &str, expected: &str) {
         check_as(&pod(spec).pod, false, expected);

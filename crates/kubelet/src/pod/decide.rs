@@ -269,7 +269,7 @@ mod tests {
     };
 
     fn desired(policy: &str, ending: bool) -> DesiredPod {
-        pod_of(serde_json::json!({
+        pod_of(json::json!({
             "metadata": { "deletionTimestamp": ending.then_some("2026-01-01T00:00:00Z") },
             "spec": {
                 "restartPolicy": policy,
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn a_debugging_container_starts_beside_the_others_and_only_once() {
         let check = |text: &str, memory: &Memory, expected: &str| {
-            let desired = pod_of(serde_json::json!({"spec": {
+            let desired = pod_of(json::json!({"spec": {
                 "restartPolicy": "Always",
                 "initContainers": [{ "name": "i", "image": "x" }],
                 "containers": [{ "name": "m", "image": "y" }],

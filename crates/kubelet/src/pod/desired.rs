@@ -37,7 +37,7 @@ fn target<'a>(spec: &'a PodSpec, name: &str) -> Option<&'a str> {
 
 /// Containers of both sorts share their fields, by name and type.
 fn ephemeral(spec: &PodSpec) -> Arc<[Container]> {
-    let same = |c: &EphemeralContainer| serde_json::to_value(c).and_then(serde_json::from_value).ok();
+    let same = |c: &EphemeralContainer| json::to_value(c).and_then(json::from_value).ok();
     spec.ephemeral_containers.iter().flatten().filter_map(same).collect()
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clock::{Duration, Timestamp};
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use crate::pod::{
     desired::{DesiredPod, hash},
@@ -33,7 +33,7 @@ pub fn pod_of(mut object: Value) -> DesiredPod {
             object["metadata"][name] = json!(value);
         }
     }
-    DesiredPod::new(Arc::new(serde_json::from_value(object).unwrap()), false)
+    DesiredPod::new(Arc::new(json::from_value(object).unwrap()), false)
 }
 
 /// A node with this engine and folder, and an API server that answers as it is told: the body for a method and path, or 404.

@@ -1,19 +1,19 @@
 //! Writes a Pod's status to the API: only what has changed, only when something has.
 
 use client::{Api, rest::DeleteOptions};
+use json::{Value, json};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use serde_json::{Value, json};
 
 use crate::{kubelet::Kubelet, pod::desired::DesiredPod};
 
 /// The fields of `after` that differ, with `null` for those that are gone.
 fn difference(before: &PodStatus, after: &PodStatus) -> Value {
-    let fields = |s: &PodStatus| match serde_json::to_value(s) {
+    let fields = |s: &PodStatus| match json::to_value(s) {
         Ok(Value::Object(map)) => map,
-        _ => serde_json::Map::new(),
+        _ => json::Map::new(),
     };
     let (before, mut after) = (fields(before), fields(after));
-    let gone: Vec<String> = before.keys().filter(|k| !after.contains_key(*k)).cloned().collect();
+    let gone: Vec<String> = before.keys().filter(|k| !after.contains_key(*k)).map(ToString::to_string).collect();
     after.retain(|key, value| before.get(key) != Some(value));
     if let Some(Value::Array(conditions)) = after.get_mut("conditions") {
         // Conditions are merged by their type: what is no longer said has to be taken back.
@@ -37,7 +37,7 @@ fn difference(before: &PodStatus, after: &PodStatus) -> Value {
 /// Returns false when it should be tried again.
 pub async fn write(kubelet: &Kubelet, desired: &DesiredPod, uid: &str, before: &PodStatus, status: &PodStatus) -> bool {
     let changed = difference(before, status);
-    if changed.as_object().is_none_or(serde_json::Map::is_empty) {
+    if changed.as_object().is_none_or(json::Map::is_empty) {
         return true;
     }
     waypoint::kubelet::status_update(&desired.full_name());
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     fn status(json: Value) -> PodStatus {
-        serde_json::from_value(json).unwrap()
+        json::from_value(json).unwrap()
     }
 
     #[test]

@@ -148,7 +148,7 @@ mod tests {
     use bytes::Bytes;
     use http::{Method, Response};
     use http_body_util::Full;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     /// A client without a certificate.
     fn somebody() -> Peer {

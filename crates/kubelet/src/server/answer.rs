@@ -10,7 +10,7 @@ pub fn text(code: StatusCode, message: String) -> Answer {
     reply(code, "text/plain; charset=utf-8", message.into_bytes())
 }
 
-pub fn document(value: &serde_json::Value) -> Answer {
+pub fn document(value: &json::Value) -> Answer {
     reply(StatusCode::OK, "application/json", value.to_string().into_bytes())
 }
 

@@ -7,8 +7,8 @@ use futures::StreamExt;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
+use json::{Value, json};
 use k8s_openapi::api::core::v1::PodStatus;
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -24,7 +24,7 @@ pub fn pods(kubelet: &Kubelet) -> Answer {
     let with_status = |handle: &Handle| {
         let mut pod = (*handle.desired().pod).clone();
         pod.status = Some(handle.status());
-        serde_json::to_value(pod).ok()
+        json::to_value(pod).ok()
     };
     let items: Vec<Value> = kubelet.pods.all().iter().filter_map(with_status).collect();
     document(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
@@ -158,7 +158,7 @@ mod tests {
             let ended =
                 last.map(|id| json!({"terminated": {"containerID": format!("containerd://{id}"), "exitCode": 1}}));
             let one = json!({"name": "c", "containerID": "containerd://up", "state": state, "lastState": ended});
-            let status: PodStatus = serde_json::from_value(json!({"containerStatuses": [one]})).unwrap();
+            let status: PodStatus = json::from_value(json!({"containerStatuses": [one]})).unwrap();
             let of = |previous| choose(&status, "p", "c", previous).unwrap_or_else(|message| message);
             assert_eq!((of(false), of(true)), (now.to_owned(), previous.to_owned()), "{status:?}");
         };

@@ -3,7 +3,7 @@
 
 use clock::Timestamp;
 use http::StatusCode;
-use serde_json::{Map, Value, json};
+use json::{Map, Value, json};
 
 use super::answer::{Answer, document, text};
 use crate::{
@@ -43,7 +43,7 @@ fn time(time: Timestamp) -> Value {
 }
 
 /// The parts `cpu` and `memory`; of memory that is bounded also how much is left.
-fn put_sample(to: &mut Map<String, Value>, sample: &Sample, most: Option<u64>) {
+fn put_sample(to: &mut Map, sample: &Sample, most: Option<u64>) {
     if let Some(nanos) = sample.cpu_nanos {
         to.insert("cpu".to_owned(), json!({"time": time(sample.time), "usageCoreNanoSeconds": nanos}));
     }

@@ -7,8 +7,8 @@ use futures::{StreamExt, stream};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Frame;
+use json::{Value, json};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::tests::world::Gate;

@@ -1,6 +1,6 @@
 //! A kubelet that is killed on its way to any call, or on its way back, and starts again brings its Pod to its end.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use crate::tests::world::{World, until};
 

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt;
+use json::{Value, json};
 use parking_lot::Mutex;
 use runtime::fake::Moment;
-use serde_json::{Value, json};
 
 use crate::tests::world::{World, until};
 

@@ -9,9 +9,9 @@ use std::{
 use clock::Timestamp;
 use files::modes;
 use futures::FutureExt;
+use json::{Value, json};
 use parking_lot::Mutex;
 use runtime::fake::{Fake, Moment};
-use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::{

@@ -125,9 +125,9 @@ pub async fn fill(request: &Request<'_>, plugin: &str, files: Files, in_memory: 
 mod tests {
     use super::*;
 
-    fn check(items: serde_json::Value, optional: bool, expected: &str) {
+    fn check(items: json::Value, optional: bool, expected: &str) {
         let data = Data::from([("a".to_owned(), b"1".to_vec()), ("b".to_owned(), b"2".to_vec())]);
-        let items: Vec<KeyToPath> = serde_json::from_value(items).unwrap();
+        let items: Vec<KeyToPath> = json::from_value(items).unwrap();
         let keys = Keys { object: "m", items: &items, default_mode: Some(0o400), optional };
         let got = match keys.files(Some(data), "configmap", "config") {
             Ok(files) => files
@@ -142,11 +142,11 @@ mod tests {
 
     #[test]
     fn keys_become_files() {
-        check(serde_json::json!([]), false, "a=1:400 b=2:400");
-        check(serde_json::json!([{"key": "a", "path": "x/y", "mode": 0o600}]), false, "x/y=1:600");
-        check(serde_json::json!([{"key": "z", "path": "x"}]), false, "references non-existent config key: z");
-        check(serde_json::json!([{"key": "z", "path": "x"}]), true, "");
-        check(serde_json::json!([{"key": "a", "path": "../x"}]), false, "path \"../x\" must stay inside the volume");
-        check(serde_json::json!([{"key": "a", "path": "/x"}]), false, "path \"/x\" must stay inside the volume");
+        check(json::json!([]), false, "a=1:400 b=2:400");
+        check(json::json!([{"key": "a", "path": "x/y", "mode": 0o600}]), false, "x/y=1:600");
+        check(json::json!([{"key": "z", "path": "x"}]), false, "references non-existent config key: z");
+        check(json::json!([{"key": "z", "path": "x"}]), true, "");
+        check(json::json!([{"key": "a", "path": "../x"}]), false, "path \"../x\" must stay inside the volume");
+        check(json::json!([{"key": "a", "path": "/x"}]), false, "path \"/x\" must stay inside the volume");
     }
 }

@@ -239,14 +239,14 @@ mod tests {
 
     #[test]
     fn a_pod_uses_a_claim_that_is_bound_on_both_sides() {
-        use serde_json::{Value, json};
+        use json::{Value, json};
         let pod = crate::pod::fixture::pod(r#"{"containers": []}"#).pod;
         let check = |phase: &str, deleted: Option<&str>, held: Value, expected: &str| {
             let claim = json!({"metadata": {"name": "c", "uid": "u", "deletionTimestamp": deleted},
                 "spec": {"volumeName": "v"}, "status": {"phase": phase}});
-            let claim = serde_json::from_value(claim).unwrap();
+            let claim = json::from_value(claim).unwrap();
             let persistent = json!({"metadata": {"name": "v"}, "spec": {"claimRef": held}});
-            let persistent = serde_json::from_value(persistent).unwrap();
+            let persistent = json::from_value(persistent).unwrap();
             let used = VolumeClaim { name: "c".into(), volume: "x".into(), is_own: false, read_only: false };
             let why = unusable(&pod, &used, &claim).or_else(|| not_bound(&claim, &persistent));
             assert_eq!(why.unwrap_or_default(), expected);
@@ -280,11 +280,11 @@ mod tests {
             async move {
                 assert!(request.uri().path().ends_with("/serviceaccounts/default/token"));
                 let (code, body) = if number == 1 {
-                    (500, serde_json::json!({"kind": "Status", "apiVersion": "v1", "code": 500}))
+                    (500, json::json!({"kind": "Status", "apiVersion": "v1", "code": 500}))
                 } else {
                     let end = clock::now().checked_add(std::time::Duration::from_secs(1000)).unwrap().to_string();
-                    let status = serde_json::json!({"token": format!("t{number}"), "expirationTimestamp": end});
-                    (201, serde_json::json!({"kind": "TokenRequest", "spec": {"audiences": []}, "status": status}))
+                    let status = json::json!({"token": format!("t{number}"), "expirationTimestamp": end});
+                    (201, json::json!({"kind": "TokenRequest", "spec": {"audiences": []}, "status": status}))
                 };
                 let body = http_body_util::Full::new(bytes::Bytes::from(body.to_string()));
                 Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).unwrap())

@@ -8,8 +8,8 @@ use api::{
     features::{Feature, Features},
     validation::field::{FieldError, Path},
 };
+use json::Value;
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::{class::DEFAULT_SCHEDULER, engine::Settings, plugins::PLUGINS, profile::Profile};
 
@@ -104,7 +104,7 @@ struct PluginConfig {
 
 /// Reads the configuration. The error says everything that is wrong, one thing in each line.
 pub fn parse(value: Value, features: Features) -> Result<Settings, String> {
-    let configuration = Configuration::deserialize(value).map_err(|error| error.to_string())?;
+    let configuration = Configuration::deserialize(&value).map_err(|error| error.to_string())?;
     let mut errors = Errors::default();
     let mut settings = configuration.settings(features, &mut errors);
     if !features.enabled(Feature::GangScheduling) {

@@ -10,9 +10,9 @@ use api::{
         names,
     },
 };
+use json::{Value, json};
 use k8s_openapi::api::core::v1::{NodeAffinity, TopologySpreadConstraint};
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Value, json};
 
 use super::{Errors, extenders::duration};
 use crate::args::{Args, Spreading, Strategy, Weighted};
@@ -59,7 +59,7 @@ fn given<T: DeserializeOwned>(
     if let Some(kind) = kind.filter(|kind| *kind != format!("{plugin}Args")) {
         errors.say(path, &format!("args for plugin {plugin:?} were not of type {plugin:?}Args, got {kind:?}"));
     }
-    match T::deserialize(value) {
+    match T::deserialize(&value) {
         Ok(given) => then(given, errors),
         Err(error) => errors.say(path, &error.to_string()),
     }

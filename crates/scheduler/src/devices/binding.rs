@@ -99,7 +99,7 @@ pub fn is_ready(claim: &ResourceClaim) -> Result<bool, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     /// A claim with a device whose binding waits for `Attached` and `Wired`.
     fn claim(conditions: Option<&[(&str, &str)]>) -> ResourceClaim {
@@ -116,7 +116,7 @@ mod tests {
         let allocation = json!({"devices": {"results": [result]}, "allocationTimestamp": "2025-01-01T00:00:00Z"});
         let devices: Vec<Value> = conditions.map(told).into_iter().collect();
         let status = json!({"allocation": allocation, "devices": devices});
-        serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {}, "status": status})).unwrap()
+        json::from_value(json!({"metadata": {"name": "c"}, "spec": {}, "status": status})).unwrap()
     }
 
     #[test]

@@ -94,14 +94,14 @@ pub(super) fn remove(held: &mut Shares, share: &Shares) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     #[test]
     fn requests_are_rounded_and_refused_by_the_devices_rules() {
         let check = |capacity: Value, wanted: Value, expected: Option<&str>| {
-            let offered: DeviceCapacity = serde_json::from_value(capacity.clone()).unwrap();
+            let offered: DeviceCapacity = json::from_value(capacity.clone()).unwrap();
             let offered = BTreeMap::from([("memory".to_owned(), offered)]);
-            let requests: CapacityRequirements = serde_json::from_value(json!({"requests": wanted})).unwrap();
+            let requests: CapacityRequirements = json::from_value(json!({"requests": wanted})).unwrap();
             let found = share(Some(&requests), &offered).map(|shares| shares["memory"]);
             assert_eq!(found, expected.map(|text| text.parse().unwrap()), "{capacity} {wanted}");
         };

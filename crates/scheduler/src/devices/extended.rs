@@ -49,14 +49,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn the_newest_class_stands_for_a_resource() {
         let class = |created: &str, resource: Option<&str>| {
             let meta = json!({"creationTimestamp": created});
             let class = json!({"metadata": meta, "spec": {"extendedResourceName": resource}});
-            Class::of(&serde_json::from_value(class).unwrap())
+            Class::of(&json::from_value(class).unwrap())
         };
         let (old, new) = ("2025-01-01T00:00:00Z", "2025-01-02T00:00:00Z");
         let classes = BTreeMap::from([

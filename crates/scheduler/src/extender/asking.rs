@@ -103,7 +103,7 @@ async fn about_nodes(
     pod: &Pod,
     nodes: &[Arc<str>],
     caches: &Caches,
-) -> Result<serde_json::Value, String> {
+) -> Result<json::Value, String> {
     let by_name = remote.spec.knows_nodes;
     let objects: Vec<Arc<Node>> = match by_name {
         true => Vec::new(),
@@ -157,7 +157,7 @@ async fn prioritize(
     caches: &Caches,
 ) -> Result<Vec<wire::Priority>, String> {
     let said = about_nodes(remote, &remote.spec.prioritize, pod, nodes, caches).await?;
-    let serde_json::Value::Array(list) = said else { return Err("no list of scores".to_owned()) };
+    let json::Value::Array(list) = said else { return Err("no list of scores".to_owned()) };
     list.into_iter().map(wire::lowered).collect()
 }
 
@@ -230,7 +230,7 @@ async fn victims(remote: &Remote, pod: &Pod, candidates: &Candidates, caches: &C
 }
 
 /// The Pods of these UIDs.
-fn chosen(victims: Vec<serde_json::Value>, there: &[Arc<Pod>]) -> Option<Vec<Key>> {
+fn chosen(victims: Vec<json::Value>, there: &[Arc<Pod>]) -> Option<Vec<Key>> {
     let one = |victim| {
         let gone: wire::Gone = wire::lowered(victim).ok()?;
         let pod = there.iter().find(|pod| pod.metadata.uid.as_deref() == Some(gone.uid.as_str()))?;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use client::Client;
 use http_body_util::{BodyExt, Limited};
+use json::Value;
 use kube::{
     Config,
     client::Body,
     config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext},
 };
 use serde::Serialize;
-use serde_json::Value;
 
 use super::Extender;
 

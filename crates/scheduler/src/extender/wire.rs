@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use json::Value;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// What is asked about nodes.
 #[derive(Serialize)]
@@ -131,13 +131,13 @@ pub fn lowered<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, String
     let Value::Object(map) = value else { return Err("expected an object".to_owned()) };
     let given = map.into_iter().filter(|(_, value)| !value.is_null());
     let map = given.map(|(key, value)| (key.to_ascii_lowercase(), value)).collect();
-    serde_json::from_value(Value::Object(map)).map_err(|error| error.to_string())
+    json::from_value(Value::Object(map)).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn names_are_read_in_any_case() {

@@ -14,8 +14,8 @@ use client::{
     rest::{self, Resource, Verb},
 };
 use futures::future::BoxFuture;
+use json::{Value, json};
 use k8s_openapi::api::core::v1::{Node as NodeObject, PersistentVolume, PersistentVolumeClaim, Pod};
-use serde_json::{Value, json};
 
 use crate::{
     cache::Cache,

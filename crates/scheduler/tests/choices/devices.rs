@@ -2,11 +2,11 @@
 
 use client::Key;
 use clock::{Duration, Instant};
+use json::{Value, json};
 use scheduler::{
     Decision, Engine,
     devices::{Claim, Class, Given, Slice},
 };
-use serde_json::{Value, json};
 
 use crate::text::{engine, pod_with};
 
@@ -18,7 +18,7 @@ fn key(name: &str) -> Key {
 }
 
 fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
+    json::from_value(value).unwrap()
 }
 
 fn value(text: &str) -> Value {
@@ -84,8 +84,7 @@ impl World {
             let mut words = text.split(' ');
             let name = words.next().unwrap();
             let attributes = words.map(|word| word.split_once('=').unwrap());
-            let attributes: serde_json::Map<_, _> =
-                attributes.map(|(name, text)| (name.to_owned(), value(text))).collect();
+            let attributes: json::Map = attributes.map(|(name, text)| (name.to_owned(), value(text))).collect();
             json!({"name": name, "attributes": attributes})
         };
         spec["devices"] = devices.iter().map(device).collect();

@@ -2,11 +2,11 @@
 
 use client::Key;
 use clock::{Duration, Instant};
+use json::{Value, json};
 use scheduler::{
     Decision, Engine,
     devices::{Claim, Class, Gates, Given, Slice, TaintRule},
 };
-use serde_json::{Value, json};
 
 use crate::text::{engine, pod_with};
 
@@ -25,7 +25,7 @@ impl World {
     fn new(nodes: &[&str], gates: Gates) -> Self {
         let mut world = World(engine(nodes, &[]), Instant::now());
         world.0.cache.devices.gates = gates;
-        let class = serde_json::from_value(json!({"metadata": {"name": "any"}, "spec": {}})).unwrap();
+        let class = json::from_value(json!({"metadata": {"name": "any"}, "spec": {}})).unwrap();
         world.0.set_device_class(&Key::new("", "any"), Some(Class::of(&class)), world.1);
         world
     }
@@ -34,14 +34,14 @@ impl World {
     fn slice(&mut self, name: &str, more: Value) {
         let mut spec = json!({"driver": "drv", "pool": {"name": "pool", "generation": 1, "resourceSliceCount": 1}});
         more.as_object().unwrap().iter().for_each(|(field, value)| spec[field] = value.clone());
-        let slice = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        let slice = json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
         self.0.set_slice(&Key::new("", name), Some(Slice::of(&slice)), self.1);
     }
 
     /// A Pod with a claim of its own name and these requests: its node and devices, or why there are none.
     fn place(&mut self, name: &str, devices: Value) -> String {
         let claim = json!({"metadata": {"name": name, "uid": name}, "spec": {"devices": devices}});
-        let claim = serde_json::from_value(claim).unwrap();
+        let claim = json::from_value(claim).unwrap();
         self.0.set_device_claim(&Key::new("default", name), Some(Claim::of(&claim)), self.1);
         let spec = json!({"resourceClaims": [{"name": "c", "resourceClaimName": name}]});
         self.0.set_pod(&pod_with(name, spec), self.1);
@@ -116,7 +116,7 @@ fn tainted_devices_go_to_those_who_tolerate_them() {
 fn rules_taint_the_devices_that_they_select() {
     let rule = |selector: Value| {
         let spec = json!({"deviceSelector": selector, "taint": {"key": "k", "effect": "NoSchedule"}});
-        let rule = serde_json::from_value(json!({"metadata": {"name": "rule"}, "spec": spec})).unwrap();
+        let rule = json::from_value(json!({"metadata": {"name": "rule"}, "spec": spec})).unwrap();
         Some(TaintRule::of(&rule))
     };
     for (selector, expected) in [

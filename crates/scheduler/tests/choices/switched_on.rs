@@ -3,11 +3,11 @@
 
 use client::Key;
 use clock::{Duration, Instant, Timestamp};
+use json::{Value, json};
 use scheduler::{
     Decision, Engine,
     devices::{Claim, Class, Gates, Given, Slice},
 };
-use serde_json::{Value, json};
 
 use crate::text::{engine, node, pod, pod_with};
 
@@ -17,7 +17,7 @@ const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/gpu";
 struct World(Engine, Instant);
 
 fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
+    json::from_value(value).unwrap()
 }
 
 fn key(name: &str) -> Key {

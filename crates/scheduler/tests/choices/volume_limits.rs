@@ -2,13 +2,13 @@
 
 use crate::text::{engine, next, pod_with};
 use clock::Instant;
+use json::{Value, json};
 use k8s_openapi::api::core::v1::Pod;
 use scheduler::{
     Engine,
     attachable::{self, Attachable, Attachment, Limits},
     claims::{Claim, Volume},
 };
-use serde_json::{Value, json};
 
 const FULL: &str = "0/1 nodes are available: 1 node(s) exceed max volume count.";
 
@@ -17,7 +17,7 @@ fn key(name: &str) -> client::Key {
 }
 
 fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
+    json::from_value(value).unwrap()
 }
 
 /// The node `a` has this CSINode.

@@ -1,7 +1,7 @@
 //! What nodes are refused for: resources, ports, volumes.
 
+use json::{Value, json};
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::{Value, json};
 
 use crate::text::{check, pod, pod_with};
 
@@ -69,7 +69,7 @@ fn a_resize_counts_with_what_it_may_need() {
         let status = json!({"conditions": conditions, "containerStatuses": [{"name": "c", "image": "", "imageID": "",
             "ready": true, "restartCount": 0, "allocatedResources": {"cpu": allocated},
             "resources": {"requests": {"cpu": actual}}}]});
-        pod.status = Some(serde_json::from_value(status).unwrap());
+        pod.status = Some(json::from_value(status).unwrap());
         pod
     };
     let short = "0/1 nodes are available: 1 Insufficient cpu.";

@@ -1,12 +1,12 @@
 //! What other Pods decide: affinity between Pods, and spreading over domains.
 
 use clock::Instant;
+use json::{Value, json};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use scheduler::{
     args::Args,
     plugins::{inter_pod_affinity, pod_topology_spread},
 };
-use serde_json::{Value, json};
 
 use crate::text::{check, engine, next, pod, pod_with};
 
@@ -102,7 +102,7 @@ fn terms_are_about_namespaces() {
         let mut engine = engine(&["a label=zone:x"], &[of_namespace(pod("q on=a label=app:x"), there)]);
         for (name, team) in [("default", "own"), ("one", "red"), ("two", "blue")] {
             let namespace: Namespace =
-                serde_json::from_value(json!({"metadata": {"name": name, "labels": {"team": team}}})).unwrap();
+                json::from_value(json!({"metadata": {"name": name, "labels": {"team": team}}})).unwrap();
             engine.set_namespace(&namespace, Instant::now());
         }
         engine.set_pod(&with("p", "podAffinity", &[term(terms.clone())]), Instant::now());
@@ -123,7 +123,7 @@ fn terms_are_about_namespaces() {
     for (team, expected) in [("red", REFUSED), ("blue", "a")] {
         let mut engine = engine(&["a label=zone:x"], std::slice::from_ref(&refusing));
         let namespace = json!({"metadata": {"name": "mine", "labels": {"team": team}}});
-        engine.set_namespace(&serde_json::from_value(namespace).unwrap(), Instant::now());
+        engine.set_namespace(&json::from_value(namespace).unwrap(), Instant::now());
         engine.set_pod(&of_namespace(pod("p label=app:x"), "mine"), Instant::now());
         assert_eq!(next(&mut engine), expected);
     }

@@ -1,5 +1,6 @@
 //! Scores that follow from the node: its resources, images, taints and labels.
 
+use json::{Value, json};
 use k8s_openapi::api::core::v1::Pod;
 use scheduler::{
     args::{Args, Strategy, Weighted},
@@ -8,7 +9,6 @@ use scheduler::{
         image_locality, node_affinity, node_resources_balanced_allocation, node_resources_fit, taint_toleration,
     },
 };
-use serde_json::{Value, json};
 
 use crate::text::{engine, node, pod, pod_with};
 
@@ -125,7 +125,7 @@ fn images_that_are_there_attract() {
         let image =
             |(name, size): &(&str, i64)| json!({"names": [format!("r.io/{name}:latest")], "sizeBytes": size * MB});
         let list: Vec<Value> = images.iter().map(image).collect();
-        node.status.as_mut().unwrap().images = Some(serde_json::from_value(json!(list)).unwrap());
+        node.status.as_mut().unwrap().images = Some(json::from_value(json!(list)).unwrap());
         node
     };
     let check = |images: &[&str], init: &[&str], mounted: &[&str], expected: [i64; 2]| {

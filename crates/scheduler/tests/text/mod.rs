@@ -4,9 +4,9 @@
 //! `name [cpu=1] [on=node] [port=80] [label=key:value] …` or a JSON spec.
 
 use clock::Instant;
+use json::{Value, json};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use scheduler::{Decision, Engine, Settings, failure::Preemption};
-use serde_json::{Value, json};
 
 fn words(text: &str) -> (&str, Vec<(&str, &str)>) {
     let mut words = text.split_whitespace();
@@ -32,7 +32,7 @@ pub fn node(text: &str) -> Node {
             resource => node["status"]["allocatable"][resource] = value.into(),
         }
     }
-    serde_json::from_value(node).unwrap()
+    json::from_value(node).unwrap()
 }
 
 pub fn pod_with(text: &str, more: Value) -> Pod {
@@ -54,7 +54,7 @@ pub fn pod_with(text: &str, more: Value) -> Pod {
     for (field, value) in more.as_object().into_iter().flatten() {
         pod["spec"][field] = value.clone();
     }
-    serde_json::from_value(pod).unwrap()
+    json::from_value(pod).unwrap()
 }
 
 pub fn pod(text: &str) -> Pod {

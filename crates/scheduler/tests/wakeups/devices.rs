@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use client::Key;
 use clock::Instant;
+use json::{Value, json};
 use k8s_openapi::api::core::v1::Pod;
 use scheduler::{
     Engine,
     devices::{Claim as DeviceClaim, Class, Slice},
 };
-use serde_json::{Value, json};
 
 use crate::{World, key};
 
@@ -34,18 +34,18 @@ impl Devices {
         let pool = json!({"name": node, "generation": 1, "resourceSliceCount": 1});
         let slice = json!({"metadata": {"name": node},
             "spec": {"driver": "drv", "nodeName": node, "pool": pool, "devices": devices}});
-        Slice::of(&serde_json::from_value(slice).unwrap())
+        Slice::of(&json::from_value(slice).unwrap())
     }
 
     pub fn claim(name: &str, status: &Value) -> DeviceClaim {
         let requests = json!([{"name": "r", "exactly": {"deviceClassName": "any", "count": 1}}]);
         let claim = json!({"metadata": {"name": name, "uid": name}, "spec": {"devices": {"requests": requests}},
             "status": status});
-        DeviceClaim::of(&serde_json::from_value(claim).unwrap())
+        DeviceClaim::of(&json::from_value(claim).unwrap())
     }
 
     pub fn class() -> Class {
-        Class::of(&serde_json::from_value(json!({"metadata": {"name": "any"}, "spec": {}})).unwrap())
+        Class::of(&json::from_value(json!({"metadata": {"name": "any"}, "spec": {}})).unwrap())
     }
 
     pub fn tell_class(&self, engine: &mut Engine, now: Instant) {

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::features::{Feature, Features};
 use clock::{Duration, Instant};
+use json::json;
 use k8s_openapi::api::core::v1::Pod;
 use scheduler::{Engine, Settings, gangs::Workload};
-use serde_json::json;
 
 use crate::{World, key, node_name, parks};
 
@@ -29,7 +29,7 @@ pub fn tell(engine: &mut Engine, workloads: &Workloads, name: &str, now: Instant
     let workload = workloads.get(name).map(|least| {
         let policy = if *least == 0 { json!({"basic": {}}) } else { json!({"gang": {"minCount": least}}) };
         let workload = json!({"metadata": {"name": name}, "spec": {"podGroups": [{"name": "g", "policy": policy}]}});
-        Workload::of(&serde_json::from_value(workload).unwrap())
+        Workload::of(&json::from_value(workload).unwrap())
     });
     engine.set_workload(&key(name), workload, now);
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use client::Key;
 use clock::{Duration, Instant};
+use json::{Value, json};
 use k8s_openapi::{
     api::core::v1::{Namespace, Node, Pod, PodStatus},
     apimachinery::pkg::apis::meta::v1::Time,
@@ -19,7 +20,6 @@ use scheduler::{
     devices::Given,
     failure::{Preemption, Release, Victims},
 };
-use serde_json::{Value, json};
 
 use devices::{CLAIMS, Devices, claims_of};
 use gangs::{WORKLOADS, Workloads, workload_of};
@@ -80,7 +80,7 @@ fn status(pod: &mut Pod) -> &mut PodStatus {
 }
 
 fn namespace(name: &str, labels: Value) -> Namespace {
-    serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
+    json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
 }
 
 /// Claims with volumes of a CSI driver, which are there all the time.
@@ -89,12 +89,12 @@ const DRIVEN: [&str; 3] = ["v0", "v1", "v2"];
 fn add_driven(engine: &mut Engine, now: Instant) {
     for name in DRIVEN {
         let volume = json!({"metadata": {"name": name}, "spec": {"csi": {"driver": "drv", "volumeHandle": name}}});
-        let volume = serde_json::from_value(volume).unwrap();
+        let volume = json::from_value(volume).unwrap();
         engine.set_attachable(&Key::new("", name), Attachable::of_volume(&volume), now);
         engine.set_volume(&Key::new("", name), Some(Volume::of(&volume)), now);
         let claim = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
             "spec": {"volumeName": name}});
-        engine.set_claim(&key(name), Some(Claim::of(&serde_json::from_value(claim).unwrap())), now);
+        engine.set_claim(&key(name), Some(Claim::of(&json::from_value(claim).unwrap())), now);
     }
 }
 
@@ -184,7 +184,7 @@ impl World {
             "status": {"allocatable": {"cpu": (1 + self.dice.below(3)).to_string(), "pods": "4"}},
         });
         self.log.push(format!("node {node}"));
-        let node: Node = serde_json::from_value(node).unwrap();
+        let node: Node = json::from_value(node).unwrap();
         self.engine.set_node(&node, self.now);
         self.nodes.insert(name, node);
     }
@@ -200,7 +200,7 @@ impl World {
             1 => {
                 let taint = json!([{"key": "not-ready", "effect": "NoSchedule"}]);
                 let held = spec.taints.take().unwrap_or_default();
-                spec.taints = Some(if held.is_empty() { serde_json::from_value(taint).unwrap() } else { Vec::new() });
+                spec.taints = Some(if held.is_empty() { json::from_value(taint).unwrap() } else { Vec::new() });
             }
             2 if labels.remove("disk").is_none() => _ = labels.insert("disk".to_owned(), "ssd".to_owned()),
             2 => {}
@@ -219,7 +219,7 @@ impl World {
         let drivers = json!([{"name": "drv", "nodeID": name, "allocatable": {"count": self.dice.below(3)}}]);
         let node = json!({"metadata": {"name": name}, "spec": {"drivers": drivers}});
         self.log.push(format!("limits {node}"));
-        let limits = Limits::of(&serde_json::from_value(node).unwrap());
+        let limits = Limits::of(&json::from_value(node).unwrap());
         self.engine.set_volume_limits(&Key::new("", name), Some(limits.clone()), self.now);
         self.limits.insert(name.to_owned(), limits);
     }
@@ -257,7 +257,7 @@ impl World {
             let volume = json!({"metadata": {"name": "v"},
                 "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [only]}}}});
             let gone = self.dice.one_in(3);
-            self.volume = (!gone).then(|| Volume::of(&serde_json::from_value(volume).unwrap()));
+            self.volume = (!gone).then(|| Volume::of(&json::from_value(volume).unwrap()));
             self.engine.set_volume(&Key::new("", "v"), self.volume.clone(), self.now);
         } else {
             let mut claim = json!({"metadata": {"name": "c", "namespace": "d"}});
@@ -266,7 +266,7 @@ impl World {
                 claim["spec"] = json!({"volumeName": "v"});
             }
             let gone = self.dice.one_in(4);
-            self.claim = (!gone).then(|| Claim::of(&serde_json::from_value(claim).unwrap()));
+            self.claim = (!gone).then(|| Claim::of(&json::from_value(claim).unwrap()));
             self.engine.set_claim(&key("c"), self.claim.clone(), self.now);
         }
         self.log.push(format!("{:?} {:?}", self.claim, self.volume));
@@ -318,7 +318,7 @@ impl World {
         let pod =
             json!({"metadata": {"name": name, "namespace": "d", "uid": name, "labels": {"app": app}}, "spec": spec});
         self.log.push(format!("pod {pod}"));
-        self.pods.insert(name.clone(), serde_json::from_value(pod).unwrap());
+        self.pods.insert(name.clone(), json::from_value(pod).unwrap());
         self.tell(&name);
     }
 
@@ -429,7 +429,7 @@ impl World {
                 }
                 let pod = self.pods.get_mut(&victim.name).unwrap();
                 pod.metadata.deletion_timestamp = Some(Time(clock::Timestamp::UNIX_EPOCH));
-                status(pod).conditions = Some(serde_json::from_value(condition).unwrap());
+                status(pod).conditions = Some(json::from_value(condition).unwrap());
                 self.tell(&victim.name);
             }
         }
@@ -468,7 +468,7 @@ impl World {
                 if held.is_some() {
                     pod.spec.as_mut().unwrap().node_name = held;
                 } else if !placed {
-                    let gates = serde_json::from_value(json!([{"name": "held"}])).unwrap();
+                    let gates = json::from_value(json!([{"name": "held"}])).unwrap();
                     pod.spec.as_mut().unwrap().scheduling_gates = Some(gates);
                 }
                 assert_ne!(other, name);
@@ -531,13 +531,12 @@ fn pod(name: &str, more: Value) -> Pod {
     for (field, value) in more.as_object().into_iter().flatten() {
         pod["spec"][field] = value.clone();
     }
-    serde_json::from_value(pod).unwrap()
+    json::from_value(pod).unwrap()
 }
 
 fn node(name: &str, spec: Value, labels: Value) -> Node {
     let status = json!({"allocatable": {"cpu": "1", "pods": "9"}});
-    serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}))
-        .unwrap()
+    json::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status})).unwrap()
 }
 
 fn goes_to(engine: &mut Engine, now: Instant) -> Option<String> {

@@ -89,7 +89,7 @@ impl Autoscalers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn a_count_rests_where_its_load_says() {
@@ -111,7 +111,7 @@ mod tests {
     fn counts_stay_in_the_bounds() {
         let deployment = |replicas: i32| -> Deployment {
             let spec = json!({"replicas": replicas, "selector": {}, "template": {"spec": {"containers": []}}});
-            serde_json::from_value(json!({"metadata": {"name": "d"}, "spec": spec})).unwrap()
+            json::from_value(json!({"metadata": {"name": "d"}, "spec": spec})).unwrap()
         };
         let mut all = Autoscalers::default();
         let check = |all: &mut Autoscalers, from: i32, to: i32, fine: bool| {
@@ -120,7 +120,7 @@ mod tests {
         };
         check(&mut all, 1, 9, true);
         let target = json!({"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "minReplicas": 2, "maxReplicas": 4});
-        all.autoscaler("k".into(), serde_json::from_value(json!({"metadata": {}, "spec": target})).unwrap());
+        all.autoscaler("k".into(), json::from_value(json!({"metadata": {}, "spec": target})).unwrap());
         check(&mut all, 1, 2, true);
         check(&mut all, 2, 4, true);
         check(&mut all, 4, 5, false);

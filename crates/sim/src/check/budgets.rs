@@ -50,7 +50,7 @@ impl Budgets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn evictions_leave_enough() {
@@ -58,7 +58,7 @@ mod tests {
             let target = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"});
             let ready = json!({"type": "Ready", "status": "True"});
             let conditions = if evicted { json!([target]) } else { json!([ready]) };
-            serde_json::from_value(json!({"metadata": {"namespace": "d", "labels": {"app": app},
+            json::from_value(json!({"metadata": {"namespace": "d", "labels": {"app": app},
                 "deletionTimestamp": evicted.then_some("2026-01-01T00:00:00Z")},
                 "status": {"phase": "Running", "conditions": conditions}}))
             .unwrap()
@@ -66,7 +66,7 @@ mod tests {
         let mut budgets = Budgets::default();
         let budget = json!({"metadata": {"name": "b", "namespace": "d"},
             "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "a"}}}});
-        budgets.budget("b".into(), serde_json::from_value(budget).unwrap());
+        budgets.budget("b".into(), json::from_value(budget).unwrap());
         let check = |left: usize, goes: Pod, expected: Option<&str>| {
             let left = (0..left).map(|n| (n.to_string(), pod("a", false))).collect();
             assert_eq!(budgets.goes(&goes, &left).as_deref(), expected);

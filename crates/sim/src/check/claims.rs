@@ -175,7 +175,7 @@ fn runs_with(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     const CLAIM: &str = "persistentvolumeclaims/d/c";
     const VOLUME: &str = "persistentvolumes/v";
@@ -183,7 +183,7 @@ mod tests {
     fn claim(volume: &str, phase: &str) -> Option<PersistentVolumeClaim> {
         let bound = json!({"pv.kubernetes.io/bind-completed": "yes"});
         let annotations = if phase == "Bound" { bound } else { json!({}) };
-        serde_json::from_value(json!({
+        json::from_value(json!({
             "metadata": {"name": "c", "namespace": "d", "uid": "c", "annotations": annotations},
             "spec": {"volumeName": volume}, "status": {"phase": phase},
         }))
@@ -192,12 +192,12 @@ mod tests {
 
     fn volume(of: Option<&str>) -> Option<PersistentVolume> {
         let reference: Option<Value> = of.map(|uid| json!({"name": uid, "uid": uid}));
-        serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": {"claimRef": reference}})).unwrap()
+        json::from_value(json!({"metadata": {"name": "v"}, "spec": {"claimRef": reference}})).unwrap()
     }
 
     fn user(node: Option<&str>) -> Pod {
         let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
-        serde_json::from_value(json!({
+        json::from_value(json!({
             "metadata": {"name": "p", "namespace": "d"},
             "spec": {"nodeName": node, "containers": [], "volumes": volumes},
         }))

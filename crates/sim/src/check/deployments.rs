@@ -162,15 +162,15 @@ impl Deployments {
 
 #[cfg(test)]
 mod tests {
+    use json::{Value, json};
     use serde::de::DeserializeOwned;
-    use serde_json::{Value, json};
 
     use super::*;
 
     const NOW: &str = "2026-01-01T01:00:00Z";
 
     fn read<T: DeserializeOwned>(value: Value) -> T {
-        serde_json::from_value(value).expect("an object")
+        json::from_value(value).expect("an object")
     }
 
     fn deployment(replicas: i32) -> Option<Deployment> {

@@ -367,7 +367,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
     use std::sync::Arc;
     use store::Entry;
 

@@ -99,7 +99,7 @@ impl Quotas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn what_is_beyond_a_quota_is_seen() {
@@ -107,10 +107,10 @@ mod tests {
         let mut pods = BTreeMap::new();
         let quota = json!({"metadata": {}, "status": {"hard": {"pods": "1", "count/configmaps": "1", "requests.cpu": "1"},
             "used": {"pods": "1", "count/configmaps": "1", "requests.cpu": "600m"}}});
-        quotas.quota("resourcequotas/d/q".into(), serde_json::from_value(quota).unwrap());
+        quotas.quota("resourcequotas/d/q".into(), json::from_value(quota).unwrap());
         let pod = |phase: &str| -> Pod {
             let container = json!({"name": "c", "resources": {"requests": {"cpu": "600m"}}});
-            serde_json::from_value(json!({"metadata": {"namespace": "d"}, "spec": {"containers": [container]},
+            json::from_value(json!({"metadata": {"namespace": "d"}, "spec": {"containers": [container]},
                 "status": {"phase": phase}}))
             .unwrap()
         };

@@ -80,20 +80,20 @@ impl Schedules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn cron(policy: &str) -> Schedules {
         let mut schedules = Schedules::default();
         let cron = json!({"metadata": {"uid": "c"}, "spec": {"schedule": "* * * * *", "concurrencyPolicy": policy,
             "jobTemplate": {}}});
-        schedules.cron_job("c".into(), serde_json::from_value(cron).unwrap());
+        schedules.cron_job("c".into(), json::from_value(cron).unwrap());
         schedules
     }
 
     fn job(name: &str, minute: u32, words: &str) -> Job {
         let owner = json!([{"apiVersion": "v1", "kind": "CronJob", "name": "c", "uid": "c", "controller": true}]);
         let conditions = if words == "over" { json!([{"type": "Complete", "status": "True"}]) } else { json!([]) };
-        serde_json::from_value(json!({"metadata": {"name": name, "uid": name, "ownerReferences": owner,
+        json::from_value(json!({"metadata": {"name": name, "uid": name, "ownerReferences": owner,
             "annotations": {SCHEDULED: format!("2026-01-01T00:{minute:02}:00Z")},
             "deletionTimestamp": (words == "goes").then_some("2026-01-01T00:00:00Z")},
             "status": {"conditions": conditions}}))

@@ -285,7 +285,7 @@ impl Workloads {
 mod tests {
     use super::*;
     use crate::check::news::Serving;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     /// `name:owner:words` with the words running, succeeded, failed, deleted, counted (without finalizer), unbound, apart
     /// (for a node of its own).
@@ -298,7 +298,7 @@ mod tests {
         let phase = phase.iter().find(|(word, _)| has(word)).map_or("Pending", |(_, phase)| phase);
         let ready = if has("running") { "True" } else { "False" };
         let owner = json!([{"apiVersion": "v1", "kind": "Any", "name": owner, "uid": owner, "controller": true}]);
-        serde_json::from_value(json!({
+        json::from_value(json!({
             "metadata": {"name": name, "uid": name, "ownerReferences": owner,
                 "finalizers": if has("counted") { json!([]) } else { json!([TRACKED]) },
                 "deletionTimestamp": has("deleted").then_some("2026-01-01T00:00:00Z")},
@@ -325,9 +325,9 @@ mod tests {
             let of = |spec: Value, name: &str| json!({"metadata": meta(name), "spec": spec});
             let stateful = json!({"replicas": 3, "selector": {}, "template": template});
             let long_ago = Timestamp::UNIX_EPOCH;
-            workloads.stateful_set("s".into(), serde_json::from_value(of(stateful, "set")).unwrap(), long_ago);
+            workloads.stateful_set("s".into(), json::from_value(of(stateful, "set")).unwrap(), long_ago);
             let daemons = json!({"selector": {}, "template": template});
-            workloads.daemon_set("d".into(), serde_json::from_value(of(daemons, "daemons")).unwrap());
+            workloads.daemon_set("d".into(), json::from_value(of(daemons, "daemons")).unwrap());
             Story { workloads, pods: BTreeMap::new(), serving: Serving::default(), now: 1000 }
         }
 
@@ -357,7 +357,7 @@ mod tests {
             let template = json!({"spec": {"containers": []}});
             let job = json!({"metadata": {"name": "job", "uid": "job"}, "spec": {"parallelism": 2, "template": template},
                 "status": {"succeeded": succeeded, "failed": failed, "conditions": conditions}});
-            self.workloads.job("j".into(), serde_json::from_value(job).unwrap()).join("; ")
+            self.workloads.job("j".into(), json::from_value(job).unwrap()).join("; ")
         }
     }
 

@@ -1,8 +1,8 @@
 //! Autoscalers of Deployments whose load changes.
 
 use client::rest::{DeleteOptions, Verb};
+use json::{Value, json};
 use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
-use serde_json::{Value, json};
 
 use crate::{
     Chaos,

@@ -1,12 +1,12 @@
 //! Claims, volumes, and what runs with them.
 
 use client::rest::{DeleteOptions, Verb};
+use json::{Value, json};
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
 };
-use serde_json::{Value, json};
 
 use crate::{
     Chaos,

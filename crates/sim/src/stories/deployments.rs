@@ -2,8 +2,8 @@
 //! and go, the network breaks, the server is overloaded, history is cut off, parts restart and power fails.
 
 use client::rest::{DeleteOptions, Verb};
+use json::json;
 use k8s_openapi::api::apps::v1::Deployment;
-use serde_json::json;
 
 use crate::{Chaos, chaos::below, stories::Told};
 

@@ -7,9 +7,9 @@ use client::{
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use clock::Duration;
+use json::json;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod, policy::v1::PodDisruptionBudget};
 use parking_lot::Mutex;
-use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::{

@@ -7,9 +7,9 @@ use client::{
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use clock::Duration;
+use json::json;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ResourceQuota};
 use parking_lot::Mutex;
-use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::{
@@ -89,7 +89,7 @@ impl Story {
         story
     }
 
-    fn spec(&self) -> serde_json::Value {
+    fn spec(&self) -> json::Value {
         let [pods, maps, cpu] = self.hard;
         let hard =
             json!({"pods": pods.to_string(), "count/configmaps": maps.to_string(), "requests.cpu": format!("{cpu}m")});

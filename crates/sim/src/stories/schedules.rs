@@ -1,8 +1,8 @@
 //! CronJobs, whose Jobs take longer than the time to the next now and then.
 
 use client::rest::{DeleteOptions, Verb};
+use json::json;
 use k8s_openapi::api::batch::v1::CronJob;
-use serde_json::json;
 
 use crate::{
     Chaos,

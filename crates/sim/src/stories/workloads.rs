@@ -1,11 +1,11 @@
 //! Stories of StatefulSets, DaemonSets and Jobs, made from the seed, with everything going wrong that can.
 
 use client::rest::{DeleteOptions, Verb};
+use json::{Value, json};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, StatefulSet},
     batch::v1::Job,
 };
-use serde_json::{Value, json};
 
 use crate::{
     Chaos,

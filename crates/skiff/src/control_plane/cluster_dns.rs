@@ -13,8 +13,8 @@ use client::{
     rest::{self, DeleteOptions},
     slices::SERVICE_NAME_LABEL,
 };
+use json::{Value, json};
 use k8s_openapi::api::{core::v1::Node, discovery::v1::EndpointSlice};
-use serde_json::{Value, json};
 use tokio::sync::broadcast::{Receiver, error::TryRecvError};
 
 use crate::control_plane::objects::{apply, bind_cluster_role, subject};
@@ -154,7 +154,7 @@ mod tests {
         let annotations = port.map(|p| json!({PORT_ANNOTATION: p}));
         let addresses = json!([{"type": "InternalIP", "address": address}]);
         let node = json!({"metadata": {"name": name, "annotations": annotations}, "status": {"addresses": addresses}});
-        Arc::new(serde_json::from_value::<Node>(node).unwrap())
+        Arc::new(json::from_value::<Node>(node).unwrap())
     }
 
     #[test]

@@ -4,8 +4,8 @@ use client::{
     Client,
     rest::{self, DeleteOptions, Resource, Verb},
 };
+use json::Value;
 use kube::core::{GroupVersionKind, TypeMeta, discovery::ApiResource};
-use serde_json::Value;
 
 /// The field manager of everything that skiff applies.
 const MANAGER: &str = "skiff";
@@ -36,7 +36,7 @@ pub async fn remove(client: &Client, object: &Value) -> Result<(), kube::Error> 
 
 /// A ClusterRoleBinding of a role to subjects.
 pub fn bind_cluster_role(name: &str, role: &str, subject: Value) -> Value {
-    serde_json::json!({
+    json::json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [subject],
@@ -45,11 +45,11 @@ pub fn bind_cluster_role(name: &str, role: &str, subject: Value) -> Value {
 
 /// A Role with one rule, and its binding.
 pub fn role_and_binding(namespace: &str, name: &str, rule: Value, subject: Value) -> [Value; 2] {
-    let metadata = serde_json::json!({"name": name, "namespace": namespace});
+    let metadata = json::json!({"name": name, "namespace": namespace});
     let version = "rbac.authorization.k8s.io/v1";
     [
-        serde_json::json!({"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": [rule]}),
-        serde_json::json!({
+        json::json!({"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": [rule]}),
+        json::json!({
             "apiVersion": version, "kind": "RoleBinding", "metadata": metadata,
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
             "subjects": [subject],
@@ -59,5 +59,5 @@ pub fn role_and_binding(namespace: &str, name: &str, rule: Value, subject: Value
 
 /// A user or a group, as a subject of bindings.
 pub fn subject(kind: &str, name: &str) -> Value {
-    serde_json::json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
+    json::json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
 }

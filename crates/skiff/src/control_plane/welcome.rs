@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, net::IpAddr};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use client::{Api, Client, rest};
 use ipnet::Ipv4Net;
+use json::{Value, json};
 use k8s_openapi::api::core::v1::ConfigMap;
-use serde_json::{Value, json};
 
 use crate::{
     control_plane::objects::{apply, bind_cluster_role, remove, role_and_binding, subject},
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn settings_survive_the_way_through_the_cluster() {
         let settings = Settings::of(&ControlPlane::usual());
-        let data: BTreeMap<String, String> = serde_json::from_value(settings.data()).unwrap();
+        let data: BTreeMap<String, String> = json::from_value(settings.data()).unwrap();
         assert_eq!(Settings::read(&data), Some(settings));
         assert_eq!(Settings::read(&BTreeMap::new()), None);
     }

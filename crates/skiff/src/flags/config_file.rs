@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use serde_json::Value;
+use json::Value;
 
 /// Where it is, unless `SKIFF_CONFIG` names another file.
 const FILE: &str = "/etc/skiff/config.yaml";
@@ -75,6 +75,7 @@ fn flags(path: &Path, text: &str, typed: &[String], known: &(Vec<String>, Vec<St
     };
     let mut flags = Vec::new();
     for (name, value) in map {
+        let name = name.to_string();
         if !known.1.contains(&name) {
             bail!("{place} sets {name:?}, which is no flag; `skiff up --help` lists them");
         }

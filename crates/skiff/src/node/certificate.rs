@@ -262,17 +262,17 @@ mod tests {
 
     #[test]
     fn what_became_of_a_request() {
-        let csr = |status: serde_json::Value| -> CertificateSigningRequest {
-            serde_json::from_value(serde_json::json!({
+        let csr = |status: json::Value| -> CertificateSigningRequest {
+            json::from_value(json::json!({
                 "metadata": {}, "spec": {"request": "", "signerName": "s"}, "status": status,
             }))
             .unwrap()
         };
-        let condition = |kind: &str| serde_json::json!([{"type": kind, "status": "True", "message": "because"}]);
-        assert_eq!(outcome(&csr(serde_json::json!({}))), None);
-        assert_eq!(outcome(&csr(serde_json::json!({"conditions": condition("Approved")}))), None);
-        assert_eq!(outcome(&csr(serde_json::json!({"conditions": condition("Denied")}))), Some(Err("because".into())));
-        let issued = serde_json::json!({"conditions": condition("Approved"), "certificate": "UEVN"});
+        let condition = |kind: &str| json::json!([{"type": kind, "status": "True", "message": "because"}]);
+        assert_eq!(outcome(&csr(json::json!({}))), None);
+        assert_eq!(outcome(&csr(json::json!({"conditions": condition("Approved")}))), None);
+        assert_eq!(outcome(&csr(json::json!({"conditions": condition("Denied")}))), Some(Err("because".into())));
+        let issued = json::json!({"conditions": condition("Approved"), "certificate": "UEVN"});
         assert_eq!(outcome(&csr(issued)), Some(Ok("PEM".into())));
     }
 }

@@ -14,13 +14,13 @@ use client::{
     Api, Client,
     connect::{Replaceable, replaceable},
 };
+use json::json;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use pki::{Credential, file, inspect};
-use serde_json::json;
 
 use crate::{
     control_plane::welcome,
@@ -225,7 +225,7 @@ async fn whoami(client: &Client, server: &str) -> anyhow::Result<String> {
     let request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
         .header("Content-Type", "application/json")
         .body(review.into_bytes())?;
-    let answered = clock::timeout(ANSWER, client.request::<serde_json::Value>(request)).await;
+    let answered = clock::timeout(ANSWER, client.request::<json::Value>(request)).await;
     match answered {
         Ok(Ok(answer)) => Ok(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned()),
         Ok(Err(error)) => Err(explain(server, &error)),

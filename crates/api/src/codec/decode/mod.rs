@@ -2,7 +2,7 @@
 //! found with their paths, wrong types refused in the words of Go's decoder, quantities and times brought into their
 //! canonical form, and zero values dropped or filled in as upstream's encoder would.
 
-use serde_json::{Map, Value};
+use json::{Map, Value};
 
 use crate::{
     codec::protobuf,
@@ -244,7 +244,7 @@ fn check_type_meta(mut value: Value, gvk: Gvk<'_>) -> Result<Value, StatusError>
         }
         Some(_) => {}
         None => {
-            map.insert("apiVersion".to_owned(), wanted.into());
+            map.insert("apiVersion", wanted.into());
         }
     }
     match map.get("kind").and_then(Value::as_str) {
@@ -258,7 +258,7 @@ fn check_type_meta(mut value: Value, gvk: Gvk<'_>) -> Result<Value, StatusError>
         }
         Some(_) => {}
         None => {
-            map.insert("kind".to_owned(), gvk.kind.into());
+            map.insert("kind", gvk.kind.into());
         }
     }
     Ok(value)
@@ -311,12 +311,12 @@ pub(crate) fn zero(ty: &Type) -> Option<Value> {
 }
 
 /// Adds the fields that are always written.
-fn fill(object: &Object, map: &mut Map<String, Value>) {
+fn fill(object: &Object, map: &mut Map) {
     for field in object.fields.iter().filter(|f| f.zero == Zero::Fill) {
         if !map.contains_key(&*field.name)
             && let Some(value) = zero(&field.ty)
         {
-            map.insert(field.name.to_string(), value);
+            map.insert(&field.name, value);
         }
     }
 }
@@ -335,7 +335,7 @@ fn is_zero(value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::codec::bounds;

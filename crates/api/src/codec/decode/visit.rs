@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use json::{Map, Number, Value};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
 use serde_saphyr::DuplicateKeyPolicy;
 
 use super::{Problem, fill, is_zero, scalar, zero};
@@ -25,7 +25,7 @@ const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 enum Step<'t> {
     Field(&'t Object, &'t str),
     Index(usize),
-    Key(String),
+    Key(json::Key),
 }
 
 /// The findings of a walk, for its caller.
@@ -180,7 +180,7 @@ pub fn from_yaml(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value
 }
 
 pub fn from_value(ty: &Type, value: Value, context: &mut Context) -> Result<Value, Problem> {
-    walk(ty, context, |seed| seed.deserialize(value))
+    walk(ty, context, |seed| seed.deserialize(&value))
 }
 
 fn walk<'t, E: fmt::Display>(
@@ -287,7 +287,7 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
                     if let Some(value) = value
                         && !(zeros && field.zero == Zero::Drop && is_zero(&value))
                     {
-                        map.insert(field.name.to_string(), value);
+                        map.insert(&field.name, value);
                     }
                 }
                 Key::Other(name) if object.open => {
@@ -319,7 +319,7 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
         let keep_null = self.custom || matches!(values, Type::Any);
         let mut map = Map::new();
         walk.enter()?;
-        while let Some(name) = access.next_key::<String>()? {
+        while let Some(name) = access.next_key::<json::Key>()? {
             walk.weigh(if map.is_empty() { OBJECT_WEIGHT + 1 } else { 1 })?;
             if map.contains_key(&name) {
                 walk.strict("duplicate", &name);
@@ -423,7 +423,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_, '_> {
 /// A key of an object: one of its fields, or something else.
 enum Key {
     Known(usize),
-    Other(String),
+    Other(json::Key),
 }
 
 struct KeySeed<'t>(&'t Object);
@@ -444,6 +444,6 @@ impl Visitor<'_> for KeySeed<'_> {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Key, E> {
-        Ok(self.0.position(name).map_or_else(|| Key::Other(name.to_owned()), Key::Known))
+        Ok(self.0.position(name).map_or_else(|| Key::Other(json::Key::of(name)), Key::Known))
     }
 }

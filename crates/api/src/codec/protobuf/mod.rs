@@ -1,8 +1,8 @@
 //! Objects in protobuf, the form that Go clients prefer: one transcoder for all kinds, driven by the generated table
 //! `tables/protobuf.tsv`. Custom resources have no such form.
 
+use json::{Map, Value};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
-use serde_json::{Map, Value};
 
 mod read;
 mod table;

@@ -2,7 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
-use serde_json::{Map, Number, Value};
+use json::{Map, Number, Value};
 
 use super::{
     Malformed,
@@ -30,7 +30,7 @@ fn nested(of: &'static Message, bytes: &[u8], depth: usize) -> Result<Value> {
     into(&mut map, of, bytes, depth)?;
     // The schema table knows parts of these only as any JSON, so their zero values would stay.
     if of.name.ends_with(".JSONSchemaProps") {
-        let optional = |name: &String| of.fields().iter().any(|f| f.name == name && f.optional);
+        let optional = |name: &str| of.fields().iter().any(|f| f.name == name && f.optional);
         map.retain(|name, value| optional(name) || !is_zero(value));
     }
     Ok(Value::Object(map))
@@ -40,7 +40,7 @@ fn is_zero(value: &Value) -> bool {
     value.as_str() == Some("") || value.as_bool() == Some(false) || value.as_i64() == Some(0)
 }
 
-fn into(map: &mut Map<String, Value>, of: &'static Message, bytes: &[u8], depth: usize) -> Result<()> {
+fn into(map: &mut Map, of: &'static Message, bytes: &[u8], depth: usize) -> Result<()> {
     let mut reader = Reader(bytes);
     while let Some((number, item)) = reader.next()? {
         // Fields of a later version are passed over.
@@ -49,7 +49,7 @@ fn into(map: &mut Map<String, Value>, of: &'static Message, bytes: &[u8], depth:
             (Repeat::Inline, Type::Message(inner), Item::Block(bytes)) => into(map, inner, bytes, depth + 1)?,
             (Repeat::Inline, ..) => return Err(Malformed),
             (Repeat::One, ty, item) => {
-                map.insert(field.name.to_owned(), value(ty, item, depth)?);
+                map.insert(field.name, value(ty, item, depth)?);
             }
             (Repeat::List, ty, item) => {
                 let item = value(ty, item, depth)?;

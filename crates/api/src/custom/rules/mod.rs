@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use cel::{Budget, Environment, EvaluationError, PER_CALL_LIMIT, Program, Type, Variables};
+use json::Value;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
-use serde_json::Value;
 
 use super::field_path;
 use super::structural::Structural;
@@ -307,12 +307,12 @@ fn error(path: &Path, value: &Value, schema: &Structural, reason: Option<&str>, 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
     fn errors(schema: &Value, new: &Value, old: Option<&Value>) -> Vec<String> {
-        let schema = Structural::of(&serde_json::from_value(schema.clone()).expect("a schema"));
+        let schema = Structural::of(&json::from_value(schema.clone()).expect("a schema"));
         let rules = Rules::of(&schema, true).expect("rules");
         rules.check(&schema, new, old, None).iter().map(ToString::to_string).collect()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use cel::{Map, Type, Value};
-use serde_json::Value as Json;
+use json::Value as Json;
 
 use crate::custom::formats::go_duration;
 use crate::custom::structural::Structural;

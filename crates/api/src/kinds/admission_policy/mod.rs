@@ -3,10 +3,10 @@
 mod expressions;
 mod validation;
 
+use json::Value;
 use k8s_openapi::api::admissionregistration::v1::{
     MatchResources, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, int, name};

@@ -243,7 +243,7 @@ fn validation_actions(actions: &[String], path: &Path) -> Errors {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     use super::*;
 
@@ -261,7 +261,7 @@ mod tests {
             "validations": [{"expression": "object.spec.replicas < 5"}]});
         let mut object = json!({"metadata": {"name": "replicas.example.com"}, "spec": spec});
         change(&mut object["spec"]);
-        shown(policy(&serde_json::from_value(object).expect("a policy")))
+        shown(policy(&json::from_value(object).expect("a policy")))
     }
 
     #[test]
@@ -388,7 +388,7 @@ mod tests {
     fn bindings_are_checked() {
         let check = |spec: Value, expected: &[&str]| {
             let object = json!({"metadata": {"name": "b"}, "spec": spec});
-            assert_eq!(shown(binding(&serde_json::from_value(object).expect("a binding"))), expected);
+            assert_eq!(shown(binding(&json::from_value(object).expect("a binding"))), expected);
         };
         check(json!({"policyName": "p", "validationActions": ["Deny", "Audit"]}), &[]);
         check(

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use json::{Value, json};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition, JSONSchemaProps,
 };
-use serde_json::{Value, json};
 
 use crate::custom::conditions::{self, Condition};
 use crate::custom::is_known_format;

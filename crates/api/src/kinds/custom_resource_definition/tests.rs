@@ -1,6 +1,6 @@
 //! Cases of upstream's tests of definitions, by what they are about.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn crd(change: impl FnOnce(&mut Value)) -> Value {
 }
 
 fn read(crd: &Value) -> CustomResourceDefinition {
-    serde_json::from_value(crd.clone()).expect("a definition")
+    json::from_value(crd.clone()).expect("a definition")
 }
 
 fn shown(errors: crate::validation::field::Errors) -> Vec<String> {

@@ -1,11 +1,11 @@
 //! HorizontalPodAutoscaler: sets the number of Pods by measurements; v1 shows of v2 what it can, the rest in annotations.
 
+use json::{Map, Value, json};
 use k8s_openapi::api::autoscaling::v1::{HorizontalPodAutoscaler as Old, Scale};
 use k8s_openapi::api::autoscaling::v2::{
     HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget,
     MetricValueStatus, ResourceMetricSource,
 };
-use serde_json::{Map, Value, json};
 
 use crate::kind::cell;
 use crate::kind::{Column, Kind, age, col, name};
@@ -81,9 +81,9 @@ const OLD_COLUMNS: &[Column<Old>] = &[
 ];
 
 fn as_new(old: &Old) -> HorizontalPodAutoscaler {
-    let mut object = serde_json::to_value(old).unwrap_or_default();
+    let mut object = json::to_value(old).unwrap_or_default();
     to_v2(&mut object);
-    serde_json::from_value(object).unwrap_or_default()
+    json::from_value(object).unwrap_or_default()
 }
 
 fn cell(old: &Old, column: usize, now: jiff::Timestamp) -> Value {
@@ -183,11 +183,11 @@ fn is_cpu(metric: &Value) -> bool {
     metric["resource"]["name"] == "cpu" && !metric["resource"]["target"]["averageUtilization"].is_null()
 }
 
-fn field(object: &mut Value, part: &str) -> Map<String, Value> {
+fn field(object: &mut Value, part: &str) -> Map {
     object.get_mut(part).and_then(Value::as_object_mut).map(std::mem::take).unwrap_or_default()
 }
 
-fn annotations(object: &mut Value) -> Option<&mut Map<String, Value>> {
+fn annotations(object: &mut Value) -> Option<&mut Map> {
     crate::meta::metadata_mut(object)?.entry("annotations").or_insert_with(|| json!({})).as_object_mut()
 }
 
@@ -197,7 +197,7 @@ fn to_v1(object: &mut Value) {
     if let Some(Value::Array(mut metrics)) = spec.remove("metrics") {
         if let Some(at) = metrics.iter().position(is_cpu) {
             let utilization = metrics.remove(at)["resource"]["target"]["averageUtilization"].clone();
-            spec.insert("targetCPUUtilizationPercentage".to_owned(), utilization);
+            spec.insert("targetCPUUtilizationPercentage", utilization);
         }
         notes.push((METRICS, (!metrics.is_empty()).then_some(Value::Array(metrics))));
     }
@@ -206,7 +206,7 @@ fn to_v1(object: &mut Value) {
         if let Some(cpu) = current.iter().find(|m| m["resource"]["name"] == "cpu") {
             let utilization = cpu["resource"]["current"]["averageUtilization"].clone();
             if !utilization.is_null() {
-                status.insert("currentCPUUtilizationPercentage".to_owned(), utilization);
+                status.insert("currentCPUUtilizationPercentage", utilization);
             }
         }
         notes.push((CURRENT, (!current.is_empty()).then_some(Value::Array(current))));
@@ -247,7 +247,7 @@ fn to_v2(object: &mut Value) {
         let target = json!({"type": "Utilization", "averageUtilization": DEFAULT_CPU});
         metrics.push(json!({"type": "Resource", "resource": {"name": "cpu", "target": target}}));
     }
-    spec.insert("metrics".to_owned(), Value::Array(metrics));
+    spec.insert("metrics", Value::Array(metrics));
     spec.extend(note(BEHAVIOR).map(|b| ("behavior".to_owned(), b)));
     status.remove("currentCPUUtilizationPercentage");
     status.extend(note(CURRENT).map(|c| ("currentMetrics".to_owned(), c)));
@@ -255,7 +255,7 @@ fn to_v2(object: &mut Value) {
     write_back(object, "autoscaling/v2", spec, status);
 }
 
-fn write_back(object: &mut Value, version: &str, spec: Map<String, Value>, status: Map<String, Value>) {
+fn write_back(object: &mut Value, version: &str, spec: Map, status: Map) {
     object["apiVersion"] = Value::from(version);
     object["spec"] = Value::Object(spec);
     object["status"] = Value::Object(status);
@@ -276,10 +276,10 @@ mod tests {
         let mut object = v2.clone();
         to_v1(&mut object);
         assert_eq!(object["spec"]["targetCPUUtilizationPercentage"], 50);
-        assert!(serde_json::from_value::<Old>(object.clone()).is_ok());
+        assert!(json::from_value::<Old>(object.clone()).is_ok());
         to_v2(&mut object);
         assert_eq!(object, v2);
-        let shown: HorizontalPodAutoscaler = serde_json::from_value(v2).unwrap();
+        let shown: HorizontalPodAutoscaler = json::from_value(v2).unwrap();
         assert_eq!(targets(&shown), "cpu: <unknown>/50%, memory: <unknown>/1Gi");
     }
 

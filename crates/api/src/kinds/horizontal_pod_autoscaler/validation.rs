@@ -262,7 +262,7 @@ fn identifier(metric: &MetricIdentifier, path: &Path) -> Errors {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     use super::*;
 
@@ -272,7 +272,7 @@ mod tests {
         for (field, value) in change.as_object().unwrap() {
             object[field] = value.clone();
         }
-        let typed: HorizontalPodAutoscalerSpec = serde_json::from_value(object).unwrap();
+        let typed: HorizontalPodAutoscalerSpec = json::from_value(object).unwrap();
         let found: Vec<String> = spec(&typed).iter().map(ToString::to_string).collect();
         assert_eq!(found, expected, "{change}");
     }

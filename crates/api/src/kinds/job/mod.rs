@@ -7,10 +7,10 @@ mod tests;
 mod update;
 mod validate;
 
+use json::Value;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Kind, age, col, label, name};
@@ -111,16 +111,16 @@ fn choose_pods(object: &mut Value) {
         return;
     }
     let selects = spec.get("selector").is_some_and(|s| s.as_object().is_some_and(|m| !m.is_empty()));
-    let template = spec.entry("template").or_insert_with(|| Value::Object(serde_json::Map::new()));
+    let template = spec.entry("template").or_insert_with(|| Value::Object(json::Map::new()));
     if let Some(metadata) = crate::meta::metadata_mut(template) {
-        let labels = metadata.entry("labels").or_insert_with(|| Value::Object(serde_json::Map::new()));
+        let labels = metadata.entry("labels").or_insert_with(|| Value::Object(json::Map::new()));
         for (key, value) in own_labels(&name, &uid) {
             labels[key] = Value::from(value);
         }
     }
     if !selects {
-        let selector = serde_json::json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
-        spec.insert("selector".to_owned(), selector);
+        let selector = json::json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
+        spec.insert("selector", selector);
     }
 }
 

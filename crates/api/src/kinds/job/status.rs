@@ -2,9 +2,9 @@
 //!
 //! What stood in the status before is not held against a write that leaves it alone.
 
+use json::Value;
 use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus, UncountedTerminatedPods};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::{has_condition, is_indexed};
 use crate::kinds::rollout;

@@ -1,6 +1,6 @@
 //! What is wrong with Jobs and their changes, as tables.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use crate::kind::Target;
 use crate::kinds::built_in;

@@ -2,8 +2,8 @@
 
 mod validate;
 
+use json::{Value, json};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
-use serde_json::{Value, json};
 
 use crate::kind::cell;
 use crate::kind::{Kind, Target, age, col, name, wide};
@@ -84,6 +84,6 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
         && let Some(time) = status(old, "lastPhaseTransitionTime")
         && let Some(map) = new.get_mut("status").and_then(Value::as_object_mut)
     {
-        map.insert("lastPhaseTransitionTime".to_owned(), time);
+        map.insert("lastPhaseTransitionTime", time);
     }
 }

@@ -1,8 +1,8 @@
 //! What is wrong with a PersistentVolume, and what may not change in it.
 //! Upstream counterpart: `ValidatePersistentVolumeSpec` and its neighbours in pkg/apis/core/validation.
 
+use json::Value;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity};
-use serde_json::Value;
 
 use crate::kinds::persistent_volume_claim::{access_modes, not_negative, positive, volume_mode};
 use crate::kinds::pod::placement;
@@ -154,7 +154,7 @@ fn node_affinity(affinity: &VolumeNodeAffinity, inline: bool, path: &Path) -> Er
 
 /// Exactly one sort of source. What a Flexvolume says is checked wherever it stands.
 fn sources(spec: &PersistentVolumeSpec, name: &str, inline: bool, path: &Path) -> Errors {
-    let whole = serde_json::to_value(spec).unwrap_or_default();
+    let whole = json::to_value(spec).unwrap_or_default();
     let mut errors = Errors::new();
     let mut first = true;
     for (shown, field) in SORTS {

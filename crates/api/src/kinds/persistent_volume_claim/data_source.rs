@@ -1,9 +1,9 @@
 //! Where a new volume gets its first data from: `dataSource`, and `dataSourceRef`, which came later and takes every kind.
 //! Each is filled in from the other. Upstream counterpart: pkg/api/persistentvolumeclaim.
 
-use serde_json::{Map, Value};
+use json::{Map, Value};
 
-type Object = Map<String, Value>;
+type Object = Map;
 
 fn spec_of(claim: &Value) -> Option<&Object> {
     claim.get("spec").and_then(Value::as_object)
@@ -53,11 +53,11 @@ pub(super) fn fill_in(spec: &mut Object) {
     match (given(spec, "dataSource"), given(spec, "dataSourceRef")) {
         (Some(source), None) => {
             let made = copy(source);
-            spec.insert("dataSourceRef".to_owned(), made);
+            spec.insert("dataSourceRef", made);
         }
         (None, Some(source)) if text(source, "namespace").is_empty() => {
             let made = copy(source);
-            spec.insert("dataSource".to_owned(), made);
+            spec.insert("dataSource", made);
         }
         _ => {}
     }
@@ -65,7 +65,7 @@ pub(super) fn fill_in(spec: &mut Object) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 

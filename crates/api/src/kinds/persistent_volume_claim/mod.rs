@@ -3,8 +3,8 @@
 mod data_source;
 mod validate;
 
+use json::{Value, json};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
-use serde_json::{Value, json};
 
 use crate::kind::cell;
 use crate::kind::{Kind, Target, age, col, name, wide};

@@ -1,12 +1,12 @@
 //! What is wrong with a PersistentVolumeClaim, and what may not change in it.
 //! Upstream counterpart: `ValidatePersistentVolumeClaim` and its neighbours in pkg/apis/core/validation.
 
+use json::Value;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus, TypedObjectReference,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::data_source;
 use crate::kinds::rollout::validate_selector;
@@ -185,9 +185,9 @@ fn with_data_sources(spec: &PersistentVolumeClaimSpec) -> PersistentVolumeClaimS
     if spec.data_source.is_some() == spec.data_source_ref.is_some() {
         return spec.clone();
     }
-    let Ok(Value::Object(mut fields)) = serde_json::to_value(spec) else { return spec.clone() };
+    let Ok(Value::Object(mut fields)) = json::to_value(spec) else { return spec.clone() };
     data_source::fill_in(&mut fields);
-    serde_json::from_value(Value::Object(fields)).unwrap_or_else(|_| spec.clone())
+    json::from_value(Value::Object(fields)).unwrap_or_else(|_| spec.clone())
 }
 
 /// The class is chosen once: by the field, or, as in claims of old, by an annotation that the field may take over.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use json::Value;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodSpec, PodStatus};
-use serde_json::Value;
 
 use crate::kind::{Column, age, col, name, wide};
 use crate::{kind::cell, rules::pod};
@@ -171,7 +171,7 @@ fn summarise_main(pod: &Pod, summary: &mut Summary) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn pods_in_one_line() {
@@ -197,8 +197,8 @@ mod tests {
             ),
             (json!({"status": {"phase": "Failed", "reason": "Evicted"}}), "0/1 Evicted 0"),
         ] {
-            let mut object: Pod = serde_json::from_value(pod).unwrap();
-            object.spec = Some(serde_json::from_value(json!({"containers": [{"name": "c"}]})).unwrap());
+            let mut object: Pod = json::from_value(pod).unwrap();
+            object.spec = Some(json::from_value(json!({"containers": [{"name": "c"}]})).unwrap());
             let cells: Vec<String> =
                 COLUMNS[1..4].iter().map(|c| (c.cell)(&object, now).as_str().unwrap().to_owned()).collect();
             assert_eq!(cells.join(" "), expected);

@@ -161,13 +161,13 @@ fn http_get(get: &mut HTTPGetAction) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn a_small_pod_becomes_whole() {
         let given = json!({"metadata": {"name": "a"}, "spec": {"containers": [
             {"name": "c", "image": "i:1", "resources": {"limits": {"cpu": "1"}}, "livenessProbe": {"httpGet": {"port": 80}}}]}});
-        let mut object: Pod = serde_json::from_value(given).unwrap();
+        let mut object: Pod = json::from_value(given).unwrap();
         pod(&mut object);
         let expected = json!({"containers": [{"name": "c", "image": "i:1", "imagePullPolicy": "IfNotPresent",
             "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}},
@@ -176,7 +176,7 @@ mod tests {
             "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}],
             "dnsPolicy": "ClusterFirst", "enableServiceLinks": true, "restartPolicy": "Always",
             "schedulerName": "default-scheduler", "securityContext": {}, "terminationGracePeriodSeconds": 30});
-        assert_eq!(serde_json::to_value(&object.spec).unwrap(), expected);
+        assert_eq!(json::to_value(&object.spec).unwrap(), expected);
         let once = object.clone();
         pod(&mut object);
         assert_eq!(object, once, "defaults settle");

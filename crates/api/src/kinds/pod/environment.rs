@@ -237,11 +237,11 @@ pub(crate) fn sources(list: &[EnvFromSource], path: &Path) -> Errors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     #[track_caller]
     fn check(variable: Value, expected: &[&str]) {
-        let list: Vec<EnvVar> = serde_json::from_value(json!([variable])).unwrap();
+        let list: Vec<EnvVar> = json::from_value(json!([variable])).unwrap();
         let errors: Vec<String> = variables(&list, &Path::new("env")).iter().map(ToString::to_string).collect();
         assert_eq!(errors, expected);
     }

@@ -1,7 +1,7 @@
 //! Keys of labels whose values a Pod compares with its own: a new Pod's selectors get its values, so that whoever reads the
 //! selector later needs not know of the keys.
 
-use serde_json::{Map, Value, json};
+use json::{Map, Value, json};
 
 /// Writes the Pod's own values into the selectors that ask for them.
 pub(super) fn merge(pod: &mut Value) {
@@ -29,7 +29,7 @@ fn list(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
 }
 
 /// A term without a selector selects nothing, with or without further conditions.
-fn add(term: &mut Value, labels: &Map<String, Value>) {
+fn add(term: &mut Value, labels: &Map) {
     let keys = |field: &str| -> Vec<String> {
         let keys = term.get(field).and_then(Value::as_array).into_iter().flatten();
         keys.filter_map(|key| key.as_str().map(str::to_owned)).collect()
@@ -41,7 +41,7 @@ fn add(term: &mut Value, labels: &Map<String, Value>) {
             let expression = json!({"key": key, "operator": operator, "values": [value]});
             match selector.get_mut("matchExpressions").and_then(Value::as_array_mut) {
                 Some(expressions) => expressions.push(expression),
-                None => _ = selector.insert("matchExpressions".to_owned(), json!([expression])),
+                None => _ = selector.insert("matchExpressions", json!([expression])),
             }
         }
     }

@@ -16,9 +16,9 @@ pub mod volume;
 
 use std::collections::{BTreeSet, HashMap};
 
+use json::{Map, Value, json};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceRequirements};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
 
 use crate::kind::{Generation, Kind, Subresource, Target, Way, label};
 use crate::meta::{field_text, field_text_or};
@@ -136,18 +136,18 @@ fn prepare_create(object: &mut Value) {
             "message": "Scheduling is blocked due to non-empty scheduling gates"}]);
     }
     if let Some(map) = object.as_object_mut() {
-        map.insert("status".to_owned(), status);
+        map.insert("status", status);
         same_service_account(map);
     }
     label_keys::merge(object);
 }
 
 /// The old name of `serviceAccountName` is always written beside it.
-fn same_service_account(object: &mut Map<String, Value>) {
+fn same_service_account(object: &mut Map) {
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
         && let Some(account) = spec.get("serviceAccountName").cloned()
     {
-        spec.insert("serviceAccount".to_owned(), account);
+        spec.insert("serviceAccount", account);
     }
 }
 
@@ -171,10 +171,10 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
             let list = map.get("spec").and_then(|s| s.get("ephemeralContainers")).cloned();
             if let Some(Value::Object(mut spec)) = old.get("spec").cloned() {
                 match list {
-                    Some(list) => spec.insert("ephemeralContainers".to_owned(), list),
+                    Some(list) => spec.insert("ephemeralContainers", list),
                     None => spec.remove("ephemeralContainers"),
                 };
-                map.insert("spec".to_owned(), Value::Object(spec));
+                map.insert("spec", Value::Object(spec));
             }
         }
         _ => {
@@ -183,12 +183,12 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
         }
     }
     if let (Target::Other(_), Some(status)) = (target, old.get("status")) {
-        map.insert("status".to_owned(), status.clone());
+        map.insert("status", status.clone());
     }
 }
 
 /// The right to write a part of the spec is no right to write labels, owners or finalizers with it.
-fn keep_metadata(new: &mut Map<String, Value>, old: &Value) {
+fn keep_metadata(new: &mut Map, old: &Value) {
     let Some(Value::Object(mut kept)) = old.get("metadata").cloned() else { return };
     for field in ["resourceVersion", "uid", "managedFields"] {
         match new.get("metadata").and_then(|m| m.get(field)) {
@@ -196,11 +196,11 @@ fn keep_metadata(new: &mut Map<String, Value>, old: &Value) {
             None => kept.remove(field),
         };
     }
-    new.insert("metadata".to_owned(), Value::Object(kept));
+    new.insert("metadata", Value::Object(kept));
 }
 
 /// Kubelets write status only: owners, deletion and QoS class are not theirs, nor is the memory of a generation that was seen.
-fn keep_from_kubelets(new: &mut Map<String, Value>, old: &Value) {
+fn keep_from_kubelets(new: &mut Map, old: &Value) {
     let kept = |map: Option<&mut Value>, old: Option<&Value>, fields: &[&str]| {
         let Some(map) = map.and_then(Value::as_object_mut) else { return };
         for field in fields {
@@ -234,7 +234,7 @@ fn keep_from_kubelets(new: &mut Map<String, Value>, old: &Value) {
 }
 
 /// When the last scheduling gate goes, the condition that told of it goes too.
-fn drop_passed_gates(object: &mut Map<String, Value>) {
+fn drop_passed_gates(object: &mut Map) {
     let gates = object.get("spec").and_then(|s| s.get("schedulingGates")).and_then(Value::as_array);
     if gates.is_some_and(|g| !g.is_empty()) {
         return;

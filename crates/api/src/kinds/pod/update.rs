@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use json::Value;
 use k8s_openapi::api::core::v1::{Affinity, Container, NodeAffinity, Pod, PodSpec, Toleration};
-use serde_json::Value;
 
 use crate::kind::Target;
 use crate::kinds::pod::placement;
@@ -79,8 +79,8 @@ fn object(new: &PodSpec, old: &PodSpec) -> Errors {
 
 /// Whether two specs are equal, where an absent list equals an empty one.
 fn same(a: &PodSpec, b: &PodSpec) -> bool {
-    fn without_empty(value: &mut serde_json::Value) {
-        use serde_json::Value;
+    fn without_empty(value: &mut json::Value) {
+        use json::Value;
         match value {
             Value::Object(map) => {
                 map.values_mut().for_each(without_empty);
@@ -287,11 +287,11 @@ fn resize(new: &PodSpec, pod: &Pod) -> Errors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     #[track_caller]
     fn check(old: Value, new: Value, expected: &str) {
-        let pod = |spec: Value| serde_json::from_value::<Pod>(json!({"spec": spec})).unwrap();
+        let pod = |spec: Value| json::from_value::<Pod>(json!({"spec": spec})).unwrap();
         let errors = validate_update(&pod(new), &pod(old), Target::Object);
         let text = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         assert!(if expected.is_empty() { text.is_empty() } else { text.contains(expected) }, "{text}");

@@ -3,8 +3,8 @@
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use json::Value;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSpec, PodTemplateSpec, Volume, WorkloadReference};
-use serde_json::Value;
 
 use crate::kinds::pod::{container, placement, resources, security, volume};
 use crate::rules::ip;
@@ -390,11 +390,11 @@ fn variable_files(spec: &PodSpec, path: &Path) -> Errors {
 mod tests {
     use super::*;
     use crate::kinds::pod::defaults;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     #[track_caller]
     fn check(spec: Value, expected: &[&str]) {
-        let mut pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+        let mut pod: Pod = json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
         defaults::pod(&mut pod);
         let errors: Vec<String> = validate(&pod).iter().map(ToString::to_string).collect();
         assert_eq!(errors.len(), expected.len(), "{errors:#?}");

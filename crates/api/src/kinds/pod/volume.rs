@@ -208,8 +208,8 @@ fn of_sort(sort: &str, volume: &Volume, pod: &str, path: &Path) -> Errors {
         }
         // Everything else is out in the network, or in a cloud.
         other => {
-            let whole = serde_json::to_value(volume).unwrap_or_default();
-            let source = whole.get(other).unwrap_or(&serde_json::Value::Null);
+            let whole = json::to_value(volume).unwrap_or_default();
+            let source = whole.get(other).unwrap_or(&json::Value::Null);
             errors.extend(volume_source::check(other, source, Owner::Pod(&volume.name), parent));
         }
     }

@@ -6,8 +6,8 @@ mod status;
 
 use std::collections::BTreeMap;
 
+use json::Value;
 use k8s_openapi::api::certificates::v1beta1::{PodCertificateRequest, PodCertificateRequestSpec};
-use serde_json::Value;
 
 use crate::features::Feature;
 use crate::kind::{Kind, Target, col, label, name};
@@ -153,7 +153,7 @@ fn user_annotations(annotations: Option<&BTreeMap<String, String>>, path: &Path)
 #[cfg(test)]
 mod tests {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
@@ -177,7 +177,7 @@ mod tests {
                 spec[field] = value.clone();
             }
             let said: Vec<String> =
-                validate(&serde_json::from_value(spec).unwrap()).iter().map(ToString::to_string).collect();
+                validate(&json::from_value(spec).unwrap()).iter().map(ToString::to_string).collect();
             assert_eq!(said.len(), expected.len(), "{change}: {said:?}");
             assert!(said.iter().zip(expected).all(|(s, e)| s.contains(e)), "{change}: {said:?}");
         };
@@ -224,7 +224,7 @@ mod tests {
     fn a_table_says_what_became_of_it() {
         let of = |conditions: Value| -> String {
             let object = json!({"spec": request(), "status": {"conditions": conditions}});
-            state(&serde_json::from_value(object).unwrap()).to_owned()
+            state(&json::from_value(object).unwrap()).to_owned()
         };
         let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2025-01-01T00:00:00Z"});
         assert_eq!(of(json!([])), "Pending");

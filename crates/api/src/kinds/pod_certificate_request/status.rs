@@ -3,10 +3,10 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
+use json::Value;
 use k8s_openapi::api::certificates::v1beta1::{PodCertificateRequest, PodCertificateRequestStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
-use serde_json::Value;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
@@ -243,8 +243,8 @@ fn is_mail(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use json::json;
     use pki::{Authority, Grant, Usage};
-    use serde_json::json;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! The rules by which a device that is shared gives shares of its capacity.
 
+use json::Value;
 use k8s_openapi::api::resource::v1::{CapacityRequestPolicy, CapacityRequestPolicyRange};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
-use serde_json::Value;
 
 use super::parts::set;
 use crate::rules::quantity::{Quantity, parse};

@@ -12,11 +12,11 @@ mod taints;
 #[cfg(test)]
 mod tests;
 
+use json::Value;
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceRequest, DeviceToleration, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
 use k8s_openapi::api::resource::v1alpha3::DeviceTaintRule;
-use serde_json::Value;
 
 use crate::features::Feature;
 use crate::kind::cell;

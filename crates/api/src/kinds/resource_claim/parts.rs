@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use json::Value;
 
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use json::Value;
 use k8s_openapi::api::resource::v1::{
     CapacityRequirements, DeviceClaim, DeviceClass, DeviceConstraint, DeviceRequest, DeviceSelector, DeviceToleration,
     OpaqueDeviceConfiguration, ResourceClaimSpec,
 };
-use serde_json::Value;
 
 use super::parts::{self, PARAMETERS_MAX, list, set};
 use super::taints::{self, TAINTS_MAX};
@@ -167,7 +167,7 @@ pub(super) fn configuration(opaque: Option<&OpaqueDeviceConfiguration>, path: &P
     let path = path.child("opaque");
     let Some(opaque) = opaque else { return vec![FieldError::required(&path, "")] };
     let mut errors = parts::driver(&opaque.driver, &path.child("driver"));
-    errors.extend(parts::json_object(&opaque.parameters.0, PARAMETERS_MAX, &path.child("parameters")));
+    errors.extend(parts::json_object(&(&opaque.parameters.0).into(), PARAMETERS_MAX, &path.child("parameters")));
     errors
 }
 

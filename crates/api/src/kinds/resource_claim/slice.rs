@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use json::Value;
 use k8s_openapi::api::resource::v1::{
     Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption, ResourceSlice, ResourceSliceSpec,
 };
-use serde_json::Value;
 
 use super::capacity;
 use super::parts::{self, list, set};

@@ -1,12 +1,12 @@
 //! What the status of a ResourceClaim may say, and how it may change: the devices that a claim has are exchanged for others
 //! only by way of none, and only a claim that has devices has users.
 
+use json::{Value, json};
 use k8s_openapi::api::resource::v1::{
     AllocatedDeviceStatus, AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult,
     NetworkDeviceData, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::parts::{self, PARAMETERS_MAX, list, set};
 use super::request::{LIST_MAX, Names, configuration};
@@ -132,7 +132,7 @@ fn device_status(device: &AllocatedDeviceStatus, allocation: Option<&AllocationR
     }
     errors.extend(conditions::validate(list, &place));
     if let Some(data) = device.data.as_ref().filter(|data| !data.0.is_null()) {
-        errors.extend(parts::json_object(&data.0, PARAMETERS_MAX, &path.child("data")));
+        errors.extend(parts::json_object(&(&data.0).into(), PARAMETERS_MAX, &path.child("data")));
     }
     if let Some(data) = &device.network_data {
         errors.extend(network(data, &path.child("networkData")));

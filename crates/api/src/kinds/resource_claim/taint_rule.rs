@@ -1,8 +1,8 @@
 //! What a DeviceTaintRule may say: a taint, and the devices that get it.
 
+use json::Value;
 use k8s_openapi::api::resource::v1alpha3::{DeviceTaint, DeviceTaintRule, DeviceTaintRuleStatus};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::parts;
 use crate::validation::conditions;
@@ -64,7 +64,7 @@ pub(super) fn validate_status(new: &Value, _: &Value) -> Errors {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 
@@ -72,7 +72,7 @@ mod tests {
     fn a_rule_has_a_taint_and_perhaps_a_selector() {
         let check = |spec: Value, expected: &[&str]| {
             let rule: DeviceTaintRule =
-                serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": spec})).expect("a rule");
+                json::from_value(json!({"metadata": {"name": "r"}, "spec": spec})).expect("a rule");
             let errors = [validate(&rule), validate_effect(&rule, None)].concat();
             let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
             assert_eq!(said.len(), expected.len(), "{said:?}");

@@ -1,6 +1,6 @@
 //! What is wrong with classes, claims, templates and slices, and with their changes, as tables.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use crate::kind::{Strategy, Target};
 use crate::kinds::built_in;
@@ -209,7 +209,7 @@ fn slices_offer_devices_for_nodes_in_one_way() {
         &format!("{place}.string: Too long: may not be more than 64 bytes"),
     );
     check(with(json!([device("d", json!({})), device("d", json!({}))])), "spec.devices[1]: Duplicate value: \"d\"");
-    let attributes: serde_json::Map<String, Value> = (0..33).map(|i| (format!("a{i}"), json!({"int": 1}))).collect();
+    let attributes: json::Map = (0..33).map(|i| (format!("a{i}"), json!({"int": 1}))).collect();
     check(
         with(json!([device("d", json!(attributes))])),
         "spec.devices[0]: Invalid value: 33: the total number of attributes and capacities must not exceed 32",
@@ -359,7 +359,7 @@ fn with_all_on(spec: Value) -> String {
     let mut object = json!({"metadata": {"name": "x"}, "spec": {"driver": "a.io",
         "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}});
     spec.as_object().unwrap().iter().for_each(|(field, value)| object["spec"][field] = value.clone());
-    said(super::slice::validate(&serde_json::from_value(object).unwrap()))
+    said(super::slice::validate(&json::from_value(object).unwrap()))
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn taints_have_an_effect_and_tolerations_an_operator() {
     let tolerating = |toleration: Value| {
         let requests =
             json!([request(&json!({"allocationMode": "ExactCount", "count": 1, "tolerations": [toleration]}))]);
-        let spec = serde_json::from_value(json!({"devices": {"requests": requests}})).unwrap();
+        let spec = json::from_value(json!({"devices": {"requests": requests}})).unwrap();
         said(super::request::claim_spec(&spec, &crate::validation::field::Path::new("spec")))
     };
     let place = "spec.devices.requests[0].exactly.tolerations[0]";

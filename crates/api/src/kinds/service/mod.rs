@@ -4,9 +4,9 @@ mod validate;
 
 use std::collections::{BTreeSet, HashMap};
 
+use json::{Map, Value, json};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::{Map, Value, json};
 
 use crate::kind::cell;
 use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name, wide};
@@ -121,7 +121,7 @@ fn prepare_create(object: &mut Value) {
 }
 
 /// `clusterIPs` begins with `clusterIP`: a client that knows only the single field speaks for both.
-fn list_cluster_ip(spec: &mut Map<String, Value>, old: Option<&Value>) {
+fn list_cluster_ip(spec: &mut Map, old: Option<&Value>) {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let ip = text(spec.get("clusterIP"));
     if ip.is_empty() || ip == text(old.and_then(|o| o.get("clusterIP"))) {
@@ -129,7 +129,7 @@ fn list_cluster_ip(spec: &mut Map<String, Value>, old: Option<&Value>) {
     }
     let list = spec.get("clusterIPs").filter(|l| l.as_array().is_some_and(|l| !l.is_empty()));
     if list.is_none() || list == old.and_then(|o| o.get("clusterIPs")) {
-        spec.insert("clusterIPs".to_owned(), json!([ip]));
+        spec.insert("clusterIPs", json!([ip]));
     }
 }
 
@@ -160,20 +160,19 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
 }
 
 /// A field of a service of one type goes when the service becomes one of another type, unless the client set it anew.
-fn drop_of_old_type(new: &mut Map<String, Value>, old: &Map<String, Value>) {
-    let kind = |s: &Map<String, Value>| s.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+fn drop_of_old_type(new: &mut Map, old: &Map) {
+    let kind = |s: &Map| s.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
     let (now, before) = (kind(new), kind(old));
     let balanced = |kind: &str| kind == "LoadBalancer";
-    let outside = |s: &Map<String, Value>, kind: &str| {
+    let outside = |s: &Map, kind: &str| {
         matches!(kind, "LoadBalancer" | "NodePort")
             || kind == "ClusterIP" && s.get("externalIPs").and_then(Value::as_array).is_some_and(|l| !l.is_empty())
     };
-    let has_ports = |s: &Map<String, Value>, kind: &str| {
+    let has_ports = |s: &Map, kind: &str| {
         kind == "NodePort" || balanced(kind) && s.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false))
     };
-    let checked = |s: &Map<String, Value>, kind: &str| {
-        balanced(kind) && s.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local")
-    };
+    let checked =
+        |s: &Map, kind: &str| balanced(kind) && s.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local");
     let alias = |kind: &str| kind == "ExternalName";
     let mut gone: Vec<&str> = Vec::new();
     if alias(&now) && !alias(&before) {
@@ -189,7 +188,7 @@ fn drop_of_old_type(new: &mut Map<String, Value>, old: &Map<String, Value>) {
         gone.push("externalTrafficPolicy");
     }
     if has_ports(old, &before) && !has_ports(new, &now) {
-        let numbers = |s: &Map<String, Value>| -> BTreeSet<i64> {
+        let numbers = |s: &Map| -> BTreeSet<i64> {
             let ports = s.get("ports").and_then(Value::as_array).into_iter().flatten();
             ports.filter_map(|p| p["nodePort"].as_i64()).filter(|n| *n != 0).collect()
         };
@@ -272,13 +271,9 @@ mod tests {
             let spec = new["spec"].as_object_mut().unwrap();
             spec.extend(patch.as_object().unwrap().clone());
             prepare_update(&mut new, &balancer, Target::Object);
-            let service: Service = serde_json::from_value(new.clone()).unwrap();
+            let service: Service = json::from_value(new.clone()).unwrap();
             let mut errors = validate(&service);
-            errors.extend(validate_update(
-                &service,
-                &serde_json::from_value(balancer.clone()).unwrap(),
-                Target::Object,
-            ));
+            errors.extend(validate_update(&service, &json::from_value(balancer.clone()).unwrap(), Target::Object));
             (new["spec"].clone(), errors.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         let (spec, errors) = change(json!({"type": "ClusterIP"}));

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use json::{Value, json};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
-use serde_json::{Value, json};
 
 use super::{kind, reached_from_outside, spec};
 use crate::kind::Target;
@@ -401,7 +401,7 @@ mod tests {
 
     #[track_caller]
     fn check(given: Value, expected: &[&str]) {
-        let mut service: Service = serde_json::from_value(json!({"spec": given})).unwrap();
+        let mut service: Service = json::from_value(json!({"spec": given})).unwrap();
         default(&mut service);
         let errors: Vec<String> = validate(&service).iter().map(ToString::to_string).collect();
         assert_eq!(errors, expected);
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn addresses_are_for_life() {
-        let service = |spec: Value| serde_json::from_value::<Service>(json!({"spec": spec})).unwrap();
+        let service = |spec: Value| json::from_value::<Service>(json!({"spec": spec})).unwrap();
         let with = |ips: &[&str]| service(json!({"type": "ClusterIP", "clusterIP": ips.first(), "clusterIPs": ips}));
         let check = |new: &Service, old: &Service, expected: &str| {
             let errors: Vec<String> =

@@ -2,10 +2,10 @@
 
 mod validate;
 
+use json::Value;
 use k8s_openapi::api::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
-use serde_json::Value;
 
 use crate::kind::cell;
 use crate::kind::{Column, Kind, age, col, flag, int, name};

@@ -335,8 +335,8 @@ pub(super) fn capacity_update(new: &CSIStorageCapacity, old: &CSIStorageCapacity
 
 #[cfg(test)]
 mod tests {
+    use json::{Value, json};
     use serde::de::DeserializeOwned;
-    use serde_json::{Value, json};
 
     use super::*;
 
@@ -345,11 +345,11 @@ mod tests {
     }
 
     fn wrong<T: DeserializeOwned>(rule: fn(&T) -> Errors, object: Value, expected: &[&str]) {
-        assert_eq!(texts(&rule(&serde_json::from_value(object.clone()).unwrap())), expected, "{object}");
+        assert_eq!(texts(&rule(&json::from_value(object.clone()).unwrap())), expected, "{object}");
     }
 
     fn changed<T: DeserializeOwned>(rule: fn(&T, &T) -> Errors, old: &Value, new: Value, expected: &[&str]) {
-        let read = |object: &Value| serde_json::from_value(object.clone()).unwrap();
+        let read = |object: &Value| json::from_value(object.clone()).unwrap();
         assert_eq!(texts(&rule(&read(&new), &read(old))), expected, "{new}");
     }
 

@@ -164,13 +164,13 @@ pub fn escaped(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     use super::*;
     use crate::kinds::built_in;
 
     fn warnings(spec: Value) -> Vec<(String, String)> {
-        let policy = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).expect("a policy");
+        let policy = json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).expect("a policy");
         check(&policy, built_in()).into_iter().map(|w| (w.field_ref, w.warning)).collect()
     }
 

@@ -108,7 +108,7 @@ impl Usage for ResourceClaim {
 #[cfg(test)]
 mod tests {
     use super::super::{Counter, tests::used};
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     #[test]
     fn volume_claims_count_for_their_class_too() {
@@ -127,9 +127,8 @@ mod tests {
     #[test]
     fn a_volume_claim_is_in_the_scope_of_each_of_its_attribute_classes() {
         let check = |claim: Value, operator: &str, values: &[&str], expected: bool| {
-            let scope = serde_json::from_value(
-                json!({"scopeName": "VolumeAttributesClass", "operator": operator, "values": values}),
-            );
+            let scope =
+                json::from_value(json!({"scopeName": "VolumeAttributesClass", "operator": operator, "values": values}));
             let claim = Counter::VolumeClaims.read(&claim).unwrap();
             assert_eq!(claim.is_in(&scope.unwrap()), expected, "{operator} {values:?}");
         };

@@ -11,13 +11,13 @@ mod services;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use json::Value;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, Pod, ResourceQuotaSpec, ScopedResourceSelectorRequirement, Service,
 };
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::rules::pod::Resources;
 use crate::rules::quantity::{Format, Quantity, parse};
@@ -215,7 +215,7 @@ pub fn total<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     /// The words of an object's use, `name=amount` in order.
     pub(super) fn used(plural: &str, object: Value) -> String {

@@ -129,7 +129,7 @@ fn looks_elsewhere(spec: &PodSpec) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::{Counter, tests::used};
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     #[test]
     fn pods_count_requests_and_limits_under_all_their_names() {
@@ -169,7 +169,7 @@ mod tests {
             let scope = json!({"scopeName": words.next(), "operator": words.next().unwrap_or("Exists"),
                 "values": words.collect::<Vec<_>>()});
             let pod = Counter::Pods.read(&json!({"spec": spec})).unwrap();
-            assert_eq!(pod.is_in(&serde_json::from_value(scope.clone()).unwrap()), expected, "{spec} {scope}");
+            assert_eq!(pod.is_in(&json::from_value(scope.clone()).unwrap()), expected, "{spec} {scope}");
         };
         let plain = json!({"containers": [{"name": "c"}]});
         let asking = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],

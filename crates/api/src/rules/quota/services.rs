@@ -36,11 +36,11 @@ impl Usage for Service {
 #[cfg(test)]
 mod tests {
     use super::super::tests::used;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn node_ports_are_those_that_the_type_takes() {
-        let check = |spec: serde_json::Value, balancers: u32, node_ports: u32| {
+        let check = |spec: json::Value, balancers: u32, node_ports: u32| {
             let expected = format!(
                 "count/services=1 services=1 services.loadbalancers={balancers} services.nodeports={node_ports}"
             );

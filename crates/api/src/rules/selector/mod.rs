@@ -89,7 +89,7 @@ pub fn describe(selector: Option<&LabelSelector>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn labels(text: &str) -> BTreeMap<String, String> {
         text.split(',').filter_map(|p| p.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn selector_objects() {
         assert!(!Selector::of_object(None).unwrap().matches(&labels("a=b")));
-        let object = |v| serde_json::from_value::<LabelSelector>(v).unwrap();
+        let object = |v| json::from_value::<LabelSelector>(v).unwrap();
         assert!(Selector::of_object(Some(&object(json!({})))).unwrap().matches(&labels("")));
         let both = object(json!({"matchLabels": {"b": "1"},
             "matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-use serde_json::{Map, Value};
+use json::{Map, Value};
 
 use crate::validation::names;
 
@@ -22,7 +22,7 @@ impl Labels for BTreeMap<String, String> {
     }
 }
 
-impl Labels for Map<String, Value> {
+impl Labels for Map {
     fn get(&self, key: &str) -> Option<&str> {
         Map::get(self, key).and_then(Value::as_str)
     }

@@ -17,8 +17,8 @@ const MAX_COPY_BYTES: usize = 3 * 1024 * 1024;
 /// items one by one off the front of a list stays within it.
 const MAX_STEPS: usize = 100_000_000;
 
-/// Carries out the operations on `current`.
-pub fn apply(mut current: Value, patch: &Value) -> Result<Value, StatusError> {
+/// Carries out the operations on `current`. The library that does so has a tree of its own.
+pub fn apply(current: json::Value, patch: &json::Value) -> Result<json::Value, StatusError> {
     let count = patch.as_array().map_or(0, Vec::len);
     if count > MAX_OPERATIONS {
         return Err(StatusError::too_large(format!(
@@ -27,13 +27,14 @@ pub fn apply(mut current: Value, patch: &Value) -> Result<Value, StatusError> {
     }
     let operations = Vec::<PatchOperation>::deserialize(patch)
         .map_err(|e| StatusError::bad_request(format!("error decoding patch: {e}")))?;
+    let mut current = Value::from(current);
     let mut account = Account { copied: 0, steps: MAX_STEPS };
     for (at, operation) in operations.iter().enumerate() {
         account.charge(&current, operation).map_err(|why| refused(at, operation.path(), &why))?;
         json_patch::patch_unsafe(&mut current, std::slice::from_ref(operation))
             .map_err(|error| refused(at, &error.path, &reason(operation, &error)))?;
     }
-    Ok(current)
+    Ok(current.into())
 }
 
 /// The cost of the operations so far. An operation is charged before it is carried out.
@@ -139,8 +140,9 @@ fn refused(at: usize, path: &Pointer, why: &str) -> StatusError {
 
 #[cfg(test)]
 mod tests {
+    use ::json::{Value, json};
+
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn operations_apply_or_say_why_not() {

@@ -1,7 +1,7 @@
 //! The patch formats other than apply: JSON patch (RFC 6902), JSON merge patch (RFC 7386), strategic merge patch. Each is
 //! a pure function from the current object and the patch to the patched one; [`patch`] adds what all share.
 
-use serde_json::Value;
+use ::json::Value;
 
 use crate::{
     codec::decode::{self, Decoded, Format, Gvk, Validation},

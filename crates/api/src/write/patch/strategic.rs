@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::{Map, Value};
+use json::{Map, Value};
 
 use crate::{
     schema::{Field, Type},
@@ -36,13 +36,13 @@ pub fn apply(ty: &Type, current: Value, patch: &Value) -> Result<Value> {
     Ok(Value::Object(merge_map(ty, current, patch)?))
 }
 
-fn bad_directive(directive: &Value, map: &Map<String, Value>) -> StatusError {
+fn bad_directive(directive: &Value, map: &Map) -> StatusError {
     let name = directive.as_str().map_or_else(|| directive.to_string(), str::to_owned);
     let shown = Value::Object(map.clone());
     StatusError::new(500, "", format!("unknown patch type [{name}] in map: [{shown}]"))
 }
 
-fn merge_map(ty: &Type, mut current: Map<String, Value>, patch: &Map<String, Value>) -> Result<Map<String, Value>> {
+fn merge_map(ty: &Type, mut current: Map, patch: &Map) -> Result<Map> {
     match patch.get(DIRECTIVE) {
         Some(Value::String(d)) if d == "replace" => {
             return Ok(patch.iter().filter(|(k, _)| *k != DIRECTIVE).map(|(k, v)| (k.clone(), v.clone())).collect());
@@ -115,7 +115,7 @@ fn list_rule<'t>(ty: &'t Type, name: &str) -> Rule<'t> {
 }
 
 /// Keeps only the fields that `$retainKeys` names; the patch must not set others.
-fn retain_keys(current: &mut Map<String, Value>, patch: &Map<String, Value>) -> Result<()> {
+fn retain_keys(current: &mut Map, patch: &Map) -> Result<()> {
     let Some(value) = patch.get(RETAIN_KEYS) else { return Ok(()) };
     let bad = || StatusError::bad_request("invalid patch format of retainKeys");
     let keys: Option<HashSet<&str>> = value.as_array().and_then(|a| a.iter().map(Value::as_str).collect());
@@ -128,7 +128,7 @@ fn retain_keys(current: &mut Map<String, Value>, patch: &Map<String, Value>) -> 
     Ok(())
 }
 
-fn delete_from_primitive_lists(current: &mut Map<String, Value>, patch: &Map<String, Value>) -> Result<()> {
+fn delete_from_primitive_lists(current: &mut Map, patch: &Map) -> Result<()> {
     for (directive, values) in patch {
         let Some(name) = directive.strip_prefix(DELETE_PREFIX) else { continue };
         let Some(values) = values.as_array() else {
@@ -170,7 +170,7 @@ fn merge_scalars(mut old: Vec<Value>, patch: &[Value]) -> Vec<Value> {
 }
 
 fn merge_objects(rule: &Rule<'_>, mut old: Vec<Value>, patch: &[Value]) -> Result<Vec<Value>> {
-    let mut items: Vec<&Map<String, Value>> = Vec::with_capacity(patch.len());
+    let mut items: Vec<&Map> = Vec::with_capacity(patch.len());
     let mut deleted: HashSet<&Value> = HashSet::new();
     let mut replace = false;
     for item in patch {
@@ -212,7 +212,7 @@ fn merge_objects(rule: &Rule<'_>, mut old: Vec<Value>, patch: &[Value]) -> Resul
     Ok(old)
 }
 
-fn key_of<'v>(map: &'v Map<String, Value>, key: &str) -> Result<&'v Value> {
+fn key_of<'v>(map: &'v Map, key: &str) -> Result<&'v Value> {
     map.get(key).ok_or_else(|| {
         let shown = Value::Object(map.clone());
         StatusError::new(500, "", format!("map: {shown} does not contain declared merge key: {key}"))
@@ -221,7 +221,7 @@ fn key_of<'v>(map: &'v Map<String, Value>, key: &str) -> Result<&'v Value> {
 
 /// Puts the items of the lists that `$setElementOrder` names into its order. Items it does not name are the server's own:
 /// they keep their place relative to the named items before them.
-fn set_orders(ty: &Type, current: &mut Map<String, Value>, patch: &Map<String, Value>) -> Result<()> {
+fn set_orders(ty: &Type, current: &mut Map, patch: &Map) -> Result<()> {
     for (directive, order) in patch {
         let Some(name) = directive.strip_prefix(ORDER_PREFIX) else { continue };
         let Some(order) = order.as_array() else {
@@ -269,7 +269,7 @@ fn reorder(list: Vec<Value>, order: &[Value], identity: impl Fn(&Value) -> Optio
 mod tests {
     use super::*;
     use crate::schema;
-    use serde_json::json;
+    use json::json;
 
     fn pod_spec(current: Value, patch: Value) -> std::result::Result<Value, String> {
         let ty = schema::of("io.k8s.api.core.v1.PodSpec").expect("known");

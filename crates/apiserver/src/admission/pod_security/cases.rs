@@ -1,6 +1,6 @@
 //! The checks by example: for each standard the smallest Pod that it allows, changed in one place.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use super::{
     checks::{details, violations},

@@ -2,11 +2,8 @@
 
 use std::fmt;
 
-use api::{
-    Value,
-    validation::field::{FieldError, Path},
-};
-use serde_json::Map;
+use api::validation::field::{FieldError, Path};
+use json::Map;
 
 /// From what allows everything to what allows least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,7 +119,7 @@ impl Policy {
 
     /// What a namespace with these labels demands, and what is wrong with the labels. A label that cannot be understood
     /// enforces the strictest level in its newest form; in the modes that only tell, it tells nothing.
-    pub fn of(labels: Option<&Map<String, Value>>, defaults: &Policy) -> (Policy, Vec<FieldError>) {
+    pub fn of(labels: Option<&Map>, defaults: &Policy) -> (Policy, Vec<FieldError>) {
         let mut policy = *defaults;
         let Some(labels) = labels.filter(|l| !l.is_empty()) else { return (policy, Vec::new()) };
         let mut read = Labels { labels, errors: Vec::new() };
@@ -144,7 +141,7 @@ impl Policy {
 }
 
 struct Labels<'a> {
-    labels: &'a Map<String, Value>,
+    labels: &'a Map,
     errors: Vec<FieldError>,
 }
 
@@ -175,7 +172,7 @@ impl Labels<'_> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 

@@ -133,12 +133,7 @@ async fn against(standard: Standard, namespace: &str, pods: &[Arc<Value>], end: 
 }
 
 /// What to tell who labels a namespace that is not looked at.
-fn ignored(
-    namespace: &str,
-    policy: &Policy,
-    defaults: &Policy,
-    labels: Option<&serde_json::Map<String, Value>>,
-) -> Option<String> {
+fn ignored(namespace: &str, policy: &Policy, defaults: &Policy, labels: Option<&json::Map>) -> Option<String> {
     if policy.is_privileged() || policy.is_like(defaults) {
         return None;
     }

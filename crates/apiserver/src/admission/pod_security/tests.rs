@@ -1,6 +1,6 @@
 //! The plugin on whole writes: which it looks at, what it refuses, and what it says.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use super::*;
 use crate::{

@@ -7,7 +7,7 @@ use api::rules::cel::admission::REQUEST_RESOURCE;
 use api::rules::cel::authorizer::{self, Authority, Question};
 use api::{Value, meta};
 use cel::{Value as Cel, Variables};
-use serde_json::{Map, json};
+use json::{Map, json};
 
 use super::super::attributes::Attributes;
 use super::authority::UsersRights;

@@ -17,7 +17,7 @@ use api::k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::StatusCause,
 };
 use api::status::StatusError;
-use serde_json::json;
+use json::json;
 
 use super::{
     attributes::Attributes,

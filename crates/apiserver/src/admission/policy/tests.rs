@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::Value;
-use serde_json::json;
+use json::json;
 
 use super::PLUGIN;
 use super::source::{BINDINGS, POLICIES, Policies};

@@ -10,9 +10,9 @@ use std::{
 
 use api::{Value, k8s_openapi::api::core::v1::ResourceQuota, kind::Target, rules::pod::Resources, status::StatusError};
 use clock::Duration;
+use json::json;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::k8s_openapi::api::core::v1::ScopedResourceSelectorRequirement;
-use serde_json::json;
+use json::json;
 
 use super::{
     charges::Charges,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use api::rules::bootstrap_token::{GROUP, NAMESPACE, read, secret_name, split};
 use futures::future::BoxFuture;
+use json::Value;
 use k8s_openapi::api::core::v1::Secret;
-use serde_json::Value;
 
 use super::token::{Identity, Rejected, Tokens, same_secret};
 use crate::{auth::User, storage::loopback::Loopback};
@@ -26,7 +26,7 @@ impl Tokens for BootstrapTokens {
 
 /// The user that the Secret names, when it is in force and the secret is right.
 fn user(object: &Value, id: &str, secret: &str, now: clock::Timestamp) -> Option<User> {
-    let token = read(&serde_json::from_value::<Secret>(object.clone()).ok()?)?;
+    let token = read(&json::from_value::<Secret>(object.clone()).ok()?)?;
     let right = same_secret(&token.secret, secret) && token.id == id && token.authenticates;
     if !right || token.end.is_past(now) || !token.groups.iter().all(|g| is_group(g)) {
         return None;
@@ -47,7 +47,7 @@ fn is_group(group: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use base64::Engine;
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 

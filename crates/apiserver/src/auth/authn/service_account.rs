@@ -7,9 +7,9 @@ use std::sync::Arc;
 use api::{Value, kind::Target, meta};
 use base64::Engine;
 use futures::future::BoxFuture;
+use json::json;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::certificate::CREDENTIAL_ID;
 use super::token::{Identity, Rejected, Tokens, same_secret};
@@ -313,7 +313,7 @@ impl Tokens for ServiceAccountTokens {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::{storage::object_store::ObjectStore, tests::objects};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use api::meta::{annotation, at};
-use serde_json::Value;
+use json::Value;
 
 /// The kinds of object that a node can reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

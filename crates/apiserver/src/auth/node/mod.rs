@@ -4,8 +4,8 @@
 
 pub mod graph;
 
+use json::Value;
 use parking_lot::RwLock;
-use serde_json::Value;
 
 use graph::{Graph, Target};
 
@@ -211,7 +211,7 @@ impl Authorizer for NodeAuthorizer {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::auth::Selected;

@@ -7,8 +7,8 @@ pub mod cover;
 pub mod policy;
 pub mod rule;
 
+use json::Value;
 use parking_lot::RwLock;
-use serde_json::Value;
 
 pub use policy::{Policy, RoleRef};
 pub use rule::PolicyRule;
@@ -71,7 +71,7 @@ impl Authorizer for Rbac {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 

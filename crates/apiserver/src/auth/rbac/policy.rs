@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::Value;
+use json::Value;
 
 use super::PolicyRule;
 use crate::auth::{User, user};
@@ -187,7 +187,7 @@ impl Bindings {
 /// The `rules` of a role; a broken one grants nothing.
 pub fn rules(role: &Value) -> Vec<PolicyRule> {
     let list = role.get("rules").and_then(Value::as_array);
-    let parse = |rule: &Value| serde_json::from_value(rule.clone()).ok();
+    let parse = |rule: &Value| json::from_value(rule.clone()).ok();
     list.into_iter().flatten().filter_map(parse).collect()
 }
 

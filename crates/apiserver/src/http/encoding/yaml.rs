@@ -168,7 +168,7 @@ fn is_plain(text: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     use super::*;
 

@@ -107,7 +107,7 @@ fn kubelet(node: &Value, types: &[String]) -> Result<Endpoint, StatusError> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 

@@ -147,7 +147,7 @@ fn has_host(pod: &Value) -> Result<(), StatusError> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use json::json;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use api::{
     rules::quantity::{self, Format, Quantity},
     status::StatusError,
 };
-use serde_json::{Map, json};
+use json::{Map, json};
 
 use self::{
     samples::{Samples, Usage},
@@ -74,7 +74,7 @@ impl Reader for Pods {
 }
 
 /// The metadata of what is measured now, with the labels of the object that it is about.
-fn metadata(about: &Value) -> Map<String, Value> {
+fn metadata(about: &Value) -> Map {
     let mut metadata = Map::from_iter([
         ("name".to_owned(), json!(meta::name(about))),
         ("creationTimestamp".to_owned(), json!(clock::now_seconds())),

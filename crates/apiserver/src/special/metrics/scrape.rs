@@ -132,7 +132,7 @@ fn is_heard_of(node: &Value) -> bool {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use serde_json::json;
+    use json::json;
 
     use super::*;
     use crate::tests::objects;

@@ -19,12 +19,12 @@ use api::rules::pod::volume_claims;
 use client::{Caches, Change, Key, events};
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Watches, Write};
+use json::json;
 use k8s_openapi::api::{
     core::v1::{AttachedVolume, Node, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::{CSIDriver, VolumeAttachment},
 };
 use parking_lot::Mutex;
-use serde_json::json;
 
 use self::observed::{Observed, Rival, Wanted, concerned_by_claim, concerned_by_volume, node_key, users};
 use super::claim_protection::{BY_CLAIM, by_claim};

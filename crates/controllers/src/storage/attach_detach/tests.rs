@@ -19,13 +19,13 @@ fn node(words: &str) -> Node {
         "status": {"conditions": [{"type": "Ready", "status": if has("ready") { "True" } else { "Unknown" }}],
             "volumesInUse": has("mounted").then(|| json!([name])),
             "volumesAttached": has("listed").then(|| json!([{"name": name, "devicePath": ""}]))}});
-    serde_json::from_value(node).unwrap()
+    json::from_value(node).unwrap()
 }
 
 fn volume() -> Arc<PersistentVolume> {
     let volume = json!({"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "csi": {"driver": "d", "volumeHandle": "h"}}});
-    Arc::new(serde_json::from_value(volume).unwrap())
+    Arc::new(json::from_value(volume).unwrap())
 }
 
 /// Words: attached, failed, leaving.
@@ -33,9 +33,9 @@ fn attachment(words: &str) -> Arc<VolumeAttachment> {
     let mut attachment = volume::attachment(&volume(), "n");
     let status = json!({"attached": words.contains("attached"),
         "attachError": words.contains("failed").then(|| json!({"message": "no room"}))});
-    attachment.status = serde_json::from_value(status).unwrap();
+    attachment.status = json::from_value(status).unwrap();
     if words.contains("leaving") {
-        attachment.metadata.deletion_timestamp = serde_json::from_value(json!(NOW)).unwrap();
+        attachment.metadata.deletion_timestamp = json::from_value(json!(NOW)).unwrap();
     }
     Arc::new(attachment)
 }
@@ -53,7 +53,7 @@ fn told(plan: &Plan) -> String {
 }
 
 fn wanted(attachment: Option<Arc<VolumeAttachment>>, rivals: Vec<Rival>) -> Observed {
-    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "d", "uid": "u"}})).unwrap();
+    let pod: Pod = json::from_value(json!({"metadata": {"name": "p", "namespace": "d", "uid": "u"}})).unwrap();
     let attachments = attachment.iter().map(|a| (a.clone(), volume())).collect();
     let wanted = Wanted { volume: volume(), pods: vec![Arc::new(pod)], attachment, rivals, is_told: false };
     Observed { wanted: [("v".to_owned(), wanted)].into(), attachments, ..Observed::default() }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use clock::Timestamp;
 use controller::{Controller, Note, Plan, Step};
+use json::{Value, json};
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
 };
-use serde_json::{Value, json};
 
 use super::{
     claims::{Claims, Observed},
@@ -44,7 +44,7 @@ fn claim(words: &str) -> PersistentVolumeClaim {
         "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": class, "volumeName": has("named").then_some("v"),
             "volumeMode": has("block").then_some("Block"), "resources": {"requests": {"storage": "1Gi"}}},
         "status": {"phase": phase, "accessModes": if phase == "Bound" { json!(["ReadWriteOnce"]) } else { json!(null) }}});
-    serde_json::from_value(claim).unwrap()
+    json::from_value(claim).unwrap()
 }
 
 /// Words: ours (bound to the claim), reserved (by name), others, by-controller, small, growing, made (by a provisioner),
@@ -75,7 +75,7 @@ fn volume(words: &str) -> PersistentVolume {
             "csi": has("csi").then(|| json!({"driver": "d", "volumeHandle": "h"})),
             "hostPath": (!has("csi")).then(|| json!({"path": if has("tmp") { "/tmp/x" } else { "/data" }}))},
         "status": {"phase": phase}});
-    serde_json::from_value(volume).unwrap()
+    json::from_value(volume).unwrap()
 }
 
 /// The writes with what matters of them, then the events.
@@ -165,7 +165,7 @@ fn a_claim_without_volume_waits_or_orders_one() {
         let mode = if words.contains("late") { "WaitForFirstConsumer" } else { "Immediate" };
         let maker = words.split(' ').find(|w| w.contains('/')).unwrap_or("example.com/maker");
         let value = json!({"metadata": {"name": "c"}, "provisioner": maker, "volumeBindingMode": mode});
-        serde_json::from_value(value).unwrap()
+        json::from_value(value).unwrap()
     };
     let check = |words: &str, of: Option<&str>, default: Option<&str>, pods: &[&str], expected: &str| {
         let observed = Observed {
@@ -317,10 +317,10 @@ fn a_pod_empties_folders_and_nfs_in_the_time_that_they_may_take() {
     let check = |source: Value, size: &str, expected: Option<(Value, i64)>| {
         let mut spec = json!({"capacity": {"storage": size}});
         spec.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
-        let volume = serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap();
+        let volume = json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap();
         let pod = pod_for(&volume, &Settings::default());
         let facts = pod.map(|pod| {
-            let pod = serde_json::to_value(pod).unwrap();
+            let pod = json::to_value(pod).unwrap();
             assert_eq!(pod["metadata"], json!({"name": "recycler-for-v", "namespace": "default"}));
             assert_eq!(pod["spec"]["containers"][0]["volumeMounts"], json!([{"name": "vol", "mountPath": "/scrub"}]));
             (pod["spec"]["volumes"][0].clone(), pod["spec"]["activeDeadlineSeconds"].as_i64().unwrap())
@@ -344,7 +344,7 @@ fn folders_of_a_node_are_made_where_that_is_wanted() {
         let mut value =
             json!({"metadata": {"name": "c"}, "provisioner": "kubernetes.io/host-path", "reclaimPolicy": "Delete"});
         value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        Some(Arc::new(serde_json::from_value(value).unwrap()))
+        Some(Arc::new(json::from_value(value).unwrap()))
     };
     let plan = |claim: &PersistentVolumeClaim, more: Value, host_paths: bool| {
         let observed = Observed { class: class(more), host_paths, ..Observed::default() };

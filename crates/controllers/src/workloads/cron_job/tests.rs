@@ -1,7 +1,7 @@
 //! The plan of a CronJob, as tables.
 
 use super::*;
-use serde_json::{Value, json};
+use json::{Value, json};
 
 /// `10:30` on 19 May 2016, a Thursday, with more hours than a day has for later days.
 fn at(text: &str) -> Timestamp {
@@ -26,7 +26,7 @@ fn cron(spec: Value, status: Value) -> CronJob {
         "status": status,
     });
     spec.as_object().unwrap().iter().for_each(|(field, value)| cron["spec"][field] = value.clone());
-    serde_json::from_value(cron).unwrap()
+    json::from_value(cron).unwrap()
 }
 
 /// `11:00:word:word`: the Job of that time, or one of another name; with the words complete, failed, going, manual.
@@ -51,7 +51,7 @@ fn job(text: &str) -> Arc<Job> {
         "spec": {"template": {}},
         "status": {"conditions": conditions, "startTime": start, "completionTime": start.filter(|_| has("complete"))},
     });
-    Arc::new(serde_json::from_value(value).unwrap())
+    Arc::new(json::from_value(value).unwrap())
 }
 
 fn listed(times: &[&str]) -> Value {
@@ -91,7 +91,7 @@ fn shown(cron: &CronJob, plan: &Plan) -> String {
         Step::Tell(note) => Some(note.reason.clone()),
         _ => None,
     }));
-    let status: CronJobStatus = serde_json::from_value(status).unwrap();
+    let status: CronJobStatus = json::from_value(status).unwrap();
     let active: Vec<String> = status.active.iter().flatten().map(|r| readable(r.name.as_deref().unwrap())).collect();
     if !active.is_empty() {
         words.push(format!("active={}", active.join(",")));
@@ -263,7 +263,7 @@ fn it_looks_again_at_the_next_time() {
 fn the_job_is_made_from_the_template() {
     let cron = cron(json!({"timeZone": "Asia/Kathmandu", "schedule": "0 17 * * *"}), json!({}));
     let plan = plan(&cron, "", "11:15");
-    let job: Job = serde_json::from_value(plan.writes().next().unwrap().body().clone()).unwrap();
+    let job: Job = json::from_value(plan.writes().next().unwrap().body().clone()).unwrap();
     let metadata = json!({"name": "c-24394275", "namespace": "d", "labels": {"a": "b"},
         "annotations": {"x": "y", SCHEDULED: "2016-05-19T17:00:00+05:45"},
         "ownerReferences": [{"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "cron", "controller": true,

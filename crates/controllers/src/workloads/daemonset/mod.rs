@@ -22,11 +22,11 @@ use api::rules::{pod, selector::Selector};
 use client::{Caches, Change, Key};
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Step, Watches, Write, claim};
+use json::json;
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, DaemonSet, DaemonSetSpec},
     core::v1::{Node, Pod},
 };
-use serde_json::json;
 
 use crate::workloads::{
     availability::next_available,

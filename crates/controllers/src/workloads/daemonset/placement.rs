@@ -146,21 +146,19 @@ pub fn node_of(pod: &Pod) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     fn set(spec: Value) -> DaemonSet {
         let mut spec = spec;
         spec["containers"] = json!([]);
-        serde_json::from_value(
-            json!({"metadata": {"name": "agent", "uid": "ds", "annotations": {TEMPLATE_GENERATION: "3"}},
-            "spec": {"selector": {}, "template": {"metadata": {"labels": {"app": "agent"}}, "spec": spec}}}),
-        )
+        json::from_value(json!({"metadata": {"name": "agent", "uid": "ds", "annotations": {TEMPLATE_GENERATION: "3"}},
+            "spec": {"selector": {}, "template": {"metadata": {"labels": {"app": "agent"}}, "spec": spec}}}))
         .unwrap()
     }
 
     fn check(spec: Value, taints: Value, expected: Fit) {
         let node = json!({"metadata": {"name": "n1", "labels": {"zone": "a"}}, "spec": {"taints": taints}});
-        let node: Node = serde_json::from_value(node).unwrap();
+        let node: Node = json::from_value(node).unwrap();
         assert_eq!(Placement::of(&set(spec.clone())).fit(&node), expected, "{spec} {taints}");
     }
 
@@ -218,7 +216,7 @@ mod tests {
                 [{"key": "zone", "operator": "Exists"}]}]}}}});
         let made = pod(&set(mine), "abc", "n1");
         assert_eq!(node_of(&made), Some("n1"));
-        let made = serde_json::to_value(made).unwrap();
+        let made = json::to_value(made).unwrap();
         let labels = json!({"app": "agent", "controller-revision-hash": "abc", "pod-template-generation": "3"});
         assert_eq!((&made["metadata"]["labels"], &made["metadata"]["generateName"]), (&labels, &json!("agent-")));
         let required = &made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
@@ -238,7 +236,7 @@ mod tests {
         // The count and the revision that the Pod names, and the revision of the set, whose count is 3.
         let check = |count: Option<&str>, revision: Option<&str>, present: &str, expected: bool| {
             let labels = json!({GENERATION_LABEL: count, POD_REVISION: revision});
-            let labels: BTreeMap<String, Option<String>> = serde_json::from_value(labels).unwrap();
+            let labels: BTreeMap<String, Option<String>> = json::from_value(labels).unwrap();
             let labels: BTreeMap<_, _> = labels.into_iter().filter_map(|(k, v)| Some((k, v?))).collect();
             let mut pod = Pod::default();
             pod.metadata.labels = Some(labels);
@@ -262,7 +260,7 @@ mod tests {
     #[test]
     fn the_node_of_a_pod_is_where_it_is_or_is_meant_to_be() {
         let of = |spec: Value| {
-            let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            let pod: Pod = json::from_value(json!({"spec": spec})).unwrap();
             node_of(&pod).map(str::to_owned)
         };
         let meant = |values: Value| {

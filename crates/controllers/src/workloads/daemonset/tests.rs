@@ -1,13 +1,13 @@
 //! The plan of a DaemonSet, as tables.
 
 use super::*;
+use json::Value;
 use k8s_openapi::api::apps::v1::DaemonSetStatus;
-use serde_json::Value;
 
 const NOW: &str = "2026-01-01T01:00:00Z";
 
 fn set(image: &str, strategy: &Value) -> DaemonSet {
-    serde_json::from_value(json!({
+    json::from_value(json!({
         "metadata": {"name": "agent", "namespace": "d", "uid": "ds", "generation": 2},
         "spec": {"selector": {"matchLabels": {"app": "agent"}}, "updateStrategy": strategy, "revisionHistoryLimit": 0,
             "template": {"metadata": {"labels": {"app": "agent"}},
@@ -27,7 +27,7 @@ fn plan_of(set: &DaemonSet, observed: &Observed) -> Plan {
 /// The revision that a set with this image makes first, with a number.
 fn revision(image: &str, number: i64) -> Arc<ControllerRevision> {
     let plan = plan_of(&set(image, &rolling(0, 1)), &Observed::default());
-    let mut made: ControllerRevision = serde_json::from_value(plan.writes().next().unwrap().body().clone()).unwrap();
+    let mut made: ControllerRevision = json::from_value(plan.writes().next().unwrap().body().clone()).unwrap();
     made.revision = number;
     Arc::new(made)
 }
@@ -40,7 +40,7 @@ fn node(text: &str) -> Arc<Node> {
         "closed" => json!([{"key": "closed", "effect": "NoExecute"}]),
         _ => json!([]),
     };
-    Arc::new(serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"taints": taints}})).unwrap())
+    Arc::new(json::from_value(json!({"metadata": {"name": name}, "spec": {"taints": taints}})).unwrap())
 }
 
 /// `name@node:word:…`, made in the order of their names, with the words ready, late (ready since a moment), failed, kept
@@ -55,7 +55,7 @@ fn pod(text: &str) -> Arc<Pod> {
     pod.metadata.name = Some(name.to_owned());
     pod.metadata.uid = pod.metadata.name.clone();
     let minute = name.bytes().last().unwrap_or(0) % 60;
-    pod.metadata.creation_timestamp = serde_json::from_value(json!(format!("2026-01-01T00:{minute:02}:00Z"))).unwrap();
+    pod.metadata.creation_timestamp = json::from_value(json!(format!("2026-01-01T00:{minute:02}:00Z"))).unwrap();
     if !has("unbound") {
         pod.spec.as_mut().unwrap().node_name = Some(node.to_owned());
     }
@@ -63,11 +63,11 @@ fn pod(text: &str) -> Arc<Pod> {
     let phase = if failed { "Failed" } else { ["Running", "Succeeded"][usize::from(has("succeeded"))] };
     let since = if has("late") { "2026-01-01T00:59:55Z" } else { "2026-01-01T00:00:00Z" };
     let ready = if has("ready") || has("late") { "True" } else { "False" };
-    pod.status = serde_json::from_value(json!({"phase": phase,
+    pod.status = json::from_value(json!({"phase": phase,
         "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}]}))
     .unwrap();
     if has("terminating") {
-        pod.metadata.deletion_timestamp = serde_json::from_value(json!(NOW)).unwrap();
+        pod.metadata.deletion_timestamp = json::from_value(json!(NOW)).unwrap();
     }
     if has("orphan") {
         pod.metadata.owner_references = None;
@@ -90,7 +90,7 @@ fn observed(nodes: &str, pods: &str) -> Observed {
 fn steps(plan: &Plan) -> String {
     let pods = plan.writes().filter(|w| w.resource.plural == "pods").map(|write| match write.verb_name() {
         "create" => {
-            let made: Pod = serde_json::from_value(write.body().clone()).unwrap();
+            let made: Pod = json::from_value(write.body().clone()).unwrap();
             format!("+{}", placement::node_of(&made).unwrap())
         }
         "delete" => format!("-{}", write.name),
@@ -218,7 +218,7 @@ fn the_status_counts_nodes() {
         "numberReady": 2, "numberAvailable": 1, "numberUnavailable": 3, "updatedNumberScheduled": 2,
         "observedGeneration": 2});
     assert_eq!(counted, expected);
-    set.status = Some(DaemonSetStatus { collision_count: Some(3), ..serde_json::from_value(expected).unwrap() });
+    set.status = Some(DaemonSetStatus { collision_count: Some(3), ..json::from_value(expected).unwrap() });
     assert_eq!(status(&set, "n1 n2 n3 n4 n5:full n6:closed", pods), Value::Null, "the count of collisions stays");
 }
 
@@ -252,7 +252,7 @@ fn equal_revisions_become_one() {
 #[test]
 fn a_set_that_goes_is_left_alone() {
     let mut set = set("v3", &rolling(0, 1));
-    set.metadata.deletion_timestamp = serde_json::from_value(json!(NOW)).unwrap();
+    set.metadata.deletion_timestamp = json::from_value(json!(NOW)).unwrap();
     assert!(plan_of(&set, &observed("n1 n2", "a@n1:failed b@n1:orphan")).is_empty());
 }
 

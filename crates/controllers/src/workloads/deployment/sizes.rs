@@ -62,12 +62,12 @@ pub fn current_size(spec: &DeploymentSpec, all: i32, current: i32) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn percentages_round_surge_up_and_unavailable_down() {
-        let check = |replicas: i32, surge: serde_json::Value, unavailable: serde_json::Value, expected: (i32, i32)| {
-            let spec: DeploymentSpec = serde_json::from_value(json!({
+        let check = |replicas: i32, surge: json::Value, unavailable: json::Value, expected: (i32, i32)| {
+            let spec: DeploymentSpec = json::from_value(json!({
                 "replicas": replicas, "selector": {}, "template": {},
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}},
             }))

@@ -1,10 +1,10 @@
 //! The plan of a Deployment, as tables.
 
 use super::*;
-use serde_json::{Value, json};
+use json::{Value, json};
 
 fn deployment(strategy: Value, replicas: i32, image: &str) -> Deployment {
-    serde_json::from_value(json!({
+    json::from_value(json!({
         "metadata": {"name": "web", "namespace": "d", "uid": "dep", "generation": 1},
         "spec": {"replicas": replicas, "strategy": strategy, "selector": {"matchLabels": {"app": "web"}},
             "progressDeadlineSeconds": 600, "revisionHistoryLimit": 1, "template": template(image)},
@@ -31,7 +31,7 @@ fn set(index: usize, text: &str, wanted: i32, surge: i32) -> Arc<ReplicaSet> {
     let annotations = json!({revision::REVISION: (index + 1).to_string(), revision::DESIRED: wanted.to_string(),
         revision::MAX: (wanted + surge).to_string()});
     Arc::new(
-        serde_json::from_value(json!({
+        json::from_value(json!({
             "metadata": {"name": words[0], "namespace": "d", "uid": words[0], "ownerReferences": owner,
                 "labels": {"app": "web"}, "annotations": annotations, "generation": 1,
                 "creationTimestamp": format!("2026-01-01T00:00:0{index}Z")},
@@ -170,7 +170,7 @@ fn a_complete_rollout_says_so_and_forgets_old_revisions() {
     let reasons: Vec<_> = status["conditions"].as_array().unwrap().iter().map(|c| c["reason"].clone()).collect();
     assert_eq!(reasons, ["MinimumReplicasAvailable", "NewReplicaSetAvailable"]);
     // Cleaning up waits until the status says that all is done.
-    deployment.status = serde_json::from_value(status.clone()).unwrap();
+    deployment.status = json::from_value(status.clone()).unwrap();
     assert_eq!(sizes_of(&plan_of(&deployment, &observed)), "-v1");
 }
 
@@ -180,7 +180,7 @@ fn a_rollout_that_stands_still_times_out() {
     let observed = observed(vec![set(0, "v1 1 1", 1, 1), set(1, "v2 1 0", 1, 1)]);
     let first = plan_of(&deployment, &observed);
     deployment.metadata.annotations = Some([(revision::REVISION.to_owned(), "2".to_owned())].into());
-    deployment.status = serde_json::from_value(first.status.unwrap().body()["status"].clone()).unwrap();
+    deployment.status = json::from_value(first.status.unwrap().body()["status"].clone()).unwrap();
     assert_eq!(first.requeue_after, Some(std::time::Duration::from_secs(601)));
     let reason = |plan: &Plan| {
         let status = &plan.status.as_ref()?.body()["status"]["conditions"];

@@ -83,7 +83,7 @@ fn containers_finished_at(pod: &Pod) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_767_225_600 + second).unwrap()
@@ -92,7 +92,7 @@ mod tests {
     fn ended(uid: &str, second: i64) -> Pod {
         let container = json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"terminated": {"exitCode": 1, "finishedAt": at(second).to_string()}}});
-        serde_json::from_value(json!({"metadata": {"uid": uid}, "status": {"containerStatuses": [container]}})).unwrap()
+        json::from_value(json!({"metadata": {"uid": uid}, "status": {"containerStatuses": [container]}})).unwrap()
     }
 
     #[test]
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn the_end_is_found_where_it_is_told() {
-        let check = |pod: serde_json::Value, expected: i64| {
-            let pod: Pod = serde_json::from_value(pod).unwrap();
+        let check = |pod: json::Value, expected: i64| {
+            let pod: Pod = json::from_value(pod).unwrap();
             assert_eq!(finished_at(&pod), Some(at(expected)), "{pod:?}");
         };
         let time = |second: i64| at(second).to_string();
@@ -146,7 +146,7 @@ mod tests {
         check(json!({"metadata": deleted}), 10);
         let unready = json!([{"type": "Ready", "status": "False", "lastTransitionTime": time(20)}]);
         check(json!({"metadata": deleted, "status": {"conditions": unready}}), 20);
-        let container = |state: serde_json::Value| json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+        let container = |state: json::Value| json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
         let done = |second: i64| container(json!({"terminated": {"exitCode": 0, "finishedAt": time(second)}}));
         let two = json!([done(30), done(35)]);
         check(json!({"metadata": deleted, "status": {"conditions": unready, "containerStatuses": two}}), 35);

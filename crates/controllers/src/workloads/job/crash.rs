@@ -5,7 +5,7 @@
 use api::kinds::built_in;
 use client::{Object, rest::Verb};
 use controller::Write;
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use super::*;
 
@@ -69,7 +69,7 @@ impl World {
         let metadata = json!({"name": "work", "namespace": "d", "uid": "job", "resourceVersion": "1"});
         World {
             random,
-            job: serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap(),
+            job: json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap(),
             pods: BTreeMap::new(),
             revision: 1,
             made: 0,
@@ -104,11 +104,11 @@ impl World {
         }
         if let Verb::Create(body) = &write.verb {
             self.made += 1;
-            let mut pod = serde_json::from_value::<Pod>(body.clone()).unwrap();
+            let mut pod = json::from_value::<Pod>(body.clone()).unwrap();
             let name = format!("{}{}", pod.metadata.generate_name.take().unwrap(), self.made);
             pod.metadata.uid = Some(name.clone());
             pod.metadata.name = Some(name);
-            pod.status = serde_json::from_value(json!({"phase": "Pending"})).unwrap();
+            pod.status = json::from_value(json!({"phase": "Pending"})).unwrap();
             self.put(pod);
             return true;
         }
@@ -123,7 +123,7 @@ impl World {
                 if changed {
                     return write.tolerated.contains(&"Conflict");
                 }
-                pod.metadata.deletion_timestamp = serde_json::from_value(json!(self.now.to_string())).unwrap();
+                pod.metadata.deletion_timestamp = json::from_value(json!(self.now.to_string())).unwrap();
             }
             Verb::StrategicPatch(patch) => {
                 let version = &patch["metadata"]["resourceVersion"];
@@ -136,7 +136,7 @@ impl World {
                 }
                 let definition = built_in().all().iter().find(|d| d.kind == "Pod").unwrap();
                 let merged = api::write::patch::strategic::apply(&definition.ty, pod.to_value(), patch).unwrap();
-                pod = serde_json::from_value(merged).unwrap();
+                pod = json::from_value(merged).unwrap();
             }
             other => panic!("no controller of Jobs does {other:?}"),
         }
@@ -145,7 +145,7 @@ impl World {
     }
 
     fn write_status(&mut self, body: &Value) -> bool {
-        let new = serde_json::from_value::<Job>(body.clone()).unwrap();
+        let new = json::from_value::<Job>(body.clone()).unwrap();
         if new.metadata.resource_version != self.job.metadata.resource_version {
             return false;
         }
@@ -179,13 +179,13 @@ impl World {
             let container =
                 json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
             let phase = if succeeds { "Succeeded" } else { "Failed" };
-            pod.status = serde_json::from_value(json!({"phase": phase, "containerStatuses": [container]})).unwrap();
+            pod.status = json::from_value(json!({"phase": phase, "containerStatuses": [container]})).unwrap();
             if tracking::is_tracked(&pod) && pod.metadata.deletion_timestamp.is_none() && !(code == 7 && self.ignores())
             {
                 self.ended.insert(pod.metadata.uid.clone().unwrap(), (succeeds, index_of(&pod)));
             }
         } else if self.random.one_in(8) && pod::is_active(&pod) {
-            pod.metadata.deletion_timestamp = serde_json::from_value(json!(self.now.to_string())).unwrap();
+            pod.metadata.deletion_timestamp = json::from_value(json!(self.now.to_string())).unwrap();
         }
         self.put(pod);
     }
@@ -262,7 +262,7 @@ impl World {
             self.pods.iter().filter(|(_, p)| !pod::is_terminal(p)).map(|(name, _)| name.clone()).collect();
         let Some(name) = running.first() else { return };
         let mut pod = self.pods[name].clone();
-        pod.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
+        pod.status = json::from_value(json!({"phase": "Succeeded"})).unwrap();
         if tracking::is_tracked(&pod) && pod.metadata.deletion_timestamp.is_none() {
             self.ended.insert(pod.metadata.uid.clone().unwrap(), (true, index_of(&pod)));
         }

@@ -94,7 +94,7 @@ pub fn fulfilled(policy: Option<&SuccessPolicy>, completions: i32, succeeded: &I
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     fn pod(containers: &[(&str, i32)], init: &[(&str, i32)], conditions: &[(&str, &str)]) -> Pod {
         let ended = |list: &[(&str, i32)]| -> Vec<Value> {
@@ -103,7 +103,7 @@ mod tests {
             list.iter().map(one).collect()
         };
         let conditions: Vec<_> = conditions.iter().map(|(t, s)| json!({"type": t, "status": s})).collect();
-        serde_json::from_value(json!({
+        json::from_value(json!({
             "metadata": {"name": "p", "namespace": "d"},
             "status": {"phase": "Failed", "containerStatuses": ended(containers), "initContainerStatuses": ended(init),
                 "conditions": conditions},
@@ -120,7 +120,7 @@ mod tests {
         let condition =
             |action: &str, kind: &str| json!({"action": action, "onPodConditions": [{"type": kind, "status": "True"}]});
         let check = |rules: &[Value], pod: Pod, expected: Consequence| {
-            let policy: PodFailurePolicy = serde_json::from_value(json!({"rules": rules})).unwrap();
+            let policy: PodFailurePolicy = json::from_value(json!({"rules": rules})).unwrap();
             assert_eq!(consequence(Some(&policy), &pod), expected, "{rules:?}");
         };
         let any = Value::Null;
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn success_is_a_number_of_indexes_or_certain_ones() {
         let check = |rules: Value, succeeded: &str, expected: Option<usize>| {
-            let policy: SuccessPolicy = serde_json::from_value(json!({"rules": rules})).unwrap();
+            let policy: SuccessPolicy = json::from_value(json!({"rules": rules})).unwrap();
             let text = fulfilled(Some(&policy), 10, &Indexes::parse(succeeded, 10));
             assert_eq!(text, expected.map(|at| format!("Matched rules at index {at}")), "{rules} with {succeeded}");
         };

@@ -1,7 +1,7 @@
 //! The plan of a Job, as tables.
 
 use super::{orphans::Owner, *};
-use serde_json::{Value, json};
+use json::{Value, json};
 
 const NOW: &str = "2026-01-01T01:00:00Z";
 
@@ -18,7 +18,7 @@ fn job(spec: &Value, status: &Value) -> Job {
             job[part][field] = value.clone();
         }
     }
-    serde_json::from_value(job).unwrap()
+    json::from_value(job).unwrap()
 }
 
 /// `name:word:word` with the words pending, ready, succeeded, failed, deleting, loose (without finalizer), orphan,
@@ -67,7 +67,7 @@ fn pod(text: &str) -> Arc<Pod> {
         "spec": {"containers": [{"name": "c"}], "nodeName": "n"},
         "status": {"phase": phase, "conditions": conditions, "containerStatuses": [container]},
     });
-    Arc::new(serde_json::from_value(value).unwrap())
+    Arc::new(json::from_value(value).unwrap())
 }
 
 fn plan(job: &Job, pods: &str) -> Plan {
@@ -94,7 +94,7 @@ fn steps_of(plan: &Plan) -> String {
 /// The parts of the status that are not nothing: counts, UIDs that are not counted yet, indexes, conditions.
 fn status_of(job: &Job, plan: &Plan) -> String {
     let new = plan.status.as_ref().map(|w| w.body()["status"].clone());
-    let status: JobStatus = serde_json::from_value(new.unwrap_or(json!(job.status))).unwrap();
+    let status: JobStatus = json::from_value(new.unwrap_or(json!(job.status))).unwrap();
     let mut words = Vec::new();
     let counts = [
         ("active", status.active),
@@ -447,7 +447,7 @@ fn pods_carry_what_their_containers_and_the_controller_need() {
     let mut indexed = job(&json!({"completionMode": "Indexed", "completions": 12, "parallelism": 12}), &json!({}));
     indexed.metadata.name = Some(name.to_owned());
     let plan = plan(&indexed, "");
-    let last: Pod = serde_json::from_value(plan.writes().nth(11).unwrap().body().clone()).unwrap();
+    let last: Pod = json::from_value(plan.writes().nth(11).unwrap().body().clone()).unwrap();
     let prefix = last.metadata.generate_name.unwrap();
     assert_eq!((prefix.len(), prefix.ends_with("-11-"), name.starts_with(&prefix[..54])), (58, true, true));
     assert_eq!(last.metadata.labels.unwrap()[pods::COMPLETION_INDEX], "11");
@@ -470,7 +470,7 @@ fn some_jobs_are_left_alone() {
     quiet(json!({}), condition("Failed", "BackoffLimitExceeded"), "a");
     check(json!({"managedBy": "kubernetes.io/job-controller"}), json!({}), "", "+ +", "");
     let mut going = job(&json!({}), &json!({}));
-    going.metadata.deletion_timestamp = serde_json::from_value(json!(NOW)).unwrap();
+    going.metadata.deletion_timestamp = json::from_value(json!(NOW)).unwrap();
     let plan = plan(&going, "a b:failed c:succeeded");
     assert_eq!((steps_of(&plan).as_str(), status_of(&going, &plan).as_str()), ("~a", "active=1 s:c f:b"));
 }

@@ -15,11 +15,11 @@
 
 use api::rules::pod;
 use controller::{Plan, Step, Write, controller_of};
+use json::json;
 use k8s_openapi::api::{
     batch::v1::{JobStatus, UncountedTerminatedPods},
     core::v1::Pod,
 };
-use serde_json::json;
 
 use super::{Run, conditions::Verdict, is_indexed, policy};
 

@@ -203,10 +203,10 @@ impl Ownership<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
 
     fn set(deleted: &str, scaled: &str) -> StatefulSet {
-        serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "d", "uid": "s"}, "spec": {
+        json::from_value(json!({"metadata": {"name": "web", "namespace": "d", "uid": "s"}, "spec": {
             "selector": {"matchLabels": {"app": "web"}}, "serviceName": "", "template": {},
             "persistentVolumeClaimRetentionPolicy": {"whenDeleted": deleted, "whenScaled": scaled},
             "volumeClaimTemplates": [{"metadata": {"name": "data", "labels": {"tier": "db"}}, "status": {"phase": "Pending"}}]}}))
@@ -228,7 +228,7 @@ mod tests {
             json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": controls})
         };
         let owners: Vec<_> = owners.split_whitespace().map(owner).collect();
-        serde_json::from_value(json!({"metadata": {"name": "data-web-0", "ownerReferences": owners}})).unwrap()
+        json::from_value(json!({"metadata": {"name": "data-web-0", "ownerReferences": owners}})).unwrap()
     }
 
     /// The owners after the policy was applied, or `right` when they are as they should be.
@@ -298,9 +298,9 @@ mod tests {
 
     #[test]
     fn claims_are_made_from_templates() {
-        let made = serde_json::to_value(&wanted(&set("Retain", "Delete"), 3)[0]).unwrap();
+        let made = json::to_value(&wanted(&set("Retain", "Delete"), 3)[0]).unwrap();
         let expected = json!({"name": "data-web-3", "namespace": "d", "labels": {"tier": "db", "app": "web"}});
-        assert_eq!((&made["metadata"], &made["status"]), (&expected, &serde_json::Value::Null));
+        assert_eq!((&made["metadata"], &made["status"]), (&expected, &json::Value::Null));
         let owned = &wanted(&set("Delete", "Retain"), 0)[0];
         assert_eq!(owned.metadata.owner_references.as_ref().unwrap()[0].uid, "s");
         for (name, expected) in [

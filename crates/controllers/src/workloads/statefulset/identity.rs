@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use controller::owner_reference;
+use json::{Value, json};
 use k8s_openapi::api::{
     apps::v1::{StatefulSet, StatefulSetSpec},
     core::v1::{PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume},
 };
-use serde_json::{Value, json};
 
 use super::{claims, name_of};
 use crate::workloads::{history::POD_REVISION, pod_template};
@@ -105,7 +105,7 @@ mod tests {
         for (name, value) in value.as_object().unwrap() {
             set["spec"][name] = value.clone();
         }
-        serde_json::from_value(set).unwrap()
+        json::from_value(set).unwrap()
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
             ("web--1", None),
             ("web-99999999999", None),
         ] {
-            let pod: Pod = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            let pod: Pod = json::from_value(json!({"metadata": {"name": name}})).unwrap();
             assert_eq!(ordinal(&set, &pod), expected, "{name}");
         }
     }
@@ -138,7 +138,7 @@ mod tests {
     fn a_pod_carries_its_place() {
         let set = set(json!({"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}));
         let template = set.spec.as_ref().unwrap().template.clone();
-        let made = serde_json::to_value(pod(&set, &template, "web-abc", 2)).unwrap();
+        let made = json::to_value(pod(&set, &template, "web-abc", 2)).unwrap();
         assert_eq!(made["metadata"]["name"], "web-2");
         assert_eq!(made["metadata"]["generateName"], "web-");
         let labels = json!({"app": "web", POD_NAME: "web-2", POD_INDEX: "2", POD_REVISION: "web-abc"});

@@ -1,8 +1,8 @@
 //! The plan of a StatefulSet, as tables.
 
 use super::*;
+use json::{Value, json};
 use k8s_openapi::api::apps::v1::StatefulSetStatus;
-use serde_json::{Value, json};
 
 const NOW: &str = "2026-01-01T01:00:00Z";
 
@@ -17,7 +17,7 @@ fn set(image: &str, spec: &Value) -> StatefulSet {
     for (name, value) in spec.as_object().unwrap() {
         set["spec"][name] = value.clone();
     }
-    serde_json::from_value(set).unwrap()
+    json::from_value(set).unwrap()
 }
 
 fn plan_of(set: &StatefulSet, observed: &Observed) -> Plan {
@@ -27,7 +27,7 @@ fn plan_of(set: &StatefulSet, observed: &Observed) -> Plan {
 /// The revision that a set with this image makes first, with a number.
 fn revision(image: &str, number: i64) -> Arc<ControllerRevision> {
     let plan = plan_of(&set(image, &json!({})), &Observed::default());
-    let mut made: ControllerRevision = serde_json::from_value(plan.writes().next().unwrap().body().clone()).unwrap();
+    let mut made: ControllerRevision = json::from_value(plan.writes().next().unwrap().body().clone()).unwrap();
     made.revision = number;
     Arc::new(made)
 }
@@ -46,12 +46,12 @@ fn pod(text: &str) -> Arc<Pod> {
     let phase = phases.iter().find(|(word, _)| has(word)).map_or("Running", |(_, phase)| phase);
     let since = if has("late") { "2026-01-01T00:59:55Z" } else { "2026-01-01T00:00:00Z" };
     let ready = if has("ready") || has("late") { "True" } else { "False" };
-    pod.status = serde_json::from_value(json!({"phase": phase,
+    pod.status = json::from_value(json!({"phase": phase,
         "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}]}))
     .unwrap();
     pod.metadata.uid = Some(format!("uid-{ordinal}"));
     if has("terminating") {
-        pod.metadata.deletion_timestamp = serde_json::from_value(json!(NOW)).unwrap();
+        pod.metadata.deletion_timestamp = json::from_value(json!(NOW)).unwrap();
     }
     if has("orphan") {
         pod.metadata.owner_references = None;
@@ -246,7 +246,7 @@ fn claims_come_before_pods() {
         let mut observed = observed(pods);
         for name in claims {
             let mut claim: PersistentVolumeClaim =
-                serde_json::from_value(json!({"metadata": {"name": name, "namespace": "d"}})).unwrap();
+                json::from_value(json!({"metadata": {"name": name, "namespace": "d"}})).unwrap();
             change(&mut claim);
             observed.claims.insert((*name).to_owned(), Arc::new(claim));
         }
@@ -256,7 +256,7 @@ fn claims_come_before_pods() {
     assert_eq!(found(&["data-web-0"]), "create pvc log-0, create 0 v2");
     assert_eq!(found(&["data-web-0", "log-web-0"]), "create 0 v2");
     let going = with("", &["data-web-0"], &claimed, &|c| {
-        c.metadata.deletion_timestamp = serde_json::from_value(json!(NOW)).unwrap();
+        c.metadata.deletion_timestamp = json::from_value(json!(NOW)).unwrap();
     });
     assert_eq!((steps(&going).as_str(), going.retry), ("", true));
     assert!(matches!(&going.steps[0], Step::Tell(note) if note.message
@@ -277,14 +277,14 @@ fn claims_go_with_the_pod_or_the_set() {
         let name = format!("data-web-{ordinal}");
         let owners = json!([{"apiVersion": "v1", "kind": "Pod", "name": format!("web-{ordinal}"), "uid": uid, "controller": true}]);
         let claim = json!({"metadata": {"name": name, "namespace": "d", "ownerReferences": owners}});
-        observed.claims.insert(name, Arc::new(serde_json::from_value(claim).unwrap()));
+        observed.claims.insert(name, Arc::new(json::from_value(claim).unwrap()));
     }
     let give_claims = |observed: &mut Observed| {
         for pod in &mut observed.pods {
             let mut with = (**pod).clone();
             let ordinal = identity::ordinal(&set("v2", &spec), &with).unwrap();
             let patch = identity::repair(&set("v2", &spec), &with, ordinal).unwrap();
-            with.spec.as_mut().unwrap().volumes = serde_json::from_value(patch["spec"]["volumes"].clone()).unwrap();
+            with.spec.as_mut().unwrap().volumes = json::from_value(patch["spec"]["volumes"].clone()).unwrap();
             *pod = Arc::new(with);
         }
     };
@@ -296,14 +296,14 @@ fn claims_go_with_the_pod_or_the_set() {
     // The claim of the Pod that goes is its own before it goes.
     observed.claims.remove("data-web-0");
     let claim = json!({"metadata": {"name": "data-web-1", "namespace": "d"}});
-    observed.claims.insert("data-web-1".to_owned(), Arc::new(serde_json::from_value(claim).unwrap()));
+    observed.claims.insert("data-web-1".to_owned(), Arc::new(json::from_value(claim).unwrap()));
     assert_eq!(steps(&plan_of(&set("v2", &spec), &observed)), "update pvc data-1, delete 1");
     // No new Pod takes the claim that goes with the old one.
     let mut again = spec.clone();
     again["replicas"] = json!(2);
     let owners = json!([{"apiVersion": "v1", "kind": "Pod", "name": "web-1", "uid": "uid-1", "controller": true}]);
     let claim = json!({"metadata": {"name": "data-web-1", "namespace": "d", "ownerReferences": owners}});
-    observed.claims.insert("data-web-1".to_owned(), Arc::new(serde_json::from_value(claim).unwrap()));
+    observed.claims.insert("data-web-1".to_owned(), Arc::new(json::from_value(claim).unwrap()));
     observed.pods.pop();
     assert_eq!(steps(&plan_of(&set("v2", &again), &observed)), "");
 }
@@ -351,7 +351,7 @@ fn the_status_counts() {
     // A rollout that is complete makes the revision the current one.
     let complete = status(&set, "0:ready 1:ready 2:ready");
     assert_eq!((&complete["currentRevision"], &complete["currentReplicas"]), (&json!(v2), &json!(3)));
-    set.status = Some(serde_json::from_value(complete).unwrap());
+    set.status = Some(json::from_value(complete).unwrap());
     assert!(plan_of(&set, &observed("0:ready 1:ready 2:ready")).is_empty(), "and then all is said");
     let plan = plan_of(&set, &observed("0:ready 1:ready 2:ready:terminating"));
     assert_eq!(plan.status.unwrap().body()["status"]["updatedReplicas"], 2);
@@ -366,7 +366,7 @@ fn a_pod_that_will_count_is_waited_for() {
 #[test]
 fn a_set_that_goes_is_only_counted() {
     let mut set = set("v3", &json!({}));
-    set.metadata.deletion_timestamp = serde_json::from_value(json!(NOW)).unwrap();
+    set.metadata.deletion_timestamp = json::from_value(json!(NOW)).unwrap();
     let plan = plan_of(&set, &observed("0:ready:orphan 5:failed"));
     assert!(plan.steps.is_empty(), "{plan}");
     assert_eq!(plan.status.unwrap().body()["status"]["replicas"], 1);

@@ -215,19 +215,19 @@ async fn first_line(mut io: impl AsyncReadExt + AsyncWriteExt + Unpin, request: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use json::json;
     use k8s_cri::v1::ExecSyncResponse;
     use runtime::fake::Fake;
-    use serde_json::json;
     use tokio::net::TcpListener;
 
     fn container() -> Container {
-        serde_json::from_value(json!({"name": "c", "ports": [{"name": "web", "containerPort": 8080}]})).unwrap()
+        json::from_value(json!({"name": "c", "ports": [{"name": "web", "containerPort": 8080}]})).unwrap()
     }
 
-    async fn answer(probe: serde_json::Value) -> Result<(), ProbeError> {
+    async fn answer(probe: json::Value) -> Result<(), ProbeError> {
         let (runtime, container) = (Fake::default(), container());
         let target = Target { runtime: &runtime, container: &container, id: "x", ip: "127.0.0.1" };
-        ask(&serde_json::from_value(probe).unwrap(), &target, Duration::from_secs(1)).await
+        ask(&json::from_value(probe).unwrap(), &target, Duration::from_secs(1)).await
     }
 
     fn failed(text: impl Into<String>) -> Result<(), ProbeError> {
@@ -293,7 +293,7 @@ mod tests {
     async fn a_command_is_answered_by_its_exit_code() {
         let (runtime, container) = (Fake::default(), container());
         let target = Target { runtime: &runtime, container: &container, id: "x", ip: "" };
-        let probe: Probe = serde_json::from_value(json!({"exec": {"command": ["test", "-f"]}})).unwrap();
+        let probe: Probe = json::from_value(json!({"exec": {"command": ["test", "-f"]}})).unwrap();
         let limit = Duration::from_secs(1);
         assert_eq!(ask(&probe, &target, limit).await, Ok(()));
         let answer = ExecSyncResponse { exit_code: 1, stdout: b"no ".to_vec(), stderr: b"file".to_vec() };

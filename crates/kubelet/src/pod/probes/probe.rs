@@ -208,15 +208,15 @@ impl Prober {
 mod tests {
     use super::*;
     use crate::pod::fixture::{at, now};
-    use serde_json::json;
+    use json::json;
 
-    fn probe(value: serde_json::Value) -> Probe {
-        serde_json::from_value(value).unwrap()
+    fn probe(value: json::Value) -> Probe {
+        json::from_value(value).unwrap()
     }
 
     #[test]
     fn answers_count_when_there_are_enough_of_them_in_a_row() {
-        let check = |probe_of: serde_json::Value, answers: &str, expected: &str| {
+        let check = |probe_of: json::Value, answers: &str, expected: &str| {
             let (probe, mut series) = (probe(probe_of), Series::default());
             let word = |state| match state {
                 Some(true) => '+',

@@ -15,7 +15,7 @@ pub fn unprepared(pod: &Pod) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use json::{Value, json};
 
     use super::*;
 
@@ -24,7 +24,7 @@ mod tests {
         let check = |claims: Value, status: Value, expected: Option<&str>| {
             let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "resourceClaims": claims},
                 "status": {"resourceClaimStatuses": status}});
-            let why = unprepared(&serde_json::from_value(pod).unwrap());
+            let why = unprepared(&json::from_value(pod).unwrap());
             assert_eq!(why.as_deref().map(|why| why.rsplit("claims ").next().unwrap()), expected);
         };
         check(json!([]), json!([]), None);
@@ -37,6 +37,6 @@ mod tests {
         let made = json!({"resourceClaimName": "p-extended-resources-x", "requestMappings": []});
         let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": []},
             "status": {"extendedResourceClaimStatus": made}});
-        assert!(unprepared(&serde_json::from_value(pod).unwrap()).unwrap().ends_with("p-extended-resources-x"));
+        assert!(unprepared(&json::from_value(pod).unwrap()).unwrap().ends_with("p-extended-resources-x"));
     }
 }

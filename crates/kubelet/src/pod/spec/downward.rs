@@ -37,7 +37,7 @@ fn subscript<'a>(path: &'a str, map: &str) -> Option<&'a str> {
 
 /// A map as upstream writes it into a file: sorted lines of `key="value"`.
 fn map_text(map: Option<&std::collections::BTreeMap<String, String>>) -> String {
-    let lines = map.into_iter().flatten().map(|(k, v)| format!("{k}={}", serde_json::Value::from(v.as_str())));
+    let lines = map.into_iter().flatten().map(|(k, v)| format!("{k}={}", json::Value::from(v.as_str())));
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn pod() -> Pod {
-        serde_json::from_value(serde_json::json!({
+        json::from_value(json::json!({
             "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"b": "2", "a": "say \"1\""}},
             "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "250m"}, "limits": {"memory": "64Mi"}}}]},
         }))

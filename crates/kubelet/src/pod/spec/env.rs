@@ -261,12 +261,12 @@ mod tests {
     #[test]
     fn what_doubles_with_every_line_ends_at_the_bound_of_the_kernel() {
         let chain = |length: usize| {
-            let mut env = vec![serde_json::json!({"name": "E0", "value": "0123456789abcdef"})];
+            let mut env = vec![json::json!({"name": "E0", "value": "0123456789abcdef"})];
             for n in 1..length {
-                env.push(serde_json::json!({"name": format!("E{n}"), "value": format!("$(E{0})$(E{0})", n - 1)}));
+                env.push(json::json!({"name": format!("E{n}"), "value": format!("$(E{0})$(E{0})", n - 1)}));
             }
             let desired =
-                crate::pod::fixture::pod_of(serde_json::json!({"spec": {"containers": [{"name": "c", "env": env}]}}));
+                crate::pod::fixture::pod_of(json::json!({"spec": {"containers": [{"name": "c", "env": env}]}}));
             render(&desired.pod, &desired.spec().containers[0], &Given::default())
         };
         // 16 bytes doubled twelve times are 64 KiB, which a program can be given; once more and its end no longer fits.
@@ -275,11 +275,10 @@ mod tests {
         assert_eq!(chain(14).unwrap_err(), refused);
         assert_eq!(chain(40_000).unwrap_err(), refused);
         // The same value many times over is counted together.
-        let many: Vec<_> = std::iter::once(serde_json::json!({"name": "A", "value": "x".repeat(65_536)}))
-            .chain((0..200).map(|n| serde_json::json!({"name": format!("B{n}"), "value": "$(A)"})))
+        let many: Vec<_> = std::iter::once(json::json!({"name": "A", "value": "x".repeat(65_536)}))
+            .chain((0..200).map(|n| json::json!({"name": format!("B{n}"), "value": "$(A)"})))
             .collect();
-        let desired =
-            crate::pod::fixture::pod_of(serde_json::json!({"spec": {"containers": [{"name": "c", "env": many}]}}));
+        let desired = crate::pod::fixture::pod_of(json::json!({"spec": {"containers": [{"name": "c", "env": many}]}}));
         let error = render(&desired.pod, &desired.spec().containers[0], &Given::default()).unwrap_err();
         assert!(error.contains("more than 6291456 bytes together"), "{error}");
         let known = BTreeMap::from([("A".to_owned(), "x".repeat(65_536))]);
@@ -294,9 +293,9 @@ mod tests {
 
     #[test]
     fn a_variable_set_again_takes_the_place_of_the_first() {
-        let env = serde_json::json!([{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)"}, {"name": "A", "value": "$(A)2"}]);
-        let desired =
-            crate::pod::fixture::pod_of(serde_json::json!({"spec": {"containers": [{"name": "c", "env": env}]}}));
+        let env =
+            json::json!([{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)"}, {"name": "A", "value": "$(A)2"}]);
+        let desired = crate::pod::fixture::pod_of(json::json!({"spec": {"containers": [{"name": "c", "env": env}]}}));
         let got = render(&desired.pod, &desired.spec().containers[0], &Given::default()).unwrap();
         assert_eq!(got, [("B", "1"), ("A", "12")].map(|(n, v)| (n.to_owned(), v.to_owned())));
     }
@@ -318,8 +317,8 @@ mod tests {
 
     #[test]
     fn variables_come_from_everywhere_in_order() {
-        let desired = crate::pod::fixture::pod_of(
-            serde_json::json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{
+        let desired =
+            crate::pod::fixture::pod_of(json::json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{
                 "name": "c",
                 "resources": {"limits": {"memory": "64Mi"}},
                 "envFrom": [{"configMapRef": {"name": "m"}}, {"prefix": "S_", "secretRef": {"name": "s"}},
@@ -336,8 +335,7 @@ mod tests {
                     {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
                     {"name": "NO", "valueFrom": {"secretKeyRef": {"name": "s", "key": "x", "optional": true}}},
                 ],
-            }]}}),
-        );
+            }]}}));
         let data = |key: &str, value: &str| Data::from([(key.to_owned(), value.as_bytes().to_vec())]);
         let given = Given {
             config_maps: [("m".to_owned(), data("a", "A"))].into(),
@@ -366,20 +364,20 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         for (container, expected) in [
-            (serde_json::json!({"envFrom": [{"configMapRef": {"name": "m"}}]}), "configmap \"m\" not found"),
-            (serde_json::json!({"envFrom": [{"secretRef": {"name": "m"}}]}), "secret \"m\" not found"),
+            (json::json!({"envFrom": [{"configMapRef": {"name": "m"}}]}), "configmap \"m\" not found"),
+            (json::json!({"envFrom": [{"secretRef": {"name": "m"}}]}), "secret \"m\" not found"),
             (
-                serde_json::json!({"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "m", "key": "k"}}}]}),
+                json::json!({"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "m", "key": "k"}}}]}),
                 "secret \"m\" not found",
             ),
             (
-                serde_json::json!({"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "here", "key": "k"}}}]}),
+                json::json!({"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "here", "key": "k"}}}]}),
                 "couldn't find key k in ConfigMap d/here",
             ),
         ] {
             let mut container = container;
             container["name"] = "c".into();
-            let desired = crate::pod::fixture::pod_of(serde_json::json!({"spec": {"containers": [container]}}));
+            let desired = crate::pod::fixture::pod_of(json::json!({"spec": {"containers": [container]}}));
             let given = Given { config_maps: [("here".to_owned(), Data::new())].into(), ..Default::default() };
             assert_eq!(render(&desired.pod, &desired.spec().containers[0], &given).unwrap_err(), expected);
         }
@@ -388,11 +386,11 @@ mod tests {
     #[test]
     fn services_of_the_namespace_are_named_as_docker_links_were() {
         let service = |namespace: &str, name: &str, ip: &str| {
-            let object = serde_json::json!({
+            let object = json::json!({
                 "metadata": {"name": name, "namespace": namespace},
                 "spec": {"clusterIP": ip, "ports": [{"name": "http-web", "port": 80, "protocol": "TCP"}]},
             });
-            std::sync::Arc::new(serde_json::from_value::<Service>(object).unwrap())
+            std::sync::Arc::new(json::from_value::<Service>(object).unwrap())
         };
         let all = [
             service("default", "kubernetes", "10.96.0.1"),

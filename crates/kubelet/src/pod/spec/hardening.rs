@@ -202,7 +202,7 @@ pub fn capability(name: &str) -> Result<String, String> {
 mod tests {
     use super::*;
     use crate::pod::fixture::{pod, pod_of};
-    use serde_json::json;
+    use json::json;
 
     #[test]
     fn only_safe_sysctls_and_those_that_the_node_allows() {
@@ -248,16 +248,16 @@ mod tests {
 
     #[test]
     fn a_profile_that_nothing_enforces_is_refused() {
-        let check = |object: serde_json::Value, modules: Modules, labels: bool, expected: &str| {
+        let check = |object: json::Value, modules: Modules, labels: bool, expected: &str| {
             let desired = pod_of(object.clone());
             let got = admit_modules(&desired, modules, labels);
             assert_eq!(got.map_or_else(|r| r.reason, |()| String::new()), expected, "{object}");
         };
         let (none, all) = (Modules::default(), Modules { apparmor: true, selinux: true });
         let on_pod =
-            |context: serde_json::Value| json!({"spec": {"securityContext": context, "containers": [{"name": "c"}]}});
+            |context: json::Value| json!({"spec": {"securityContext": context, "containers": [{"name": "c"}]}});
         let on_container =
-            |context: serde_json::Value| json!({"spec": {"containers": [{"name": "c", "securityContext": context}]}});
+            |context: json::Value| json!({"spec": {"containers": [{"name": "c", "securityContext": context}]}});
         let armor = |kind: &str| json!({"appArmorProfile": {"type": kind}});
         for kind in ["RuntimeDefault", "Localhost"] {
             check(on_pod(armor(kind)), none, false, "AppArmor");
@@ -301,10 +301,10 @@ mod tests {
 
     #[test]
     fn read_only_all_the_way_down_is_done_or_refused() {
-        let check = |mount: serde_json::Value, supported: bool, expected: Result<bool, &str>| {
+        let check = |mount: json::Value, supported: bool, expected: Result<bool, &str>| {
             let mut mount = mount;
             (mount["name"], mount["mountPath"]) = (json!("v"), json!("/v"));
-            let got = recursive_read_only(&serde_json::from_value(mount.clone()).unwrap(), supported);
+            let got = recursive_read_only(&json::from_value(mount.clone()).unwrap(), supported);
             let words = |why: &str| format!("volume \"v\" requested recursive read-only mode, but it is {why}");
             assert_eq!(got, expected.map_err(words), "{mount}");
         };

@@ -151,15 +151,15 @@ mod tests {
     #[test]
     fn a_part_is_named_whole_or_refused() {
         let known = HashMap::from([("UP", ".."), ("ROOT", "/etc"), ("POD", "p"), ("EMPTY", "")]);
-        let check = |mount: serde_json::Value, expected: Result<Option<&str>, &str>| {
+        let check = |mount: json::Value, expected: Result<Option<&str>, &str>| {
             let mut mount = mount;
             (mount["name"], mount["mountPath"]) = ("v".into(), "/v".into());
-            let got = part_of(&serde_json::from_value(mount.clone()).unwrap(), &known);
+            let got = part_of(&json::from_value(mount.clone()).unwrap(), &known);
             assert_eq!(got, expected.map(|p| p.map(str::to_owned)).map_err(str::to_owned), "{mount}");
         };
-        let expression = |text: &str| serde_json::json!({"subPathExpr": text});
-        check(serde_json::json!({}), Ok(None));
-        check(serde_json::json!({"subPath": "a/b"}), Ok(Some("a/b")));
+        let expression = |text: &str| json::json!({"subPathExpr": text});
+        check(json::json!({}), Ok(None));
+        check(json::json!({"subPath": "a/b"}), Ok(Some("a/b")));
         check(expression("logs/$(POD)"), Ok(Some("logs/p")));
         // Not the whole volume in place of a part of it.
         check(expression("$(EMPTY)"), Err("missing value for EMPTY"));

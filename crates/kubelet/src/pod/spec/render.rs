@@ -159,7 +159,7 @@ pub fn container(
 mod tests {
     use super::*;
     use crate::pod::fixture::{pod, pod_of};
-    use serde_json::json;
+    use json::json;
 
     fn rendered(spec: &str) -> ContainerConfig {
         let desired = pod(spec);

@@ -7,7 +7,7 @@ use crate::pod::{
     fixture::{now, pod, running},
     memory::{Cause, End, Life, RunRecord},
 };
-use serde_json::{Value, json};
+use json::{Value, json};
 
 const SPEC: &str = r#"{"restartPolicy": "POLICY",
     "initContainers": [{"name": "i", "image": "x"}, {"name": "s", "image": "x", "restartPolicy": "Always"}],
@@ -149,7 +149,7 @@ fn a_container_shows_what_it_has() {
             "volumeMounts": [{"name": "v", "mountPath": "/v"}, {"name": "r", "mountPath": "/r", "readOnly": true}]}]}"#,
     );
     let status = of(&desired, "m:up", |_| ()).container_statuses.unwrap().remove(0);
-    let shown = serde_json::to_value(status).unwrap();
+    let shown = json::to_value(status).unwrap();
     assert_eq!(shown["containerID"], "fake://m0");
     assert_eq!(shown["allocatedResources"], json!({"cpu": "1"}));
     assert_eq!(shown["resources"], json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}));

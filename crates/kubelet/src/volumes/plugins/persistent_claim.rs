@@ -98,14 +98,14 @@ fn give(folder: &Dir, group: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use json::json;
     use std::{
         fs::{self, Permissions, set_permissions},
         os::unix::fs::PermissionsExt,
     };
 
-    fn volume(spec: serde_json::Value) -> PersistentVolume {
-        serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap()
+    fn volume(spec: json::Value) -> PersistentVolume {
+        json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap()
     }
 
     #[test]

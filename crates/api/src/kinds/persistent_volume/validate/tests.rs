@@ -1,11 +1,11 @@
 //! The cases, in the words of the messages.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use super::*;
 
 fn read(spec: &Value) -> PersistentVolume {
-    serde_json::from_value(json!({"metadata": {"name": "foo"}, "spec": spec})).unwrap()
+    json::from_value(json!({"metadata": {"name": "foo"}, "spec": spec})).unwrap()
 }
 
 /// A volume on a node, with these fields changed; null takes one away.
@@ -127,7 +127,7 @@ fn new_volumes() {
 #[test]
 fn volumes_inside_attachments() {
     let check = |spec: Value, expected: &[&str]| {
-        let spec: PersistentVolumeSpec = serde_json::from_value(spec).unwrap();
+        let spec: PersistentVolumeSpec = json::from_value(spec).unwrap();
         let texts: Vec<String> =
             super::spec(&spec, "", true, &Path::new("s")).iter().map(ToString::to_string).collect();
         assert_eq!(texts, expected);
@@ -202,7 +202,7 @@ fn what_is_gone_is_told() {
         "volume.beta.kubernetes.io/storage-class": "", "volume.beta.kubernetes.io/mount-options": ""}}, "spec": spec})
     };
     let check = |object: Value, expected: &[&str]| {
-        assert_eq!(warnings(&serde_json::from_value(object).unwrap()), expected);
+        assert_eq!(warnings(&json::from_value(object).unwrap()), expected);
     };
     check(
         of(json!({"nodeAffinity": affinity("beta.kubernetes.io/os", &["windows"])})),

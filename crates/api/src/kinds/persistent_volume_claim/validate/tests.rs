@@ -1,6 +1,6 @@
 //! The cases, in the words of the messages.
 
-use serde_json::{Value, json};
+use json::{Value, json};
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn spec_of(more: Value) -> Value {
 #[test]
 fn new_claims() {
     let check = |more: Value, expected: &[&str]| {
-        let object = serde_json::from_value(json!({"spec": spec_of(more.clone())})).unwrap();
+        let object = json::from_value(json!({"spec": spec_of(more.clone())})).unwrap();
         assert_eq!(texts(&claim(&object)), expected, "{more}");
     };
     check(json!({"selector": {"matchExpressions": [{"key": "key2", "operator": "Exists"}]}}), &[]);
@@ -57,7 +57,7 @@ fn new_claims() {
         &["spec.volumeMode: Unsupported value: \"fakeVolumeMode\": supported values: \"Block\", \"Filesystem\""],
     );
     let wrong: Value = json!({"storageClassName": "-invalid-", "volumeAttributesClassName": "-invalid-"});
-    let errors = claim(&serde_json::from_value(json!({"spec": spec_of(wrong)})).unwrap());
+    let errors = claim(&json::from_value(json!({"spec": spec_of(wrong)})).unwrap());
     let paths: Vec<String> = errors.iter().map(|error| error.path.to_string()).collect();
     assert_eq!(paths, ["spec.storageClassName", "spec.volumeAttributesClassName"]);
     check(json!({"storageClassName": "", "volumeAttributesClassName": ""}), &[]);
@@ -66,7 +66,7 @@ fn new_claims() {
 #[test]
 fn data_sources_of_claims() {
     let check = |more: Value, expected: &[&str]| {
-        let object = serde_json::from_value(json!({"spec": spec_of(more.clone())})).unwrap();
+        let object = json::from_value(json!({"spec": spec_of(more.clone())})).unwrap();
         assert_eq!(texts(&claim(&object)), expected, "{more}");
     };
     let claim = |name: &str| json!({"kind": "PersistentVolumeClaim", "name": name});
@@ -92,11 +92,11 @@ fn data_sources_of_claims() {
     );
     elsewhere["namespace"] = json!("Ns");
     let errors =
-        super::claim(&serde_json::from_value(json!({"spec": spec_of(json!({"dataSourceRef": elsewhere}))})).unwrap());
+        super::claim(&json::from_value(json!({"spec": spec_of(json!({"dataSourceRef": elsewhere}))})).unwrap());
     assert_eq!(errors[0].path.to_string(), "spec.dataSourceRef.namespace");
     let group = json!({"apiGroup": "^invalid", "kind": "K", "name": "n"});
     let object = json!({"spec": spec_of(json!({"dataSource": group, "dataSourceRef": group}))});
-    let object: PersistentVolumeClaim = serde_json::from_value(object).unwrap();
+    let object: PersistentVolumeClaim = json::from_value(object).unwrap();
     let errors = super::claim(&object);
     let paths: Vec<String> = errors.iter().map(|error| error.path.to_string()).collect();
     assert_eq!(paths, ["spec.dataSource.apiGroup", "spec.dataSourceRef.apiGroup"]);
@@ -109,7 +109,7 @@ fn claims_hardly_change() {
     let bound = |more: Value| with(spec_of(json!({"volumeName": "volume"})), more);
     let object = |spec: Value, phase: &str| json!({"metadata": {"name": "c"}, "spec": spec, "status": {"phase": phase, "capacity": {"storage": "9G"}}});
     let check = |old: &Value, new: &Value, expected: &[&str]| {
-        let read = |object: &Value| serde_json::from_value(object.clone()).unwrap();
+        let read = |object: &Value| json::from_value(object.clone()).unwrap();
         let found = texts(&update(&read(new), &read(old)));
         assert_eq!(found.len(), expected.len(), "{found:?}");
         assert!(found.iter().zip(expected).all(|(text, part)| text.contains(part)), "{found:?}");
@@ -155,7 +155,7 @@ fn claims_hardly_change() {
 fn classes_of_attributes_change_but_do_not_go() {
     let object = |class: Value, current: Value| -> PersistentVolumeClaim {
         let spec = spec_of(json!({"volumeName": "v", "volumeAttributesClassName": class}));
-        serde_json::from_value(
+        json::from_value(
             json!({"spec": spec, "status": {"phase": "Bound", "currentVolumeAttributesClassName": current}}),
         )
         .unwrap()
@@ -209,7 +209,7 @@ fn half_bytes_are_told() {
     let resources = json!({"requests": {"storage": "1500m"}, "limits": {"storage": "200m"}});
     let object = json!({"metadata": {"annotations": {CLASS: ""}}, "spec": {"resources": resources}});
     assert_eq!(
-        warnings(&serde_json::from_value(object).unwrap()),
+        warnings(&json::from_value(object).unwrap()),
         [
             "metadata.annotations[volume.beta.kubernetes.io/storage-class]: deprecated since v1.8; use \"storageClassName\" attribute instead",
             "spec.resources.requests[storage]: fractional byte value \"1500m\" is invalid, must be an integer",

@@ -1,0 +1,24 @@
+//! JSON values as a compact tree. An API server builds, copies and drops the tree of an object several times a write, and
+//! most of that is names of fields: here they are shared, and the fields of an object stand side by side.
+//!
+//! Names and methods are those of `serde_json`, which still reads and writes the text, and whose errors and numbers these
+//! are, so that who knows the one knows the other.
+
+mod foreign;
+mod key;
+mod macros;
+mod map;
+mod read;
+mod typed;
+mod value;
+mod write;
+
+pub use key::{Key, know};
+pub use map::{Entry, IntoIter, Iter, IterMut};
+pub use serde_json::{Error, Number};
+pub use typed::from_value;
+pub use value::{Place, Value};
+pub use write::to_value;
+
+/// The fields of an object.
+pub type Map = map::Map<Value>;
