@@ -9,6 +9,8 @@ pub struct Run {
     pub seconds: f64,
     /// Latencies in milliseconds, sorted.
     pub millis: Vec<f64>,
+    /// What each call cost the process that served it; 0 where nobody looked.
+    pub cpu_micros: f64,
 }
 
 impl Run {
@@ -48,5 +50,5 @@ where
     }
     let seconds = start.elapsed().as_secs_f64();
     millis.sort_by(f64::total_cmp);
-    Ok(Run { seconds, millis })
+    Ok(Run { seconds, millis, cpu_micros: 0.0 })
 }

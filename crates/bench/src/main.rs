@@ -2,12 +2,15 @@
 //! beside them. Everything runs on loopback, in a data folder of its own, and ends with the run.
 
 mod api;
+mod custom;
 mod limits;
 mod load;
+mod node;
 mod report;
 mod rows;
 mod scheduler;
 mod subject;
+mod watching;
 
 use std::path::PathBuf;
 
@@ -49,7 +52,7 @@ async fn main() -> anyhow::Result<()> {
             limits::measure(&mut report).await?;
             rows::control_plane(skiff, args.pods, args.nodes, &mut report).await?;
             if !args.control_plane_only {
-                rows::whole_node(skiff, &mut report).await?;
+                node::measure(skiff, &mut report).await?;
             }
             scheduler::measure("", &mut report);
             subject::clean_up();

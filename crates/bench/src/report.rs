@@ -5,6 +5,8 @@ use std::path::Path;
 use anyhow::Context;
 use json::json;
 
+use crate::load::Run;
+
 /// One figure. `goal` is what must be reached; whether more or less is better follows from the unit's sense.
 pub struct Row {
     pub what: String,
@@ -38,6 +40,22 @@ impl Report {
         self.0.push(Row { what: what.to_owned(), value, unit, goal, note: note.into() });
     }
 
+    /// A rate, and the server's own CPU time for each call, both with their goals.
+    pub fn rate(&mut self, what: &str, run: &Run, least: f64, most_micros: f64) {
+        self.add(what, run.per_second(), "/s", Some(Goal::AtLeast(least)), run.latencies());
+        self.add(&cpu_of(what), run.cpu_micros, "µs", Some(Goal::AtMost(most_micros)), "for each");
+    }
+
+    /// How long a list of so many bytes takes, and the server's own CPU time for it.
+    pub fn list(&mut self, what: &str, run: &Run, bytes: usize, most: f64, most_cpu: Option<f64>) {
+        let note = format!("{:.1} MB each", bytes as f64 / 1e6);
+        self.add(what, run.quantile(0.5), "ms", Some(Goal::AtMost(most)), note);
+        if let Some(most_cpu) = most_cpu {
+            let cpu = run.cpu_micros / 1000.0;
+            self.add(&cpu_of(what), cpu, "ms", Some(Goal::AtMost(most_cpu)), "for each");
+        }
+    }
+
     pub fn print(&self) {
         println!("{:<56} {:>12} {:<9} {:>12}  ", "what", "measured", "", "must reach");
         for row in &self.0 {
@@ -56,6 +74,12 @@ impl Report {
             self.0.iter().map(|r| json!({"what": r.what, "value": r.value, "unit": r.unit, "note": r.note})).collect();
         std::fs::write(path, format!("{:#}\n", json!(rows))).with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// The row of what a row costs the server.
+fn cpu_of(what: &str) -> String {
+    let short = what.split([',', '(']).next().unwrap_or(what).trim();
+    format!("{short}: CPU in the server")
 }
 
 /// A number with as many digits as say something.

@@ -9,7 +9,10 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::api::Api;
+use crate::{
+    api::Api,
+    load::{Run, drive},
+};
 
 const TOKEN: &str = "bench-token-of-this-run-only";
 
@@ -73,6 +76,23 @@ impl Server {
         };
         let child = child.0.take().context("the child is there")?;
         Ok(Server { child, folder, api, ready_millis })
+    }
+
+    /// Drives calls to this server, and sees what CPU time of its own each of them takes. Rates swing with what else the
+    /// machine does; that does not.
+    pub async fn drive<F, Fut, T>(&self, n: usize, in_flight: usize, call: F) -> anyhow::Result<Run>
+    where
+        F: Fn(usize) -> Fut,
+        Fut: Future<Output = anyhow::Result<T>>,
+    {
+        let before = self.cpu_seconds();
+        let mut run = drive(n, in_flight, call).await?;
+        run.cpu_micros = (self.cpu_seconds() - before) / n as f64 * 1e6;
+        Ok(run)
+    }
+
+    pub fn cpu_seconds(&self) -> f64 {
+        used(self.child.id()).0
     }
 
     /// Resident memory in MB.

@@ -19,6 +19,10 @@ const LOOK_AT_ALL: usize = 12;
 pub struct Map<V>(Fields<V>);
 
 #[derive(Clone)]
+#[allow(
+    clippy::box_collection,
+    reason = "in a box the tree is no larger than the list, and a value no larger than with the list alone"
+)]
 enum Fields<V> {
     Few(Vec<(Key, V)>),
     Many(Box<BTreeMap<Key, V>>),

@@ -237,7 +237,7 @@ mod tests {
     /// The other library says what text it is, and what it means.
     #[test]
     fn types_become_values_and_types_again_as_with_serde_json() {
-        let value = to_value(&whole()).expect("plain data");
+        let value = to_value(whole()).expect("plain data");
         let theirs = serde_json::to_value(whole()).expect("plain data");
         assert_eq!(value.to_string(), theirs.to_string());
         assert_eq!(from_value::<Whole>(value).expect("it came from one"), whole());

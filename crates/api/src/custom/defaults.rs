@@ -41,7 +41,7 @@ pub fn default(value: &mut Value, schema: &Structural) {
         Value::Object(map) => {
             for (name, of) in &schema.properties {
                 if let Some(default) = &of.default
-                    && !map.contains_key(&**name)
+                    && !map.contains_key(name)
                 {
                     map.insert(json::Key::of(name), default.clone());
                 }

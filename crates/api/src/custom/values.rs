@@ -218,7 +218,7 @@ impl Place<'_> {
             let before = old.filter(|_| !about_type).and_then(|old| old.get(name));
             found.merge(Place { path: &path }.check(of, value, before));
         }
-        for name in schema.required.iter().filter(|name| !map.contains_key(&***name)) {
+        for name in schema.required.iter().filter(|name| !map.contains_key(name)) {
             found.step(Some(FieldError::required(&Path::new(&self.field(name)), "")));
         }
         found

@@ -253,7 +253,7 @@ fn own_node(node: &str, attributes: &Attributes<'_>) -> Verdict {
 fn refused_labels(object: &Value, old: Option<&Value>) -> Vec<String> {
     let labels = |o: &Value| meta::labels(o).cloned().unwrap_or_default();
     let (new, old) = (labels(object), old.map(labels).unwrap_or_default());
-    let mut changed: Vec<&Key> = new.keys().chain(old.keys()).filter(|k| new.get(*k) != old.get(*k)).collect();
+    let mut changed: Vec<&Key> = new.keys().chain(old.keys()).filter(|k| new.get(k) != old.get(k)).collect();
     changed.sort();
     changed.dedup();
     changed.into_iter().filter(|key| !kubelet_may_set(key)).map(ToString::to_string).collect()

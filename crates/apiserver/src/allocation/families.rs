@@ -73,7 +73,7 @@ pub fn listed(service: &Value) -> Vec<Family> {
 fn remove(service: &mut Value, fields: &[&str]) {
     if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
         for field in fields {
-            spec.remove(*field);
+            spec.remove(field);
         }
     }
 }

@@ -13,7 +13,7 @@ fn difference(before: &PodStatus, after: &PodStatus) -> Value {
         _ => json::Map::new(),
     };
     let (before, mut after) = (fields(before), fields(after));
-    let gone: Vec<String> = before.keys().filter(|k| !after.contains_key(*k)).map(ToString::to_string).collect();
+    let gone: Vec<String> = before.keys().filter(|k| !after.contains_key(k)).map(ToString::to_string).collect();
     after.retain(|key, value| before.get(key) != Some(value));
     if let Some(Value::Array(conditions)) = after.get_mut("conditions") {
         // Conditions are merged by their type: what is no longer said has to be taken back.

@@ -313,7 +313,7 @@ pub(crate) fn zero(ty: &Type) -> Option<Value> {
 /// Adds the fields that are always written.
 fn fill(object: &Object, map: &mut Map) {
     for field in object.fields.iter().filter(|f| f.zero == Zero::Fill) {
-        if !map.contains_key(&*field.name)
+        if !map.contains_key(&field.name)
             && let Some(value) = zero(&field.ty)
         {
             map.insert(&field.name, value);

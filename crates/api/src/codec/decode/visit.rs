@@ -275,7 +275,7 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
                 Key::Known(at) => {
                     let field = &object.fields[at];
                     let bit = 1u64.checked_shl(at as u32).unwrap_or(0);
-                    if seen & bit != 0 || (bit == 0 && map.contains_key(&*field.name)) {
+                    if seen & bit != 0 || (bit == 0 && map.contains_key(&field.name)) {
                         walk.strict("duplicate", &field.name);
                     }
                     seen |= bit;

@@ -206,7 +206,7 @@ fn keep_from_kubelets(new: &mut Map, old: &Value) {
         for field in fields {
             match old.and_then(|o| o.get(field)) {
                 Some(value) => map.insert((*field).to_owned(), value.clone()),
-                None => map.remove(*field),
+                None => map.remove(field),
             };
         }
     };

@@ -138,7 +138,7 @@ fn ignored(namespace: &str, policy: &Policy, defaults: &Policy, labels: Option<&
         return None;
     }
     let modes = [("enforce", policy.enforce, ENFORCE), ("audit", policy.audit, AUDIT), ("warn", policy.warn, WARN)];
-    let set = |keys: &[&str; 2]| labels.is_some_and(|labels| keys.iter().any(|key| labels.contains_key(*key)));
+    let set = |keys: &[&str; 2]| labels.is_some_and(|labels| keys.iter().any(|key| labels.contains_key(key)));
     let shown = modes.iter().filter(|(_, standard, keys)| standard.level != Level::Privileged && set(keys));
     let shown: Vec<String> = shown.map(|(mode, standard, _)| format!("{mode}={standard}")).collect();
     let shown = shown.join(", ");

@@ -1,0 +1,123 @@
+//! The rows of a whole node: `skiff up` on this machine.
+
+use std::{
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use json::{Value, json};
+
+use crate::{
+    api::Api,
+    report::{Goal::AtMost, Report},
+    subject::{resident_mb, used},
+};
+
+/// Runs a command and fails with what it said.
+fn output(command: &mut Command) -> anyhow::Result<String> {
+    let out = command.output().with_context(|| format!("cannot run {:?}", command.get_program()))?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    if !out.status.success() {
+        bail!("{command:?}: {text}{}", String::from_utf8_lossy(&out.stderr));
+    }
+    Ok(text)
+}
+
+/// A cluster that is taken down again, whatever happens.
+struct Cluster<'a> {
+    skiff: &'a Path,
+    folder: std::path::PathBuf,
+}
+
+impl Drop for Cluster<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new(self.skiff).args(["down", "--data-dir"]).arg(&self.folder).output();
+    }
+}
+
+/// `skiff up` on this machine: how fast it starts, how fast a Pod runs, what it costs when nothing happens.
+pub async fn measure(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
+    let root = Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout.starts_with(b"0\n"));
+    if !root {
+        eprintln!("SKIPPED: the rows of a whole node need root");
+        return Ok(());
+    }
+    let folder = crate::subject::scratch("node")?;
+    let cluster = Cluster { skiff, folder: folder.clone() };
+    let ports = ["--secure-port=17443", "--kubelet-port=21250", "--dns-port=21053"];
+    let begun = Instant::now();
+    output(Command::new(skiff).arg("up").arg("--data-dir").arg(&folder).args(ports))?;
+    let authority = std::fs::read_to_string(folder.join("pki/ca.crt"))?;
+    let kubeconfig = folder.join("admin.kubeconfig");
+    let token = output(Command::new("kubectl").arg("--kubeconfig").arg(&kubeconfig).args([
+        "-n",
+        "kube-system",
+        "create",
+        "token",
+        "default",
+    ]))?;
+    output(Command::new("kubectl").arg("--kubeconfig").arg(&kubeconfig).args([
+        "create",
+        "clusterrolebinding",
+        "bench",
+        "--clusterrole=cluster-admin",
+        "--serviceaccount=kube-system:default",
+    ]))?;
+    let api = Api::connect(([127, 0, 0, 1], 17443).into(), &authority, token.trim(), 1).await?;
+    run_pod(&api, "first").await?;
+    let what = "bare machine with containerd to first Pod running";
+    report.add(what, begun.elapsed().as_secs_f64(), "s", Some(AtMost(5.0)), "");
+    let mut times = Vec::new();
+    for i in 0..5 {
+        let begun = Instant::now();
+        run_pod(&api, &format!("again-{i}")).await?;
+        times.push(begun.elapsed().as_secs_f64() * 1000.0);
+    }
+    times.sort_by(f64::total_cmp);
+    report.add("Pod create to Running seen (engine time included)", times[2], "ms", None, "median of 5");
+
+    let pid: u32 = std::fs::read_to_string(folder.join("skiff.pid"))?.trim().parse()?;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let before = used(pid);
+    const WINDOW: f64 = 60.0;
+    tokio::time::sleep(Duration::from_secs_f64(WINDOW)).await;
+    let after = used(pid);
+    report.add("whole node idle: resident memory", resident_mb(pid), "MB", Some(AtMost(120.0)), "without containerd");
+    let cpu = (after.0 - before.0) / WINDOW * 100.0;
+    report.add("whole node idle: CPU", cpu, "% of a core", Some(AtMost(1.0)), "over 60 s");
+    let per_day = (after.1 - before.1) / 1e6 * 86_400.0 / WINDOW;
+    report.add("whole node idle: disk writes", per_day, "MB/day", Some(AtMost(50.0)), "from 60 s");
+    drop(cluster);
+    Ok(())
+}
+
+/// Creates a Pod and waits on a watch until it runs.
+async fn run_pod(api: &Api, name: &str) -> anyhow::Result<()> {
+    let path = "/api/v1/namespaces/default/pods";
+    let watch = format!("{path}?watch=true&fieldSelector=metadata.name%3D{name}");
+    let mut body = api.open(Method::GET, &watch, "", Bytes::new()).await?.into_body();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "main", "image": "skiff.local/busybox:1", "command": ["sleep", "100000"]}]}});
+    api.post(path, &pod).await?;
+    let mut rest = Vec::new();
+    let running = async {
+        while let Some(frame) = body.frame().await {
+            rest.extend_from_slice(frame?.data_ref().context("data")?);
+            let complete = rest.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
+            for line in rest[..complete].split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+                let event: Value = serde_json::from_slice(line)?;
+                if event["object"]["status"]["phase"] == "Running" {
+                    return Ok(());
+                }
+            }
+            rest.drain(..complete);
+        }
+        bail!("the watch ended")
+    };
+    tokio::time::timeout(Duration::from_secs(60), running).await.with_context(|| format!("Pod {name} does not run"))?
+}
