@@ -6,6 +6,7 @@ mod custom;
 mod limits;
 mod load;
 mod node;
+mod objects;
 mod report;
 mod rows;
 mod scheduler;

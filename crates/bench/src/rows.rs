@@ -19,6 +19,7 @@ use crate::{
     api::{Api, PROTOBUF},
     custom,
     load::drive,
+    objects::{config_map, pod},
     report::{
         Goal::{AtLeast, AtMost},
         Report,
@@ -28,27 +29,6 @@ use crate::{
 };
 
 const PODS: &str = "/api/v1/namespaces/bench/pods";
-
-fn pod(i: usize) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": format!("o-{i}"), "labels": {"app": "bench", "color": "blue", "shard": format!("s{}", i % 50)}},
-        "spec": {
-            "automountServiceAccountToken": false,
-            "containers": [{
-                "name": "main", "image": "registry.k8s.io/pause:3.10", "ports": [{"containerPort": 80}],
-                "env": [{"name": "A", "value": "1"}, {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
-                "resources": {"requests": {"cpu": "100m", "memory": "500Mi"}, "limits": {"cpu": "100m", "memory": "500Mi"}},
-                "readinessProbe": {"httpGet": {"path": "/", "port": 80}},
-            }],
-        },
-    })
-}
-
-pub fn config_map(name: String) -> Value {
-    let labels = json!({"bench": "watch"});
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}, "data": {"key": "x".repeat(900)}})
-}
 
 /// API server and store, then the scheduler through the API.
 pub async fn control_plane(skiff: &Path, pods: usize, nodes: usize, report: &mut Report) -> anyhow::Result<()> {

@@ -17,11 +17,11 @@ use parking_lot::Mutex;
 use crate::{
     api::Api,
     load::Run,
+    objects::config_map,
     report::{
         Goal::{AtLeast, AtMost},
         Report,
     },
-    rows::config_map,
     subject::Server,
 };
 
