@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
-use json::{Value, json};
+use json::json;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
