@@ -133,6 +133,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         pod_security: options.admission.pod_security,
         charges: Charges::new(options.admission.quota),
         policies,
+        features: options.features,
     };
     let disabled: Vec<&str> = options.disabled_admission.iter().map(String::as_str).collect();
     let admission = Arc::new(Plugins::new(context, &disabled).map_err(AssembleError::Setting)?);

@@ -23,6 +23,8 @@ pub enum Change {
     VolumeLimits = 1 << 13,
     /// What drivers tell of the room for new volumes.
     StorageCapacity = 1 << 14,
+    /// What nodes declare of their features.
+    NodeFeatures = 1 << 15,
 }
 
 impl Change {
@@ -44,6 +46,7 @@ impl Change {
             (Change::Devices, "ResourceClaimUpdate"),
             (Change::VolumeLimits, "CSINodeUpdate"),
             (Change::StorageCapacity, "CSIStorageCapacityUpdate"),
+            (Change::NodeFeatures, "NodeUpdateNodeDeclaredFeature"),
         ];
         labels.iter().find(|(change, _)| *change as u16 & changes != 0).map_or("Unknown", |(_, label)| label)
     }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::rules::{
+    declared_feature,
     host_port::{self, HostPort},
     selector::{Operator, Requirement, Selector},
 };
@@ -118,6 +119,8 @@ pub struct Class {
     pub anti_affinity: Vec<Term>,
     /// Preferred affinity, and with negative weight preferred anti-affinity.
     pub preferred: Vec<(i64, Term)>,
+    /// The features that a node must declare.
+    pub features: Vec<&'static str>,
 }
 
 impl Class {
@@ -187,6 +190,7 @@ struct Identity<'a> {
     disks: Vec<Disk>,
     image_volumes: Vec<&'a str>,
     resources: Option<&'a ResourceRequirements>,
+    features: Vec<&'static str>,
     containers: Vec<ContainerIdentity<'a>>,
     starting: Vec<ContainerIdentity<'a>>,
 }
@@ -232,6 +236,7 @@ pub fn identity(pod: &Pod) -> Vec<u8> {
         disks: disks::of_pod(pod),
         image_volumes: image_volumes(spec).collect(),
         resources: spec.resources.as_ref(),
+        features: declared_feature::to_start(spec),
         containers: spec.containers.iter().map(container_identity).collect(),
         starting: spec.init_containers.iter().flatten().map(container_identity).collect(),
     };
@@ -274,6 +279,7 @@ pub fn compile(pod: &Pod, names: &mut ResourceNames, topologies: &mut Topologies
         claims: claims::volume_claims(pod),
         devices: claims::device_claims(pod),
         asks: asks::asks(spec),
+        features: declared_feature::to_start(spec),
         inline: attachable::inline(pod),
         disks: disks::of_pod(pod),
         requests: names.amounts(&api::rules::pod::requests(spec)),

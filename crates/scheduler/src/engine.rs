@@ -74,6 +74,15 @@ impl Settings {
         }
     }
 
+    /// Without the plugins whose features are off.
+    #[must_use]
+    pub(crate) fn switched(mut self) -> Self {
+        let features = self.features;
+        let is_on = |plugin: &Plugin| plugin.feature.is_none_or(|feature| features.enabled(feature));
+        self.profiles.iter_mut().for_each(|profile| profile.plugins.retain(|enabled| is_on(enabled.plugin)));
+        self
+    }
+
     /// The profile for Pods of a class.
     pub(crate) fn profile(&self, class: &Class) -> &Profile {
         let mut named = self.profiles.iter().filter(|profile| profile.scheduler_name == class.scheduler);
@@ -149,6 +158,7 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(settings: Settings) -> Self {
+        let settings = settings.switched();
         let mut engine = Engine { settings, ..Engine::default() };
         for profile in &engine.settings.profiles {
             engine.cache.set_default_spread(&profile.scheduler_name, &profile.args.spreading);

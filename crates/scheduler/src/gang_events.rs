@@ -36,7 +36,7 @@ impl Engine {
     }
 
     fn has_gangs(&self, profile: &Profile) -> bool {
-        self.settings.features.enabled(Feature::GangScheduling) && profile.with(Part::Gate).any(|p| p.plugin.gangs)
+        profile.with(Part::Gate).any(|p| p.plugin.gangs)
     }
 
     /// Notes how far a Pod of a gang has come. Answers with its gang.

@@ -22,6 +22,8 @@ pub struct NodeFacts {
     pub max_pods: i64,
     /// Sizes of the images on the node, in bytes, by every name they have.
     pub images: HashMap<String, i64>,
+    /// The features that the node declares.
+    pub features: Vec<String>,
 }
 
 impl NodeFacts {
@@ -42,6 +44,7 @@ impl NodeFacts {
             max_pods: allocatable.get("pods").map_or(0, |q| q.value()),
             allocatable: names.amounts(&allocatable),
             images: images.collect(),
+            features: status.and_then(|s| s.declared_features.clone()).unwrap_or_default(),
         }
     }
 
@@ -59,6 +62,7 @@ impl NodeFacts {
         note(self.taints != old.taints, Change::NodeTaints);
         note(self.unschedulable != old.unschedulable, Change::NodeSchedulable);
         note(self.allocatable != old.allocatable || self.max_pods != old.max_pods, Change::NodeAllocatable);
+        note(self.features != old.features, Change::NodeFeatures);
         bits
     }
 }

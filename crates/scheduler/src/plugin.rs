@@ -6,6 +6,7 @@
 
 use std::{any::Any, collections::BTreeSet, fmt, sync::Arc};
 
+use api::features::Feature;
 use client::{Caches, EventRecorder};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1;
@@ -104,6 +105,8 @@ pub struct Preparing {
 pub struct Plugin {
     pub name: &'static str,
     pub weight: i64,
+    /// Without it no profile has the plugin.
+    pub feature: Option<Feature>,
     /// Whether the plugin has anything to say about a class; when not, it is left out of the Pod's cycle.
     pub concerns: fn(&Context) -> bool,
     /// The only nodes that can take Pods of the class, when the class names them. Other nodes are not looked at.
@@ -146,6 +149,7 @@ impl Plugin {
     pub const NONE: Plugin = Plugin {
         name: "",
         weight: 0,
+        feature: None,
         concerns: |_| true,
         only_nodes: |_| None,
         gate: None,

@@ -69,6 +69,17 @@ pub struct Gated {
     pub fields: &'static [&'static str],
 }
 
+/// A text that fields take only where a feature is on. An object that had it before keeps it.
+#[derive(Debug, Clone, Copy)]
+pub struct GatedText {
+    pub feature: Feature,
+    pub text: &'static str,
+    /// What the fields take otherwise.
+    pub others: &'static [&'static str],
+    /// Each a path as in [`Gated`].
+    pub fields: &'static [&'static str],
+}
+
 /// When the server counts `metadata.generation` up.
 #[derive(Debug, Clone, Copy)]
 pub enum Generation {
@@ -122,6 +133,8 @@ pub struct Kind<T: 'static> {
     pub gate: Option<Feature>,
     /// Fields that features add.
     pub gated: &'static [Gated],
+    /// Texts that features add to fields.
+    pub gated_texts: &'static [GatedText],
     /// Times that the server sets where a client has not said them, each a path as in [`Gated`].
     pub stamped: &'static [&'static str],
     /// Changes a new object after the general steps.
@@ -172,6 +185,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         validate_status: None,
         gate: None,
         gated: &[],
+        gated_texts: &[],
         stamped: &[],
         prepare_create: None,
         prepare_update: None,

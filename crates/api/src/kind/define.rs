@@ -166,6 +166,18 @@ where
         }
     }
 
+    /// Texts of features that are off, unless the object had them before.
+    fn check_texts(&self, new: &Value, old: Option<&Value>) -> Errors {
+        let mut errors = Errors::new();
+        for gated in self.kind.gated_texts.iter().filter(|gated| !self.features.enabled(gated.feature)) {
+            let places = |object| gated.fields.iter().flat_map(move |path| gated::places(object, path, gated.text));
+            if old.is_none_or(|old| places(old).next().is_none()) {
+                errors.extend(places(new).map(|place| FieldError::not_supported(&place, gated.text, gated.others)));
+            }
+        }
+        errors
+    }
+
     fn generation_counts(&self, new: &Value, old: &Value) -> bool {
         match self.kind.generation {
             Generation::None => false,
@@ -239,6 +251,7 @@ where
         for check in [self.kind.validate, self.kind.validate_create].into_iter().flatten() {
             errors.extend(check(&typed));
         }
+        errors.extend(self.check_texts(object, None));
         self.checked(errors, &typed, None)
     }
 
@@ -248,11 +261,13 @@ where
             let errors = self.validate_status(new, old);
             return if errors.is_empty() { Ok(Vec::new()) } else { Err(errors) };
         }
+        let texts = self.check_texts(new, Some(old));
         let new: T = decode(new).map_err(|error| vec![error])?;
         let old: T = decode(old).map_err(|error| vec![error])?;
         let mut errors = object_meta::validate_update(new.metadata(), old.metadata());
         errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
         errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default());
+        errors.extend(texts);
         self.checked(errors, &new, Some(&old))
     }
 

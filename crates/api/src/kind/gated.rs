@@ -3,6 +3,8 @@
 
 use json::{Map, Value};
 
+use crate::validation::field::Path;
+
 /// The first name of a path, and the path below it.
 fn split(path: &str) -> (&str, Option<&str>) {
     path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)))
@@ -21,6 +23,31 @@ pub(super) fn present(object: &Value, path: &str) -> bool {
     } else {
         object.get(name).is_some_and(|inner| present(inner, rest))
     }
+}
+
+/// The places of the fields of that path that hold this text.
+pub(super) fn places(object: &Value, path: &str, text: &str) -> Vec<Path> {
+    fn walk(object: &Value, path: &str, text: &str, place: &Path, found: &mut Vec<Path>) {
+        let (name, rest) = split(path);
+        let Some(rest) = rest else {
+            if object.get(name).and_then(Value::as_str) == Some(text) {
+                found.push(place.child(name));
+            }
+            return;
+        };
+        if let Some(name) = name.strip_suffix("[]") {
+            let items = object.get(name).and_then(Value::as_array).into_iter().flatten();
+            items.enumerate().for_each(|(i, item)| walk(item, rest, text, &place.child(name).index(i), found));
+        } else if let Some(name) = name.strip_suffix("{}") {
+            let values = object.get(name).and_then(Value::as_object).into_iter().flatten();
+            values.for_each(|(key, value)| walk(value, rest, text, &place.child(name).key(key), found));
+        } else if let Some(inner) = object.get(name) {
+            walk(inner, rest, text, &place.child(name), found);
+        }
+    }
+    let mut found = Vec::new();
+    walk(object, path, text, &Path::default(), &mut found);
+    found
 }
 
 /// Everything that has a place for the last name of the path.
@@ -69,6 +96,13 @@ mod tests {
         check(json!({"a": {"b": 1, "c": 2}}), "a.b", json!({"a": {"c": 2}}));
         check(json!({"a": [{"b": 1}, {"c": 2}, 3]}), "a[].b", json!({"a": [{}, {"c": 2}, 3]}));
         check(json!({"a": {"x": {"b": [{"c": 1}]}, "y": {}}}), "a{}.b[].c", json!({"a": {"x": {"b": [{}]}, "y": {}}}));
+        let found = |path: &str| {
+            let object = json!({"a": {"x": {"b": [{"c": "t"}, {"c": "u"}, {"c": "t"}]}, "y": {}}, "d": "t"});
+            places(&object, path, "t").iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(found("a{}.b[].c"), ["a[x].b[0].c", "a[x].b[2].c"]);
+        assert_eq!(found("d"), ["d"]);
+        assert!(found("a.b").is_empty() && found("a{}.b[].z").is_empty());
         let mut object = json!({"a": [{"b": {"t": 1}}, {"b": {}}, {"b": {"t": null}}, {"c": {}}]});
         fill(&mut object, "a[].b.t", &json!(2));
         assert_eq!(object, json!({"a": [{"b": {"t": 1}}, {"b": {"t": 2}}, {"b": {"t": 2}}, {"c": {}}]}));

@@ -16,7 +16,9 @@ mod strategy;
 pub mod typed;
 
 pub use column::{CREATED_ABOUT, Column, ColumnHeader, NAME_ABOUT, age, col, created, flag, int, name, wide};
-pub use declaration::{ALL_VERBS, FieldLabel, Gated, Generation, Kind, Scale, Scope, Subresource, Way, label};
+pub use declaration::{
+    ALL_VERBS, FieldLabel, Gated, GatedText, Generation, Kind, Scale, Scope, Subresource, Way, label,
+};
 pub(crate) use define::{Object, Scoped};
 pub use definition::{CustomSchema, Definition, FieldValue, SelectableField};
 pub use kind_table::KindTable;

@@ -16,6 +16,7 @@ use crate::validation::internal_form;
 
 pub const CRON_JOB: Kind<CronJob> = Kind {
     gated: gated::OF_CRON_JOB,
+    gated_texts: gated::TEXTS_OF_CRON_JOB,
     short: &["cj"],
     categories: &["all"],
     status: true,

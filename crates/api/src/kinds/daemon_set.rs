@@ -15,6 +15,7 @@ use crate::validation::internal_form;
 
 pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     gated: gated::OF_TEMPLATE,
+    gated_texts: gated::TEXTS_OF_TEMPLATE,
     short: &["ds"],
     default: Some(default),
     validate: Some(validate),

@@ -13,6 +13,7 @@ use crate::validation::internal_form;
 
 pub const DEPLOYMENT: Kind<Deployment> = Kind {
     gated: gated::OF_TEMPLATE,
+    gated_texts: gated::TEXTS_OF_TEMPLATE,
     short: &["deploy"],
     scale: Some(workload::SCALE),
     default: Some(default),

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use json::Value;
 use k8s_openapi::api::core::v1::Node;
 
+use crate::features::Feature;
 use crate::kind::cell;
-use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name, wide};
+use crate::kind::{Gated, Kind, Subresource, Target, Way, age, col, label, name, wide};
 use crate::kinds::pod::placement;
 use crate::meta::field_text_or;
+use crate::rules::declared_feature;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
 use crate::validation::names;
@@ -29,7 +31,12 @@ pub const NODE: Kind<Node> = Kind {
     default: Some(default),
     validate: Some(validate),
     validate_update: Some(validate_update),
+    validate_status: Some(|new, old| {
+        let (new, old) = (declared_feature::of_node(new), declared_feature::of_node(old));
+        if new == old { Errors::new() } else { declared_features(&new) }
+    }),
     status_on_create: true,
+    gated: &[Gated { feature: Feature::NodeDeclaredFeatures, fields: &["status.declaredFeatures"] }],
     columns: &[
         name(),
         col("Status", "The status of the node", |n, _| Value::from(status(n))),
@@ -126,8 +133,44 @@ fn validate(node: &Node) -> Errors {
             errors.push(FieldError::invalid(&spec.child("podCIDRs").index(i), range, detail));
         }
     }
+    let declared = node.status.as_ref().and_then(|s| s.declared_features.as_deref());
+    errors.extend(declared_features(declared.unwrap_or_default()));
     errors
 }
+
+/// Names in their order, each once, and each of parts with slashes between them that begin like a type's name.
+fn declared_features(names: &[String]) -> Errors {
+    let path = Path::new("status").child("declaredFeatures");
+    let mut errors = Errors::new();
+    let well_formed = |name: &str| {
+        let part = |part: &str| {
+            part.starts_with(|c: char| c.is_ascii_alphabetic()) && part.bytes().all(|b| b.is_ascii_alphanumeric())
+        };
+        name.starts_with(|c: char| c.is_ascii_uppercase()) && name.split('/').all(part)
+    };
+    for (i, name) in names.iter().enumerate() {
+        let path = path.index(i);
+        if name.len() > FEATURE_NAME_MAX {
+            let detail = format!("invalid feature name {name:?}: must be no more than {FEATURE_NAME_MAX} characters");
+            errors.push(FieldError::invalid(&path, name, &detail));
+        } else if !well_formed(name) {
+            let detail = format!("invalid feature name {name:?}: {FEATURE_NAME}");
+            errors.push(FieldError::invalid(&path, name, &detail));
+        }
+        match i.checked_sub(1).map(|before| names[before].as_str()) {
+            Some(before) if before == name => errors.push(FieldError::duplicate(&path, name)),
+            Some(before) if before > name.as_str() => {
+                errors.push(FieldError::invalid(&path, name, "list must be sorted alphabetically"));
+            }
+            _ => {}
+        }
+    }
+    errors
+}
+
+const FEATURE_NAME_MAX: usize = 253;
+const FEATURE_NAME: &str = "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or \
+                            MyFeature/mySubFeature), and contain only alphanumeric characters and slashes";
 
 /// The address range of a node is given once.
 fn validate_update(new: &Node, old: &Node, _: Target) -> Errors {
@@ -148,4 +191,30 @@ fn validate_update(new: &Node, old: &Node, _: Target) -> Errors {
         ));
     }
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declared_features_are_names_in_order() {
+        let check = |names: &[&str], expected: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let errors: Vec<String> = declared_features(&names).iter().map(ToString::to_string).collect();
+            assert_eq!(errors.len(), expected.len(), "{errors:?}");
+            for (error, part) in errors.iter().zip(expected) {
+                assert!(error.starts_with("status.declaredFeatures[") && error.contains(part), "{error}");
+            }
+        };
+        check(&[], &[]);
+        check(&["A", "Ab/cD/e1", "B2"], &[]);
+        check(&["B", "A"], &["[1]: Invalid value: \"A\": list must be sorted alphabetically"]);
+        check(&["A", "A"], &["[1]: Duplicate value: \"A\""]);
+        for wrong in ["", "a", "A-b", "A/", "A/1", "/A", "Ä"] {
+            check(&[wrong], &["must start with an UpperCamelCase segment"]);
+        }
+        check(&[&"A".repeat(254)], &["must be no more than 253 characters"]);
+        check(&[&"A".repeat(253)], &[]);
+    }
 }

@@ -9,6 +9,7 @@ use crate::kinds::pod::{defaults, gated};
 
 pub const POD_TEMPLATE: Kind<PodTemplate> = Kind {
     gated: gated::OF_POD_TEMPLATE,
+    gated_texts: gated::TEXTS_OF_POD_TEMPLATE,
     generation: Generation::CountsChangesOf("template"),
     default: Some(|object| {
         if let Some(template) = &mut object.template {

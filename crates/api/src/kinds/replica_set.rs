@@ -12,6 +12,7 @@ use crate::validation::field::{Errors, FieldError, Path};
 
 pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
     gated: gated::OF_TEMPLATE,
+    gated_texts: gated::TEXTS_OF_TEMPLATE,
     short: &["rs"],
     scale: Some(workload::SCALE),
     default: Some(default),

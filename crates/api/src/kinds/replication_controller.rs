@@ -14,6 +14,7 @@ use crate::validation::field::{Errors, FieldError, Path};
 
 pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
     gated: gated::OF_TEMPLATE,
+    gated_texts: gated::TEXTS_OF_TEMPLATE,
     short: &["rc"],
     scale: Some(workload::SCALE),
     storage_prefix: Some("controllers"),

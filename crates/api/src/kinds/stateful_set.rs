@@ -17,6 +17,7 @@ use crate::validation::object_meta::invalid_at;
 
 pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
     gated: gated::OF_TEMPLATE,
+    gated_texts: gated::TEXTS_OF_TEMPLATE,
     short: &["sts"],
     scale: Some(workload::SCALE),
     name: NameRule::Label,

@@ -5,6 +5,7 @@ pub mod bootstrap_token;
 pub mod cel;
 pub mod certificate_request;
 pub mod cron;
+pub mod declared_feature;
 pub mod device_selector;
 pub mod device_taint;
 pub mod hash;

@@ -12,6 +12,7 @@ pub mod default_toleration_seconds;
 pub mod device_admin_access;
 pub mod limit_ranger;
 pub mod namespace_lifecycle;
+pub mod node_declared_feature_validator;
 pub mod node_restriction;
 pub mod persistent_volume_claim_resize;
 pub mod plugin;
@@ -56,6 +57,7 @@ pub const PLUGINS: &[&Plugin] = &[
     &cluster_trust_bundle_attest::PLUGIN,
     &rbac_escalation::PLUGIN,
     &device_admin_access::PLUGIN,
+    &node_declared_feature_validator::PLUGIN,
     &policy::PLUGIN,
     // Last, so that nothing is charged for what another plugin refuses.
     &quota::PLUGIN,

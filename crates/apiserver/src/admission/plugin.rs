@@ -3,7 +3,7 @@
 use json::Key;
 use std::sync::Arc;
 
-use api::{Value, meta, status::StatusError};
+use api::{Value, features::Features, meta, status::StatusError};
 use futures::future::BoxFuture;
 
 use super::{
@@ -26,6 +26,8 @@ pub struct Context {
     pub charges: Charges,
     /// The admission policies with their bindings.
     pub policies: Arc<Policies>,
+    /// Which features are on.
+    pub features: Features,
 }
 
 pub type Outcome<'a> = BoxFuture<'a, Result<(), StatusError>>;

@@ -33,6 +33,7 @@ pub async fn context(objects: Vec<(&'static str, Value)>) -> Context {
         pod_security: Default::default(),
         charges: Default::default(),
         policies: Default::default(),
+        features: Default::default(),
     }
 }
 

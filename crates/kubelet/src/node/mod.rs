@@ -2,5 +2,6 @@
 
 pub mod capacity;
 pub mod cgroup;
+pub mod declared;
 pub mod machine;
 pub mod register;

@@ -17,7 +17,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
 };
 
-use crate::{eviction::pressure, kubelet::Kubelet, node::capacity};
+use crate::{
+    eviction::pressure,
+    kubelet::Kubelet,
+    node::{capacity, declared},
+};
 
 const CHECK: Duration = Duration::from_secs(10);
 const REPORT_SECONDS: i64 = 300;
@@ -146,6 +150,7 @@ async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
             ..Default::default()
         }),
         images: Some(engine.images),
+        declared_features: declared::declared(&kubelet.config.features),
         ..Default::default()
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::{
     kubelet::Kubelet,
-    node::capacity,
+    node::{capacity, declared},
     pod::{
         admit::{self, NodeFacts, Refusal},
         desired::DesiredPod,
@@ -56,7 +56,8 @@ fn admit(kubelet: &Kubelet, desired: &DesiredPod, fresh: Option<&Node>) -> Resul
         allocatable: &allocatable.collect(),
         others: &others,
     };
-    admit::admit(&desired.pod, desired.is_static, &node)
+    admit::admit(&desired.pod, desired.is_static, &node)?;
+    declared::admit(&config.features, desired.spec())
 }
 
 #[cfg(test)]

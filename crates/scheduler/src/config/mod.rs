@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api::{
-    features::{Feature, Features},
+    features::Features,
     validation::field::{FieldError, Path},
 };
 use json::Value;
@@ -106,11 +106,8 @@ struct PluginConfig {
 pub fn parse(value: Value, features: Features) -> Result<Settings, String> {
     let configuration = Configuration::deserialize(&value).map_err(|error| error.to_string())?;
     let mut errors = Errors::default();
-    let mut settings = configuration.settings(features, &mut errors);
-    if !features.enabled(Feature::GangScheduling) {
-        settings.profiles.iter_mut().for_each(|profile| profile.plugins.retain(|enabled| !enabled.plugin.gangs));
-    }
-    if errors.0.is_empty() { Ok(settings) } else { Err(errors.0.join("\n")) }
+    let settings = configuration.settings(features, &mut errors);
+    if errors.0.is_empty() { Ok(settings.switched()) } else { Err(errors.0.join("\n")) }
 }
 
 /// What is wrong, as users read it.

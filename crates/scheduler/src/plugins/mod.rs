@@ -9,6 +9,7 @@ pub mod gang_scheduling;
 pub mod image_locality;
 pub mod inter_pod_affinity;
 pub mod node_affinity;
+pub mod node_declared_features;
 pub mod node_ports;
 pub mod node_resources_balanced_allocation;
 pub mod node_resources_fit;
@@ -41,6 +42,7 @@ pub const PLUGINS: &[Plugin] = &[
     default_preemption::PLUGIN,
     node_resources_balanced_allocation::PLUGIN,
     image_locality::PLUGIN,
+    node_declared_features::PLUGIN,
     gang_scheduling::PLUGIN,
     extender::PLUGIN,
 ];

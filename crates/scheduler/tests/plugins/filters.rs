@@ -1,9 +1,15 @@
 //! What nodes are refused for: resources, ports, volumes.
 
+use api::{
+    features::{Feature, Features},
+    rules::declared_feature::{RESTART_ALL, RESTART_ALL_ACTION},
+};
+use clock::Instant;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::Pod;
+use scheduler::{Engine, Settings};
 
-use crate::text::{check, pod, pod_with};
+use crate::text::{check, next, node, pod, pod_with};
 
 fn container(requests: Value) -> Value {
     json!({"name": "c", "image": "i", "resources": {"requests": requests}})
@@ -206,4 +212,26 @@ fn taints_are_tolerated_by_key_value_and_effect() {
         let nodes = node(taint);
         check(&[&*nodes[0]], &[], pod_with("p", json!({"tolerations": tolerations})), expected);
     }
+}
+
+#[test]
+fn a_node_declares_the_features_that_the_pod_needs() {
+    let features = Features::default().with(Feature::NodeDeclaredFeatures, true);
+    let told = |features: Features, needs: &str, declared: &[&str]| {
+        let (mut engine, now) = (Engine::new(Settings { features, ..Settings::default() }), Instant::now());
+        for (name, names) in [("n1", &["Other"][..]), ("n2", declared)] {
+            let mut node = node(&format!("{name} cpu=4"));
+            node.status.as_mut().unwrap().declared_features = Some(names.iter().map(|n| (*n).to_owned()).collect());
+            engine.set_node(&node, now);
+        }
+        let rules = json!([{"action": needs}]);
+        let container = json!({"name": "c", "image": "i", "restartPolicyRules": rules});
+        engine.set_pod(&pod_with("p", json!({"containers": [container]})), now);
+        next(&mut engine)
+    };
+    let none = "0/2 nodes are available: 2 node(s) didn't match Pod's required features.";
+    assert_eq!(told(features, RESTART_ALL_ACTION, &["Other", RESTART_ALL]), "n2");
+    assert_eq!(told(features, RESTART_ALL_ACTION, &[]), none);
+    assert_ne!(told(features, "Restart", &[]), none);
+    assert_ne!(told(Features::default(), RESTART_ALL_ACTION, &[]), none);
 }

@@ -6,6 +6,7 @@ mod gangs;
 
 use std::collections::BTreeMap;
 
+use api::rules::declared_feature::{RESTART_ALL, RESTART_ALL_ACTION};
 use client::Key;
 use clock::{Duration, Instant};
 use json::{Value, json};
@@ -195,7 +196,7 @@ impl World {
         }
         let node = self.nodes.get_mut(name).unwrap();
         let (labels, spec) = (node.metadata.labels.as_mut().unwrap(), node.spec.as_mut().unwrap());
-        match self.dice.below(5) {
+        match self.dice.below(6) {
             0 => spec.unschedulable = Some(spec.unschedulable != Some(true)),
             1 => {
                 let taint = json!([{"key": "not-ready", "effect": "NoSchedule"}]);
@@ -205,6 +206,10 @@ impl World {
             2 if labels.remove("disk").is_none() => _ = labels.insert("disk".to_owned(), "ssd".to_owned()),
             2 => {}
             3 => _ = labels.insert("zone".to_owned(), ["x", "y"][self.dice.below(2)].to_owned()),
+            4 => {
+                let declared = &mut node.status.as_mut().unwrap().declared_features;
+                *declared = if declared.is_none() { Some(vec![RESTART_ALL.to_owned()]) } else { None };
+            }
             _ => {
                 let cpu = (1 + self.dice.below(3)).to_string();
                 let allocatable = node.status.as_mut().unwrap().allocatable.as_mut().unwrap();
@@ -280,6 +285,9 @@ impl World {
             json!({"name": "c", "resources": {"requests": {"cpu": (1 + self.dice.below(2)).to_string()}}});
         if self.dice.one_in(4) {
             container["ports"] = json!([{"containerPort": 80, "hostPort": 80}]);
+        }
+        if self.dice.one_in(8) {
+            container["restartPolicyRules"] = json!([{"action": RESTART_ALL_ACTION}]);
         }
         let mut spec = json!({"containers": [container], "priority": self.dice.below(4)});
         let near = json!({"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "zone"});

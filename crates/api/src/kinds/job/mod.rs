@@ -23,6 +23,7 @@ pub(crate) use validate::{validate_spec, warnings};
 
 pub const JOB: Kind<Job> = Kind {
     gated: gated::OF_TEMPLATE,
+    gated_texts: gated::TEXTS_OF_TEMPLATE,
     default: Some(default),
     validate: Some(validate::validate),
     validate_create: Some(validate::validate_create),

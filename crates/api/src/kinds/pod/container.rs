@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 
 use crate::kinds::pod::probe::{self, Which};
 use crate::kinds::pod::{environment, resources, security};
+use crate::rules::declared_feature::RESTART_ALL_ACTION;
 use crate::validation::field::{Errors, FieldError, Path, one_of};
 use crate::validation::names;
 use crate::validation::object_meta::invalid_at;
@@ -126,7 +127,7 @@ fn restart_policy(one: &Container, path: &Path) -> Errors {
     }
     for (i, rule) in rules.iter().enumerate() {
         let path = path.child("restartPolicyRules").index(i);
-        if rule.action != "Restart" {
+        if !matches!(rule.action.as_str(), "Restart" | RESTART_ALL_ACTION) {
             errors.push(FieldError::not_supported(&path.child("action"), &rule.action, &["Restart"]));
         }
         let place = path.child("exitCodes");

@@ -1,7 +1,8 @@
 //! The fields of a Pod that belong to features which a cluster may have off, wherever a Pod or a template of one stands.
 
 use crate::features::Feature;
-use crate::kind::Gated;
+use crate::kind::{Gated, GatedText};
+use crate::rules::declared_feature::RESTART_ALL_ACTION;
 
 const fn workload_ref(fields: &'static [&'static str]) -> [Gated; 1] {
     [Gated { feature: Feature::GenericWorkload, fields }]
@@ -15,3 +16,81 @@ pub(crate) const OF_POD: &[Gated] = &[workload_ref(&["spec.workloadRef"])[0], EX
 pub(crate) const OF_TEMPLATE: &[Gated] = &workload_ref(&["spec.template.spec.workloadRef"]);
 pub(crate) const OF_POD_TEMPLATE: &[Gated] = &workload_ref(&["template.spec.workloadRef"]);
 pub(crate) const OF_CRON_JOB: &[Gated] = &workload_ref(&["spec.jobTemplate.spec.template.spec.workloadRef"]);
+
+const fn restart_all(fields: &'static [&'static str]) -> [GatedText; 1] {
+    [GatedText {
+        feature: Feature::RestartAllContainersOnContainerExits,
+        text: RESTART_ALL_ACTION,
+        others: &["Restart"],
+        fields,
+    }]
+}
+
+/// The texts that features add to a Pod, and to the templates of those who make Pods.
+pub(crate) const TEXTS_OF_POD: &[GatedText] = &restart_all(&[
+    "spec.containers[].restartPolicyRules[].action",
+    "spec.initContainers[].restartPolicyRules[].action",
+]);
+pub(crate) const TEXTS_OF_TEMPLATE: &[GatedText] = &restart_all(&[
+    "spec.template.spec.containers[].restartPolicyRules[].action",
+    "spec.template.spec.initContainers[].restartPolicyRules[].action",
+]);
+pub(crate) const TEXTS_OF_POD_TEMPLATE: &[GatedText] = &restart_all(&[
+    "template.spec.containers[].restartPolicyRules[].action",
+    "template.spec.initContainers[].restartPolicyRules[].action",
+]);
+pub(crate) const TEXTS_OF_CRON_JOB: &[GatedText] = &restart_all(&[
+    "spec.jobTemplate.spec.template.spec.containers[].restartPolicyRules[].action",
+    "spec.jobTemplate.spec.template.spec.initContainers[].restartPolicyRules[].action",
+]);
+
+#[cfg(test)]
+mod tests {
+    use json::{Value, json};
+
+    use crate::features::{Feature, Features};
+    use crate::kind::{Definition, Target};
+    use crate::kinds::{cron_job::CRON_JOB, deployment::DEPLOYMENT, pod::POD};
+
+    #[test]
+    fn the_action_of_a_feature_is_taken_where_it_is_on() {
+        let spec = |action: &str| {
+            let rule = json!({"action": action, "exitCodes": {"operator": "In", "values": [1]}});
+            json!({"containers": [{"name": "c", "image": "i", "restartPolicy": "Never", "restartPolicyRules": [rule]}],
+                "restartPolicy": "Never"})
+        };
+        let wrong = |definition: &Definition, new: &Value, old: Option<&Value>| -> Vec<String> {
+            let whole = |object: &Value| {
+                let mut object = object.clone();
+                definition.strategy.default(&mut object);
+                object
+            };
+            let (new, old) = (whole(new), old.map(whole));
+            let found = match &old {
+                None => definition.strategy.check(&new),
+                Some(old) => definition.strategy.check_update(&new, old, Target::Object),
+            };
+            let errors = found.err().unwrap_or_default();
+            errors.iter().map(ToString::to_string).filter(|e| e.contains("restartPolicyRules")).collect()
+        };
+        let pod = |action: &str| json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1"}, "spec": spec(action)});
+        let (new, plain) = (pod("RestartAllContainers"), pod("Restart"));
+        let off = Features::default();
+        let on = off.with(Feature::RestartAllContainersOnContainerExits, true);
+        let why = "spec.containers[0].restartPolicyRules[0].action: Unsupported value: \"RestartAllContainers\": supported \
+                   values: \"Restart\"";
+        assert_eq!(wrong(&POD.define(off), &new, None), [why]);
+        assert_eq!(wrong(&POD.define(off), &new, Some(&plain)), [why]);
+        assert!(wrong(&POD.define(off), &new, Some(&new)).is_empty(), "it had it before");
+        assert!(wrong(&POD.define(on), &new, None).is_empty());
+        assert_eq!(wrong(&POD.define(on), &pod("Reboot"), None).len(), 1);
+        let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": spec("RestartAllContainers")});
+        let deployment = json!({"metadata": {"name": "d", "namespace": "ns"},
+            "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+        let told = wrong(&DEPLOYMENT.define(off), &deployment, None);
+        assert!(told[0].starts_with("spec.template.spec.containers[0].restartPolicyRules[0].action"), "{told:?}");
+        let job = json!({"metadata": {"name": "j", "namespace": "ns"},
+            "spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template}}}});
+        assert_eq!(wrong(&CRON_JOB.define(off), &job, None).len(), 1);
+    }
+}

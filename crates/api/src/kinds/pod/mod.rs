@@ -63,6 +63,7 @@ pub const POD: Kind<Pod> = Kind {
         errors
     }),
     gated: gated::OF_POD,
+    gated_texts: gated::TEXTS_OF_POD,
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
     warnings: Some(warnings),
