@@ -247,7 +247,7 @@ const ALL: &[Entry] = &[
     entry::<HorizontalPodAutoscalers>("horizontal-pod-autoscaler", |s, o| {
         start(HorizontalPodAutoscalers::new(o.autoscaling), s)
     }),
-    entry::<ResourceQuotas>("resourcequota-controller", |s, _| start(ResourceQuotas::default(), s)),
+    entry::<ResourceQuotas>("resourcequota-controller", |s, o| start(ResourceQuotas::new(&o.features), s)),
     entry::<Disruptions>("disruption-controller", start_disruptions),
     entry::<EndpointSlices>("endpointslice-controller", |s, _| start(EndpointSlices::default(), s)),
     entry::<EndpointSliceMirroring>("endpointslicemirroring-controller", |s, _| start(EndpointSliceMirroring, s)),

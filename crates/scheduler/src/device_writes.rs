@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use api::rules::resource_name::EXTENDED_CLAIM;
 use client::{
     Api, Caches, EventKind, Key,
     rest::{self, DeleteOptions, Resource, Verb},
@@ -20,7 +21,7 @@ use k8s_openapi::{
 
 use crate::{
     asks::{self, Resources},
-    devices::{EXTENDED, Extended, Given, binding},
+    devices::{Extended, Given, binding},
     plugin::Preparing,
     queue::{Waiting, reference},
 };
@@ -125,7 +126,7 @@ fn extended_claim(pod: &Pod, resources: &Resources) -> Result<(ResourceClaim, Ve
         metadata: ObjectMeta {
             namespace: pod.metadata.namespace.clone(),
             generate_name: Some(format!("{name}-extended-resources-")),
-            annotations: Some([(EXTENDED.to_owned(), "true".to_owned())].into()),
+            annotations: Some([(EXTENDED_CLAIM.to_owned(), "true".to_owned())].into()),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         },

@@ -20,13 +20,13 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::APIGroup,
 };
 
-use super::Limit;
+use super::{Limit, extended::Facts};
 
 /// How many objects of another server are asked for at once, where it does not say how many there are, and how often.
 const PAGE: &str = "500";
 const PAGES_MAX: usize = 2000;
 
-fn namespace(quota: &ResourceQuota) -> &str {
+pub fn namespace(quota: &ResourceQuota) -> &str {
     quota.metadata.namespace.as_deref().unwrap_or("")
 }
 
@@ -87,6 +87,21 @@ pub async fn live(
         Counter::DeviceClaims => of::<ResourceClaim>(quota, counter, limited, client).await,
         Counter::Objects { .. } => Ok(Resources::new()),
     }
+}
+
+/// The use by Pods as the server has it, with what claims use of these extended resources.
+pub async fn live_extended(
+    quota: &ResourceQuota,
+    limited: &[Limit<'_>],
+    names: &BTreeSet<&str>,
+    client: &Client,
+) -> Result<Resources, kube::Error> {
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace(quota)).list(&[]).await?;
+    let pods: Vec<Arc<Pod>> = pods.into_iter().map(Arc::new).collect();
+    let now = clock::now();
+    let mut used = sum(quota, &Counter::Pods, limited, &pods, now);
+    Facts::live(namespace(quota), pods, client).await?.add(names, &mut used, now);
+    Ok(used)
 }
 
 /// The resource in the group's preferred version; `None` when the server has no such group.

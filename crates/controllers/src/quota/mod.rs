@@ -1,5 +1,5 @@
 //! ResourceQuota: counts what the objects of a namespace use of each quota.
-//! Reads: ResourceQuota, Pod, Service, PersistentVolumeClaim, ResourceClaim, and the number of objects of every other kind that a
+//! Reads: ResourceQuota, Pod, Service, PersistentVolumeClaim, ResourceClaim, DeviceClass (with DRAExtendedResource), and the number of objects of every other kind that a
 //! quota names. Writes: ResourceQuota/status.
 //! Upstream counterpart: pkg/controller/resourcequota.
 //!
@@ -10,14 +10,21 @@
 //! The write is refused when the quota was charged meanwhile.
 
 mod count;
+mod extended;
 mod history;
 mod replenish;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use api::rules::{
-    pod::Resources,
-    quota::{Counter, amounts},
+use api::{
+    features::{Feature, Features},
+    rules::{
+        pod::Resources,
+        quota::{Counter, amounts},
+    },
 };
 use client::{Client, Key};
 use clock::Timestamp;
@@ -27,6 +34,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity as Text,
 };
 
+use extended::Facts;
 use history::{Histories, Recent};
 
 /// How long after a charge its object may still be on its way.
@@ -37,6 +45,14 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct ResourceQuotas {
     histories: Histories,
+    /// Claims count for the extended resources for which their classes stand.
+    extended: bool,
+}
+
+impl ResourceQuotas {
+    pub fn new(features: &Features) -> Self {
+        ResourceQuotas { extended: features.enabled(Feature::DRAExtendedResource), ..ResourceQuotas::default() }
+    }
 }
 
 pub struct Observed {
@@ -75,11 +91,22 @@ impl Controller for ResourceQuotas {
 
     fn watches(&self, watches: &mut Watches<ResourceQuota>) {
         replenish::watches(watches);
+        if self.extended {
+            replenish::extended(watches);
+        }
     }
 
     fn observe(&self, quota: &ResourceQuota, listers: &Listers) -> Observed {
         let recent = self.histories.note(&Key::of(quota), &present(quota), is_complete(quota));
-        let used = recent.rest.is_none().then(|| count::cached(quota, &limited(quota), listers.caches, clock::now()));
+        let limited = limited(quota);
+        let used = recent.rest.is_none().then(|| {
+            let now = clock::now();
+            let mut used = count::cached(quota, &limited, listers.caches, now);
+            if let Some(names) = self.extended_names(quota, &limited) {
+                Facts::cached(count::namespace(quota), listers.caches).add(&names, &mut used, now);
+            }
+            used
+        });
         Observed { recent, used }
     }
 
@@ -93,7 +120,11 @@ impl Controller for ResourceQuotas {
                 counted.zip(present).is_some_and(|(counted, present)| observed.recent.with(name, counted) < present)
             };
             if limited.iter().any(|(name, of, ..)| *of == counter && falls(name)) {
-                used.extend(count::live(quota, &counter, &limited, client).await?);
+                let names = self.extended_names(quota, &limited).filter(|_| counter == Counter::Pods);
+                used.extend(match names {
+                    Some(names) => count::live_extended(quota, &limited, &names, client).await?,
+                    None => count::live(quota, &counter, &limited, client).await?,
+                });
             }
         }
         for (name, counter, group, plural) in &limited {
@@ -127,6 +158,14 @@ impl Controller for ResourceQuotas {
             plan.set_status(quota, &ResourceQuota { status: Some(status), ..quota.clone() });
         }
         plan
+    }
+}
+
+impl ResourceQuotas {
+    /// The resources of a quota of which claims may use something beside Pods, if there are any.
+    fn extended_names<'a>(&self, quota: &ResourceQuota, limited: &[Limit<'a>]) -> Option<BTreeSet<&'a str>> {
+        let names = if self.extended { extended::names(quota, limited) } else { BTreeSet::new() };
+        (!names.is_empty()).then_some(names)
     }
 }
 

@@ -17,14 +17,14 @@ use client::{
 use controller::{Queue, Watches};
 use k8s_openapi::api::{
     core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service},
-    resource::v1::ResourceClaim,
+    resource::v1::{DeviceClass, ResourceClaim},
 };
 use tokio::{
     sync::broadcast::error::RecvError,
     task::{AbortHandle, JoinSet},
 };
 
-use super::{count, limited};
+use super::{count, extended, limited};
 
 /// How soon a resource is looked for again that the server does not have (yet).
 const MISSING: Duration = Duration::from_secs(30);
@@ -36,6 +36,28 @@ pub fn watches(watches: &mut Watches<ResourceQuota>) {
     counted::<ResourceClaim>(watches, || Counter::DeviceClaims);
     let caches = watches.caches().clone();
     watches.fed_by(|queue| follow(caches, queue));
+}
+
+/// Claims change what is used of extended resources, and so does what their classes stand for.
+pub fn extended(watches: &mut Watches<ResourceQuota>) {
+    let concerned = |quotas: Vec<Arc<ResourceQuota>>| -> Vec<Key> {
+        let limits = |quota: &&Arc<ResourceQuota>| !extended::names(quota, &limited(quota)).is_empty();
+        quotas.iter().filter(limits).map(|quota| Key::of(&**quota)).collect()
+    };
+    watches.changed::<ResourceClaim>(move |change, caches| {
+        let spec = |claim: &Option<Arc<ResourceClaim>>| claim.as_ref().map(|claim| claim.spec.devices.clone());
+        if spec(&change.old) == spec(&change.new) {
+            return Vec::new();
+        }
+        concerned(caches.of::<ResourceQuota>().list_in(&change.key.namespace))
+    });
+    watches.changed::<DeviceClass>(move |change, caches| {
+        let resource = |class: &Option<Arc<DeviceClass>>| class.as_ref()?.spec.extended_resource_name.clone();
+        if resource(&change.old) == resource(&change.new) {
+            return Vec::new();
+        }
+        concerned(caches.of::<ResourceQuota>().list())
+    });
 }
 
 fn counted<K: Kind + Usage>(watches: &mut Watches<ResourceQuota>, counter: fn() -> Counter) {

@@ -5,7 +5,7 @@ use k8s_openapi::api::{
     resource::v1::{AllocationResult, DeviceClaim, DeviceClass, DeviceClassSpec, ResourceClaim},
 };
 
-use api::rules::quantity::parse;
+use api::rules::{quantity::parse, resource_name::EXTENDED_CLAIM};
 use clock::Timestamp;
 
 use super::{binding::Readiness, capacity::Shares, slices::DeviceId};
@@ -24,9 +24,6 @@ pub struct Claim {
     /// The scheduler made it for the extended resources of its owner.
     pub is_extended: bool,
 }
-
-/// Says so of a claim.
-pub(crate) const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// The devices of a claim.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -80,7 +77,11 @@ impl Claim {
             users: users.map(|user| user.uid.clone()).collect(),
             leaving: meta.deletion_timestamp.is_some(),
             owner: owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()),
-            is_extended: meta.annotations.iter().flatten().any(|(name, value)| name == EXTENDED && value == "true"),
+            is_extended: meta
+                .annotations
+                .iter()
+                .flatten()
+                .any(|(name, value)| name == EXTENDED_CLAIM && value == "true"),
         }
     }
 }

@@ -1,14 +1,23 @@
-//! Extended resources that are devices: which DeviceClass stands for which, and on which nodes.
-//! Upstream counterpart: pkg/scheduler/framework/plugins/dynamicresources (extendeddynamicresources).
+//! Extended resources that are devices: which DeviceClass stands for which, on which nodes, and how many devices a node has of
+//! a class. That holds until a device there changes hands, and can be found out again at any time.
+//! Upstream counterpart: pkg/scheduler/framework/plugins/dynamicresources (extendeddynamicresources), and noderesources
+//! (resource_allocation).
 
 use std::cmp::Reverse;
 
 use api::rules::resource_name;
 
-use super::{Devices, claim::Class};
+use super::{
+    Devices,
+    claim::Class,
+    selector::Selectors,
+    slices::{Device, Pool},
+    verdicts::Found,
+};
 use crate::{
     asks::{Asks, Resources},
     node::Node,
+    node_id::NodeId,
     resources::{ResourceId, ResourceNames},
 };
 
@@ -20,6 +29,12 @@ pub(super) fn by_resource<'a>(classes: impl Iterator<Item = (&'a String, &'a Cla
     // Later ones take the place of those before them.
     named.into_iter().map(|(resource, name, _)| (resource.clone(), name.clone())).collect()
 }
+
+/// The devices of a class that a node has, and those of them that somebody has.
+pub(super) type Total = (i64, i64);
+
+/// The totals of nodes by class.
+pub(super) type Totals = Found<String, Total>;
 
 impl Devices {
     /// The DeviceClass that stands for an extended resource.
@@ -41,6 +56,59 @@ impl Devices {
     /// Whether a node has a resource as devices, and not from a device plugin.
     pub fn provide(&self, names: &ResourceNames, node: &Node, id: ResourceId) -> bool {
         self.gates.extended && node.facts.allocatable.other(id) == 0 && self.class_for(names.name(id)).is_some()
+    }
+
+    /// What a node has as devices of a resource, and how much of that is in use. `None` if it has none, or if that could not
+    /// be found out.
+    pub fn total(&self, names: &ResourceNames, id: NodeId, node: &Node, resource: ResourceId) -> Option<(i64, i64)> {
+        if !self.provide(names, node, resource) {
+            return None;
+        }
+        let class = self.class_for(names.name(resource))?;
+        let moment = self.changes.moment(node);
+        let held = self.totals.lock().get(class, id, moment);
+        let total = match held {
+            Some(total) => total,
+            None => {
+                let total = self.count(class, node)?;
+                self.totals.lock().set(class, id, moment, total);
+                total
+            }
+        };
+        (total.0 > 0).then_some(total)
+    }
+
+    /// Counts anew, as long as the Pod has steps left for it.
+    fn count(&self, class: &str, node: &Node) -> Option<Total> {
+        let (mut total, mut steps) = ((0, 0), 0);
+        for pool in self.slices.pools(node, self.gates) {
+            let Pool::Ready(ready) = pool else { continue };
+            for slice in &ready.here {
+                for device in slice.devices.iter().filter(|device| device.reaches(slice, node)) {
+                    let (is_of_class, cost) = self.is_of(class, device)?;
+                    steps += cost + 1;
+                    if is_of_class {
+                        total.0 += 1;
+                        total.1 += i64::from(self.is_used(&device.id));
+                    }
+                }
+            }
+        }
+        self.spend(steps).then_some(total)
+    }
+
+    /// Whether all selectors of a class select a device, and the cost of that. A selector that fails leaves it open.
+    fn is_of(&self, class: &str, device: &Device) -> Option<(bool, usize)> {
+        let mut cost = 0;
+        for selector in self.class(class)?.spec.selectors.iter().flatten() {
+            let Some(cel) = &selector.cel else { continue };
+            let (selected, steps) = self.expressions.matches(&cel.expression, device).ok()?;
+            cost += steps;
+            if !selected {
+                return Some((false, cost));
+            }
+        }
+        Some((true, cost))
     }
 }
 

@@ -36,15 +36,15 @@ use clock::Timestamp;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClaim};
 
 use capacity::Shares;
-pub(crate) use claim::EXTENDED;
 pub use claim::{Allocation, Claim, Class, Held};
+use extended::Totals;
 use gates::Taint;
 pub use gates::{Gates, TaintRule};
 pub use problem::Problem;
 pub use selector::Expressions;
 pub use slices::{Device, DeviceId, PoolId, Slice, Slices};
-pub use turn::Turn;
-use verdicts::{Changes, SpecId, Specs, Verdict, Verdicts};
+pub use turn::{Turn, Unnamed};
+use verdicts::{Changes, SpecId, Specs, UnnamedSpecs, Verdict, Verdicts};
 
 use parking_lot::Mutex;
 
@@ -135,8 +135,10 @@ pub struct Devices {
     version: u64,
     specs: Specs,
     spec_ids: HashMap<Key, SpecId>,
+    unnamed_specs: Mutex<UnnamedSpecs>,
     changes: Changes,
     verdicts: Mutex<Verdicts>,
+    totals: Mutex<Totals>,
     turn: Mutex<Option<Arc<Turn>>>,
 }
 
@@ -302,21 +304,30 @@ impl Devices {
         self.steps.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the claims get their devices on a node.
-    pub fn fit(&self, turn: &Turn, id: NodeId, node: &Node) -> Result<bool, Problem> {
+    /// Counts steps for the Pod whose turn it is. Says whether it has some left.
+    fn spend(&self, steps: usize) -> bool {
+        let spent = self.steps.load(Ordering::Relaxed).saturating_add(steps);
+        self.steps.store(spent, Ordering::Relaxed);
+        spent <= STEPS_OF_A_POD
+    }
+
+    /// Whether the claims get their devices on a node, and the one for extended resources, if there is any.
+    pub fn fit(&self, turn: &Turn, unnamed: Option<&Unnamed>, id: NodeId, node: &Node) -> Result<bool, Problem> {
         let moment = self.changes.moment(node);
-        let held = self.verdicts.lock().get(&turn.specs, id, moment);
+        let specs = unnamed.map_or(&turn.specs, |unnamed| &unnamed.specs);
+        let held = self.verdicts.lock().get(specs, id, moment);
         let verdict = match held {
             Some(verdict) => verdict,
             None => {
-                let verdict = match self.allocate(&turn.without, None, node) {
+                let unnamed = unnamed.map(|unnamed| (turn.namespace(), &unnamed.claim));
+                let verdict = match self.allocate(&turn.without, unnamed, node) {
                     Ok(Some(_)) => Verdict::Fits,
                     Ok(None) => Verdict::Not,
                     // The next Pod may have the time for it.
                     Err(Problem::Here(why)) if Problem::Here(why) != search::TOO_LONG => Verdict::Unfit(why),
                     Err(problem) => return Err(problem),
                 };
-                self.verdicts.lock().set(&turn.specs, id, moment, verdict);
+                self.verdicts.lock().set(specs, id, moment, verdict);
                 verdict
             }
         };
@@ -335,8 +346,7 @@ impl Devices {
         unnamed: Option<(&str, &DeviceClaim)>,
         node: &Node,
     ) -> Result<Option<Vec<AllocationResult>>, Problem> {
-        let spent = self.steps.load(Ordering::Relaxed);
-        if spent > STEPS_OF_A_POD {
+        if !self.spend(0) {
             return Err(search::TOO_LONG);
         }
         let known = claims.iter().filter_map(|key| self.claims.get_key_value(key));
@@ -344,7 +354,7 @@ impl Devices {
         let name = unnamed.map(|(namespace, _)| Key::new(namespace, UNNAMED));
         wanted.extend(name.iter().zip(unnamed.map(|(_, claim)| claim)));
         let (found, steps) = allocator::allocate(self, &self.expressions, &wanted, node);
-        self.steps.store(spent.saturating_add(steps), Ordering::Relaxed);
+        self.spend(steps);
         found
     }
 

@@ -1,16 +1,24 @@
-//! The claims of the Pods whose turn it is, looked up once for all nodes.
+//! The claims of the Pods whose turn it is, looked up once for all nodes, and what they need for extended resources.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use client::Key;
+use k8s_openapi::api::resource::v1::DeviceClaim;
+use parking_lot::Mutex;
 
 use super::{Devices, verdicts::SpecId};
-use crate::claims::Named;
+use crate::{
+    asks::{self, Asks, Resources},
+    claims::Named,
+    class::Class,
+    resources::{ResourceId, ResourceNames},
+};
 
-/// The claims of Pods that name the same ones.
+/// The claims of Pods that name the same ones, and ask for the same.
 pub struct Turn {
     namespace: String,
     named: Vec<Named>,
+    asks: Vec<Asks>,
     /// How much had changed about devices.
     version: u64,
     /// The claims that have no devices yet, each once, in the Pods' order.
@@ -19,28 +27,45 @@ pub struct Turn {
     pub with: Vec<Key>,
     /// What those without devices ask for.
     pub(super) specs: Vec<SpecId>,
+    /// By the resources that nodes have as devices.
+    unnamed: Mutex<HashMap<Vec<ResourceId>, Arc<Unnamed>>>,
+}
+
+/// The claim that Pods get for extended resources, on nodes that have these as devices.
+pub struct Unnamed {
+    pub resources: Resources,
+    pub claim: DeviceClaim,
+    /// What it asks for, behind the Pods' other claims.
+    pub(super) specs: Vec<SpecId>,
+}
+
+impl Turn {
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
 }
 
 impl Devices {
-    /// The claims that are named like this.
-    pub fn turn(&self, namespace: &str, named: &[Named]) -> Arc<Turn> {
+    /// The claims of the Pods of a class.
+    pub fn turn(&self, class: &Class) -> Arc<Turn> {
         let mut held = self.turn.lock();
         if let Some(turn) = held.as_ref()
             && turn.version == self.version
-            && turn.namespace == namespace
-            && turn.named == named
+            && turn.namespace == class.namespace
+            && turn.named == class.devices
+            && turn.asks == class.asks
         {
             return turn.clone();
         }
-        let turn = Arc::new(self.look_up(namespace, named));
+        let turn = Arc::new(self.look_up(class));
         *held = Some(turn.clone());
         turn
     }
 
-    fn look_up(&self, namespace: &str, named: &[Named]) -> Turn {
+    fn look_up(&self, class: &Class) -> Turn {
         let (mut without, mut with, mut specs) = (Vec::new(), Vec::new(), Vec::new());
-        for name in named.iter().filter_map(|named| named.name.as_deref()) {
-            let key = Key::new(namespace, name);
+        for name in class.devices.iter().filter_map(|named| named.name.as_deref()) {
+            let key = Key::new(&*class.namespace, name);
             let Some(claim) = self.claims.get(&key) else { continue };
             let list = if claim.allocation.is_some() { &mut with } else { &mut without };
             if !list.contains(&key) {
@@ -50,6 +75,39 @@ impl Devices {
                 list.push(key);
             }
         }
-        Turn { namespace: namespace.to_owned(), named: named.to_vec(), version: self.version, without, with, specs }
+        Turn {
+            namespace: class.namespace.clone(),
+            named: class.devices.clone(),
+            asks: class.asks.clone(),
+            version: self.version,
+            without,
+            with,
+            specs,
+            unnamed: Mutex::default(),
+        }
+    }
+
+    /// The claim for these resources of the Pods; `None` when they need none of them.
+    pub fn unnamed(&self, turn: &Turn, names: &ResourceNames, ids: &[ResourceId]) -> Option<Arc<Unnamed>> {
+        if ids.is_empty() {
+            return None;
+        }
+        let mut known = turn.unnamed.lock();
+        let unnamed = match known.get(ids) {
+            Some(unnamed) => unnamed.clone(),
+            None => {
+                let class =
+                    |id: &ResourceId| Some((names.name(*id).to_owned(), self.class_for(names.name(*id))?.to_owned()));
+                let resources: Resources = ids.iter().filter_map(class).collect();
+                let requests = asks::requests(&turn.asks, &resources).0;
+                let claim = DeviceClaim { requests: Some(requests), ..DeviceClaim::default() };
+                let own = self.unnamed_specs.lock().enter(&claim);
+                let specs = turn.specs.iter().copied().chain([own]).collect();
+                let unnamed = Arc::new(Unnamed { resources, claim, specs });
+                known.insert(ids.to_vec(), unnamed.clone());
+                unnamed
+            }
+        };
+        unnamed.claim.requests.as_ref().is_some_and(|requests| !requests.is_empty()).then_some(unnamed)
     }
 }

@@ -2,7 +2,7 @@
 //! a device that the node can use changes hands. So a Pod costs what changed since the one before, and not a search on
 //! every node. All of it can be found out again at any time.
 
-use std::collections::HashMap;
+use std::{borrow::Borrow, collections::HashMap, hash::Hash};
 
 use k8s_openapi::api::resource::v1::DeviceClaim;
 
@@ -41,6 +41,30 @@ impl Specs {
     }
 }
 
+/// What claims ask for that are made for extended resources, each with its number. They are no claims yet, so nobody says
+/// when a number is needed no more: with too many of them all are forgotten.
+#[derive(Default)]
+pub(super) struct UnnamedSpecs {
+    ids: HashMap<Vec<u8>, SpecId>,
+    last: SpecId,
+}
+
+/// The numbers above are theirs.
+const UNNAMED: SpecId = 1 << 63;
+
+impl UnnamedSpecs {
+    pub fn enter(&mut self, spec: &DeviceClaim) -> SpecId {
+        if self.ids.len() >= KEPT {
+            self.ids.clear();
+        }
+        let last = &mut self.last;
+        *self.ids.entry(text(spec)).or_insert_with(|| {
+            *last += 1;
+            UNNAMED | *last
+        })
+    }
+}
+
 fn text(spec: &DeviceClaim) -> Vec<u8> {
     serde_json::to_vec(spec).expect("plain data with text keys")
 }
@@ -58,33 +82,47 @@ pub(super) enum Verdict {
 /// When something was found out about a node: the version of its object, and how much had changed for it.
 type Moment = (u32, u64, u64);
 
-/// The verdicts about nodes, by the numbers of the claims' specs in their order.
-#[derive(Default)]
-pub(super) struct Verdicts {
-    known: HashMap<Vec<SpecId>, Vec<Option<(Moment, Verdict)>>>,
+/// What was found out about nodes, by what was looked for.
+pub(super) struct Found<K, V> {
+    known: HashMap<K, Vec<Option<(Moment, V)>>>,
 }
 
-/// For how many sets of claims verdicts are kept. With more, all are forgotten.
+/// The verdicts by the numbers of the claims' specs in their order.
+pub(super) type Verdicts = Found<Vec<SpecId>, Verdict>;
+
+/// For how much that was looked for something is kept. With more, all is forgotten.
 const KEPT: usize = 64;
 
-impl Verdicts {
-    pub fn get(&self, specs: &[SpecId], id: NodeId, moment: Moment) -> Option<Verdict> {
-        let (then, verdict) = (*self.known.get(specs)?.get(id.index())?)?;
-        (then == moment).then_some(verdict)
+impl<K, V> Default for Found<K, V> {
+    fn default() -> Self {
+        Found { known: HashMap::new() }
+    }
+}
+
+impl<K: Eq + Hash, V: Copy> Found<K, V> {
+    pub fn get<Q: Eq + Hash + ?Sized>(&self, what: &Q, id: NodeId, moment: Moment) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let (then, found) = (*self.known.get(what)?.get(id.index())?)?;
+        (then == moment).then_some(found)
     }
 
-    pub fn set(&mut self, specs: &[SpecId], id: NodeId, moment: Moment, verdict: Verdict) {
-        if !self.known.contains_key(specs) {
+    pub fn set<Q: Eq + Hash + ToOwned<Owned = K> + ?Sized>(&mut self, what: &Q, id: NodeId, moment: Moment, found: V)
+    where
+        K: Borrow<Q>,
+    {
+        if !self.known.contains_key(what) {
             if self.known.len() >= KEPT {
                 self.known.clear();
             }
-            self.known.insert(specs.to_vec(), Vec::new());
+            self.known.insert(what.to_owned(), Vec::new());
         }
-        let Some(nodes) = self.known.get_mut(specs) else { return };
+        let Some(nodes) = self.known.get_mut(what) else { return };
         if nodes.len() <= id.index() {
             nodes.resize(id.index() + 1, None);
         }
-        nodes[id.index()] = Some((moment, verdict));
+        nodes[id.index()] = Some((moment, found));
     }
 }
 
@@ -144,28 +182,39 @@ mod tests {
     }
 
     #[test]
+    fn claims_for_extended_resources_have_numbers_of_their_own() {
+        let (mut specs, mut unnamed) = (Specs::default(), UnnamedSpecs::default());
+        let first = unnamed.enter(&spec("a"));
+        assert_ne!(specs.enter(&spec("a")), first);
+        assert_eq!(unnamed.enter(&spec("a")), first);
+        let others: Vec<SpecId> = (0..200).map(|n| unnamed.enter(&spec(&n.to_string()))).collect();
+        assert!(unnamed.ids.len() <= KEPT && others.iter().all(|id| *id != first));
+        assert_ne!(unnamed.enter(&spec("a")), first, "a number is never given again");
+    }
+
+    #[test]
     fn a_verdict_holds_until_something_changes_on_the_node() {
         let (mut verdicts, mut changes) = (Verdicts::default(), Changes::default());
         let node = |name: &str| Node::new(name.into());
         let (a, b, id) = (node("a"), node("b"), NodeId(3));
-        verdicts.set(&[1], id, changes.moment(&a), Verdict::Fits);
+        verdicts.set(&[1][..], id, changes.moment(&a), Verdict::Fits);
         changes.in_pool(Some(["b".to_owned()].into_iter()));
-        assert_eq!(verdicts.get(&[1], id, changes.moment(&a)), Some(Verdict::Fits), "that was elsewhere");
-        assert_eq!(verdicts.get(&[2], id, changes.moment(&a)), None, "others ask for something else");
+        assert_eq!(verdicts.get(&[1][..], id, changes.moment(&a)), Some(Verdict::Fits), "that was elsewhere");
+        assert_eq!(verdicts.get(&[2][..], id, changes.moment(&a)), None, "others ask for something else");
         let before = changes.moment(&b);
         for _ in 0..2 {
             changes.in_pool(Some(["a".to_owned(), "b".to_owned()].into_iter()));
-            assert_eq!(verdicts.get(&[1], id, changes.moment(&a)), None);
+            assert_eq!(verdicts.get(&[1][..], id, changes.moment(&a)), None);
             assert_ne!(changes.moment(&b), before);
         }
-        verdicts.set(&[1], id, changes.moment(&a), Verdict::Not);
+        verdicts.set(&[1][..], id, changes.moment(&a), Verdict::Not);
         changes.in_pool(None::<std::iter::Empty<String>>);
-        assert_eq!(verdicts.get(&[1], id, changes.moment(&a)), None, "any node may have it");
+        assert_eq!(verdicts.get(&[1][..], id, changes.moment(&a)), None, "any node may have it");
         let newer = Node { version: 1, ..node("a") };
-        verdicts.set(&[1], id, changes.moment(&a), Verdict::Not);
-        assert_eq!(verdicts.get(&[1], id, changes.moment(&newer)), None);
+        verdicts.set(&[1][..], id, changes.moment(&a), Verdict::Not);
+        assert_eq!(verdicts.get(&[1][..], id, changes.moment(&newer)), None);
         for other in 2..200 {
-            verdicts.set(&[other], id, changes.moment(&a), Verdict::Not);
+            verdicts.set(&[other][..], id, changes.moment(&a), Verdict::Not);
         }
         assert!(verdicts.known.len() <= KEPT);
     }

@@ -6,22 +6,23 @@
 use std::sync::Arc;
 
 use client::Key;
-use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClaim, DeviceRequest};
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest};
 
 use crate::{
-    asks::{self, Resources},
+    asks::Resources,
     cache::Cache,
     change::Change,
     claims::Named,
     class::Class,
     device_writes::bind_claims,
-    devices::{Allocation, Claim, Problem},
+    devices::{Allocation, Claim, Problem, Turn, Unnamed},
     failure::{Failure, Release},
     node::Node,
     node_id::NodeId,
     plugin::{Context, Filter, Plugin, normalise},
     queue::Waiting,
     rejection::{Rejection, Text},
+    resources::ResourceId,
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -56,7 +57,7 @@ fn claims<'a>(cache: &'a Cache, class: &'a Class) -> impl Iterator<Item = (Key, 
 
 /// Those of them that have no devices yet, each once.
 fn without_devices(cache: &Cache, class: &Class) -> Vec<Key> {
-    cache.devices.turn(&class.namespace, &class.devices).without.clone()
+    cache.devices.turn(class).without.clone()
 }
 
 fn admit(context: &Context) -> Result<(), Text> {
@@ -123,11 +124,10 @@ fn is_available(context: &Context, claim: &Claim, node: &Node) -> bool {
 
 fn filter(context: &Context, id: NodeId, node: &Node) -> Result<(), Rejection> {
     let (cache, class) = (context.cache, context.class);
-    let turn = cache.devices.turn(&class.namespace, &class.devices);
-    let resources = as_devices(cache, class, node);
-    if !resources.is_empty() {
-        allocate(cache, class, (&turn.without, resources), node)?;
-    } else if !turn.without.is_empty() && !cache.devices.fit(&turn, id, node).map_err(refusal)? {
+    let turn = cache.devices.turn(class);
+    let unnamed = unnamed(cache, class, &turn, node);
+    let needs = unnamed.is_some() || !turn.without.is_empty();
+    if needs && !cache.devices.fit(&turn, unnamed.as_deref(), id, node).map_err(refusal)? {
         return Err(Rejection::unresolvable(NOT_ENOUGH));
     }
     let mut with = turn.with.iter().filter_map(|key| cache.devices.claim(key));
@@ -144,18 +144,14 @@ fn refusal(problem: Problem) -> Rejection {
     }
 }
 
-/// The extended resources of a class that a node has as devices.
-fn as_devices(cache: &Cache, class: &Class, node: &Node) -> Resources {
+/// The claim for the extended resources of a class that a node has as devices.
+fn unnamed(cache: &Cache, class: &Class, turn: &Turn, node: &Node) -> Option<Arc<Unnamed>> {
     if class.asks.is_empty() {
-        return Resources::new();
+        return None;
     }
-    let asked = class
-        .requests
-        .others
-        .iter()
-        .filter(|(id, amount)| *amount > 0 && cache.devices.provide(&cache.resources, node, *id));
-    let named = asked.map(|(id, _)| cache.resources.name(*id));
-    named.filter_map(|name| Some((name.to_owned(), cache.devices.class_for(name)?.to_owned()))).collect()
+    let asked = class.requests.others.iter().filter(|(_, amount)| *amount > 0).map(|(id, _)| *id);
+    let ids: Vec<ResourceId> = asked.filter(|id| cache.devices.provide(&cache.resources, node, *id)).collect();
+    cache.devices.unnamed(turn, &cache.resources, &ids)
 }
 
 /// The devices for these claims on a node, and those for extended resources.
@@ -166,22 +162,17 @@ struct Gets {
 }
 
 /// The devices for these claims of a class on a node, and for those of its extended resources that are devices there.
-fn allocate(
-    cache: &Cache,
-    class: &Class,
-    (claims, resources): (&[Key], Resources),
-    node: &Node,
-) -> Result<Gets, Rejection> {
-    let requests = asks::requests(&class.asks, &resources).0;
-    if claims.is_empty() && requests.is_empty() {
+fn allocate(cache: &Cache, class: &Class, node: &Node) -> Result<Gets, Rejection> {
+    let turn = cache.devices.turn(class);
+    let unnamed = unnamed(cache, class, &turn, node);
+    if turn.without.is_empty() && unnamed.is_none() {
         return Ok(Gets::default());
     }
-    let unnamed = DeviceClaim { requests: Some(requests), ..DeviceClaim::default() };
-    let is_extended = unnamed.requests.as_ref().is_some_and(|requests| !requests.is_empty());
-    match cache.devices.allocate(claims, is_extended.then_some((class.namespace.as_str(), &unnamed)), node) {
+    let of_resources = unnamed.as_ref().map(|unnamed| (class.namespace.as_str(), &unnamed.claim));
+    match cache.devices.allocate(&turn.without, of_resources, node) {
         Ok(Some(mut claims)) => {
-            let extended = if is_extended { claims.pop() } else { None };
-            Ok(Gets { claims, extended: extended.map(|result| (resources, result)) })
+            let extended = unnamed.and_then(|unnamed| Some((unnamed.resources.clone(), claims.pop()?)));
+            Ok(Gets { claims, extended })
         }
         Ok(None) => Err(Rejection::unresolvable(NOT_ENOUGH)),
         Err(problem) => Err(refusal(problem)),
@@ -201,8 +192,7 @@ fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
     }
     for (id, score) in nodes.iter().zip(scores.iter_mut()) {
         let node = cache.node(*id);
-        let resources = as_devices(cache, context.class, node);
-        let Ok(gets) = allocate(cache, context.class, (&wanted, resources), node) else { continue };
+        let Ok(gets) = allocate(cache, context.class, node) else { continue };
         let claims = wanted.iter().filter_map(|key| cache.devices.claim(key)).zip(&gets.claims);
         *score = claims.map(|(claim, result)| rank(claim, result)).sum();
     }
@@ -247,8 +237,7 @@ fn reserve(cache: &mut Cache, pod: &Waiting, node: NodeId) -> Result<(), Rejecti
     }
     let wanted = without_devices(cache, &class);
     let node = cache.node(node);
-    let resources = as_devices(cache, &class, node);
-    let Gets { mut claims, mut extended } = allocate(cache, &class, (&wanted, resources), node)?;
+    let Gets { mut claims, mut extended } = allocate(cache, &class, node)?;
     let all = claims.iter_mut().chain(extended.iter_mut().map(|(_, result)| result));
     let results = all.flat_map(|result| result.devices.iter_mut()).flat_map(|d| d.results.iter_mut().flatten());
     // Several shares of a device are told apart by these.

@@ -1,9 +1,9 @@
 //! NodeResourcesBalancedAllocation: prefer nodes whose resources (cpu and memory by default) would be used in equal shares.
 
 use crate::{
-    node::Node,
     node_id::NodeId,
     plugin::{Context, MAX_SCORE, Plugin, ScoresBy},
+    plugins::node_resources_fit::offered,
     resources::Resource,
 };
 
@@ -27,17 +27,16 @@ fn balanced<'a>(context: &'a Context) -> impl Iterator<Item = (Resource, i64)> +
 fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
     let resources: Vec<_> = balanced(context).collect();
     for (score, id) in scores.iter_mut().zip(nodes) {
-        *score = balance(&resources, context.cache.node(*id));
+        *score = balance(context, &resources, *id);
     }
 }
 
-fn balance(resources: &[(Resource, i64)], node: &Node) -> i64 {
+fn balance(context: &Context, resources: &[(Resource, i64)], id: NodeId) -> i64 {
+    let node = context.cache.node(id);
     let shares = || {
-        let offered = resources.iter().filter(|(resource, _)| node.facts.allocatable.of(*resource) != 0);
-        offered.map(|(resource, wanted)| {
-            let used = node.requested.of(*resource) + wanted;
-            (used as f64 / node.facts.allocatable.of(*resource) as f64).min(1.0)
-        })
+        let offered = resources.iter().map(|(resource, wanted)| (offered(context, id, node, *resource), *wanted));
+        let offered = offered.filter(|((allocatable, _), _)| *allocatable != 0);
+        offered.map(|((allocatable, used), wanted)| ((used + wanted) as f64 / allocatable as f64).min(1.0))
     };
     let (count, sum) = shares().fold((0, 0.0), |(count, sum), share| (count + 1, sum + share));
     let deviation = match count {

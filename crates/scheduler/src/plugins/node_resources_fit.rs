@@ -84,7 +84,7 @@ fn is_ignored(context: &Context, id: ResourceId) -> bool {
 fn score(context: &Context, nodes: &[NodeId], scores: &mut [i64]) {
     let resources = scored_resources(context);
     for (score, id) in scores.iter_mut().zip(nodes) {
-        *score = share(&context.args.strategy, &resources, context.cache.node(*id));
+        *score = share(context, &resources, *id);
     }
 }
 
@@ -105,14 +105,28 @@ fn scored_resources(context: &Context) -> Vec<(Resource, i64, i64)> {
     scored.collect()
 }
 
-fn share(strategy: &Strategy, resources: &[(Resource, i64, i64)], node: &Node) -> i64 {
+/// What a node has of a resource, and how much of that is in use. Of an extended resource that no device plugin has there,
+/// it has the devices of the class that stands for it.
+pub(super) fn offered(context: &Context, id: NodeId, node: &Node, resource: Resource) -> (i64, i64) {
+    let (allocatable, used) = (node.facts.allocatable.of(resource), node.requested.of(resource));
+    match resource {
+        Resource::Other(name) if allocatable == 0 => {
+            let cache = context.cache;
+            cache.devices.total(&cache.resources, id, node, name).unwrap_or((allocatable, used))
+        }
+        _ => (allocatable, used),
+    }
+}
+
+fn share(context: &Context, resources: &[(Resource, i64, i64)], id: NodeId) -> i64 {
+    let (strategy, node) = (&context.args.strategy, context.cache.node(id));
     let (mut sum, mut weights) = (0, 0);
     for (resource, weight, wanted) in resources {
-        let allocatable = node.facts.allocatable.of(*resource);
+        let (allocatable, used) = offered(context, id, node, *resource);
         let used = match resource {
             Resource::Cpu => node.scored.0,
             Resource::Memory => node.scored.1,
-            other => node.requested.of(*other),
+            _ => used,
         } + wanted;
         if allocatable == 0 {
             continue;

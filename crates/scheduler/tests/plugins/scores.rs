@@ -1,9 +1,12 @@
 //! Scores that follow from the node: its resources, images, taints and labels.
 
+use client::Key;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::Pod;
 use scheduler::{
+    Engine,
     args::{Args, Strategy, Weighted},
+    devices::{Claim, Class, Slice},
     plugin::Plugin,
     plugins::{
         image_locality, node_affinity, node_resources_balanced_allocation, node_resources_fit, taint_toleration,
@@ -188,4 +191,51 @@ fn preferred_nodes_are_weighed() {
     check(&[term(3, "foo", "other")], &[0, 0, 0, 0]);
     // A preference without conditions prefers nothing.
     check(&[json!({"weight": 7, "preference": {}}), term(1, "key", "value")], &[0, 100, 100, 0]);
+}
+
+#[test]
+fn devices_that_stand_for_a_resource_are_scored_as_the_resource() {
+    const GPU: &str = "x.io/gpu";
+    let check = |on: bool, used: i64, expected: [[i64; 3]; 2]| {
+        let mut engine = engine(&["a", "b", "c x.io/gpu=4"], &[pod("q on=c x.io/gpu=1")]);
+        let now = clock::Instant::now();
+        engine.cache.devices.gates.extended = on;
+        let class = json!({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": GPU,
+            "selectors": [{"cel": {"expression": "device.attributes['drv'].kind == 'gpu'"}}]}});
+        let class = Class::of(&json::from_value(class).unwrap());
+        engine.set_device_class(&Key::new("", "gpu"), Some(class), now);
+        for node in ["a", "b"] {
+            let device = |(name, kind)| json!({"name": name, "attributes": {"kind": {"string": kind}}});
+            let devices = [("d0", "gpu"), ("d1", "gpu"), ("d2", "gpu"), ("d3", "gpu"), ("d4", "nic")].map(device);
+            let pool = json!({"name": node, "generation": 1, "resourceSliceCount": 1});
+            let spec = json!({"driver": "drv", "pool": pool, "nodeName": node, "devices": devices});
+            let slice = Slice::of(&json::from_value(json!({"metadata": {"name": node}, "spec": spec})).unwrap());
+            engine.set_slice(&Key::new("", node), Some(slice), now);
+        }
+        let waiting = pod("p cpu=1 x.io/gpu=1");
+        let args = Args {
+            balanced: vec!["cpu".to_owned(), GPU.to_owned()],
+            ..strategy(Strategy::LeastAllocated, &[(GPU, 1)])
+        };
+        let both = |engine: &mut Engine| -> [[i64; 3]; 2] {
+            [&node_resources_fit::PLUGIN, &node_resources_balanced_allocation::PLUGIN]
+                .map(|plugin| crate::scores(plugin, &args, engine, &waiting).try_into().unwrap())
+        };
+        // What was found out before devices change hands does not hold any more.
+        let before = both(&mut engine);
+        for i in 0..used {
+            let name = format!("c{i}");
+            let results = json!([{"request": "r", "driver": "drv", "pool": "b", "device": format!("d{i}")}]);
+            let claim = json!({"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": {},
+                "status": {"allocation": {"devices": {"results": results}}}});
+            let claim = Claim::of(&json::from_value(claim).unwrap());
+            engine.set_device_claim(&Key::new("default", &*name), Some(claim), now);
+        }
+        let after = both(&mut engine);
+        assert_eq!(after, expected, "{on} {used}");
+        assert_eq!(before == after, !on || used == 0);
+    };
+    check(true, 0, [[75, 75, 50], [100, 100, 87]]);
+    check(true, 2, [[75, 25, 50], [100, 75, 87]]);
+    check(false, 2, [[0, 0, 50], [100, 100, 87]]);
 }

@@ -82,25 +82,33 @@ fn devices(mode: Option<&str>, count: Option<i64>) -> i64 {
     }
 }
 
+/// The most devices of each class that a claim may get.
+pub(super) fn by_class(claim: &ResourceClaim) -> BTreeMap<&str, Quantity> {
+    let mut all: BTreeMap<&str, Quantity> = BTreeMap::new();
+    for request in claim.spec.devices.iter().flat_map(|d| d.requests.iter().flatten()) {
+        // Of alternatives one is taken: the worst for each class counts.
+        let mut most: BTreeMap<&str, i64> = BTreeMap::new();
+        for sub in request.first_available.iter().flatten() {
+            let number = devices(sub.allocation_mode.as_deref(), sub.count);
+            let entry = most.entry(&sub.device_class_name).or_default();
+            *entry = number.max(*entry);
+        }
+        if let Some(exactly) = request.exactly.as_ref().filter(|_| most.is_empty()) {
+            let number = devices(exactly.allocation_mode.as_deref(), exactly.count);
+            most.insert(&exactly.device_class_name, number);
+        }
+        for (class, devices) in most {
+            *all.entry(class).or_default() += number(devices);
+        }
+    }
+    all
+}
+
 impl Usage for ResourceClaim {
     fn used(&self, _: Timestamp) -> Resources {
         let mut used = Resources::from([("count/resourceclaims.resource.k8s.io".to_owned(), number(1))]);
-        for request in self.spec.devices.iter().flat_map(|d| d.requests.iter().flatten()) {
-            // Of alternatives one is taken: the worst for each class counts.
-            let mut most: BTreeMap<&str, i64> = BTreeMap::new();
-            for sub in request.first_available.iter().flatten() {
-                let number = devices(sub.allocation_mode.as_deref(), sub.count);
-                let entry = most.entry(&sub.device_class_name).or_default();
-                *entry = number.max(*entry);
-            }
-            if let Some(exactly) = request.exactly.as_ref().filter(|_| most.is_empty()) {
-                let number = devices(exactly.allocation_mode.as_deref(), exactly.count);
-                most.insert(&exactly.device_class_name, number);
-            }
-            for (class, devices) in most {
-                *used.entry(format!("{class}{OF_DEVICE_CLASS}")).or_default() += number(devices);
-            }
-        }
+        let devices = by_class(self).into_iter();
+        used.extend(devices.map(|(class, devices)| (format!("{class}{OF_DEVICE_CLASS}"), devices)));
         used
     }
 }

@@ -5,6 +5,7 @@
 //! Upstream counterpart: pkg/quota/v1.
 
 mod claims;
+pub mod extended;
 mod pods;
 mod services;
 

@@ -41,10 +41,11 @@ fn forbidden<T>(why: String) -> Result<T, Refusal> {
     Err(Refusal::Forbidden(why))
 }
 
-/// The amounts that a quota limits and that objects of this sort use.
-fn limits<'a>(quota: &'a ResourceQuota, counter: &Counter) -> BTreeSet<&'a str> {
+/// The amounts that a quota limits and that objects of this sort use, or this one by itself.
+fn limits<'a>(quota: &'a ResourceQuota, counter: &Counter, used: &Resources) -> BTreeSet<&'a str> {
     let hard = quota.status.iter().flat_map(|s| s.hard.iter().flatten());
-    hard.map(|(name, _)| name.as_str()).filter(|name| counter.counts(name)).collect()
+    let names = hard.map(|(name, _)| name.as_str());
+    names.filter(|name| counter.counts(name) || used.contains_key(*name)).collect()
 }
 
 fn name(quota: &ResourceQuota) -> &str {
@@ -89,25 +90,25 @@ pub fn of(
     let mut matching = Vec::new();
     let mut covered_names: BTreeSet<&str> = BTreeSet::new();
     let mut covered_scopes: Vec<String> = Vec::new();
+    let used = write.new.used(now);
     for quota in quotas {
         let scopes = quota.spec.as_ref().map(scopes).unwrap_or_default();
         covered_scopes.extend(scopes.iter().filter(|s| write.new.is_in(s)).map(|s| s.scope_name.clone()));
-        let limits = limits(quota, write.counter);
+        let limits = limits(quota, write.counter, &used);
         if limits.is_empty() || !is_in_all(write.new, &scopes) {
             continue;
         }
         if let Some(words) = write.new.unstated(&limits) {
             return forbidden(format!("failed quota: {}: {words}", name(quota)));
         }
-        let used = quota.status.as_ref().and_then(|s| s.used.as_ref());
-        if limits.iter().any(|limit| used.is_none_or(|used| !used.contains_key(*limit))) {
+        let known = quota.status.as_ref().and_then(|s| s.used.as_ref());
+        if limits.iter().any(|limit| known.is_none_or(|known| !known.contains_key(*limit))) {
             let resources = joined(limits.iter().copied());
             return forbidden(format!("status unknown for quota: {}, resources: {resources}", name(quota)));
         }
         covered_names.extend(limits);
         matching.push((quota, scopes));
     }
-    let used = write.new.used(now);
     let negative: Vec<&str> = used.iter().filter(|(_, a)| a.is_negative()).map(|(name, _)| name.as_str()).collect();
     if !negative.is_empty() {
         return forbidden(format!("quota usage is negative for resource(s): {}", joined(negative)));

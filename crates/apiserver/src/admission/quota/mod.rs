@@ -11,12 +11,22 @@ pub mod charges;
 pub mod configuration;
 mod demand;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use api::{
     Value,
-    k8s_openapi::api::core::v1::ResourceQuota,
-    rules::quota::{Counter, Usage},
+    features::Feature,
+    k8s_openapi::api::{
+        core::v1::{Pod, ResourceQuota},
+        resource::v1::ResourceClaim,
+    },
+    rules::{
+        pod::Resources,
+        quota::{
+            Counter, Usage,
+            extended::{self, ExtendedClaim},
+        },
+    },
     status::StatusError,
 };
 use serde::Deserialize;
@@ -64,15 +74,15 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
     let Some(counter) = counter(attributes).filter(|_| !quotas.is_empty() || context.charges.is_limited()) else {
         return Ok(());
     };
-    let read = |object: Option<&Value>| -> Result<Option<Box<dyn Usage + Send>>, StatusError> {
-        let read = object.map(|object| counter.read(object)).transpose();
-        read.map_err(|error| StatusError::internal(error.to_string()))
-    };
     let quotas: Vec<ResourceQuota> =
         quotas.iter().filter_map(|quota| ResourceQuota::deserialize(&**quota).ok()).collect();
     let demands = {
-        let Some(new) = read(attributes.object.as_ref())? else { return Ok(()) };
-        let old = read(attributes.old)?;
+        let Some(object) = attributes.object.as_ref() else { return Ok(()) };
+        let (new, old) = (read(context, &counter, object).await?, attributes.old);
+        let old = match old {
+            Some(old) => Some(read(context, &counter, old).await?),
+            None => None,
+        };
         let write = Write { counter: &counter, new: &*new, old: old.as_deref().map(|old| old as &dyn Usage) };
         demand::of(&quotas, &write, context.charges.limited(), clock::now())
     };
@@ -89,6 +99,41 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
     };
     attributes.charged = outcome.is_ok() && !attributes.dry_run;
     outcome.map_err(|refusal| refuse(attributes, refusal))
+}
+
+/// The object as quotas see it.
+async fn read(context: &Context, counter: &Counter, object: &Value) -> Result<Box<dyn Usage + Send>, StatusError> {
+    let broken = |error: serde_json::Error| StatusError::internal(error.to_string());
+    if *counter != Counter::DeviceClaims || !context.features.enabled(Feature::DRAExtendedResource) {
+        return counter.read(object).map_err(broken);
+    }
+    let claim = ResourceClaim::deserialize(object).map_err(broken)?;
+    let mut resources = BTreeMap::new();
+    for class in extended::classes(&claim) {
+        if let Some(found) = context.objects.get("resource.k8s.io", "deviceclasses", "", class).await?
+            && let Some(resource) = found["spec"]["extendedResourceName"].as_str()
+        {
+            resources.insert(class.to_owned(), resource.to_owned());
+        }
+    }
+    let charged = charged(context, &claim).await?;
+    Ok(Box::new(ExtendedClaim::new(claim, |class| resources.get(class).cloned(), &charged)))
+}
+
+/// What was charged for a claim with its Pod.
+async fn charged(context: &Context, claim: &ResourceClaim) -> Result<Resources, StatusError> {
+    let Some((name, _)) = extended::pod_of(claim) else { return Ok(Resources::new()) };
+    let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+    let pod = context.objects.get("", "pods", namespace, name).await?;
+    let pod: Option<Pod> = pod.and_then(|pod| Pod::deserialize(&*pod).ok());
+    let told = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.extended_resource_claim_status.is_some());
+    let mut others = Vec::new();
+    // Only as long as the Pod does not name its claim, the others count.
+    if pod.as_ref().is_some_and(|pod| !told(pod)) {
+        let listed = context.objects.list("resource.k8s.io", "resourceclaims", namespace).await?;
+        others.extend(listed.iter().filter_map(|other| ResourceClaim::deserialize(&**other).ok()));
+    }
+    Ok(extended::charged(claim, pod.as_ref(), &others, clock::now()))
 }
 
 fn refuse(attributes: &Attributes<'_>, refusal: Refusal) -> StatusError {

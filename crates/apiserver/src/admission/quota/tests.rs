@@ -174,3 +174,49 @@ async fn the_configuration_demands_quotas() {
     let covered = context(limited("pods", &[], Some("BestEffort")), quotas).await;
     pod("p", json!({})).through(&covered, &PLUGIN).await.unwrap();
 }
+
+#[tokio::test]
+async fn claims_are_charged_for_the_resources_that_their_classes_stand_for() {
+    let implicit = "requests.deviceclass.resource.kubernetes.io/gpu";
+    let class = json!({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "x.io/gpu"}});
+    let resources = json!({"requests": {"x.io/gpu": "2"}, "limits": {"x.io/gpu": "2"}});
+    let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"},
+        "spec": {"containers": [{"name": "c", "resources": resources}]}});
+    let objects = vec![
+        quota(
+            "q",
+            json!({}),
+            &format!("requests.x.io/gpu=5/2 {implicit}=9/0 gpu.deviceclass.resource.k8s.io/devices=9/0"),
+        ),
+        ("deviceclasses", class),
+        ("pods", pod),
+    ];
+    let off = admission::context(objects).await;
+    let claim = |name: &str, made: bool| {
+        let mut meta = json!({"name": name, "namespace": "ns"});
+        if made {
+            meta["annotations"] = json!({"resource.kubernetes.io/extended-resource-claim": "true"});
+            meta["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true}]);
+        }
+        let exactly = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2});
+        let spec = json!({"devices": {"requests": [{"name": "r", "exactly": exactly}]}});
+        let write = Write::create("resourceclaims", json!({"metadata": meta, "spec": spec}));
+        Write { kind: ("resource.k8s.io", "resourceclaims", ""), ..write }
+    };
+    let used = async |context: &Context| {
+        let used = used(context, "q").await;
+        let amount = |name: &str| used[name].as_str().unwrap().to_owned();
+        let names = ["requests.x.io/gpu", implicit, "gpu.deviceclass.resource.k8s.io/devices"];
+        names.map(amount).join(" ")
+    };
+    claim("a", false).through(&off, &PLUGIN).await.unwrap();
+    assert_eq!(used(&off).await, "2 0 2", "the feature is off");
+    let on = Context { features: api::features::Features::default().with(Feature::DRAExtendedResource, true), ..off };
+    claim("b", false).through(&on, &PLUGIN).await.unwrap();
+    assert_eq!(used(&on).await, "4 2 4");
+    claim("made", true).through(&on, &PLUGIN).await.unwrap();
+    assert_eq!(used(&on).await, "4 4 6", "the Pod was charged by the resource's name");
+    let told = claim("c", false).through(&on, &PLUGIN).await.unwrap_err();
+    assert!(told.contains("exceeded quota: q, requested: requests.x.io/gpu=2, used: requests.x.io/gpu=4"), "{told}");
+}
