@@ -201,8 +201,7 @@ pub async fn evict(client: Client, recorder: EventRecorder, eviction: Eviction) 
     for (index, victim) in victims.iter().enumerate() {
         match evict_one(&client, &scheduler, victim).await {
             Ok(()) => {
-                let message = format!("Preempted by pod {} on node {node}", preemptor.uid);
-                recorder.about(&**victim, EventKind::Normal, "Preempted", &message);
+                tell_preempted(&recorder, victim, (&preemptor, &node));
             }
             // One that is gone has made room.
             Err(error) if rest::reason(&error) == "NotFound" => {}
@@ -214,6 +213,12 @@ pub async fn evict(client: Client, recorder: EventRecorder, eviction: Eviction) 
         }
     }
     Outcome::Done
+}
+
+/// Says of a Pod that it made room for another one on a node.
+pub fn tell_preempted(recorder: &EventRecorder, victim: &Pod, (preemptor, node): (&Waiting, &str)) {
+    let message = format!("Preempted by pod {} on node {node}", preemptor.uid);
+    recorder.about(victim, EventKind::Normal, "Preempted", &message);
 }
 
 async fn evict_one(client: &Client, scheduler: &str, victim: &Pod) -> Result<(), kube::Error> {

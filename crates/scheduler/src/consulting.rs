@@ -94,7 +94,7 @@ impl Engine {
                 });
                 let possible = (found.filter(|(_, victims)| !victims.pods.is_empty()).collect(), why);
                 let preemption = self.make_room(&pod, &failure, possible, now);
-                self.queue.park(pod.clone(), plugins | self.extender_bit(), now);
+                self.park_beside(&pod, plugins | self.extender_bit(), &preemption, now);
                 Decision::Unschedulable { pod, failure, preemption }
             }
             (Asked::Nodes { .. }, Answer::Victims(_)) | (Asked::Victims { .. }, Answer::Nodes { .. }) => {

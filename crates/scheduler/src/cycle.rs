@@ -95,7 +95,7 @@ impl Engine {
         let mut plugins = failure.plugins;
         match self.preempt(&pod, &failure, &mut plugins, now) {
             Attempt::Made(preemption) => {
-                self.queue.park(pod.clone(), plugins, now);
+                self.park_beside(&pod, plugins, &preemption, now);
                 Decision::Unschedulable { pod, failure, preemption }
             }
             Attempt::Candidates(candidates) => self.ask_about_victims(pod, failure, plugins, candidates),

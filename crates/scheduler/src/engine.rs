@@ -2,7 +2,7 @@
 //! event does is here, what a cycle does in `cycle` and `preemption`, and whom an event helps in `wake`.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     fmt,
     sync::Arc,
 };
@@ -142,6 +142,8 @@ pub struct Engine {
     pub(crate) preparing: HashSet<(Key, String)>,
     pub(crate) nominations: Nominations,
     pub(crate) gangs: Gangs,
+    /// What is to be told of Pods that waited for their gangs and made room for more important ones.
+    pub(crate) sent_back: VecDeque<Decision>,
     /// Victims of preemptions that the API does not show as leaving yet.
     pub(crate) evicting: HashSet<Key>,
     pub(crate) budgets: Budgets,

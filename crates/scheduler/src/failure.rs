@@ -75,6 +75,8 @@ pub struct Victims {
     pub node: Arc<str>,
     /// Those among them that nobody deletes yet.
     pub pods: Vec<Key>,
+    /// Those that waited for their gangs on the node. They stay, and have lost it.
+    pub sent_back: Vec<Key>,
     /// Waiting Pods that were nominated for the node, and are so no longer.
     pub displaced: Vec<Key>,
 }
@@ -168,7 +170,7 @@ mod tests {
             failure.message(&Preemption::NotEligible("not eligible due to preemptionPolicy=Never.")),
             format!("{reasons} no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.")
         );
-        let victims = Victims { node: "n".into(), pods: Vec::new(), displaced: Vec::new() };
+        let victims = Victims { node: "n".into(), pods: Vec::new(), sent_back: Vec::new(), displaced: Vec::new() };
         assert_eq!(failure.message(&Preemption::Victims(victims)), reasons);
         let outright =
             Failure { nodes: 2, outright: Some(Text::Static("pod affinity terms conflict")), ..Failure::default() };

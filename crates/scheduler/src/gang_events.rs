@@ -15,6 +15,7 @@ use crate::{
     failure::{Failure, Preemption},
     gangs::{GangKey, Held, Permit, Progress, Workload},
     node_id::NodeId,
+    plugin::Plugin,
     plugins::gang_scheduling,
     profile::{Part, Profile},
     queue::Waiting,
@@ -103,16 +104,39 @@ impl Engine {
                 return Some(self.bind(pod, node));
             }
         }
+        if let Some(decision) = self.sent_back.pop_front() {
+            return Some(decision);
+        }
         let Held { pod, waited, .. } = self.gangs.overdue(now)?;
+        let why =
+            format!("rejected due to timeout after waiting {} at plugin {}", seconds(waited), gang_scheduling::NAME);
+        self.give_node_back(pod, |plugin| plugin.gangs, Text::Shared(why.into()), now)
+    }
+
+    /// A Pod that waits for its gang makes room for a more important one. Unlike a victim that is bound it stays, and is tried
+    /// again after its backoff. Says whether the Pod waits so.
+    pub(crate) fn send_back(&mut self, key: &Key, now: Instant) -> bool {
+        let Some(Held { pod, .. }) = self.gangs.take_held(key) else { return false };
+        let decision = self.give_node_back(pod, |plugin| plugin.preempts, Text::Static("preempted"), now);
+        self.queue.wake(key, Change::label(Change::PodDeleted as u16), now);
+        self.sent_back.extend(decision);
+        true
+    }
+
+    /// A Pod that has its node and waits loses it again, because this plugin says so.
+    fn give_node_back(
+        &mut self,
+        pod: Waiting,
+        says_so: fn(&Plugin) -> bool,
+        why: Text,
+        now: Instant,
+    ) -> Option<Decision> {
         self.binding.remove(&pod.key);
         let placed = self.unplace(&pod.key)?;
         self.unreserve(&pod, placed.node, now);
-        let why =
-            format!("rejected due to timeout after waiting {} at plugin {}", seconds(waited), gang_scheduling::NAME);
         let mut failure = Failure::default();
-        let index = self.settings.plugins.iter().position(|plugin| plugin.gangs).unwrap_or(0);
-        let rejection = Rejection { reason: Text::Shared(why.into()), ..Rejection::unresolvable("") };
-        failure.add(index, placed.node, rejection);
+        let index = self.settings.plugins.iter().position(says_so).unwrap_or(0);
+        failure.add(index, placed.node, Rejection { reason: why, ..Rejection::unresolvable("") });
         self.queue.park(pod.clone(), failure.plugins, now);
         self.retry(Change::PodDeleted as u16, Some(placed.node), now);
         Some(Decision::Unschedulable { pod, failure: Arc::new(failure), preemption: Preemption::NotTried })

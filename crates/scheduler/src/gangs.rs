@@ -224,9 +224,14 @@ impl Gangs {
     /// A Pod that has waited too long.
     pub fn overdue(&mut self, now: Instant) -> Option<Held> {
         let key = self.held.iter().find(|(_, held)| held.until <= now)?.0.clone();
-        let held = self.held.remove(&key);
-        self.lost(&key);
-        held
+        self.take_held(&key)
+    }
+
+    /// A Pod that waits for others waits no more, and has lost its node.
+    pub fn take_held(&mut self, key: &Key) -> Option<Held> {
+        let held = self.held.remove(key)?;
+        self.lost(key);
+        Some(held)
     }
 
     /// When [`Gangs::overdue`] has something next.

@@ -199,8 +199,8 @@ impl Metrics {
                 if !matches!(preemption, Preemption::Off | Preemption::NotTried) {
                     self.preemptions.inc();
                 }
-                if let Preemption::Victims(Victims { pods, .. }) = preemption {
-                    self.victims.observe(pods.len() as f64);
+                if let Preemption::Victims(Victims { pods, sent_back, .. }) = preemption {
+                    self.victims.observe((pods.len() + sent_back.len()) as f64);
                 }
                 "unschedulable"
             }

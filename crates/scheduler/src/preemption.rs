@@ -74,12 +74,25 @@ impl Engine {
             self.retry(Change::PodDeleted as u16, Some(left.node), now);
         }
         let staying = victims.pods.into_iter().filter(|(_, placed)| !placed.terminating && !placed.preempted);
-        let pods: Vec<Key> = staying.map(|(key, _)| key).collect();
+        let staying: Vec<Key> = staying.map(|(key, _)| key).collect();
+        let (sent_back, pods): (Vec<Key>, Vec<Key>) = staying.into_iter().partition(|key| self.send_back(key, now));
         for key in &pods {
             self.cache.set_preempted(key, true);
             self.evicting.insert(key.clone());
         }
-        Preemption::Victims(failure::Victims { node: self.cache.node(node).name.clone(), pods, displaced })
+        let node = self.cache.node(node).name.clone();
+        Preemption::Victims(failure::Victims { node, pods, sent_back, displaced })
+    }
+
+    /// Parks a Pod for which room was made, if that could be. Where nobody has to leave, the room is there at once.
+    pub(crate) fn park_beside(&mut self, pod: &Waiting, plugins: u32, preemption: &Preemption, now: Instant) {
+        self.queue.park(pod.clone(), plugins, now);
+        if let Preemption::Victims(victims) = preemption
+            && victims.pods.is_empty()
+            && !victims.sent_back.is_empty()
+        {
+            self.queue.wake(&pod.key, Change::label(Change::PodDeleted as u16), now);
+        }
     }
 
     /// Nodes whose Pods of lower priority can make room, tried from a random one on; and why others cannot.

@@ -201,7 +201,10 @@ fn tell(
         });
     }
     let nominated = match preemption {
-        Preemption::Victims(Victims { node, pods: victims, displaced }) => {
+        Preemption::Victims(Victims { node, pods: victims, sent_back, displaced }) => {
+            for victim in sent_back.iter().filter_map(|key| pods.get(key)) {
+                bind::tell_preempted(&writer.recorder, &victim, (&pod, &node));
+            }
             for other in displaced.iter().filter_map(|key| pods.get(key)) {
                 writes.spawn(bind::clear_nomination(client.clone(), other));
             }

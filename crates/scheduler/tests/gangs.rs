@@ -8,7 +8,7 @@ use client::Key;
 use clock::{Duration, Instant};
 use json::{Value, json};
 use k8s_openapi::api::core::v1::Pod;
-use scheduler::{Decision, Engine, Settings, gangs::Workload};
+use scheduler::{Decision, Engine, Settings, failure::Preemption, gangs::Workload};
 use text::{node, pod, pod_with};
 
 struct World(Engine, Instant);
@@ -165,4 +165,50 @@ fn pods_that_have_nodes_already_count() {
     gone.check(&["p waits"]);
     gone.pods(&["r on=a"]);
     gone.check(&["p on a", "q on a", "nothing"]);
+}
+
+#[test]
+fn one_that_waits_makes_room_and_stays() {
+    let mut world = World::new(&["a cpu=2"], true);
+    world.gang(2);
+    world.pods(&["p cpu=2", "q cpu=2"]);
+    world.check(&["p waits", &format!("q: {FULL}"), "nothing"]);
+    world.0.set_pod(&pod("urgent cpu=2 priority=9"), world.1);
+    let Some(Decision::Unschedulable { pod: tried, preemption: Preemption::Victims(victims), .. }) =
+        world.0.schedule_one(world.1)
+    else {
+        panic!("it makes room");
+    };
+    assert_eq!((&*tried.key.name, victims.pods, victims.sent_back), ("urgent", Vec::new(), vec![key("p")]));
+    // It is told why it has no node any more, and the room is there at once: nobody was deleted.
+    let after = [world.next(), world.next(), world.next(), world.next()];
+    let expected = ["p: 0/1 nodes are available: 1 preempted.", "urgent on a"];
+    assert_eq!(after[..2], expected, "{after:?}");
+    assert!(!after[2..].iter().any(|said| said.contains("waits") || said.contains(" on ")), "{after:?}");
+    world.1 += Duration::from_secs(60);
+    world.0.set_node(&node("b cpu=2"), world.1);
+    let next = [world.next(), world.next()];
+    assert!(next.contains(&"p waits".to_owned()) || next.contains(&"q waits".to_owned()), "{next:?}");
+}
+
+#[test]
+fn some_of_the_victims_may_wait_and_others_not() {
+    let mut world = World::new(&["a cpu=4"], true);
+    world.gang(2);
+    world.0.set_pod(&pod("bound cpu=2 on=a"), world.1);
+    world.pods(&["p cpu=2", "q cpu=4"]);
+    world.check(&["p waits"]);
+    world.0.set_pod(&pod("urgent cpu=4 priority=9"), world.1);
+    let mut said = std::iter::from_fn(|| world.0.schedule_one(world.1));
+    let victims = said.find_map(|decision| match decision {
+        Decision::Unschedulable { preemption: Preemption::Victims(victims), .. } => Some(victims),
+        _ => None,
+    });
+    let victims = victims.expect("it makes room");
+    assert_eq!((victims.pods, victims.sent_back), (vec![key("bound")], vec![key("p")]));
+    let rest: Vec<String> = (0..4).map(|_| world.next()).collect();
+    assert!(!rest.iter().any(|said| said.contains(" on ") || said.contains("waits")), "{rest:?}");
+    world.0.remove_pod(&key("bound"), world.1);
+    world.1 += Duration::from_secs(60);
+    world.check(&["urgent on a"]);
 }
