@@ -60,15 +60,20 @@ fn renewed(lease: Option<Lease>, id: &str, holder: &str, host: &str, now: Timest
 pub async fn keep(client: &Client, id: &str, host: &str) {
     let api: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
     let holder = format!("{id}_{}", clock::uuid());
-    let renew = async || {
-        let found = api.find(id).await?;
+    // Written from the last answer; only a write that was refused is followed by a read.
+    let mut last: Option<Lease> = None;
+    let renew = async |last: Option<Lease>| {
+        let found = match last {
+            Some(lease) => Some(lease),
+            None => api.find(id).await?,
+        };
         let is_new = found.is_none();
         let lease = renewed(found, id, &holder, host, clock::now());
         if is_new { api.create(&lease).await } else { api.replace(id, "", &lease).await }
     };
     loop {
-        match clock::timeout(RENEWAL, renew()).await {
-            Ok(Ok(_)) => {}
+        match clock::timeout(RENEWAL, renew(last.take())).await {
+            Ok(Ok(lease)) => last = Some(lease),
             Ok(Err(error)) => tracing::debug!(lease = id, %error, "cannot renew the API server's lease"),
             Err(_) => tracing::debug!(lease = id, "the API server's lease cannot be renewed in time"),
         }
