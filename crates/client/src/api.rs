@@ -4,10 +4,9 @@
 use std::marker::PhantomData;
 
 use json::Value;
-use kube::Error;
 
 use crate::{
-    Client,
+    Client, Error,
     object::{Kind, Object},
     reflector::{One, reflect},
     rest::{self, Collection, DeleteOptions, Form, Resource, Verb},
@@ -46,7 +45,7 @@ impl<K: Kind> Api<K> {
     pub async fn list(&self, query: &[(&str, &str)]) -> Result<Vec<K>, Error> {
         let path = rest::with_query(self.resource.path(&self.namespace, "", ""), query);
         let answer = rest::read(&self.client, &path, Form::Whole).await?;
-        rest::page(&answer)?.items.into_iter().map(|item| K::from_json(item.get()).map_err(Error::SerdeError)).collect()
+        rest::page(&answer)?.items.into_iter().map(|item| K::from_json(item.get()).map_err(Error::Decode)).collect()
     }
 
     pub async fn create(&self, object: &K) -> Result<K, Error> {
@@ -96,5 +95,5 @@ impl<K: Kind> Api<K> {
 }
 
 fn decoded<T: Object>(text: &[u8]) -> Result<T, Error> {
-    T::from_json(rest::text(text)?).map_err(Error::SerdeError)
+    T::from_json(rest::text(text)?).map_err(Error::Decode)
 }

@@ -33,7 +33,7 @@ impl Key {
     }
 
     pub fn of<K: Kind>(object: &K) -> Self {
-        Key::named(object.meta())
+        Key::named(object.metadata())
     }
 
     pub fn named(meta: &ObjectMeta) -> Self {
@@ -193,7 +193,7 @@ impl<K: Kind> Sink for Cache<K> {
 
     fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
         let object = K::from_json(object)?;
-        let revision = revision_of(object.meta());
+        let revision = revision_of(object.metadata());
         self.put(Key::of(&object), Some(Arc::new(object)));
         self.advance(revision);
         Ok(revision)
@@ -232,8 +232,9 @@ impl<K: Kind> Listing for Fresh<'_, K> {
             cache.put(key, None);
         }
         for (key, object) in objects {
-            let same =
-                cache.get(&key).is_some_and(|held| held.meta().resource_version == object.meta().resource_version);
+            let same = cache
+                .get(&key)
+                .is_some_and(|held| held.metadata().resource_version == object.metadata().resource_version);
             if !same {
                 cache.put(key, Some(object));
             }

@@ -6,11 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use kube::Client;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::{
+    Client,
     cache::Cache,
     object::Kind,
     reflector::{Sink, reflect},

@@ -83,7 +83,7 @@ fn asked(candidate: &LeaseCandidate) -> Option<Timestamp> {
 
 /// Says that the candidate is there, and returns when it said so. An answer is later than its question also where the clock
 /// of who asks goes ahead of ours.
-async fn renew(api: &Api<LeaseCandidate>, me: Candidacy<'_>) -> Result<Timestamp, kube::Error> {
+async fn renew(api: &Api<LeaseCandidate>, me: Candidacy<'_>) -> Result<Timestamp, crate::Error> {
     let now = clock::now();
     let Some(mut candidate) = api.find(me.name).await? else {
         let metadata = ObjectMeta { name: Some(me.name.to_owned()), ..ObjectMeta::default() };

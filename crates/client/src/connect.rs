@@ -9,38 +9,43 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response};
-use kube::{
-    Client, Config,
-    client::Body,
-    config::{KubeConfigOptions, Kubeconfig},
-};
 use parking_lot::RwLock;
-use tower::{BoxError, Service};
+use tower::{Service, ServiceExt};
 
-/// Why a client could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    #[error("cannot read the kubeconfig {path}")]
-    Kubeconfig { path: String, source: Box<kube::config::KubeconfigError> },
-    #[error("the kubeconfig {path} does not give a usable client")]
-    Client { path: String, source: Box<kube::Error> },
+use crate::{
+    body::Body,
+    error::{BoxError, ConfigError, Error},
+    kubeconfig::{Kubeconfig, in_file},
+    remote::Config,
+};
+
+/// A way to the API server. Clones go the same way.
+#[derive(Clone)]
+pub struct Client(Arc<dyn Fn(Request<Body>) -> Sending + Send + Sync>);
+
+type Sending = BoxFuture<'static, Result<Response<Body>, Error>>;
+
+impl Client {
+    /// Sends a request as it is, with a path and a query for its URI. An answer of any code is an answer.
+    pub async fn send(&self, request: Request<Body>) -> Result<Response<Body>, Error> {
+        (self.0)(request).await
+    }
 }
 
 /// A client as the current context of a kubeconfig file says. Relative paths in it are taken from its folder.
-pub async fn from_kubeconfig(path: &Path) -> Result<Client, ConnectError> {
-    let path_text = || path.display().to_string();
-    let wrong = |source| ConnectError::Kubeconfig { path: path_text(), source: Box::new(source) };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?;
-    from_config(config).map_err(|source| ConnectError::Client { path: path_text(), source: Box::new(source) })
+pub fn from_kubeconfig(path: &Path) -> Result<Client, ConfigError> {
+    from_config(&Kubeconfig::current_of(path)?).map_err(|error| in_file(path, error))
 }
 
-/// A client from a configuration made in memory.
-pub fn from_config(mut config: Config) -> Result<Client, kube::Error> {
-    // Whoever calls retries with backoff of its own; retries below it would only add up.
-    config.default_retry = false;
-    Client::try_from(config)
+/// A client from a configuration made in memory. Whoever calls retries with backoff of its own; nothing is retried here.
+pub fn from_config(config: &Config) -> Result<Client, ConfigError> {
+    let remote = Arc::new(config.connect()?);
+    Ok(Client(Arc::new(move |request| {
+        let remote = remote.clone();
+        async move { remote.send(request).await }.boxed()
+    })))
 }
 
 /// A client for several API servers of one cluster. Requests go to one of them as long as it answers; then to the
@@ -58,7 +63,7 @@ struct ServerList {
 }
 
 impl ServerList {
-    async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+    async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         let mut tries_left = self.servers.len();
         loop {
             let at = self.current.load(Ordering::Relaxed) % self.servers.len();
@@ -79,7 +84,7 @@ impl ServerList {
 }
 
 fn copy(request: &Request<Body>) -> Option<Request<Body>> {
-    let mut copy = Request::new(request.body().try_clone()?);
+    let mut copy = Request::new(request.body().copy()?);
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
@@ -110,13 +115,17 @@ impl Replaceable {
 /// A client that calls `service`, usually the API server's pipeline in the same process.
 pub fn in_process<S, B>(service: S) -> Client
 where
-    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: hyper::body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
+    S: Service<Request<Body>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    Client::new(service, "default")
+    Client(Arc::new(move |request| {
+        let answer = service.clone().oneshot(request);
+        async move { Ok(answer.await.map_err(Error::transport)?.map(Body::wrap)) }.boxed()
+    }))
 }
 
 #[cfg(test)]

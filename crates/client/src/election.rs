@@ -222,7 +222,7 @@ async fn renew(api: &Api<Lease>, me: &Candidate, mut seen: Option<Seen>, since: 
 }
 
 /// One try to take or renew.
-async fn attempt(api: &Api<Lease>, me: &Candidate, seen: &mut Option<Seen>) -> Result<Turn, kube::Error> {
+async fn attempt(api: &Api<Lease>, me: &Candidate, seen: &mut Option<Seen>) -> Result<Turn, crate::Error> {
     let (now, wall) = (Instant::now(), clock::now());
     let Some(mut lease) = api.find(&me.lease).await? else {
         if me.coordinated.is_some() {

@@ -12,10 +12,10 @@ use k8s_openapi::{
     api::core::v1::{Event, EventSource, ObjectReference},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time},
 };
-use kube::Client;
 use tokio::sync::mpsc;
 
 use crate::{
+    Client, Error,
     object::{Kind, Object},
     rest::{self, Resource, Verb},
 };
@@ -85,10 +85,10 @@ impl EventRecorder {
 
 /// How events refer to `object`.
 pub fn reference<K: Kind>(object: &K) -> ObjectReference {
-    let meta = object.meta();
+    let meta = object.metadata();
     ObjectReference {
-        api_version: Some(K::api_version(&()).into_owned()),
-        kind: Some(K::kind(&()).into_owned()),
+        api_version: Some(K::API_VERSION.to_owned()),
+        kind: Some(K::KIND.to_owned()),
         namespace: meta.namespace.clone(),
         name: meta.name.clone(),
         uid: meta.uid.clone(),
@@ -106,8 +106,8 @@ async fn deliver(client: Client, source: EventSource, mut told: mpsc::Receiver<T
             match rest::write(&client, &resource, &send.namespace, &send.name, "", &send.verb()).await {
                 Ok(_) => break,
                 // The event that is counted up is gone: its time to live was over. Start a new one.
-                Err(kube::Error::Api(status)) if status.code == 404 && send.patch => send.patch = false,
-                Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
+                Err(Error::Api(status)) if status.code == 404 && send.patch => send.patch = false,
+                Err(Error::Api(status)) if status.code < 500 && status.code != 429 => {
                     tracing::debug!(name = send.name, message = status.message, "the server refused an event");
                     break;
                 }

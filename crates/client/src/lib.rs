@@ -1,23 +1,30 @@
-//! How components talk to the API server: a `kube::Client` over TLS or over a function call, shared caches,
+//! How components talk to the API server: a client over TLS or over a function call, shared caches,
 //! the event recorder and leader election.
 
 pub mod api;
+pub mod body;
 pub mod cache;
 pub mod caches;
 pub mod candidacy;
 pub mod connect;
 pub mod election;
+pub mod error;
 pub mod events;
+pub mod kubeconfig;
 pub mod object;
 pub mod reflector;
+pub mod remote;
 pub mod rest;
 pub mod slices;
 
 pub use api::Api;
+pub use body::Body;
 pub use cache::{Cache, Change, Key};
 pub use caches::Caches;
-pub use connect::{from_config, from_kubeconfig, in_process, server_list};
+pub use connect::{Client, from_config, from_kubeconfig, in_process, server_list};
+pub use error::{ConfigError, Error};
 pub use events::{EventKind, EventRecorder};
-pub use kube::Client;
+pub use kubeconfig::Kubeconfig;
 pub use object::{Kind, Object};
 pub use reflector::Sink;
+pub use remote::Config;

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 
 use json::Value;
 use k8s_openapi::{
+    Metadata,
     api::{
         admissionregistration::v1 as admissionregistration, apiserverinternal::v1alpha1 as api_server_internal,
         apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
@@ -17,7 +18,6 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::Resource;
 use serde::{Deserialize, Serialize};
 use serde_json::Error;
 
@@ -29,8 +29,8 @@ pub trait Object: Sized {
 }
 
 /// A typed API kind, as `k8s-openapi` declares them.
-pub trait Kind: Resource<DynamicType = ()> + Object + Clone + Debug + Send + Sync + 'static {}
-impl<K: Resource<DynamicType = ()> + Object + Clone + Debug + Send + Sync + 'static> Kind for K {}
+pub trait Kind: Metadata<Ty = ObjectMeta> + Object + Clone + Debug + Send + Sync + 'static {}
+impl<K: Metadata<Ty = ObjectMeta> + Object + Clone + Debug + Send + Sync + 'static> Kind for K {}
 
 /// No inlining: a function that is compiled in this crate is called by the others, one that is inlined is copied.
 macro_rules! objects {

@@ -10,11 +10,12 @@ use futures::{Stream, StreamExt, stream::BoxStream};
 use http::Method;
 use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Client, Error, core::Status};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
+    Client, Error,
+    error::Status,
     object::{MetadataOnly, Object},
     rest::{self, Collection},
 };
@@ -96,7 +97,7 @@ async fn list(client: &Client, collection: &Collection, sink: &dyn Sink) -> Resu
         let text = rest::read(client, &collection.path(&query), collection.form).await?;
         let page = rest::page(&text)?;
         for object in page.items {
-            listing.add(object.get()).map_err(Error::SerdeError)?;
+            listing.add(object.get()).map_err(Error::Decode)?;
         }
         token = page.metadata.continue_.unwrap_or_default();
         if token.is_empty() {
@@ -139,8 +140,8 @@ async fn watch(
         let event: Event<'_> = parsed(rest::text(&line)?)?;
         let object = event.object.get();
         match event.kind {
-            "ADDED" | "MODIFIED" => revision = sink.apply(object).map_err(Error::SerdeError)?,
-            "DELETED" => revision = sink.delete(object).map_err(Error::SerdeError)?,
+            "ADDED" | "MODIFIED" => revision = sink.apply(object).map_err(Error::Decode)?,
+            "DELETED" => revision = sink.delete(object).map_err(Error::Decode)?,
             "BOOKMARK" => {
                 let mark: MetadataOnly = parsed(object)?;
                 revision = revision_of(&mark.metadata).max(revision);
@@ -156,7 +157,7 @@ async fn watch(
 }
 
 fn parsed<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Error> {
-    serde_json::from_str(text).map_err(Error::SerdeError)
+    serde_json::from_str(text).map_err(Error::Decode)
 }
 
 async fn open(
@@ -189,7 +190,7 @@ fn lines(
             searched = held.len();
             if searched > EVENT_BYTES {
                 let error = format!("an event of a watch has more than {EVENT_BYTES} bytes");
-                return Some((Err(Error::Service(error.into())), (body, BytesMut::new(), 0)));
+                return Some((Err(Error::transport(error)), (body, BytesMut::new(), 0)));
             }
             match body.next().await {
                 Some(Ok(piece)) => held.extend_from_slice(&piece),

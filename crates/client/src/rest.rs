@@ -4,16 +4,16 @@
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
 use json::Value;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
-use kube::{
-    Client,
-    client::Body,
-    core::{Status, response::StatusDetails},
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta, StatusDetails};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::object::{Kind, MetadataOnly};
+use crate::{
+    Client,
+    body::Body,
+    error::{Error, Status},
+    object::{Kind, MetadataOnly},
+};
 
 /// A resource as URLs name it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,12 +26,11 @@ pub struct Resource {
 
 impl Resource {
     pub fn of<K: Kind>() -> Self {
-        let (dt, text) = ((), |c: std::borrow::Cow<'_, str>| c.into_owned());
         Resource {
-            group: text(K::group(&dt)),
-            version: text(K::version(&dt)),
-            kind: text(K::kind(&dt)),
-            plural: text(K::plural(&dt)),
+            group: K::GROUP.to_owned(),
+            version: K::VERSION.to_owned(),
+            kind: K::KIND.to_owned(),
+            plural: K::URL_PATH_SEGMENT.to_owned(),
         }
     }
 
@@ -110,33 +109,34 @@ pub struct Written {
     pub revision: u64,
 }
 
-/// The failures that a `kube::Error` stands for, as `reason` of the server or a word for what went wrong on the way.
-pub fn reason(error: &kube::Error) -> &str {
+/// The reason that the server gave; empty for what went wrong on the way.
+pub fn reason(error: &Error) -> &str {
     match error {
-        kube::Error::Api(status) => &status.reason,
+        Error::Api(status) => &status.reason,
         _ => "",
     }
 }
 
 /// Whether the server refused because the namespace is being deleted: trying again cannot help.
-pub fn is_namespace_terminating(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    status.details.iter().flat_map(|d| &d.causes).any(|cause| cause.reason == "NamespaceTerminating")
+pub fn is_namespace_terminating(error: &Error) -> bool {
+    let Error::Api(status) = error else { return false };
+    let mut causes = status.details.iter().flat_map(|details| details.causes.iter().flatten());
+    causes.any(|cause| cause.reason.as_deref() == Some("NamespaceTerminating"))
 }
 
 /// That there is no such object is an answer, not a failure.
-pub fn found<T>(outcome: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+pub fn found<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
     match outcome {
         Ok(object) => Ok(Some(object)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 /// The server's message, or the error's own words.
-pub fn message(error: &kube::Error) -> String {
+pub fn message(error: &Error) -> String {
     match error {
-        kube::Error::Api(status) => status.message.clone(),
+        Error::Api(status) => status.message.clone(),
         other => other.to_string(),
     }
 }
@@ -178,14 +178,14 @@ pub async fn send(
     name: &str,
     subresource: &str,
     verb: &Verb,
-) -> Result<Bytes, kube::Error> {
+) -> Result<Bytes, Error> {
     // A new object's name is in its body; the URL names the collection, or the parent of a subresource.
     let in_url = if matches!(verb, Verb::Create(_)) && subresource.is_empty() { "" } else { name };
     let mut path = resource.path(namespace, in_url, subresource);
     if let Verb::Apply(_, manager) = verb {
         path = with_query(path, &[("fieldManager", *manager), ("force", "true")]);
     }
-    let body = verb.body().map_err(kube::Error::SerdeError)?;
+    let body = verb.body().map_err(Error::Decode)?;
     let response = open(client, verb.method(), &path, JSON, verb.content_type(), body).await?;
     response.into_body().collect_bytes().await
 }
@@ -198,7 +198,7 @@ pub async fn write(
     name: &str,
     subresource: &str,
     verb: &Verb,
-) -> Result<Written, kube::Error> {
+) -> Result<Written, Error> {
     #[derive(Deserialize, Default)]
     struct Answer {
         #[serde(default)]
@@ -208,10 +208,11 @@ pub async fn write(
     let bytes = send(client, resource, namespace, name, subresource, verb).await?;
     let answer: Answer = serde_json::from_slice(&bytes).unwrap_or_default();
     let (name, uid) = answer.details.map(|d| (d.name, d.uid)).unwrap_or_default();
+    let metadata = answer.metadata;
     Ok(Written {
-        name: answer.metadata.name.unwrap_or(name),
-        uid: answer.metadata.uid.unwrap_or(uid),
-        revision: answer.metadata.resource_version.and_then(|v| v.parse().ok()).unwrap_or(0),
+        name: metadata.name.or(name).unwrap_or_default(),
+        uid: metadata.uid.or(uid).unwrap_or_default(),
+        revision: metadata.resource_version.and_then(|v| v.parse().ok()).unwrap_or(0),
     })
 }
 
@@ -278,8 +279,8 @@ pub fn with_query(mut path: String, query: &[(&str, &str)]) -> String {
 }
 
 /// An answer as text. What follows reads it without looking at every string again.
-pub(crate) fn text(answer: &[u8]) -> Result<&str, kube::Error> {
-    std::str::from_utf8(answer).map_err(|error| kube::Error::Service(error.into()))
+pub(crate) fn text(answer: &[u8]) -> Result<&str, Error> {
+    std::str::from_utf8(answer).map_err(Error::transport)
 }
 
 /// A page of a list, its objects still text.
@@ -291,12 +292,12 @@ pub struct Page<'a> {
     pub items: Vec<&'a RawValue>,
 }
 
-pub fn page(answer: &[u8]) -> Result<Page<'_>, kube::Error> {
-    serde_json::from_str(text(answer)?).map_err(kube::Error::SerdeError)
+pub fn page(answer: &[u8]) -> Result<Page<'_>, Error> {
+    serde_json::from_str(text(answer)?).map_err(Error::Decode)
 }
 
 /// One read and its whole answer.
-pub async fn read(client: &Client, path: &str, form: Form) -> Result<Bytes, kube::Error> {
+pub async fn read(client: &Client, path: &str, form: Form) -> Result<Bytes, Error> {
     let response = open(client, Method::GET, path, form.accept(), JSON, Vec::new()).await?;
     response.into_body().collect_bytes().await
 }
@@ -307,23 +308,19 @@ pub async fn metadata(
     resource: &Resource,
     namespace: &str,
     name: &str,
-) -> Result<Option<ObjectMeta>, kube::Error> {
+) -> Result<Option<ObjectMeta>, Error> {
     let Some(text) = found(read(client, &resource.path(namespace, name, ""), Form::Metadata).await)? else {
         return Ok(None);
     };
-    let object: MetadataOnly = serde_json::from_slice(&text).map_err(kube::Error::SerdeError)?;
+    let object: MetadataOnly = serde_json::from_slice(&text).map_err(Error::Decode)?;
     Ok(Some(object.metadata))
 }
 
 /// The metadata of all objects of a kind in a namespace.
-pub async fn list_metadata(
-    client: &Client,
-    resource: &Resource,
-    namespace: &str,
-) -> Result<Vec<ObjectMeta>, kube::Error> {
+pub async fn list_metadata(client: &Client, resource: &Resource, namespace: &str) -> Result<Vec<ObjectMeta>, Error> {
     let text = read(client, &resource.path(namespace, "", ""), Form::Metadata).await?;
     let object = |item: &RawValue| serde_json::from_str::<MetadataOnly>(item.get()).map(|o| o.metadata);
-    page(&text)?.items.into_iter().map(object).collect::<Result<_, _>>().map_err(kube::Error::SerdeError)
+    page(&text)?.items.into_iter().map(object).collect::<Result<_, _>>().map_err(Error::Decode)
 }
 
 /// One request, of which the body is still to come; an answer that is no success becomes the error that its `Status`
@@ -335,25 +332,21 @@ pub async fn open(
     accept: &str,
     content_type: &str,
     body: Vec<u8>,
-) -> Result<Response<Body>, kube::Error> {
+) -> Result<Response<Body>, Error> {
     let request = Request::builder()
         .method(method)
         .uri(path)
         .header(header::ACCEPT, accept)
         .header(header::CONTENT_TYPE, content_type)
         .body(Body::from(body))
-        .map_err(kube::Error::HttpError)?;
+        .map_err(Error::transport)?;
     let response = client.send(request).await?;
     let code = response.status();
     if code.is_success() {
         return Ok(response);
     }
     let bytes = response.into_body().collect_bytes().await?;
-    let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| {
-        let text = String::from_utf8_lossy(&bytes);
-        Status::failure(text.trim(), "Failed to parse error data")
-    });
-    Err(kube::Error::Api(Box::new(status.with_code(code.as_u16()))))
+    Err(Error::Api(Box::new(Status::read(code.as_u16(), &bytes))))
 }
 
 #[cfg(test)]

@@ -37,14 +37,16 @@ impl<K: Kind> Progress for Cache<K> {
     }
 
     fn holds(&self, key: &Key, uid: &str) -> bool {
-        self.get(key)
-            .is_some_and(|held| held.meta().uid.as_deref() == Some(uid) && held.meta().deletion_timestamp.is_none())
+        self.get(key).is_some_and(|held| {
+            held.metadata().uid.as_deref() == Some(uid) && held.metadata().deletion_timestamp.is_none()
+        })
     }
 
     fn holds_failed(&self, key: &Key, uid: &str) -> bool {
         let failed = |held: Arc<K>| {
             let pod = (&*held as &dyn Any).downcast_ref::<Pod>();
-            held.meta().uid.as_deref() == Some(uid) && pod.is_some_and(|pod| api::rules::pod::phase(pod) == "Failed")
+            held.metadata().uid.as_deref() == Some(uid)
+                && pod.is_some_and(|pod| api::rules::pod::phase(pod) == "Failed")
         };
         self.get(key).is_some_and(failed)
     }

@@ -10,16 +10,16 @@ use crate::plan::{Plan, Write};
 
 /// The owner reference of the object that manages this one.
 pub fn controller_of<K: Kind>(object: &K) -> Option<&OwnerReference> {
-    object.meta().owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
+    object.metadata().owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
 }
 
 /// The reference by which `owner` controls what it creates.
 pub fn owner_reference<K: Kind>(owner: &K) -> OwnerReference {
     OwnerReference {
-        api_version: K::api_version(&()).into_owned(),
-        kind: K::kind(&()).into_owned(),
-        name: owner.meta().name.clone().unwrap_or_default(),
-        uid: owner.meta().uid.clone().unwrap_or_default(),
+        api_version: K::API_VERSION.to_owned(),
+        kind: K::KIND.to_owned(),
+        name: owner.metadata().name.clone().unwrap_or_default(),
+        uid: owner.metadata().uid.clone().unwrap_or_default(),
         controller: Some(true),
         block_owner_deletion: Some(true),
     }
@@ -44,7 +44,7 @@ pub fn claim_with<'a, O: Kind, C: Kind>(
     finalizers: &[&str],
     plan: &mut Plan,
 ) -> Vec<&'a C> {
-    let lives = owner.meta().deletion_timestamp.is_none();
+    let lives = owner.metadata().deletion_timestamp.is_none();
     let mut claimed = Vec::new();
     for object in found.iter().map(Arc::as_ref) {
         match (controller_of(object).is_some(), selects(object)) {
@@ -52,7 +52,7 @@ pub fn claim_with<'a, O: Kind, C: Kind>(
             (true, false) if lives => {
                 plan.step(release(owner, object, finalizers));
             }
-            (false, true) if lives && object.meta().deletion_timestamp.is_none() => {
+            (false, true) if lives && object.metadata().deletion_timestamp.is_none() => {
                 plan.step(adopt(owner, object, finalizers));
                 claimed.push(object);
             }
@@ -64,7 +64,7 @@ pub fn claim_with<'a, O: Kind, C: Kind>(
 
 /// Makes `owner` the controller of an object that has none. An object that is gone is fine.
 fn adopt<O: Kind, C: Kind>(owner: &O, object: &C, finalizers: &[&str]) -> Write {
-    let mut metadata = json!({"ownerReferences": [owner_reference(owner)], "uid": object.meta().uid});
+    let mut metadata = json!({"ownerReferences": [owner_reference(owner)], "uid": object.metadata().uid});
     if !finalizers.is_empty() {
         metadata["finalizers"] = json!(finalizers);
     }
@@ -73,8 +73,8 @@ fn adopt<O: Kind, C: Kind>(owner: &O, object: &C, finalizers: &[&str]) -> Write 
 
 /// Gives up an object that `owner` controls. An object that is gone, or whose name another one has now, is fine.
 fn release<O: Kind, C: Kind>(owner: &O, object: &C, finalizers: &[&str]) -> Write {
-    let gone = json!({"$patch": "delete", "uid": owner.meta().uid});
-    let mut metadata = json!({"ownerReferences": [gone], "uid": object.meta().uid});
+    let gone = json!({"$patch": "delete", "uid": owner.metadata().uid});
+    let mut metadata = json!({"ownerReferences": [gone], "uid": object.metadata().uid});
     if !finalizers.is_empty() {
         metadata["$deleteFromPrimitiveList/finalizers"] = json!(finalizers);
     }

@@ -68,7 +68,7 @@ impl Write {
     }
 
     fn new<K: Kind>(object: &K, subresource: &'static str, verb: Verb) -> Self {
-        let meta = object.meta();
+        let meta = object.metadata();
         let (namespace, name) = (meta.namespace.as_deref().unwrap_or(""), meta.name.as_deref().unwrap_or(""));
         let write = Self::dynamic(&Resource::of::<K>(), namespace, name, verb);
         Write { type_id: Some(TypeId::of::<K>()), subresource, ..write }
@@ -102,7 +102,7 @@ impl Write {
 
     /// Deletes this very object with these options; the UID is filled in.
     pub fn delete_with<K: Kind>(object: &K, options: DeleteOptions) -> Self {
-        let options = DeleteOptions { uid: object.meta().uid.clone(), ..options };
+        let options = DeleteOptions { uid: object.metadata().uid.clone(), ..options };
         Self::new(object, "", Verb::Delete(options)).tolerate(&["NotFound", "Conflict"])
     }
 

@@ -58,7 +58,7 @@ pub trait Controller: Send + Sync + Sized + 'static {
         _object: &Self::Object,
         _observed: &mut Self::Observed,
         _client: &Client,
-    ) -> impl Future<Output = Result<(), kube::Error>> + Send {
+    ) -> impl Future<Output = Result<(), client::Error>> + Send {
         async { Ok(()) }
     }
     /// Decides. Pure: no clock, no randomness, no log.
@@ -82,14 +82,14 @@ impl Listers<'_> {
     pub fn owned_or_selected<O: Kind, C: Kind>(&self, owner: &O, selects: impl Fn(&C) -> bool) -> Vec<Arc<C>> {
         let cache = self.caches.of::<C>();
         let mut all = self.owned::<O, C>(owner);
-        let orphans = cache.by_index(BY_CONTROLLER, &orphans_in(owner.meta().namespace.as_deref().unwrap_or("")));
+        let orphans = cache.by_index(BY_CONTROLLER, &orphans_in(owner.metadata().namespace.as_deref().unwrap_or("")));
         all.extend(orphans.into_iter().filter(|o| controller_of(&**o).is_none() && selects(o)));
         all
     }
 
     /// The objects that `owner` controls, in key order.
     pub fn owned<O: Kind, C: Kind>(&self, owner: &O) -> Vec<Arc<C>> {
-        self.owned_by(owner.meta().uid.as_deref().unwrap_or(""))
+        self.owned_by(owner.metadata().uid.as_deref().unwrap_or(""))
     }
 
     /// The objects whose controller has this UID, in key order.
@@ -130,7 +130,7 @@ trait Planner: Send + Sync {
     fn plan<'a>(&'a self, runner: &'a Runner, key: &'a Key) -> BoxFuture<'a, (Option<ObjectReference>, Planned)>;
 }
 
-type Planned = Result<Plan, kube::Error>;
+type Planned = Result<Plan, client::Error>;
 
 impl<C: Controller> Planner for C {
     fn name(&self) -> &'static str {

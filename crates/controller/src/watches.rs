@@ -27,7 +27,7 @@ pub(crate) fn orphans_in(namespace: &str) -> String {
 }
 
 fn controller_index<K: Kind>(object: &K) -> Vec<String> {
-    let namespace = object.meta().namespace.as_deref().unwrap_or("");
+    let namespace = object.metadata().namespace.as_deref().unwrap_or("");
     vec![controller_of(object).map_or_else(|| orphans_in(namespace), |owner| owner.uid.clone())]
 }
 
@@ -81,11 +81,11 @@ impl<O: Kind> Watches<O> {
     pub fn owned<C: Kind>(&mut self) -> &mut Self {
         self.indexed::<C>();
         self.mapped::<C>(|object, _| {
-            let namespace = object.meta().namespace.as_deref().unwrap_or("");
-            let group = O::group(&());
+            let namespace = object.metadata().namespace.as_deref().unwrap_or("");
+            let group = O::GROUP;
             let ours = controller_of(object).filter(|owner| {
                 let owner_group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-                owner.kind == O::kind(&()) && owner_group == group
+                owner.kind == O::KIND && owner_group == group
             });
             ours.map(|owner| Key::new(namespace, &owner.name)).into_iter().collect()
         })
@@ -98,7 +98,7 @@ impl<O: Kind> Watches<O> {
             if controller_of(object).is_some() {
                 return Vec::new();
             }
-            let all = primary.list_in(object.meta().namespace.as_deref().unwrap_or(""));
+            let all = primary.list_in(object.metadata().namespace.as_deref().unwrap_or(""));
             all.iter().filter(|owner| selects(owner, object)).map(|owner| Key::of(&**owner)).collect()
         })
     }
@@ -197,8 +197,8 @@ mod tests {
     #[tokio::test]
     async fn no_key_is_lost_with_its_events() {
         const CHANGES: u64 = 3000;
-        let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
-            std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+        let silent = tower::service_fn(|_: http::Request<client::Body>| {
+            std::future::pending::<Result<http::Response<client::Body>, std::convert::Infallible>>()
         });
         let caches = Caches::new(client::in_process(silent));
         let queue = Arc::new(Queue::default());

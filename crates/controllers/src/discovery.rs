@@ -2,10 +2,10 @@
 
 use client::{
     Client,
-    rest::{self, Resource},
+    rest::{self, Form, Resource},
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResourceList, ObjectMeta};
-use serde::Deserialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, APIResourceList, ObjectMeta};
+use serde::{Deserialize, de::DeserializeOwned};
 
 /// One resource in its group's preferred version.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,12 +89,12 @@ struct Named {
 
 /// All resources, without subresources, each in the first version of its group that has it. Group versions of other API
 /// servers that did not answer lately are named in the second part.
-pub async fn discover(client: &Client) -> Result<(Vec<Offered>, Unknown), kube::Error> {
+pub async fn discover(client: &Client) -> Result<(Vec<Offered>, Unknown), client::Error> {
     let (mut offered, mut unknown) = (Vec::new(), Unknown::default());
     for path in ["/api", "/apis"] {
         let answer = rest::open(client, http::Method::GET, path, ALL_GROUPS, "application/json", Vec::new()).await?;
         let text = answer.into_body().collect_bytes().await?;
-        let groups: Groups = serde_json::from_slice(&text).map_err(kube::Error::SerdeError)?;
+        let groups: Groups = serde_json::from_slice(&text).map_err(client::Error::Decode)?;
         groups.items.into_iter().for_each(|group| take(group, &mut offered, &mut unknown));
     }
     unknown.0.sort();
@@ -123,6 +123,15 @@ fn take(group: Group, offered: &mut Vec<Offered>, unknown: &mut Unknown) {
     }
 }
 
+/// The groups of the server and their versions.
+pub async fn groups(client: &Client) -> Result<Vec<APIGroup>, client::Error> {
+    Ok(document::<APIGroupList>(client, "/apis").await?.groups)
+}
+
+async fn document<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, client::Error> {
+    serde_json::from_slice(&rest::read(client, path, Form::Whole).await?).map_err(client::Error::Decode)
+}
+
 /// The resource of a kind in the first version of its group that has it. The error says why there is none, in upstream's words.
 pub async fn of_kind(client: &Client, group: &str, kind: &str) -> Result<Resource, String> {
     find(client, group, kind).await?.ok_or_else(|| format!("no matches for kind {kind:?} in group {group:?}"))
@@ -130,25 +139,24 @@ pub async fn of_kind(client: &Client, group: &str, kind: &str) -> Result<Resourc
 
 /// The resource of a kind in the first version of its group that has it, if one has.
 pub async fn find(client: &Client, group: &str, kind: &str) -> Result<Option<Resource>, String> {
-    let words = |error: kube::Error| rest::message(&error);
+    let words = |error: client::Error| rest::message(&error);
     let mut offered = Vec::new();
     if group.is_empty() {
-        collect(client.list_core_api_resources("v1").await.map_err(words)?, &mut offered);
+        collect(document(client, "/api/v1").await.map_err(words)?, &mut offered);
     } else {
-        let groups = client.list_api_groups().await.map_err(words)?.groups;
+        let groups = groups(client).await.map_err(words)?;
         for version in groups.into_iter().filter(|g| g.name == group).flat_map(|g| g.versions) {
-            collect(client.list_api_group_resources(&version.group_version).await.map_err(words)?, &mut offered);
+            let list = document(client, &format!("/apis/{}", version.group_version)).await.map_err(words)?;
+            collect(list, &mut offered);
         }
     }
     Ok(offered.into_iter().find(|offered| offered.resource.kind == kind).map(|found| found.resource))
 }
 
 /// Whether objects of the resource have a scale.
-pub async fn has_scale(client: &Client, resource: &Resource) -> Result<bool, kube::Error> {
-    let list = match resource.group.as_str() {
-        "" => client.list_core_api_resources(&resource.version).await?,
-        _ => client.list_api_group_resources(&resource.api_version()).await?,
-    };
+pub async fn has_scale(client: &Client, resource: &Resource) -> Result<bool, client::Error> {
+    let root = if resource.group.is_empty() { "/api" } else { "/apis" };
+    let list: APIResourceList = document(client, &format!("{root}/{}", resource.api_version())).await?;
     let scale = format!("{}/scale", resource.plural);
     Ok(list.resources.iter().any(|found| found.name == scale))
 }

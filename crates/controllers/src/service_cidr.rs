@@ -117,7 +117,7 @@ impl Controller for ServiceRanges {
     }
 
     /// An address that the cache does not have yet would be left behind.
-    async fn ask(&self, cidr: &ServiceCIDR, needed: &mut bool, client: &Client) -> Result<(), kube::Error> {
+    async fn ask(&self, cidr: &ServiceCIDR, needed: &mut bool, client: &Client) -> Result<(), client::Error> {
         if is_leaving(cidr) && !*needed {
             let all: Api<ServiceCIDR> = Api::all(client.clone());
             let all: Vec<Arc<ServiceCIDR>> = all.list(&[]).await?.into_iter().map(Arc::new).collect();

@@ -116,14 +116,14 @@ impl StorageMigrations {
         };
         let objects: Result<Vec<_>, _> = page.items.iter().map(object).collect();
         self.has_read(name, page.metadata.continue_.unwrap_or_default());
-        objects.map_err(kube::Error::SerdeError)
+        objects.map_err(client::Error::Decode)
     }
 }
 
-type Read = Result<Vec<ObjectMeta>, kube::Error>;
+type Read = Result<Vec<ObjectMeta>, client::Error>;
 
 /// The revision of a resource as it is now.
-async fn latest(resource: &Resource, client: &Client) -> Result<String, kube::Error> {
+async fn latest(resource: &Resource, client: &Client) -> Result<String, client::Error> {
     let path = rest::with_query(resource.path("", "", ""), &[("limit", "1")]);
     let answer = rest::read(client, &path, Form::Metadata).await?;
     Ok(rest::page(&answer)?.metadata.resource_version.unwrap_or_default())
@@ -145,7 +145,7 @@ impl Controller for StorageMigrations {
         migration: &StorageVersionMigration,
         observed: &mut Observed,
         client: &Client,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), client::Error> {
         let text = |text: &'_ Option<String>| text.clone().unwrap_or_default();
         let (name, uid) = (text(&migration.metadata.name), text(&migration.metadata.uid));
         if has_ended(migration) {

@@ -17,7 +17,7 @@ use runtime::{
 use tokio::task::JoinSet;
 
 /// Lists are empty, watches are silent, and what is created is there.
-async fn api(request: Request<kube::client::Body>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn api(request: Request<client::Body>) -> Result<Response<Full<Bytes>>, Infallible> {
     let uri = request.uri().to_string();
     if uri.contains("watch=true") {
         std::future::pending::<()>().await;

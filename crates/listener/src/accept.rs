@@ -109,7 +109,7 @@ impl Listener {
             if let Some((socket, address)) = accepted {
                 match self.place(address.ip()) {
                     Ok(place) => {
-                        prepare(&socket);
+                        attend(&socket);
                         return Accepted { socket, address, place };
                     }
                     Err(full) => self.refused(address, full),
@@ -177,7 +177,7 @@ fn source(from: IpAddr) -> u128 {
 }
 
 /// Bytes leave at once, and a peer that has vanished is noticed. Neither is worth a connection if it cannot be had.
-fn prepare(socket: &TcpStream) {
+pub fn attend(socket: &TcpStream) {
     let _ = socket.set_nodelay(true);
     let _ = setsockopt(socket, sockopt::KeepAlive, &true);
     let _ = setsockopt(socket, sockopt::TcpKeepIdle, &(KEEP_ALIVE.as_secs() as u32));

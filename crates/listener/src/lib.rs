@@ -14,7 +14,7 @@ mod pace;
 mod places;
 mod serve;
 
-pub use accept::{Accepted, Bounds, Figures, Listener};
+pub use accept::{Accepted, Bounds, Figures, Listener, attend};
 pub use pace::Answering;
 pub use places::{Full, Place, Places};
 pub use serve::Peer;

@@ -111,6 +111,44 @@ pub fn client_config(authorities: &str, credential: Option<&Credential>, alpn: &
     Ok(config)
 }
 
+/// As [`client_config_showing`], trusting the authorities that this machine knows.
+pub fn client_config_of_machine(shown: Option<Arc<Serving>>, alpn: &[&str]) -> Result<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(machine_roots());
+    let mut config = match shown {
+        None => builder.with_no_client_auth(),
+        Some(shown) => builder.with_client_cert_resolver(shown),
+    };
+    config.alpn_protocols = alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
+    Ok(config)
+}
+
+/// Where distributions keep the authorities that they believe; the first file that is there counts, as for Go.
+const MACHINE_AUTHORITIES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The authorities of `SSL_CERT_FILE`, or of this machine. Those that cannot be read are left out: one of them must not
+/// cost all others their trust.
+fn machine_roots() -> RootCertStore {
+    let named = std::env::var_os("SSL_CERT_FILE").map(std::path::PathBuf::from);
+    let usual = MACHINE_AUTHORITIES.iter().map(std::path::PathBuf::from);
+    let found = named.map_or_else(|| usual.filter_map(read).next(), read);
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&found.unwrap_or_default()).flatten());
+    roots
+}
+
+fn read(path: std::path::PathBuf) -> Option<Vec<u8>> {
+    std::fs::read(path).ok()
+}
+
 /// As [`client_config`], with a certificate that can be replaced.
 pub fn client_config_showing(authorities: &str, shown: Arc<Serving>, alpn: &[&str]) -> Result<ClientConfig> {
     let mut config = client_config(authorities, None, alpn)?;

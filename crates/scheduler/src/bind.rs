@@ -4,7 +4,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use client::{
-    Caches, EventKind, EventRecorder, Key, events,
+    Caches, Client, EventKind, EventRecorder, Key, events,
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use json::{Map, Value, json};
@@ -12,7 +12,6 @@ use k8s_openapi::{
     api::core::v1::{Pod, PodCondition},
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use kube::Client;
 
 use crate::{
     claims_made::ClaimsMade,
@@ -221,7 +220,7 @@ pub fn tell_preempted(recorder: &EventRecorder, victim: &Pod, (preemptor, node):
     recorder.about(victim, EventKind::Normal, "Preempted", &message);
 }
 
-async fn evict_one(client: &Client, scheduler: &str, victim: &Pod) -> Result<(), kube::Error> {
+async fn evict_one(client: &Client, scheduler: &str, victim: &Pod) -> Result<(), client::Error> {
     let (resource, key, uid) = (Resource::of::<Pod>(), Key::of(victim), victim.metadata.uid.clone());
     let message = format!("{scheduler}: preempting to accommodate a higher priority pod");
     let now = clock::now_seconds();

@@ -79,7 +79,7 @@ async fn bind_extended(preparing: &Preparing, extended: &Extended, waits: bool) 
     let made = Api::<ResourceClaim>::namespaced(caches.client().clone(), &pod.key.namespace).create(&claim).await;
     preparing.made.count(made.is_ok());
     let named =
-        |error: kube::Error| format!("create claim for extended resources {}: {}", pod.key, rest::message(&error));
+        |error: client::Error| format!("create claim for extended resources {}: {}", pod.key, rest::message(&error));
     let made = made.map_err(named)?;
     let key = Key::of(&made);
     let status = json!({"resourceClaimName": key.name, "requestMappings": mappings});
@@ -280,14 +280,14 @@ async fn write(
     patch(caches, key, "status", body).await.map_err(|error| met(&error, &format!("add {what} to claim {key}")))
 }
 
-fn met(error: &kube::Error, what: &str) -> Met {
+fn met(error: &client::Error, what: &str) -> Met {
     match rest::reason(error) {
         "Conflict" => Met::Another,
         _ => Met::Obstacle(format!("{what}: {}", rest::message(error))),
     }
 }
 
-async fn patch(caches: &Caches, key: &Key, subresource: &str, body: Value) -> Result<u64, kube::Error> {
+async fn patch(caches: &Caches, key: &Key, subresource: &str, body: Value) -> Result<u64, client::Error> {
     let (client, resource) = (caches.client(), Resource::of::<ResourceClaim>());
     let verb = Verb::MergePatch(body);
     Ok(rest::write(client, &resource, &key.namespace, &key.name, subresource, &verb).await?.revision)

@@ -49,7 +49,7 @@ fn writers(caches: &Caches, settings: &Settings) -> Vec<Writer> {
 /// Schedules until the future is dropped.
 pub async fn run(caches: Caches, settings: Settings, metrics: Arc<Metrics>) {
     let writers = writers(&caches, &settings);
-    let extenders = Extenders::new(&settings.extenders).await;
+    let extenders = Extenders::new(&settings.extenders);
     let mut engine = Engine::new(settings);
     engine.stopwatch = Some(Instant::now);
     let mut sources = Sources::start(&caches, &mut engine).await;

@@ -4,13 +4,12 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
 use api::features::{Feature, Features};
 use bytes::Bytes;
-use client::Caches;
+use client::{Body, Caches};
 use clock::Duration;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Frame;
 use json::{Value, json};
-use kube::client::Body;
 use parking_lot::Mutex;
 use scheduler::{Metrics, Settings, run};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};

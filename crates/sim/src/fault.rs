@@ -11,11 +11,11 @@ use std::{
 
 use apiserver::server::InProcess;
 use bytes::Bytes;
+use client::Body;
 use clock::Duration;
 use futures::StreamExt;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, BodyStream, StreamBody, combinators::UnsyncBoxBody};
-use kube::client::Body;
 use parking_lot::Mutex;
 use tower::{BoxError, Service};
 

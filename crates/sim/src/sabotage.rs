@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use bytes::Bytes;
+use client::Body;
 use http::{HeaderValue, Method, Request, header::CONTENT_LENGTH};
 use http_body_util::BodyExt;
 use json::{Value, json};
-use kube::client::Body;
 
 use crate::duty::parts;
 

@@ -32,8 +32,8 @@ fn deaf_to<K: Kind>(spec: Value) {
     let container = json!({"name": "c", "image": "i"});
     let mut spec = spec;
     spec["template"] = json!({"metadata": {"labels": {"app": "o"}}, "spec": {"containers": [container],
-        "restartPolicy": if K::kind(&()) == "Job" { "Never" } else { "Always" }}});
-    let owner = json!({"apiVersion": K::api_version(&()), "kind": K::kind(&()),
+        "restartPolicy": if K::KIND == "Job" { "Never" } else { "Always" }}});
+    let owner = json!({"apiVersion": K::API_VERSION, "kind": K::KIND,
         "metadata": {"name": "o", "namespace": "default"}, "spec": spec});
     simulate(1, async |seed| {
         let mut cluster = Cluster::start(seed, NODES).await;
@@ -50,7 +50,7 @@ fn deaf_to<K: Kind>(spec: Value) {
         let deleted = clock::now_seconds();
         write::<K>(&cluster, "o", Verb::Delete(DeleteOptions { propagation, ..DeleteOptions::default() })).await;
         // A Job's Pods stay until they are counted, which cannot be any more.
-        if K::kind(&()) != "Job" {
+        if K::KIND != "Job" {
             cluster.until("one is made in vain", soon, |m| m.pods().any(|pod| made_after(pod, deleted))).await;
         }
         clock::sleep(Duration::from_secs(100)).await;

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use client::{
-    Kind,
+    Api, Kind,
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use clock::{Duration, Instant};
@@ -15,7 +15,6 @@ use k8s_openapi::api::{
     core::v1::Pod,
     resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice},
 };
-use kube::api::{Api, ListParams};
 use parking_lot::Mutex;
 use sim::{
     Cluster, Component, Faults,
@@ -50,8 +49,8 @@ fn pod(name: &str) -> Value {
 
 async fn claims(cluster: &Cluster) -> Vec<ResourceClaim> {
     let api: Api<ResourceClaim> = Api::namespaced(cluster.client(), "default");
-    match api.list(&ListParams::default()).await {
-        Ok(list) => list.items,
+    match api.list(&[]).await {
+        Ok(claims) => claims,
         Err(error) => cluster.fail(&format!("the test's own list failed: {error}")),
     }
 }

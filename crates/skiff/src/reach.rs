@@ -10,7 +10,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ("failed to lookup address", "the host of {url} is not known; check the name, or give an address"),
     ("Network is unreachable", "there is no route to {url}; check the address and this machine's network"),
     ("No route to host", "there is no route to {url}; check the address and this machine's network"),
-    ("deadline has elapsed", "{url} does not answer; check the address, and whether a firewall is in between"),
+    ("i/o timeout", "{url} does not answer; check the address, and whether a firewall is in between"),
+    ("TLS handshake timeout", "{url} does not answer; check the address, and whether a firewall is in between"),
     ("timed out", "{url} does not answer; check the address, and whether a firewall is in between"),
     (
         "UnknownIssuer",
@@ -31,8 +32,8 @@ const MEANINGS: &[(&str, &str)] = &[
 ];
 
 /// What went wrong with a request to `url`, for people.
-pub fn explain(url: &str, error: &kube::Error) -> anyhow::Error {
-    if let kube::Error::Api(status) = error {
+pub fn explain(url: &str, error: &client::Error) -> anyhow::Error {
+    if let client::Error::Api(status) = error {
         return match status.code {
             401 => anyhow::anyhow!(
                 "{url} does not accept the credentials; has the token or certificate ended, or is it of another cluster?"

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::status::StatusError;
 use bytes::Bytes;
 use clock::Duration;
+use dialer::Endpoint;
 use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use pki::Serving;
@@ -16,7 +17,7 @@ use super::{
 use crate::{
     auth::User,
     http::body::Body,
-    outbound::{dialer::Dialer, endpoint::Endpoint, service},
+    outbound::{dialer::Dialer, service},
     storage::object_store::ObjectStore,
 };
 

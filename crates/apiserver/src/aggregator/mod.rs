@@ -21,6 +21,7 @@ use std::{
 };
 
 use api::{Value, kind::Definition, meta, status::StatusError};
+use dialer::Endpoint;
 use parking_lot::{Mutex, RwLock};
 use pki::Serving;
 use tokio::{
@@ -35,7 +36,7 @@ use self::{
     told::Told,
 };
 use crate::{
-    outbound::{dialer::Dialer, endpoint::Endpoint},
+    outbound::dialer::Dialer,
     storage::{informer::EventHandler, object_store::ObjectStore},
 };
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use api::{Value, status::StatusError};
 use clock::Duration;
+use dialer::Endpoint;
 use http::{StatusCode, header};
 use json::{Map, json};
 use sha2::{Digest, Sha256};
@@ -16,11 +17,7 @@ use super::{
     openapi,
     registrations::Registration,
 };
-use crate::{
-    auth::User,
-    outbound::{dialer::Dialer, endpoint::Endpoint},
-    storage::object_store::ObjectStore,
-};
+use crate::{auth::User, outbound::dialer::Dialer, storage::object_store::ObjectStore};
 
 /// All is asked for again after this time.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -1,5 +1,4 @@
-//! Connections that the API server opens itself. The meaning of a request, and whether it may go there, is not known here.
+//! Where the API server's own requests go, and how they fail. Whether one may go there is not known here.
 
 pub mod dialer;
-pub mod endpoint;
 pub mod service;

@@ -1,8 +1,9 @@
 //! From a reference to a Service to one of the addresses behind it.
 
 use api::{Value, status::StatusError};
+use dialer::Endpoint;
 
-use super::{dialer::bare, endpoint::Endpoint};
+use super::dialer::bare;
 use crate::storage::object_store::ObjectStore;
 
 /// A ready address behind a port of a Service, chosen at random; `None` when there is none. The port may be given by name

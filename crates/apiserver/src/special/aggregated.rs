@@ -4,6 +4,7 @@
 
 use api::status::StatusError;
 use clock::{Duration, Instant};
+use dialer::Endpoint;
 use futures::stream as streams;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use http_body_util::BodyExt;
@@ -17,7 +18,6 @@ use crate::{
         access::Peer,
         body::{Body, BoxError, Response},
     },
-    outbound::endpoint::Endpoint,
 };
 
 /// The page about a group version is there by then: clients ask for it before anything else.

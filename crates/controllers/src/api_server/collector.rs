@@ -59,7 +59,7 @@ impl Controller for StorageVersionCollector {
     }
 
     /// A server that has just come may have said something before its Lease is seen here.
-    async fn ask(&self, _: &StorageVersion, gone: &mut Gone, client: &Client) -> Result<(), kube::Error> {
+    async fn ask(&self, _: &StorageVersion, gone: &mut Gone, client: &Client) -> Result<(), client::Error> {
         let leases: Api<Lease> = Api::namespaced(client.clone(), identity::NAMESPACE);
         for id in gone.0.clone() {
             // A name that no Lease can have is nobody's.

@@ -109,7 +109,7 @@ pub async fn keep(client: &Client, id: &str, versions: BTreeMap<String, ServerSt
     }
 }
 
-async fn tell(api: &Api<StorageVersion>, name: &str, version: &ServerStorageVersion) -> Result<(), kube::Error> {
+async fn tell(api: &Api<StorageVersion>, name: &str, version: &ServerStorageVersion) -> Result<(), client::Error> {
     let found = match api.find(name).await? {
         Some(found) => found,
         None => {

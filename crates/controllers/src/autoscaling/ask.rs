@@ -22,7 +22,7 @@ use super::{
     replicas::{Reading, Readings},
 };
 use crate::{
-    discovery::{of_kind, segment},
+    discovery::{self, of_kind, segment},
     selector_text::selector_text,
 };
 
@@ -195,7 +195,7 @@ const CUSTOM_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 /// Where values of custom metrics are served: the version that its server prefers, of those that can be read.
 async fn custom_base(client: &Client) -> Result<String, String> {
     let failed = |why: &str| format!("unable to fetch metrics from custom metrics API: {why}");
-    let groups = client.list_api_groups().await.map_err(|error| failed(&rest::message(&error)))?.groups;
+    let groups = discovery::groups(client).await.map_err(|error| failed(&rest::message(&error)))?;
     let group = groups.into_iter().find(|group| group.name == "custom.metrics.k8s.io");
     let group = group.ok_or_else(|| failed("no custom metrics API (custom.metrics.k8s.io) registered"))?;
     let mut offered = group.preferred_version.into_iter().chain(group.versions);
@@ -289,7 +289,7 @@ mod tests {
 
     /// Answers each path with a document; of all else there is none.
     fn server(pages: &'static [(&'static str, &'static str)]) -> Client {
-        client::in_process(tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        client::in_process(tower::service_fn(move |request: http::Request<client::Body>| {
             let asked = request.uri().to_string().replace("?&", "?");
             let found = pages.iter().find(|(path, _)| *path == asked).map(|(_, page)| *page);
             let code = if found.is_some() { 200 } else { 404 };

@@ -201,7 +201,7 @@ impl Controller for HorizontalPodAutoscalers {
         autoscaler: &HorizontalPodAutoscaler,
         observed: &mut Observed,
         client: &Client,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), client::Error> {
         let key = Key::of(autoscaler);
         let Some(spec) = &autoscaler.spec else { return Ok(()) };
         observed.target = ask::target(client, &key.namespace, &spec.scale_target_ref).await;

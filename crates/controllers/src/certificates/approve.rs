@@ -41,7 +41,7 @@ impl Controller for Approver {
         csr: &CertificateSigningRequest,
         verdict: &mut Verdict,
         client: &Client,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), client::Error> {
         let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
         for (subresource, message) in questions(csr) {
             let answer = reviews.create(&review(csr, subresource)).await?;

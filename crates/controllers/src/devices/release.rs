@@ -110,7 +110,7 @@ impl Controller for ClaimRelease {
     }
 
     /// The cache may not have a Pod yet that the scheduler is about to start.
-    async fn ask(&self, claim: &ResourceClaim, observed: &mut Observed, client: &Client) -> Result<(), kube::Error> {
+    async fn ask(&self, claim: &ResourceClaim, observed: &mut Observed, client: &Client) -> Result<(), client::Error> {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or("");
         for consumer in std::mem::take(&mut observed.unknown) {
             let pod = Api::<Pod>::namespaced(client.clone(), namespace).find(&consumer.name).await?;

@@ -81,7 +81,7 @@ impl Collector {
     }
 
     /// The object's metadata as the server has it now, if it still is this one.
-    async fn live(&self, uid: &str, object: &Object) -> Result<Option<ObjectMeta>, kube::Error> {
+    async fn live(&self, uid: &str, object: &Object) -> Result<Option<ObjectMeta>, client::Error> {
         let meta = self.metadata(&object.resource, &object.namespace, &object.name).await?;
         Ok(meta.filter(|m| m.uid.as_deref() == Some(uid)))
     }
@@ -91,12 +91,12 @@ impl Collector {
         resource: &Resource,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<ObjectMeta>, kube::Error> {
+    ) -> Result<Option<ObjectMeta>, client::Error> {
         rest::metadata(&self.setup.client, resource, namespace, name).await
     }
 
     /// Deletes the object if nobody needs it, or goes on with its foreground deletion.
-    async fn attempt(&self, uid: &str) -> Result<Plan, kube::Error> {
+    async fn attempt(&self, uid: &str) -> Result<Plan, client::Error> {
         let Some(object) = self.known(uid) else { return Ok(Plan::default()) };
         if object.deleting && !object.foreground {
             return Ok(Plan::default());
@@ -133,7 +133,7 @@ impl Collector {
         }
     }
 
-    async fn state_of(&self, owner: &OwnerReference, namespace: &str) -> Result<OwnerState, kube::Error> {
+    async fn state_of(&self, owner: &OwnerReference, namespace: &str) -> Result<OwnerState, client::Error> {
         if let Some(known) = self.known(&owner.uid).filter(|known| known.is_meant_by(owner, namespace)) {
             return Ok(OwnerState::of(&known));
         }
@@ -149,7 +149,7 @@ impl Collector {
         };
         let Some((mut resource, namespaced)) = found else {
             let text = format!("no resource is known for kind {} in {}", owner.kind, owner.api_version);
-            return Err(kube::Error::Service(text.into()));
+            return Err(client::Error::transport(text));
         };
         resource.version = version.to_owned();
         // A cluster-scoped object cannot have an owner in a namespace: such an owner is never found.
@@ -190,7 +190,7 @@ impl Collector {
         }
     }
 
-    async fn orphan(&self, uid: &str) -> Result<Plan, kube::Error> {
+    async fn orphan(&self, uid: &str) -> Result<Plan, client::Error> {
         let Some(object) = self.known(uid).filter(|o| o.orphan) else { return Ok(Plan::default()) };
         let Some(meta) = self.live(uid, &object).await? else { return Ok(Plan::default()) };
         let known = self.graph.lock().dependents_of(uid);

@@ -68,7 +68,7 @@ impl Controller for Namespaces {
         Observed { errors: failure.into_iter().collect(), ..Observed::default() }
     }
 
-    async fn ask(&self, namespace: &Namespace, observed: &mut Observed, client: &Client) -> Result<(), kube::Error> {
+    async fn ask(&self, namespace: &Namespace, observed: &mut Observed, client: &Client) -> Result<(), client::Error> {
         if !is_to_be_emptied(namespace) {
             return Ok(());
         }

@@ -69,13 +69,13 @@ pub async fn live(
     counter: &Counter,
     limited: &[Limit<'_>],
     client: &Client,
-) -> Result<Resources, kube::Error> {
+) -> Result<Resources, client::Error> {
     async fn of<K: Kind + Usage>(
         quota: &ResourceQuota,
         counter: &Counter,
         limited: &[Limit<'_>],
         client: &Client,
-    ) -> Result<Resources, kube::Error> {
+    ) -> Result<Resources, client::Error> {
         let objects = Api::<K>::namespaced(client.clone(), namespace(quota)).list(&[]).await?;
         let objects: Vec<Arc<K>> = objects.into_iter().map(Arc::new).collect();
         Ok(sum(quota, counter, limited, &objects, clock::now()))
@@ -95,7 +95,7 @@ pub async fn live_extended(
     limited: &[Limit<'_>],
     names: &BTreeSet<&str>,
     client: &Client,
-) -> Result<Resources, kube::Error> {
+) -> Result<Resources, client::Error> {
     let pods = Api::<Pod>::namespaced(client.clone(), namespace(quota)).list(&[]).await?;
     let pods: Vec<Arc<Pod>> = pods.into_iter().map(Arc::new).collect();
     let now = clock::now();
@@ -105,13 +105,13 @@ pub async fn live_extended(
 }
 
 /// The resource in the group's preferred version; `None` when the server has no such group.
-pub async fn resource(client: &Client, group: &str, plural: &str) -> Result<Option<Resource>, kube::Error> {
+pub async fn resource(client: &Client, group: &str, plural: &str) -> Result<Option<Resource>, client::Error> {
     let mut version = "v1".to_owned();
     if !group.is_empty() {
         let Some(text) = rest::found(rest::read(client, &format!("/apis/{group}"), Form::Whole).await)? else {
             return Ok(None);
         };
-        let group: APIGroup = serde_json::from_slice(&text).map_err(kube::Error::SerdeError)?;
+        let group: APIGroup = serde_json::from_slice(&text).map_err(client::Error::Decode)?;
         let Some(preferred) = group.preferred_version.or_else(|| group.versions.into_iter().next()) else {
             return Ok(None);
         };
@@ -128,7 +128,7 @@ pub async fn objects(
     group: &str,
     plural: &str,
     client: &Client,
-) -> Result<Option<Quantity>, kube::Error> {
+) -> Result<Option<Quantity>, client::Error> {
     if quota.spec.as_ref().is_some_and(|spec| !scopes(spec).is_empty()) {
         return Ok(Some(Quantity::ZERO));
     }

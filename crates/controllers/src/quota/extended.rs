@@ -58,7 +58,7 @@ impl Facts {
         Facts::new(claims.clone(), pods, &caches.of::<DeviceClass>().list())
     }
 
-    pub async fn live(namespace: &str, pods: Vec<Arc<Pod>>, client: &Client) -> Result<Self, kube::Error> {
+    pub async fn live(namespace: &str, pods: Vec<Arc<Pod>>, client: &Client) -> Result<Self, client::Error> {
         let claims = Api::<ResourceClaim>::namespaced(client.clone(), namespace).list(&[]).await?;
         let classes = Api::<DeviceClass>::all(client.clone()).list(&[]).await?;
         let classes: Vec<Arc<DeviceClass>> = classes.into_iter().map(Arc::new).collect();

@@ -110,7 +110,7 @@ impl Controller for ResourceQuotas {
         Observed { recent, used }
     }
 
-    async fn ask(&self, quota: &ResourceQuota, observed: &mut Observed, client: &Client) -> Result<(), kube::Error> {
+    async fn ask(&self, quota: &ResourceQuota, observed: &mut Observed, client: &Client) -> Result<(), client::Error> {
         let Some(used) = &mut observed.used else { return Ok(()) };
         let limited = limited(quota);
         let present = present(quota);

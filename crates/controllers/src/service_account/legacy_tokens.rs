@@ -75,7 +75,7 @@ impl Controller for LegacyTokens {
         Observed { secrets, since: None }
     }
 
-    async fn ask(&self, _: &ServiceAccount, observed: &mut Observed, client: &Client) -> Result<(), kube::Error> {
+    async fn ask(&self, _: &ServiceAccount, observed: &mut Observed, client: &Client) -> Result<(), client::Error> {
         if !observed.secrets.is_empty() {
             let map = Api::<ConfigMap>::namespaced(client.clone(), "kube-system").find(TRACKING).await?;
             observed.since = map.and_then(|map| map.data?.get("since").cloned());

@@ -74,7 +74,7 @@ impl Controller for AttributesClassProtection {
     }
 
     /// A claim or volume that the caches do not have yet may name it.
-    async fn ask(&self, class: &VolumeAttributesClass, used: &mut bool, client: &Client) -> Result<(), kube::Error> {
+    async fn ask(&self, class: &VolumeAttributesClass, used: &mut bool, client: &Client) -> Result<(), client::Error> {
         if is_leaving(class, FINALIZER) && !*used {
             let name = class.metadata.name.clone().unwrap_or_default();
             let claims: Api<PersistentVolumeClaim> = Api::all(client.clone());

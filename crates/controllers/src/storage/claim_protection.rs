@@ -58,7 +58,7 @@ impl Controller for ClaimProtection {
     }
 
     /// A Pod that the cache does not have yet may use the claim, and its data would be gone.
-    async fn ask(&self, claim: &PersistentVolumeClaim, used: &mut bool, client: &Client) -> Result<(), kube::Error> {
+    async fn ask(&self, claim: &PersistentVolumeClaim, used: &mut bool, client: &Client) -> Result<(), client::Error> {
         if is_leaving(claim, FINALIZER) && !*used {
             let pods: Api<Pod> = Api::namespaced(client.clone(), claim.metadata.namespace.as_deref().unwrap_or(""));
             *used = pods.list(&[]).await?.iter().any(|pod| uses(pod, claim));

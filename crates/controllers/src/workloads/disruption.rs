@@ -85,7 +85,7 @@ impl Controller for Disruptions {
         budget: &PodDisruptionBudget,
         observed: &mut Observed,
         client: &Client,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), client::Error> {
         let namespace = budget.metadata.namespace.as_deref().unwrap_or("");
         observed.wanted = observed.scales.ask(namespace, client).await;
         Ok(())

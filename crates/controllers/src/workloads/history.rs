@@ -76,8 +76,7 @@ pub fn selector<O: HistoryOwner>(owner: &O) -> Selector {
 pub fn watch<O: HistoryOwner>(watches: &mut Watches<O>) {
     watches.indexed::<ControllerRevision>().changed::<ControllerRevision>(|change, _| {
         let states = change.old.iter().chain(&change.new).filter(|_| change.old.is_some());
-        let owners =
-            states.filter_map(|revision| controller_of(&**revision)).filter(|owner| owner.kind == O::kind(&()));
+        let owners = states.filter_map(|revision| controller_of(&**revision)).filter(|owner| owner.kind == O::KIND);
         owners.map(|owner| Key::new(&change.key.namespace, &owner.name)).collect()
     });
     watches.selected::<ControllerRevision>(|owner, revision| selector(owner).matches(&revision.metadata.labels));
@@ -95,7 +94,7 @@ pub struct Recorded {
 impl Recorded {
     pub fn observe<O: HistoryOwner>(owner: &O, listers: &Listers) -> Self {
         let name = fresh(owner, 0).metadata.name.unwrap_or_default();
-        let key = Key::new(owner.meta().namespace.clone().unwrap_or_default(), name);
+        let key = Key::new(owner.metadata().namespace.clone().unwrap_or_default(), name);
         let selector = selector(owner);
         Recorded {
             revisions: listers.owned_or_selected(owner, |r: &ControllerRevision| selector.matches(&r.metadata.labels)),
@@ -149,7 +148,7 @@ fn fresh<O: HistoryOwner>(owner: &O, number: i64) -> ControllerRevision {
     let template = owner.template().cloned().unwrap_or_default();
     let data = data(&template);
     let hash = template_hash(data.to_string().as_bytes(), owner.collisions());
-    let meta = owner.meta();
+    let meta = owner.metadata();
     let prefix: String = meta.name.iter().flat_map(|name| name.chars()).take(PREFIX_MAX).collect();
     let mut labels = template.metadata.and_then(|m| m.labels).unwrap_or_default();
     labels.insert(O::HASH_LABEL.to_owned(), hash.clone());
@@ -190,7 +189,7 @@ impl History {
         let mut revisions: Vec<ControllerRevision> = claimed.into_iter().cloned().collect();
         sort(&mut revisions);
         let wanted = data(&owner.template().cloned().unwrap_or_default());
-        let lives = owner.meta().deletion_timestamp.is_none();
+        let lives = owner.metadata().deletion_timestamp.is_none();
         let newest = revisions.iter().rposition(|r| holds(r, &wanted));
         let others = revisions.iter().filter(|r| !holds(r, &wanted)).map(|r| r.revision);
         let next = others.max().unwrap_or(0) + 1;

@@ -131,7 +131,7 @@ async fn asked(
     namespace: &str,
     client: &Client,
 ) -> Result<Option<i32>, String> {
-    let words = |error: kube::Error| rest::message(&error);
+    let words = |error: client::Error| rest::message(&error);
     let path = resource.path(namespace, discovery::segment(&owner.name)?, "scale");
     let Some(text) = rest::found(rest::read(client, &path, Form::Whole).await).map_err(words)? else {
         // Either the owner is gone, or its kind has no scale.
@@ -152,7 +152,7 @@ mod tests {
 
     /// Answers each path with a document; of all else there is none.
     fn server(pages: &'static [(&'static str, &'static str)]) -> Client {
-        client::in_process(tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        client::in_process(tower::service_fn(move |request: http::Request<client::Body>| {
             let asked = request.uri().to_string();
             let found = pages.iter().find(|(path, _)| asked.trim_end_matches('?') == *path).map(|(_, page)| *page);
             let missing = r#"{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "NotFound", "code": 404}"#;

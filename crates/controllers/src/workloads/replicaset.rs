@@ -133,7 +133,7 @@ impl<O: ReplicaOwner> Controller for Replicas<O> {
         let selector = selector(owner);
         let claimed = claim(owner, &observed.pods, |pod| selector.matches(&pod.metadata.labels), &mut plan);
         let (active, inactive): (Vec<&Pod>, Vec<&Pod>) = claimed.into_iter().partition(|p| pod::is_active(p));
-        if owner.meta().deletion_timestamp.is_none() {
+        if owner.metadata().deletion_timestamp.is_none() {
             plan.steps.extend(manage(owner, &active, observed, now));
         }
         let status = status(owner, &active, &inactive, observed.failure.as_ref(), now);
@@ -154,7 +154,7 @@ fn manage<O: ReplicaOwner>(owner: &O, active: &[&Pod], observed: &Observed, now:
     if active.len() < wanted {
         let missing = (wanted - active.len()).min(BURST);
         let template = owner.template().cloned().unwrap_or_default();
-        let pod = pod_template::instantiate(&template, owner.meta(), owner_reference(owner));
+        let pod = pod_template::instantiate(&template, owner.metadata(), owner_reference(owner));
         return Some(Step::SlowStart(vec![pod_template::create(&pod); missing]));
     }
     let surplus = (active.len() - wanted).min(BURST);
@@ -183,7 +183,7 @@ fn status<O: ReplicaOwner>(
         ready_replicas: nonzero(count(&|p| pod::is_ready(p))),
         available_replicas: nonzero(count(&|p| pod::is_available(p, min_ready, now))),
         terminating_replicas: Some(inactive.iter().filter(|p| pod::is_terminating(p)).count() as i32),
-        observed_generation: owner.meta().generation,
+        observed_generation: owner.metadata().generation,
         conditions: conditions(owner.conditions(), failure, active.len() < wanted(owner), now),
     }
 }

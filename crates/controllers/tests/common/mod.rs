@@ -14,11 +14,10 @@ use apiserver::{
     state::{Limits, State},
     storage::{kinds::Kinds, object_store::ObjectStore},
 };
-use client::{Client, Object};
+use client::{Body, Client, Object};
 use futures::{FutureExt, StreamExt, future::BoxFuture};
 use http_body_util::{BodyStream, StreamBody};
 use json::Value;
-use kube::client::Body;
 use store::embedded::Embedded;
 
 struct Nobody;
@@ -73,7 +72,7 @@ pub fn lagging(client: Client, lag: Duration) -> Client {
         async move {
             let is_watch = request.uri().query().is_some_and(|q| q.contains("watch=true"));
             let answer = client.send(request).await?;
-            Ok::<_, kube::Error>(answer.map(|body| {
+            Ok::<_, client::Error>(answer.map(|body| {
                 let late = BodyStream::new(body).then(move |frame| async move {
                     if is_watch {
                         clock::sleep(lag).await;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use client::{
-    Api, Client,
+    Api, Body, Client,
     candidacy::Versions,
     election::{Candidate, lead},
 };
@@ -22,7 +22,6 @@ use k8s_openapi::api::{
     },
     core::v1::{ConfigMap, Event, Namespace},
 };
-use kube::client::Body;
 use tokio::task::JoinHandle;
 
 use crate::common::{self, object};

@@ -10,13 +10,12 @@ use std::{
 };
 
 use client::{
-    Api, Caches, Client, Kind,
+    Api, Body, Caches, Client, Kind,
     rest::{self, DeleteOptions, Form, Resource, Verb},
 };
 use http::Method;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, PersistentVolumeClaim, Pod};
-use kube::client::Body;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
@@ -359,7 +358,7 @@ impl World {
         let pods = Resource::of::<Pod>();
         let bound = rest::write(&self.client, &pods, "d", name(pod), "binding", &Verb::Create(binding)).await;
         // It may be gone or going by now.
-        let expected = |e: &kube::Error| matches!(rest::reason(e), "NotFound" | "Conflict");
+        let expected = |e: &client::Error| matches!(rest::reason(e), "NotFound" | "Conflict");
         assert!(bound.as_ref().err().is_none_or(expected), "a Pod cannot be bound: {bound:?}");
     }
 

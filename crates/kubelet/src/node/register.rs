@@ -175,7 +175,7 @@ async fn register(kubelet: &Kubelet, api: &Api<Node>) -> NodeStatus {
             status: Some(status(kubelet, &NodeStatus::default()).await),
         };
         let outcome = match api.create(&object).await {
-            Err(kube::Error::Api(s)) if s.code == 409 => {
+            Err(client::Error::Api(s)) if s.code == 409 => {
                 let patch = json!({ "metadata": { "labels": capacity::labels(&kubelet.config), "annotations": annotations(kubelet) } });
                 api.merge_patch(&kubelet.config.node_name, "", patch).await
             }
@@ -215,7 +215,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
         if without_heartbeats(&fresh) != without_heartbeats(&reported) || now - reported_at >= REPORT_SECONDS {
             match api.strategic_patch(&kubelet.config.node_name, "status", json!({ "status": fresh })).await {
                 Ok(_) => (reported, reported_at) = (fresh, now),
-                Err(kube::Error::Api(s)) if s.code == 404 => reported = register(&kubelet, &api).await,
+                Err(client::Error::Api(s)) if s.code == 404 => reported = register(&kubelet, &api).await,
                 Err(error) => tracing::warn!(%error, "the node's status could not be written"),
             }
         }
@@ -243,7 +243,7 @@ async fn keep_lease(kubelet: Arc<Kubelet>, nodes: Api<Node>) {
         let now = MicroTime(clock::now());
         let renewal = json!({ "spec": { "renewTime": now } });
         let outcome = match api.merge_patch(name, "", renewal).await {
-            Err(kube::Error::Api(s)) if s.code == 404 => {
+            Err(client::Error::Api(s)) if s.code == 404 => {
                 let owner = nodes.get(name).await.ok().and_then(|n| n.metadata.uid).map(|uid| OwnerReference {
                     api_version: "v1".to_owned(),
                     kind: "Node".to_owned(),

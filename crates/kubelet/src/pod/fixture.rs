@@ -42,7 +42,7 @@ pub fn kubelet(
     engine: runtime::fake::Fake,
     answer: impl Fn(&http::Method, &str) -> Option<Value> + Clone + Send + Sync + 'static,
 ) -> Arc<crate::kubelet::Kubelet> {
-    let client = client::in_process(tower::service_fn(move |request: http::Request<kube::client::Body>| {
+    let client = client::in_process(tower::service_fn(move |request: http::Request<client::Body>| {
         let body = answer(request.method(), request.uri().path());
         async move {
             let missing = json!({"kind": "Status", "apiVersion": "v1", "code": 404, "reason": "NotFound"});

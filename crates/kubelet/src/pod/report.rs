@@ -46,7 +46,7 @@ pub async fn write(kubelet: &Kubelet, desired: &DesiredPod, uid: &str, before: &
     match api.strategic_patch(desired.name(), "status", patch).await {
         Ok(_) => true,
         // Gone, or another Pod of that name by now.
-        Err(kube::Error::Api(s)) if s.code == 404 || s.code == 409 => true,
+        Err(client::Error::Api(s)) if s.code == 404 || s.code == 409 => true,
         Err(error) => {
             tracing::warn!(pod = desired.full_name(), %error, "the status could not be written");
             false
@@ -61,7 +61,7 @@ pub async fn delete(kubelet: &Kubelet, desired: &DesiredPod) -> bool {
         DeleteOptions { uid: Some(desired.uid().to_owned()), grace_seconds: Some(0), ..DeleteOptions::default() };
     match api.delete(desired.name(), options).await {
         Ok(_) => true,
-        Err(kube::Error::Api(s)) if s.code == 404 || s.code == 409 => true,
+        Err(client::Error::Api(s)) if s.code == 404 || s.code == 409 => true,
         Err(error) => {
             tracing::warn!(pod = desired.full_name(), %error, "the Pod could not be deleted finally");
             false

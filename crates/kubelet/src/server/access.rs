@@ -158,28 +158,26 @@ mod tests {
     /// An API server that knows the token `good` (of the user `u`) and `masters`, and grants `u` what `rights` lists as
     /// `verb/subresource`.
     fn guard(rights: &'static [&'static str]) -> (Guard, pki::Authority) {
-        let client =
-            client::in_process(tower::service_fn(move |request: http::Request<kube::client::Body>| async move {
-                let body = request.into_body().collect_bytes().await.unwrap_or_default();
-                let mut object: Value = serde_json::from_slice(&body).unwrap();
-                object["status"] = if object["kind"] == "TokenReview" {
-                    match object["spec"]["token"].as_str().unwrap() {
-                        "good" => json!({"authenticated": true, "user": {"username": "u", "groups": ["g"]}}),
-                        "server" => json!({"authenticated": true, "user": {"username": API_SERVER}}),
-                        // The name without the word that it is true.
-                        _ => json!({"authenticated": false, "user": {"username": "u"}}),
-                    }
-                } else {
-                    let attributes = &object["spec"]["resourceAttributes"];
-                    assert_eq!((&attributes["resource"], &attributes["name"]), (&json!("nodes"), &json!("n1")));
-                    let asked =
-                        [&attributes["verb"], &attributes["subresource"]].map(|v| v.as_str().unwrap_or_default());
-                    let mine = object["spec"]["user"] == "u";
-                    json!({"allowed": mine && rights.contains(&asked.join("/").as_str())})
-                };
-                let answer = Response::builder().status(201).body(Full::new(Bytes::from(object.to_string())));
-                Ok::<_, std::convert::Infallible>(answer.unwrap())
-            }));
+        let client = client::in_process(tower::service_fn(move |request: http::Request<client::Body>| async move {
+            let body = request.into_body().collect_bytes().await.unwrap_or_default();
+            let mut object: Value = serde_json::from_slice(&body).unwrap();
+            object["status"] = if object["kind"] == "TokenReview" {
+                match object["spec"]["token"].as_str().unwrap() {
+                    "good" => json!({"authenticated": true, "user": {"username": "u", "groups": ["g"]}}),
+                    "server" => json!({"authenticated": true, "user": {"username": API_SERVER}}),
+                    // The name without the word that it is true.
+                    _ => json!({"authenticated": false, "user": {"username": "u"}}),
+                }
+            } else {
+                let attributes = &object["spec"]["resourceAttributes"];
+                assert_eq!((&attributes["resource"], &attributes["name"]), (&json!("nodes"), &json!("n1")));
+                let asked = [&attributes["verb"], &attributes["subresource"]].map(|v| v.as_str().unwrap_or_default());
+                let mine = object["spec"]["user"] == "u";
+                json!({"allowed": mine && rights.contains(&asked.join("/").as_str())})
+            };
+            let answer = Response::builder().status(201).body(Full::new(Bytes::from(object.to_string())));
+            Ok::<_, std::convert::Infallible>(answer.unwrap())
+        }));
         let authority = pki::Authority::create("ca").unwrap();
         (Guard::new(client, authority.certificate(), "n1").unwrap(), authority)
     }

@@ -31,7 +31,7 @@ pub async fn create(client: client::Client, node_name: &str, pod: &Pod) {
         });
         match api.create(&mirror).await {
             Ok(_) => return,
-            Err(kube::Error::Api(s)) if s.code == 409 => return,
+            Err(client::Error::Api(s)) if s.code == 409 => return,
             Err(error) => tracing::warn!(%error, "a mirror Pod could not be made, trying again"),
         }
         clock::sleep(Duration::from_secs(5)).await;

@@ -142,7 +142,7 @@ impl Api {
         self.revision.send_replace(state.changes.len());
     }
 
-    async fn respond(&self, request: Request<kube::client::Body>) -> Response<Body> {
+    async fn respond(&self, request: Request<client::Body>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await.unwrap_or_default();
         let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);

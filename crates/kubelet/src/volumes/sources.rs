@@ -68,7 +68,7 @@ fn renewal(now: i64, expires_at: i64) -> i64 {
     now + ((expires_at - now) * 4 / 5).min(DAY)
 }
 
-fn api_error(error: kube::Error) -> VolumeError {
+fn api_error(error: client::Error) -> VolumeError {
     VolumeError::Api(error.to_string())
 }
 
@@ -275,7 +275,7 @@ mod tests {
         let asked = Arc::new(AtomicI64::new(0));
         let counted = asked.clone();
         // The server answers all but the second request.
-        let client = client::in_process(tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let client = client::in_process(tower::service_fn(move |request: http::Request<client::Body>| {
             let number = counted.fetch_add(1, Ordering::SeqCst);
             async move {
                 assert!(request.uri().path().ends_with("/serviceaccounts/default/token"));

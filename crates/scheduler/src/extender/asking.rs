@@ -19,12 +19,8 @@ const BEST: i64 = 10;
 pub struct Extenders(Arc<[Remote]>);
 
 impl Extenders {
-    pub async fn new(specs: &[Extender]) -> Self {
-        let mut remotes = Vec::with_capacity(specs.len());
-        for spec in specs {
-            remotes.push(Remote::new(spec).await);
-        }
-        Extenders(remotes.into())
+    pub fn new(specs: &[Extender]) -> Self {
+        Extenders(specs.iter().map(Remote::new).collect())
     }
 
     pub async fn answer(&self, question: &Question, caches: &Caches) -> Answer {

@@ -1,15 +1,13 @@
 //! One extender over HTTP: a request with JSON, an answer with JSON, within its time and bounds.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
-use client::Client;
+use client::{
+    Body, Client, Config, ConfigError,
+    kubeconfig::{Cluster, User},
+};
 use http_body_util::{BodyExt, Limited};
 use json::Value;
-use kube::{
-    Config,
-    client::Body,
-    config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext},
-};
 use serde::Serialize;
 
 use super::Extender;
@@ -25,8 +23,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    pub async fn new(spec: &Extender) -> Self {
-        Remote { spec: Arc::new(spec.clone()), client: connect(spec).await }
+    pub fn new(spec: &Extender) -> Self {
+        Remote { spec: Arc::new(spec.clone()), client: connect(spec).map_err(|error| error.to_string()) }
     }
 
     /// Sends a request. The error is in the user's words.
@@ -56,8 +54,8 @@ impl Remote {
 }
 
 /// A client with the extender's settings, which are those of a kubeconfig.
-async fn connect(spec: &Extender) -> Result<Client, String> {
-    let (tls, name) = (&spec.tls, || "extender".to_owned());
+fn connect(spec: &Extender) -> Result<Client, ConfigError> {
+    let tls = &spec.tls;
     let cluster = Cluster {
         server: Some(spec.url.clone()),
         insecure_skip_tls_verify: Some(tls.insecure),
@@ -66,21 +64,12 @@ async fn connect(spec: &Extender) -> Result<Client, String> {
         tls_server_name: tls.server_name.clone(),
         ..Cluster::default()
     };
-    let user = AuthInfo {
+    let user = User {
         client_certificate: tls.certificate.file.clone(),
         client_certificate_data: tls.certificate.data.clone(),
         client_key: tls.key.file.clone(),
-        client_key_data: tls.key.data.clone().map(Into::into),
-        ..AuthInfo::default()
+        client_key_data: tls.key.data.clone(),
+        ..User::default()
     };
-    let context = Context { cluster: name(), user: Some(name()), ..Context::default() };
-    let kubeconfig = Kubeconfig {
-        clusters: vec![NamedCluster { name: name(), cluster: Some(cluster), ..NamedCluster::default() }],
-        auth_infos: vec![NamedAuthInfo { name: name(), auth_info: Some(user), ..NamedAuthInfo::default() }],
-        contexts: vec![NamedContext { name: name(), context: Some(context), ..NamedContext::default() }],
-        current_context: Some(name()),
-        ..Kubeconfig::default()
-    };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    client::from_config(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
+    client::from_config(&Config::of(&cluster, &user, Path::new(""))?)
 }

@@ -4,10 +4,9 @@ use std::{collections::BTreeMap, path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
 use api::rules::bootstrap_token::{self, BootstrapToken, End};
-use client::{Api, Client, rest::DeleteOptions};
+use client::{Api, Client, Kubeconfig, rest::DeleteOptions};
 use clock::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::config::Kubeconfig;
 
 use crate::{commands::server, control_plane::welcome, flags::options::Token, layout::Layout, reach};
 
@@ -29,21 +28,20 @@ struct Cluster {
 }
 
 impl Cluster {
-    async fn of(data_dir: &Path) -> anyhow::Result<Self> {
+    fn of(data_dir: &Path) -> anyhow::Result<Self> {
         let path = Layout::new(data_dir).admin_kubeconfig();
         if !path.exists() {
             bail!("no control plane runs for {}; start one with `skiff up` or `skiff server`", data_dir.display());
         }
-        let kubeconfig = Kubeconfig::read_from(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let url = kubeconfig.clusters.first().and_then(|c| c.cluster.as_ref()?.server.clone()).unwrap_or_default();
-        Ok(Cluster { client: client::from_kubeconfig(&path).await?, url })
+        let url = Kubeconfig::read(&path)?.first_cluster().and_then(|cluster| cluster.server.clone());
+        Ok(Cluster { client: client::from_kubeconfig(&path)?, url: url.unwrap_or_default() })
     }
 
     fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.client.clone(), bootstrap_token::NAMESPACE)
     }
 
-    fn explain(&self, error: kube::Error) -> anyhow::Error {
+    fn explain(&self, error: client::Error) -> anyhow::Error {
         reach::explain(&self.url, &error)
     }
 }
@@ -95,7 +93,7 @@ fn secret(token: &BootstrapToken) -> Secret {
 }
 
 async fn create(data_dir: &Path, ttl: u64) -> anyhow::Result<()> {
-    let cluster = Cluster::of(data_dir).await?;
+    let cluster = Cluster::of(data_dir)?;
     let now = clock::now_seconds().as_second();
     let end = match i64::try_from(ttl).ok().filter(|t| *t > 0).map(|t| Timestamp::from_second(now + t)) {
         None => End::Never,
@@ -139,7 +137,7 @@ fn characters(count: usize) -> String {
 }
 
 async fn list(data_dir: &Path) -> anyhow::Result<()> {
-    let cluster = Cluster::of(data_dir).await?;
+    let cluster = Cluster::of(data_dir)?;
     let selected = format!("type={}", bootstrap_token::SECRET_TYPE);
     let secrets = cluster.secrets().list(&[("fieldSelector", &selected)]).await.map_err(|e| cluster.explain(e))?;
     println!("{:<8} {:<22} GROUPS", "TOKEN", "ENDS");
@@ -156,10 +154,10 @@ async fn list(data_dir: &Path) -> anyhow::Result<()> {
 
 async fn delete(data_dir: &Path, token: &str) -> anyhow::Result<()> {
     let id = token.split('.').next().unwrap_or_default();
-    let cluster = Cluster::of(data_dir).await?;
+    let cluster = Cluster::of(data_dir)?;
     match cluster.secrets().delete(&bootstrap_token::secret_name(id), DeleteOptions::default()).await {
         Ok(_) => println!("token {id} lets nobody in any more"),
-        Err(kube::Error::Api(status)) if status.code == 404 => {
+        Err(client::Error::Api(status)) if status.code == 404 => {
             bail!("there is no token {id:?}; `skiff token list` shows those that there are")
         }
         Err(error) => return Err(cluster.explain(error)),

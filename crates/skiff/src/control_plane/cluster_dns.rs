@@ -69,7 +69,7 @@ async fn news(changes: &mut Receiver<Change<Node>>) {
     while !matches!(changes.try_recv(), Err(TryRecvError::Empty | TryRecvError::Closed)) {}
 }
 
-async fn write(client: &Client, address: Ipv4Addr, slices: &BTreeMap<String, Value>) -> Result<(), kube::Error> {
+async fn write(client: &Client, address: Ipv4Addr, slices: &BTreeMap<String, Value>) -> Result<(), client::Error> {
     let binding = bind_cluster_role(ROLE, ROLE, subject("User", USER));
     for object in [&role(), &binding, &service(address)].into_iter().chain(slices.values()) {
         apply(client, object).await?;

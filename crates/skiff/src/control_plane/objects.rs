@@ -5,32 +5,31 @@ use client::{
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use json::Value;
-use kube::core::{GroupVersionKind, TypeMeta, discovery::ApiResource};
 
 /// The field manager of everything that skiff applies.
 const MANAGER: &str = "skiff";
 
 fn resource_of(object: &Value) -> Resource {
-    let text = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
-    let types = TypeMeta { api_version: text("apiVersion"), kind: text("kind") };
-    // Every object written here is of a kind of Kubernetes, whose plurals are regular.
-    let gvk = GroupVersionKind::try_from(&types).unwrap_or_else(|_| GroupVersionKind::gvk("", "v1", &types.kind));
-    let ApiResource { group, version, kind, plural, .. } = ApiResource::from_gvk(&gvk);
-    Resource { group, version, kind, plural }
+    let text = |name: &str| object[name].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let definition = api::kinds::built_in().by_kind(group, version, kind).expect("a built-in kind is written");
+    let plural = definition.plural.clone();
+    Resource { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned(), plural }
 }
 
-async fn write(client: &Client, object: &Value, verb: &Verb) -> Result<(), kube::Error> {
+async fn write(client: &Client, object: &Value, verb: &Verb) -> Result<(), client::Error> {
     let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
     rest::write(client, &resource_of(object), text("namespace"), text("name"), "", verb).await.map(drop)
 }
 
 /// Applies one object. What is as it should be already costs no write.
-pub async fn apply(client: &Client, object: &Value) -> Result<(), kube::Error> {
+pub async fn apply(client: &Client, object: &Value) -> Result<(), client::Error> {
     write(client, object, &Verb::Apply(object.clone(), MANAGER)).await
 }
 
 /// Deletes one object, if it is there.
-pub async fn remove(client: &Client, object: &Value) -> Result<(), kube::Error> {
+pub async fn remove(client: &Client, object: &Value) -> Result<(), client::Error> {
     rest::found(write(client, object, &Verb::Delete(DeleteOptions::default())).await).map(drop)
 }
 

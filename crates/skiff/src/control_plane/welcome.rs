@@ -58,10 +58,10 @@ impl Settings {
 
     /// The cluster's, with the node's own flags before them. A control plane that has none is not skiff's: then flags and
     /// the usual values count.
-    pub async fn for_agent(client: &Client, options: &options::Agent) -> Result<Self, kube::Error> {
+    pub async fn for_agent(client: &Client, options: &options::Agent) -> Result<Self, client::Error> {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), SETTINGS_NAMESPACE);
         let map = match api.find(SETTINGS).await {
-            Err(kube::Error::Api(status)) if status.code == 403 => None,
+            Err(client::Error::Api(status)) if status.code == 403 => None,
             other => other?,
         };
         let usual = ControlPlane::usual();
@@ -164,8 +164,8 @@ mod tests {
     #[test]
     fn the_info_is_a_kubeconfig() {
         let text = kubeconfig("https://10.0.0.1:6443", "PEM");
-        let read = kube::config::Kubeconfig::from_yaml(&text).unwrap();
-        let cluster = read.clusters[0].cluster.as_ref().unwrap();
+        let read = client::Kubeconfig::parse(&text).unwrap();
+        let cluster = read.first_cluster().unwrap();
         assert_eq!(cluster.server.as_deref(), Some("https://10.0.0.1:6443"));
         assert_eq!(cluster.certificate_authority_data.as_deref(), Some(STANDARD.encode("PEM").as_str()));
     }

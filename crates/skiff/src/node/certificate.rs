@@ -199,7 +199,7 @@ impl Renewal {
         }
         let fresh = self.holder.ask(&self.client, Purpose::Client, patience).await?;
         write_kubeconfig(kubeconfig, server, &self.holder, &fresh)?;
-        client.replace(client::from_kubeconfig(kubeconfig).await?);
+        client.replace(client::from_kubeconfig(kubeconfig)?);
         tracing::info!("the node has a new certificate towards the API server");
         Ok(())
     }

@@ -11,15 +11,13 @@ use anyhow::{Context, bail};
 use api::rules::bootstrap_token;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use client::{
-    Api, Client,
+    Api, Client, Config, Kubeconfig,
     connect::{Replaceable, replaceable},
+    remote::Trust,
+    rest::{self, Resource, Verb},
 };
-use json::json;
+use json::{Value, json};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
 use pki::{Credential, file, inspect};
 
 use crate::{
@@ -54,13 +52,12 @@ impl Info {
     /// What `cluster-info` says.
     pub fn read(map: &ConfigMap) -> anyhow::Result<Self> {
         let text = map.data.as_ref().and_then(|d| d.get("kubeconfig")).context("cluster-info holds no kubeconfig")?;
-        let kubeconfig = Kubeconfig::from_yaml(text).context("the kubeconfig in cluster-info is broken")?;
-        let cluster = kubeconfig.clusters.into_iter().next().and_then(|c| c.cluster);
-        let cluster = cluster.context("the kubeconfig in cluster-info names no cluster")?;
-        let authority = cluster.certificate_authority_data.context("cluster-info names no authority")?;
+        let kubeconfig = Kubeconfig::parse(text).context("the kubeconfig in cluster-info is broken")?;
+        let cluster = kubeconfig.first_cluster().context("the kubeconfig in cluster-info names no cluster")?;
+        let authority = cluster.certificate_authority_data.as_ref().context("cluster-info names no authority")?;
         let authority = STANDARD.decode(authority).context("the authority in cluster-info is not base64")?;
         Ok(Info {
-            server: cluster.server.context("cluster-info names no server")?,
+            server: cluster.server.clone().context("cluster-info names no server")?,
             authority: String::from_utf8(authority).context("the authority in cluster-info is not PEM")?,
         })
     }
@@ -81,8 +78,8 @@ pub async fn join(options: &Agent, layout: &Layout, node: &str, address: &str) -
         authority: authority.to_owned(),
     };
     let introduction = match (&options.kubeconfig, &options.server, &options.token) {
-        (Some(path), ..) => from_kubeconfig(path).await?,
-        (None, Some(server), Some(token)) => match known(layout, server).await? {
+        (Some(path), ..) => from_kubeconfig(path)?,
+        (None, Some(server), Some(token)) => match known(layout, server)? {
             Some(info) if holder(&info.authority).held(Purpose::Client)?.is_some() => with_token(info, token)?,
             _ => discover(options, server, token).await?,
         },
@@ -91,9 +88,9 @@ pub async fn join(options: &Agent, layout: &Layout, node: &str, address: &str) -
     let Introduction { info, config } = introduction;
     let (holder, path) = (holder(&info.authority), layout.agent_kubeconfig());
     if let Some((held, _)) = holder.held(Purpose::Client)? {
-        return member(holder, &path, &info.server, &held).await;
+        return member(holder, &path, &info.server, &held);
     }
-    let client = client::from_config(config)?;
+    let client = client::from_config(&config)?;
     let name = whoami(&client, &info.server).await?;
     if name == user(node) {
         return Ok(Member { client, holder, own: None });
@@ -105,56 +102,51 @@ pub async fn join(options: &Agent, layout: &Layout, node: &str, address: &str) -
     }
     tracing::info!(server = info.server, user = name, "asking for this node's certificate");
     let asked = holder.ask(&client, Purpose::Client, SIGNATURE).await;
-    let credential = asked.map_err(|error| match error.downcast::<kube::Error>() {
+    let credential = asked.map_err(|error| match error.downcast::<client::Error>() {
         Ok(error) => explain(&info.server, &error).context("cannot ask for this node's certificate"),
         Err(other) => other,
     })?;
-    member(holder, &path, &info.server, &credential).await
+    member(holder, &path, &info.server, &credential)
 }
 
-async fn member(holder: Holder, path: &Path, server: &str, credential: &Credential) -> anyhow::Result<Member> {
+fn member(holder: Holder, path: &Path, server: &str, credential: &Credential) -> anyhow::Result<Member> {
     write_kubeconfig(path, server, &holder, credential)?;
-    let (client, way) = replaceable(client::from_kubeconfig(path).await?);
+    let (client, way) = replaceable(client::from_kubeconfig(path)?);
     Ok(Member { client, holder, own: Some((way, path.to_owned(), server.to_owned())) })
 }
 
 /// The facts about that server that this folder holds from an earlier start.
-async fn known(layout: &Layout, server: &str) -> anyhow::Result<Option<Info>> {
+fn known(layout: &Layout, server: &str) -> anyhow::Result<Option<Info>> {
     let path = layout.agent_kubeconfig();
     if file::read(&path)?.is_none() {
         return Ok(None);
     }
-    let earlier = from_kubeconfig(&path).await?.info;
+    let earlier = from_kubeconfig(&path)?.info;
     Ok((earlier.server.trim_end_matches('/') == server.trim_end_matches('/')).then_some(earlier))
 }
 
-async fn from_kubeconfig(path: &Path) -> anyhow::Result<Introduction> {
-    let failed = || format!("cannot use the kubeconfig {}", path.display());
-    let kubeconfig = Kubeconfig::read_from(path).with_context(failed)?;
-    let config =
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.with_context(failed)?;
-    let roots = config.root_cert.clone().unwrap_or_default();
-    if roots.is_empty() {
+fn from_kubeconfig(path: &Path) -> anyhow::Result<Introduction> {
+    let config = Kubeconfig::current_of(path)?;
+    let Trust::Authorities(authority) = &config.trust else {
         bail!("the kubeconfig {} names no certificate authority; a node needs one to know its cluster", path.display());
-    }
-    let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    Ok(Introduction { info: Info { server, authority: inspect::to_pem(&roots) }, config })
+    };
+    let roots = inspect::chain(authority).with_context(|| format!("cannot use the kubeconfig {}", path.display()))?;
+    let authority = inspect::to_pem(&roots.into_iter().map(|root| root.to_vec()).collect::<Vec<_>>());
+    let server = config.server.to_string().trim_end_matches('/').to_owned();
+    Ok(Introduction { info: Info { server, authority }, config })
 }
 
 fn with_token(info: Info, token: &str) -> anyhow::Result<Introduction> {
     let mut config = config_of(&info.server)?;
-    let roots = inspect::chain(&info.authority)?.into_iter().map(|c| c.to_vec()).collect();
-    config.root_cert = Some(roots);
-    config.auth_info.token = Some(token.to_owned().into());
+    config.trust = Trust::Authorities(info.authority.clone());
+    config.token = Some(token.to_owned());
     Ok(Introduction { info, config })
 }
 
 fn config_of(server: &str) -> anyhow::Result<Config> {
     let wrong = |why: String| anyhow::anyhow!("--server {server:?} cannot be used: {why}");
     let server = value::server(server).map_err(wrong)?;
-    let mut config = Config::new(server.parse()?);
-    config.connect_timeout = Some(ANSWER);
-    Ok(config)
+    Ok(Config { patience: Some(ANSWER), ..Config::new(&server)? })
 }
 
 /// Finds out who vouches for the server, and that it is the cluster that the token belongs to.
@@ -172,12 +164,12 @@ async fn discover(options: &Agent, server: &str, token: &str) -> anyhow::Result<
         );
     };
     // Nothing that comes over this connection is believed before its signature is checked.
-    config.accept_invalid_certs = true;
-    let api: Api<ConfigMap> = Api::namespaced(client::from_config(config)?, welcome::INFO_NAMESPACE);
+    config.trust = Trust::Anybody;
+    let api: Api<ConfigMap> = Api::namespaced(client::from_config(&config)?, welcome::INFO_NAMESPACE);
     let asked = clock::timeout(ANSWER, api.get(welcome::INFO)).await;
     let map = match asked {
         Ok(Ok(map)) => map,
-        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403 | 404) => bail!(
+        Ok(Err(client::Error::Api(status))) if matches!(status.code, 401 | 403 | 404) => bail!(
             "{server} does not say who vouches for it (no readable kube-public/cluster-info); give the cluster's \
              authority with --certificate-authority"
         ),
@@ -221,13 +213,16 @@ fn pinned(wanted: Option<&str>, info: Info) -> anyhow::Result<Info> {
 
 /// The user that the server takes this client for.
 async fn whoami(client: &Client, server: &str) -> anyhow::Result<String> {
-    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
-    let request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
-        .header("Content-Type", "application/json")
-        .body(review.into_bytes())?;
-    let answered = clock::timeout(ANSWER, client.request::<json::Value>(request)).await;
+    let text = |text: &str| text.to_owned();
+    let (group, version) = (text("authentication.k8s.io"), text("v1"));
+    let reviews = Resource { group, version, kind: text("SelfSubjectReview"), plural: text("selfsubjectreviews") };
+    let review = Verb::Create(json!({"apiVersion": reviews.api_version(), "kind": reviews.kind}));
+    let answered = clock::timeout(ANSWER, rest::send(client, &reviews, "", "", "", &review)).await;
     match answered {
-        Ok(Ok(answer)) => Ok(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned()),
+        Ok(Ok(answer)) => {
+            let answer: Value = serde_json::from_slice(&answer)?;
+            Ok(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned())
+        }
         Ok(Err(error)) => Err(explain(server, &error)),
         Err(_) => bail!("{server} does not answer; check the address, and whether a firewall is in between"),
     }

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use api::{Value, status::StatusError};
 use bytes::Bytes;
+use dialer::Endpoint;
 use http::{HeaderValue, Request, header};
 
 use crate::{
     call::Call,
     http::body::{Body, Response},
-    outbound::{
-        dialer::{Dialer, bare},
-        endpoint::Endpoint,
-    },
+    outbound::dialer::{Dialer, bare},
     special::metrics::scrape::Ask,
     state::State,
 };

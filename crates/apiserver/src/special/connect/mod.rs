@@ -11,6 +11,7 @@ mod proxy;
 use std::sync::Arc;
 
 use api::{Value, status::StatusError};
+use dialer::Endpoint;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Request, StatusCode, header};
 use stream::{
@@ -24,7 +25,6 @@ use crate::{
     auth::Attributes,
     call::Call,
     http::body::{Body, Response},
-    outbound::endpoint::Endpoint,
     special::table::{Special, Specials},
     state::State,
 };

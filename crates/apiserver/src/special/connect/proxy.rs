@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use api::{Value, status::StatusError};
+use dialer::Endpoint;
 use http::{HeaderValue, StatusCode, header};
 use stream::upgrade;
 
@@ -10,7 +11,7 @@ use super::connector::{Connector, object, request};
 use crate::{
     call::Call,
     http::body::{Body, Response},
-    outbound::{endpoint::Endpoint, service},
+    outbound::service,
 };
 
 /// `name`, `name:port` or `scheme:name:port`, as the name in a proxy's path may be written.

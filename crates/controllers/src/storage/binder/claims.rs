@@ -187,7 +187,7 @@ impl Controller for Claims {
         claim: &PersistentVolumeClaim,
         observed: &mut Observed,
         client: &Client,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), client::Error> {
         let named = volume_of(claim);
         if is_bind_completed(claim) && !named.is_empty() && observed.volume.is_none() && !is(claim, "Lost") {
             let volumes: Api<PersistentVolume> = Api::all(client.clone());

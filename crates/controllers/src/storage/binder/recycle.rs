@@ -134,7 +134,12 @@ pub struct Own(Mutex<HashMap<String, String>>);
 
 impl Own {
     /// Begins to empty a volume, or looks how far its Pod is.
-    pub async fn empty(&self, volume: &PersistentVolume, pod: &Pod, client: &Client) -> Result<Progress, kube::Error> {
+    pub async fn empty(
+        &self,
+        volume: &PersistentVolume,
+        pod: &Pod,
+        client: &Client,
+    ) -> Result<Progress, client::Error> {
         let name = pod_name(volume);
         let volume = volume.metadata.uid.clone().unwrap_or_default();
         let pods: Api<Pod> = Api::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap_or("default"));

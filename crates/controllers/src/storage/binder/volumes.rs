@@ -90,7 +90,7 @@ impl Controller for Volumes {
         volume: &PersistentVolume,
         observed: &mut Observed,
         client: &Client,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), client::Error> {
         let is_bound = claim_ref(volume).is_some_and(|held| held.uid.as_deref().is_some_and(|uid| !uid.is_empty()));
         let needless = observed.claim.as_deref().is_none_or(|claim| is_spare(volume, claim));
         let Some(key) = claim_key(volume).filter(|_| is_bound && needless) else { return Ok(()) };
@@ -129,7 +129,7 @@ impl Volumes {
         volume: &PersistentVolume,
         users: &[String],
         client: &Client,
-    ) -> Result<Option<Progress>, kube::Error> {
+    ) -> Result<Option<Progress>, client::Error> {
         match policy(volume) {
             "Delete" => {
                 let Some(path) = removable(volume).map(str::to_owned) else { return Ok(None) };

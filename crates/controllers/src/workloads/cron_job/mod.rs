@@ -59,7 +59,7 @@ impl Controller for CronJobs {
     }
 
     /// A Job that the status lists and the cache does not have may only not have arrived yet.
-    async fn ask(&self, cron: &CronJob, observed: &mut Observed, client: &Client) -> Result<(), kube::Error> {
+    async fn ask(&self, cron: &CronJob, observed: &mut Observed, client: &Client) -> Result<(), client::Error> {
         let jobs: Api<Job> = Api::namespaced(client.clone(), cron.metadata.namespace.as_deref().unwrap_or(""));
         for listed in cron.status.iter().flat_map(|s| s.active.iter().flatten()) {
             if observed.jobs.iter().any(|job| job.metadata.uid == listed.uid) {

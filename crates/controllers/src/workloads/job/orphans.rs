@@ -55,7 +55,7 @@ impl Controller for OrphanedPods {
         }
     }
 
-    async fn ask(&self, pod: &Pod, owner: &mut Owner, client: &Client) -> Result<(), kube::Error> {
+    async fn ask(&self, pod: &Pod, owner: &mut Owner, client: &Client) -> Result<(), client::Error> {
         let Some(reference) = controller_of(pod).filter(|_| *owner == Owner::NotSeen) else { return Ok(()) };
         let jobs: Api<Job> = Api::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap_or(""));
         let found = jobs.find(&reference.name).await?.filter(|job| job.metadata.uid.as_ref() == Some(&reference.uid));
