@@ -204,7 +204,7 @@ where
             let watch = query.contains("watch=");
             weather.watch_over(sender, &method, &path);
             let response = match sender {
-                Some(Component::Manager(_)) if method != Method::GET => {
+                Some(Component::Manager(_) | Component::Scheduler) if method != Method::GET => {
                     let mut sent = sabotage::changed(request).await.into_iter();
                     let first = sent.next().ok_or_else(|| broken("nothing is sent"))?;
                     let response = service.call(first).await.map_err(Into::into)?;

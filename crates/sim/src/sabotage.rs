@@ -1,4 +1,5 @@
-//! Managers that break promises, so that tests see whether the checkers notice: what they send is changed on its way.
+//! Parts that break promises, so that tests see whether the checkers notice: what managers and the scheduler send is changed
+//! on its way.
 
 use std::cell::Cell;
 
@@ -10,16 +11,21 @@ use json::{Value, json};
 
 use crate::duty::parts;
 
-/// A promise that the managers break.
+/// A promise that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
     /// Each Pod is made twice.
     PodsTwice,
     /// A Pod that is deleted is gone at once, whether it has stopped or not.
     HastyDeletions,
-    /// ReplicaSets ask for so many more than their Deployment says.
+    /// With the last member of a set, the one before it is deleted too.
+    TwoAtOnce,
+    /// ReplicaSets ask for so many more than their Deployment says, or fewer.
     MoreReplicas(i64),
-    Successes,
+    /// Each member of a StatefulSet gets a companion with a number that nobody asked for.
+    StrangeNumbers,
+    /// Jobs count so many more successes, or fewer.
+    Successes(i64),
     Failures,
     /// A second Job for each time of a schedule.
     SameTime,
@@ -27,25 +33,31 @@ pub enum Sabotage {
     Beside,
     /// Each volume goes from the claim that it was chosen for to another.
     WrongClaim,
+    /// Each claim gets the volume after the one that was chosen for it, and is bound whatever happens.
+    WrongVolume,
     /// An autoscaler asks for many more.
     HighScale,
     /// Quotas forget what is used.
     Forgetful,
+    /// Evictions are always allowed.
+    Evictions,
+    /// The scheduler sends all Pods to one node.
+    OneNode,
 }
 
 thread_local! {
     static HERE: Cell<Option<Sabotage>> = const { Cell::new(None) };
 }
 
-/// From now on the managers of this thread's simulation do this.
+/// From now on the parts of this thread's simulation do this.
 pub fn begin(sabotage: Sabotage) {
     HERE.set(Some(sabotage));
 }
 
-/// What is sent in the place of a manager's request: one or two.
+/// What is sent in the place of a request: one or two.
 pub async fn changed(request: Request<Body>) -> Vec<Request<Body>> {
     let Some(sabotage) = HERE.get() else { return vec![request] };
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let written: Option<Value> = serde_json::from_slice(&bytes).ok();
     let again = |body: Bytes| {
@@ -57,11 +69,28 @@ pub async fn changed(request: Request<Body>) -> Vec<Request<Body>> {
         again
     };
     let mut sent = vec![again(bytes.clone())];
-    let [_, resource, _, subresource] = parts(head.uri.path());
+    let [_, resource, name, subresource] = parts(head.uri.path());
     let target = (resource, subresource);
     let encode = |value: &Value| Bytes::from(serde_json::to_vec(value).expect("JSON is written"));
     match (sabotage, head.method.clone(), target, written) {
         (Sabotage::PodsTwice, Method::POST, ("pods", ""), Some(_)) => sent.push(again(bytes)),
+        (Sabotage::StrangeNumbers, Method::POST, ("pods", ""), Some(mut pod)) => {
+            // Only members of StatefulSets are made with a name.
+            if let Some(name) = pod["metadata"]["name"].as_str() {
+                pod["metadata"]["name"] = json!(format!("{name}9"));
+                sent.push(again(encode(&pod)));
+            }
+        }
+        (Sabotage::TwoAtOnce, Method::DELETE, ("pods", ""), _) => {
+            let (base, number) = name.rsplit_once('-').unwrap_or_default();
+            if let Ok(before) = number.parse::<u32>().map(|number| number.saturating_sub(1)) {
+                let path = head.uri.path().replace(name, &format!("{base}-{before}"));
+                head.uri = path.parse().expect("one name for another");
+                let mut other = Request::from_parts(head, Body::from(b"{}".to_vec()));
+                other.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(2));
+                sent.push(other);
+            }
+        }
         (Sabotage::SameTime | Sabotage::Beside, Method::POST, ("jobs", ""), Some(mut job)) => {
             let name = job["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             job["metadata"]["name"] = json!(format!("{name}-b"));
@@ -95,13 +124,27 @@ fn change(sabotage: Sabotage, method: &Method, target: (&str, &str), mut written
         (Sabotage::MoreReplicas(more), ("replicasets", "" | "scale")) => {
             add(written.get_mut("spec")?.get_mut("replicas")?, more);
         }
-        (Sabotage::Successes, ("jobs", "status")) => add(written.get_mut("status")?.get_mut("succeeded")?, 1),
+        (Sabotage::Successes(more), ("jobs", "status")) => {
+            add(written.get_mut("status")?.get_mut("succeeded")?, more);
+        }
         (Sabotage::Failures, ("jobs", "status")) => add(written.get_mut("status")?.get_mut("failed")?, 1),
         (Sabotage::HighScale, ("deployments", "scale")) => add(written.get_mut("spec")?.get_mut("replicas")?, 30),
+        (Sabotage::Evictions, ("poddisruptionbudgets", "status")) => {
+            *written.get_mut("status")?.get_mut("disruptionsAllowed")? = json!(9);
+        }
         (Sabotage::Forgetful, ("resourcequotas", "status")) => {
             let used = written.get_mut("status")?.get_mut("used")?.as_object_mut()?;
             used.values_mut().for_each(|used| *used = json!("0"));
         }
+        (Sabotage::WrongVolume, ("persistentvolumeclaims", "")) => {
+            let volume = written.get_mut("spec")?.get_mut("volumeName")?;
+            let number: u64 = volume.as_str()?.strip_prefix('v')?.parse().ok()?;
+            *volume = json!(format!("v{}", number + 1));
+        }
+        (Sabotage::WrongVolume, ("persistentvolumeclaims", "status")) => {
+            *written.get_mut("status")?.get_mut("phase")? = json!("Bound");
+        }
+        (Sabotage::OneNode, ("pods", "binding")) => *written.get_mut("target")?.get_mut("name")? = json!("node-00"),
         _ => return None,
     }
     Some(written)

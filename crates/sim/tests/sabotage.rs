@@ -38,17 +38,27 @@ fn more_pods_than_allowed() {
     noticed(Sabotage::MoreReplicas(3), Sort::Deployments, "replicas, at most");
     noticed(Sabotage::PodsTwice, Sort::Workloads, "active Pods, at most");
     noticed(Sabotage::HighScale, Sort::Autoscalers, "out of the bounds of its autoscaler");
+    noticed(Sabotage::OneNode, Sort::Deployments, "holds more than it has");
     noticed(Sabotage::Forgetful, Sort::Quotas, "beyond the quota");
+}
+
+#[test]
+fn fewer_pods_than_promised() {
+    noticed(Sabotage::MoreReplicas(-2), Sort::Deployments, "not everything is rolled out");
+    noticed(Sabotage::TwoAtOnce, Sort::Workloads, "members serve");
+    noticed(Sabotage::Evictions, Sort::Evictions, "Pods serve, the budget");
 }
 
 #[test]
 fn a_member_alive_twice() {
     noticed(Sabotage::HastyDeletions, Sort::Workloads, "may still run on");
+    noticed(Sabotage::StrangeNumbers, Sort::Workloads, "a member of a set of");
 }
 
 #[test]
 fn jobs_counted_wrongly() {
-    noticed(Sabotage::Successes, Sort::Workloads, "successes are counted");
+    noticed(Sabotage::Successes(1), Sort::Workloads, "successes are counted");
+    noticed(Sabotage::Successes(-1), Sort::Workloads, "the Job is complete with");
     noticed(Sabotage::Failures, Sort::Workloads, "failures are counted");
 }
 
@@ -59,6 +69,7 @@ fn times_with_two_jobs() {
 }
 
 #[test]
-fn claims_that_lose_their_volume() {
+fn claims_bound_wrongly() {
     noticed(Sabotage::WrongClaim, Sort::Claims, "loses it to another");
+    noticed(Sabotage::WrongVolume, Sort::Claims, "it is bound to a volume of");
 }
