@@ -106,6 +106,9 @@ pub struct Setup {
     /// Writes go through this client, with this controller's identity.
     pub client: Client,
     pub recorder: EventRecorder,
+    /// Whoever makes objects in vain waits before it makes more. Always, but where the simulation shows what comes of it
+    /// otherwise.
+    pub backs_off: bool,
 }
 
 /// Runs a controller for ever; dropping the future stops it.
@@ -200,7 +203,7 @@ impl Runner {
 
     /// Leaves out of a plan what would be made in vain: it comes later.
     fn hold_back(&self, key: &Key, plan: &mut Plan) {
-        if !plan.makes_something() {
+        if !self.setup.backs_off || !plan.makes_something() {
             return;
         }
         let wait = self.losses.lock().wait(key, &|made| self.stands(made), clock::Instant::now());

@@ -83,6 +83,8 @@ pub struct Options {
     pub volumes: binder::Settings,
     /// Which versions and kinds the server serves.
     pub served: RuntimeConfig,
+    /// As in [`Setup`].
+    pub backs_off: bool,
 }
 
 impl Default for Options {
@@ -99,6 +101,7 @@ impl Default for Options {
             features: Features::default(),
             volumes: binder::Settings::default(),
             served: RuntimeConfig::default(),
+            backs_off: true,
         }
     }
 }
@@ -333,7 +336,8 @@ pub fn run(caches: &Caches, client_for: impl Fn(&str) -> Client, options: &Optio
         }
         let client = client_for(entry.account);
         let recorder = EventRecorder::new(client.clone(), component(entry), None);
-        tasks.spawn((entry.start)(Setup { caches: caches.clone(), client, recorder }, options));
+        let setup = Setup { caches: caches.clone(), client, recorder, backs_off: options.backs_off };
+        tasks.spawn((entry.start)(setup, options));
     }
     tasks
 }

@@ -32,6 +32,8 @@ pub struct Cluster {
     seed: u64,
     /// How many controller managers there are. Several elect a leader.
     pub managers: usize,
+    /// With which the managers run from their next start on.
+    pub options: controllers::Options,
     line: Line,
     disk: Memory,
     pub weather: Weather,
@@ -108,6 +110,7 @@ impl Cluster {
         let mut cluster = Cluster {
             seed,
             managers: if seed.is_multiple_of(4) { 2 } else { 1 },
+            options: controllers::Options::default(),
             line,
             disk,
             weather,
@@ -190,7 +193,9 @@ impl Cluster {
         self.kill(component);
         let client = client(&self.line, Some((&self.weather, Some(component))));
         let task = match component {
-            Component::Manager(number) => tokio::spawn(manage(client, (self.managers > 1).then_some(number))),
+            Component::Manager(number) => {
+                tokio::spawn(manage(client, (self.managers > 1).then_some(number), self.options.clone()))
+            }
             Component::Scheduler => {
                 tokio::spawn(scheduler::run(Caches::new(client), scheduler::Settings::default(), Arc::default()))
             }
@@ -285,10 +290,10 @@ impl Cluster {
 }
 
 /// All controllers, in a process that has this number among several.
-async fn manage(client: Client, number: Option<usize>) {
+async fn manage(client: Client, number: Option<usize>, options: controllers::Options) {
     let work = || async {
         let caches = Caches::new(client.clone());
-        let mut tasks = controllers::run(&caches, |_| client.clone(), &controllers::Options::default());
+        let mut tasks = controllers::run(&caches, |_| client.clone(), &options);
         while tasks.join_next().await.is_some() {}
     };
     match number {

@@ -72,7 +72,7 @@ pub async fn run(client: Client, identity: &str) {
     let work = || async {
         let caches = Caches::new(client.clone());
         let recorder = EventRecorder::new(client.clone(), NAME, None);
-        let setup = Setup { caches, client: client.clone(), recorder };
+        let setup = Setup { caches, client: client.clone(), recorder, backs_off: true };
         tokio::join!(
             controller::run(Elections::default(), setup.clone()),
             controller::run(ExpiredCandidates, setup.clone())
