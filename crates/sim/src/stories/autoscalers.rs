@@ -7,10 +7,10 @@ use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutos
 use crate::{
     Chaos,
     chaos::{below, minutes, one_of},
-    stories::Told,
+    stories::Course,
 };
 
-struct Story {
+pub struct Story {
     chaos: Chaos,
     /// The Deployments, each with an autoscaler of its name.
     targets: Vec<String>,
@@ -23,10 +23,6 @@ fn bounds() -> Value {
 }
 
 impl Story {
-    async fn begin(seed: u64) -> Self {
-        Story { chaos: Chaos::begin(seed).await, targets: Vec::new(), made: 0 }
-    }
-
     fn any(&self) -> String {
         self.targets[below(self.targets.len() as u64) as usize].clone()
     }
@@ -80,6 +76,14 @@ impl Story {
         self.chaos.write::<HorizontalPodAutoscaler>(&name, Verb::Delete(DeleteOptions::default())).await;
         self.chaos.write::<Deployment>(&name, Verb::Delete(DeleteOptions::default())).await;
     }
+}
+
+impl Course for Story {
+    const STEPS: usize = 40;
+
+    async fn begin(chaos: Chaos) -> Self {
+        Story { chaos, targets: Vec::new(), made: 0 }
+    }
 
     async fn step(&mut self) {
         match below(14) {
@@ -91,10 +95,9 @@ impl Story {
             9 => clock::sleep(minutes(1 + below(8))).await,
             _ => self.chaos.mishap().await,
         }
-        self.chaos.pause().await;
     }
 
-    async fn end(mut self) -> Told {
+    async fn end(&mut self) {
         for name in &self.targets {
             self.chaos.cluster.model.lock().autoscalers.asked(name, 1);
             self.chaos.write::<Deployment>(name, Verb::MergePatch(json!({"spec": {"replicas": 1}}))).await;
@@ -108,15 +111,9 @@ impl Story {
         while !self.targets.is_empty() {
             self.delete().await;
         }
-        self.chaos.nothing_is_left().await;
-        Told::of(&self.chaos)
     }
-}
 
-pub async fn story(seed: u64) -> Told {
-    let mut story = Story::begin(seed).await;
-    for _ in 0..40 {
-        story.step().await;
+    fn chaos(&self) -> &Chaos {
+        &self.chaos
     }
-    story.end().await
 }

@@ -11,13 +11,13 @@ use k8s_openapi::api::{
 use crate::{
     Chaos,
     chaos::{below, minutes, one_of},
-    stories::Told,
+    stories::Course,
 };
 
 /// Volumes of the first are bound at once, those of the second where the Pod goes.
 const CLASSES: [&str; 2] = ["manual", "late"];
 
-struct Story {
+pub struct Story {
     chaos: Chaos,
     /// Whatever runs with claims: StatefulSets (true) and Deployments, by name.
     users: Vec<(bool, String)>,
@@ -35,16 +35,6 @@ fn claim_spec() -> Value {
 }
 
 impl Story {
-    async fn begin(seed: u64) -> Self {
-        let story = Story { chaos: Chaos::begin(seed).await, users: Vec::new(), made: 0 };
-        for (class, mode) in CLASSES.into_iter().zip(["Immediate", "WaitForFirstConsumer"]) {
-            let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": class},
-                "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode});
-            story.chaos.write_in::<StorageClass>("", "", Verb::Create(class)).await;
-        }
-        story
-    }
-
     fn name(&mut self, prefix: &str) -> String {
         self.made += 1;
         format!("{prefix}{}", self.made)
@@ -144,18 +134,6 @@ impl Story {
         }
     }
 
-    async fn step(&mut self) {
-        match below(12) {
-            0..2 if self.users.len() < 6 => self.make_user().await,
-            0..4 => self.make_volume(one_of(&CLASSES), 1 + below(6), below(3) > 0).await,
-            4 => self.scale().await,
-            5 if !self.users.is_empty() => self.delete_user().await,
-            6 => self.clear_released().await,
-            _ => self.chaos.mishap().await,
-        }
-        self.chaos.pause().await;
-    }
-
     /// Claims may come late: those of a StatefulSet's next member are made when the one before runs.
     async fn supplied(&mut self) {
         self.chaos.cluster.tell("volumes for all");
@@ -169,8 +147,33 @@ impl Story {
             clock::sleep(minutes(1)).await;
         }
     }
+}
 
-    async fn end(mut self) -> Told {
+impl Course for Story {
+    const STEPS: usize = 30;
+
+    async fn begin(chaos: Chaos) -> Self {
+        let story = Story { chaos, users: Vec::new(), made: 0 };
+        for (class, mode) in CLASSES.into_iter().zip(["Immediate", "WaitForFirstConsumer"]) {
+            let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": class},
+                "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode});
+            story.chaos.write_in::<StorageClass>("", "", Verb::Create(class)).await;
+        }
+        story
+    }
+
+    async fn step(&mut self) {
+        match below(12) {
+            0..2 if self.users.len() < 6 => self.make_user().await,
+            0..4 => self.make_volume(one_of(&CLASSES), 1 + below(6), below(3) > 0).await,
+            4 => self.scale().await,
+            5 if !self.users.is_empty() => self.delete_user().await,
+            6 => self.clear_released().await,
+            _ => self.chaos.mishap().await,
+        }
+    }
+
+    async fn end(&mut self) {
         self.chaos.cluster.weather.set(crate::Faults::NONE);
         self.supplied().await;
         self.chaos.clears_up().await;
@@ -192,14 +195,9 @@ impl Story {
         }
         let none_left = |m: &crate::check::Model| m.claims.volume_names().is_empty();
         self.chaos.cluster.until("no volume is left", minutes(10), none_left).await;
-        Told::of(&self.chaos)
     }
-}
 
-pub async fn story(seed: u64) -> Told {
-    let mut story = Story::begin(seed).await;
-    for _ in 0..30 {
-        story.step().await;
+    fn chaos(&self) -> &Chaos {
+        &self.chaos
     }
-    story.end().await
 }

@@ -5,10 +5,9 @@ use client::rest::{DeleteOptions, Verb};
 use json::json;
 use k8s_openapi::api::apps::v1::Deployment;
 
-use crate::{Chaos, chaos::below, stories::Told};
+use crate::{Chaos, chaos::below, stories::Course};
 
-/// A story under way.
-struct Story {
+pub struct Story {
     chaos: Chaos,
     /// The Deployments that exist, by name.
     deployments: Vec<String>,
@@ -17,10 +16,6 @@ struct Story {
 }
 
 impl Story {
-    async fn begin(seed: u64) -> Story {
-        Story { chaos: Chaos::begin(seed).await, deployments: Vec::new(), made: 0 }
-    }
-
     fn new_image(&mut self) -> String {
         self.made += 1;
         format!("image:{}", self.made)
@@ -69,6 +64,14 @@ impl Story {
         self.chaos.cluster.tell(&format!("delete {name}"));
         self.chaos.write::<Deployment>(&name, Verb::Delete(DeleteOptions::default())).await;
     }
+}
+
+impl Course for Story {
+    const STEPS: usize = 30;
+
+    async fn begin(chaos: Chaos) -> Self {
+        Story { chaos, deployments: Vec::new(), made: 0 }
+    }
 
     async fn step(&mut self) {
         match below(12) {
@@ -82,23 +85,16 @@ impl Story {
             10 if !self.chaos.gentle => self.chaos.cut_power().await,
             _ => self.chaos.weather(),
         }
-        self.chaos.pause().await;
     }
 
-    async fn end(mut self) -> Told {
+    async fn end(&mut self) {
         self.chaos.clears_up().await;
         while !self.deployments.is_empty() {
             self.delete().await;
         }
-        self.chaos.nothing_is_left().await;
-        Told::of(&self.chaos)
     }
-}
 
-pub async fn story(seed: u64) -> Told {
-    let mut story = Story::begin(seed).await;
-    for _ in 0..30 {
-        story.step().await;
+    fn chaos(&self) -> &Chaos {
+        &self.chaos
     }
-    story.end().await
 }

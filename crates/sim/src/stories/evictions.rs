@@ -14,14 +14,14 @@ use tokio::task::JoinSet;
 
 use crate::{
     Chaos,
-    chaos::{below, minutes, one_of},
+    chaos::{below, one_of},
     check::Model,
-    stories::Told,
+    stories::Course,
 };
 
 const ADMINISTRATORS: usize = 4;
 
-struct Story {
+pub struct Story {
     chaos: Chaos,
     administrators: JoinSet<()>,
     deployments: Vec<String>,
@@ -45,20 +45,6 @@ async fn administrator(client: Client, model: Arc<Mutex<Model>>) {
 }
 
 impl Story {
-    async fn begin(seed: u64) -> Self {
-        let mut story =
-            Story { chaos: Chaos::begin(seed).await, administrators: JoinSet::new(), deployments: Vec::new() };
-        for number in 0..1 + below(3) {
-            story.make(format!("g{number}")).await;
-        }
-        story.chaos.rolled_out("before anything is evicted").await;
-        for _ in 0..ADMINISTRATORS {
-            let (client, model) = (story.chaos.cluster.client_in_weather(), story.chaos.cluster.model.clone());
-            story.administrators.spawn(administrator(client, model));
-        }
-        story
-    }
-
     async fn make(&mut self, name: String) {
         let replicas = 1 + below(8);
         let least = below(replicas + 1);
@@ -75,16 +61,32 @@ impl Story {
         self.chaos.write::<Deployment>("", Verb::Create(deployment)).await;
         self.deployments.push(name);
     }
+}
+
+impl Course for Story {
+    const STEPS: usize = 20;
+
+    async fn begin(chaos: Chaos) -> Self {
+        let mut story = Story { chaos, administrators: JoinSet::new(), deployments: Vec::new() };
+        for number in 0..1 + below(3) {
+            story.make(format!("g{number}")).await;
+        }
+        story.chaos.rolled_out("before anything is evicted").await;
+        for _ in 0..ADMINISTRATORS {
+            let (client, model) = (story.chaos.cluster.client_in_weather(), story.chaos.cluster.model.clone());
+            story.administrators.spawn(administrator(client, model));
+        }
+        story
+    }
 
     async fn step(&mut self) {
         match below(3) {
             0 => clock::sleep(Duration::from_secs(below(60))).await,
             _ => self.chaos.mishap().await,
         }
-        self.chaos.pause().await;
     }
 
-    async fn end(mut self) -> Told {
+    async fn end(&mut self) {
         self.administrators.shutdown().await;
         self.chaos.cluster.tell("nobody evicts any more");
         self.chaos.clears_up().await;
@@ -92,16 +94,9 @@ impl Story {
             self.chaos.write::<Deployment>(name, Verb::Delete(DeleteOptions::default())).await;
             self.chaos.write::<PodDisruptionBudget>(name, Verb::Delete(DeleteOptions::default())).await;
         }
-        self.chaos.cluster.until("nothing is left", minutes(10), |m| m.pods().count() == 0).await;
-        self.chaos.nothing_is_left().await;
-        Told::of(&self.chaos)
     }
-}
 
-pub async fn story(seed: u64) -> Told {
-    let mut story = Story::begin(seed).await;
-    for _ in 0..20 {
-        story.step().await;
+    fn chaos(&self) -> &Chaos {
+        &self.chaos
     }
-    story.end().await
 }

@@ -98,15 +98,38 @@ impl fmt::Display for Told {
     }
 }
 
+/// How a story goes.
+trait Course: Sized {
+    /// How much happens in it.
+    const STEPS: usize;
+
+    async fn begin(chaos: Chaos) -> Self;
+    async fn step(&mut self);
+    /// In good weather all that was asked for comes true; then it is deleted.
+    async fn end(&mut self);
+    fn chaos(&self) -> &Chaos;
+}
+
+async fn told<C: Course>(seed: u64) -> Told {
+    let mut story = C::begin(Chaos::begin(seed).await).await;
+    for _ in 0..C::STEPS {
+        story.step().await;
+        story.chaos().pause().await;
+    }
+    story.end().await;
+    story.chaos().nothing_is_left().await;
+    Told::of(story.chaos())
+}
+
 /// Tells one story, to be run by [`simulate`](crate::cluster::simulate).
 pub async fn tell(sort: Sort, seed: u64) -> Told {
     match sort {
-        Sort::Deployments => deployments::story(seed).await,
-        Sort::Workloads => workloads::story(seed).await,
-        Sort::Claims => claims::story(seed).await,
-        Sort::Autoscalers => autoscalers::story(seed).await,
-        Sort::Quotas => quotas::story(seed).await,
-        Sort::Schedules => schedules::story(seed).await,
-        Sort::Evictions => evictions::story(seed).await,
+        Sort::Deployments => told::<deployments::Story>(seed).await,
+        Sort::Workloads => told::<workloads::Story>(seed).await,
+        Sort::Claims => told::<claims::Story>(seed).await,
+        Sort::Autoscalers => told::<autoscalers::Story>(seed).await,
+        Sort::Quotas => told::<quotas::Story>(seed).await,
+        Sort::Schedules => told::<schedules::Story>(seed).await,
+        Sort::Evictions => told::<evictions::Story>(seed).await,
     }
 }

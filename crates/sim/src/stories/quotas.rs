@@ -16,13 +16,13 @@ use crate::{
     Chaos,
     chaos::{below, minutes, one_of},
     check::Model,
-    stories::Told,
+    stories::Course,
 };
 
 const NAMESPACE: &str = "tight";
 const USERS: u64 = 5;
 
-struct Story {
+pub struct Story {
     chaos: Chaos,
     users: JoinSet<()>,
     hard: [u64; 3],
@@ -69,8 +69,26 @@ async fn user(number: u64, client: Client, made: Arc<Mutex<u64>>) {
 }
 
 impl Story {
-    async fn begin(seed: u64) -> Self {
-        let chaos = Chaos::begin(seed).await;
+    fn spec(&self) -> json::Value {
+        let [pods, maps, cpu] = self.hard;
+        let hard =
+            json!({"pods": pods.to_string(), "count/configmaps": maps.to_string(), "requests.cpu": format!("{cpu}m")});
+        json!({"hard": hard})
+    }
+
+    /// The quota only grows: what is made under an old one must not count against a smaller new one.
+    async fn grow(&mut self) {
+        self.hard = self.hard.map(|hard| hard + hard / 4);
+        self.chaos.cluster.tell(&format!("the quota is {:?}", self.hard));
+        let patch = Verb::MergePatch(json!({"spec": self.spec()}));
+        self.chaos.write_in::<ResourceQuota>(NAMESPACE, "q", patch).await;
+    }
+}
+
+impl Course for Story {
+    const STEPS: usize = 25;
+
+    async fn begin(chaos: Chaos) -> Self {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         chaos.write_in::<Namespace>("", "", Verb::Create(namespace)).await;
         // With the certificate of the cluster that every namespace gets.
@@ -89,46 +107,24 @@ impl Story {
         story
     }
 
-    fn spec(&self) -> json::Value {
-        let [pods, maps, cpu] = self.hard;
-        let hard =
-            json!({"pods": pods.to_string(), "count/configmaps": maps.to_string(), "requests.cpu": format!("{cpu}m")});
-        json!({"hard": hard})
-    }
-
-    /// The quota only grows: what is made under an old one must not count against a smaller new one.
-    async fn grow(&mut self) {
-        self.hard = self.hard.map(|hard| hard + hard / 4);
-        self.chaos.cluster.tell(&format!("the quota is {:?}", self.hard));
-        let patch = Verb::MergePatch(json!({"spec": self.spec()}));
-        self.chaos.write_in::<ResourceQuota>(NAMESPACE, "q", patch).await;
-    }
-
     async fn step(&mut self) {
         match below(10) {
             0 => self.grow().await,
             1..4 => clock::sleep(Duration::from_secs(below(120))).await,
             _ => self.chaos.mishap().await,
         }
-        self.chaos.pause().await;
     }
 
-    async fn end(mut self) -> Told {
+    async fn end(&mut self) {
         self.users.shutdown().await;
         self.chaos.cluster.tell("the users go, good weather");
         self.chaos.cluster.weather.set(crate::Faults::NONE);
         self.chaos.cluster.until("each quota says what is used", minutes(30), Model::quotas_settled).await;
         self.chaos.clears_up().await;
         self.chaos.write_in::<Namespace>("", NAMESPACE, Verb::Delete(DeleteOptions::default())).await;
-        self.chaos.nothing_is_left().await;
-        Told::of(&self.chaos)
     }
-}
 
-pub async fn story(seed: u64) -> Told {
-    let mut story = Story::begin(seed).await;
-    for _ in 0..25 {
-        story.step().await;
+    fn chaos(&self) -> &Chaos {
+        &self.chaos
     }
-    story.end().await
 }

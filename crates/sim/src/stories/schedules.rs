@@ -7,20 +7,16 @@ use k8s_openapi::api::batch::v1::CronJob;
 use crate::{
     Chaos,
     chaos::{below, minutes, one_of},
-    stories::Told,
+    stories::Course,
 };
 
-struct Story {
+pub struct Story {
     chaos: Chaos,
     cron_jobs: Vec<String>,
     made: u64,
 }
 
 impl Story {
-    async fn begin(seed: u64) -> Self {
-        Story { chaos: Chaos::begin(seed).await, cron_jobs: Vec::new(), made: 0 }
-    }
-
     fn any(&self) -> String {
         self.cron_jobs[below(self.cron_jobs.len() as u64) as usize].clone()
     }
@@ -55,6 +51,14 @@ impl Story {
         let delete = Verb::Delete(DeleteOptions { propagation, ..DeleteOptions::default() });
         self.chaos.write::<CronJob>(&name, delete).await;
     }
+}
+
+impl Course for Story {
+    const STEPS: usize = 30;
+
+    async fn begin(chaos: Chaos) -> Self {
+        Story { chaos, cron_jobs: Vec::new(), made: 0 }
+    }
 
     async fn step(&mut self) {
         match below(12) {
@@ -64,10 +68,9 @@ impl Story {
             4..7 => clock::sleep(minutes(1 + below(5))).await,
             _ => self.chaos.mishap().await,
         }
-        self.chaos.pause().await;
     }
 
-    async fn end(mut self) -> Told {
+    async fn end(&mut self) {
         self.chaos.good_weather();
         for name in &self.cron_jobs {
             self.suspend(name, false).await;
@@ -81,15 +84,9 @@ impl Story {
         while !self.cron_jobs.is_empty() {
             self.delete().await;
         }
-        self.chaos.nothing_is_left().await;
-        Told::of(&self.chaos)
     }
-}
 
-pub async fn story(seed: u64) -> Told {
-    let mut story = Story::begin(seed).await;
-    for _ in 0..30 {
-        story.step().await;
+    fn chaos(&self) -> &Chaos {
+        &self.chaos
     }
-    story.end().await
 }

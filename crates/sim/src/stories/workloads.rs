@@ -11,7 +11,7 @@ use crate::{
     Chaos,
     chaos::{below, one_of},
     hollow::FAILS,
-    stories::Told,
+    stories::Course,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,7 +21,7 @@ enum Sort {
     Job,
 }
 
-struct Story {
+pub struct Story {
     chaos: Chaos,
     /// Everything that exists, by sort and name.
     workloads: Vec<(Sort, String)>,
@@ -35,10 +35,6 @@ fn template(name: &str, image: &str) -> Value {
 }
 
 impl Story {
-    async fn begin(seed: u64) -> Story {
-        Story { chaos: Chaos::begin(seed).await, workloads: Vec::new(), made: 0 }
-    }
-
     fn new_image(&mut self) -> String {
         self.made += 1;
         format!("image:{}", self.made)
@@ -103,6 +99,14 @@ impl Story {
         let propagation = Some("Background");
         self.write(sort, &name, Verb::Delete(DeleteOptions { propagation, ..DeleteOptions::default() })).await;
     }
+}
+
+impl Course for Story {
+    const STEPS: usize = 30;
+
+    async fn begin(chaos: Chaos) -> Self {
+        Story { chaos, workloads: Vec::new(), made: 0 }
+    }
 
     async fn step(&mut self) {
         match below(14) {
@@ -116,10 +120,9 @@ impl Story {
             12 if !self.chaos.gentle => self.chaos.cut_power().await,
             _ => self.chaos.weather(),
         }
-        self.chaos.pause().await;
     }
 
-    async fn end(mut self) -> Told {
+    async fn end(&mut self) {
         self.resume_all().await;
         self.chaos.clears_up().await;
         let (jobs, pods) = self.chaos.cluster.model.lock().workloads.figures();
@@ -127,8 +130,10 @@ impl Story {
         while !self.workloads.is_empty() {
             self.delete().await;
         }
-        self.chaos.nothing_is_left().await;
-        Told::of(&self.chaos)
+    }
+
+    fn chaos(&self) -> &Chaos {
+        &self.chaos
     }
 }
 
@@ -148,12 +153,4 @@ fn job(name: &str, image: &str) -> Value {
         spec["backoffLimitPerIndex"] = json!(below(3));
     }
     spec
-}
-
-pub async fn story(seed: u64) -> Told {
-    let mut story = Story::begin(seed).await;
-    for _ in 0..30 {
-        story.step().await;
-    }
-    story.end().await
 }
