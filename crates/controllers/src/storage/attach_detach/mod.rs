@@ -16,7 +16,7 @@ mod volume;
 use std::{collections::HashMap, time::Duration};
 
 use api::rules::pod::volume_claims;
-use client::{Caches, Change, Key, events};
+use client::{Api, Caches, Change, Client, Key, events};
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Watches, Write};
 use json::json;
@@ -33,8 +33,8 @@ use crate::node::{conditions, on_node};
 /// How long a node that is not ready is given to unmount a volume.
 const UNMOUNT: Duration = Duration::from_secs(360);
 
-/// After so many seconds the caches show what was written.
-const SEEN: i64 = 10;
+/// For so many seconds a request for an attachment may be under way.
+const UNDER_WAY: i64 = 10;
 
 /// On a Node whose kubelet leaves attaching to this controller.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
@@ -48,7 +48,8 @@ const BY_VOLUME: &str = "attachments by volume";
 pub struct AttachDetach {
     /// Since when each attachment has been of no use. A new process gives nodes the time once more.
     unused: Mutex<HashMap<Key, Timestamp>>,
-    /// The nodes that volumes for one node were last asked for, and when: the caches may not show it yet.
+    /// The nodes that volumes for one node were last asked for, and when. As long as there is the volume: the caches may not
+    /// show for long that it is there.
     asked: Mutex<HashMap<String, (String, Timestamp)>>,
     /// What was told of the attachments that there are, and of those that had to wait: it is told once.
     told: Mutex<HashMap<Key, String>>,
@@ -99,6 +100,24 @@ impl Controller for AttachDetach {
         observed
     }
 
+    /// Where the caches say too little, the server is asked whether another node still has a volume.
+    async fn ask(&self, node: &Node, observed: &mut Observed, client: &Client) -> Result<(), client::Error> {
+        let node = node.metadata.name.as_deref().unwrap_or("");
+        for (name, wanted) in &mut observed.wanted {
+            let Some(other) = wanted.perhaps_of.take() else { continue };
+            let attachment = volume::attachment(&wanted.volume, &other).metadata.name.unwrap_or_default();
+            let held = Api::<VolumeAttachment>::all(client.clone()).find(&attachment).await?.is_some();
+            let mut asked = self.asked.lock();
+            if held || asked.get(name).is_none_or(|(of, _)| *of != other) {
+                wanted.rivals.push(Rival::default());
+                observed.look_again = true;
+            } else {
+                asked.insert(name.clone(), (node.to_owned(), clock::now_seconds()));
+            }
+        }
+        Ok(())
+    }
+
     fn plan(&self, node: &Node, observed: &Observed, now: Timestamp) -> Plan {
         if !is_managed(node) {
             return Plan::default();
@@ -109,7 +128,7 @@ impl Controller for AttachDetach {
         let detached = detach(Some(node), observed, &mut attached, &mut plan, now);
         let succeeded = confirm(observed, &mut attached);
         if attached != before {
-            plan.step(Write::merge_patch(node, "status", json!({"status": {"volumesAttached": attached}})));
+            plan.step(told_attached(node, &attached, !detached.is_empty()));
         }
         succeeded.into_iter().for_each(|note| _ = plan.tell(note));
         detached.into_iter().for_each(|write| _ = plan.step(write));
@@ -129,6 +148,16 @@ impl Controller for AttachDetach {
         writes.into_iter().for_each(|write| _ = plan.step(write));
         plan
     }
+}
+
+/// Tells the node what it has. A node says that it has a volume in use before it looks whether it is attached: who takes one
+/// away must have read all that the node has said, or a Pod that has just come runs with a volume that goes.
+fn told_attached(node: &Node, attached: &[AttachedVolume], takes_away: bool) -> Write {
+    let mut patch = json!({"status": {"volumesAttached": attached}});
+    if takes_away {
+        patch["metadata"] = json!({"resourceVersion": node.metadata.resource_version});
+    }
+    Write::merge_patch(node, "status", patch)
 }
 
 fn is_managed(node: &Node) -> bool {
@@ -178,7 +207,8 @@ impl AttachDetach {
     /// Of two nodes that want one volume at the same moment, the first gets it, before the caches show that it does.
     fn reserve(&self, observed: &mut Observed, node: &str, caches: &Caches) {
         let (mut asked, now) = (self.asked.lock(), clock::now_seconds());
-        asked.retain(|name, (of, _)| of != node || observed.wanted.contains_key(name));
+        let volumes = caches.of::<PersistentVolume>();
+        asked.retain(|name, _| volumes.get(&Key::new("", name.as_str())).is_some());
         for (name, wanted) in &mut observed.wanted {
             let is_free = wanted.attachment.is_none() && wanted.rivals.is_empty();
             if volume::is_shared(&wanted.volume) || !is_free {
@@ -186,11 +216,13 @@ impl AttachDetach {
             }
             if let Some((other, since)) = asked.get(name).filter(|(other, _)| other != node) {
                 let pods: Vec<Key> = users(&wanted.volume, other, caches).iter().map(|pod| Key::of(&**pod)).collect();
-                if !pods.is_empty() || now.duration_since(*since).as_secs() < SEEN {
+                if !pods.is_empty() || now.duration_since(*since).as_secs() < UNDER_WAY {
                     wanted.rivals.push(Rival { pods });
                     observed.look_again = true;
-                    continue;
+                } else {
+                    wanted.perhaps_of = Some(other.clone());
                 }
+                continue;
             }
             asked.insert(name.clone(), (node.to_owned(), now));
         }
@@ -238,7 +270,9 @@ fn confirm(observed: &Observed, attached: &mut Vec<AttachedVolume>) -> Vec<Note>
     attached.retain(|held| !held.name.starts_with("kubernetes.io/csi/") || is_there(&held.name));
     let mut notes = Vec::new();
     for wanted in observed.wanted.values() {
-        let done = wanted.attachment.as_ref().and_then(|a| a.status.as_ref()).is_some_and(|status| status.attached);
+        // One that is being detached may still say that it is attached.
+        let stays = wanted.attachment.as_ref().filter(|a| a.metadata.deletion_timestamp.is_none());
+        let done = stays.and_then(|a| a.status.as_ref()).is_some_and(|status| status.attached);
         let name = volume::unique_name(&wanted.volume);
         if !done || attached.iter().any(|held| held.name == name) {
             continue;

@@ -28,6 +28,8 @@ pub struct Wanted {
     pub attachment: Option<Arc<VolumeAttachment>>,
     /// Only for a volume that one node may have.
     pub rivals: Vec<Rival>,
+    /// This node was last asked to have it, and the caches show no attachment there: not yet, or no longer.
+    pub perhaps_of: Option<String>,
     /// What there is to say about it was said.
     pub is_told: bool,
 }
@@ -78,6 +80,7 @@ impl Observed {
                     rivals: rivals(&volume, node, caches),
                     volume,
                     pods: Vec::new(),
+                    perhaps_of: None,
                     is_told: false,
                 });
                 wanted.pods.push(pod.clone());
