@@ -18,6 +18,7 @@ use store::{
 use tokio::task::JoinHandle;
 
 use crate::{
+    attacher,
     check::Model,
     duty::Component,
     fault::{Faults, Faulty, Line, Weather},
@@ -200,6 +201,7 @@ impl Cluster {
                 tokio::spawn(scheduler::run(Caches::new(client), scheduler::Settings::default(), Arc::default()))
             }
             Component::Node(number) => tokio::spawn(hollow::run(client, Profile::new(number))),
+            Component::Attacher => tokio::spawn(attacher::run(client)),
         };
         self.running.insert(component, task);
     }

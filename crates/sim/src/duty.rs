@@ -11,6 +11,8 @@ pub enum Component {
     Manager(usize),
     Scheduler,
     Node(usize),
+    /// What a storage driver brings.
+    Attacher,
 }
 
 /// The parts of a path behind the group and version: namespace, resource, name, subresource; empty where there is none.
@@ -60,6 +62,8 @@ pub fn may_send(component: Component, method: &Method, path: &str) -> bool {
             method == Method::PATCH || method == Method::PUT
         }
         (Component::Scheduler, _, _) => false,
+        (Component::Attacher, "volumeattachments", "" | "status") => method == Method::PATCH,
+        (Component::Attacher, _, _) => false,
         (Component::Manager(_), "pods", "binding") => false,
         // Its own, by which one of several leads.
         (Component::Manager(_), "leases", _) => namespace == "kube-system",
@@ -91,6 +95,10 @@ mod tests {
         check(Component::Scheduler, &format!("GET {node}"), true);
         check(Component::Scheduler, "PUT /api/v1/persistentvolumes/v", true);
         check(Component::Scheduler, "DELETE /api/v1/persistentvolumes/v", false);
+        let attachment = "/apis/storage.k8s.io/v1/volumeattachments/a";
+        check(Component::Attacher, &format!("PATCH {attachment}/status"), true);
+        check(Component::Attacher, &format!("DELETE {attachment}"), false);
+        check(Component::Attacher, &format!("PATCH {node}"), false);
         let manager = Component::Manager(0);
         check(manager, &format!("POST {pod}/binding"), false);
         check(manager, "PUT /apis/apps/v1/namespaces/d/replicasets/r/status", true);

@@ -1,19 +1,24 @@
 //! A hollow node: everything of a kubelet that the API can see, and no containers.
 //!
 //! It registers its Node, renews its Lease, lets the Pods bound to it start and become ready after a while, lets those end
-//! that do not run for ever, and stops and removes those that are being deleted.
+//! that do not run for ever, and stops and removes those that are being deleted. A Pod with volumes starts when they are attached.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::ops::Range;
 
 use client::{
     Caches, Client, Key,
     rest::{self, DeleteOptions, Resource, Verb},
 };
-use clock::{Duration, Instant, Timestamp};
+use clock::{Duration, Timestamp};
 use json::{Value, json};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, Pod},
+};
+
+use crate::{
+    agenda::{Agenda, RETRY},
+    mounts::{self, Mounts},
 };
 
 /// The properties of a hollow node.
@@ -59,7 +64,6 @@ impl Profile {
 }
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
-const RETRY: Duration = Duration::from_millis(500);
 
 /// Runs the node until the future is dropped. Started again, it goes on with the Pods it has.
 pub async fn run(client: Client, profile: Profile) {
@@ -75,7 +79,7 @@ async fn register(client: &Client, profile: &Profile) {
     let status = json!({"capacity": capacity, "allocatable": capacity, "conditions": [ready]});
     let labels = json!({"kubernetes.io/hostname": profile.name, "topology.kubernetes.io/zone": profile.zone});
     let node = json!({"apiVersion": "v1", "kind": "Node", "status": status,
-        "metadata": {"name": profile.name, "labels": labels}});
+        "metadata": {"name": profile.name, "labels": labels, "annotations": {mounts::MANAGED: "true"}}});
     let resource = Resource::of::<Node>();
     loop {
         let created = rest::write(client, &resource, "", "", "", &Verb::Create(node.clone())).await;
@@ -148,25 +152,20 @@ async fn pods(client: &Client, profile: &Profile) {
     let cache = caches.selected::<Pod>(&format!("spec.nodeName={}", profile.name));
     let mut changes = cache.subscribe();
     cache.synced().await;
-    let mut due: BTreeMap<String, (Need, Instant)> = BTreeMap::new();
+    let (mut agenda, mut mounts) = (Agenda::default(), Mounts::default());
     loop {
         let all = cache.list();
+        let told = mounts.tell(client, &profile.name, &all).await;
         let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
-        due.retain(|held, _| all.iter().any(|p| uid(p) == *held));
-        for pod in &all {
-            let Some(need) = need(pod) else {
-                due.remove(&uid(pod));
-                continue;
-            };
-            let planned = due.get(&uid(pod)).filter(|(n, _)| *n == need).map(|(_, at)| *at);
-            let at = planned.unwrap_or_else(|| Instant::now() + delay(profile, need));
-            let next = if at <= Instant::now() && !act(client, profile, pod, need).await { at + RETRY } else { at };
-            due.insert(uid(pod), (need, next));
+        let needs = all.iter().filter_map(|pod| Some((uid(pod), need(pod)?)));
+        let due = agenda.due(needs, |need| delay(profile, need));
+        for pod in all.iter().filter(|pod| due.contains(&uid(pod))) {
+            let Some(need) = need(pod) else { continue };
+            if need != Need::Start || mounts.are_attached(client, &profile.name, pod).await {
+                act(client, profile, pod, need).await;
+            }
         }
-        // A write that is not yet seen is repeated after a while, in case it was lost.
-        let now = Instant::now();
-        due.values_mut().filter(|(_, at)| *at <= now).for_each(|(_, at)| *at = now + RETRY);
-        let next = due.values().map(|(_, at)| *at).min().unwrap_or(now + HEARTBEAT);
+        let next = agenda.next(if told { HEARTBEAT } else { RETRY });
         tokio::select! {
             biased;
             _ = changes.recv() => {}
@@ -185,9 +184,9 @@ fn delay(profile: &Profile, need: Need) -> Duration {
     Duration::from_millis(clock::random_range(range))
 }
 
-/// Whether it worked.
-async fn act(client: &Client, profile: &Profile, pod: &Arc<Pod>, need: Need) -> bool {
-    let (resource, key) = (Resource::of::<Pod>(), Key::of(&**pod));
+/// What does not work is tried again.
+async fn act(client: &Client, profile: &Profile, pod: &Pod, need: Need) {
+    let (resource, key) = (Resource::of::<Pod>(), Key::of(pod));
     let (subresource, verb) = match need {
         Need::Start => ("status", Verb::StrategicPatch(running(profile, pod))),
         Need::Recover => {
@@ -201,7 +200,7 @@ async fn act(client: &Client, profile: &Profile, pod: &Arc<Pod>, need: Need) -> 
             ("", Verb::Delete(DeleteOptions { uid, grace_seconds: Some(0), ..DeleteOptions::default() }))
         }
     };
-    rest::write(client, &resource, &key.namespace, &key.name, subresource, &verb).await.is_ok()
+    let _ = rest::write(client, &resource, &key.namespace, &key.name, subresource, &verb).await;
 }
 
 fn condition(profile: &Profile, kind: &str) -> Value {

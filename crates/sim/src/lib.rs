@@ -8,7 +8,8 @@
 //!
 //! Checked are every change of the store (`check`: revisions without gaps, objects that stay themselves, Pods bound
 //! once to nodes that hold them, rollouts within their bounds, nothing acknowledged lost in a power cut; no member of a
-//! StatefulSet twice, no Job counted wrongly, no claim or volume bound twice, no count beyond the bounds of an autoscaler, no
+//! StatefulSet twice, no Job counted wrongly, no claim or volume bound twice, no volume attached to two nodes that only one may have, and none
+//! detached that a node has mounted, no count beyond the bounds of an autoscaler, no
 //! object beyond a quota, no time of a schedule twice, no eviction beyond a budget, nobody going in a circle), every request (`duty`: who writes what; `leaders`: of several managers only one), the events of a
 //! watch (`witness`), and that a cluster left alone comes to rest.
 //!
@@ -17,6 +18,8 @@
 //! in which `tokio::sync::watch` wakes several waiters, which are random beyond our reach ([`clock::Progress`] wakes in
 //! order), and the order of maps with another hasher than the standard library's.
 
+mod agenda;
+pub mod attacher;
 pub mod chaos;
 pub mod check;
 pub mod cluster;
@@ -24,6 +27,7 @@ pub mod duty;
 pub mod fault;
 pub mod hollow;
 mod leaders;
+mod mounts;
 mod objects;
 mod random;
 pub mod sabotage;

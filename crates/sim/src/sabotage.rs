@@ -1,7 +1,7 @@
 //! Parts that break promises, so that tests see whether the checkers notice: what managers and the scheduler send is changed
 //! on its way.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use bytes::Bytes;
 use client::Body;
@@ -35,6 +35,10 @@ pub enum Sabotage {
     WrongClaim,
     /// Each claim gets the volume after the one that was chosen for it, and is bound whatever happens.
     WrongVolume,
+    /// Each volume is attached to a second node, too.
+    TwoNodes,
+    /// When a volume is attached, the one before is detached.
+    HastyDetaching,
     /// An autoscaler asks for many more.
     HighScale,
     /// Quotas forget what is used.
@@ -47,6 +51,8 @@ pub enum Sabotage {
 
 thread_local! {
     static HERE: Cell<Option<Sabotage>> = const { Cell::new(None) };
+    /// The attachment that was made last.
+    static ATTACHED: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// From now on the parts of this thread's simulation do this.
@@ -98,6 +104,20 @@ pub async fn changed(request: Request<Body>) -> Vec<Request<Body>> {
                 job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"] = json!(name);
             }
             sent.push(again(encode(&job)));
+        }
+        (Sabotage::TwoNodes, Method::POST, ("volumeattachments", ""), Some(mut attachment)) => {
+            let node = attachment["spec"]["nodeName"].as_str().unwrap_or_default();
+            attachment["spec"]["nodeName"] = json!(if node == "node-00" { "node-01" } else { "node-00" });
+            attachment["metadata"]["name"] = json!(format!("{}-b", clock::uuid()));
+            sent.push(again(encode(&attachment)));
+        }
+        (Sabotage::HastyDetaching, Method::POST, ("volumeattachments", ""), Some(attachment)) => {
+            let name = attachment["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let before = ATTACHED.replace(name);
+            let mut other = again(Bytes::from_static(b"{}"));
+            *other.method_mut() = Method::DELETE;
+            *other.uri_mut() = format!("{}/{before}", head.uri.path()).parse().expect("a name of an object");
+            sent.push(other);
         }
         (Sabotage::WrongClaim, Method::PUT | Method::PATCH, ("persistentvolumes", ""), Some(mut volume)) => {
             if let Some(uid) = volume.pointer_mut("/spec/claimRef/uid") {

@@ -73,3 +73,9 @@ fn claims_bound_wrongly() {
     noticed(Sabotage::WrongClaim, Sort::Claims, "loses it to another");
     noticed(Sabotage::WrongVolume, Sort::Claims, "it is bound to a volume of");
 }
+
+#[test]
+fn volumes_attached_wrongly() {
+    noticed(Sabotage::TwoNodes, Sort::Attachments, "is asked for on");
+    noticed(Sabotage::HastyDetaching, Sort::Attachments, "is detached from");
+}

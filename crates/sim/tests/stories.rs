@@ -32,6 +32,13 @@ fn claims() {
 }
 
 #[test]
+fn attachments() {
+    // In both, a Pod once ran on a node from which its volume was just being taken.
+    let told = stories(Sort::Attachments, [2, 7]);
+    assert!(told.attached > 0 && told.forced > 0, "{told}");
+}
+
+#[test]
 fn autoscalers() {
     assert!(stories(Sort::Autoscalers, [1, 4]).scalings > 0);
 }

@@ -41,7 +41,14 @@ fn class(claim: &PersistentVolumeClaim) -> &str {
 }
 
 impl Claims {
-    fn volume_named(&self, name: &str) -> Option<&PersistentVolume> {
+    /// The volumes that a Pod's claims are bound to.
+    pub fn volumes_of<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a PersistentVolume> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let claims = volume_claims(pod).filter_map(move |claim| self.claim_named(namespace, &claim.name));
+        claims.filter_map(|claim| self.volume_named(volume_of(claim)))
+    }
+
+    pub fn volume_named(&self, name: &str) -> Option<&PersistentVolume> {
         self.volumes.get(&format!("persistentvolumes/{name}"))
     }
 

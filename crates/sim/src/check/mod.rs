@@ -2,6 +2,7 @@
 //!
 //! They follow the store itself, not the API, so no fault hides anything from them.
 
+pub mod attachments;
 pub mod autoscalers;
 pub mod budgets;
 pub mod claims;
@@ -27,8 +28,16 @@ use serde::de::DeserializeOwned;
 use store::Event;
 
 use self::{
-    autoscalers::Autoscalers, budgets::Budgets, claims::Claims, deployments::Deployments, news::Serving, pace::Pace,
-    quotas::Quotas, schedules::Schedules, workloads::Workloads,
+    attachments::{Attachments, Cluster},
+    autoscalers::Autoscalers,
+    budgets::Budgets,
+    claims::Claims,
+    deployments::Deployments,
+    news::Serving,
+    pace::Pace,
+    quotas::Quotas,
+    schedules::Schedules,
+    workloads::Workloads,
 };
 use crate::objects::{owner, serves, set};
 
@@ -43,6 +52,7 @@ pub struct Model {
     pub deployments: Deployments,
     pub workloads: Workloads,
     pub claims: Claims,
+    pub attachments: Attachments,
     pub autoscalers: Autoscalers,
     pub quotas: Quotas,
     pub schedules: Schedules,
@@ -135,6 +145,7 @@ impl Model {
                 if let Some(name) = key.rsplit('/').next() {
                     let before = self.nodes.len();
                     set(&mut self.nodes, name.to_owned(), decode(event));
+                    self.attachments.node(name, self.nodes.get(name), clock::now());
                     if self.nodes.len() != before {
                         self.workloads.nodes(before, clock::now());
                     }
@@ -169,6 +180,11 @@ impl Model {
                 let wrong = self.claims.claim(key, decode(event), &self.pods);
                 self.object(event, wrong);
             }
+            "volumeattachments" => {
+                let cluster = Cluster { pods: &self.pods, nodes: &self.nodes, claims: &self.claims };
+                let wrong = self.attachments.attachment(key, decode(event), cluster, clock::now());
+                self.object(event, wrong);
+            }
             "horizontalpodautoscalers" => self.autoscalers.autoscaler(key, decode(event)),
             "resourcequotas" => self.quotas.quota(key, decode(event)),
             "configmaps" => {
@@ -177,6 +193,11 @@ impl Model {
             }
             _ => {}
         }
+    }
+
+    /// What the checker of attachments knows besides them.
+    fn cluster(&self) -> Cluster<'_> {
+        Cluster { pods: &self.pods, nodes: &self.nodes, claims: &self.claims }
     }
 
     /// Notes the objections of a checker to a change.
@@ -260,6 +281,9 @@ impl Model {
         let wrong = self.workloads.pod(old.as_ref(), new.as_ref(), &self.pods);
         self.object(event, wrong);
         let now = clock::now();
+        let cluster = Cluster { pods: &self.pods, nodes: &self.nodes, claims: &self.claims };
+        let wrong = self.attachments.pod([old.as_ref(), new.as_ref()], cluster, now);
+        self.object(event, wrong);
         if let Some(new) = new.as_ref().filter(|_| !same && !self.service_may_drop) {
             let (of_set, numbered) = (self.deployments.made(new, &self.pods, now), self.workloads.numbered(new, now));
             self.object(event, of_set.into_iter().chain(numbered));
@@ -318,6 +342,7 @@ impl Model {
         self.workloads.settled(&self.pods, &nodes)
             && self.deployments.rolled_out(&self.pods)
             && self.claims.settled(&self.pods)
+            && self.attachments.settled(self.cluster())
             && self.quotas_settled()
     }
 
@@ -338,12 +363,13 @@ impl Model {
         let unbound = count(&|p| p.spec.as_ref().is_none_or(|s| s.node_name.is_none()));
         let terminating = count(&|p| p.metadata.deletion_timestamp.is_some());
         format!(
-            "{} nodes, {} Pods ({unbound} unbound, {terminating} terminating, {} serving), ReplicaSets {}; {}",
+            "{} nodes, {} Pods ({unbound} unbound, {terminating} terminating, {} serving), ReplicaSets {}; {}; {}",
             self.nodes.len(),
             self.pods.len(),
             count(&serves),
             self.deployments.summary(),
             self.claims.summary(),
+            self.attachments.summary(self.cluster()),
         )
     }
 

@@ -10,17 +10,24 @@ use k8s_openapi::api::{
 
 use crate::{
     Chaos,
+    attacher::DRIVER,
     chaos::{below, minutes, one_of},
     stories::Course,
 };
 
-/// Volumes of the first are bound at once, those of the second where the Pod goes.
-const CLASSES: [&str; 2] = ["manual", "late"];
+/// Classes and when their claims are bound: volumes of the first at once, those of the second where the Pod goes.
+const LOCAL: [(&str, &str); 2] = [("manual", "Immediate"), ("late", "WaitForFirstConsumer")];
+
+/// Volumes that have to be attached: of the first to one node, of the second to several.
+pub const ATTACHED: [(&str, &str); 2] = [("attached", "Immediate"), (SHARED, "Immediate")];
+
+const SHARED: &str = "shared";
 
 pub struct Story {
-    chaos: Chaos,
+    pub chaos: Chaos,
+    classes: &'static [(&'static str, &'static str)],
     /// Whatever runs with claims: StatefulSets (true) and Deployments, by name.
-    users: Vec<(bool, String)>,
+    pub users: Vec<(bool, String)>,
     /// The number of names so far.
     made: u64,
 }
@@ -29,22 +36,44 @@ fn container() -> Value {
     json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "20m"}}}])
 }
 
-fn claim_spec() -> Value {
-    json!({"accessModes": ["ReadWriteOnce"], "storageClassName": one_of(&CLASSES),
+fn access_mode(class: &str) -> &'static str {
+    if class == SHARED { "ReadWriteMany" } else { "ReadWriteOnce" }
+}
+
+fn claim_spec(class: &str) -> Value {
+    json!({"accessModes": [access_mode(class)], "storageClassName": class,
         "resources": {"requests": {"storage": format!("{}Gi", 1 + below(4))}}})
 }
 
 impl Story {
+    pub async fn with(chaos: Chaos, classes: &'static [(&'static str, &'static str)]) -> Self {
+        for (class, mode) in classes {
+            let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": class},
+                "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode});
+            chaos.write_in::<StorageClass>("", "", Verb::Create(class)).await;
+        }
+        Story { chaos, classes, users: Vec::new(), made: 0 }
+    }
+
+    pub fn any_class(&self) -> &'static str {
+        one_of(self.classes).0
+    }
+
     fn name(&mut self, prefix: &str) -> String {
         self.made += 1;
         format!("{prefix}{}", self.made)
     }
 
     /// A volume, in some zone if it may be far from its Pod.
-    async fn make_volume(&mut self, class: &str, gigabytes: u64, anywhere: bool) {
+    pub async fn make_volume(&mut self, class: &str, gigabytes: u64, anywhere: bool) {
         let name = self.name("v");
-        let mut spec = json!({"capacity": {"storage": format!("{gigabytes}Gi")}, "accessModes": ["ReadWriteOnce"],
-            "storageClassName": class, "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": "/v"}});
+        let mut spec = json!({"capacity": {"storage": format!("{gigabytes}Gi")}, "accessModes": [access_mode(class)],
+            "storageClassName": class, "persistentVolumeReclaimPolicy": "Retain"});
+        if LOCAL.iter().any(|(local, _)| *local == class) {
+            spec["hostPath"] = json!({"path": "/v"});
+        } else {
+            spec["csi"] = json!({"driver": DRIVER, "volumeHandle": name});
+        }
         if !anywhere {
             let zone = json!({"key": "topology.kubernetes.io/zone", "operator": "In",
                 "values": [format!("zone-{}", below(3))]});
@@ -55,8 +84,8 @@ impl Story {
         self.chaos.write_in::<PersistentVolume>("", "", Verb::Create(volume)).await;
     }
 
-    async fn make_user(&mut self) {
-        let stateful = below(2) == 0;
+    pub async fn make_user(&mut self) {
+        let (stateful, class) = (below(2) == 0, self.any_class());
         let name = self.name("u");
         let (labels, replicas) = (json!({"app": name}), below(4));
         let mut pod = json!({"containers": container()});
@@ -65,7 +94,7 @@ impl Story {
         if stateful {
             let retention =
                 json!({"whenDeleted": one_of(&["Retain", "Delete"]), "whenScaled": one_of(&["Retain", "Delete"])});
-            let claim = json!({"metadata": {"name": "data"}, "spec": claim_spec()});
+            let claim = json!({"metadata": {"name": "data"}, "spec": claim_spec(class)});
             let spec = json!({"replicas": replicas, "serviceName": "s", "selector": {"matchLabels": labels},
                 "podManagementPolicy": one_of(&["OrderedReady", "Parallel"]), "volumeClaimTemplates": [claim],
                 "persistentVolumeClaimRetentionPolicy": retention,
@@ -73,11 +102,12 @@ impl Story {
             let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta, "spec": spec});
             self.chaos.write::<StatefulSet>("", Verb::Create(set)).await;
         } else {
-            let claim =
-                json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": claim_spec()});
+            let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": claim_spec(class)});
             self.chaos.write::<PersistentVolumeClaim>("", Verb::Create(claim)).await;
             pod["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": name}}]);
-            let spec = json!({"replicas": 1, "strategy": {"type": "Recreate"}, "selector": {"matchLabels": labels},
+            // Where all share the volume there may be several.
+            let replicas = if class == SHARED { replicas } else { 1 };
+            let spec = json!({"replicas": replicas, "strategy": {"type": "Recreate"}, "selector": {"matchLabels": labels},
                 "template": {"metadata": {"labels": labels}, "spec": pod}});
             let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec});
             self.chaos.write::<Deployment>("", Verb::Create(deployment)).await;
@@ -85,7 +115,7 @@ impl Story {
         self.users.push((stateful, name));
     }
 
-    async fn scale(&mut self) {
+    pub async fn scale(&mut self) {
         let sets: Vec<String> = self.users.iter().filter(|(set, _)| *set).map(|(_, name)| name.clone()).collect();
         if sets.is_empty() {
             return;
@@ -99,7 +129,7 @@ impl Story {
         self.chaos.write::<StatefulSet>(name, patch).await;
     }
 
-    async fn delete_user(&mut self) {
+    pub async fn delete_user(&mut self) {
         let (stateful, name) = self.users.swap_remove(below(self.users.len() as u64) as usize);
         self.chaos.cluster.tell(&format!("delete {name}"));
         let propagation = Some("Background");
@@ -113,11 +143,13 @@ impl Story {
         }
     }
 
-    /// An administrator gives volumes whose claim is gone to others, or takes them away.
-    async fn clear_released(&self) {
+    /// An administrator gives volumes whose claim is gone to others, or takes them away when they are attached nowhere.
+    pub async fn clear_released(&self) {
         let released = self.chaos.cluster.model.lock().claims.released();
         for name in released {
+            let is_attached = self.chaos.cluster.model.lock().attachments.holds(&name);
             let verb = match below(2) {
+                _ if is_attached => continue,
                 0 => Verb::MergePatch(json!({"spec": {"claimRef": null}})),
                 _ => Verb::Delete(DeleteOptions::default()),
             };
@@ -135,7 +167,7 @@ impl Story {
     }
 
     /// Claims may come late: those of a StatefulSet's next member are made when the one before runs.
-    async fn supplied(&mut self) {
+    pub async fn supplied(&mut self) {
         self.chaos.cluster.tell("volumes for all");
         for _ in 0..60 {
             // What the story wrote a moment ago counts: a set that has just been scaled is not rolled out yet.
@@ -153,19 +185,13 @@ impl Course for Story {
     const STEPS: usize = 30;
 
     async fn begin(chaos: Chaos) -> Self {
-        let story = Story { chaos, users: Vec::new(), made: 0 };
-        for (class, mode) in CLASSES.into_iter().zip(["Immediate", "WaitForFirstConsumer"]) {
-            let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": class},
-                "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode});
-            story.chaos.write_in::<StorageClass>("", "", Verb::Create(class)).await;
-        }
-        story
+        Story::with(chaos, &LOCAL).await
     }
 
     async fn step(&mut self) {
         match below(12) {
             0..2 if self.users.len() < 6 => self.make_user().await,
-            0..4 => self.make_volume(one_of(&CLASSES), 1 + below(6), below(3) > 0).await,
+            0..4 => self.make_volume(self.any_class(), 1 + below(6), below(3) > 0).await,
             4 => self.scale().await,
             5 if !self.users.is_empty() => self.delete_user().await,
             6 => self.clear_released().await,
@@ -181,6 +207,8 @@ impl Course for Story {
             self.delete_user().await;
         }
         self.chaos.nothing_is_left().await;
+        let all_detached = |m: &crate::check::Model| m.attachments.is_empty();
+        self.chaos.cluster.until("everything is detached", minutes(10), all_detached).await;
         // Claims that go already go without us.
         self.chaos.cluster.until("no claim is going", minutes(10), |m| !m.claims.some_go()).await;
         let claims = self.chaos.cluster.model.lock().claims.names();

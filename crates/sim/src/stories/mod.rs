@@ -2,6 +2,7 @@
 //! wrong that can. What must hold all the time is checked by the model; each story ends with good weather, in which all
 //! that was asked for comes true, and then nothing is left.
 
+mod attachments;
 mod autoscalers;
 mod claims;
 mod deployments;
@@ -22,6 +23,8 @@ pub enum Sort {
     Workloads,
     /// Claims, volumes, and Pods that wait for them.
     Claims,
+    /// Volumes that are attached to nodes, and nodes that die.
+    Attachments,
     Autoscalers,
     Quotas,
     /// CronJobs.
@@ -30,10 +33,11 @@ pub enum Sort {
     Evictions,
 }
 
-pub const ALL: [Sort; 7] = [
+pub const ALL: [Sort; 8] = [
     Sort::Deployments,
     Sort::Workloads,
     Sort::Claims,
+    Sort::Attachments,
     Sort::Autoscalers,
     Sort::Quotas,
     Sort::Schedules,
@@ -49,6 +53,9 @@ pub struct Told {
     pub power_cuts: usize,
     pub jobs: usize,
     pub claims: usize,
+    /// Volumes attached, and those that were taken from a node by force.
+    pub attached: usize,
+    pub forced: usize,
     pub scalings: usize,
     pub within_quotas: usize,
     pub scheduled: usize,
@@ -64,6 +71,8 @@ impl Told {
             power_cuts: chaos.power_cuts,
             jobs: model.workloads.ended_jobs,
             claims: model.claims.bound,
+            attached: model.attachments.attached,
+            forced: model.attachments.forced,
             scalings: model.autoscalers.scaled,
             within_quotas: model.quotas.counted,
             scheduled: model.schedules.started,
@@ -79,6 +88,8 @@ impl AddAssign for Told {
         self.power_cuts += other.power_cuts;
         self.jobs += other.jobs;
         self.claims += other.claims;
+        self.attached += other.attached;
+        self.forced += other.forced;
         self.scalings += other.scalings;
         self.within_quotas += other.within_quotas;
         self.scheduled += other.scheduled;
@@ -88,13 +99,12 @@ impl AddAssign for Told {
 
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told { changes, kills, power_cuts, jobs, claims, scalings, within_quotas, scheduled, evictions } = self;
-        write!(
-            f,
-            "{changes} changes, {kills} parts killed, {power_cuts} power cuts, {jobs} Jobs ended, {claims} claims bound, \
-             {scalings} scalings by autoscalers, {within_quotas} objects made within quotas, {scheduled} Jobs made by schedules, \
-             {evictions} Pods evicted"
-        )
+        write!(f, "{} changes, {} parts killed, {} power cuts", self.changes, self.kills, self.power_cuts)?;
+        write!(f, ", {} Jobs ended, {} claims bound", self.jobs, self.claims)?;
+        write!(f, ", {} volumes attached, {} detached by force", self.attached, self.forced)?;
+        write!(f, ", {} scalings by autoscalers", self.scalings)?;
+        write!(f, ", {} objects made within quotas", self.within_quotas)?;
+        write!(f, ", {} Jobs made by schedules, {} Pods evicted", self.scheduled, self.evictions)
     }
 }
 
@@ -127,6 +137,7 @@ pub async fn tell(sort: Sort, seed: u64) -> Told {
         Sort::Deployments => told::<deployments::Story>(seed).await,
         Sort::Workloads => told::<workloads::Story>(seed).await,
         Sort::Claims => told::<claims::Story>(seed).await,
+        Sort::Attachments => told::<attachments::Story>(seed).await,
         Sort::Autoscalers => told::<autoscalers::Story>(seed).await,
         Sort::Quotas => told::<quotas::Story>(seed).await,
         Sort::Schedules => told::<schedules::Story>(seed).await,
