@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header};
 use parking_lot::RwLock;
 use tower::{Service, ServiceExt};
 
@@ -31,6 +31,17 @@ impl Client {
     /// Sends a request as it is, with a path and a query for its URI. An answer of any code is an answer.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<Body>, Error> {
         (self.0)(request).await
+    }
+
+    /// The same way in the name of a program: `User-Agent` says it, and what it writes is said to be managed by it.
+    #[must_use]
+    pub fn named(self, program: &'static str) -> Client {
+        let agent =
+            HeaderValue::try_from(format!("{program}/{}", env!("CARGO_PKG_VERSION"))).expect("a word of letters");
+        Client(Arc::new(move |mut request| {
+            request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| agent.clone());
+            (self.0)(request)
+        }))
     }
 }
 
@@ -153,6 +164,23 @@ mod tests {
         let client = server_list(vec![server("a", false), server("b", true)]);
         let get = Request::builder().uri("/x").body(Body::empty()).unwrap();
         assert!(client.send(get).await.is_ok(), "a read is");
+    }
+
+    #[tokio::test]
+    async fn a_program_says_its_name_unless_the_request_says_one() {
+        let echo = |request: Request<Body>| async move {
+            let agent = request.headers().get(header::USER_AGENT).cloned();
+            Ok::<_, BoxError>(Response::new(Body::from(
+                agent.map_or_else(Bytes::new, |agent| Bytes::copy_from_slice(agent.as_bytes())),
+            )))
+        };
+        let client = in_process(service_fn(echo)).named("kube-scheduler");
+        let ask = async |request: http::request::Builder| {
+            let answer = client.send(request.body(Body::empty()).unwrap()).await.unwrap();
+            String::from_utf8(answer.into_body().collect_bytes().await.unwrap().to_vec()).unwrap()
+        };
+        assert!(ask(Request::builder()).await.starts_with("kube-scheduler/"));
+        assert_eq!(ask(Request::builder().header(header::USER_AGENT, "mine")).await, "mine");
     }
 
     #[tokio::test]

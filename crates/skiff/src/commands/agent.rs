@@ -150,10 +150,10 @@ async fn start_member(
     let serving = pki::Serving::new(&credential)?;
     let runs = |part: &str| !options.disable.iter().any(|d| d == part);
     let cluster = Cluster {
-        node_client: client.clone(),
-        proxy_client: client.clone(),
-        network_client: client.clone(),
-        dns_client: client.clone(),
+        node_client: client.clone().named("kubelet"),
+        proxy_client: client.clone().named("kube-proxy"),
+        network_client: client.clone().named("kubelet"),
+        dns_client: client.clone().named("coredns"),
         authority,
         serving: serving.clone(),
         settings,
@@ -175,12 +175,12 @@ pub async fn start_beside(
     let name = node_name(options)?;
     let flags = &control_plane.options;
     let address = node_address(options)?;
-    let node_client = control_plane.client(&format!("system:node:{name}"), &["system:nodes"]);
+    let node_client = control_plane.client("kubelet", &format!("system:node:{name}"), &["system:nodes"]);
     let hosts = [name.clone(), address.to_string()];
     let cluster = Cluster {
-        proxy_client: control_plane.client("system:kube-proxy", &[]),
+        proxy_client: control_plane.client("kube-proxy", "system:kube-proxy", &[]),
         network_client: node_client.clone(),
-        dns_client: control_plane.client(cluster_dns::USER, &[]),
+        dns_client: control_plane.client("coredns", cluster_dns::USER, &[]),
         node_client,
         authority: control_plane.pki.authority.certificate().to_owned(),
         serving: control_plane.fresh.shown(&control_plane.pki, move |pki| pki.node_server(&name, &hosts))?,

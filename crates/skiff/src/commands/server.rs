@@ -94,9 +94,9 @@ pub struct Running {
 }
 
 impl Running {
-    /// A client that is the given user, calling the server in this process.
-    pub fn client(&self, user: &str, groups: &[&str]) -> Client {
-        client_as(&self.server, user, groups)
+    /// A client of a program that is the given user, calling the server in this process.
+    pub fn client(&self, program: &'static str, user: &str, groups: &[&str]) -> Client {
+        client_as(&self.server, program, user, groups)
     }
 
     /// Takes no more requests, ends controllers and scheduler, and waits for requests in flight.
@@ -106,16 +106,17 @@ impl Running {
     }
 }
 
-fn client_as(server: &apiserver::Server, user: &str, groups: &[&str]) -> Client {
+fn client_as(server: &apiserver::Server, program: &'static str, user: &str, groups: &[&str]) -> Client {
     let all = groups.iter().copied().chain(["system:authenticated"]).map(str::to_owned).collect();
     let user = User { name: user.to_owned(), groups: all, ..User::default() };
-    client::connect::in_process(server.in_process().as_user(user))
+    client::connect::in_process(server.in_process().as_user(user)).named(program)
 }
 
 /// A controller's own identity: a service account in `kube-system`, with the rights of its own role.
 fn controller_client(server: &apiserver::Server, account: &str) -> Client {
     let user = format!("system:serviceaccount:kube-system:{account}");
-    client_as(server, &user, &["system:serviceaccounts", "system:serviceaccounts:kube-system"])
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
+    client_as(server, "kube-controller-manager", &user, &groups)
 }
 
 /// Whether a part of the control plane is at work in this process.
@@ -171,7 +172,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     fresh.keep(&pki, move |pki| write_admin(&admin, pki, port))?;
     let mut tasks = JoinSet::new();
     tasks.spawn(fresh.clone().run());
-    let caches = Caches::new(client_as(&server, "system:kube-controller-manager", &[]));
+    let caches = Caches::new(client_as(&server, "kube-controller-manager", "system:kube-controller-manager", &[]));
     let host = address::host_name()?;
     if options.runs("controllers") {
         let me = options.candidate("kube-controller-manager", &host);
@@ -182,7 +183,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     }
     if options.runs("scheduler") {
         let me = options.candidate("kube-scheduler", &host);
-        let client = client_as(&server, "system:kube-scheduler", &[]);
+        let client = client_as(&server, "kube-scheduler", "system:kube-scheduler", &[]);
         let reader = client.clone();
         let metrics = Arc::<scheduler::Metrics>::default();
         server.add_metrics({
@@ -193,8 +194,10 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         tasks.spawn(scheduling.during(leading(client, me, work)));
     }
     if options.coordinated().is_some() {
-        let (client, me) =
-            (client_as(&server, "system:apiserver", &["system:masters"]), format!("{host}_{}", clock::uuid()));
+        let (client, me) = (
+            client_as(&server, "kube-apiserver", "system:apiserver", &["system:masters"]),
+            format!("{host}_{}", clock::uuid()),
+        );
         tasks.spawn(async move { controllers::leader_election::run(client, &me).await });
     }
     let this = controllers::api_server::Server {
@@ -202,10 +205,10 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         features: options.gates.features()?,
         served: options.served.config()?,
     };
-    let client = client_as(&server, "system:apiserver", &["system:masters"]);
+    let client = client_as(&server, "kube-apiserver", "system:apiserver", &["system:masters"]);
     tasks.spawn(async move { this.tell(&client).await });
     // Nobody may forbid the objects that skiff itself keeps in the cluster.
-    let own = || client_as(&server, "system:skiff", &["system:masters"]);
+    let own = || client_as(&server, "skiff", "system:skiff", &["system:masters"]);
     let reached_at = if options.bind_address.is_loopback() { options.bind_address } else { address };
     let url = format!("https://{}", SocketAddr::new(reached_at, options.secure_port));
     let authority = pki.authority.certificate().to_owned();
