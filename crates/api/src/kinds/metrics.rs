@@ -8,7 +8,6 @@ use json::Value;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::{ClusterResourceScope, Metadata, NamespaceResourceScope, Resource};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kind::{Column, Kind, col, name};
@@ -20,8 +19,7 @@ pub const GROUP: &str = "metrics.k8s.io";
 pub type Usage = BTreeMap<String, Text>;
 
 /// NodeMetrics sets resource usage metrics of a node.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "io.k8s.metrics.pkg.apis.metrics.v1beta1.NodeMetrics")]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeMetrics {
     #[serde(default)]
     pub metadata: ObjectMeta,
@@ -36,8 +34,7 @@ pub struct NodeMetrics {
 }
 
 /// PodMetrics sets resource usage metrics of a pod.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics")]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodMetrics {
     #[serde(default)]
     pub metadata: ObjectMeta,
@@ -52,8 +49,7 @@ pub struct PodMetrics {
 }
 
 /// ContainerMetrics sets resource usage metrics of a container.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "io.k8s.metrics.pkg.apis.metrics.v1beta1.ContainerMetrics")]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContainerMetrics {
     pub name: String,
     /// The memory usage is the memory working set.

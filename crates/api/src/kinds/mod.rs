@@ -3,8 +3,6 @@
 
 use std::sync::{Arc, LazyLock};
 
-use schemars::JsonSchema;
-
 use crate::features::{Features, RuntimeConfig, is_stable};
 use crate::kind::{Definition, Kind, KindTable, Object, Scoped};
 
@@ -62,13 +60,6 @@ mod volume_source;
 pub mod webhook_configuration;
 mod workload;
 
-/// Takes the built-in kinds, each in its own Rust type, one after another.
-pub(crate) trait Visitor {
-    fn visit<T: Object + JsonSchema>(&mut self, kind: Kind<T>)
-    where
-        T::Scope: Scoped;
-}
-
 /// Sorts kinds by whether they are served.
 struct Sorted<'a> {
     features: Features,
@@ -78,8 +69,8 @@ struct Sorted<'a> {
     warnings: Vec<String>,
 }
 
-impl Visitor for Sorted<'_> {
-    fn visit<T: Object + JsonSchema>(&mut self, kind: Kind<T>)
+impl Sorted<'_> {
+    fn visit<T: Object>(&mut self, kind: Kind<T>)
     where
         T::Scope: Scoped,
     {
@@ -123,7 +114,7 @@ pub fn table(features: Features, runtime_config: &RuntimeConfig) -> (KindTable, 
 }
 
 /// The kinds that are served under a path, in the order of discovery.
-pub(crate) fn resources(to: &mut impl Visitor) {
+fn resources(to: &mut Sorted<'_>) {
     to.visit(component_status::BINDING);
     to.visit(component_status::COMPONENT_STATUS);
     to.visit(config_map::CONFIG_MAP);
@@ -204,7 +195,7 @@ pub(crate) fn resources(to: &mut impl Visitor) {
 }
 
 /// The kinds that are only bodies of subresources.
-fn bodies(to: &mut impl Visitor) {
+fn bodies(to: &mut Sorted<'_>) {
     to.visit(horizontal_pod_autoscaler::SCALE);
     to.visit(pod_disruption_budget::EVICTION);
     to.visit(review::TOKEN_REQUEST);

@@ -1,34 +1,75 @@
-//! The texts for people of the built-in kinds, from the documentation of their Rust types.
+//! The texts for people of the built-in types: a table that `build.rs` gathers, and `tables/texts.tsv` for the types that are
+//! of this project.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::HashMap;
 
-use json::Map;
-use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+/// See `build.rs` for its form.
+const GATHERED: &str = include_str!(concat!(env!("OUT_DIR"), "/texts.tsv"));
+const OWN: &str = include_str!("../../tables/texts.tsv");
 
-use crate::kind::{Definition, Kind, Object};
-use crate::kinds::{self, Visitor};
+/// Where the texts of each type are, by the name that the type has in documents.
+pub(super) struct Texts(HashMap<&'static str, &'static str>);
 
-/// The schemas of the built-in kinds among these, and of all that they refer to, by name.
-pub(super) fn texts(definitions: &[&Arc<Definition>]) -> Map {
-    let mut settings = SchemaSettings::draft07();
-    settings.definitions_path = "/components/schemas".into();
-    settings.meta_schema = None;
-    let schemas = definitions.iter().map(|d| &*d.schema).collect();
-    let mut texts = Texts { schemas, generator: settings.into_generator() };
-    kinds::resources(&mut texts);
-    texts.generator.take_definitions(false).iter().map(|(name, text)| (name, text.into())).collect()
+/// The texts of one type.
+#[derive(Debug, Default)]
+pub(super) struct Text {
+    pub description: Option<String>,
+    pub required: Vec<&'static str>,
+    properties: HashMap<&'static str, Property>,
 }
 
-struct Texts<'d> {
-    schemas: BTreeSet<&'d str>,
-    generator: SchemaGenerator,
+/// The texts of a property.
+#[derive(Debug)]
+pub(super) struct Property {
+    pub description: Option<String>,
+    /// The type that it is of, if that is one with a name.
+    pub refers_to: Option<String>,
 }
 
-impl Visitor for Texts<'_> {
-    fn visit<T: Object + JsonSchema>(&mut self, _: Kind<T>) {
-        if self.schemas.contains(&*T::schema_name()) {
-            self.generator.subschema_for::<T>();
-        }
+impl Text {
+    pub fn property(&self, name: &str) -> Option<&Property> {
+        self.properties.get(name)
     }
+}
+
+impl Texts {
+    pub fn new() -> Self {
+        let entries = [GATHERED, OWN].into_iter().flat_map(|table| table.split("\n="));
+        let entry = |entry: &'static str| entry.trim_start_matches('=').split_once('\t');
+        Texts(entries.filter_map(entry).collect())
+    }
+
+    /// `name` as in documents: `io.k8s.api.core.v1.Pod`.
+    pub fn of(&self, name: &str) -> Option<Text> {
+        let mut lines = self.0.get(name.strip_prefix("io.k8s.")?)?.lines();
+        let (description, required) = lines.next()?.split_once('\t')?;
+        Some(Text {
+            description: unescaped(description),
+            required: required.split(',').filter(|name| !name.is_empty()).collect(),
+            properties: lines.filter_map(property).collect(),
+        })
+    }
+}
+
+fn property(line: &'static str) -> Option<(&'static str, Property)> {
+    let mut words = line.splitn(3, '\t');
+    let (name, refers_to, description) = (words.next()?, words.next()?, words.next()?);
+    let refers_to = (!refers_to.is_empty()).then(|| format!("io.k8s.{refers_to}"));
+    Some((name, Property { description: unescaped(description), refers_to }))
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        out.push(match letter {
+            '\\' => match letters.next()? {
+                'n' => '\n',
+                't' => '\t',
+                other => other,
+            },
+            letter => letter,
+        });
+    }
+    (!out.is_empty()).then_some(out)
 }

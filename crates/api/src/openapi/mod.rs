@@ -1,8 +1,8 @@
 //! The OpenAPI documents: version 3 (an index, and one document per group version) and version 2 (one document for all,
 //! as JSON and in gnostic's protobuf form, which is what client-go asks for).
 //!
-//! Types, list types and merge keys come from the schema table, paths from the definitions, texts from the `k8s-openapi`
-//! types (the one place that asks `schemars` is `built_in.rs`) or from a custom kind's own schema. Nothing is kept: a
+//! Types, list types and merge keys come from the schema table, paths from the definitions, texts from the sources of
+//! `k8s-openapi` (`built_in.rs` reads the table that `build.rs` gathers) or from a custom kind's own schema. Nothing is kept: a
 //! caller builds a document when it is first asked for and remembers the bytes.
 
 use std::collections::BTreeMap;

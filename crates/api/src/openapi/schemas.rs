@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use json::{Map, Value, json};
 
-use super::{Dialect, built_in};
+use super::{
+    Dialect,
+    built_in::{Property, Text, Texts},
+};
 use crate::{
     kind::Definition,
     schema::{self, Field, ListKind, Object, Type},
@@ -17,8 +20,9 @@ const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 
 pub(super) struct Schemas {
     pub dialect: Dialect,
-    /// The types' own schemas, for their texts; the whole schema of custom resources.
-    texts: Map,
+    texts: Texts,
+    /// The whole schemas of custom resources.
+    custom: Map,
     /// Group, version and kind of the schemas that are whole objects.
     kinds: BTreeMap<String, Vec<Value>>,
     done: Map,
@@ -27,15 +31,15 @@ pub(super) struct Schemas {
 
 impl Schemas {
     pub fn new(dialect: Dialect, definitions: &[&Arc<Definition>]) -> Self {
-        let mut texts = built_in::texts(definitions);
+        let mut custom = Map::new();
         let mut kinds: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for definition in definitions {
-            texts.extend(definition.open_api.iter().map(|own| (definition.schema.clone(), (own.read)())));
+            custom.extend(definition.open_api.iter().map(|own| (definition.schema.clone(), (own.read)())));
             let Definition { group, version, kind, list_kind, schema, .. } = &***definition;
             kinds.entry(schema.clone()).or_default().push(gvk(group, version, kind));
             kinds.entry(format!("{schema}List")).or_default().push(gvk(group, version, list_kind));
         }
-        Schemas { dialect, texts, kinds, done: Map::new(), wanted: Vec::new() }
+        Schemas { dialect, texts: Texts::new(), custom, kinds, done: Map::new(), wanted: Vec::new() }
     }
 
     /// A reference to a schema, which becomes part of the document.
@@ -68,16 +72,16 @@ impl Schemas {
     }
 
     fn build(&mut self, name: &str) -> Value {
-        let texts = self.texts.remove(name);
+        let texts = self.texts.of(name);
         if let Some(object) = schema::of(name).and_then(Type::object) {
             return self.object(object, texts.as_ref());
         }
         if let Some(custom) = name.strip_suffix("List").filter(|item| self.kinds.contains_key(*item)) {
             return self.custom_list(custom);
         }
-        let custom = self.kinds.contains_key(name);
-        let mut schema = self.plain(name, texts);
-        if custom {
+        let Some(mut schema) = self.custom.remove(name) else { return self.plain(name, texts) };
+        self.adopt(&mut schema);
+        if self.kinds.contains_key(name) {
             let open = schema.get("x-kubernetes-preserve-unknown-fields").is_some_and(|open| *open == true);
             if self.dialect == Dialect::V2 && open {
                 // With any property declared, old clients take all others for mistakes.
@@ -103,39 +107,33 @@ impl Schemas {
         }
     }
 
-    /// A type with a form of its own, or the schema of a custom resource as it is.
-    fn plain(&mut self, name: &str, texts: Option<Value>) -> Value {
-        let mut map = match texts {
-            Some(Value::Object(map)) => map,
-            _ => Map::new(),
-        };
+    /// A type with a form of its own.
+    fn plain(&mut self, name: &str, texts: Option<Text>) -> Value {
         let v3 = self.dialect == Dialect::V3;
-        map.remove("x-kubernetes-int-or-string").filter(|_| name == QUANTITY || name == INT_OR_STRING);
-        match name {
-            QUANTITY if v3 => {
-                map.insert("oneOf", json!([{ "type": "string" }, { "type": "number" }]));
-            }
+        let mut schema = match name {
+            QUANTITY if v3 => json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] }),
+            QUANTITY => json!({ "type": "string" }),
             INT_OR_STRING if v3 => {
-                map.insert("format", "int-or-string".into());
-                map.insert("oneOf", json!([{ "type": "integer" }, { "type": "string" }]));
+                json!({ "format": "int-or-string", "oneOf": [{ "type": "integer" }, { "type": "string" }] })
             }
-            INT_OR_STRING => {
-                map.insert("format", "int-or-string".into());
-                map.insert("type", "string".into());
+            INT_OR_STRING => json!({ "format": "int-or-string", "type": "string" }),
+            _ if name.starts_with(META) && name.ends_with("Time") => json!({ "type": "string", "format": "date-time" }),
+            _ if name.contains("JSONSchemaPropsOr") => {
+                let (package, other) = name.split_once("JSONSchemaPropsOr").unwrap_or_default();
+                let props = self.reference(&format!("{package}JSONSchemaProps"));
+                let other = match other {
+                    "Bool" => json!({ "type": "boolean" }),
+                    "Array" => json!({ "type": "array", "items": props }),
+                    _ => json!({ "type": "array", "items": { "type": "string" } }),
+                };
+                json!({ "oneOf": [props, other] })
             }
-            QUANTITY => {
-                map.insert("type", "string".into());
-            }
-            _ if name.starts_with(META) && map.is_empty() => {
-                let time = name.ends_with("Time");
-                let (ty, format) = if time { ("string", Some("date-time")) } else { ("object", None) };
-                map.insert("type", ty.into());
-                map.extend(format.map(|f| ("format".to_owned(), f.into())));
-            }
-            _ => {}
+            _ if texts.is_some() || name.starts_with(META) => json!({ "type": "object" }),
+            _ => json!({}),
+        };
+        if let Some(description) = texts.and_then(|texts| texts.description) {
+            schema["description"] = description.into();
         }
-        let mut schema = Value::Object(map);
-        self.adopt(&mut schema);
         schema
     }
 
@@ -167,34 +165,35 @@ impl Schemas {
         })
     }
 
-    fn object(&mut self, object: &Object, texts: Option<&Value>) -> Value {
+    fn object(&mut self, object: &Object, texts: Option<&Text>) -> Value {
         let mut schema = Map::new();
-        let text = |name| texts.and_then(|t| t.get(name)).cloned();
-        schema.extend(text("description").map(|d| ("description".to_owned(), d)));
-        schema.insert("type", "object".into());
-        let described = texts.and_then(|t| t.get("properties"));
+        let description = texts.and_then(|texts| texts.description.clone());
+        schema.extend(description.map(|text| ("description".to_owned(), text.into())));
+        schema.insert("type".to_owned(), "object".into());
         let properties: Map = object
             .fields
             .iter()
-            .map(|field| (field.name.to_string(), self.property(field, described.and_then(|p| p.get(&*field.name)))))
+            .map(|field| {
+                let texts = texts.and_then(|texts| texts.property(&field.name));
+                (field.name.to_string(), self.property(field, texts))
+            })
             .collect();
         if !properties.is_empty() {
             schema.insert("properties", Value::Object(properties));
         }
-        schema.extend(text("required").map(|r| ("required".to_owned(), r)));
+        if let Some(texts) = texts.filter(|texts| !texts.required.is_empty()) {
+            schema.insert("required".to_owned(), json!(texts.required));
+        }
         if object.atomic {
             schema.insert("x-kubernetes-map-type", "atomic".into());
         }
         Value::Object(schema)
     }
 
-    fn property(&mut self, field: &Field, texts: Option<&Value>) -> Value {
-        let mut schema = match (&field.ty, texts.and_then(|t| t.get("$ref")).and_then(Value::as_str)) {
+    fn property(&mut self, field: &Field, texts: Option<&Property>) -> Value {
+        let mut schema = match (&field.ty, texts.and_then(|texts| texts.refers_to.as_ref())) {
             // The table knows these types only as JSON of some sort; their names are the types' own.
-            (Type::Raw | Type::Any, Some(reference)) => {
-                let name = reference.rsplit('/').next().unwrap_or_default().to_owned();
-                self.reference(&name)
-            }
+            (Type::Raw | Type::Any, Some(name)) => self.reference(name),
             (ty, _) => self.ty(ty),
         };
         // Nothing may stand beside a reference in version 3.
@@ -202,8 +201,8 @@ impl Schemas {
             schema = json!({ "allOf": [schema] });
         }
         let Value::Object(map) = &mut schema else { return schema };
-        if let Some(description) = texts.and_then(|t| t.get("description")) {
-            map.insert("description", description.clone());
+        if let Some(description) = texts.and_then(|texts| texts.description.as_ref()) {
+            map.insert("description".to_owned(), description.as_str().into());
         }
         let mut strategies = Vec::new();
         strategies.extend(field.replace.then_some("replace"));
