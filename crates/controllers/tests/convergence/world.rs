@@ -5,7 +5,10 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, LazyLock},
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -15,7 +18,7 @@ use client::{
 };
 use http::Method;
 use json::{Value, json};
-use k8s_openapi::api::core::v1::{Event, Namespace, Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
@@ -80,10 +83,7 @@ async fn tell<S: Story>(seed: u64) -> u64 {
         }
         settle(&mut world, &story).await;
     }
-    // Events are written late, but not that late.
-    clock::sleep(Duration::from_secs(60)).await;
-    world.all_kubelets().await;
-    let before = world.writes().await;
+    let before = world.quiet().await;
     clock::sleep(Duration::from_secs(3000)).await;
     assert_eq!(world.writes().await, before, "somebody wrote though nothing was left to do");
     assert_eq!(story.missing(&world).await, None);
@@ -240,12 +240,14 @@ impl Process {
 pub struct World {
     pub client: Client,
     controllers: Process,
+    /// Writes of [`World::writes`]' own.
+    marks: AtomicU64,
 }
 
 impl World {
     async fn start(seed: u64, names: &[&str]) -> Self {
         let client = server(seed).await;
-        let world = World { controllers: Process::start(client.clone(), names), client };
+        let world = World { controllers: Process::start(client.clone(), names), client, marks: AtomicU64::new(0) };
         let namespace: Namespace = object(json!({"metadata": {"name": "d"}}));
         Api::all(world.client.clone()).create(&namespace).await.unwrap();
         for node in ["n1", "n2", "n3"] {
@@ -275,11 +277,31 @@ impl World {
         self.nodes().create(&node).await.unwrap();
     }
 
-    /// How much was written. An event whose time is over counts as nothing: its end is a revision more and an event less.
+    /// How much was written, with all that is on its way: the store writes in a thread of its own, one write after the
+    /// other, and the world's time does not wait for it. So this writes something itself, which counts as nothing. Nor does
+    /// an event whose time is over: its end is a revision more and an event less.
     async fn writes(&self) -> u64 {
+        let marks = self.marks.fetch_add(1, Ordering::Relaxed) + 1;
+        let mark: ConfigMap = object(json!({"metadata": {"name": format!("mark-{marks}")}}));
+        Api::namespaced(self.client.clone(), "default").create(&mark).await.unwrap();
         let events = rest::read(&self.client, &Resource::of::<Event>().path("d", "", ""), Form::Whole).await.unwrap();
         let page = rest::page(&events).unwrap();
-        page.metadata.resource_version.unwrap().parse::<u64>().unwrap() + page.items.len() as u64
+        page.metadata.resource_version.unwrap().parse::<u64>().unwrap() + page.items.len() as u64 - marks
+    }
+
+    /// How much was written when nobody writes any more. Events are written late, but not that late.
+    async fn quiet(&self) -> u64 {
+        let mut before = 0;
+        for _ in 0..10 {
+            clock::sleep(Duration::from_secs(60)).await;
+            self.all_kubelets().await;
+            let now = self.writes().await;
+            if now == before {
+                return now;
+            }
+            before = now;
+        }
+        panic!("somebody writes every minute");
     }
 
     /// Some time passes; a process that has died is started again, or not yet.
