@@ -18,8 +18,6 @@ pub enum Sabotage {
     PodsTwice,
     /// A Pod that is deleted is gone at once, whether it has stopped or not.
     HastyDeletions,
-    /// With the last member of a set, the one before it is deleted too.
-    TwoAtOnce,
     /// ReplicaSets ask for so many more than their Deployment says, or fewer.
     MoreReplicas(i64),
     /// Each member of a StatefulSet gets a companion with a number that nobody asked for.
@@ -63,7 +61,7 @@ pub fn begin(sabotage: Sabotage) {
 /// What is sent in the place of a request: one or two.
 pub async fn changed(request: Request<Body>) -> Vec<Request<Body>> {
     let Some(sabotage) = HERE.get() else { return vec![request] };
-    let (mut head, body) = request.into_parts();
+    let (head, body) = request.into_parts();
     let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let written: Option<Value> = serde_json::from_slice(&bytes).ok();
     let again = |body: Bytes| {
@@ -75,7 +73,7 @@ pub async fn changed(request: Request<Body>) -> Vec<Request<Body>> {
         again
     };
     let mut sent = vec![again(bytes.clone())];
-    let [_, resource, name, subresource] = parts(head.uri.path());
+    let [_, resource, _, subresource] = parts(head.uri.path());
     let target = (resource, subresource);
     let encode = |value: &Value| Bytes::from(serde_json::to_vec(value).expect("JSON is written"));
     match (sabotage, head.method.clone(), target, written) {
@@ -85,16 +83,6 @@ pub async fn changed(request: Request<Body>) -> Vec<Request<Body>> {
             if let Some(name) = pod["metadata"]["name"].as_str() {
                 pod["metadata"]["name"] = json!(format!("{name}9"));
                 sent.push(again(encode(&pod)));
-            }
-        }
-        (Sabotage::TwoAtOnce, Method::DELETE, ("pods", ""), _) => {
-            let (base, number) = name.rsplit_once('-').unwrap_or_default();
-            if let Ok(before) = number.parse::<u32>().map(|number| number.saturating_sub(1)) {
-                let path = head.uri.path().replace(name, &format!("{base}-{before}"));
-                head.uri = path.parse().expect("one name for another");
-                let mut other = Request::from_parts(head, Body::from(b"{}".to_vec()));
-                other.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(2));
-                sent.push(other);
             }
         }
         (Sabotage::SameTime | Sabotage::Beside, Method::POST, ("jobs", ""), Some(mut job)) => {

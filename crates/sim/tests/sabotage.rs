@@ -45,7 +45,6 @@ fn more_pods_than_allowed() {
 #[test]
 fn fewer_pods_than_promised() {
     noticed(Sabotage::MoreReplicas(-2), Sort::Deployments, "not everything is rolled out");
-    noticed(Sabotage::TwoAtOnce, Sort::Workloads, "members serve");
     noticed(Sabotage::Evictions, Sort::Evictions, "Pods serve, the budget");
 }
 
