@@ -27,10 +27,24 @@ fn main() {
     fs::write(&out, types.into_values().collect::<String>()).expect("OUT_DIR can be written");
 }
 
-/// Where cargo has the sources of a dependency.
+/// Where the sources of a dependency are: where cargo unpacks what it downloads, or else where cargo says. It is asked last,
+/// because it looks for the sources of everything then, also of what is compiled for tests and other systems only.
 fn source_of(package: &str) -> PathBuf {
+    unpacked(package).unwrap_or_else(|| asked_for(package))
+}
+
+fn unpacked(package: &str) -> Option<PathBuf> {
+    let locked = fs::read_to_string("../../Cargo.lock").ok()?;
+    let version = locked.split(&format!("name = \"{package}\"\nversion = \"")).nth(1)?.split('"').next()?;
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")))?;
+    let sources = fs::read_dir(home.join("registry/src")).ok()?.flatten();
+    sources.map(|source| source.path().join(format!("{package}-{version}"))).find(|folder| folder.is_dir())
+}
+
+fn asked_for(package: &str) -> PathBuf {
     let cargo = env::var_os("CARGO").expect("cargo sets it");
-    let asked = Command::new(cargo).args(["metadata", "--format-version=1", "--offline"]).output();
+    let asked = Command::new(cargo).args(["metadata", "--format-version=1"]).output();
     let said = asked.expect("cargo runs");
     assert!(said.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&said.stderr));
     let said = String::from_utf8(said.stdout).expect("JSON");
