@@ -1,19 +1,13 @@
-//! From `serde_json`'s own tree and to it, for the libraries that know that one.
+//! From `serde_json`'s own tree and to it, for the libraries that know that one. Each tree reads the other.
 
+use serde::Deserialize;
 use serde_json::Value as Theirs;
 
-use crate::{Key, Value};
+use crate::Value;
 
 impl From<&Theirs> for Value {
     fn from(value: &Theirs) -> Value {
-        match value {
-            Theirs::Null => Value::Null,
-            Theirs::Bool(value) => Value::Bool(*value),
-            Theirs::Number(number) => Value::Number(number.clone()),
-            Theirs::String(text) => Value::String(text.clone()),
-            Theirs::Array(items) => items.iter().map(Value::from).collect(),
-            Theirs::Object(map) => map.iter().map(|(key, value)| (Key::of(key), Value::from(value))).collect(),
-        }
+        Value::deserialize(value).expect("every tree of theirs is one of ours")
     }
 }
 
@@ -25,19 +19,26 @@ impl From<Theirs> for Value {
 
 impl From<&Value> for Theirs {
     fn from(value: &Value) -> Theirs {
-        match value {
-            Value::Null => Theirs::Null,
-            Value::Bool(value) => Theirs::Bool(*value),
-            Value::Number(number) => Theirs::Number(number.clone()),
-            Value::String(text) => Theirs::String(text.clone()),
-            Value::Array(items) => items.iter().map(Theirs::from).collect(),
-            Value::Object(map) => map.iter().map(|(key, value)| (key.to_string(), Theirs::from(value))).collect(),
-        }
+        Theirs::deserialize(value).expect("every tree of ours is one of theirs")
     }
 }
 
 impl From<Value> for Theirs {
     fn from(value: Value) -> Theirs {
         Theirs::from(&value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_and_back_again() {
+        let text = r#"{"a":[null,true,-3,18446744073709551615,1.5,"x",{}],"b":{"c":[]}}"#;
+        let theirs: Theirs = serde_json::from_str(text).expect("JSON");
+        let ours = Value::from(&theirs);
+        assert_eq!(ours.to_string(), text);
+        assert_eq!(Theirs::from(&ours), theirs);
     }
 }

@@ -101,13 +101,6 @@ impl<V> Map<V> {
         }
     }
 
-    pub fn get_key_value(&self, key: &str) -> Option<(&Key, &V)> {
-        match &self.0 {
-            Fields::Few(fields) => find(fields, key).map(|at| (&fields[at].0, &fields[at].1)),
-            Fields::Many(fields) => fields.get_key_value(key),
-        }
-    }
-
     pub fn contains_key(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -205,14 +198,6 @@ impl<'m, V> Entry<'m, V> {
             map.insert(key.clone(), value());
         }
         map.get_mut(&key).expect("it stands there now")
-    }
-
-    #[must_use]
-    pub fn and_modify(self, change: impl FnOnce(&mut V)) -> Entry<'m, V> {
-        if let Some(value) = self.map.get_mut(&self.key) {
-            change(value);
-        }
-        self
     }
 }
 

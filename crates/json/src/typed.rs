@@ -3,8 +3,8 @@
 use serde::{
     Deserializer,
     de::{
-        DeserializeOwned, DeserializeSeed, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
-        VariantAccess, Visitor, value::BorrowedStrDeserializer,
+        DeserializeOwned, DeserializeSeed, EnumAccess, Error as _, MapAccess, SeqAccess, Unexpected, VariantAccess,
+        Visitor, value::BorrowedStrDeserializer,
     },
     forward_to_deserialize_any,
 };
@@ -93,14 +93,6 @@ impl<'de> Deserializer<'de> for &'de Map {
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
         newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
-    }
-}
-
-impl<'de> IntoDeserializer<'de, Error> for &'de Value {
-    type Deserializer = &'de Value;
-
-    fn into_deserializer(self) -> &'de Value {
-        self
     }
 }
 

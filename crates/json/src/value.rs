@@ -30,10 +30,6 @@ impl Value {
         matches!(self, Value::Null)
     }
 
-    pub fn is_boolean(&self) -> bool {
-        matches!(self, Value::Bool(_))
-    }
-
     pub fn is_number(&self) -> bool {
         matches!(self, Value::Number(_))
     }
@@ -48,22 +44,6 @@ impl Value {
 
     pub fn is_object(&self) -> bool {
         matches!(self, Value::Object(_))
-    }
-
-    pub fn is_i64(&self) -> bool {
-        self.as_number().is_some_and(Number::is_i64)
-    }
-
-    pub fn is_u64(&self) -> bool {
-        self.as_number().is_some_and(Number::is_u64)
-    }
-
-    pub fn is_f64(&self) -> bool {
-        self.as_number().is_some_and(Number::is_f64)
-    }
-
-    pub fn as_null(&self) -> Option<()> {
-        self.is_null().then_some(())
     }
 
     pub fn as_bool(&self) -> Option<bool> {
