@@ -119,6 +119,10 @@ refused "holds no store" "$SKIFF" store status --data-dir "$WORK/none"
 refused "cannot read $WORK/none" "$SKIFF" store restore "$WORK/none" --data-dir "$WORK/r"
 [ ! -e "$WORK/r" ] || fail "a mistyped snapshot made the data folder"
 refused "not that of a snapshot" "$SKIFF" store restore /etc/passwd --data-dir "$WORK/r"
+refused "say where the etcd is" "$SKIFF" store to-etcd --data-dir "$WORK/none"
+refused "holds no store" "$SKIFF" store to-etcd --data-dir "$WORK/none" --etcd-servers http://127.0.0.1:1
+refused "does etcd run" "$SKIFF" store from-etcd --data-dir "$WORK/e" --etcd-servers http://127.0.0.1:1
+[ ! -e "$WORK/e" ] || fail "an etcd that is not there made the data folder"
 refused "no control plane runs" "$SKIFF" token create --data-dir "$WORK/none"
 
 step "ports in use"

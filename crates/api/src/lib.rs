@@ -7,6 +7,7 @@ pub mod features;
 pub mod kind;
 pub mod kinds;
 pub mod meta;
+pub mod object;
 pub mod openapi;
 pub mod rules;
 pub mod schema;

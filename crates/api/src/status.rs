@@ -161,7 +161,7 @@ impl StatusError {
         Status {
             status: Some("Failure".to_owned()),
             code: Some(i32::from(self.code)),
-            reason: Some(self.reason.to_owned()),
+            reason: Some(self.reason).filter(|reason| !reason.is_empty()).map(str::to_owned),
             message: Some(self.message.clone()),
             details: self.details.as_deref().cloned(),
             ..Default::default()

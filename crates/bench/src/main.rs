@@ -3,6 +3,7 @@
 
 mod api;
 mod custom;
+mod etcd;
 mod limits;
 mod load;
 mod node;
@@ -52,6 +53,7 @@ async fn main() -> anyhow::Result<()> {
         (None, Some(skiff)) => {
             limits::measure(&mut report).await?;
             rows::control_plane(skiff, args.pods, args.nodes, &mut report).await?;
+            etcd::measure(skiff, args.pods, &mut report).await?;
             if !args.control_plane_only {
                 node::measure(skiff, &mut report).await?;
             }

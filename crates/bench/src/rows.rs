@@ -28,7 +28,7 @@ use crate::{
     watching,
 };
 
-const PODS: &str = "/api/v1/namespaces/bench/pods";
+pub const PODS: &str = "/api/v1/namespaces/bench/pods";
 
 /// API server and store, then the scheduler through the API.
 pub async fn control_plane(skiff: &Path, pods: usize, nodes: usize, report: &mut Report) -> anyhow::Result<()> {

@@ -35,6 +35,11 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
+/// Where something of this run can listen.
+pub fn free_url() -> anyhow::Result<String> {
+    Ok(format!("http://127.0.0.1:{}", free_port()?))
+}
+
 impl Server {
     /// Starts `skiff server` with further flags and waits until it says that it is ready.
     pub async fn start(skiff: &Path, flags: &[&str]) -> anyhow::Result<Self> {

@@ -3,11 +3,11 @@
 
 use std::marker::PhantomData;
 
+use api::object::{Kind, Object};
 use json::Value;
 
 use crate::{
     Client, Error,
-    object::{Kind, Object},
     reflector::{One, reflect},
     rest::{self, Collection, DeleteOptions, Form, Resource, Verb},
 };

@@ -10,15 +10,13 @@ use std::{
     sync::Arc,
 };
 
+use api::object::{Kind, MetadataOnly};
 use clock::Progress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::RwLock;
 use tokio::sync::broadcast;
 
-use crate::{
-    object::{Kind, MetadataOnly},
-    reflector::{Listing, Sink, revision_of},
-};
+use crate::reflector::{Listing, Sink, revision_of};
 
 /// Names one object of a kind. Cluster-scoped objects have an empty namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

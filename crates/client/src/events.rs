@@ -6,6 +6,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use api::object::{Kind, Object};
 use clock::Timestamp;
 use json::json;
 use k8s_openapi::{
@@ -16,7 +17,6 @@ use tokio::sync::mpsc;
 
 use crate::{
     Client, Error,
-    object::{Kind, Object},
     rest::{self, Resource, Verb},
 };
 

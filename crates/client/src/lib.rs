@@ -11,12 +11,12 @@ pub mod election;
 pub mod error;
 pub mod events;
 pub mod kubeconfig;
-pub mod object;
 pub mod reflector;
 pub mod remote;
 pub mod rest;
 pub mod slices;
 
+pub use ::api::object;
 pub use api::Api;
 pub use body::Body;
 pub use cache::{Cache, Change, Key};

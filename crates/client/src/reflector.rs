@@ -5,6 +5,7 @@
 
 use std::{marker::PhantomData, time::Duration};
 
+use api::object::{MetadataOnly, Object};
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream::BoxStream};
 use http::Method;
@@ -16,7 +17,6 @@ use serde_json::value::RawValue;
 use crate::{
     Client, Error,
     error::Status,
-    object::{MetadataOnly, Object},
     rest::{self, Collection},
 };
 

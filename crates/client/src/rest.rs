@@ -1,8 +1,10 @@
 //! Requests whose kind is known only as data. Sending and receiving needs no type, so this is compiled once for all
 //! kinds: controllers plan writes as values, and [`Api`](crate::Api) and the caches add types to what comes back.
 
+use api::object::{Kind, MetadataOnly};
 use bytes::Bytes;
-use http::{Method, Request, Response, header};
+use clock::Duration;
+use http::{Method, Request, Response, StatusCode, header};
 use json::Value;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta, StatusDetails};
 use serde::Deserialize;
@@ -12,7 +14,6 @@ use crate::{
     Client,
     body::Body,
     error::{Error, Status},
-    object::{Kind, MetadataOnly},
 };
 
 /// A resource as URLs name it.
@@ -323,8 +324,21 @@ pub async fn list_metadata(client: &Client, resource: &Resource, namespace: &str
     page(&text)?.items.into_iter().map(object).collect::<Result<_, _>>().map_err(Error::Decode)
 }
 
+/// How often a request is tried again that the server had no time for, as upstream's clients do.
+const TRIED_AGAIN: usize = 10;
+
+/// The longest time that a server can make a request wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// After how long the server may have time for a request that it did not begin with.
+fn turned_away(response: &Response<Body>) -> Option<Duration> {
+    let seconds = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    let wait = Duration::from_secs(seconds).min(LONGEST_WAIT);
+    (response.status() == StatusCode::TOO_MANY_REQUESTS).then_some(wait)
+}
+
 /// One request, of which the body is still to come; an answer that is no success becomes the error that its `Status`
-/// says.
+/// says. A server that has too much to do is asked again after the time that it says.
 pub async fn open(
     client: &Client,
     method: Method,
@@ -333,14 +347,21 @@ pub async fn open(
     content_type: &str,
     body: Vec<u8>,
 ) -> Result<Response<Body>, Error> {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::ACCEPT, accept)
-        .header(header::CONTENT_TYPE, content_type)
-        .body(Body::from(body))
-        .map_err(Error::transport)?;
-    let response = client.send(request).await?;
+    let body = Bytes::from(body);
+    let mut tried_again = 0;
+    let response = loop {
+        let request = Request::builder()
+            .method(method.clone())
+            .uri(path)
+            .header(header::ACCEPT, accept)
+            .header(header::CONTENT_TYPE, content_type)
+            .body(Body::from(body.clone()))
+            .map_err(Error::transport)?;
+        let response = client.send(request).await?;
+        let Some(wait) = turned_away(&response).filter(|_| tried_again < TRIED_AGAIN) else { break response };
+        tried_again += 1;
+        clock::sleep(wait).await;
+    };
     let code = response.status();
     if code.is_success() {
         return Ok(response);
@@ -353,6 +374,10 @@ pub async fn open(
 mod tests {
     use super::*;
     use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
 
     #[test]
     fn paths() {
@@ -360,6 +385,33 @@ mod tests {
         assert_eq!(deployment.path("a", "b", "status"), "/apis/apps/v1/namespaces/a/deployments/b/status");
         assert_eq!(deployment.path("", "", ""), "/apis/apps/v1/deployments");
         assert_eq!(Resource::of::<Node>().path("", "n", ""), "/api/v1/nodes/n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_without_time_is_asked_again() {
+        let check = async |refusals: usize, retry_after: Option<&'static str>, asked: usize, works: bool| {
+            let count = Arc::new(AtomicUsize::new(0));
+            let counted = count.clone();
+            let client = crate::in_process(tower::service_fn(move |_: Request<Body>| {
+                let refused = counted.fetch_add(1, Ordering::Relaxed) < refusals;
+                let mut response = Response::new(http_body_util::Full::new(Bytes::from_static(b"{}")));
+                if refused {
+                    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+                    let wait = retry_after.map(http::HeaderValue::from_static);
+                    wait.and_then(|wait| response.headers_mut().insert(header::RETRY_AFTER, wait));
+                }
+                async move { Ok::<_, std::convert::Infallible>(response) }
+            }));
+            let began = clock::Instant::now();
+            let answer = read(&client, "/api/v1/pods", Form::Whole).await;
+            assert_eq!((count.load(Ordering::Relaxed), answer.is_ok()), (asked, works), "{refusals} {retry_after:?}");
+            assert_eq!(began.elapsed().as_secs(), asked as u64 - 1);
+        };
+        check(0, Some("1"), 1, true).await;
+        check(2, Some("1"), 3, true).await;
+        check(20, Some("1"), 11, false).await;
+        check(1, None, 1, false).await;
+        check(1, Some("soon"), 1, false).await;
     }
 
     #[test]

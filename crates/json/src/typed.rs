@@ -1,80 +1,53 @@
-//! From a value to a type: a value is a deserializer of what it holds.
+//! From a value, or from text, to a type.
 
 use serde::{
     Deserializer,
-    de::{
-        DeserializeOwned, DeserializeSeed, EnumAccess, Error as _, MapAccess, SeqAccess, Unexpected, VariantAccess,
-        Visitor, value::BorrowedStrDeserializer,
-    },
+    de::{DeserializeOwned, Visitor},
     forward_to_deserialize_any,
 };
 
-use crate::{Error, Map, Value, map};
+use crate::{Error, Map, Value, pieces::Fields, source::Reader, text::Text};
 
 pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
-    T::deserialize(&value)
+    T::deserialize(Reader::of(&value))
 }
 
-impl Value {
-    fn unexpected(&self) -> Unexpected<'_> {
-        match self {
-            Value::Null => Unexpected::Unit,
-            Value::Bool(value) => Unexpected::Bool(*value),
-            Value::Number(number) => match (number.as_u64(), number.as_i64()) {
-                (Some(number), _) => Unexpected::Unsigned(number),
-                (None, Some(number)) => Unexpected::Signed(number),
-                (None, None) => Unexpected::Float(number.as_f64().unwrap_or_default()),
-            },
-            Value::String(text) => Unexpected::Str(text),
-            Value::Array(_) => Unexpected::Seq,
-            Value::Object(_) => Unexpected::Map,
+pub fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    from_text_without(text, &[])
+}
+
+/// Reads what the text holds, but for what stands at this path of names.
+pub fn from_text_without<T: DeserializeOwned>(text: &str, path: &'static [&'static str]) -> Result<T, Error> {
+    let mut text = Text::new(text);
+    let read = T::deserialize(Reader::of_text(&mut text).without(path)).map_err(|error| text.placed(error))?;
+    text.end()?;
+    Ok(read)
+}
+
+/// Types that are told nothing of readers read from values too.
+macro_rules! like_a_reader {
+    ($($method:ident($($name:ident: $ty:ty),*)),* $(,)?) => {$(
+        fn $method<V: Visitor<'de>>(self, $($name: $ty,)* visitor: V) -> Result<V::Value, Error> {
+            Reader::of(self).$method($($name,)* visitor)
         }
-    }
+    )*};
 }
 
 impl<'de> Deserializer<'de> for &'de Value {
     type Error = Error;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self {
-            Value::Null => visitor.visit_unit(),
-            Value::Bool(value) => visitor.visit_bool(*value),
-            Value::Number(number) => number.deserialize_any(visitor),
-            Value::String(text) => visitor.visit_borrowed_str(text),
-            Value::Array(items) => list(items, visitor),
-            Value::Object(map) => map.deserialize_any(visitor),
-        }
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self {
-            Value::Null => visitor.visit_none(),
-            _ => visitor.visit_some(self),
-        }
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        _variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Error> {
-        let (name, value) = match self {
-            Value::String(name) => (name.as_str(), None),
-            Value::Object(map) if map.len() == 1 => map.iter().map(|(k, v)| (k.as_str(), Some(v))).next().expect("one"),
-            Value::Object(_) => return Err(Error::invalid_value(Unexpected::Map, &"map with a single key")),
-            other => return Err(Error::invalid_type(other.unexpected(), &"string or map")),
-        };
-        visitor.visit_enum(Variant { name, value })
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
-        seq tuple tuple_struct map struct identifier ignored_any
+    like_a_reader! {
+        deserialize_any(), deserialize_bool(), deserialize_i8(), deserialize_i16(), deserialize_i32(), deserialize_i64(),
+        deserialize_i128(), deserialize_u8(), deserialize_u16(), deserialize_u32(), deserialize_u64(), deserialize_u128(),
+        deserialize_f32(), deserialize_f64(), deserialize_char(), deserialize_str(), deserialize_string(),
+        deserialize_bytes(), deserialize_byte_buf(), deserialize_option(), deserialize_unit(), deserialize_seq(),
+        deserialize_map(), deserialize_identifier(), deserialize_ignored_any(),
+        deserialize_unit_struct(name: &'static str),
+        deserialize_newtype_struct(name: &'static str),
+        deserialize_tuple(len: usize),
+        deserialize_tuple_struct(name: &'static str, len: usize),
+        deserialize_struct(name: &'static str, fields: &'static [&'static str]),
+        deserialize_enum(name: &'static str, variants: &'static [&'static str]),
     }
 }
 
@@ -82,12 +55,7 @@ impl<'de> Deserializer<'de> for &'de Map {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        let mut fields = Fields { left: self.iter(), value: &Value::Null };
-        let value = visitor.visit_map(&mut fields)?;
-        match fields.left.len() {
-            0 => Ok(value),
-            _ => Err(Error::invalid_length(self.len(), &"fewer elements in map")),
-        }
+        Fields::of(self).give(visitor)
     }
 
     forward_to_deserialize_any! {
@@ -96,109 +64,14 @@ impl<'de> Deserializer<'de> for &'de Map {
     }
 }
 
-fn list<'de, V: Visitor<'de>>(items: &'de [Value], visitor: V) -> Result<V::Value, Error> {
-    let mut left = Items(items.iter());
-    let value = visitor.visit_seq(&mut left)?;
-    match left.0.len() {
-        0 => Ok(value),
-        _ => Err(Error::invalid_length(items.len(), &"fewer elements in array")),
-    }
-}
-
-struct Items<'de>(std::slice::Iter<'de, Value>);
-
-impl<'de> SeqAccess<'de> for Items<'de> {
-    type Error = Error;
-
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
-        self.0.next().map(|item| seed.deserialize(item)).transpose()
-    }
-
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.0.len())
-    }
-}
-
-struct Fields<'de> {
-    left: map::Iter<'de, Value>,
-    value: &'de Value,
-}
-
-impl<'de> MapAccess<'de> for Fields<'de> {
-    type Error = Error;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        let Some((key, value)) = self.left.next() else { return Ok(None) };
-        self.value = value;
-        seed.deserialize(BorrowedStrDeserializer::new(key)).map(Some)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        seed.deserialize(self.value)
-    }
-
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.left.len())
-    }
-}
-
-/// A variant of an enum, alone or with what it holds.
-struct Variant<'de> {
-    name: &'de str,
-    value: Option<&'de Value>,
-}
-
-impl<'de> EnumAccess<'de> for Variant<'de> {
-    type Error = Error;
-    type Variant = Variant<'de>;
-
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Variant<'de>), Error> {
-        let variant = seed.deserialize(BorrowedStrDeserializer::<Error>::new(self.name))?;
-        Ok((variant, self))
-    }
-}
-
-impl<'de> VariantAccess<'de> for Variant<'de> {
-    type Error = Error;
-
-    fn unit_variant(self) -> Result<(), Error> {
-        match self.value {
-            None | Some(Value::Null) => Ok(()),
-            Some(value) => Err(Error::invalid_type(value.unexpected(), &"unit variant")),
-        }
-    }
-
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Error> {
-        match self.value {
-            Some(value) => seed.deserialize(value),
-            None => Err(Error::invalid_type(Unexpected::UnitVariant, &"newtype variant")),
-        }
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, Error> {
-        match self.value {
-            Some(Value::Array(items)) => list(items, visitor),
-            Some(other) => Err(Error::invalid_type(other.unexpected(), &"tuple variant")),
-            None => Err(Error::invalid_type(Unexpected::UnitVariant, &"tuple variant")),
-        }
-    }
-
-    fn struct_variant<V: Visitor<'de>>(self, _fields: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
-        match self.value {
-            Some(Value::Object(map)) => map.deserialize_any(visitor),
-            Some(other) => Err(Error::invalid_type(other.unexpected(), &"struct variant")),
-            None => Err(Error::invalid_type(Unexpected::UnitVariant, &"struct variant")),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
+    use proptest::prelude::*;
     use serde::{Deserialize, Serialize};
 
-    use crate::{Value, from_value, json, to_value};
+    use crate::{Reader, Value, from_text, from_text_without, from_value, json, to_value};
 
     #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -235,6 +108,72 @@ mod tests {
         assert_eq!(from_value::<Whole>(value).expect("it came from one"), whole());
     }
 
+    /// What no type asks for is passed over, wherever it is read from.
+    #[test]
+    fn a_path_is_left_out_of_values_and_of_text() {
+        let text = r#"{"a":{"b":[1,{"c":"\u0041"}],"kept":1},"b":2,"list":[{"a":{"b":3}}]}"#;
+        let whole: Value = text.parse().expect("JSON");
+        let left = json!({"a": {"kept": 1}, "b": 2, "list": [{"a": {"b": 3}}]});
+        let path = &["a", "b"];
+        assert_eq!(from_text_without::<Value>(text, path).expect("JSON"), left);
+        assert_eq!(Value::deserialize(Reader::of(&whole).without(path)).expect("a value"), left);
+        assert_eq!(from_text::<Value>(text).expect("JSON"), whole);
+        let broken = text.replace("{\"c\"", "{7");
+        assert!(from_text_without::<Value>(&broken, path).is_err());
+    }
+
+    proptest! {
+        /// Text that is JSON, almost JSON or none at all is read, or refused, as by the library.
+        #[test]
+        fn text_is_read_as_by_serde_json(
+            pick in 0..SAMPLES.len(),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(PIECES)), 0..4),
+        ) {
+            let mut text = SAMPLES[pick].to_owned();
+            for (at, piece) in changes {
+                let places: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+                let at = *at.get(&places);
+                let end = text[at..].chars().next().map_or(at, |c| at + c.len_utf8());
+                text.replace_range(at..end, piece);
+            }
+            let theirs = serde_json::from_str::<Value>(&text);
+            let ours = from_text::<Value>(&text);
+            prop_assert_eq!(ours.is_ok(), theirs.is_ok(), "{} {:?} {:?}", text, ours, theirs);
+            if let (Ok(ours), Ok(theirs)) = (ours, theirs) {
+                prop_assert_eq!(ours, theirs);
+            }
+            prop_assert_eq!(
+                from_text::<Shape>(&text).ok(),
+                serde_json::from_str::<Shape>(&text).ok()
+            );
+        }
+    }
+
+    const SAMPLES: &[&str] = &[
+        r#"{"a":[1,-2,3.5e-1,0,-0,123456789012345678,1234567890123456789,18446744073709551615,1e400],"b":{"c":null}}"#,
+        r#" [ true , false , null , "x\u00e4\n\"ö" , {} , [ ] , "\ud83d\ude00" ] "#,
+        r#"{"round":3}"#,
+        r#"{"square":{"side":2}}"#,
+        r#"{"pair":[-1,"x"]}"#,
+        r#""none""#,
+        "[[[[[[1]]]]]]",
+    ];
+    const PIECES: &[&str] = &[
+        "", "\"", "\\", "{", "}", "[", "]", ",", ":", "0", "-", ".", "e", "null", " ", "\n", "\u{1}", "ö", "[1,",
+        "{\"k\":", "\\u", "1e9", "00", "\"none\"",
+    ];
+
+    #[test]
+    fn depth_is_bounded_and_errors_tell_their_place() {
+        let deep = |n| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        assert!(from_text::<Value>(&deep(127)).is_ok());
+        assert!(from_text::<Value>(&deep(128)).is_err());
+        let error = from_text::<BTreeMap<String, bool>>("{\"side\":\n true x}").expect_err("broken");
+        assert_eq!((error.line(), error.column()), (2, 6), "{error}");
+        let error = from_text::<BTreeMap<String, bool>>("{\"side\":\n 1}").expect_err("no bool");
+        assert_eq!(error.to_string(), "invalid type: integer `1`, expected a boolean at line 2 column 2");
+    }
+
     #[test]
     fn what_does_not_fit_is_told_as_with_serde_json() {
         #[derive(Debug, Deserialize)]
@@ -250,14 +189,12 @@ mod tests {
             r#"{"n":"x"}"#,
             r#"{"n":300}"#,
             r#"{}"#,
-            r#"{"n":1,"list":[1,2,3]}"#,
             r#"{"n":1,"list":[1]}"#,
             r#"{"n":1,"shape":"other"}"#,
             r#"{"n":1,"shape":{"round":1,"none":2}}"#,
             r#"{"n":1,"shape":7}"#,
             r#"{"n":1,"shape":"round"}"#,
             r#"{"n":1.5}"#,
-            r#"[]"#,
             r#"true"#,
         ] {
             let ours = from_value::<Small>(text.parse().expect("JSON")).expect_err(text).to_string();

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod authority;
+mod bundle;
 pub mod der;
 pub mod file;
 pub mod folder;
@@ -25,8 +26,8 @@ pub use folder::{Names, Pki};
 pub use kubeconfig::kubeconfig;
 pub use signing::{SigningKey, VerifyingKey};
 pub use tls::{
-    ClientCertificates, Serving, client_config, client_config_believing_all, client_config_of_machine,
-    client_config_showing, server_config,
+    ClientCertificates, Serving, client_config, client_config_believing_all, client_config_of_bundle,
+    client_config_of_machine, client_config_showing, server_config,
 };
 pub use wish::Wish;
 

@@ -6,7 +6,7 @@
 use std::sync::{Arc, RwLock};
 
 use rustls::client::{
-    ResolvesClientCert,
+    ResolvesClientCert, WebPkiServerVerifier,
     danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
 };
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
@@ -18,7 +18,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 
-use crate::{Credential, PkiError, Result, inspect};
+use crate::{Credential, PkiError, Result, bundle::Bundle, inspect};
 
 fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: std::sync::OnceLock<Arc<CryptoProvider>> = std::sync::OnceLock::new();
@@ -156,14 +156,36 @@ pub fn client_config_showing(authorities: &str, shown: Arc<Serving>, alpn: &[&st
     Ok(config)
 }
 
+pub(crate) fn bundle(authorities: &str) -> Result<Bundle> {
+    let certificates = inspect::chain(authorities)?;
+    let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(authorities)?), provider());
+    let authorities = builder.build().map_err(|error| PkiError::broken("a bundle of certificates", error))?;
+    Ok(Bundle { authorities, certificates })
+}
+
+/// As [`client_config_showing`], for servers that a user vouches for with this bundle (PEM): they may also show a certificate
+/// that is in it.
+pub fn client_config_of_bundle(authorities: &str, shown: Option<Arc<Serving>>, alpn: &[&str]) -> Result<ClientConfig> {
+    verified_by(Arc::new(bundle(authorities)?), shown, alpn)
+}
+
 /// As [`client_config_showing`], for servers whose certificate may come from anybody: whoever asked for that gave up knowing
 /// whom it speaks to. The server still has to have the key of its certificate.
 pub fn client_config_believing_all(shown: Option<Arc<Serving>>, alpn: &[&str]) -> Result<ClientConfig> {
     let anybody = AnyServer { algorithms: provider().signature_verification_algorithms };
+    verified_by(Arc::new(anybody), shown, alpn)
+}
+
+/// For servers whose certificates are judged in a way of our own.
+fn verified_by(
+    verifier: Arc<dyn ServerCertVerifier>,
+    shown: Option<Arc<Serving>>,
+    alpn: &[&str],
+) -> Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(anybody));
+        .with_custom_certificate_verifier(verifier);
     let mut config = match shown {
         None => builder.with_no_client_auth(),
         Some(shown) => builder.with_client_cert_resolver(shown),
@@ -278,5 +300,34 @@ impl ClientCertificates {
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
         self.0.verify_client_cert(leaf, intermediates, now).map_err(|e| e.to_string())?;
         inspect::facts_der(leaf).map_err(|e| e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_of_the_bundle_is_believed_for_its_own_names_and_times() {
+        let authority = crate::Authority::create("hook").unwrap();
+        let other = crate::Authority::create("other").unwrap();
+        let issued = authority.issue(&crate::Subject::server("hook", vec!["a.svc".to_owned()])).unwrap();
+        let check = |bundle: &str, shown: &str, name: &str, years: u64, expected: bool| {
+            let verifier = super::bundle(bundle).unwrap();
+            let shown = inspect::chain(shown).unwrap();
+            let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(
+                UnixTime::now().as_secs() + years * 31_557_600,
+            ));
+            let verdict = verifier.verify_server_cert(&shown[0], &[], &ServerName::try_from(name).unwrap(), &[], now);
+            assert_eq!(verdict.is_ok(), expected, "{name} in {years} years: {verdict:?}");
+        };
+        let own = authority.certificate();
+        check(own, &issued.certificate, "a.svc", 0, true);
+        check(own, &issued.certificate, "b.svc", 0, false);
+        check(own, own, "hook", 0, true);
+        check(own, own, "a.svc", 0, false);
+        check(own, own, "hook", 100, false);
+        check(other.certificate(), own, "hook", 0, false);
+        check(other.certificate(), &issued.certificate, "a.svc", 0, false);
     }
 }

@@ -73,7 +73,7 @@ impl Chaos {
         self.cluster.tell(&format!("node {number} is away for {seconds} s"));
         self.cluster.kill(Component::Node(number));
         self.kills += 1;
-        clock::sleep(Duration::from_secs(seconds)).await;
+        self.cluster.pass(Duration::from_secs(seconds)).await;
         self.cluster.run(Component::Node(number));
     }
 
@@ -122,7 +122,7 @@ impl Chaos {
 
     /// A pause before the next step, of any length.
     pub async fn pause(&self) {
-        clock::sleep(Duration::from_millis(one_of(&[0, 100, 5_000, 30_000]))).await;
+        self.cluster.pass(Duration::from_millis(one_of(&[0, 100, 5_000, 30_000]))).await;
         self.cluster.check("after a step");
     }
 

@@ -67,6 +67,9 @@ pub fn seeds(usual: impl IntoIterator<Item = u64>) -> Vec<u64> {
     seeds
 }
 
+/// How often a story asks again whether something is done while nothing is written.
+const ASKED_EVERY: Duration = Duration::from_secs(1);
+
 /// The longest that a story may take, in its own time.
 const LIMIT: Duration = Duration::from_secs(6 * 3600);
 
@@ -171,6 +174,7 @@ impl Cluster {
         let quiet = move |m: &Model| m.last_work.as_ref().is_none_or(|(_, at)| at.elapsed() >= time);
         let end = Instant::now() + limit;
         while !quiet(&self.model.lock()) {
+            self.check_model("before the cluster is at rest");
             if Instant::now() >= end {
                 let last = self.model.lock().last_work.as_ref().map(|(key, _)| key.clone());
                 self.fail(&format!("the cluster does not come to rest; the last thing written is {last:?}"));
@@ -178,6 +182,23 @@ impl Cluster {
             clock::sleep(Duration::from_secs(1)).await;
         }
         self.check("at rest");
+    }
+
+    /// Lets time pass, unless a checker objects.
+    pub async fn pass(&self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            clock::sleep_until(end.min(Instant::now() + ASKED_EVERY)).await;
+            self.check_model("while time passes");
+        }
+    }
+
+    /// Fails if the checkers of the store have objected: cheaper than asking all.
+    fn check_model(&self, when: &str) {
+        let objects = !self.model.lock().violations.is_empty();
+        if objects {
+            self.check(when);
+        }
     }
 
     /// Notes a step of the story, for a failure.
@@ -266,18 +287,25 @@ impl Cluster {
         let end = Instant::now() + limit;
         // A store without power has no revision, and shows nothing more.
         let written = self.store.revision().await.unwrap_or_default();
+        let mut asked: Option<(u64, Instant)> = None;
         loop {
             {
                 let model = self.model.lock();
                 if !model.violations.is_empty() {
                     self.fail(&format!("before {what}: {}", self.objections(&model)));
                 }
-                if (model.revision >= written || model.store_ended) && done(&model) {
-                    return;
+                // What is done changes with the store, or with time.
+                let (now, revision) = (Instant::now(), model.revision);
+                let is_news = asked.is_none_or(|(seen, at)| seen != revision || now >= at + ASKED_EVERY);
+                if is_news && (revision >= written || model.store_ended) {
+                    asked = Some((revision, now));
+                    if done(&model) {
+                        return;
+                    }
                 }
-                if Instant::now() >= end {
+                if now >= end {
                     let objections = self.objections(&model);
-                    let seen = format!("revision {} of {written} seen", model.revision);
+                    let seen = format!("revision {revision} of {written} seen");
                     self.fail(&format!("not {what} after {limit:?}: {seen}, {}; {objections}", model.summary()));
                 }
             }

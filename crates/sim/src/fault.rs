@@ -38,16 +38,15 @@ pub struct Faults {
     pub delay_ms: Range<u64>,
     /// After how long a watch breaks off; empty for never.
     pub watch_ms: Range<u64>,
+    /// Only watches of these objects break off, if it says some.
+    pub broken: &'static str,
     /// The managers get no list and no new watch of these objects, but of their metadata.
     pub unseen: &'static str,
 }
 
 impl Faults {
     pub const NONE: Faults =
-        Faults { refused: 0, unanswered: 0, overloaded: 0, delay_ms: 0..1, watch_ms: 0..0, unseen: "" };
-
-    /// Watches break off all the time, and nothing else is wrong.
-    pub const BROKEN_WATCHES: Faults = Faults { watch_ms: 500..3_000, ..Faults::NONE };
+        Faults { refused: 0, unanswered: 0, overloaded: 0, delay_ms: 0..1, watch_ms: 0..0, broken: "", unseen: "" };
 
     /// A very bad network.
     pub const STORM: Faults = Faults { refused: 30, delay_ms: 0..200, watch_ms: 500..20_000, ..Faults::NONE };
@@ -61,6 +60,18 @@ impl Faults {
 }
 
 impl Faults {
+    /// Watches of these objects break off all the time, and nothing else is wrong.
+    pub const fn broken_watches_of(objects: &'static str) -> Faults {
+        Faults { watch_ms: 500..3_000, broken: objects, ..Faults::NONE }
+    }
+
+    /// After how long this watch breaks off.
+    fn breaks_off(&self, path: &str) -> Option<Duration> {
+        let [_, resource, ..] = duty::parts(path);
+        let breaks = !self.watch_ms.is_empty() && (self.broken.is_empty() || self.broken == resource);
+        breaks.then(|| Duration::from_millis(random(&self.watch_ms)))
+    }
+
     fn hide(&self, sender: Option<Component>, request: &Request<Body>) -> bool {
         let [_, resource, name, _] = duty::parts(request.uri().path());
         let metadata = request.headers().get(http::header::ACCEPT).and_then(|accept| accept.to_str().ok());
@@ -222,7 +233,7 @@ where
                 return Err(broken("connection lost by the simulation"));
             }
             clock::sleep(Duration::from_millis(random(&faults.delay_ms))).await;
-            let cut = (watch && !faults.watch_ms.is_empty()).then(|| Duration::from_millis(random(&faults.watch_ms)));
+            let cut = watch.then(|| faults.breaks_off(&path)).flatten();
             Ok(response.map(|body| cut_off(body, cut)))
         })
     }
@@ -294,9 +305,16 @@ mod tests {
             Ok::<_, std::convert::Infallible>(Response::new(UnsyncBoxBody::new(StreamBody::new(quiet))))
         });
         let faults = Faults { watch_ms: 1000..1001, ..Faults::NONE };
-        let mut faulty = Faulty { service, weather: Weather::new(faults, Usage::default()), sender: None };
-        let request = Request::builder().uri("/api/v1/pods?watch=true").body(Body::empty()).unwrap();
-        let body = faulty.call(request).await.unwrap().into_body();
-        assert!(body.collect().await.is_err());
+        for (faults, breaks) in [
+            (Faults { broken: "pods", ..faults.clone() }, true),
+            (Faults { broken: "nodes", ..faults.clone() }, false),
+            (faults, true),
+        ] {
+            let mut faulty = Faulty { service, weather: Weather::new(faults, Usage::default()), sender: None };
+            let request = Request::builder().uri("/api/v1/pods?watch=true").body(Body::empty()).unwrap();
+            let body = faulty.call(request).await.unwrap().into_body();
+            let ended = clock::timeout(Duration::from_secs(10), body.collect()).await;
+            assert_eq!(ended.is_ok_and(|read| read.is_err()), breaks);
+        }
     }
 }

@@ -52,13 +52,18 @@ impl Profile {
         }
     }
 
+    /// The node of this name, if it is a hollow one.
+    pub fn named(name: &str) -> Option<Self> {
+        name.strip_prefix("node-").and_then(|number| number.parse().ok()).map(Profile::new)
+    }
+
     /// The time on the node's own clock.
     fn now(&self) -> Timestamp {
         Timestamp::from_nanosecond(clock::now().as_nanosecond() + i128::from(self.skew_seconds) * 1_000_000_000)
             .expect("a time of our days")
     }
 
-    fn now_seconds(&self) -> Timestamp {
+    pub fn now_seconds(&self) -> Timestamp {
         Timestamp::from_second(self.now().as_second()).expect("a time of our days")
     }
 }

@@ -66,11 +66,11 @@ impl Witness {
         all.last_mut().expect("just made sure").changes.push(revision);
     }
 
-    /// The first difference between what was told and what happened (the revisions of all changes, in order).
+    /// The first difference between what was told and what happened (the revisions of all changes, which rise).
     pub fn objection(&self, happened: &[u64]) -> Option<String> {
         self.0.lock().iter().find_map(|stretch| {
-            let since = happened.iter().filter(|revision| **revision > stretch.listed);
-            let mut pairs = since.zip(&stretch.changes);
+            let since = happened.partition_point(|revision| *revision <= stretch.listed);
+            let mut pairs = happened[since..].iter().zip(&stretch.changes);
             let (missing, told) = pairs.find(|(happened, told)| happened != told)?;
             Some(format!("a watch told of revision {told} where {missing} should have come"))
         })

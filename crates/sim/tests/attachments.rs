@@ -50,11 +50,13 @@ fn a_volume_whose_attachment_nobody_hears_of_stays_where_it_is() {
     simulate(1, async |seed| {
         let mut cluster = Cluster::start(seed, NODES).await;
         cluster.run(Component::Attacher);
-        cluster.weather.set(Faults::BROKEN_WATCHES);
+        let unseen = "volumeattachments";
+        let broken = Faults::broken_watches_of(unseen);
+        cluster.weather.set(broken.clone());
         cluster.run(Component::Manager(0));
         cluster.until("all nodes are there", SOON, |m| m.nodes().count() == NODES).await;
         make_bound_claim(&cluster).await;
-        cluster.weather.set(Faults { unseen: "volumeattachments", ..Faults::BROKEN_WATCHES });
+        cluster.weather.set(Faults { unseen, ..broken });
         pass(&cluster, 5).await;
         write::<Pod>(&cluster, "default", "", Verb::Create(user("first", "node-00"))).await;
         cluster.until("the volume is attached", SOON, |m| m.attachments.attached == 1).await;

@@ -57,14 +57,15 @@ fn story<K: Kind>(owner: &Value, backs_off: bool) {
     simulate(1, async |seed| {
         let mut cluster = Cluster::start(seed, NODES).await;
         cluster.options.backs_off = backs_off;
-        cluster.weather.set(Faults::BROKEN_WATCHES);
+        let unseen = Resource::of::<K>().plural.leak();
+        let broken = Faults::broken_watches_of(unseen);
+        cluster.weather.set(broken.clone());
         cluster.run(Component::Manager(0));
         let soon = Duration::from_secs(120);
         cluster.until("all nodes are there", soon, |m| m.nodes().count() == NODES).await;
         write::<K>(&cluster, "", Verb::Create(owner.clone())).await;
         cluster.until("it has its Pods", soon, |m| m.pods().count() >= NODES).await;
-        let unseen = Resource::of::<K>().plural.leak();
-        cluster.weather.set(Faults { unseen, ..Faults::BROKEN_WATCHES });
+        cluster.weather.set(Faults { unseen, ..broken });
         pass(&cluster, 5).await;
         let propagation = Some("Background");
         let deleted = clock::now_seconds();

@@ -5,8 +5,9 @@
 //! watches starts again from the last revision it saw.
 //!
 //! Progress marks on request are only exact from etcd 3.4.31 and 3.5.13 on (before that, a mark could overtake
-//! events); [`Etcd::connect`] warns about older servers.
+//! events). A server works over the [`watch_cache`], which takes none of older ones.
 
+pub mod watch_cache;
 mod words;
 
 use std::{
@@ -32,8 +33,10 @@ use crate::{
     Watch, prefix_end, repeated,
 };
 
-/// How long one call may take.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one call may take: whoever waits for it is told soon.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// etcd's own limit for a request, unless its operator raised it.
 const REQUEST_LIMIT: usize = 1_572_864;
 /// Keys whose time to live differs by up to this share of it, and by a minute at most, share a lease.
@@ -61,6 +64,7 @@ pub struct Etcd {
     prefix: String,
     leases: tokio::sync::Mutex<HashMap<u32, Lease>>,
     watches: Arc<Watches>,
+    exact_progress: bool,
     /// The newest compaction that was heard of.
     compacted: AtomicU64,
 }
@@ -82,8 +86,8 @@ impl Etcd {
     /// Connects, and fails when no member answers.
     pub async fn connect(options: Options) -> Result<Self> {
         let mut connect = ConnectOptions::new()
-            .with_connect_timeout(CALL_TIMEOUT)
-            .with_keep_alive(Duration::from_secs(30), CALL_TIMEOUT)
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            .with_keep_alive(Duration::from_secs(30), CONNECT_TIMEOUT)
             .with_keep_alive_while_idle(true)
             .with_require_leader(true);
         if options.ca.is_some() || options.identity.is_some() {
@@ -98,16 +102,17 @@ impl Etcd {
         }
         let names = options.endpoints.join(", ");
         let unusable = |error: etcd_client::Error| {
-            StoreError::Unavailable(format!("etcd at {names} cannot be used: {}", words::plain(&error)))
+            StoreError::Unavailable(format!("etcd at {names} cannot be used: {}", words::plain_at_first(&error)))
         };
         let mut client = Client::connect(&options.endpoints, Some(connect)).await.map_err(unusable)?;
-        let status = clock::timeout(CALL_TIMEOUT, client.status()).await;
+        let status = clock::timeout(CONNECT_TIMEOUT, client.status()).await;
         let silent = |_| StoreError::Unavailable(format!("etcd at {names} cannot be used: {SILENT}"));
         let status = status.map_err(silent)?.map_err(unusable)?;
-        if !has_exact_progress(status.version()) {
-            tracing::warn!(
+        let exact_progress = has_exact_progress(status.version());
+        if !exact_progress {
+            tracing::info!(
                 version = status.version(),
-                "this etcd's progress marks are not exact; use 3.4.31, 3.5.13 or newer"
+                "this etcd's progress marks are not exact, so keys are written instead; 3.4.31, 3.5.13 and newer ones need none"
             );
         }
         Ok(Etcd {
@@ -115,8 +120,14 @@ impl Etcd {
             prefix: options.prefix,
             leases: tokio::sync::Mutex::default(),
             watches: Arc::default(),
+            exact_progress,
             compacted: AtomicU64::new(0),
         })
+    }
+
+    /// Whether marks come behind the events that they cover.
+    fn has_exact_progress(&self) -> bool {
+        self.exact_progress
     }
 
     fn kv(&self) -> KvClient {

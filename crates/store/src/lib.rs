@@ -1,7 +1,8 @@
 //! The store: one revisioned key space under the API server.
 //!
 //! A revision is the store's one counter: every commit takes the next one, none is reused. Two backends give the
-//! same behaviour: [`embedded`] (an append-only log in one folder) and [`etcd`] (a v3 cluster over gRPC).
+//! same behaviour: [`embedded`] (an append-only log in one folder) and [`etcd`] (a v3 cluster over gRPC, with a copy of
+//! its keys in memory).
 //! Only the apiserver crate opens a store.
 
 use std::sync::Arc;
@@ -11,6 +12,9 @@ use futures::{future::BoxFuture, stream::BoxStream};
 
 pub mod embedded;
 pub mod etcd;
+mod hub;
+mod index;
+pub mod transfer;
 
 /// The store's counter. An empty store is at revision 1 (as an empty etcd is), its first commit gets revision 2.
 pub type Revision = u64;
@@ -83,6 +87,12 @@ impl Range {
     /// All keys that begin with `prefix`, at the newest revision.
     pub fn prefix(prefix: &str) -> Self {
         Range { start: prefix.to_owned(), end: prefix_end(prefix), limit: 0, revision: None }
+    }
+
+    /// What is left of the range behind a page of it, in the same picture; `None` behind the last.
+    pub fn behind(&self, page: &Page) -> Option<Range> {
+        let last = page.entries.last().filter(|_| page.remaining > 0)?;
+        Some(Range { start: format!("{}\0", last.key), revision: Some(page.revision), ..self.clone() })
     }
 }
 
@@ -171,6 +181,11 @@ pub type Watch = BoxStream<'static, Result<Batch>>;
 pub trait Store: Send + Sync + 'static {
     /// One key and the revision that the answer is a picture of. Linearizable.
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>>;
+    /// One key as it is known here, for a writer that compares when it commits. True when it is the newest; where another
+    /// place would have to be asked for that, it may be older.
+    fn at_hand<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, bool)>> {
+        Box::pin(async move { Ok((self.get(key).await?.0, true)) })
+    }
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>>;
     /// Commits durably: when this returns `Ok`, the change survives a power cut. For a `Delete` the entry returned is the
     /// one that was removed (with `modified` set to the revision of the deletion), for a `Put` the one written.

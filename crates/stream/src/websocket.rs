@@ -85,7 +85,7 @@ pub async fn remote_command(near: OnUpgrade, far: OnUpgrade, streams: Streams) {
     }
 }
 
-async fn translate<N, F>(near: N, far: F, streams: Streams)
+pub(crate) async fn translate<N, F>(near: N, far: F, streams: Streams)
 where
     N: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     F: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -241,7 +241,7 @@ pub async fn tunnel(near: OnUpgrade, far: OnUpgrade) {
     }
 }
 
-async fn carry<N, F>(near: N, far: F)
+pub(crate) async fn carry<N, F>(near: N, far: F)
 where
     N: AsyncRead + AsyncWrite + Unpin,
     F: AsyncRead + AsyncWrite + Unpin,

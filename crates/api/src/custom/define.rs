@@ -6,10 +6,12 @@ use std::sync::Arc;
 use json::Value;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 
+use super::conversion::Conversion;
 use super::head::{Head, Version as Part};
 use super::json_path::JsonPath;
 use super::strategy::{Column, Custom};
 use super::version::{Stored, Version};
+use crate::kind::webhook::Webhook;
 use crate::kind::{
     ALL_VERBS, CREATED_ABOUT, ColumnHeader, CustomSchema, Definition, FieldValue, NAME_ABOUT, Scale, Scope,
     SelectableField,
@@ -20,29 +22,29 @@ use crate::schema::{self, Type};
 /// The definitions of what is served. Objects that were written up to the revision `settled` may not fit the schemas: they
 /// are read through their strategy.
 pub fn definitions(head: &Head, stored: &Stored, settled: u64) -> Vec<Arc<Definition>> {
-    let Some(storage) = head.spec.versions.iter().find(|version| version.storage) else { return Vec::new() };
-    let stored_as = Arc::new(Version::new(stored.clone(), &storage.name));
-    let version = |part: &Part| {
-        let version = if part.storage { stored_as.clone() } else { Arc::new(Version::new(stored.clone(), &part.name)) };
-        Arc::new(definition(head, part, version, (&storage.name, &stored_as), settled))
-    };
-    head.spec.versions.iter().filter(|part| part.served).map(version).collect()
+    all(head, stored, settled, |part| part.served)
 }
 
 /// The kind as its objects are stored, served or not.
-pub fn stored_definition(head: &Head, stored: &Stored) -> Option<Definition> {
-    let part = head.spec.versions.iter().find(|version| version.storage)?;
-    let version = Arc::new(Version::new(stored.clone(), &part.name));
-    Some(definition(head, part, version.clone(), (&part.name, &version), 0))
+pub fn stored_definition(head: &Head, stored: &Stored) -> Option<Arc<Definition>> {
+    all(head, stored, 0, |part| part.storage).pop()
 }
 
-fn definition(
-    head: &Head,
-    part: &Part,
-    version: Arc<Version>,
-    (storage_name, storage): (&str, &Arc<Version>),
-    settled: u64,
-) -> Definition {
+fn all(head: &Head, stored: &Stored, settled: u64, wanted: impl Fn(&Part) -> bool) -> Vec<Arc<Definition>> {
+    let parts = &head.spec.versions;
+    let versions: Vec<_> = parts.iter().map(|part| Arc::new(Version::new(stored.clone(), &part.name))).collect();
+    let Some(storage) = parts.iter().position(|part| part.storage).map(|at| &versions[at]) else { return Vec::new() };
+    let webhook = Conversion::of(head, &versions).map(|conversion| Arc::new(conversion) as Arc<dyn Webhook>);
+    let wanted = parts.iter().zip(&versions).filter(|(part, _)| wanted(part));
+    let define = |(part, version): (&Part, &Arc<Version>)| {
+        let mut definition = definition(head, part, version.clone(), storage, settled);
+        definition.webhook.clone_from(&webhook);
+        Arc::new(definition)
+    };
+    wanted.map(define).collect()
+}
+
+fn definition(head: &Head, part: &Part, version: Arc<Version>, storage: &Arc<Version>, settled: u64) -> Definition {
     let group = head.spec.group.clone();
     let names = head.status.accepted_names.as_ref().unwrap_or(&head.spec.names);
     let scope = if head.spec.scope == "Namespaced" { Scope::Namespaced } else { Scope::Cluster };
@@ -76,34 +78,24 @@ fn definition(
         singular: names.singular.clone().unwrap_or_default(),
         short_names: names.short_names.clone().unwrap_or_default(),
         categories: names.categories.clone().unwrap_or_default(),
-        scope,
         verbs: ALL_VERBS.iter().map(|verb| (*verb).to_owned()).collect(),
         status,
-        create_on_update: false,
-        unconditional_update: false,
-        without_effect: None,
-        stamped: &[],
-        lifetime_seconds: None,
-        spec_finalizers: false,
-        delete_finalizer: None,
         terminating: head.has("Terminating"),
         deprecated: part.deprecated.then(|| deprecation(head, part)),
         settled,
         scale,
-        subresources: Vec::new(),
-        ty,
         schema: format!("{}.{}.{}", reversed.join("."), part.name, names.kind),
         open_api: Some(Arc::new(CustomSchema {
             fingerprint: format!("{}/{}/{}", head.metadata.uid, head.metadata.generation, names.kind),
             read: Box::new(move || version.read::<Value>()),
         })),
-        storage: (group.clone(), storage_name.to_owned()),
+        storage: (group.clone(), storage.name().to_owned()),
         storage_prefix: format!("{group}/{}", names.plural),
         columns: headers(&columns),
         selectable: part.selectable_fields.iter().map(|field| selectable(&field.json_path)).collect(),
         unknown_label: "field label not supported: LABEL".to_owned(),
-        strategy: Arc::new(strategy),
         group,
+        ..Definition::bare(scope, ty, Arc::new(strategy))
     }
 }
 

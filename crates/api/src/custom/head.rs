@@ -9,6 +9,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde::Deserialize;
 
+use crate::kind::webhook::Client;
+
 #[derive(Debug, Clone, Deserialize)]
 pub struct Head {
     pub metadata: Metadata,
@@ -34,6 +36,23 @@ pub struct Spec {
     pub names: CustomResourceDefinitionNames,
     pub scope: String,
     pub versions: Vec<Version>,
+    #[serde(default)]
+    pub conversion: Option<Conversion>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Conversion {
+    pub strategy: String,
+    pub webhook: Option<ConversionWebhook>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConversionWebhook {
+    pub client_config: Option<Client>,
+    #[serde(default)]
+    pub conversion_review_versions: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -5,6 +5,7 @@
 //! Upstream counterpart: apiextensions-apiserver, pkg/apiserver and pkg/registry/customresource.
 
 pub mod conditions;
+mod conversion;
 mod defaults;
 mod define;
 mod embedded;
@@ -20,6 +21,7 @@ mod structural;
 mod values;
 mod version;
 
+pub(crate) use conversion::REVIEWS;
 pub(crate) use defaults::prune;
 pub use define::{definitions, stored_definition};
 pub(crate) use field_path::resolve as resolve_field;

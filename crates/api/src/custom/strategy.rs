@@ -46,7 +46,8 @@ fn metadata(object: &Value) -> Result<ObjectMeta, Errors> {
     metadata.map_err(|why| vec![FieldError::invalid_unshown(&Path::new("metadata"), &why.to_string())])
 }
 
-fn shaped(object: &mut Value, compiled: &Compiled) {
+/// Brings what is stored into the shape that the schema describes.
+pub fn shaped(object: &mut Value, compiled: &Compiled) {
     prune(object, &compiled.schema, true);
     drop_nulls(object, &compiled.schema);
     default(object, &compiled.schema);
@@ -118,7 +119,15 @@ impl Custom {
 
 /// The complaint about a field that has another type than the scale subresource needs.
 fn accessor(place: &Path, path: &str, value: &Value, zero: Value, wanted: &str) -> FieldError {
-    let found = match value {
+    let found = go_type(value);
+    let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let detail = format!(".{path} accessor error: {shown} is of the type {found}, expected {wanted}");
+    FieldError::invalid(place, zero, &detail)
+}
+
+/// The name that Go has for the type of a value.
+pub fn go_type(value: &Value) -> &'static str {
+    match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",
         Value::Number(n) if n.is_f64() => "float64",
@@ -126,10 +135,7 @@ fn accessor(place: &Path, path: &str, value: &Value, zero: Value, wanted: &str) 
         Value::String(_) => "string",
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
-    };
-    let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let detail = format!(".{path} accessor error: {shown} is of the type {found}, expected {wanted}");
-    FieldError::invalid(place, zero, &detail)
+    }
 }
 
 /// Warnings about finalizers that are new and have odd names.

@@ -136,6 +136,7 @@ impl Structural {
             &*self.ty == "string" && matches!(&*self.shown_format, "byte" | "date" | "date-time" | "duration");
         let named = |name: &str| escaped(name).is_none_or(|spelled| spelled == name);
         !formatted
+            && !self.is_associative()
             && (&*self.ty != "number" || self.int_or_string)
             && self.properties.iter().all(|(name, of)| named(name) && of.plain)
             && self
@@ -144,6 +145,11 @@ impl Structural {
                 .into_iter()
                 .chain(self.additional.iter().filter_map(Additional::schema))
                 .all(|of| of.plain)
+    }
+
+    /// Whether the order of its items counts for nothing: it is a list that is a set or a map.
+    pub fn is_associative(&self) -> bool {
+        &*self.ty == "array" && matches!(&*self.list_type, "set" | "map")
     }
 
     /// The schema of the values of a field.

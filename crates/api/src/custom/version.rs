@@ -55,6 +55,10 @@ impl Version {
         Version { stored, name: name.to_owned(), compiled: OnceLock::new() }
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The schema as it is written; the empty one where there is none.
     pub fn read<T: DeserializeOwned + Default>(&self) -> T {
         let definition: Option<Definition<'_>> = serde_json::from_slice((*self.stored).as_ref()).ok();

@@ -10,14 +10,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::column::Column;
-use super::declaration::{Generation, Kind, Scale, Scope};
-use super::definition::{Definition, FieldValue, SelectableField};
+use super::declaration::{Generation, Kind, Scope};
+use super::definition::Definition;
 use super::gated;
+use super::names::Names;
 use super::strategy::{Strategy, Target};
-use super::typed;
+
 use crate::features::Features;
 use crate::meta;
-use crate::schema;
+use crate::object;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::object_meta;
 use crate::write::managed_fields;
@@ -41,39 +42,34 @@ impl Scoped for SubResourceScope {
 }
 
 /// All that a built-in kind's type offers.
-pub trait Object: Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + Send + Sync + 'static {}
+pub trait BuiltIn: Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + Send + Sync + 'static {}
 
-impl<T: Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + Send + Sync + 'static> Object for T {}
+impl<T: Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + Send + Sync + 'static> BuiltIn for T {}
 
-fn owned(list: &[&str]) -> Vec<String> {
-    list.iter().map(|s| (*s).to_owned()).collect()
-}
-
-impl<T: Object> Kind<T>
+impl<T: BuiltIn> Kind<T>
 where
     T::Scope: Scoped,
 {
-    /// The definition under the type's own names, where these features are on. `singular` is the kind in lower case, which holds for all built-in kinds.
+    /// The definition under the type's own names, where these features are on.
     pub fn define(self, features: Features) -> Definition {
-        let singular = T::KIND.to_ascii_lowercase();
-        let (group, version) = self.storage.unwrap_or((T::GROUP, T::VERSION));
-        let unknown = self.unknown_label.unwrap_or(if self.field_labels.is_empty() {
-            "\"LABEL\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-        } else {
-            "field label not supported: LABEL"
-        });
-        let ty = schema::of_kind(T::GROUP, T::VERSION, T::KIND);
-        Definition {
-            group: T::GROUP.to_owned(),
-            version: T::VERSION.to_owned(),
-            kind: T::KIND.to_owned(),
-            list_kind: format!("{}List", T::KIND),
-            plural: T::URL_PATH_SEGMENT.to_owned(),
-            singular,
-            short_names: owned(self.short),
-            categories: owned(self.categories),
+        let columns = self.columns.iter().map(Column::header).collect();
+        let names = Names {
+            group: T::GROUP,
+            version: T::VERSION,
+            kind: T::KIND,
+            plural: T::URL_PATH_SEGMENT,
+            short: self.short,
+            categories: self.categories,
+            verbs: self.verbs,
             scope: T::Scope::SCOPE,
-            verbs: owned(self.verbs),
+            scale: self.scale,
+            subresources: self.subresources,
+            storage: self.storage,
+            storage_prefix: self.storage_prefix,
+            field_labels: self.field_labels,
+            unknown_label: self.unknown_label,
+        };
+        Definition {
             status: self.status,
             create_on_update: self.create_on_update,
             unconditional_update: self.unconditional_update,
@@ -81,29 +77,9 @@ where
             stamped: self.stamped,
             lifetime_seconds: self.lifetime_seconds,
             spec_finalizers: self.spec_finalizers,
+            webhook: None,
             delete_finalizer: self.delete_finalizer,
-            terminating: false,
-            deprecated: None,
-            settled: 0,
-            scale: self.scale.map(|Scale { wanted, current, selector }| Scale {
-                wanted: wanted.to_owned(),
-                current: current.to_owned(),
-                selector: selector.map(str::to_owned),
-            }),
-            subresources: self.subresources.to_vec(),
-            schema: ty.name().unwrap_or_default(),
-            ty,
-            open_api: None,
-            storage: (group.to_owned(), version.to_owned()),
-            storage_prefix: self.storage_prefix.unwrap_or(T::URL_PATH_SEGMENT).to_owned(),
-            columns: self.columns.iter().map(Column::header).collect(),
-            selectable: self
-                .field_labels
-                .iter()
-                .map(|l| SelectableField { label: l.label.to_owned(), value: FieldValue::Computed(l.value) })
-                .collect(),
-            unknown_label: unknown.to_owned(),
-            strategy: Arc::new(Typed { empty_status: OnceLock::new(), features, kind: self }),
+            ..names.definition(columns, Arc::new(Typed { empty_status: OnceLock::new(), features, kind: self }))
         }
     }
 }
@@ -116,66 +92,42 @@ struct Typed<T: 'static> {
 }
 
 /// A status that nobody wrote yet: the fields that are always written, with their zero values.
-fn empty_status<T: Object>() -> Value {
+fn empty_status<T: BuiltIn>() -> Value {
     let bare = json::json!({"status": {}});
-    let whole = typed::decode::<T>(&bare).ok().and_then(|typed| json::to_value(typed).ok());
+    let whole = object::decode::<T>(&bare).ok().and_then(|typed| json::to_value(typed).ok());
     let status = whole.and_then(|mut object| object.get_mut("status").map(Value::take));
     status.unwrap_or_else(|| Value::Object(Map::new()))
 }
 
 fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
-    typed::decode(object).map_err(|e: serde_json::Error| FieldError {
+    object::decode(object).map_err(|e: serde_json::Error| FieldError {
         path: Path::default(),
         cause: crate::validation::field::Cause::TypeInvalid,
         detail: e.to_string(),
     })
 }
 
-impl<T: Object> Typed<T>
+/// Checks a write of the status. Decodes no more than it needs: kubelets write status all the time.
+fn validate_status(check: Option<fn(&Value, &Value) -> Errors>, new: &Value, old: &Value) -> Errors {
+    let metadata = |object: &Value| object.get("metadata").map_or_else(|| Ok(ObjectMeta::default()), decode);
+    let mut errors = match (metadata(new), metadata(old)) {
+        (Ok(new), Ok(old)) => object_meta::validate_update(&new, &old),
+        (Err(error), _) | (_, Err(error)) => vec![error],
+    };
+    errors.extend(check.map(|check| check(new, old)).unwrap_or_default());
+    errors
+}
+
+impl<T: BuiltIn> Typed<T>
 where
     T::Scope: Scoped,
 {
-    /// Decodes no more than it needs: kubelets write status all the time.
-    fn validate_status(&self, new: &Value, old: &Value) -> Errors {
-        let metadata = |object: &Value| object.get("metadata").map_or_else(|| Ok(ObjectMeta::default()), decode);
-        let mut errors = match (metadata(new), metadata(old)) {
-            (Ok(new), Ok(old)) => object_meta::validate_update(&new, &old),
-            (Err(error), _) | (_, Err(error)) => vec![error],
-        };
-        if let Some(check) = self.kind.validate_status {
-            errors.extend(check(new, old));
-        }
-        errors
-    }
-
     /// The outcome of a check that found these errors: without any, the warnings count.
     fn checked(&self, errors: Errors, new: &T, old: Option<&T>) -> Result<Vec<String>, Errors> {
         if !errors.is_empty() {
             return Err(errors);
         }
         Ok(self.kind.warnings.map(|warnings| warnings(new, old)).unwrap_or_default())
-    }
-
-    /// Takes the fields away of features that are off, unless the object had them before.
-    fn drop_disabled(&self, new: &mut Value, old: Option<&Value>) {
-        for part in self.kind.gated.iter().filter(|part| !self.features.enabled(part.feature)) {
-            let in_use = |old: &Value| part.fields.iter().any(|path| gated::present(old, path));
-            if !old.is_some_and(in_use) {
-                part.fields.iter().for_each(|path| gated::remove(new, path));
-            }
-        }
-    }
-
-    /// Texts of features that are off, unless the object had them before.
-    fn check_texts(&self, new: &Value, old: Option<&Value>) -> Errors {
-        let mut errors = Errors::new();
-        for gated in self.kind.gated_texts.iter().filter(|gated| !self.features.enabled(gated.feature)) {
-            let places = |object| gated.fields.iter().flat_map(move |path| gated::places(object, path, gated.text));
-            if old.is_none_or(|old| places(old).next().is_none()) {
-                errors.extend(places(new).map(|place| FieldError::not_supported(&place, gated.text, gated.others)));
-            }
-        }
-        errors
     }
 
     fn generation_counts(&self, new: &Value, old: &Value) -> bool {
@@ -228,7 +180,7 @@ pub(crate) fn only_status(new: &mut Value, old: &Value) {
     }
 }
 
-impl<T: Object> Strategy for Typed<T>
+impl<T: BuiltIn> Strategy for Typed<T>
 where
     T::Scope: Scoped,
 {
@@ -236,7 +188,7 @@ where
         let Some(default) = self.kind.default else { return };
         // What the typed form leaves out goes around it.
         let managers = managed_fields::take(object);
-        if let Ok(mut typed) = typed::decode::<T>(object) {
+        if let Ok(mut typed) = object::decode::<T>(object) {
             default(&mut typed);
             if let Ok(value) = json::to_value(typed) {
                 *object = value;
@@ -251,17 +203,17 @@ where
         for check in [self.kind.validate, self.kind.validate_create].into_iter().flatten() {
             errors.extend(check(&typed));
         }
-        errors.extend(self.check_texts(object, None));
+        errors.extend(gated::check_texts(self.kind.gated_texts, self.features, object, None));
         self.checked(errors, &typed, None)
     }
 
     fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors> {
         // A status write carries the stored spec, which was checked, and warned about, when it was written.
         if target == Target::Status {
-            let errors = self.validate_status(new, old);
+            let errors = validate_status(self.kind.validate_status, new, old);
             return if errors.is_empty() { Ok(Vec::new()) } else { Err(errors) };
         }
-        let texts = self.check_texts(new, Some(old));
+        let texts = gated::check_texts(self.kind.gated_texts, self.features, new, Some(old));
         let new: T = decode(new).map_err(|error| vec![error])?;
         let old: T = decode(old).map_err(|error| vec![error])?;
         let mut errors = object_meta::validate_update(new.metadata(), old.metadata());
@@ -280,7 +232,7 @@ where
         if let Some(map) = object.as_object_mut().filter(|_| self.kind.status && !self.kind.status_on_create) {
             map.insert("status", self.empty_status.get_or_init(empty_status::<T>).clone());
         }
-        self.drop_disabled(object, None);
+        gated::drop_disabled(self.kind.gated, self.features, object, None);
         if let Some(prepare) = self.kind.prepare_create {
             prepare(object);
         }
@@ -297,7 +249,7 @@ where
             }
             _ => {}
         }
-        self.drop_disabled(new, Some(old));
+        gated::drop_disabled(self.kind.gated, self.features, new, Some(old));
         if let Some(prepare) = self.kind.prepare_update {
             prepare(new, old, target);
         }
@@ -310,7 +262,7 @@ where
     }
 
     fn row(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
-        let Ok(typed) = typed::decode::<T>(object) else { return vec![Value::Null; self.kind.columns.len()] };
+        let Ok(typed) = object::decode::<T>(object) else { return vec![Value::Null; self.kind.columns.len()] };
         self.kind.columns.iter().map(|c| (c.cell)(&typed, now)).collect()
     }
 

@@ -8,6 +8,7 @@ use super::column::ColumnHeader;
 use super::declaration::{Scale, Scope, Subresource, Way};
 use super::gated;
 use super::strategy::Strategy;
+use super::webhook::Webhook;
 use crate::meta;
 use crate::schema::Type;
 
@@ -44,6 +45,9 @@ pub struct Definition {
     /// Objects that were written up to this revision may be older than the present schemas: they are read through the
     /// strategy.
     pub settled: u64,
+    /// Converts objects between the versions of a custom kind. They are converted when they come out of the store and before
+    /// they go into it; who reads them then finds them in this version.
+    pub webhook: Option<Arc<dyn Webhook>>,
     pub scale: Option<Scale>,
     pub subresources: Vec<Subresource>,
     /// The shape of its objects, by which they are decoded, patched and applied.
@@ -62,6 +66,47 @@ pub struct Definition {
     /// The message about a field label that is not selectable, with `LABEL` for the label.
     pub unknown_label: String,
     pub strategy: Arc<dyn Strategy>,
+}
+
+impl Definition {
+    /// One without names that says nothing special: what each declaration begins with.
+    pub(crate) fn bare(scope: Scope, ty: Type, strategy: Arc<dyn Strategy>) -> Definition {
+        Definition {
+            group: String::new(),
+            version: String::new(),
+            kind: String::new(),
+            list_kind: String::new(),
+            plural: String::new(),
+            singular: String::new(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            scope,
+            verbs: Vec::new(),
+            status: false,
+            create_on_update: false,
+            unconditional_update: false,
+            without_effect: None,
+            stamped: &[],
+            lifetime_seconds: None,
+            spec_finalizers: false,
+            delete_finalizer: None,
+            terminating: false,
+            deprecated: None,
+            settled: 0,
+            webhook: None,
+            scale: None,
+            subresources: Vec::new(),
+            ty,
+            schema: String::new(),
+            open_api: None,
+            storage: Default::default(),
+            storage_prefix: String::new(),
+            columns: Vec::new(),
+            selectable: Vec::new(),
+            unknown_label: String::new(),
+            strategy,
+        }
+    }
 }
 
 /// What a custom kind's documents are made from. It is read again for each document, so that nobody has to keep it.
@@ -108,7 +153,7 @@ impl Definition {
 
     /// Whether what was stored at a revision has to pass the strategy before it is shown.
     pub fn reads_through(&self, revision: u64) -> bool {
-        revision <= self.settled || self.is_converted()
+        self.webhook.is_none() && (revision <= self.settled || self.is_converted())
     }
 
     /// Whether users have defined it.

@@ -1,9 +1,33 @@
-//! Fields named by path: whether an object has them, and taking them away. `list[]` is every item of a list, `map{}` every
-//! value of a map.
+//! What fields and texts an object may have by the features that are on. Fields are named by path: `list[]` is every item of
+//! a list, `map{}` every value of a map.
 
 use json::{Map, Value};
 
-use crate::validation::field::Path;
+use super::declaration::{Gated, GatedText};
+use crate::features::Features;
+use crate::validation::field::{Errors, FieldError, Path};
+
+/// Takes the fields away of features that are off, unless the object had them before.
+pub(super) fn drop_disabled(gated: &[Gated], features: Features, new: &mut Value, old: Option<&Value>) {
+    for part in gated.iter().filter(|part| !features.enabled(part.feature)) {
+        let in_use = |old: &Value| part.fields.iter().any(|path| present(old, path));
+        if !old.is_some_and(in_use) {
+            part.fields.iter().for_each(|path| remove(new, path));
+        }
+    }
+}
+
+/// Texts of features that are off, unless the object had them before.
+pub(super) fn check_texts(gated: &[GatedText], features: Features, new: &Value, old: Option<&Value>) -> Errors {
+    let mut errors = Errors::new();
+    for gated in gated.iter().filter(|gated| !features.enabled(gated.feature)) {
+        let places = |object| gated.fields.iter().flat_map(move |path| places(object, path, gated.text));
+        if old.is_none_or(|old| places(old).next().is_none()) {
+            errors.extend(places(new).map(|place| FieldError::not_supported(&place, gated.text, gated.others)));
+        }
+    }
+    errors
+}
 
 /// The first name of a path, and the path below it.
 fn split(path: &str) -> (&str, Option<&str>) {

@@ -12,14 +12,15 @@ mod definition;
 mod gated;
 pub mod group;
 mod kind_table;
+mod names;
 mod strategy;
-pub mod typed;
+pub mod webhook;
 
 pub use column::{CREATED_ABOUT, Column, ColumnHeader, NAME_ABOUT, age, col, created, flag, int, name, wide};
 pub use declaration::{
     ALL_VERBS, FieldLabel, Gated, GatedText, Generation, Kind, Scale, Scope, Subresource, Way, label,
 };
-pub(crate) use define::{Object, Scoped};
+pub(crate) use define::{BuiltIn, Scoped};
 pub use definition::{CustomSchema, Definition, FieldValue, SelectableField};
 pub use kind_table::KindTable;
 pub use strategy::{Strategy, Target};

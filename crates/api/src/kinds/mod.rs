@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::features::{Features, RuntimeConfig, is_stable};
-use crate::kind::{Definition, Kind, KindTable, Object, Scoped};
+use crate::kind::{BuiltIn, Definition, Kind, KindTable, Scoped};
 
 pub mod admission_policy;
 pub mod api_service;
@@ -70,7 +70,7 @@ struct Sorted<'a> {
 }
 
 impl Sorted<'_> {
-    fn visit<T: Object>(&mut self, kind: Kind<T>)
+    fn visit<T: BuiltIn>(&mut self, kind: Kind<T>)
     where
         T::Scope: Scoped,
     {

@@ -59,7 +59,7 @@ pub fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], validation: Validation) -> Re
     if !unknown.is_empty() {
         return Err(untyped(undeclared(&unknown)));
     }
-    if let Some(why) = structured_merge::duplicate(ty, &config) {
+    if let Some(why) = structured_merge::misfit(ty, &config) {
         return Err(untyped(why));
     }
     let warnings = if validation == Validation::Ignore { Vec::new() } else { duplicates };
@@ -513,6 +513,12 @@ mod tests {
         check(
             body(json!({"template": {"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}})),
             &format!("{words}.spec.template.spec.containers: duplicate entries for key [name=\"a\"]"),
+        );
+        let without = "associative list with keys has an element that omits all key fields";
+        let why = "(and doesn't have default values for any key fields)";
+        check(
+            body(json!({"template": {"spec": {"containers": [{"name": "a"}, {"image": "i"}]}}})),
+            &format!("{words}.spec.template.spec.containers: element 1: {without} [\"name\"] {why}"),
         );
         check(
             json!({"apiVersion": "v1"}),

@@ -314,8 +314,20 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// The path of an item that occurs twice in a list where each may occur once, as upstream names it.
-pub fn duplicate(ty: &Type, value: &Value) -> Option<String> {
+/// In Go's words.
+fn without_keys(list: &List) -> String {
+    let ListKind::Map(keys) = &list.kind else { return String::new() };
+    let names: Vec<String> = keys.iter().map(|key| format!("{:?}", key.name)).collect();
+    let names = names.join(" ");
+    format!(
+        "associative list with keys has an element that omits all key fields [{names}] (and doesn't have default values for any \
+         key fields)"
+    )
+}
+
+/// The path of an item that occurs twice in a list where each may occur once, or that has none of its list's keys, as
+/// upstream names it.
+pub fn misfit(ty: &Type, value: &Value) -> Option<String> {
     /// The message, with the steps of its path from the item upwards.
     type Found = (String, Vec<String>);
 
@@ -333,8 +345,11 @@ pub fn duplicate(ty: &Type, value: &Value) -> Option<String> {
             }
             Shape::List(list) => {
                 let mut seen = HashSet::new();
-                value.as_array().into_iter().flatten().find_map(|item| {
+                value.as_array().into_iter().flatten().enumerate().find_map(|(at, item)| {
                     let key = element(list, item);
+                    if key == field_set::WITHOUT_KEYS {
+                        return Some((format!(": element {at}: {}", without_keys(list)), Vec::new()));
+                    }
                     if seen.contains(&key) {
                         let shown = field_set::step(&key);
                         return Some((format!(": duplicate entries for key {shown}"), Vec::new()));

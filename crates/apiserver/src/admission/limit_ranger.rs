@@ -10,6 +10,7 @@ use api::{
         apimachinery::pkg::api::resource::Quantity as Text,
     },
     meta,
+    object::Object,
     rules::{
         pod::{self, Resources},
         quantity::{Quantity, parse},
@@ -48,7 +49,7 @@ fn concerns(attributes: &Attributes<'_>) -> bool {
 
 async fn ranges(context: &Context, attributes: &Attributes<'_>) -> Result<Vec<LimitRange>, StatusError> {
     let all = context.objects.list("", "limitranges", attributes.namespace).await?;
-    Ok(all.iter().filter_map(|range: &Arc<Value>| LimitRange::deserialize(&**range).ok()).collect())
+    Ok(all.iter().filter_map(|range: &Arc<Value>| LimitRange::from_value(range).ok()).collect())
 }
 
 fn items(range: &LimitRange) -> impl Iterator<Item = &LimitRangeItem> {
@@ -117,7 +118,7 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
     let Some(object) = attributes.object.as_ref().filter(|_| !ranges.is_empty()) else { return Ok(()) };
     for range in &ranges {
         let wrong = match attributes.definition.plural.as_str() {
-            "pods" => Pod::deserialize(object).ok().and_then(|pod| pod.spec).map(|spec| check_pod(range, &spec)),
+            "pods" => Pod::from_value(object).ok().and_then(|pod| pod.spec).map(|spec| check_pod(range, &spec)),
             _ => Some(check_claim(range, object)),
         };
         let wrong = wrong.unwrap_or_default();

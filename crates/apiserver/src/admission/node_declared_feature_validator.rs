@@ -6,7 +6,7 @@ use api::features::Feature;
 use api::k8s_openapi::api::core::v1::Pod;
 use api::rules::declared_feature;
 use api::status::StatusError;
-use api::{Value, kind::typed};
+use api::{Value, object::Object};
 
 use super::{
     attributes::{Attributes, Operation},
@@ -31,8 +31,7 @@ async fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), 
         return Ok(());
     }
     let read = |object: &Value| {
-        typed::decode::<Pod>(object)
-            .map_err(|error| StatusError::bad_request(format!("failed to convert pod: {error}")))
+        Pod::from_value(object).map_err(|error| StatusError::bad_request(format!("failed to convert pod: {error}")))
     };
     let needed = declared_feature::to_change(&read(old)?, &read(new)?);
     if needed.is_empty() {

@@ -126,7 +126,7 @@ async fn ask(
     to: &Backend,
 ) -> Result<(), String> {
     let dialer = aggregator.checker.as_ref().map_err(Clone::clone)?;
-    let endpoint = aggregator.routing.endpoint(objects, to).await.map_err(|error| error.message)?;
+    let endpoint = aggregator.endpoint(objects, to).await.map_err(|error| error.message)?;
     let path = registration.path();
     let url = format!("https://{}{path}", endpoint.authority());
     let asker = User::new("system:kube-aggregator", ["system:masters"]);

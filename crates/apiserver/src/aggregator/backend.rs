@@ -10,10 +10,7 @@ use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use pki::Serving;
 
-use super::{
-    identity,
-    registrations::{Backend, Trust},
-};
+use super::{identity, registrations::Trust};
 use crate::{
     auth::User,
     http::body::Body,
@@ -36,8 +33,11 @@ pub enum Routing {
 
 impl Routing {
     /// Where the server listens now.
-    pub async fn endpoint(self, objects: &ObjectStore, to: &Backend) -> Result<Endpoint, StatusError> {
-        let (namespace, name, port) = (&to.namespace, &to.name, to.port);
+    pub async fn endpoint(
+        self,
+        objects: &ObjectStore,
+        (namespace, name, port): (&str, &str, u16),
+    ) -> Result<Endpoint, StatusError> {
         match self {
             Routing::ClusterAddress => service::cluster_address(objects, namespace, name, port).await,
             Routing::Endpoints => {
@@ -54,7 +54,7 @@ pub fn dialer(trust: &Trust, shown: Option<&Arc<Serving>>) -> Result<Dialer, Str
     let shown = shown.ok_or("this server has no certificate to show to other API servers")?.clone();
     let tls = match trust {
         Trust::Anybody => pki::client_config_believing_all(Some(shown), &["http/1.1"]),
-        Trust::Authorities(pem) => pki::client_config_showing(pem, shown, &["http/1.1"]),
+        Trust::Authorities(pem) => pki::client_config_of_bundle(pem, Some(shown), &["http/1.1"]),
     };
     Ok(Dialer::tls(Arc::new(tls.map_err(|error| format!("unable to load root certificates: {error}"))?)))
 }

@@ -47,7 +47,8 @@ const DIALERS: usize = 256;
 pub struct Aggregator {
     /// The certificate of the front proxy.
     shown: Option<Arc<Serving>>,
-    routing: Routing,
+    /// Which address behind a Service is dialed.
+    pub routing: Routing,
     /// Reaches servers whose certificates nobody checks, for the condition.
     checker: Result<Dialer, String>,
     /// Tells this server apart from others that a request may have come through.
@@ -147,7 +148,7 @@ impl Aggregator {
 
     /// Where a server listens now.
     pub async fn endpoint(&self, objects: &ObjectStore, to: &Backend) -> Result<Endpoint, StatusError> {
-        self.routing.endpoint(objects, to).await
+        self.routing.endpoint(objects, (&to.namespace, &to.name, to.port)).await
     }
 
     /// A line for each APIService, as upstream's page of metrics has it; nothing where there are none.

@@ -180,7 +180,7 @@ async fn ask(aggregator: &Aggregator, objects: &ObjectStore, registration: &Regi
     told.fresh = false;
     let Some(to) = &registration.backend else { return told };
     let Ok(dialer) = aggregator.dialer(&to.trust) else { return told };
-    let Ok(endpoint) = aggregator.routing.endpoint(objects, to).await else { return told };
+    let Ok(endpoint) = aggregator.endpoint(objects, to).await else { return told };
     let asked = Asked { dialer: &dialer, to: endpoint };
     match asked.resources(registration).await {
         Ok(resources) => (told.resources, told.fresh) = (Some(resources), true),

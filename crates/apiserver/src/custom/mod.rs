@@ -3,12 +3,13 @@
 //!
 //! `held` is the table of definitions, kept by the store's changes. One task (`run`) gives names and conditions, ends
 //! watches of what is not served any more, keeps the APIServices of custom groups (`registration`), and empties kinds that
-//! are deleted (`cleanup`).
+//! are deleted (`cleanup`). `webhook` asks those that convert objects between versions.
 //! Upstream counterpart: apiextensions-apiserver, pkg/apiserver/customresource_handler.go and pkg/controller.
 
 mod cleanup;
 mod held;
 mod registration;
+mod webhook;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -33,6 +34,8 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Serves what is defined, and follows the definitions from now on. The task ends when the set is dropped.
 pub async fn start(state: &Arc<State>, tasks: &mut JoinSet<()>) -> Result<(), StatusError> {
+    let webhooks = webhook::Webhooks::new(&state.objects, state.aggregator.routing);
+    state.objects.conversions.set(Arc::new(webhooks));
     let definition = state.objects.definition(GROUP, PLURAL)?;
     let kinds = Arc::new(CustomKinds::new(state.objects.kinds.clone()));
     state.objects.add_event_handler(&definition, kinds.clone()).await?;

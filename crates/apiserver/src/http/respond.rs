@@ -68,10 +68,11 @@ fn status_text(error: &StatusError) -> String {
         Some(details) => format!(",\"details\":{}", shown(json::to_value(details))),
         None => String::new(),
     };
-    let (reason, code) = (error.reason, error.code);
+    let code = error.code;
+    let reason = if error.reason.is_empty() { String::new() } else { format!(",\"reason\":\"{}\"", error.reason) };
     format!(
-        "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",\"message\":{message},\
-         \"reason\":\"{reason}\"{details},\"code\":{code}}}\n"
+        "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",\"message\":{message}\
+         {reason}{details},\"code\":{code}}}\n"
     )
 }
 

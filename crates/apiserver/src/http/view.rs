@@ -116,11 +116,16 @@ pub fn write(out: &mut Vec<u8>, definition: &Definition, view: View, entry: &Ent
 /// Appends one stored object in this view to text that is sent piece by piece.
 pub fn write_pieces(pieces: &mut Pieces, definition: &Definition, view: View, entry: &Entry, item: bool) {
     if view.form == Form::Object && !definition.reads_through(entry.modified) {
-        let at = object::write_head(pieces.text(), &entry.value, entry.modified, item);
+        let at = object::write_head(pieces.text(), &entry.value, entry.modified, is_bare(definition, item));
         pieces.share(entry.value.slice(at..));
     } else {
         write(pieces.text(), definition, view, entry, item);
     }
+}
+
+/// Whether an object stands without its kind and apiVersion. Items of lists do, but not those of custom kinds.
+fn is_bare(definition: &Definition, item: bool) -> bool {
+    item && !definition.is_custom()
 }
 
 /// Appends an object as it is stored, with the revision of what happened to it.
@@ -133,7 +138,9 @@ fn write_at(
     item: bool,
 ) {
     match view.form {
-        Form::Object if !definition.reads_through(*modified) => object::write(out, bytes, revision, item),
+        Form::Object if !definition.reads_through(*modified) => {
+            object::write(out, bytes, revision, is_bare(definition, item));
+        }
         Form::Object => {
             let mut value = object::value(bytes, revision);
             object::convert(definition, &mut value, *modified);
@@ -194,9 +201,18 @@ pub fn value(definition: &Definition, view: View, value: Value) -> Value {
 pub fn list(definition: &Definition, view: View, items: Vec<Value>) -> Value {
     let version = format!("meta.k8s.io/{}", view.meta_version);
     match view.form {
-        Form::Object => json!({
-            "kind": definition.list_kind, "apiVersion": definition.api_version(), "metadata": {}, "items": items,
-        }),
+        Form::Object => {
+            let bare = |mut item: Value| {
+                if let Some(fields) = item.as_object_mut() {
+                    fields.retain(|name, _| !matches!(name.as_str(), "kind" | "apiVersion"));
+                }
+                item
+            };
+            let items: Vec<Value> = items.into_iter().map(bare).collect();
+            json!({
+                "kind": definition.list_kind, "apiVersion": definition.api_version(), "metadata": {}, "items": items,
+            })
+        }
         Form::Metadata => {
             let items: Vec<Value> = items.into_iter().map(|item| value(definition, view, item)).collect();
             json!({"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": {}, "items": items})

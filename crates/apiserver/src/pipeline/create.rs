@@ -37,14 +37,14 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
     let decoded = api::codec::decode::decode(&request.definition.ty, gvk, &body, media_type, options.validation)?;
     let written = request.create(decoded.value, decoded.warnings, &options, true).await?;
-    request.respond_written(StatusCode::CREATED, written)
+    request.respond_written(StatusCode::CREATED, written).await
 }
 
 impl Request {
     /// The answer to a write.
-    pub(super) fn respond_written(&self, code: StatusCode, written: Written) -> Result<Response, StatusError> {
+    pub(super) async fn respond_written(&self, code: StatusCode, written: Written) -> Result<Response, StatusError> {
         match written.outcome {
-            Outcome::Stored(entry) => self.respond(code, &entry, &written.warnings),
+            Outcome::Stored(entry) => self.respond(code, entry, &written.warnings).await,
             Outcome::Tried(value) => self.respond_value(code, value, &written.warnings),
         }
     }

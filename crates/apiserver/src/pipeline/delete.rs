@@ -37,7 +37,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
             respond::warn(&mut response, &warnings);
             Ok(response)
         }
-        Deleted::Marked(entry) => request.respond(pending, &entry, &warnings),
+        Deleted::Marked(entry) => request.respond(pending, entry, &warnings).await,
         Deleted::Tried(value) => request.respond_value(StatusCode::OK, value, &warnings),
     }
 }
@@ -95,7 +95,7 @@ impl<'a> Deletion<'a> {
         let Deletion { state, definition, options, mut user } = *self;
         let mut swap = state.objects.swap(definition, entry);
         loop {
-            let old = swap.object();
+            let old = swap.read().await?;
             check_preconditions(definition, &old, options)?;
             if let Some(user) = user.take() {
                 *warnings = self.admit(user, &old).await?;

@@ -11,5 +11,5 @@ pub async fn run(request: Request) -> Result<Response, StatusError> {
     // Before anything is read: an unacceptable view is refused whether the object exists or not.
     let _: View = request.view()?;
     let entry = request.entry().await?;
-    request.respond(StatusCode::OK, &entry, &[])
+    request.respond(StatusCode::OK, entry, &[]).await
 }

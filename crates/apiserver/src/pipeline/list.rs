@@ -150,8 +150,9 @@ impl Request {
             range.revision = Some(page.revision);
             let (mut used, count) = (0, page.entries.len());
             let last_key = page.entries.last().map(|e| e.key.clone());
+            let page_entries = self.objects().conversions.shown(&self.definition, page.entries).await?;
             let mut cut = None;
-            for entry in page.entries {
+            for entry in page_entries {
                 used += 1;
                 if everything || filter.matches_entry(&self.definition, &entry) {
                     let key = entry.key.clone();

@@ -35,7 +35,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         Ok((value, patched.warnings))
     };
     let written = request.change(&options, true, change).await?;
-    request.respond_written(StatusCode::OK, written)
+    request.respond_written(StatusCode::OK, written).await
 }
 
 pub(super) fn unsupported(custom: bool) -> StatusError {
@@ -60,5 +60,5 @@ async fn apply(request: Request, body: &[u8], options: WriteOptions) -> Result<R
         Ok((value, merged.warnings))
     };
     let (code, written) = request.change_or_create(&options, false, merge).await?;
-    request.respond_written(code, written)
+    request.respond_written(code, written).await
 }

@@ -59,11 +59,17 @@ impl Request {
         self.objects().entry(&self.definition, &self.call.info.namespace, &self.call.info.name).await
     }
 
+    /// A stored object as the version of the request shows it.
+    pub async fn shown(&self, entry: Entry) -> Result<Entry, StatusError> {
+        self.objects().conversions.shown_one(&self.definition, entry).await
+    }
+
     /// A stored object as the response.
-    pub fn respond(&self, code: StatusCode, entry: &Entry, warnings: &[String]) -> Result<Response, StatusError> {
+    pub async fn respond(&self, code: StatusCode, entry: Entry, warnings: &[String]) -> Result<Response, StatusError> {
         let view = self.view()?;
+        let entry = self.shown(entry).await?;
         let mut out = Vec::with_capacity(entry.value.len() + 64);
-        view::write(&mut out, &self.definition, view, entry, false);
+        view::write(&mut out, &self.definition, view, &entry, false);
         out.push(b'\n');
         let mut response = respond::json(code, out);
         respond::warn(&mut response, warnings);

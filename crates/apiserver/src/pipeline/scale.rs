@@ -14,7 +14,12 @@ use json::json;
 
 use super::{patch::unsupported, request::Request, write::Outcome};
 use crate::{
-    http::{body::Response, options::WriteOptions, respond},
+    http::{
+        body::Response,
+        options::WriteOptions,
+        respond,
+        view::{self, View},
+    },
     storage::object,
 };
 
@@ -23,11 +28,11 @@ const SCALE: Gvk<'static> = Gvk { group: "autoscaling", version: "v1", kind: "Sc
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let definition = request.definition.clone();
     let scale = definition.scale.as_ref().ok_or_else(StatusError::no_route)?;
-    request.view()?;
+    let view = request.view()?;
     if request.call.info.verb == "get" {
         waypoint::apiserver::get(request.waypoint_name());
-        let entry = request.entry().await?;
-        return answer(&definition, scale, &object::of_entry(&definition, &entry));
+        let entry = request.shown(request.entry().await?).await?;
+        return answer(&request, view, &object::of_entry(&definition, &entry));
     }
     let agent = request.header(header::USER_AGENT).to_owned();
     let body = request.body().await?;
@@ -55,14 +60,20 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         request.change(&options, true, change).await?
     };
     let value = match written.outcome {
-        Outcome::Stored(entry) => object::of_entry(&definition, &entry),
+        Outcome::Stored(entry) => object::of_entry(&definition, &request.shown(entry).await?),
         Outcome::Tried(value) => value,
     };
-    answer(&definition, scale, &value)
+    answer(&request, view, &value)
 }
 
-fn answer(definition: &Definition, scale: &Scale, object: &Value) -> Result<Response, StatusError> {
-    Ok(respond::value(StatusCode::OK, &of(definition, scale, object)?))
+fn answer(request: &Request, view: View, object: &Value) -> Result<Response, StatusError> {
+    let definition = &request.definition;
+    let scale = definition.scale.as_ref().ok_or_else(StatusError::no_route)?;
+    let shown = of(definition, scale, object)?;
+    // In a Table a custom kind shows its own columns, whatever of them a Scale has.
+    let table = request.objects().kinds.table();
+    let columns = table.by_kind(SCALE.group, SCALE.version, SCALE.kind).filter(|_| !definition.is_custom());
+    Ok(respond::value(StatusCode::OK, &view::value(columns.unwrap_or(definition), view, shown)))
 }
 
 fn at<'v>(object: &'v Value, path: &str) -> &'v Value {

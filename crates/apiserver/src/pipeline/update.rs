@@ -25,7 +25,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     } else {
         (StatusCode::OK, request.change(&options, true, |old| make(Some(old))).await?)
     };
-    request.respond_written(code, written)
+    request.respond_written(code, written).await
 }
 
 impl Request {

@@ -28,6 +28,7 @@ use crate::{
     },
     pages::metrics::Metrics,
     storage::{
+        conversion::Conversions,
         error::{store_error, too_large_version},
         filter::Filter,
         object,
@@ -38,6 +39,8 @@ use crate::{
 
 /// Events that wait for a watcher are joined up to about this size: as much as an HTTP/2 frame usually holds.
 const FRAME: usize = 16 * 1024;
+/// Objects that are made readable at once, before the client takes them.
+const TOGETHER: usize = 256;
 
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::watch(request.waypoint_name());
@@ -95,16 +98,23 @@ impl Request {
         if !objects.watches.reached(reach, &*objects.store).await {
             return Err(too_large_version(reach, objects.watches.revision()));
         }
-        let (subscription, joined) = objects.watches.subscribe(scope.clone());
+        let (subscription, joined) = match scope.definition.webhook {
+            None => objects.watches.subscribe(scope.clone()),
+            Some(_) => {
+                let joining = objects.watches.subscribe_converted(scope.clone(), reach, &objects.conversions);
+                joining.await.map_err(|reached| too_large_version(reach, reached))?
+            }
+        };
         let asked = &self.call.extensions;
         let mut start = None;
         if initial {
             let place = state.places.begin(asked, Beginning::Present)?;
             let end = (options.send_initial_events == Some(true) && scope.bookmarks).then_some(joined.revision);
-            let entries = present(objects, &scope, joined.revision).await?.into_iter();
-            start = Some(Start::new(Before::Present { entries, end }, place));
+            let waiting = present(objects, &scope, joined.revision).await?.into_iter();
+            start = Some(Start::new(Before::Present { waiting, entries: Vec::new().into_iter(), end }, place));
         } else if let Some(from) = from {
-            // Without an event of this kind since, there is nothing to read.
+            // Without an event of this kind since, there is nothing to read. Behind the newest one there is none either, and
+            // a store tells nothing of what comes behind its last event of this prefix.
             let (newest, prefix) = match joined.latest {
                 Ok(latest) => (latest, object::key(&scope.definition, "", "")),
                 Err(started) => (started, "/registry/".to_owned()),
@@ -112,7 +122,7 @@ impl Request {
             if from < newest {
                 let place = state.places.begin(asked, Beginning::Past)?;
                 let history = objects.store.watch(&prefix, Some(from)).await.map_err(expired)?;
-                let past = Before::Past { history, events: Vec::new().into_iter(), reached: from, to: joined.revision };
+                let past = Before::Past { history, events: Vec::new().into_iter(), reached: from, to: newest };
                 start = Some(Start::new(past, place));
             }
         }
@@ -123,7 +133,8 @@ impl Request {
         };
         let deadline = Instant::now() + timeout;
         let (rest, _open) = (VecDeque::new(), Open::new(state.metrics.clone()));
-        Ok(Lines { start, rest, subscription: Some(subscription), deadline, scope, _open })
+        let conversions = objects.conversions.clone();
+        Ok(Lines { start, rest, subscription: Some(subscription), deadline, scope, conversions, _open })
     }
 }
 
@@ -151,23 +162,33 @@ fn expired(error: StoreError) -> StatusError {
 /// What comes before the events that are dispatched. It becomes text piece by piece as the client takes it.
 enum Before {
     /// The objects there are, as ADDED events, and the bookmark that ends them if it was asked for.
-    Present { entries: vec::IntoIter<Entry>, end: Option<Revision> },
+    /// `waiting` are still as they are stored.
+    Present { waiting: vec::IntoIter<Entry>, entries: vec::IntoIter<Entry>, end: Option<Revision> },
     /// The events behind `reached`, up to `to`, from the store's history.
     Past { history: store::Watch, events: vec::IntoIter<Event>, reached: Revision, to: Revision },
 }
 
 impl Before {
     /// Adds text until there is enough for a piece; less is the end.
-    async fn fill(&mut self, pieces: &mut Pieces, scope: &WatchScope) -> Result<(), StatusError> {
+    async fn fill(
+        &mut self,
+        pieces: &mut Pieces,
+        scope: &WatchScope,
+        conversions: &Conversions,
+    ) -> Result<(), StatusError> {
         let definition = &scope.definition;
         while !pieces.is_full() {
             match self {
-                Before::Present { entries, end } => match entries.next() {
+                Before::Present { waiting, entries, end } => match entries.next() {
                     Some(entry) => {
                         let fits = scope.name.is_empty() || object::names(definition, &entry.key).1 == scope.name;
                         if fits && scope.filter.matches_entry(definition, &entry) {
                             view::added(pieces, definition, scope.view, &entry);
                         }
+                    }
+                    None if waiting.len() > 0 => {
+                        let next = waiting.by_ref().take(TOGETHER).collect();
+                        *entries = conversions.shown(definition, next).await?.into_iter();
                     }
                     None => {
                         if let Some(revision) = end.take() {
@@ -188,7 +209,9 @@ impl Before {
                     None => {
                         let Some(batch) = history.next().await else { break };
                         let batch = batch.map_err(expired)?;
-                        *events = batch.events.into_iter();
+                        let (own, mut past) = (object::key(definition, "", ""), batch.events);
+                        past.retain(|event| event.key.starts_with(&own));
+                        *events = conversions.events(definition, past).await?.into_iter();
                         *reached = batch.revision;
                     }
                 },
@@ -211,8 +234,8 @@ impl Start {
     }
 
     /// The next piece; `None` at the end.
-    async fn next(&mut self, scope: &WatchScope) -> Result<Option<Bytes>, StatusError> {
-        self.before.fill(&mut self.pieces, scope).await?;
+    async fn next(&mut self, scope: &WatchScope, conversions: &Conversions) -> Result<Option<Bytes>, StatusError> {
+        self.before.fill(&mut self.pieces, scope, conversions).await?;
         Ok(self.pieces.take())
     }
 }
@@ -220,10 +243,6 @@ impl Start {
 /// One event of the past for this watcher.
 fn line(scope: &WatchScope, event: &Event) -> Option<Vec<u8>> {
     let definition = &scope.definition;
-    let own = object::key(definition, "", "");
-    if !event.key.starts_with(&own) {
-        return None;
-    }
     let (namespace, name) = object::names(definition, &event.key);
     if !(scope.namespace.is_empty() || scope.namespace == namespace) || !(scope.name.is_empty() || scope.name == name) {
         return None;
@@ -280,6 +299,7 @@ struct Lines {
     subscription: Option<Subscription>,
     deadline: Instant,
     scope: WatchScope,
+    conversions: Arc<Conversions>,
     _open: Open,
 }
 
@@ -293,7 +313,7 @@ impl Lines {
 
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(start) = &mut self.start {
-            match start.next(&self.scope).await {
+            match start.next(&self.scope, &self.conversions).await {
                 Ok(Some(piece)) => return Some(piece),
                 Ok(None) => self.start = None,
                 Err(error) => {

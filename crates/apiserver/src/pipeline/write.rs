@@ -15,7 +15,10 @@ use super::request::Request;
 use crate::{
     admission::attributes::{Attributes, Operation},
     http::{large, options::WriteOptions},
-    storage::{commit::Companions, object, strategy},
+    storage::{
+        commit::{Companions, Swap},
+        object, strategy,
+    },
 };
 
 /// The result of a write.
@@ -101,50 +104,68 @@ impl Request {
         tracked: bool,
         mut change: impl FnMut(&Value) -> Result<(Value, Vec<String>), StatusError> + Send,
     ) -> Result<Written, StatusError> {
-        let definition = &*self.definition;
-        let mut swap = self.objects().swap(definition, self.entry().await?);
+        let (namespace, name) = (&self.call.info.namespace, &self.call.info.name);
+        let mut swap = self.objects().swap_at_hand(&self.definition, (namespace, name), options.dry_run).await?;
         loop {
-            large::enter(swap.entry.value.len()).await?;
-            let old = swap.object();
-            let (mut new, mut warnings) = change(&old)?;
-            let unconditional = self.check_preconditions(&new, &old)?;
-            object::set_revision(&mut new, swap.entry.modified);
-            definition.default(&mut new, || clock::now_seconds().to_string());
-            if tracked {
-                self.track(Some(&old), &mut new, options);
+            match self.change_once(&mut swap, options, tracked, &mut change).await {
+                Ok(Some(written)) => return Ok(written),
+                Ok(None) => {}
+                // Perhaps only an older object has to refuse it.
+                Err(refused) if refused.code < 500 && swap.look_again().await? => {}
+                Err(refused) => return Err(refused),
             }
-            let (mut new, companions) = self.admit_update(options, new, &old, &mut warnings).await?;
-            if options.dry_run {
-                return Ok(Written { outcome: Outcome::Tried(new), warnings });
-            }
-            // The last finalizer is gone from an object that waits for its deletion: it leaves the store.
-            let finished = is_finished(definition, &new);
-            let written = if finished {
-                if let Some(allocation) = self.call.state.allocation(definition) {
-                    swap.bring(Some(allocation.release(&old).await?));
-                }
-                swap.remove().await?
-            } else {
-                new = without_idle_times(new, &old);
-                swap.bring(companions);
-                swap.replace(&new).await?
-            };
-            let outcome = match written {
-                // Somebody else was given what this object was to get: it is given something else, or told so.
-                None if swap.lost => {
-                    self.objects().caught_up().await?;
-                    continue;
-                }
-                None if unconditional => continue,
-                None => return Err(swap.modified()),
-                Some(removed) if finished => {
-                    object::set_revision(&mut new, removed.modified);
-                    Outcome::Tried(new)
-                }
-                Some(entry) => Outcome::Stored(entry),
-            };
-            return Ok(Written { outcome, warnings });
         }
+    }
+
+    /// `None` when somebody else was faster, and the change is to be made again.
+    async fn change_once(
+        &self,
+        swap: &mut Swap<'_>,
+        options: &WriteOptions,
+        tracked: bool,
+        change: &mut (impl FnMut(&Value) -> Result<(Value, Vec<String>), StatusError> + Send),
+    ) -> Result<Option<Written>, StatusError> {
+        let definition = &*self.definition;
+        large::enter(swap.entry.value.len()).await?;
+        let old = swap.read().await?;
+        let (mut new, mut warnings) = change(&old)?;
+        let unconditional = self.check_preconditions(&new, &old)?;
+        object::set_revision(&mut new, swap.entry.modified);
+        definition.default(&mut new, || clock::now_seconds().to_string());
+        if tracked {
+            self.track(Some(&old), &mut new, options);
+        }
+        let (mut new, companions) = self.admit_update(options, new, &old, &mut warnings).await?;
+        if options.dry_run {
+            return Ok(Some(Written { outcome: Outcome::Tried(new), warnings }));
+        }
+        // The last finalizer is gone from an object that waits for its deletion: it leaves the store.
+        let finished = is_finished(definition, &new);
+        let written = if finished {
+            if let Some(allocation) = self.call.state.allocation(definition) {
+                swap.bring(Some(allocation.release(&old).await?));
+            }
+            swap.remove().await?
+        } else {
+            new = without_idle_times(new, &old);
+            swap.bring(companions);
+            swap.replace(&new).await?
+        };
+        let outcome = match written {
+            // Somebody else was given what this object was to get: it is given something else, or told so.
+            None if swap.lost => {
+                self.objects().caught_up().await?;
+                return Ok(None);
+            }
+            None if unconditional => return Ok(None),
+            None => return Err(swap.modified()),
+            Some(removed) if finished => {
+                object::set_revision(&mut new, removed.modified);
+                Outcome::Tried(new)
+            }
+            Some(entry) => Outcome::Stored(entry),
+        };
+        Ok(Some(Written { outcome, warnings }))
     }
 
     /// Whether the new object may replace the old one; true when the client named no resourceVersion, or the one

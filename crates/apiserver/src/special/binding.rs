@@ -40,10 +40,13 @@ async fn bind(
     let definition = objects.definition("", "pods")?;
     let binding = admitted(call, &definition, name, binding, options).await?;
     let now = clock::now_seconds().to_string();
-    let mut swap = objects.swap(&definition, objects.entry(&definition, &call.info.namespace, name).await?);
+    let mut swap = objects.swap_at_hand(&definition, (&call.info.namespace, name), options.dry_run).await?;
     loop {
         let mut pod = swap.object();
-        assign(&mut pod, &binding, &now)?;
+        match assign(&mut pod, &binding, &now) {
+            Err(_) if swap.look_again().await? => continue,
+            assigned => assigned?,
+        }
         if options.dry_run || swap.replace(&pod).await?.is_some() {
             return Ok(success());
         }

@@ -7,11 +7,11 @@ use api::{
     k8s_openapi::{api::policy::v1::PodDisruptionBudget, apimachinery::pkg::apis::meta::v1::StatusCause},
     kind::{Definition, Target},
     meta,
+    object::Object,
     rules::{pod::is_terminal_phase, selector::Selector},
     status::StatusError,
 };
 use json::json;
-use serde::Deserialize;
 use store::Entry;
 
 use super::object::{admitted, body, same_name, set_condition, success, text};
@@ -103,7 +103,7 @@ fn unprotected(pod: &Value) -> bool {
 }
 
 fn selects(budget: &Value, pod: &Value) -> bool {
-    let Ok(budget) = PodDisruptionBudget::deserialize(budget) else { return false };
+    let Ok(budget) = PodDisruptionBudget::from_value(budget) else { return false };
     let Some(selector) = budget.spec.and_then(|s| s.selector) else { return false };
     let labels = meta::labels(pod).into_iter().flatten();
     let labels: BTreeMap<String, String> =

@@ -7,7 +7,7 @@ use api::{Value, codec::bounds::OBJECT_BYTES_MAX, kind::Definition, meta, status
 use futures::future::OptionFuture;
 use store::{Change, Commit, Entry, Expect, Refused, Store, StoreError};
 
-use crate::storage::{error::store_error, object};
+use crate::storage::{conversion::Conversions, error::store_error, object};
 
 /// How often a read-change-write is tried before its conflict goes to the client.
 pub const ATTEMPTS: usize = 100;
@@ -53,13 +53,13 @@ async fn commit_with(
 
 /// Commits a new object, and with it what it takes. `None` when that cannot be had.
 pub async fn insert_with(
-    store: &dyn Store,
+    (store, conversions): (&dyn Store, &Conversions),
     definition: &Definition,
     object: &Value,
     with: Option<Box<dyn Companions>>,
 ) -> Result<Option<Entry>, StatusError> {
     let (namespace, name) = (meta::namespace(object), meta::name(object));
-    let change = put(definition, object);
+    let change = put(conversions, definition, object).await?;
     check_size(&change, 0)?;
     let key = object::key(definition, namespace, name).into();
     let commit = Commit { key, expect: Expect::Absent, change };
@@ -73,8 +73,12 @@ pub async fn insert_with(
 /// was faster, `entry` is what they left, and the writer begins again.
 pub struct Swap<'a> {
     store: &'a dyn Store,
+    conversions: &'a Conversions,
     definition: &'a Definition,
     pub entry: Entry,
+    /// `entry` was the newest when it was read. Otherwise only a commit proves it, and what follows from it without one (a
+    /// refusal, or that nothing is to be written) does not count before `look_again`.
+    newest: bool,
     attempts: usize,
     with: Option<Box<dyn Companions>>,
     /// The last commit failed because the object could not have what was to go with it.
@@ -82,8 +86,34 @@ pub struct Swap<'a> {
 }
 
 impl<'a> Swap<'a> {
-    pub fn new(store: &'a dyn Store, definition: &'a Definition, entry: Entry) -> Self {
-        Swap { store, definition, entry, attempts: 0, with: None, lost: false }
+    pub fn new(
+        (store, conversions): (&'a dyn Store, &'a Conversions),
+        definition: &'a Definition,
+        entry: Entry,
+    ) -> Self {
+        Swap { store, conversions, definition, entry, newest: true, attempts: 0, with: None, lost: false }
+    }
+
+    /// Says whether the entry is the newest.
+    pub fn of_age(mut self, newest: bool) -> Self {
+        self.newest = newest;
+        self
+    }
+
+    /// Reads the newest entry if this one may be older. True when it was.
+    pub async fn look_again(&mut self) -> Result<bool, StatusError> {
+        if std::mem::replace(&mut self.newest, true) {
+            return Ok(false);
+        }
+        let (newest, _) = self.store.get(&self.entry.key).await.map_err(store_error)?;
+        let newest = newest.ok_or_else(|| self.not_found())?;
+        let older = newest.modified != self.entry.modified;
+        self.entry = newest;
+        Ok(older)
+    }
+
+    fn not_found(&self) -> StatusError {
+        StatusError::not_found(&self.definition.group, &self.definition.plural, self.name())
     }
 
     /// What the next commit takes and gives back.
@@ -91,18 +121,28 @@ impl<'a> Swap<'a> {
         self.with = with;
     }
 
-    /// The object as it is.
+    /// The object as it is, of a kind that no webhook converts.
     pub fn object(&self) -> Value {
         object::of_entry(self.definition, &self.entry)
     }
 
+    /// The object as it is.
+    pub async fn read(&self) -> Result<Value, StatusError> {
+        if self.definition.webhook.is_none() {
+            return Ok(self.object());
+        }
+        let shown = self.conversions.shown_one(self.definition, self.entry.clone()).await?;
+        Ok(object::of_entry(self.definition, &shown))
+    }
+
     /// Commits the changed object; unchanged bytes are not written. `None` when somebody else was faster.
     pub async fn replace(&mut self, object: &Value) -> Result<Option<Entry>, StatusError> {
-        let change = put(self.definition, object);
+        let change = put(self.conversions, self.definition, object).await?;
         if let Change::Put { value, .. } = &change
             && *value == self.entry.value
         {
-            return Ok(Some(self.entry.clone()));
+            let older = self.look_again().await?;
+            return if older { self.again() } else { Ok(Some(self.entry.clone())) };
         }
         check_size(&change, self.entry.value.len())?;
         self.commit(change).await
@@ -118,6 +158,7 @@ impl<'a> Swap<'a> {
         let commit = Commit { key: self.entry.key.clone(), expect, change };
         let committed = commit_with(self.store, commit, self.with.take()).await;
         self.lost = matches!(committed, Ok(None));
+        self.newest |= matches!(committed, Ok(Some(_)) | Err(StoreError::Conflict { .. }));
         match committed {
             Ok(Some(entry)) => Ok(Some(entry)),
             Ok(None) => self.again(),
@@ -125,9 +166,7 @@ impl<'a> Swap<'a> {
                 self.entry = current;
                 self.again()
             }
-            Err(StoreError::Conflict { current: None, .. }) => {
-                Err(StatusError::not_found(&self.definition.group, &self.definition.plural, self.name()))
-            }
+            Err(StoreError::Conflict { current: None, .. }) => Err(self.not_found()),
             Err(other) => Err(store_error(other)),
         }
     }
@@ -147,15 +186,9 @@ impl<'a> Swap<'a> {
     }
 }
 
-fn put(definition: &Definition, object: &Value) -> Change {
-    let value = if definition.is_converted() {
-        let mut stored = object.clone();
-        definition.strategy.to_storage(&mut stored);
-        object::encode(definition, &stored)
-    } else {
-        object::encode(definition, object)
-    };
-    Change::Put { value, ttl_seconds: definition.lifetime_seconds }
+async fn put(conversions: &Conversions, definition: &Definition, object: &Value) -> Result<Change, StatusError> {
+    let value = conversions.stored(definition, object).await?;
+    Ok(Change::Put { value, ttl_seconds: definition.lifetime_seconds })
 }
 
 /// Every store takes objects of the same size. One that is larger already may still shrink.

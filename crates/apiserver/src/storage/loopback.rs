@@ -66,6 +66,11 @@ impl Loopback {
         self.objects.kinds.table().all().iter().filter(other).cloned().collect()
     }
 
+    /// An object of one version as another version of the same objects shows it.
+    pub async fn between(&self, from: &Definition, to: &Definition, object: &Value) -> Result<Value, StatusError> {
+        self.objects.conversions.between(from, to, object).await
+    }
+
     pub async fn get(
         &self,
         group: &str,
@@ -102,6 +107,7 @@ impl Loopback {
         }
         let definition = self.objects.definition(group, plural)?;
         let entries = self.objects.entries(&definition, namespace).await?;
+        let entries = self.objects.conversions.shown(&definition, entries).await?;
         let mut objects = Vec::with_capacity(entries.len());
         for entries in entries.chunks(AT_ONCE) {
             objects.extend(entries.iter().map(|e| Arc::new(object::of_entry(&definition, e))));

@@ -64,6 +64,14 @@ fn splice_at(bytes: &[u8]) -> Option<usize> {
     (!head[1..at].contains(&b'{')).then_some(at + METADATA.len())
 }
 
+/// The apiVersion of stored bytes; `None` where they have not the form that [`encode`] gives.
+pub fn api_version(bytes: &[u8]) -> Option<&str> {
+    const FIELD: &[u8] = b"\"apiVersion\":\"";
+    let head = &bytes[..splice_at(bytes)?];
+    let rest = &head[memchr::memmem::find(head, FIELD)? + FIELD.len()..];
+    std::str::from_utf8(&rest[..memchr::memchr(b'"', rest)?]).ok()
+}
+
 /// Appends the object as it is served, with its resourceVersion; without kind and apiVersion when it is an item of a
 /// list.
 pub fn write(out: &mut Vec<u8>, bytes: &[u8], revision: Revision, item: bool) {
@@ -119,7 +127,7 @@ pub fn of_entry(definition: &Definition, entry: &Entry) -> Value {
 
 /// The same without `metadata.managedFields`, for what is looked at and never written back.
 pub fn without_managers(definition: &Definition, entry: &Entry) -> Value {
-    let mut object: Value = api::kind::typed::read(&entry.value).unwrap_or_default();
+    let mut object: Value = api::object::without_managers(&entry.value).unwrap_or_default();
     set_revision(&mut object, entry.modified);
     convert(definition, &mut object, entry.modified);
     object
@@ -197,6 +205,14 @@ pub fn names<'k>(definition: &Definition, key: &'k str) -> (&'k str, &'k str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_of_canonical_bytes_is_read_at_once() {
+        let check = |stored: &str, expected: Option<&str>| assert_eq!(api_version(stored.as_bytes()), expected);
+        check(r#"{"kind":"A","apiVersion":"a.io/v1","metadata":{"name":"a"}}"#, Some("a.io/v1"));
+        check(r#"{"kind":"A","metadata":{"name":"a"},"apiVersion":"a.io/v1"}"#, None);
+        check(r#"{"spec":{"apiVersion":"x"},"apiVersion":"a.io/v1","metadata":{"name":"a"}}"#, None);
+    }
 
     #[test]
     fn the_revision_is_spliced_into_canonical_and_foreign_bytes() {

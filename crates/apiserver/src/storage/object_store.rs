@@ -14,6 +14,7 @@ use store::{Entry, Range, Revision, Store};
 use crate::{
     storage::{
         commit::{self, Companions, Swap},
+        conversion::Conversions,
         error::store_error,
         informer::{EventHandler, Informer},
         kinds::Kinds,
@@ -27,6 +28,7 @@ pub struct ObjectStore {
     pub store: Arc<dyn Store>,
     pub kinds: Arc<Kinds>,
     pub watches: Arc<WatchDispatch>,
+    pub(crate) conversions: Arc<Conversions>,
 }
 
 impl ObjectStore {
@@ -39,7 +41,7 @@ impl ObjectStore {
     pub async fn with_kinds(store: Arc<dyn Store>, kinds: Kinds) -> store::Result<Arc<ObjectStore>> {
         let kinds = Arc::new(kinds);
         let watches = WatchDispatch::start(store.clone(), kinds.clone()).await?;
-        Ok(Arc::new(ObjectStore { store, kinds, watches }))
+        Ok(Arc::new(ObjectStore { store, kinds, watches, conversions: Arc::default() }))
     }
 
     /// The definition of a resource in any version, preferably the stored one. Built-in names are always known, also where the
@@ -49,6 +51,7 @@ impl ObjectStore {
         found.ok_or_else(StatusError::no_route)
     }
 
+    /// An object as it is stored, whatever version that is.
     pub(crate) async fn entry(
         &self,
         definition: &Definition,
@@ -60,9 +63,29 @@ impl ObjectStore {
         entry.ok_or_else(|| StatusError::not_found(&definition.group, &definition.plural, name))
     }
 
+    /// The compare-and-swap of an object as it is known here: see [`Swap::look_again`]. A dry run commits nothing that would
+    /// prove it the newest.
+    pub(crate) async fn swap_at_hand<'a>(
+        &'a self,
+        definition: &'a Definition,
+        (namespace, name): (&str, &str),
+        dry_run: bool,
+    ) -> Result<Swap<'a>, StatusError> {
+        if dry_run {
+            return Ok(self.swap(definition, self.entry(definition, namespace, name).await?));
+        }
+        let key = object::key(definition, namespace, name);
+        match self.store.at_hand(&key).await.map_err(store_error)? {
+            (Some(entry), newest) => Ok(self.swap(definition, entry).of_age(newest)),
+            (None, true) => Err(StatusError::not_found(&definition.group, &definition.plural, name)),
+            (None, false) => Ok(self.swap(definition, self.entry(definition, namespace, name).await?)),
+        }
+    }
+
     /// One object, with its resourceVersion.
     pub async fn get(&self, definition: &Definition, namespace: &str, name: &str) -> Result<Value, StatusError> {
-        Ok(object::of_entry(definition, &self.entry(definition, namespace, name).await?))
+        let entry = self.entry(definition, namespace, name).await?;
+        Ok(object::of_entry(definition, &self.conversions.shown_one(definition, entry).await?))
     }
 
     /// All objects of a kind as they are stored, in one namespace or (empty) in all.
@@ -73,7 +96,7 @@ impl ObjectStore {
 
     /// All objects of a kind, in one namespace or (empty) in all.
     pub async fn list(&self, definition: &Definition, namespace: &str) -> Result<Vec<Value>, StatusError> {
-        let entries = self.entries(definition, namespace).await?;
+        let entries = self.conversions.shown(definition, self.entries(definition, namespace).await?).await?;
         Ok(entries.iter().map(|entry| object::of_entry(definition, entry)).collect())
     }
 
@@ -98,7 +121,7 @@ impl ObjectStore {
     ) -> Result<(), StatusError> {
         let mut swap = self.swap(definition, self.entry(definition, namespace, name).await?);
         loop {
-            let old = swap.object();
+            let old = swap.read().await?;
             let mut new = old.clone();
             if !change(&mut new)? {
                 return Ok(());
@@ -124,12 +147,12 @@ impl ObjectStore {
         object: &Value,
         with: Option<Box<dyn Companions>>,
     ) -> Result<Option<Entry>, StatusError> {
-        commit::insert_with(&*self.store, definition, object, with).await
+        commit::insert_with((&*self.store, &self.conversions), definition, object, with).await
     }
 
     /// The compare-and-swap of an object that `entry` is the state of.
     pub(crate) fn swap<'a>(&'a self, definition: &'a Definition, entry: Entry) -> Swap<'a> {
-        Swap::new(&*self.store, definition, entry)
+        Swap::new((&*self.store, &self.conversions), definition, entry)
     }
 
     /// A live copy of all objects of a kind; all callers share one.

@@ -321,3 +321,43 @@ async fn admission_policies_are_checked_bound_and_evaluated() {
     talk.ok("+root", &format!("DELETE {bindings}/scaling"), json!(null)).await;
     talk.ok("+root", &format!("DELETE {policies}/scaling"), json!(null)).await;
 }
+
+/// Where the server sends objects is said by those who may write definitions, and nobody else: not who may do everything with
+/// the objects, nor who owns a namespace.
+#[tokio::test(start_paused = true)]
+async fn only_who_writes_definitions_names_webhooks() {
+    let talk = Talk::start().await;
+    let (crds, rbac) =
+        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/rbac.authorization.k8s.io/v1");
+    let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object"}}});
+    let inward = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+        "clientConfig": {"url": "https://169.254.169.254/latest"}}});
+    let mut crd = json!({"metadata": {"name": "hosts.a.io"}, "spec": {"group": "a.io", "scope": "Namespaced",
+        "names": {"plural": "hosts", "kind": "Host"}, "versions": [version("v1", true), version("v2", false)]}});
+    talk.ok("+root", &format!("POST {crds}"), crd.clone()).await;
+    let role =
+        json!({"metadata": {"name": "all"}, "rules": [{"apiGroups": ["a.io"], "resources": ["*"], "verbs": ["*"]}]});
+    talk.ok("+root", &format!("POST {rbac}/clusterroles"), role).await;
+    for (name, role) in [("own", "all"), ("admin", "admin")] {
+        let binding = json!({"metadata": {"name": name}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]});
+        talk.ok("+root", &format!("POST {rbac}/namespaces/default/rolebindings"), binding).await;
+    }
+    talk.0.objects().caught_up().await.unwrap();
+    let hosts = "/apis/a.io/v1/namespaces/default/hosts";
+    let host = json!({"apiVersion": "a.io/v1", "kind": "Host", "metadata": {"name": "h"}});
+    for _ in 0..100 {
+        if talk.say("secret", &format!("POST {hosts}"), host.clone()).await.0 == 201 {
+            break;
+        }
+        talk.0.objects().caught_up().await.unwrap();
+    }
+    talk.ok("secret", &format!("GET {hosts}/h"), json!(null)).await;
+    crd["spec"]["conversion"] = inward;
+    for (verb, path) in
+        [("POST", crds.to_owned()), ("PUT", format!("{crds}/hosts.a.io")), ("PUT", format!("{crds}/hosts.a.io/status"))]
+    {
+        assert_eq!(talk.say("secret", &format!("{verb} {path}"), crd.clone()).await.0, 403, "{verb} {path}");
+    }
+    talk.ok("secret", &format!("GET {}/h", hosts.replace("v1", "v2")), json!(null)).await;
+}

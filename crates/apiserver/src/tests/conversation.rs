@@ -76,8 +76,13 @@ impl Conversation {
 
     /// With resources that the verbs do not cover.
     pub async fn with(specials: Specials) -> Self {
+        Self::over(Arc::new(store::embedded::Embedded::memory()), specials).await
+    }
+
+    /// Over a store of the test's own.
+    pub async fn over(store: Arc<dyn store::Store>, specials: Specials) -> Self {
         clock::simulate(clock::Timestamp::from_second(1_700_000_000).unwrap(), 1);
-        let objects = ObjectStore::new(Arc::new(store::embedded::Embedded::memory())).await.unwrap();
+        let objects = ObjectStore::new(store).await.unwrap();
         let (authorizer, admission) = (Arc::new(AlwaysAllow), Arc::new(AdmitsAll));
         let state = State::new(objects, authorizer, admission, Vec::new(), Limits::default());
         let state = Arc::new(state);

@@ -347,6 +347,10 @@ async fn status_and_scale_are_windows_on_the_object() {
         (scale.at("/kind"), scale.at("/spec/replicas"), scale.at("/status/selector")),
         (json!("Scale"), json!(2), json!("a=b"))
     );
+    let table = c.say(&format!("GET {path}/d/scale\naccept: application/json;as=Table;v=v1;g=meta.k8s.io"), "").await;
+    let names: Vec<Value> = (0..4).map(|at| table.at(&format!("/columnDefinitions/{at}/name"))).collect();
+    assert_eq!(names, ["Name", "Desired", "Available", "Age"]);
+    assert_eq!(table.at("/rows/0/cells"), json!(["d", scale.at("/spec/replicas"), 0, table.at("/rows/0/cells/3")]));
     let patch = format!("PATCH {path}/d/scale\ncontent-type: application/merge-patch+json");
     let scaled = c.say(&patch, r#"{"spec":{"replicas":5}}"#).await;
     assert_eq!((scaled.code, scaled.at("/spec/replicas")), (200, json!(5)), "{}", scaled.text);

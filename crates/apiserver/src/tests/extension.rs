@@ -11,9 +11,8 @@ use hyper_util::rt::TokioIo;
 use json::json;
 use parking_lot::Mutex;
 use pki::{Authority, ClientCertificates, Serving, Subject};
-use tokio::net::TcpListener;
 
-use crate::{auth::authn::front_proxy::FrontProxy, http::body::Body};
+use crate::{auth::authn::front_proxy::FrontProxy, http::body::Body, tests::over_tls};
 
 /// What it was asked for last below its group version: path with query, headers, and whom the front proxy named.
 #[derive(Clone, Default)]
@@ -44,30 +43,21 @@ impl Extension {
         let authority = Authority::create("extension").unwrap();
         let issued = authority.issue(&Subject::server(name, vec![format!("{name}.default.svc")])).unwrap();
         let serving = Serving::new(&issued).unwrap();
-        let tls = Arc::new(pki::server_config(serving, Some(front.certificate()), &["http/1.1"]).unwrap());
-        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = tcp.local_addr().unwrap();
         let (seen, mood) = (Arc::<Mutex<Seen>>::default(), Arc::new(Mutex::new(StatusCode::OK)));
         let proxy = FrontProxy::new(ClientCertificates::new(front.certificate()).unwrap(), Vec::new());
         let shared = (seen.clone(), mood.clone(), Arc::new(proxy));
-        let task = tokio::spawn(async move {
-            let acceptor = tokio_rustls::TlsAcceptor::from(tls);
-            loop {
-                let (io, _) = tcp.accept().await.unwrap();
-                let (acceptor, shared) = (acceptor.clone(), shared.clone());
-                tokio::spawn(async move {
-                    let Ok(io) = acceptor.accept(io).await else { return };
-                    let chain = io.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
-                    let service = service_fn(move |request: Request<Incoming>| {
-                        let (seen, mood, proxy) = shared.clone();
-                        let user = proxy.check(&chain, request.headers()).ok().flatten();
-                        async move { answer(request, user, &seen, *mood.lock()) }
-                    });
-                    let connection = http1::Builder::new().serve_connection(TokioIo::new(io), service);
-                    let _ = connection.with_upgrades().await;
-                });
-            }
-        });
+        let (address, task) = over_tls::listen(serving, Some(front.certificate()), move |io| {
+            let shared = shared.clone();
+            let chain = io.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+            let service = service_fn(move |request: Request<Incoming>| {
+                let (seen, mood, proxy) = shared.clone();
+                let user = proxy.check(&chain, request.headers()).ok().flatten();
+                async move { answer(request, user, &seen, *mood.lock()) }
+            });
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(io), service);
+            async { drop(connection.with_upgrades().await) }
+        })
+        .await;
         Extension { address, authority, seen, mood, task }
     }
 

@@ -3,10 +3,14 @@
 pub mod admission;
 mod aggregated;
 mod assembled;
+mod at_hand;
 pub mod conversation;
 mod conversations;
+mod conversion;
+mod converter;
 mod custom;
 mod encodings;
 mod exchanges;
 mod extension;
 pub mod objects;
+mod over_tls;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use api::kind::Definition;
+use api::{kind::Definition, status::StatusError};
 use bytes::Bytes;
 use clock::{Instant, Seldom};
 use store::{Event, Revision};
@@ -117,6 +117,17 @@ impl Hub {
     pub fn leave(&mut self, place: &Place, id: u64, metrics: &Metrics) {
         self.send_all(place, metrics);
         self.remove(place, |m| m.id == id);
+    }
+
+    /// Tells all watchers what ends their watches.
+    pub fn fail(&mut self, error: &StatusError) {
+        for group in self.places.values().flatten() {
+            let line = Bytes::from(view::error(group.scope.view, error));
+            for member in &group.members {
+                // Who has no room for it sees the end all the same.
+                let _ = member.queue.try_send(line.clone());
+            }
+        }
     }
 
     /// Ends all watches.

@@ -3,6 +3,7 @@
 //! Groups are found through indexes (namespace, name, a field's value), so that an event costs those who want it.
 
 mod encoded_event;
+mod feed;
 mod hub;
 mod scope;
 
@@ -12,27 +13,31 @@ use std::{
     time::Duration,
 };
 
+use api::{kind::Definition, status::StatusError};
 use bytes::Bytes;
 use clock::{Instant, Progress};
 use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
-use store::{Batch, Revision, Store, StoreError};
+use store::{Batch, Event, Revision, Store, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use feed::Feed;
 use hub::Hub;
 use scope::Place;
 pub use scope::WatchScope;
 
 use crate::{
     pages::metrics::Metrics,
-    storage::{informer::Informer, kinds::Kinds},
+    storage::{conversion::Conversions, informer::Informer, kinds::Kinds},
 };
 
 /// Buffers that may wait for one watcher; one more and it is cut off.
 const QUEUE: usize = 1000;
 /// At most this many events are handed out in one go.
 const TOGETHER: usize = 256;
+/// Nobody waits longer until a revision is handed out.
+const REACH: Duration = Duration::from_secs(3);
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// History older than this is forgotten.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(300);
@@ -43,8 +48,11 @@ struct State {
     started: Revision,
     /// The newest event of each storage prefix since then.
     latest: HashMap<String, Revision>,
+    /// By storage prefix; those of versions that a webhook converts by names of their own ([`Feed::hub_of`]).
     hubs: BTreeMap<String, Hub>,
-    /// The storage prefixes whose hubs have something to send.
+    /// The tasks that convert events, by storage prefix.
+    feeds: HashMap<String, Vec<Feed>>,
+    /// The names of the hubs that have something to send.
     pending: BTreeSet<String>,
     next_id: u64,
 }
@@ -61,6 +69,49 @@ impl State {
             }
         }
         next
+    }
+
+    fn feed(&self, hub: &str) -> Option<&Feed> {
+        self.feeds.get(Feed::prefix_of(hub)?)?.iter().find(|feed| feed.hub == hub)
+    }
+
+    /// How far a hub has everything.
+    fn reached(&self, hub: &str) -> Revision {
+        self.feed(hub).map_or(self.revision, |feed| feed.progress.get().min(self.revision))
+    }
+
+    /// Gives those that convert them their events of a batch. One that does not keep up is cut off with its watchers.
+    fn feed_all(&mut self, batch: &Batch) {
+        for (prefix, feeds) in &mut self.feeds {
+            let key = format!("/registry/{prefix}/");
+            let own = || batch.events.iter().filter(|event| event.key.starts_with(&key));
+            let latest = own().map(|event| event.revision).last();
+            feeds.retain_mut(|feed| {
+                let kept = latest.is_none_or(|latest| feed.give(own().cloned().collect(), latest));
+                if !kept {
+                    self.hubs.remove(&feed.hub);
+                    tracing::warn!(
+                        prefix,
+                        "a webhook converts too slowly for the watchers of its kind, which are cut off"
+                    );
+                }
+                feed.settle(batch.revision);
+                kept
+            });
+        }
+        self.feeds.retain(|_, feeds| !feeds.is_empty());
+    }
+
+    /// Ends what is converted for the watchers of a hub.
+    fn end_feed(&mut self, hub: &str) {
+        let Some(prefix) = Feed::prefix_of(hub) else { return };
+        if let Some(feeds) = self.feeds.get_mut(prefix) {
+            feeds.retain(|feed| feed.hub != hub);
+            if feeds.is_empty() {
+                self.feeds.remove(prefix);
+            }
+        }
+        self.hubs.remove(hub);
     }
 }
 
@@ -86,7 +137,7 @@ pub struct Joined {
 pub struct Subscription {
     pub events: mpsc::Receiver<Bytes>,
     watches: Arc<WatchDispatch>,
-    prefix: String,
+    hub: String,
     place: Place,
     id: u64,
 }
@@ -94,7 +145,7 @@ pub struct Subscription {
 impl Subscription {
     /// Takes the watcher out; returns the revision up to which it got, or has waiting, everything.
     pub fn leave(&self) -> Revision {
-        self.watches.leave(&self.prefix, &self.place, self.id)
+        self.watches.leave(&self.hub, &self.place, self.id)
     }
 }
 
@@ -113,6 +164,7 @@ impl WatchDispatch {
             started: revision,
             latest: HashMap::new(),
             hubs: BTreeMap::new(),
+            feeds: HashMap::new(),
             pending: BTreeSet::new(),
             next_id: 0,
         };
@@ -139,32 +191,107 @@ impl WatchDispatch {
             return true;
         }
         let _ = store.request_progress().await;
-        clock::timeout(Duration::from_secs(3), self.progress.reached(revision)).await.is_ok()
+        clock::timeout(REACH, self.progress.reached(revision)).await.is_ok()
     }
 
     /// Adds a watcher: it gets every event after the revision in the answer.
     pub fn subscribe(self: &Arc<Self>, scope: WatchScope) -> (Subscription, Joined) {
-        let (queue, events) = mpsc::channel(QUEUE);
-        let place = scope.place();
-        let prefix = scope.definition.storage_prefix.clone();
-        let mut state = self.state.lock();
-        state.next_id += 1;
-        let id = state.next_id;
-        let hub = state.hubs.entry(prefix.clone()).or_default();
-        hub.join(scope, id, queue, &self.metrics);
-        let subscription = Subscription { events, watches: self.clone(), prefix, place, id };
-        let latest = state.latest.get(&subscription.prefix).copied();
-        let joined = Joined { revision: state.revision, latest: latest.ok_or(state.started) };
-        (subscription, joined)
+        let hub = scope.definition.storage_prefix.clone();
+        self.join(&mut self.state.lock(), hub, scope)
     }
 
-    fn leave(&self, prefix: &str, place: &Place, id: u64) -> Revision {
+    /// Adds a watcher whose events a webhook converts, once that has come as far as `reach`; `Err` says how far it is when
+    /// that takes too long.
+    pub async fn subscribe_converted(
+        self: &Arc<Self>,
+        scope: WatchScope,
+        reach: Revision,
+        conversions: &Arc<Conversions>,
+    ) -> Result<(Subscription, Joined), Revision> {
+        // The feed goes on for as long as it has a watcher.
+        let (holding, progress) = self.join_fed(scope.clone(), conversions);
+        if clock::timeout(REACH, progress.reached(reach)).await.is_err() {
+            return Err(progress.get());
+        }
+        let (joined, _) = self.join_fed(scope, conversions);
+        drop(holding);
+        Ok(joined)
+    }
+
+    fn join_fed(
+        self: &Arc<Self>,
+        scope: WatchScope,
+        conversions: &Arc<Conversions>,
+    ) -> ((Subscription, Joined), Arc<Progress>) {
+        let hub = Feed::hub_of(&scope.definition);
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let progress = match state.feed(&hub) {
+            Some(feed) => feed.progress.clone(),
+            None => {
+                let of = scope.definition.clone();
+                let feed = Feed::start(Arc::downgrade(self), of, conversions.clone(), state.revision);
+                let progress = feed.progress.clone();
+                state.feeds.entry(scope.definition.storage_prefix.clone()).or_default().push(feed);
+                progress
+            }
+        };
+        (self.join(state, hub, scope), progress)
+    }
+
+    fn join(self: &Arc<Self>, state: &mut State, hub: String, scope: WatchScope) -> (Subscription, Joined) {
+        let (queue, events) = mpsc::channel(QUEUE);
+        let (place, definition) = (scope.place(), scope.definition.clone());
+        state.next_id += 1;
+        let id = state.next_id;
+        state.hubs.entry(hub.clone()).or_default().join(scope, id, queue, &self.metrics);
+        let latest = state.latest.get(&definition.storage_prefix).copied();
+        let joined = Joined { revision: state.reached(&hub), latest: latest.ok_or(state.started) };
+        (Subscription { events, watches: self.clone(), hub, place, id }, joined)
+    }
+
+    fn leave(&self, hub: &str, place: &Place, id: u64) -> Revision {
         let mut state = self.state.lock();
-        let revision = state.revision;
-        if let Some(hub) = state.hubs.get_mut(prefix) {
-            hub.leave(place, id, &self.metrics);
+        let revision = state.reached(hub);
+        if let Some(found) = state.hubs.get_mut(hub) {
+            found.leave(place, id, &self.metrics);
+            if !found.has_watchers() {
+                state.end_feed(hub);
+            }
         }
         revision
+    }
+
+    /// Hands out events that were converted; returns when [`WatchDispatch::flush`] has to be called for what is gathered.
+    fn dispatch_converted(
+        &self,
+        own: &(String, Arc<Progress>),
+        definition: &Definition,
+        events: &[Event],
+        (given, revision): (usize, Revision),
+    ) -> Option<Instant> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let feed = state.feeds.values_mut().flatten().find(|feed| feed.is(own))?;
+        feed.handed(given, revision);
+        feed.settle(state.revision);
+        if let Some(hub) = state.hubs.get_mut(&own.0) {
+            events.iter().for_each(|event| hub.dispatch(definition, event));
+        }
+        state.pending.insert(own.0.clone());
+        state.flush(&self.metrics)
+    }
+
+    /// Ends the watches whose events cannot be converted, and tells them why.
+    fn fail(&self, own: &(String, Arc<Progress>), error: &StatusError) {
+        let mut state = self.state.lock();
+        if !state.feeds.values().flatten().any(|feed| feed.is(own)) {
+            return;
+        }
+        if let Some(hub) = state.hubs.get_mut(&own.0) {
+            hub.fail(error);
+        }
+        state.end_feed(&own.0);
     }
 
     /// Registers an informer; the caller fills it from a range at the revision returned or a later one.
@@ -207,6 +334,9 @@ impl WatchDispatch {
             }
         }
         state.revision = state.revision.max(batch.revision);
+        if !state.feeds.is_empty() {
+            state.feed_all(batch);
+        }
         let (due, revision) = (state.flush(&self.metrics), state.revision);
         drop(guard);
         self.progress.advance(revision);
@@ -219,22 +349,30 @@ impl WatchDispatch {
 
     /// Ends all watches: their clients resume from the store's history.
     fn reset(&self) {
-        for hub in self.state.lock().hubs.values_mut() {
-            hub.end_all();
-        }
+        let mut state = self.state.lock();
+        state.hubs.values_mut().for_each(Hub::end_all);
+        state.feeds.clear();
     }
 
     /// Ends the watches of a storage prefix: what they were asked for is not what is served now.
     pub fn end(&self, prefix: &str) {
-        if let Some(hub) = self.state.lock().hubs.get_mut(prefix) {
+        let mut state = self.state.lock();
+        if let Some(hub) = state.hubs.get_mut(prefix) {
             hub.end_all();
+        }
+        for feed in state.feeds.remove(prefix).unwrap_or_default() {
+            state.hubs.remove(&feed.hub);
         }
     }
 
     fn bookmark_all(&self) {
         let mut state = self.state.lock();
         let revision = state.revision;
-        state.hubs.values_mut().for_each(|hub| hub.bookmark(revision, &self.metrics));
+        let behind: Vec<String> =
+            state.feeds.values().flatten().filter(|f| f.progress.get() < revision).map(|f| f.hub.clone()).collect();
+        // Those that are behind have not everything up to there.
+        let hubs = state.hubs.iter_mut().filter(|(name, _)| !behind.contains(name));
+        hubs.for_each(|(_, hub)| hub.bookmark(revision, &self.metrics));
     }
 }
 

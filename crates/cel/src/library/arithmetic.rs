@@ -6,7 +6,7 @@ use super::cost;
 use super::time::{instant, nanos};
 use crate::error::EvaluationError;
 use crate::function::{Call, Library, function};
-use crate::value::{List, Text, Value};
+use crate::value::{List, Text, Value, equal};
 
 pub(super) const LIBRARY: Library = Library {
     functions: &[
@@ -177,6 +177,9 @@ fn join_lists<'a>(call: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
     // One unit is the cost of a join of any size, so what is copied counts as work.
     call.making(a.len() + b.len())?;
     call.budget.work((a.len() + b.len()) as u64)?;
+    if let List::Associative(a) = a {
+        return a.join(b, |a, b| equal(a, b, call.budget)).map(Value::List);
+    }
     let items: Vec<Value<'a>> = List::iter(a).chain(b.iter()).collect();
     Ok(Value::list(items))
 }

@@ -25,6 +25,15 @@ pub trait Lookup: Sync {
 pub enum List<'a> {
     Json(&'a [Json]),
     Values(Arc<Vec<Value<'a>>>),
+    Associative(Arc<Associative<'a>>),
+}
+
+/// A list in which the order counts for nothing.
+#[derive(Clone)]
+pub struct Associative<'a> {
+    pub(super) items: Vec<Value<'a>>,
+    /// The fields that tell items apart; none for a set, whose items do so themselves.
+    pub(super) keys: Arc<[Box<str>]>,
 }
 
 impl<'a> List<'a> {
@@ -32,6 +41,7 @@ impl<'a> List<'a> {
         match self {
             List::Json(items) => items.len(),
             List::Values(items) => items.len(),
+            List::Associative(list) => list.items.len(),
         }
     }
 
@@ -43,6 +53,7 @@ impl<'a> List<'a> {
         match self {
             List::Json(items) => items.get(index).map(Value::json),
             List::Values(items) => items.get(index).cloned(),
+            List::Associative(list) => list.items.get(index).cloned(),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use super::Value;
+use super::{List, Value};
 use crate::budget::Budget;
 use crate::error::EvaluationError;
 
@@ -39,6 +39,11 @@ fn equal_at(a: &Value<'_>, b: &Value<'_>, budget: &mut Budget, depth: usize) -> 
         (Value::List(a), Value::List(b)) => {
             if a.len() != b.len() {
                 return Ok(false);
+            }
+            // The left one decides, as upstream.
+            if let List::Associative(a) = a {
+                budget.work(a.items.len() as u64)?;
+                return a.equals(b, |a, b| equal_at(a, b, budget, depth + 1));
             }
             for (a, b) in a.iter().zip(b.iter()) {
                 if !equal_at(&a, &b, budget, depth + 1)? {

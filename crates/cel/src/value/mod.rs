@@ -2,6 +2,7 @@
 //! expression touches is looked at.
 
 mod aggregate;
+mod associative;
 mod equality;
 mod text;
 
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use json::Value as Json;
 
+use aggregate::Associative;
 pub use aggregate::{Key, List, Lookup, Map};
 pub use equality::{compare, equal};
 pub use text::Text;
@@ -76,6 +78,11 @@ impl<'a> Value<'a> {
 
     pub fn list(items: Vec<Value<'a>>) -> Value<'a> {
         Value::List(List::Values(Arc::new(items)))
+    }
+
+    /// A list that is a map by these fields of its items; without any it is a set.
+    pub fn associative(items: Vec<Value<'a>>, keys: Arc<[Box<str>]>) -> Value<'a> {
+        Value::List(List::Associative(Arc::new(Associative { items, keys })))
     }
 
     pub fn lookup(map: &'a dyn Lookup) -> Value<'a> {

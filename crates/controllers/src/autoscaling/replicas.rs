@@ -377,6 +377,19 @@ mod tests {
         check("never ready ready", brief, 5);
     }
 
+    /// Upstream's rule, too: who wants fewer Pods because a new one is not measured yet needs a window in which the count stays.
+    #[test]
+    fn a_new_pod_counts_when_a_whole_window_was_measured_since_it_is_ready() {
+        let pods = pods("ready ready ready hot");
+        let check = |window_seconds, expected| {
+            let mut all = readings(&[Some(47); 4]);
+            all.values_mut().for_each(|reading| reading.window_seconds = window_seconds);
+            assert_eq!(scene(&pods).by_average(all, "cpu", 57), Ok((expected, 47)));
+        };
+        check(1, 4);
+        check(2, 3);
+    }
+
     #[test]
     fn what_is_not_known_holds_every_change_up() {
         utilization("ready ready ready ready", &[Some(400), Some(95), None, None], 100, Ok((3, 24, 247)));

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use api::rules::selector::Selector;
+use api::{object::Object, rules::selector::Selector};
 use client::{Key, Kind};
 use controller::{Listers, Plan, Watches, Write, claim, controller_of, owner_reference};
 use json::{Value, json};
@@ -20,7 +20,6 @@ use k8s_openapi::{
         runtime::RawExtension,
     },
 };
-use serde::Deserialize;
 
 use crate::workloads::template_hash::template_hash;
 
@@ -106,7 +105,7 @@ impl Recorded {
 /// The patch that brings a template back, as `kubectl rollout undo` applies it. kubectl and upstream's tests compare it byte
 /// by byte with their own, in which some fields are there even when they are empty.
 fn data(template: &PodTemplateSpec) -> Value {
-    let mut template = json::to_value(template).expect("API types are plain data");
+    let mut template = template.to_value();
     fill(Some(&mut template), "metadata");
     if let Some(fields) = template.as_object_mut() {
         fields.insert("$patch".to_owned(), json!("replace"));
@@ -133,7 +132,7 @@ fn fill(object: Option<&mut Value>, field: &str) {
 /// The template that a revision holds.
 pub fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let template = revision.data.as_ref()?.0.pointer("/spec/template")?;
-    PodTemplateSpec::deserialize(template).ok()
+    PodTemplateSpec::from_value(&Value::from(template)).ok()
 }
 
 /// Whether the revision holds this patch, in whatever way it was written down.

@@ -5,7 +5,7 @@ use api::{
     features::{Feature, Features},
     rules::declared_feature,
 };
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 use crate::pod::admit::Refusal;
 
@@ -19,15 +19,24 @@ pub fn declared(features: &Features) -> Option<Vec<String>> {
     features.enabled(Feature::NodeDeclaredFeatures).then(names)
 }
 
+/// What is said of features that are needed and that this node does not declare, if there are any.
+fn lacking(declared: &[String], needed: &[&str]) -> Option<String> {
+    let missing = declared_feature::missing(needed, declared).join(", ");
+    (!missing.is_empty()).then(|| format!("Pod requires node features that are not available: {missing}"))
+}
+
 /// Refuses a new Pod that needs a feature that this node does not declare.
 pub fn admit(features: &Features, spec: &PodSpec) -> Result<(), Refusal> {
-    let Some(declared) = declared(features) else { return Ok(()) };
-    let missing = declared_feature::missing(&declared_feature::to_start(spec), &declared);
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let message = format!("Pod requires node features that are not available: {}", missing.join(", "));
-    Err(Refusal::new("PodFeatureUnsupported", message))
+    let lacking = declared(features).and_then(|declared| lacking(&declared, &declared_feature::to_start(spec)));
+    lacking.map_or(Ok(()), |message| Err(Refusal::new("PodFeatureUnsupported", message)))
+}
+
+/// The reason of the event about [`lacks`].
+pub const FAILED: &str = "FailedNodeDeclaredFeaturesCheck";
+
+/// Whether a change of a Pod needs a feature that this node does not declare. The API server refuses those that it knows of.
+pub fn lacks(features: &Features, old: &Pod, new: &Pod) -> Option<String> {
+    lacking(&declared(features)?, &declared_feature::to_change(old, new))
 }
 
 #[cfg(test)]
@@ -51,5 +60,22 @@ mod tests {
         let refusal = admit(&on, &spec("RestartAllContainers")).unwrap_err();
         let message = "Pod requires node features that are not available: RestartAllContainersOnContainerExits";
         assert_eq!(refusal, Refusal::new("PodFeatureUnsupported", message));
+    }
+
+    #[test]
+    fn a_change_that_needs_more_than_the_node_declares_is_told_of() {
+        let (off, on) = (Features::default(), Features::default().with(Feature::NodeDeclaredFeatures, true));
+        let pod = |of_pod: &str, of_container: &str| -> Pod {
+            let amounts = |cpu: &str| json!({"cpu": cpu, "memory": "1Gi"});
+            let resources = json!({"requests": amounts(of_container), "limits": amounts(of_container)});
+            let container = json!({"name": "c", "resources": resources});
+            let spec = json!({"containers": [container], "resources": {"requests": amounts(of_pod)}});
+            json::from_value(json!({"spec": spec, "status": {"qosClass": "Guaranteed"}})).unwrap()
+        };
+        let message = "Pod requires node features that are not available: InPlacePodLevelResourcesVerticalScaling";
+        assert_eq!(lacks(&on, &pod("2", "1"), &pod("3", "1")).as_deref(), Some(message));
+        assert_eq!(lacks(&on, &pod("2", "1"), &pod("2", "2")), None, "what it declares");
+        assert_eq!(lacks(&on, &pod("2", "1"), &pod("2", "1")), None);
+        assert_eq!(lacks(&off, &pod("2", "1"), &pod("3", "1")), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::rules::pod::is_sidecar;
+use api::{object::Object, rules::pod::is_sidecar};
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
 use sha2::{Digest, Sha256};
 
@@ -37,7 +37,7 @@ fn target<'a>(spec: &'a PodSpec, name: &str) -> Option<&'a str> {
 
 /// Containers of both sorts share their fields, by name and type.
 fn ephemeral(spec: &PodSpec) -> Arc<[Container]> {
-    let same = |c: &EphemeralContainer| json::to_value(c).and_then(json::from_value).ok();
+    let same = |c: &EphemeralContainer| Container::from_value(&c.to_value()).ok();
     spec.ephemeral_containers.iter().flatten().filter_map(same).collect()
 }
 

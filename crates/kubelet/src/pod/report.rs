@@ -1,5 +1,6 @@
 //! Writes a Pod's status to the API: only what has changed, only when something has.
 
+use api::object::Object;
 use client::{Api, rest::DeleteOptions};
 use json::{Value, json};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -8,8 +9,8 @@ use crate::{kubelet::Kubelet, pod::desired::DesiredPod};
 
 /// The fields of `after` that differ, with `null` for those that are gone.
 fn difference(before: &PodStatus, after: &PodStatus) -> Value {
-    let fields = |s: &PodStatus| match json::to_value(s) {
-        Ok(Value::Object(map)) => map,
+    let fields = |s: &PodStatus| match s.to_value() {
+        Value::Object(map) => map,
         _ => json::Map::new(),
     };
     let (before, mut after) = (fields(before), fields(after));

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use api::{object::Object, rules::url::query_pairs};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{Response, StatusCode};
@@ -18,15 +19,14 @@ use crate::{
     kubelet::Kubelet,
     pod::{desired::DesiredPod, running, workers::Handle},
 };
-use api::rules::url::query_pairs;
 
 pub fn pods(kubelet: &Kubelet) -> Answer {
     let with_status = |handle: &Handle| {
         let mut pod = (*handle.desired().pod).clone();
         pod.status = Some(handle.status());
-        json::to_value(pod).ok()
+        pod.to_value()
     };
-    let items: Vec<Value> = kubelet.pods.all().iter().filter_map(with_status).collect();
+    let items: Vec<Value> = kubelet.pods.all().iter().map(with_status).collect();
     document(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
 }
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use client::{Cache, Caches, Key};
+use client::{Cache, Caches, EventKind, Key};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{
@@ -18,6 +18,7 @@ use tokio::{
 use crate::{
     engine::{orphans, pleg::Pleg},
     kubelet::Kubelet,
+    node::declared,
     pod::{desired::DesiredPod, worker},
     sources::{admission, manifests, mirror},
 };
@@ -151,6 +152,9 @@ impl Dispatcher {
         let (uid, name) = (desired.uid().to_owned(), desired.full_name());
         waypoint::kubelet::config_merge(&name);
         if let Some(pod) = self.kubelet.pods.get(&uid) {
+            if let Some(message) = declared::lacks(&self.kubelet.config.features, &pod.desired().pod, &desired.pod) {
+                self.kubelet.events.pod(&desired, EventKind::Warning, declared::FAILED, &message);
+            }
             let report =
                 if pod.update(desired) { waypoint::kubelet::pod_updated } else { waypoint::kubelet::pod_reconciled };
             return report(&name);

@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use api::codec::decode::{self, Gvk, Validation};
+use api::{
+    codec::decode::{self, Gvk, Validation},
+    object::Object,
+};
 use k8s_openapi::{
     api::core::v1::{Pod, Toleration},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -171,7 +174,7 @@ fn parse(text: &str, node_name: &str, path: &Path) -> Result<Pod, String> {
     if !errors.is_empty() {
         return Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
     }
-    let mut pod: Pod = json::from_value(value).map_err(|e| e.to_string())?;
+    let mut pod: Pod = Pod::from_value(&value).map_err(|e| e.to_string())?;
     let name = pod.metadata.name.clone().ok_or("metadata.name is missing")?;
     let digest = Sha256::digest(format!("{node_name}\0{}\0{text}", path.display()));
     let uid: String = digest.iter().take(16).map(|b| format!("{b:02x}")).collect();

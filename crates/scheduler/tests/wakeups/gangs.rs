@@ -17,7 +17,12 @@ pub const WORKLOADS: [&str; 2] = ["w0", "w1"];
 pub type Workloads = BTreeMap<String, usize>;
 
 pub fn settings() -> Settings {
-    let features = [Feature::GenericWorkload, Feature::GangScheduling, Feature::NodeDeclaredFeatures];
+    let features = [
+        Feature::GenericWorkload,
+        Feature::GangScheduling,
+        Feature::NodeDeclaredFeatures,
+        Feature::DRAExtendedResource,
+    ];
     let features = features.into_iter().fold(Features::default(), |all, feature| all.with(feature, true));
     Settings { features, ..Settings::default() }
 }

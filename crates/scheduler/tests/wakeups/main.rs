@@ -18,11 +18,10 @@ use scheduler::{
     Decision, Engine, Settings,
     attachable::{Attachable, Limits},
     claims::{Claim, Volume},
-    devices::Given,
     failure::{Preemption, Release, Victims},
 };
 
-use devices::{CLAIMS, Devices, claims_of};
+use devices::{CLAIMS, Devices, RESOURCE, claims_of};
 use gangs::{WORKLOADS, Workloads, workload_of};
 
 /// A generator of numbers whose whole state is its seed (xorshift).
@@ -106,7 +105,8 @@ impl World {
         let (dice, log) = (Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)), Vec::new());
         let (nodes, pods, namespaces) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (claim, volume, limits, unconfirmed) = (None, None, BTreeMap::new(), Vec::new());
-        let (devices, workloads) = (Devices::default(), Workloads::new());
+        let (devices, workloads) = (Devices { has_class: true, ..Devices::default() }, Workloads::new());
+        devices.tell_class(&mut engine, now);
         World {
             dice,
             nodes,
@@ -185,7 +185,10 @@ impl World {
             "status": {"allocatable": {"cpu": (1 + self.dice.below(3)).to_string(), "pods": "4"}},
         });
         self.log.push(format!("node {node}"));
-        let node: Node = json::from_value(node).unwrap();
+        let mut node: Node = json::from_value(node).unwrap();
+        if self.dice.one_in(2) {
+            devices::change_resource(&mut self.dice, &mut node);
+        }
         self.engine.set_node(&node, self.now);
         self.nodes.insert(name, node);
     }
@@ -196,7 +199,7 @@ impl World {
         }
         let node = self.nodes.get_mut(name).unwrap();
         let (labels, spec) = (node.metadata.labels.as_mut().unwrap(), node.spec.as_mut().unwrap());
-        match self.dice.below(6) {
+        match self.dice.below(8) {
             0 => spec.unschedulable = Some(spec.unschedulable != Some(true)),
             1 => {
                 let taint = json!([{"key": "not-ready", "effect": "NoSchedule"}]);
@@ -210,6 +213,7 @@ impl World {
                 let declared = &mut node.status.as_mut().unwrap().declared_features;
                 *declared = if declared.is_none() { Some(vec![RESTART_ALL.to_owned()]) } else { None };
             }
+            5 | 6 => devices::change_resource(&mut self.dice, node),
             _ => {
                 let cpu = (1 + self.dice.below(3)).to_string();
                 let allocatable = node.status.as_mut().unwrap().allocatable.as_mut().unwrap();
@@ -283,6 +287,9 @@ impl World {
         let app = ["a", "b"][self.dice.below(2)];
         let mut container =
             json!({"name": "c", "resources": {"requests": {"cpu": (1 + self.dice.below(2)).to_string()}}});
+        if self.dice.one_in(3) {
+            container["resources"]["requests"][RESOURCE] = json!("1");
+        }
         if self.dice.one_in(4) {
             container["ports"] = json!([{"containerPort": 80, "hostPort": 80}]);
         }
@@ -372,13 +379,7 @@ impl World {
             match decision {
                 Decision::Bind { pod, node, prepare } => {
                     let name = pod.key.name;
-                    let brought = prepare.iter().filter_map(|p| p.brought.clone().downcast::<Given>().ok());
-                    let given: Vec<(String, Value)> = brought
-                        .flat_map(|given| given.claims.clone())
-                        .map(|(claim, result)| (claim.name, json!(*result)))
-                        .collect();
-                    self.log.push(format!("{name} gets {given:?}"));
-                    self.devices.given.insert(name.clone(), given);
+                    self.give_devices(&name, prepare.iter().filter_map(|p| p.brought.clone().downcast().ok()));
                     self.log.push(format!("{name} goes to {node}"));
                     let held = self.pods.get_mut(&name).unwrap();
                     self.of_gangs[1] += usize::from(workload_of(held).is_some());
@@ -389,8 +390,12 @@ impl World {
                 Decision::Unschedulable { pod, failure, preemption } => {
                     let name = pod.key.name;
                     self.log.push(format!("{name}: {}", failure.message(&preemption)));
-                    if let Release::Devices(claim) = &failure.release {
-                        self.devices.claims.insert(claim.name.clone(), json!({}));
+                    match &failure.release {
+                        Release::Devices(claim) => _ = self.devices.claims.insert(claim.name.clone(), json!({})),
+                        Release::Claim(claim) => _ = self.devices.claims.remove(&claim.name),
+                        Release::None | Release::Nothing => {}
+                    }
+                    if let Release::Devices(claim) | Release::Claim(claim) = &failure.release {
                         self.devices.tell_claim(&mut self.engine, &claim.name, self.now);
                     }
                     match preemption {
@@ -520,7 +525,7 @@ fn parks(decision: &Decision) -> bool {
 
 #[test]
 fn no_pod_stays_parked_that_fits_or_can_preempt() {
-    let mut of_gangs = [0; 2];
+    let (mut of_gangs, mut extended) = ([0; 2], [0; 2]);
     for seed in 1..=80 {
         let mut world = World::new(seed);
         for _ in 0..40 {
@@ -528,7 +533,9 @@ fn no_pod_stays_parked_that_fits_or_can_preempt() {
             world.check(seed);
         }
         of_gangs = [of_gangs[0] + world.of_gangs[0], of_gangs[1] + world.of_gangs[1]];
+        extended = [extended[0] + world.devices.extended[0], extended[1] + world.devices.extended[1]];
     }
+    assert!(extended.iter().all(|count| *count > 0), "the resource is given as such and as devices: {extended:?}");
     assert!(of_gangs.iter().all(|count| *count > 0), "Pods of gangs waited and were bound: {of_gangs:?}");
 }
 

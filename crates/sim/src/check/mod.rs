@@ -259,8 +259,10 @@ impl Model {
     }
 
     fn pod(&mut self, event: &Event, key: String, new: Option<Pod>) {
-        let old = self.pods.get(&key).cloned();
-        set(&mut self.pods, key, new.clone());
+        let old = match &new {
+            Some(new) => self.pods.insert(key, new.clone()),
+            None => self.pods.remove(&key),
+        };
         let node_of = |pod: &Option<Pod>| pod.as_ref().and_then(|p| p.spec.as_ref()?.node_name.clone());
         let same = matches!((&old, &new), (Some(a), Some(b)) if a.metadata.uid == b.metadata.uid);
         match (node_of(&old).filter(|_| same), node_of(&new)) {
@@ -290,12 +292,16 @@ impl Model {
         }
         let goes = |pod: &Option<Pod>| pod.as_ref().is_some_and(budgets::is_evicted);
         self.budgets.evicted += usize::from(goes(&new) && !(same && goes(&old)));
-        let since = self.serving.changed(old.as_ref(), new.as_ref(), now).filter(|_| !self.service_may_drop);
+        let since = self.serving.changed(old.as_ref(), new.as_ref(), now);
         if let Some(gone) = old.as_ref().zip(since) {
             let evicted = new.as_ref().filter(|new| same && budgets::is_evicted(new));
             let wrong: Vec<String> = match evicted {
                 // What a user takes away is no controller's doing.
-                Some(evicted) => self.budgets.goes(evicted, &self.pods).into_iter().collect(),
+                Some(evicted) => self.budgets.goes(evicted, &self.pods, now).into_iter().collect(),
+                None if self.service_may_drop => {
+                    self.budgets.lost(gone.0, now);
+                    Vec::new()
+                }
                 None => {
                     let of_deployment = self.deployments.still_serves(gone, &self.pods, now);
                     let of_set = self.workloads.still_serves(gone, &self.pods, self.nodes.len(), now);

@@ -97,7 +97,7 @@ impl Story {
             }
             _ => {
                 cluster.tell(&format!("{name} dies, and some of its Pods are deleted by force"));
-                clock::sleep(minutes(6)).await;
+                cluster.pass(minutes(6)).await;
                 for _ in 0..3 {
                     // Two members of a StatefulSet with one name would be somebody's fault.
                     let may_go = |pod: &Pod| {
@@ -107,7 +107,7 @@ impl Story {
                     };
                     self.move_pod(Some(0), may_go).await;
                 }
-                clock::sleep(minutes(below(12))).await;
+                cluster.pass(minutes(below(12))).await;
             }
         }
         self.claims.chaos.cluster.run(Component::Node(number));

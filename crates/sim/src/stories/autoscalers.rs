@@ -92,7 +92,7 @@ impl Course for Story {
             6 if !self.targets.is_empty() => self.rebound().await,
             7 if !self.targets.is_empty() => self.scale().await,
             8 if !self.targets.is_empty() => self.delete().await,
-            9 => clock::sleep(minutes(1 + below(8))).await,
+            9 => self.chaos.cluster.pass(minutes(1 + below(8))).await,
             _ => self.chaos.mishap().await,
         }
     }

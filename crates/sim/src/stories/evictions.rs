@@ -6,7 +6,7 @@ use client::{
     Client,
     rest::{self, DeleteOptions, Resource, Verb},
 };
-use clock::Duration;
+use clock::{Duration, Timestamp};
 use json::json;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod, policy::v1::PodDisruptionBudget};
 use parking_lot::Mutex;
@@ -21,16 +21,29 @@ use crate::{
 
 const ADMINISTRATORS: usize = 4;
 
+/// How long the administrators evict, all at the same time, and how often, in seconds.
+const SHIFT: i64 = 60;
+const EVERY: i64 = 240;
+
+/// The rest of the time in which nobody evicts, if it is such a time.
+fn rest(now: Timestamp) -> Option<Duration> {
+    let into = now.as_second().rem_euclid(EVERY);
+    (into >= SHIFT).then(|| Duration::from_secs((EVERY - into).unsigned_abs()))
+}
+
 pub struct Story {
     chaos: Chaos,
     administrators: JoinSet<()>,
     deployments: Vec<String>,
 }
 
-/// Evicts Pods for ever. What is refused is tried no second time.
+/// Evicts Pods for ever, but for rests. What is refused is tried no second time.
 async fn administrator(client: Client, model: Arc<Mutex<Model>>) {
     let pods = Resource::of::<Pod>();
     loop {
+        if let Some(rest) = rest(clock::now()) {
+            clock::sleep(rest).await;
+        }
         clock::sleep(Duration::from_millis(one_of(&[10, 500, 2_000, 10_000]))).await;
         let names: Vec<String> = model.lock().pods().filter_map(|pod| pod.metadata.name.clone()).collect();
         if names.is_empty() {
@@ -81,7 +94,7 @@ impl Course for Story {
 
     async fn step(&mut self) {
         match below(3) {
-            0 => clock::sleep(Duration::from_secs(below(60))).await,
+            0 => self.chaos.cluster.pass(Duration::from_secs(below(60))).await,
             _ => self.chaos.mishap().await,
         }
     }

@@ -110,7 +110,7 @@ impl Course for Story {
     async fn step(&mut self) {
         match below(10) {
             0 => self.grow().await,
-            1..4 => clock::sleep(Duration::from_secs(below(120))).await,
+            1..4 => self.chaos.cluster.pass(Duration::from_secs(below(120))).await,
             _ => self.chaos.mishap().await,
         }
     }

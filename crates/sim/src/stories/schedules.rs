@@ -65,7 +65,7 @@ impl Course for Story {
             0..2 if self.cron_jobs.len() < 4 => self.make().await,
             2 if !self.cron_jobs.is_empty() => self.suspend(&self.any(), below(2) == 0).await,
             3 if self.cron_jobs.len() > 2 => self.delete().await,
-            4..7 => clock::sleep(minutes(1 + below(5))).await,
+            4..7 => self.chaos.cluster.pass(minutes(1 + below(5))).await,
             _ => self.chaos.mishap().await,
         }
     }
@@ -75,7 +75,7 @@ impl Course for Story {
         for name in &self.cron_jobs {
             self.suspend(name, false).await;
         }
-        clock::sleep(minutes(3)).await;
+        self.chaos.cluster.pass(minutes(3)).await;
         self.chaos.cluster.until("each schedule is kept", minutes(10), |m| m.schedules.kept(clock::now())).await;
         for name in &self.cron_jobs {
             self.suspend(name, true).await;

@@ -28,7 +28,7 @@ use client::{
 };
 use controllers::service_account::tokens::TokenSigner;
 use pki::{ClientCertificates, Names, Pki};
-use store::{Store, embedded::Embedded, etcd::Etcd};
+use store::{Store, embedded::Embedded, etcd::watch_cache::WatchCache};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -262,20 +262,12 @@ async fn controllers(server: apiserver::Server, caches: Caches, options: Control
 }
 
 async fn open_store(options: &ControlPlane, layout: &Layout) -> anyhow::Result<Arc<dyn Store>> {
-    if options.etcd_servers.is_empty() {
+    if options.etcd.etcd_servers.is_empty() {
         let folder = layout.store();
         let opened = tokio::task::spawn_blocking(move || Embedded::open(&folder, store::embedded::Options::default()));
         return Ok(Arc::new(opened.await??));
     }
-    let pair = options.etcd_certfile.as_deref().zip(options.etcd_keyfile.as_deref());
-    let identity = pair.map(|(certificate, key)| pki::file::credential(certificate, key)).transpose()?;
-    let settings = store::etcd::Options {
-        endpoints: options.etcd_servers.clone(),
-        ca: options.etcd_cafile.as_deref().map(pki::file::authorities).transpose()?.map(String::into_bytes),
-        identity: identity.map(|c| (c.certificate.into_bytes(), c.key.into_bytes())),
-        ..store::etcd::Options::default()
-    };
-    Ok(Arc::new(Etcd::connect(settings).await?))
+    Ok(Arc::new(WatchCache::open(options.etcd.connect().await?, "/registry/").await?))
 }
 
 fn read_text(path: &Path) -> anyhow::Result<String> {

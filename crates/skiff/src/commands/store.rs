@@ -3,10 +3,21 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use store::embedded::maintenance::{self, Status, Use};
+use store::{
+    embedded::{
+        self, Embedded,
+        maintenance::{self, Status, Use},
+    },
+    etcd::watch_cache::WatchCache,
+    transfer,
+};
 
 use crate::{
-    flags::options::{Store, StorePlace},
+    commands::server,
+    flags::{
+        etcd::EtcdFlags,
+        options::{Store, StorePlace},
+    },
     layout::Layout,
 };
 
@@ -36,6 +47,28 @@ pub fn run(command: Store) -> anyhow::Result<ExitCode> {
             let (before, after) = maintenance::compact(&folder(&place))?;
             println!("{before} bytes before, {after} bytes after");
         }
+        Store::ToEtcd { etcd, place } => {
+            reachable(&etcd)?;
+            // A mistyped folder is not made.
+            maintenance::status(&folder(&place))?;
+            let copied = server::runtime()?.block_on(async {
+                let from = Embedded::open(&folder(&place), embedded::Options::default())?;
+                anyhow::Ok(transfer::copy(&from, &etcd.connect().await?, REGISTRY, lifetime).await?)
+            })?;
+            println!("{} keys of revision {} are in etcd", copied.keys, copied.revision);
+        }
+        Store::FromEtcd { etcd, place } => {
+            reachable(&etcd)?;
+            let layout = Layout::new(&place.data_dir);
+            let copied = server::runtime()?.block_on(async {
+                // Before the folder is made: an etcd that is not there must leave nothing.
+                let from = WatchCache::open(etcd.connect().await?, REGISTRY).await?;
+                layout.open()?;
+                let to = Embedded::open(&layout.store(), embedded::Options::default())?;
+                anyhow::Ok(transfer::copy(&from, &to, REGISTRY, lifetime).await?)
+            })?;
+            println!("{} keys of etcd's revision {} are in the store", copied.keys, copied.revision);
+        }
         Store::AcceptLoss(place) => match maintenance::accept_loss(&folder(&place), SKIPPED)? {
             None => println!("nothing is lost; nothing was changed"),
             Some(accepted) => {
@@ -49,6 +82,20 @@ pub fn run(command: Store) -> anyhow::Result<ExitCode> {
         },
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a cluster keeps in its store.
+const REGISTRY: &str = "/registry/";
+
+fn reachable(etcd: &EtcdFlags) -> anyhow::Result<()> {
+    anyhow::ensure!(!etcd.etcd_servers.is_empty(), "say where the etcd is, with --etcd-servers");
+    etcd.check()
+}
+
+/// Objects of some kinds live for so long; what is copied lives for that time again.
+fn lifetime(key: &str) -> Option<u32> {
+    let folder = key.strip_prefix(REGISTRY)?.split('/').next()?;
+    api::kinds::built_in().all().iter().find(|d| d.storage_prefix == folder)?.lifetime_seconds
 }
 
 /// Revisions that a restored store leaves out.

@@ -8,6 +8,7 @@ use client::{candidacy::Versions, election::Candidate};
 use ipnet::Ipv4Net;
 
 use crate::flags::{
+    etcd::EtcdFlags,
     lost_nodes::LostNodes,
     switches::{FeatureGates, ServedVersions},
     value,
@@ -173,18 +174,8 @@ pub struct ControlPlane {
     /// Let requests without credentials in as system:anonymous (what they may do is up to RBAC)
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub anonymous_auth: bool,
-    /// etcd servers to use instead of the embedded store
-    #[arg(long, value_delimiter = ',', value_name = "URL", value_parser = value::etcd)]
-    pub etcd_servers: Vec<String>,
-    /// The authority that signed the etcd servers' certificates
-    #[arg(long, value_name = "FILE", value_parser = value::readable)]
-    pub etcd_cafile: Option<PathBuf>,
-    /// The certificate to show to etcd
-    #[arg(long, value_name = "FILE", value_parser = value::readable, requires = "etcd_keyfile")]
-    pub etcd_certfile: Option<PathBuf>,
-    /// Its key
-    #[arg(long, value_name = "FILE", value_parser = value::readable, requires = "etcd_certfile")]
-    pub etcd_keyfile: Option<PathBuf>,
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
     /// Reach API servers that APIServices name at their endpoints instead of their Services' addresses
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_aggregator_routing: bool,
@@ -280,7 +271,7 @@ impl ControlPlane {
     /// The candidate for a part's leadership, named after the machine; `None` where nobody else could lead. The embedded
     /// store has one server, and no need to write every two seconds that it is still there.
     pub fn candidate(&self, lease: &str, host: &str) -> Option<Candidate> {
-        let wanted = self.leader_elect.unwrap_or(!self.etcd_servers.is_empty());
+        let wanted = self.leader_elect.unwrap_or(!self.etcd.etcd_servers.is_empty());
         // A process that starts again must not take itself for the one before.
         let identity = format!("{host}_{}", clock::uuid());
         wanted.then(|| Candidate {
@@ -325,22 +316,7 @@ impl ControlPlane {
                 "--service-cluster-ip-range {services} and --cluster-cidr {pods} overlap; choose ranges apart"
             );
         }
-        let tls = self.etcd_cafile.is_some() || self.etcd_certfile.is_some();
-        for server in &self.etcd_servers {
-            match server.starts_with("https://") {
-                true if self.etcd_cafile.is_none() => anyhow::bail!(
-                    "--etcd-servers {server} needs --etcd-cafile, the authority that signed the server's certificate"
-                ),
-                false if tls => anyhow::bail!(
-                    "--etcd-servers {server} is reached without TLS, so --etcd-cafile and --etcd-certfile would have no \
-                     effect; write https:// or leave them out"
-                ),
-                _ => {}
-            }
-        }
-        if self.etcd_servers.is_empty() && tls {
-            anyhow::bail!("--etcd-cafile and --etcd-certfile have no effect without --etcd-servers");
-        }
+        self.etcd.check()?;
         self.served.config()?;
         self.scheduler().map(|_| ())
     }
@@ -506,6 +482,20 @@ pub enum Store {
     Verify(StorePlace),
     /// Rewrite the log without what is superseded
     Compact(StorePlace),
+    /// Copy the store into an etcd that holds no cluster yet
+    ToEtcd {
+        #[command(flatten)]
+        etcd: EtcdFlags,
+        #[command(flatten)]
+        place: StorePlace,
+    },
+    /// Fill an empty store from an etcd
+    FromEtcd {
+        #[command(flatten)]
+        etcd: EtcdFlags,
+        #[command(flatten)]
+        place: StorePlace,
+    },
     /// Go on with what can still be read of a store that is damaged or has lost files
     AcceptLoss(StorePlace),
 }

@@ -10,12 +10,11 @@ use super::{
     disk::{Disk, LockError},
     files::{Files, log_name, snapshot_name},
     folder::Folder,
-    index::Figures,
     manifest::{self, Manifest},
     recovery::{self, Loaded},
     reserve, snapshot, writer,
 };
-use crate::{Entry, Revision};
+use crate::{Entry, Revision, index::Figures};
 
 /// Why a maintenance command did nothing.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! The embedded store: an append-only log, snapshots and an index in memory, in one folder.
 //!
 //! Commits queue for one writer thread, which makes all that wait durable with one write and one `fdatasync`
-//! ([`writer`]), then applies them to the index ([`index`]), wakes the watchers ([`watch`]) and answers. Reads take
+//! ([`writer`]), then applies them to the index ([`Index`]), wakes the watchers ([`Hub`]) and answers. Reads take
 //! the index's read lock and nothing else. In the background a snapshot replaces the log when that has grown as
 //! large as the data. A full disk refuses writes until there is room ([`reserve`]); a log that can neither be written
 //! nor put back stops the process. What must be there when the store opens is written down ([`manifest`]).
@@ -11,7 +11,6 @@ mod expiry;
 mod files;
 pub mod folder;
 mod frame;
-mod index;
 mod log_file;
 pub mod maintenance;
 mod manifest;
@@ -20,7 +19,6 @@ mod open_error;
 mod recovery;
 mod reserve;
 mod snapshot;
-mod watch;
 mod writer;
 
 use std::{
@@ -29,7 +27,6 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-pub use index::Figures;
 pub use open_error::OpenError;
 use parking_lot::{Condvar, Mutex, RwLock};
 pub use recovery::Torn;
@@ -40,14 +37,14 @@ use self::{
     expiry::Expiry,
     files::log_name,
     folder::Folder,
-    index::Index,
     manifest::Manifest,
     memory::Memory,
-    watch::Hub,
     writer::{Request, Writer},
 };
+pub use crate::index::Figures;
 use crate::{
-    Change, Commit, Entry, Page, REPEATED, Range, Refused, Result, Revision, Store, StoreError, Watch, repeated,
+    Change, Commit, Entry, Page, REPEATED, Range, Refused, Result, Revision, Store, StoreError, Watch, hub::Hub,
+    index::Index, repeated,
 };
 
 /// How a store behaves. The defaults are right for a server.

@@ -14,11 +14,10 @@ use super::{
     disk::Disk,
     files::{Files, log_name, snapshot_name},
     frame::{self, FileHeader, Frame, FrameReader, HeaderFault, Read1, Record, Role},
-    index::Index,
     manifest::{self, Manifest},
     open_error::OpenError,
 };
-use crate::{Entry, Revision};
+use crate::{Entry, Revision, index::Index};
 
 /// A tail to cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,6 +2,11 @@
 
 use std::error::Error;
 
+const ENDED: &str = "it ended the connection; does etcd still run?";
+
+/// What an end of the connection means as long as none has worked: what listens there may be something else.
+const ENDED_AT_ONCE: &str = "it ends the connection; is its address an https:// one, or the port another?";
+
 /// Words in an error's causes, and what they mean.
 const MEANINGS: &[(&str, &str)] = &[
     ("Connection refused", "nothing listens there; does etcd run, and are address and port right?"),
@@ -28,11 +33,21 @@ const MEANINGS: &[(&str, &str)] = &[
         "FRAME_SIZE_ERROR",
         "it speaks something else than gRPC there; is its address an https:// one, or the port another?",
     ),
-    ("http2 error", "it ends the connection; is its address an https:// one, or the port another?"),
+    ("connection closed", ENDED),
+    ("onnection reset", ENDED),
+    ("roken pipe", ENDED),
+    // HTTP/2's own word for all of these, when the socket's does not come along.
+    ("http2 error", ENDED),
     ("deadline has elapsed", "it does not answer in time; check the address, and whether a firewall is in between"),
     ("timed out", "it does not answer in time; check the address, and whether a firewall is in between"),
     ("Timeout expired", "it does not answer in time; check the address, and whether a firewall is in between"),
 ];
+
+/// An error of the first call of all in plain words: address, port and scheme may be wrong.
+pub(super) fn plain_at_first(error: &etcd_client::Error) -> String {
+    let meaning = plain(error);
+    if meaning == ENDED { ENDED_AT_ONCE.to_owned() } else { meaning }
+}
 
 /// An error in plain words.
 pub(super) fn plain(error: &etcd_client::Error) -> String {
@@ -79,6 +94,8 @@ mod tests {
         check(&["received fatal alert: CertificateRequired"], "--etcd-certfile and --etcd-keyfile");
         check(&["etcdserver: request timed out"], "does not answer in time");
         check(&["etcdserver: no leader"], "etcdserver: no leader");
+        check(&["transport error", "connection closed"], "does etcd still run?");
+        check(&["transport error", "http2 error", "connection error received: not a result of an error"], ENDED);
         check(&[], "no reason");
     }
 }

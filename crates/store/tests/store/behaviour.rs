@@ -37,7 +37,7 @@ async fn next(watch: &mut Watch) -> Result<Batch> {
 }
 
 /// Reads until `count` events came; each as "key=value", "key~value" for a change and "key-value" for a removal.
-async fn events(watch: &mut Watch, count: usize) -> Vec<String> {
+pub async fn events(watch: &mut Watch, count: usize) -> Vec<String> {
     let mut seen = Vec::new();
     let mut last = 0;
     while seen.len() < count {

@@ -1,6 +1,7 @@
 //! The etcd backend against the list that every backend must pass, on a real etcd that is started for it.
 
 use std::{
+    path::Path,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::Duration,
@@ -12,31 +13,72 @@ use store::{
 };
 
 /// A running etcd, gone with its data when this is dropped.
-struct Server {
+pub struct Server {
     process: Child,
     endpoint: String,
-    _folder: tempfile::TempDir,
+    peer: String,
+    folder: tempfile::TempDir,
 }
 
 impl Server {
-    async fn start() -> Option<Server> {
+    /// `None`, and a word about it, where there is no etcd.
+    pub fn start() -> Option<Server> {
         let folder = tempfile::tempdir().unwrap();
         let port = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let (endpoint, peer) = (format!("http://127.0.0.1:{}", port()), format!("http://127.0.0.1:{}", port()));
-        let process = Command::new("etcd")
+        match Self::spawn(folder.path(), &endpoint, &peer) {
+            Ok(process) => Some(Server { process, endpoint, peer, folder }),
+            Err(_) => {
+                eprintln!("SKIPPED: no etcd on the path (Debian: etcd-server)");
+                None
+            }
+        }
+    }
+
+    fn spawn(folder: &Path, endpoint: &str, peer: &str) -> std::io::Result<Child> {
+        Command::new("etcd")
             .arg("--data-dir")
-            .arg(folder.path())
-            .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .arg(folder)
+            .args(["--listen-client-urls", endpoint, "--advertise-client-urls", endpoint])
+            .args(["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer])
             .args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .ok()?;
-        Some(Server { process, endpoint, _folder: folder })
     }
 
-    async fn connect(&self, prefix: &str) -> Etcd {
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Starts it again, after it was killed.
+    pub fn start_again(&mut self) {
+        self.process = Self::spawn(self.folder.path(), &self.endpoint, &self.peer).unwrap();
+    }
+
+    /// Kills it and starts it again at another place, where those who know the old one do not find it.
+    pub fn move_away(&mut self) -> String {
+        self.kill();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let place = std::mem::replace(&mut self.endpoint, format!("http://127.0.0.1:{port}"));
+        self.start_again();
+        place
+    }
+
+    pub fn move_back(&mut self, place: String) {
+        self.kill();
+        self.endpoint = place;
+        self.start_again();
+    }
+
+    /// Makes it say nothing (`STOP`), or go on (`CONT`).
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.process.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    pub async fn connect(&self, prefix: &str) -> Etcd {
         let options =
             Options { endpoints: vec![self.endpoint.clone()], prefix: prefix.to_owned(), ..Options::default() };
         crate::behaviour::soon(async {
@@ -60,10 +102,7 @@ impl Drop for Server {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behaviour_on_a_real_etcd() {
-    let Some(mut server) = Server::start().await else {
-        eprintln!("SKIPPED: no etcd on the path (Debian: etcd-server)");
-        return;
-    };
+    let Some(mut server) = Server::start() else { return };
     let beside = server.connect("").await;
     crate::behaviour::all(Arc::new(server.connect("/tenant").await)).await;
     let page = beside.range(store::Range::prefix("/")).await.unwrap();
@@ -71,7 +110,7 @@ async fn behaviour_on_a_real_etcd() {
 
     // The end of the server ends watches and calls with an error, soon.
     let mut watch = beside.watch("/", None).await.unwrap();
-    server.process.kill().unwrap();
+    server.kill();
     let ended = crate::behaviour::soon(futures::StreamExt::next(&mut watch)).await;
     assert!(matches!(ended, Some(Err(StoreError::Unavailable(_)))), "{ended:?}");
     let failed = crate::behaviour::soon(beside.revision()).await;

@@ -7,3 +7,5 @@ mod etcd;
 mod faults;
 mod losses;
 mod room;
+mod transfer;
+mod watch_cache;

@@ -1,7 +1,5 @@
 //! `x-kubernetes-validations`: the expressions of a schema, compiled once and evaluated on each object within a budget.
 //! Upstream counterpart: apiextensions-apiserver/pkg/apiserver/schema/cel.
-//!
-//! Lists that are sets or maps are compared in their order, and `+` joins them as lists.
 
 mod typed_value;
 
@@ -341,6 +339,38 @@ mod tests {
         check("self.wait == duration('90s')", true);
         check("self.port == '80' && type(self.port) == string", true);
         check("has(self.min) && !has(self.max)", false);
+    }
+
+    #[test]
+    fn sets_and_maps_have_no_order() {
+        let item = json!({"type": "object", "properties": {"namespace": {"type": "string"}, "v": {"type": "integer"}}});
+        let lists = json!({
+            "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+            "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["namespace"], "items": item},
+            "list": {"type": "array", "items": {"type": "string"}}});
+        let at = |set: Value, map: Value| json!({"l": {"set": set, "map": map, "list": ["b", "a"]}});
+        let entry = |name: &str, v: i64| json!({"namespace": name, "v": v});
+        let old = at(json!(["a", "b"]), json!([entry("x", 1), entry("y", 2)]));
+        let new = at(json!(["b", "a"]), json!([entry("y", 2), entry("x", 1)]));
+        let check = |rule: &str, holds: bool| {
+            let rules = json!([{"rule": rule}]);
+            let of = json!({"type": "object", "properties": {"l": {"type": "object", "properties": lists,
+                "x-kubernetes-validations": rules}}});
+            assert_eq!(errors(&of, &new, Some(&old)).is_empty(), holds, "{rule}: {:?}", errors(&of, &new, Some(&old)));
+        };
+        check("self.set == oldSelf.set && self.map == oldSelf.map", true);
+        check("self.set == ['a', 'b'] && self.set != ['a', 'c'] && self.set != ['a']", true);
+        check("self.list == ['a', 'b'] || oldSelf == null", false);
+        check("self.list == ['b', 'a'] && !(['a', 'b'] == self.set)", true);
+        check("self.set + ['c', 'a'] == ['a', 'b', 'c'] && size(self.set + ['c', 'c']) == 3", true);
+        check("self.set + ['c'] + ['d'] == ['d', 'c', 'b', 'a'] && 'a' in self.set", true);
+        check("size(self.map + oldSelf.map) == 2 && (self.map + oldSelf.map)[0].v == 2", true);
+        check("self.map.map(e, e.v) == [2, 1]", true);
+        check("(self.map + self.map.filter(e, e.v == 1)) == oldSelf.map", true);
+        let moved = at(json!(["b", "a"]), json!([entry("y", 3), entry("x", 1)]));
+        let of = json!({"type": "object", "properties": {"l": {"type": "object", "properties": lists,
+            "x-kubernetes-validations": [{"rule": "self.map == oldSelf.map"}]}}});
+        assert_eq!(errors(&of, &moved, Some(&old)).len(), 1, "an item has changed");
     }
 
     #[test]

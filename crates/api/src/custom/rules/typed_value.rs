@@ -87,7 +87,15 @@ pub fn value<'v>(json: &'v Json, schema: &Structural) -> Value<'v> {
             Value::Map(map)
         }
         Json::Array(items) => match &schema.items {
-            Some(of) => Value::list(items.iter().map(|item| value(item, of)).collect()),
+            Some(of) => {
+                let items = items.iter().map(|item| value(item, of)).collect();
+                if schema.is_associative() {
+                    let spelled = |name: &str| escaped(name).unwrap_or_else(|| name.to_owned()).into();
+                    Value::associative(items, schema.list_keys.iter().map(|name| spelled(name)).collect())
+                } else {
+                    Value::list(items)
+                }
+            }
             None => Value::json(json),
         },
         Json::Number(number) if &*schema.ty == "number" => Value::Double(number.as_f64().unwrap_or(f64::NAN)),

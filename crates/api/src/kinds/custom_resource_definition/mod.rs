@@ -107,16 +107,12 @@ fn prepare_delete(object: &mut Value) {
     conditions::set(object, &told, &now);
 }
 
-/// What is accepted and not done, and formats that nobody checks, where these are new.
+/// Formats that nobody checks, where these are new.
 fn warnings(new: &CustomResourceDefinition, old: Option<&CustomResourceDefinition>) -> Vec<String> {
     let known = old.map(unknown_formats).unwrap_or_default();
     let formats = unknown_formats(new);
     let formats = formats.difference(&known).map(|format| format!("unrecognized format {format:?}"));
-    let by_webhook =
-        |crd: &CustomResourceDefinition| crd.spec.conversion.as_ref().is_some_and(|c| c.strategy == "Webhook");
-    let webhook = by_webhook(new) && !old.is_some_and(by_webhook);
-    let what = "conversion by webhook is not called yet: versions show the same fields, as with the strategy None";
-    webhook.then(|| what.to_owned()).into_iter().chain(formats).collect()
+    formats.collect()
 }
 
 fn unknown_formats(crd: &CustomResourceDefinition) -> BTreeSet<String> {

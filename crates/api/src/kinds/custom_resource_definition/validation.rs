@@ -11,7 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use super::schema;
 use crate::custom::conditions::{APPROVED, approval_state, is_protected};
-use crate::custom::{Structural, resolve_field};
+use crate::custom::{REVIEWS, Structural, resolve_field};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names::{dns1035_label, dns1123_subdomain, port_number};
 
@@ -19,7 +19,6 @@ const SELECTABLE_MAX: usize = 8;
 const WARNING_MAX: usize = 256;
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
-const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
 /// The checks of every write.
 pub fn validate(crd: &CustomResourceDefinition) -> Errors {

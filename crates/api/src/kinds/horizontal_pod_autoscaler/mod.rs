@@ -8,7 +8,7 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 
 use crate::kind::cell;
-use crate::kind::{Column, Kind, age, col, name};
+use crate::kind::{Column, Kind, age, col, int, name};
 use crate::validation::field::Errors;
 
 mod validation;
@@ -47,7 +47,20 @@ pub const HORIZONTAL_POD_AUTOSCALER_V1: Kind<Old> = Kind {
 };
 
 /// The body of the `scale` subresource.
-pub const SCALE: Kind<Scale> = Kind { verbs: &[], ..Kind::BASE };
+pub const SCALE: Kind<Scale> = Kind {
+    verbs: &[],
+    columns: &[
+        name(),
+        int("Desired", "replicas is the desired number of instances for the scaled object.", |scale, _| {
+            Value::from(scale.spec.as_ref().and_then(|s| s.replicas).unwrap_or(0))
+        }),
+        int("Available", "replicas is the actual number of observed instances of the scaled object.", |scale, _| {
+            Value::from(scale.status.as_ref().map_or(0, |s| s.replicas))
+        }),
+        age(),
+    ],
+    ..Kind::BASE
+};
 
 const COLUMNS: &[Column<HorizontalPodAutoscaler>] = &[
     name(),

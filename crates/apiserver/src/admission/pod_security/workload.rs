@@ -9,6 +9,7 @@ use api::{
         Container, ContainerPort, EphemeralContainer, Lifecycle, PodSecurityContext, PodSpec, Probe, SecurityContext,
     },
     meta,
+    object::Object,
 };
 use serde::Deserialize;
 
@@ -27,7 +28,7 @@ impl Workload {
         };
         let spec = match pod.get("spec") {
             None | Some(Value::Null) => PodSpec::default(),
-            Some(spec) => PodSpec::deserialize(spec)?,
+            Some(spec) => PodSpec::from_value(spec)?,
         };
         Ok(Workload { annotations, spec })
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::kind::Definition;
 use api::rules::cel::admission::REQUEST_RESOURCE;
 use api::rules::cel::authorizer::{self, Authority, Question};
+use api::status::StatusError;
 use api::{Value, meta};
 use cel::{Value as Cel, Variables};
 use json::{Map, json};
@@ -13,7 +14,7 @@ use super::super::attributes::Attributes;
 use super::authority::UsersRights;
 use super::matching::is_namespace;
 use crate::auth::Authorizer;
-use crate::storage::object;
+use crate::storage::loopback::Loopback;
 
 pub(super) struct Input {
     object: Value,
@@ -28,19 +29,20 @@ static NULL: Value = Value::Null;
 
 impl Input {
     /// The write in the kind in which the policy wants to see it.
-    pub(super) fn new(
-        authorizer: Arc<dyn Authorizer>,
+    pub(super) async fn new(
+        (objects, authorizer): (&Loopback, Arc<dyn Authorizer>),
         attributes: &Attributes<'_>,
         definition: &Definition,
         namespace: Option<Arc<Value>>,
-    ) -> Input {
-        let seen = |object: Option<&Value>| {
-            object.map_or(Value::Null, |object| object::between(attributes.definition, definition, object))
+    ) -> Result<Input, StatusError> {
+        let seen = async |object: Option<&Value>| match object {
+            Some(object) => objects.between(attributes.definition, definition, object).await,
+            None => Ok(Value::Null),
         };
         let user = attributes.user.clone();
-        Input {
-            object: seen(attributes.object.as_ref()),
-            old: seen(attributes.old),
+        Ok(Input {
+            object: seen(attributes.object.as_ref()).await?,
+            old: seen(attributes.old).await?,
             request: request(attributes, definition),
             namespace: namespace.filter(|_| !is_namespace(attributes)),
             authority: Arc::new(UsersRights { user, authorizer }),
@@ -52,7 +54,7 @@ impl Input {
                 name: attributes.name.to_owned(),
                 ..Question::default()
             },
-        }
+        })
     }
 
     /// The variables of conditions, which see no namespace.

@@ -120,9 +120,17 @@ async fn validate(
                 }
             };
             for params in params {
-                let input = input.get_or_insert_with(|| {
-                    Input::new(context.authorizer.clone(), attributes, &definition, namespace.clone())
-                });
+                if input.is_none() {
+                    let asked = (&*context.objects, context.authorizer.clone());
+                    match Input::new(asked, attributes, &definition, namespace.clone()).await {
+                        Ok(made) => input = Some(made),
+                        Err(error) => {
+                            let why = format!("failed to convert object version: {}", error.message);
+                            refusals.extend(misconfigured(policy, Some(binding), &why));
+                        }
+                    }
+                }
+                let Some(input) = &input else { break };
                 let outcome = policy.evaluator().validate(input, params.as_deref());
                 let said = Said { policy, binding: &binding.name, spec: &binding.spec };
                 for (index, decision) in outcome.decisions.into_iter().enumerate() {

@@ -8,9 +8,8 @@ use api::k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec,
     ValidatingAdmissionPolicySpec,
 };
-use api::{Value, kind::Definition, meta};
+use api::{Value, kind::Definition, meta, object::Object};
 use parking_lot::RwLock;
-use serde::Deserialize;
 
 use super::evaluation::Evaluator;
 use crate::storage::informer::EventHandler;
@@ -71,7 +70,7 @@ impl Policies {
     pub fn object_changed(&self, plural: &str, name: &str, object: Option<&Value>) {
         let mut held = self.held.write();
         if plural == POLICIES {
-            match object.and_then(|o| ValidatingAdmissionPolicy::deserialize(o).ok().map(|p| (o, p))) {
+            match object.and_then(|o| ValidatingAdmissionPolicy::from_value(o).ok().map(|p| (o, p))) {
                 Some((object, policy)) => {
                     let version = (meta::uid(object).to_owned(), meta::generation(object));
                     if held.policies.get(name).is_some_and(|known| known.version == version && version.1 > 0) {
@@ -84,7 +83,7 @@ impl Policies {
                 None => drop(held.policies.remove(name)),
             }
         } else {
-            match object.and_then(|o| ValidatingAdmissionPolicyBinding::deserialize(o).ok()) {
+            match object.and_then(|o| ValidatingAdmissionPolicyBinding::from_value(o).ok()) {
                 Some(binding) => {
                     let binding = Binding { name: name.to_owned(), spec: binding.spec.unwrap_or_default() };
                     held.bindings.insert(name.to_owned(), Arc::new(binding));

@@ -8,11 +8,13 @@ use std::{
     sync::Arc,
 };
 
-use api::{Value, k8s_openapi::api::core::v1::ResourceQuota, kind::Target, rules::pod::Resources, status::StatusError};
+use api::{
+    Value, k8s_openapi::api::core::v1::ResourceQuota, kind::Target, object::Object, rules::pod::Resources,
+    status::StatusError,
+};
 use clock::Duration;
 use json::json;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::{
@@ -148,7 +150,7 @@ async fn live<'a>(
 }
 
 fn read(quota: &Value) -> Result<ResourceQuota, StatusError> {
-    ResourceQuota::deserialize(quota).map_err(|error| StatusError::internal(error.to_string()))
+    ResourceQuota::from_value(quota).map_err(|error| StatusError::internal(error.to_string()))
 }
 
 /// Adds the demands to the quotas, all of them or none.

@@ -20,6 +20,7 @@ use api::{
         core::v1::{Pod, ResourceQuota},
         resource::v1::ResourceClaim,
     },
+    object::Object,
     rules::{
         pod::Resources,
         quota::{
@@ -29,7 +30,6 @@ use api::{
     },
     status::StatusError,
 };
-use serde::Deserialize;
 
 use super::{
     attributes::{Attributes, Operation},
@@ -74,8 +74,7 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
     let Some(counter) = counter(attributes).filter(|_| !quotas.is_empty() || context.charges.is_limited()) else {
         return Ok(());
     };
-    let quotas: Vec<ResourceQuota> =
-        quotas.iter().filter_map(|quota| ResourceQuota::deserialize(&**quota).ok()).collect();
+    let quotas: Vec<ResourceQuota> = quotas.iter().filter_map(|quota| ResourceQuota::from_value(quota).ok()).collect();
     let demands = {
         let Some(object) = attributes.object.as_ref() else { return Ok(()) };
         let (new, old) = (read(context, &counter, object).await?, attributes.old);
@@ -107,7 +106,7 @@ async fn read(context: &Context, counter: &Counter, object: &Value) -> Result<Bo
     if *counter != Counter::DeviceClaims || !context.features.enabled(Feature::DRAExtendedResource) {
         return counter.read(object).map_err(broken);
     }
-    let claim = ResourceClaim::deserialize(object).map_err(broken)?;
+    let claim = ResourceClaim::from_value(object).map_err(broken)?;
     let mut resources = BTreeMap::new();
     for class in extended::classes(&claim) {
         if let Some(found) = context.objects.get("resource.k8s.io", "deviceclasses", "", class).await?
@@ -125,13 +124,13 @@ async fn charged(context: &Context, claim: &ResourceClaim) -> Result<Resources, 
     let Some((name, _)) = extended::pod_of(claim) else { return Ok(Resources::new()) };
     let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
     let pod = context.objects.get("", "pods", namespace, name).await?;
-    let pod: Option<Pod> = pod.and_then(|pod| Pod::deserialize(&*pod).ok());
+    let pod: Option<Pod> = pod.and_then(|pod| Pod::from_value(&pod).ok());
     let told = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.extended_resource_claim_status.is_some());
     let mut others = Vec::new();
     // Only as long as the Pod does not name its claim, the others count.
     if pod.as_ref().is_some_and(|pod| !told(pod)) {
         let listed = context.objects.list("resource.k8s.io", "resourceclaims", namespace).await?;
-        others.extend(listed.iter().filter_map(|other| ResourceClaim::deserialize(&**other).ok()));
+        others.extend(listed.iter().filter_map(|other| ResourceClaim::from_value(other).ok()));
     }
     Ok(extended::charged(claim, pod.as_ref(), &others, clock::now()))
 }

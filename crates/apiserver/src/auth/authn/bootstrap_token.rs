@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use api::rules::bootstrap_token::{GROUP, NAMESPACE, read, secret_name, split};
+use api::{
+    object::Object,
+    rules::bootstrap_token::{GROUP, NAMESPACE, read, secret_name, split},
+};
 use futures::future::BoxFuture;
 use json::Value;
 use k8s_openapi::api::core::v1::Secret;
@@ -26,7 +29,7 @@ impl Tokens for BootstrapTokens {
 
 /// The user that the Secret names, when it is in force and the secret is right.
 fn user(object: &Value, id: &str, secret: &str, now: clock::Timestamp) -> Option<User> {
-    let token = read(&json::from_value::<Secret>(object.clone()).ok()?)?;
+    let token = read(&Secret::from_value(object).ok()?)?;
     let right = same_secret(&token.secret, secret) && token.id == id && token.authenticates;
     if !right || token.end.is_past(now) || !token.groups.iter().all(|g| is_group(g)) {
         return None;

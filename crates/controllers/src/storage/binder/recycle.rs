@@ -8,7 +8,7 @@
 
 use std::{collections::HashMap, fmt, io, sync::Arc};
 
-use api::rules::quantity;
+use api::{object::Object, rules::quantity};
 use client::{Api, Client, Key};
 use json::{Value, json};
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolume, Pod, Volume};
@@ -66,12 +66,12 @@ fn template() -> Pod {
     let pod = json!({"metadata": {"generateName": "pv-recycler-", "namespace": "default"},
         "spec": {"activeDeadlineSeconds": 60, "restartPolicy": "Never", "volumes": [{"name": "vol"}],
             "containers": [container]}});
-    json::from_value(pod).expect("a constant")
+    Pod::from_value(&pod).expect("a constant")
 }
 
 /// A template of a user's own; it must have a volume to put the one to empty in its place.
 pub fn checked(template: Value) -> Result<Pod, String> {
-    let mut pod: Pod = json::from_value(template).map_err(|error| error.to_string())?;
+    let mut pod: Pod = Pod::from_value(&template).map_err(|error| error.to_string())?;
     let spec = pod.spec.as_ref();
     if spec.and_then(|spec| spec.volumes.as_ref()).is_none_or(Vec::is_empty) {
         return Err("does not contain any volume(s)".to_owned());

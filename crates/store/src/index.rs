@@ -1,7 +1,9 @@
 //! The index: every key's present state and recent history in memory, in key order.
 //!
 //! Readers share one lock with the short moment in which a durable batch is applied; they never wait for the disk.
-//! Only durable commits get in here, so nothing that a reader or watcher sees can be lost by a power cut.
+//! Only durable commits get in here, so nothing that a reader or watcher sees can be lost by a power cut. The embedded
+//! store has one revision for each change; the copy of an etcd cluster has what etcd tells: revisions that were about
+//! other keys are missing, and the changes of one transaction share one.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -53,9 +55,9 @@ impl Node {
 }
 
 #[derive(Debug)]
-pub(super) struct Index {
+pub(crate) struct Index {
     nodes: BTreeMap<Arc<str>, Node>,
-    /// The changes `compacted + 1 ..= revision`, one per revision.
+    /// The changes behind `compacted` up to `revision`, in order.
     events: VecDeque<Event>,
     revision: Revision,
     compacted: Revision,
@@ -137,6 +139,17 @@ impl Index {
     /// Applies the next change. Returns the event that watchers get.
     pub fn apply(&mut self, key: Arc<str>, revision: Revision, entry: Option<Entry>) -> Event {
         assert_eq!(revision, self.revision + 1, "revisions follow one another");
+        self.follow(key, revision, entry)
+    }
+
+    /// Nothing else changed up to this revision.
+    pub fn advance(&mut self, revision: Revision) {
+        self.revision = self.revision.max(revision);
+    }
+
+    /// Applies a change that somebody else made. Returns the event that watchers get.
+    pub fn follow(&mut self, key: Arc<str>, revision: Revision, entry: Option<Entry>) -> Event {
+        assert!(revision >= self.revision, "revisions do not go back");
         self.revision = revision;
         if let Some(entry) = &entry {
             self.live_bytes += size(entry);
@@ -194,7 +207,7 @@ impl Index {
     /// The changes of keys with the prefix behind `after`.
     pub fn events_after(&self, prefix: &str, after: Revision) -> Result<Vec<Event>> {
         self.check_readable(after)?;
-        let skip = usize::try_from(after - self.compacted).unwrap_or(usize::MAX);
+        let skip = self.events.partition_point(|event| event.revision <= after);
         Ok(self.events.iter().skip(skip).filter(|e| e.key.starts_with(prefix)).cloned().collect())
     }
 
@@ -221,15 +234,14 @@ impl Index {
     /// that stays readable, which is an older one while a snapshot is being read.
     pub fn compact(&mut self, revision: Revision) -> Revision {
         let target = revision.min(self.revision).min(self.pinned.unwrap_or(Revision::MAX));
-        while self.compacted < target {
-            let Some(event) = self.events.pop_front() else { break };
+        while let Some(event) = self.events.pop_front_if(|event| event.revision <= target) {
             self.history_bytes -= held(&event);
-            self.compacted = event.revision;
             // The last change of a key within the forgotten span decides what stays of it, so every change may look.
             if self.nodes.get_mut(&event.key).is_some_and(|node| node.compact(target)) {
                 self.nodes.remove(&event.key);
             }
         }
+        self.compacted = self.compacted.max(target);
         if self.events.capacity() > 1024 && self.events.len() < self.events.capacity() / 4 {
             self.events.shrink_to(self.events.len() * 2);
         }

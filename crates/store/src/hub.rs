@@ -17,8 +17,7 @@ use futures::Stream;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
-use super::index::Index;
-use crate::{Batch, Event, Result, Revision, StoreError};
+use crate::{Batch, Event, Result, Revision, StoreError, index::Index};
 
 /// So many events of the past go out in one batch.
 const BACKLOG_BATCH: usize = 1000;
@@ -31,7 +30,7 @@ struct Subscriber {
     delivered: Revision,
 }
 
-pub(super) struct Hub {
+pub(crate) struct Hub {
     state: Mutex<State>,
 }
 
@@ -102,7 +101,20 @@ impl Hub {
 
     /// Ends every watch.
     pub fn close(&self, reason: &str) {
-        for subscriber in std::mem::take(&mut self.state.lock().subscribers).into_values().flatten() {
+        self.state.lock().close(reason);
+    }
+
+    /// Ends every watch, and goes on from a revision: what lies between is not known.
+    pub fn leap(&self, revision: Revision, reason: &str) {
+        let mut state = self.state.lock();
+        state.close(reason);
+        state.published = revision;
+    }
+}
+
+impl State {
+    fn close(&mut self, reason: &str) {
+        for subscriber in std::mem::take(&mut self.subscribers).into_values().flatten() {
             let _ = subscriber.queue.send(Err(StoreError::Unavailable(reason.to_owned())));
         }
     }
@@ -126,7 +138,7 @@ impl Subscriber {
 }
 
 /// The watching end: first the past in pieces, then what comes.
-pub(super) struct Watcher {
+pub(crate) struct Watcher {
     backlog: std::vec::IntoIter<Event>,
     newest: Revision,
     queue: mpsc::UnboundedReceiver<Result<Batch>>,
@@ -143,8 +155,12 @@ impl Stream for Watcher {
             return Poll::Ready(None);
         }
         if this.backlog.len() > 0 {
-            let events: Vec<Event> = this.backlog.by_ref().take(BACKLOG_BATCH).collect();
+            let mut events: Vec<Event> = this.backlog.by_ref().take(BACKLOG_BATCH).collect();
             let last = events.last().map_or(this.newest, |e| e.revision);
+            // A batch has all of its last revision.
+            while this.backlog.as_slice().first().is_some_and(|event| event.revision == last) {
+                events.extend(this.backlog.next());
+            }
             let revision = if this.backlog.len() == 0 { this.newest } else { last };
             return Poll::Ready(Some(Ok(Batch { events, revision })));
         }

@@ -1,0 +1,179 @@
+//! The types that components read and write, each with its codec compiled once. Reading a Pod is some hundred kilobytes of
+//! machine code; as a generic function every crate that reads Pods would hold a copy of its own.
+
+use std::fmt::Debug;
+
+use json::{Error, Reader, Value};
+use k8s_openapi::{
+    Metadata,
+    api::{
+        admissionregistration::v1 as admissionregistration, apiserverinternal::v1alpha1 as api_server_internal,
+        apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
+        autoscaling::v2 as autoscaling, batch::v1 as batch, certificates::v1 as certificates,
+        certificates::v1beta1 as certificates_beta, coordination::v1 as coordination,
+        coordination::v1beta1 as coordination_beta, core::v1 as core, discovery::v1 as discovery,
+        networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
+        resource::v1 as resource, resource::v1alpha3 as resource_alpha, scheduling::v1alpha1 as scheduling_alpha,
+        storage::v1 as storage, storagemigration::v1beta1 as storage_migration,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, Error as _},
+};
+
+/// What no type is asked for: the largest part of most metadata, which belongs to the server alone. On a write the server
+/// keeps what it has.
+const MANAGED_FIELDS: &[&str] = &["metadata", "managedFields"];
+
+/// A type that is read from JSON, without `metadata.managedFields`, and goes as JSON.
+pub trait Object: Sized {
+    fn from_value(value: &Value) -> Result<Self, Error>;
+    fn from_json(text: &str) -> Result<Self, Error>;
+    fn to_value(&self) -> Value;
+}
+
+/// A typed API kind, as `k8s-openapi` declares them.
+pub trait Kind: Metadata<Ty = ObjectMeta> + Object + Clone + Debug + Send + Sync + 'static {}
+impl<K: Metadata<Ty = ObjectMeta> + Object + Clone + Debug + Send + Sync + 'static> Kind for K {}
+
+/// The object in this text.
+pub fn without_managers(text: &[u8]) -> Result<Value, Error> {
+    json::from_text_without(std::str::from_utf8(text).map_err(Error::custom)?, MANAGED_FIELDS)
+}
+
+/// The object as a `T`, for the crate that compiles all types.
+pub(crate) fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, Error> {
+    T::deserialize(Reader::of(object).without(MANAGED_FIELDS))
+}
+
+/// No inlining: a function that is compiled in this crate is called by the others, one that is inlined is copied.
+macro_rules! objects {
+    ($($kind:ty),* $(,)?) => {$(
+        impl Object for $kind {
+            #[inline(never)]
+            fn from_value(value: &Value) -> Result<Self, Error> {
+                decode(value)
+            }
+
+            #[inline(never)]
+            fn from_json(text: &str) -> Result<Self, Error> {
+                json::from_text_without(text, MANAGED_FIELDS)
+            }
+
+            #[inline(never)]
+            fn to_value(&self) -> Value {
+                json::to_value(self).expect("API types are plain data")
+            }
+        }
+    )*};
+}
+
+objects! {
+    admissionregistration::ValidatingAdmissionPolicy,
+    admissionregistration::ValidatingAdmissionPolicyBinding,
+    api_server_internal::StorageVersion,
+    apps::ControllerRevision,
+    apps::DaemonSet,
+    apps::Deployment,
+    apps::ReplicaSet,
+    apps::StatefulSet,
+    authentication::TokenRequest,
+    authentication::TokenReview,
+    authorization::SubjectAccessReview,
+    autoscaling::HorizontalPodAutoscaler,
+    batch::CronJob,
+    batch::Job,
+    certificates::CertificateSigningRequest,
+    certificates_beta::ClusterTrustBundle,
+    certificates_beta::PodCertificateRequest,
+    coordination::Lease,
+    coordination_beta::LeaseCandidate,
+    core::ConfigMap,
+    core::Container,
+    core::Endpoints,
+    core::EphemeralContainer,
+    core::Event,
+    core::LimitRange,
+    core::Namespace,
+    core::Node,
+    core::PersistentVolume,
+    core::PersistentVolumeClaim,
+    core::Pod,
+    core::PodSpec,
+    core::PodStatus,
+    core::PodTemplateSpec,
+    core::ReplicationController,
+    core::ResourceQuota,
+    core::Secret,
+    core::Service,
+    core::ServiceAccount,
+    discovery::EndpointSlice,
+    networking::IPAddress,
+    networking::ServiceCIDR,
+    node::RuntimeClass,
+    policy::PodDisruptionBudget,
+    rbac::ClusterRole,
+    resource::DeviceClass,
+    resource::ResourceClaim,
+    resource::ResourceClaimTemplate,
+    resource::ResourceSlice,
+    resource_alpha::DeviceTaintRule,
+    scheduling_alpha::Workload,
+    MetadataOnly,
+    storage::CSIDriver,
+    storage::CSINode,
+    storage::CSIStorageCapacity,
+    storage::StorageClass,
+    storage::VolumeAttachment,
+    storage::VolumeAttributesClass,
+    storage_migration::StorageVersionMigration,
+}
+
+/// An object of any kind, of which only the metadata counts.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct MetadataOnly {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+}
+
+#[cfg(test)]
+mod tests {
+    use json::json;
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+
+    #[test]
+    fn all_but_the_managed_fields_is_there() {
+        let mut object = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "a", "labels": {"managedFields": "kept"}, "managedFields": [{"manager": "m"}]},
+            "spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80}]}], "nodeName": null},
+        });
+        let whole: Pod = json::from_value(object.clone()).expect("a Pod");
+        let mut expected = whole.clone();
+        expected.metadata.managed_fields = None;
+        assert!(whole.metadata.managed_fields.is_some());
+        assert_eq!(decode::<Pod>(&object).expect("a Pod"), expected);
+        assert_eq!(Pod::from_json(&object.to_string()).expect("a Pod"), expected);
+        let escaped = object.to_string().replace("\"managedFields\":[", r#""managed\u0046ields":["#);
+        assert_eq!(Pod::from_json(&escaped).expect("a Pod"), expected);
+        assert!(Pod::from_json(&format!("{object} {object}")).is_err(), "something follows");
+        let mut bare = object.clone();
+        bare["metadata"].as_object_mut().expect("metadata").remove("managedFields");
+        assert_eq!(without_managers(object.to_string().as_bytes()).expect("a value"), bare);
+
+        object["metadata"]["managedFields"] = 7.into();
+        assert!(decode::<Pod>(&object).is_ok(), "not even looked at");
+        for metadata in [json!(null), json!(7), json!([])] {
+            let object = json!({"metadata": metadata});
+            let expected = json::from_value::<Pod>(object.clone()).map_err(|e| e.to_string());
+            assert_eq!(decode::<Pod>(&object).map_err(|e| e.to_string()), expected);
+        }
+        object["metadata"]["name"] = 7.into();
+        let wrong = json::from_value::<Pod>(json!({"metadata": {"name": 7}})).expect_err("a number");
+        assert_eq!(decode::<Pod>(&object).expect_err("a number").to_string(), wrong.to_string());
+    }
+}

@@ -1,0 +1,229 @@
+//! JSON text, read piece by piece: the next value is looked at, entered, or passed over. Whole values are read from text by
+//! `serde_json`; this is for the [`Reader`](crate::Reader), which asks for one piece after the other.
+
+use std::borrow::Cow;
+
+use serde::de::Error as _;
+
+use crate::{Error, Number};
+
+/// Values within values that are read: the stack is not the text's to fill. `serde_json` has the same bound.
+const DEPTH_MAX: u8 = 128;
+
+/// What the next value is, of which nothing is read yet.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Sort {
+    Null,
+    Bool(bool),
+    Number,
+    String,
+    Array,
+    Object,
+}
+
+pub(crate) struct Text<'de> {
+    text: &'de str,
+    at: usize,
+    depth: u8,
+}
+
+impl<'de> Text<'de> {
+    pub(crate) fn new(text: &'de str) -> Self {
+        Text { text, at: 0, depth: 0 }
+    }
+
+    /// An error at this place of the text.
+    pub(crate) fn error(&self, what: impl std::fmt::Display) -> Error {
+        let before = &self.text.as_bytes()[..self.at.min(self.text.len())];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        let column = before.iter().rev().take_while(|byte| **byte != b'\n').count();
+        Error::custom(format_args!("{what} at line {line} column {column}"))
+    }
+
+    /// The error with this place, unless it tells one.
+    pub(crate) fn placed(&self, error: Error) -> Error {
+        if error.line() == 0 { self.error(error) } else { error }
+    }
+
+    /// The next byte that is no space, unread.
+    fn peek(&mut self) -> Option<u8> {
+        let rest = &self.text.as_bytes()[self.at..];
+        let space = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\t' | b'\r')).count();
+        self.at += space;
+        rest.get(space).copied()
+    }
+
+    /// What comes next.
+    pub(crate) fn sort(&mut self) -> Result<Sort, Error> {
+        match self.peek() {
+            Some(b'n') => Ok(Sort::Null),
+            Some(b't') => Ok(Sort::Bool(true)),
+            Some(b'f') => Ok(Sort::Bool(false)),
+            Some(b'-' | b'0'..=b'9') => Ok(Sort::Number),
+            Some(b'"') => Ok(Sort::String),
+            Some(b'[') => Ok(Sort::Array),
+            Some(b'{') => Ok(Sort::Object),
+            Some(_) => Err(self.error("expected value")),
+            None => Err(self.error("EOF while parsing a value")),
+        }
+    }
+
+    /// Reads the word that `sort` announced.
+    pub(crate) fn word(&mut self, word: &str) -> Result<(), Error> {
+        match self.text[self.at..].starts_with(word) {
+            true => self.at += word.len(),
+            false => return Err(self.error("expected ident")),
+        }
+        Ok(())
+    }
+
+    /// Reads the bracket that opens a list or an object.
+    pub(crate) fn enter(&mut self) -> Result<(), Error> {
+        self.depth += 1;
+        if self.depth == DEPTH_MAX {
+            return Err(self.error("recursion limit exceeded"));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Goes to the next item of a list, or the next name of an object; false behind the last, whose bracket is read.
+    pub(crate) fn next(&mut self, close: u8, first: bool) -> Result<bool, Error> {
+        match self.peek() {
+            Some(byte) if byte == close => {
+                self.at += 1;
+                self.depth -= 1;
+                return Ok(false);
+            }
+            Some(b',') if !first => self.at += 1,
+            Some(_) if first => return Ok(true),
+            Some(_) => return Err(self.error(format_args!("expected `,` or `{}`", close as char))),
+            None => return Err(self.error("EOF while parsing a list or an object")),
+        }
+        match self.peek() {
+            Some(byte) if byte == close => Err(self.error("trailing comma")),
+            _ => Ok(true),
+        }
+    }
+
+    /// The name of a field and the colon behind it.
+    pub(crate) fn name(&mut self) -> Result<Cow<'de, str>, Error> {
+        if self.peek() != Some(b'"') {
+            return Err(self.error("key must be a string"));
+        }
+        let name = self.string()?;
+        self.colon()?;
+        Ok(name)
+    }
+
+    fn colon(&mut self) -> Result<(), Error> {
+        match self.peek() {
+            Some(b':') => self.at += 1,
+            _ => return Err(self.error("expected `:`")),
+        }
+        Ok(())
+    }
+
+    /// Reads a string, from its first quote to its last.
+    pub(crate) fn string(&mut self) -> Result<Cow<'de, str>, Error> {
+        let (raw, escaped) = self.raw_string()?;
+        if !escaped {
+            return Ok(Cow::Borrowed(raw));
+        }
+        // Escapes are rare, and have their pitfalls (halves of characters): the library reads them.
+        let quoted = &self.text[self.at - raw.len() - 2..self.at];
+        serde_json::from_str(quoted).map(Cow::Owned).map_err(|error| self.error(error))
+    }
+
+    /// What stands between the quotes, and whether there is an escape in it.
+    fn raw_string(&mut self) -> Result<(&'de str, bool), Error> {
+        let start = self.at + 1;
+        let bytes = self.text.as_bytes();
+        let (mut at, mut escaped) = (start, false);
+        loop {
+            match bytes.get(at) {
+                Some(b'"') => break,
+                Some(b'\\') => {
+                    escaped = true;
+                    at += 2;
+                }
+                Some(0..0x20) => {
+                    self.at = at;
+                    return Err(self.error("control character (\\u0000-\\u001F) found while parsing a string"));
+                }
+                Some(_) => at += 1,
+                None => {
+                    self.at = bytes.len();
+                    return Err(self.error("EOF while parsing a string"));
+                }
+            }
+        }
+        self.at = at + 1;
+        Ok((&self.text[start..at], escaped))
+    }
+
+    pub(crate) fn number(&mut self) -> Result<Number, Error> {
+        let rest = &self.text[self.at..];
+        let len = rest.bytes().take_while(|b| matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')).count();
+        let number = serde_json::from_str(&rest[..len]).map_err(|_| self.error("invalid number"))?;
+        self.at += len;
+        Ok(number)
+    }
+
+    /// Reads a whole number of up to 18 digits; anything else is left to `number`.
+    pub(crate) fn small(&mut self) -> Option<i64> {
+        let rest = &self.text.as_bytes()[self.at..];
+        let negative = rest.first() == Some(&b'-');
+        let digits = &rest[usize::from(negative)..];
+        let len = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let zero = digits.first() == Some(&b'0');
+        if len == 0 || len > 18 || (zero && (len > 1 || negative)) {
+            return None;
+        }
+        if matches!(digits.get(len), Some(b'.' | b'e' | b'E')) {
+            return None;
+        }
+        let value = digits[..len].iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
+        self.at += len + usize::from(negative);
+        Some(if negative { -value } else { value })
+    }
+
+    /// Passes over a value.
+    pub(crate) fn skip(&mut self) -> Result<(), Error> {
+        match self.sort()? {
+            Sort::Null => self.word("null"),
+            Sort::Bool(value) => self.word(if value { "true" } else { "false" }),
+            Sort::Number => self.number().map(|_| ()),
+            Sort::String => self.raw_string().map(|_| ()),
+            Sort::Array => {
+                self.enter()?;
+                let mut first = true;
+                while self.next(b']', std::mem::take(&mut first))? {
+                    self.skip()?;
+                }
+                Ok(())
+            }
+            Sort::Object => {
+                self.enter()?;
+                let mut first = true;
+                while self.next(b'}', std::mem::take(&mut first))? {
+                    if self.peek() != Some(b'"') {
+                        return Err(self.error("key must be a string"));
+                    }
+                    self.raw_string()?;
+                    self.colon()?;
+                    self.skip()?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Nothing follows on the value.
+    pub(crate) fn end(&mut self) -> Result<(), Error> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(self.error("trailing characters")),
+        }
+    }
+}
