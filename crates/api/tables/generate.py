@@ -4,10 +4,12 @@
 Usage: generate.py schema REFERENCE_DIR > schema.tsv
        generate.py protobuf REFERENCE_DIR > protobuf.tsv
 
-schema.tsv: the fields and types of the built-in API. A definition starts with a line `=NAME`, its fields follow, one a line: JSON name, type, zero, patch (tab separated).
+schema.tsv: the fields and types of the built-in API. A definition starts with a line `=NAME`, its fields follow in the order in which upstream declares and writes them, one a
+line: JSON name, type, zero, patch (tab separated).
 NAME is without the prefix `io.k8s.`; `=NAME!` is atomic for apply.
 Types: s string, i int32, l int64, n number, b bool, y bytes, q quantity, t time, m microtime, x int-or-string,
 j any JSON, r raw object, @NAME reference, {T map, {!T atomic map, [T atomic list, [=T set, [KEY,KEY:default;T keyed list.
+The definitions behind those of OpenAPI, from `metrics.pkg` on, are written by hand: documents that OpenAPI does not describe.
 Zero: d dropped when zero, f always written, empty otherwise. Patch: strategies, then `:` and the merge key.
 
 protobuf.tsv: the fields of the same types as protobuf messages. A message starts with `=NAME` without `k8s.io.`; its
@@ -19,6 +21,7 @@ import csv
 import glob
 import json
 import sys
+import tarfile
 
 SELF = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "q",
@@ -123,15 +126,68 @@ def zero_of(row, kind):
     return "d" if omit else "f"
 
 
+# Kinds without a fixture whose order is not that of their protobuf numbers.
+DECLARED = {
+    "io.k8s.apimachinery.pkg.apis.meta.v1.APIResource": [
+        "name", "singularName", "namespaced", "group", "version", "kind", "verbs", "shortNames", "categories", "storageVersionHash",
+    ],
+}
+
+
+def declared(folder, defs):
+    """Definition -> its fields in the order of the fixtures, which upstream has written with every field set."""
+    orders = dict(DECLARED)
+
+    def visit(schema, value):
+        if isinstance(value, list):
+            for item in value:
+                visit(schema.get("items", {}), item)
+        elif isinstance(value, dict):
+            name = reference(schema)
+            known = defs.get(name, {}).get("properties", {})
+            if name in defs and len(value) > len(orders.get(name, ())):
+                orders[name] = list(value)
+            for field, below in value.items():
+                visit(known.get(field) or schema.get("additionalProperties", {}), below)
+
+    kinds = {}
+    for name, schema in defs.items():
+        for kind in schema.get("x-kubernetes-group-version-kind", []):
+            kinds.setdefault((kind["group"], kind["version"], kind["kind"]), name)
+    with tarfile.open(f"{folder}/api-fixtures/json.tar.gz") as archive:
+        for member in archive.getmembers():
+            if not member.isfile():
+                continue
+            value = json.load(archive.extractfile(member))
+            group, _, version = value.get("apiVersion", "").rpartition("/")
+            name = kinds.get((group, version, value.get("kind")))
+            if name:
+                visit({"$ref": "/" + name}, value)
+    return orders
+
+
 def schema(folder):
     defs, fields = definitions(folder), messages(folder)
+    orders = declared(folder, defs)
     for name in sorted(defs):
         schema = defs[name]
         if name in SELF or name.rsplit(".", 1)[-1] in ANY:
             continue
         atomic = "!" if schema.get("x-kubernetes-map-type") == "atomic" else ""
         print("=" + name.removeprefix("io.k8s.") + atomic)
-        for field, property_ in sorted(schema.get("properties", {}).items()):
+        properties = schema.get("properties", {})
+        order = {field: at for at, field in enumerate(orders.get(name, ()))}
+        number = {field: int(row["number"]) for field, row in fields.get(name, {}).items()}
+        number.update({"kind": -2, "apiVersion": -1})
+
+        def place(field):
+            """A field that no fixture has follows the one whose number is next below its own."""
+            own = number.get(field, 1000)
+            before = max((f for f in order if number.get(f, 1000) < own), key=number.get, default=None)
+            return (order.get(field, order.get(before, -1)), field not in order, own, field)
+
+        for field in sorted(properties, key=place):
+            property_ = properties[field]
             kind = type_of(property_, defs)
             zero = zero_of(fields.get(name, {}).get(field), kind)
             patch = property_.get("x-kubernetes-patch-strategy", "")

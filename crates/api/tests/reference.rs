@@ -3,13 +3,16 @@
 
 mod shared_reference;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+use api::codec::encode;
 use api::features::{self, Features, RuntimeConfig};
 use api::kind::group::GROUPS;
 use api::kind::{Definition, KindTable, Scope};
 use api::kinds::built_in;
+use api::schema::{self, Type};
+use serde_json::value::RawValue;
 
 fn reference(file: &str) -> Option<Vec<BTreeMap<String, String>>> {
     let path = shared_reference::path(file)?;
@@ -168,13 +171,51 @@ fn lost(before: &json::Value, after: &json::Value, path: &str, list: &mut Vec<St
     }
 }
 
-/// Unpacks upstream's fixtures, one object of each kind with every field set.
-fn fixtures() -> Option<BTreeMap<String, json::Value>> {
+/// Unpacks upstream's fixtures, one object of each kind with every field set, as text.
+fn fixture_texts() -> Option<Vec<Box<RawValue>>> {
     let archive = shared_reference::path("api-fixtures/json.tar.gz")?;
     let output = std::process::Command::new("tar").args(["-xzO", "-f"]).arg(archive).output().unwrap();
     assert!(output.status.success());
-    let objects = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<json::Value>();
-    Some(objects.map(Result::unwrap).map(|o| (format!("{} {}", o["apiVersion"], o["kind"]), o)).collect())
+    let objects = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Box<RawValue>>();
+    Some(objects.map(Result::unwrap).collect())
+}
+
+fn fixtures() -> Option<BTreeMap<String, json::Value>> {
+    let objects = fixture_texts()?.into_iter().map(|text| serde_json::from_str::<json::Value>(text.get()).unwrap());
+    Some(objects.map(|o| (format!("{} {}", o["apiVersion"], o["kind"]), o)).collect())
+}
+
+/// JSON without the white space between its tokens.
+fn compact(text: &str) -> String {
+    let mut in_string = false;
+    let kept = text.chars().filter(|c| {
+        in_string ^= *c == '"';
+        in_string || !c.is_whitespace()
+    });
+    kept.collect()
+}
+
+#[test]
+fn fields_are_written_in_upstreams_order() {
+    let Some(texts) = fixture_texts() else { return };
+    let mut written = BTreeSet::new();
+    for text in texts {
+        let object: json::Value = serde_json::from_str(text.get()).unwrap();
+        let api_version = object["apiVersion"].as_str().unwrap_or("");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = object["kind"].as_str().unwrap_or("");
+        if let Type::Any = schema::of_kind(group, version, kind) {
+            continue;
+        }
+        let ours = String::from_utf8(encode::described(&object)).unwrap();
+        // Upstream escapes what has a meaning in HTML.
+        let theirs = compact(text.get()).replace(r"\u003c", "<").replace(r"\u003e", ">");
+        assert_eq!(ours, theirs, "{api_version} {kind}");
+        written.insert(format!("{api_version} {kind}"));
+    }
+    for d in upstreams().filter(|d| d.kind != "APIService") {
+        assert!(written.contains(&format!("{} {}", d.api_version(), d.kind)), "{}", d.kind);
+    }
 }
 
 #[test]

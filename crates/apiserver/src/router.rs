@@ -69,7 +69,7 @@ impl Router {
         }
         let path = call.info.path.as_str();
         match path {
-            "/version" => Ok(respond::json(StatusCode::OK, pretty::text(&version::page(&self.build).to_string()))),
+            "/version" => Ok(respond::json(StatusCode::OK, pretty::text(&version::page(&self.build)))),
             "/metrics" => {
                 let page = self.state.metrics.render() + &self.state.aggregator.metrics();
                 let mut response = Response::new(page.into());

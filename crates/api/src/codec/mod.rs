@@ -4,4 +4,5 @@
 mod base64;
 pub mod bounds;
 pub mod decode;
+pub mod encode;
 pub mod protobuf;

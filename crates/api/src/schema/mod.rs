@@ -118,6 +118,8 @@ pub enum Zero {
 #[derive(Debug)]
 pub struct Field {
     pub name: json::Key,
+    /// Its place among the fields of the object when they are written.
+    pub place: u16,
     pub ty: Type,
     pub zero: Zero,
     /// Strategic merge merges the lists item by item instead of replacing.
@@ -133,12 +135,16 @@ pub struct Field {
 impl Field {
     pub fn new(name: &str, ty: Type) -> Self {
         let (name, merge_key) = (json::Key::of(name), "".into());
-        Field { name, ty, zero: Zero::Keep, merge: false, retain_keys: false, replace: false, merge_key }
+        Field { name, place: 0, ty, zero: Zero::Keep, merge: false, retain_keys: false, replace: false, merge_key }
     }
 }
 
 impl Object {
+    /// The fields come in the order in which they are written.
     pub fn new(name: &str, mut fields: Vec<Field>) -> Self {
+        for (place, field) in (0..).zip(&mut fields) {
+            field.place = place;
+        }
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         Object { name: name.into(), fields: fields.into(), ..Default::default() }
     }
@@ -246,6 +252,7 @@ impl Named {
 }
 
 const PREFIX: &str = "io.k8s.";
+const SHARED: &str = "apimachinery.pkg.apis.meta.v1.";
 static TABLE: &str = include_str!("../../tables/schema.tsv");
 
 /// All named types, sorted by name; their fields are parsed on demand.
@@ -284,13 +291,14 @@ pub fn of(name: &str) -> Option<&'static Type> {
     named(name.strip_prefix(PREFIX)?).map(Named::resolve)
 }
 
-/// The type of a built-in kind; any JSON when the table does not have it.
+/// The type of a built-in kind, also of those that all groups share; any JSON when the table does not have it.
 pub fn of_kind(group: &str, version: &str, kind: &str) -> Type {
     const FOLDERS: [&str; 4] =
         ["api", "apiextensions-apiserver.pkg.apis", "kube-aggregator.pkg.apis", "metrics.pkg.apis"];
     let group = group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
-    let found = FOLDERS.iter().find_map(|folder| named(&format!("{folder}.{group}.{version}.{kind}")));
-    found.map_or(Type::Any, Type::Ref)
+    let own = || FOLDERS.iter().find_map(|folder| named(&format!("{folder}.{group}.{version}.{kind}")));
+    let shared = || named(&format!("{SHARED}{kind}")).filter(|_| matches!(group, "core" | "meta"));
+    own().or_else(shared).map_or(Type::Any, Type::Ref)
 }
 
 /// The names of all named types, sorted.
@@ -306,6 +314,7 @@ fn parse_field(line: &'static str) -> Field {
     let has = |wanted: &str| strategies.split(',').any(|s| s == wanted);
     Field {
         name: json::Key::fixed(name),
+        place: 0,
         ty: parse_type(code),
         zero: match zero {
             "d" => Zero::Drop,

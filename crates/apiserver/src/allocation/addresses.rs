@@ -213,8 +213,8 @@ pub fn stored_form(address: &IpAddr, namespace: &str, name: &str) -> Bytes {
     let (family, ours) = (service_range::family(address), service_range::ALLOCATOR);
     let (namespace, name) = (Value::from(namespace), Value::from(name));
     let labels = format!(r#"{{"{}":"{family}","{}":"{ours}"}}"#, service_range::FAMILY, service_range::MANAGED_BY);
-    let metadata = format!(r#"{{"creationTimestamp":"{now}","labels":{labels},"name":"{address}","uid":"{uid}"}}"#);
-    let spec = format!(r#"{{"parentRef":{{"name":{name},"namespace":{namespace},"resource":"services"}}}}"#);
+    let metadata = format!(r#"{{"name":"{address}","uid":"{uid}","creationTimestamp":"{now}","labels":{labels}}}"#);
+    let spec = format!(r#"{{"parentRef":{{"resource":"services","namespace":{namespace},"name":{name}}}}}"#);
     let object = r#"{"kind":"IPAddress","apiVersion":"networking.k8s.io/v1","metadata":"#;
     format!(r#"{object}{metadata},"spec":{spec}}}"#).into_boxed_str().into_boxed_bytes().into()
 }

@@ -81,7 +81,7 @@ impl Address {
         metadata.insert("deletionTimestamp", Value::from(clock::now_seconds().to_string()));
         metadata.insert("deletionGracePeriodSeconds", Value::from(0));
         // As it was stored: kind and apiVersion are in it.
-        let bytes = object::encode_as("IPAddress", "networking.k8s.io", "v1", &object, None);
+        let bytes = object::encode_as("IPAddress", "networking.k8s.io", "v1", &object);
         Some(Address::Mark { key, seen, object: bytes.into() })
     }
 }

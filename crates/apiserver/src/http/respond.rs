@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, io::Write as _};
 
-use api::status::StatusError;
+use api::{codec::encode, status::StatusError};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -24,7 +24,7 @@ pub fn json(code: StatusCode, body: impl Into<Bytes>) -> Response {
 
 /// A JSON response from a value.
 pub fn value(code: StatusCode, value: &api::Value) -> Response {
-    json(code, value.to_string())
+    json(code, encode::described(value))
 }
 
 /// Puts the bytes that `rewrite` makes of it in the place of an answer's text, if that is JSON which nobody has compressed.

@@ -2,7 +2,13 @@
 
 use std::io::Write as _;
 
-use api::{Value, codec::protobuf, kind::Definition, status::StatusError};
+use api::{
+    Value,
+    codec::{encode, protobuf},
+    kind::Definition,
+    schema,
+    status::StatusError,
+};
 use http::HeaderMap;
 use json::json;
 use store::{Entry, Revision};
@@ -144,13 +150,7 @@ fn write_at(
         Form::Object => {
             let mut value = object::value(bytes, revision);
             object::convert(definition, &mut value, *modified);
-            out.extend_from_slice(&object::encode_as(
-                &definition.kind,
-                &definition.group,
-                &definition.version,
-                &value,
-                Some(revision),
-            ));
+            out.extend_from_slice(&object::encode_served(definition, &value));
         }
         Form::Metadata => {
             let version = view.meta_version;
@@ -164,19 +164,41 @@ fn write_at(
         Form::Table(include) => {
             let mut value = object::value(bytes, revision);
             object::convert(definition, &mut value, *modified);
-            let row = row(definition, view, include, value);
             if item {
-                let _ = serde_json::to_writer(&mut *out, &row);
-            } else {
-                let table = json!({
-                    "kind": "Table", "apiVersion": format!("meta.k8s.io/{}", view.meta_version),
-                    "metadata": {"resourceVersion": revision.to_string()},
-                    "columnDefinitions": columns(definition), "rows": [row],
-                });
-                let _ = serde_json::to_writer(&mut *out, &table);
+                return row_text(out, definition, view, include, &value);
             }
+            let (head, tail) = list_frame(definition, view, &json!({"resourceVersion": revision.to_string()}));
+            out.extend_from_slice(head.as_bytes());
+            row_text(out, definition, view, include, &value);
+            out.extend_from_slice(tail.trim_end().as_bytes());
         }
     }
+}
+
+/// Appends the row of an object.
+fn row_text(out: &mut Vec<u8>, definition: &Definition, view: View, include: Include, value: &Value) {
+    let cells = Value::Array(definition.strategy.row(value, clock::now()));
+    let _ = write!(out, "{{\"cells\":{cells}");
+    match include {
+        Include::None => {}
+        Include::Object => {
+            out.extend_from_slice(b",\"object\":");
+            out.extend_from_slice(&object::encode_served(definition, value));
+        }
+        Include::Metadata => {
+            let version = view.meta_version;
+            let head = "\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io";
+            let metadata = in_order("ObjectMeta", &value["metadata"]);
+            let _ = write!(out, ",\"object\":{{{head}/{version}\",\"metadata\":{metadata}}}");
+        }
+    }
+    out.push(b'}');
+}
+
+/// The text of a value of that type of `meta/v1`.
+fn in_order(name: &str, value: &Value) -> String {
+    let text = encode::text(&schema::of_kind("meta.k8s.io", "v1", name), value);
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// Any value that is not stored, such as the answer of a dry run.
@@ -252,32 +274,31 @@ fn columns(definition: &Definition) -> Value {
         .collect()
 }
 
+fn column_text(definition: &Definition) -> String {
+    let columns = columns(definition);
+    let each = columns.as_array().into_iter().flatten().map(|column| in_order("TableColumnDefinition", column));
+    format!("[{}]", each.collect::<Vec<_>>().join(","))
+}
+
 /// What stands before and after the items of a list.
-pub fn list_frame(definition: &Definition, view: View, metadata: &str) -> (String, &'static str) {
-    let version = view.meta_version;
-    match view.form {
-        Form::Object => {
-            let head = format!(
-                "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
-                definition.list_kind,
-                definition.api_version()
-            );
-            (head, "]}\n")
-        }
-        Form::Metadata => (
-            format!(
-                "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{metadata},\"items\":["
-            ),
-            "]}\n",
-        ),
-        Form::Table(_) => (
-            format!(
-                "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{metadata},\"columnDefinitions\":{},\"rows\":[",
-                columns(definition)
-            ),
-            "]}\n",
-        ),
+pub fn list_frame(definition: &Definition, view: View, metadata: &Value) -> (String, String) {
+    let (kind, api_version, last) = match view.form {
+        Form::Object => (&*definition.list_kind, definition.api_version(), "items"),
+        Form::Metadata => ("PartialObjectMetadataList", format!("meta.k8s.io/{}", view.meta_version), "items"),
+        Form::Table(_) => ("Table", format!("meta.k8s.io/{}", view.meta_version), "rows"),
+    };
+    if view.form == Form::Object && definition.is_custom() {
+        let head = format!("{{\"apiVersion\":\"{api_version}\",\"items\":[");
+        return (head, format!("],\"kind\":\"{kind}\",\"metadata\":{metadata}}}\n"));
     }
+    let metadata = in_order("ListMeta", metadata);
+    let columns = match view.form {
+        Form::Table(_) => format!("\"columnDefinitions\":{},", column_text(definition)),
+        _ => String::new(),
+    };
+    let head =
+        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},{columns}\"{last}\":[");
+    (head, "]}\n".to_owned())
 }
 
 /// An event of a watch about an object that is there, as text that is sent piece by piece.
@@ -306,10 +327,11 @@ pub fn event(definition: &Definition, view: View, event: &str, entry: &Entry, re
 
 /// One event of a watch about a value.
 pub fn event_of(encoding: Encoding, event: &str, object: &Value) -> Vec<u8> {
+    let object = encode::described(object);
     if encoding == Encoding::Protobuf {
-        return binary::event(event, object.to_string().as_bytes()).unwrap_or_default();
+        return binary::event(event, &object).unwrap_or_default();
     }
-    format!("{}\n", json!({"type": event, "object": object})).into_bytes()
+    [format!("{{\"type\":\"{event}\",\"object\":").as_bytes(), &object, b"}\n"].concat()
 }
 
 /// An error that ends a watch.

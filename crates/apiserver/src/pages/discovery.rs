@@ -4,7 +4,9 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use api::{
     Value,
+    codec::encode,
     kind::{Definition, KindTable, group::GROUPS},
+    schema,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use json::{Map, json};
@@ -187,7 +189,12 @@ fn resources(table: &KindTable, group: &str, version: &str) -> Option<Value> {
         list.push(resource);
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list}))
+    let mut document = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": list});
+    // Upstream's document of the core group does not say it.
+    if !group.is_empty() {
+        document["apiVersion"] = json!("v1");
+    }
+    Some(document)
 }
 
 /// The version of `apidiscovery.k8s.io` that the best usable clause of `Accept` names; `None` for the old documents.
@@ -220,9 +227,9 @@ fn aggregate(call: &Call, version: &'static str, core_group: bool) -> Response {
     let items: Vec<Value> = served.groups().into_iter().filter(|l| l.group.is_empty() == core_group).map(of).collect();
     let document = json!({
         "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {}, "items": items,
-    })
-    .to_string();
-    let hash: String = Sha512::digest(document.as_bytes()).iter().map(|b| format!("{b:02X}")).collect();
+    });
+    let document = encode::text(&schema::of_kind("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"), &document);
+    let hash: String = Sha512::digest(&document).iter().map(|b| format!("{b:02X}")).collect();
     let etag = format!("\"{hash}\"");
     let known = call.headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
     let mut response = respond::json(StatusCode::OK, document);

@@ -1,6 +1,10 @@
 //! `/version`: the Kubernetes version that is served, and what this program was built from.
 
-use api::Value;
+use api::{
+    Value,
+    codec::encode,
+    schema::{self, Type},
+};
 use json::json;
 
 /// What the program was built from.
@@ -20,8 +24,14 @@ impl Default for Build {
     }
 }
 
+/// The page's text.
+pub fn page(build: &Build) -> String {
+    let ty = schema::of("io.k8s.apimachinery.pkg.version.Info").unwrap_or(&Type::Any);
+    String::from_utf8(encode::text(ty, &info(build))).unwrap_or_default()
+}
+
 /// What follows the plus sign is ours.
-pub fn page(build: &Build) -> Value {
+fn info(build: &Build) -> Value {
     let version = api::KUBERNETES_VERSION;
     let (major, minor) = version.trim_start_matches('v').split_once('.').unwrap_or_default();
     let minor = minor.split('.').next().unwrap_or_default();
@@ -41,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_page_says_what_the_program_was_built_from() {
-        let page = page(&Build { commit: "0123", tree: "dirty", date: "2026-11-22T20:00:00Z" });
+        let page = info(&Build { commit: "0123", tree: "dirty", date: "2026-11-22T20:00:00Z" });
         for (field, expected) in [
             ("gitCommit", "0123"),
             ("gitTreeState", "dirty"),

@@ -20,7 +20,7 @@ use crate::{
         options::{ListOptions, Match},
         pieces::Pieces,
         respond,
-        view::{self, View},
+        view::{self, Form, View},
     },
     storage::{
         error::{store_error, too_large_version},
@@ -201,6 +201,9 @@ pub(super) async fn respond_list(
     let mut metadata = json!({"resourceVersion": found.revision.to_string()});
     if let Some(token) = &found.continue_token {
         metadata["continue"] = json!(token);
+    } else if view.form == Form::Object && definition.is_custom() {
+        // As upstream writes lists that it knows by the names of their fields only.
+        metadata["continue"] = json!("");
     }
     if let Some(remaining) = found.remaining {
         metadata["remainingItemCount"] = json!(remaining);
@@ -210,7 +213,7 @@ pub(super) async fn respond_list(
         let (size, media_type) = (list.size(), HeaderValue::from_static(view.encoding.media_type()));
         return Ok(respond_pieces(list, size, gzip && size > COMPRESS_FROM, media_type));
     }
-    let (head, trailer) = view::list_frame(&definition, view, &metadata.to_string());
+    let (head, trailer) = view::list_frame(&definition, view, &metadata);
     let size: usize = found.entries.iter().map(|e| e.value.len() + 32).sum();
     let chunks = Chunks {
         definition,
@@ -255,7 +258,7 @@ struct Chunks {
     entries: std::vec::IntoIter<Entry>,
     head: Option<String>,
     first: bool,
-    trailer: Option<&'static str>,
+    trailer: Option<String>,
     pieces: Pieces,
 }
 
@@ -266,9 +269,9 @@ impl Chunks {
             self.pieces.text().extend_from_slice(head.as_bytes());
         }
         let Some(entry) = self.entries.next() else {
-            let trailer = self.trailer.take();
-            self.pieces.text().extend_from_slice(trailer.unwrap_or_default().as_bytes());
-            return trailer.is_some();
+            let Some(trailer) = self.trailer.take() else { return false };
+            self.pieces.text().extend_from_slice(trailer.as_bytes());
+            return true;
         };
         if !std::mem::take(&mut self.first) {
             self.pieces.text().push(b',');

@@ -179,7 +179,7 @@ impl Conversions {
 }
 
 fn encoded(definition: &Definition, object: &Value) -> Bytes {
-    object::encode_as(&definition.kind, &definition.group, &definition.version, object, None).into()
+    object::encode_in_version(definition, object).into()
 }
 
 /// An answer may be longer than the question, but not by any factor: what it holds is held in memory.

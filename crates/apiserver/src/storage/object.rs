@@ -1,9 +1,10 @@
-//! The form in which an object is stored and served: compact JSON that begins with kind, apiVersion and metadata, without
-//! its resourceVersion. That is the store's revision and is spliced in behind `"metadata":{` when the bytes are served.
+//! The form in which an object is stored and served: compact JSON that begins with kind, apiVersion and metadata, its fields in
+//! the order in which upstream writes them, without its resourceVersion. That is the store's revision and is spliced in at its
+//! place when the bytes are served.
 
 use std::io::Write as _;
 
-use api::{Value, kind::Definition};
+use api::{Value, codec::encode, kind::Definition, schema::Type};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -12,62 +13,103 @@ use store::{Entry, Revision};
 const METADATA: &[u8] = b"\"metadata\":{";
 /// Kind and apiVersion are short: metadata begins within this many bytes.
 const HEAD: usize = 400;
+/// The fields of metadata that stand before the resourceVersion.
+const IDENTITY: [&[u8]; 5] =
+    [b"\"name\":\"", b"\"generateName\":\"", b"\"namespace\":\"", b"\"selfLink\":\"", b"\"uid\":\""];
 
 /// The stored form of an object of this kind.
 pub fn encode(definition: &Definition, object: &Value) -> Bytes {
     let (group, version) = &definition.storage;
+    let stored = definition.is_converted().then(|| api::schema::of_kind(group, version, &definition.kind));
+    let names = (&*definition.kind, &**group, &**version);
     // Without the spare capacity: an entry may stay in memory for as long as the process.
-    encode_as(&definition.kind, group, version, object, None).into_boxed_slice().into()
+    text(names, order(definition, stored.as_ref()), object, &["resourceVersion"]).into_boxed_slice().into()
 }
 
-/// JSON with kind, apiVersion and metadata first; `revision` becomes its resourceVersion.
-pub fn encode_as(kind: &str, group: &str, version: &str, object: &Value, revision: Option<Revision>) -> Vec<u8> {
+/// The stored form of an object of a built-in kind in its stored version.
+pub fn encode_as(kind: &str, group: &str, version: &str, object: &Value) -> Vec<u8> {
+    text((kind, group, version), &api::schema::of_kind(group, version, kind), object, &["resourceVersion"])
+}
+
+/// An object in the version of `definition` as it is stored.
+pub fn encode_in_version(definition: &Definition, object: &Value) -> Vec<u8> {
+    let names = (&*definition.kind, &*definition.group, &*definition.version);
+    text(names, order(definition, None), object, &["resourceVersion"])
+}
+
+/// An object in the version of `definition` as it is served.
+pub fn encode_served(definition: &Definition, object: &Value) -> Vec<u8> {
+    let names = (&*definition.kind, &*definition.group, &*definition.version);
+    text(names, order(definition, None), object, &[])
+}
+
+/// The type by which the fields of an object are put in order. Upstream knows the fields of a custom kind by their names only.
+fn order<'d>(definition: &'d Definition, stored: Option<&'d Type>) -> &'d Type {
+    if definition.is_custom() { &Type::Any } else { stored.unwrap_or(&definition.ty) }
+}
+
+/// JSON with kind and apiVersion and then metadata first, without some fields of the metadata.
+fn text((kind, group, version): (&str, &str, &str), ty: &Type, object: &Value, without: &[&str]) -> Vec<u8> {
     let mut out = Vec::with_capacity(2048);
     let slash = if group.is_empty() { "" } else { "/" };
-    let _ = write!(out, "{{\"kind\":\"{kind}\",\"apiVersion\":\"{group}{slash}{version}\",\"metadata\":{{");
-    let mut first = true;
-    if let Some(revision) = revision {
-        let _ = write!(out, "\"resourceVersion\":\"{revision}\"");
-        first = false;
-    }
+    let (kind, api_version) = (format!("\"kind\":\"{kind}\""), format!("\"apiVersion\":\"{group}{slash}{version}\""));
+    let (first, second) = if matches!(ty, Type::Any) { (api_version, kind) } else { (kind, api_version) };
+    let _ = write!(out, "{{{first},{second},\"metadata\":{{");
     let fields = object.as_object();
-    let metadata = fields.and_then(|o| o.get("metadata")).and_then(Value::as_object);
-    for (key, value) in metadata.into_iter().flatten().filter(|(k, _)| *k != "resourceVersion") {
-        field(&mut out, key, value, first);
-        first = false;
+    if let Some(metadata) = fields.and_then(|o| o.get("metadata")).and_then(Value::as_object) {
+        let ty = ty.field("metadata").map_or(&Type::Any, |field| &field.ty);
+        encode::fields(&mut out, ty, metadata, without);
     }
     out.push(b'}');
-    for (key, value) in fields.into_iter().flatten() {
-        if !matches!(key.as_str(), "kind" | "apiVersion" | "metadata") {
-            field(&mut out, key, value, false);
+    if let Some(fields) = fields {
+        let at = out.len();
+        out.push(b',');
+        if !encode::fields(&mut out, ty, fields, &["kind", "apiVersion", "metadata"]) {
+            out.truncate(at);
         }
     }
     out.push(b'}');
     out
 }
 
-fn field(out: &mut Vec<u8>, key: &str, value: &Value, first: bool) {
-    if !first {
-        out.push(b',');
-    }
-    // Writing a value without custom serializers into memory cannot fail.
-    let _ = serde_json::to_writer(&mut *out, key);
-    out.push(b':');
-    let _ = serde_json::to_writer(&mut *out, value);
-}
-
 /// Where metadata's fields begin, when the bytes have the form that [`encode`] gives.
-fn splice_at(bytes: &[u8]) -> Option<usize> {
+fn metadata_at(bytes: &[u8]) -> Option<usize> {
     let head = &bytes[..bytes.len().min(HEAD)];
     let at = memchr::memmem::find(head, METADATA)?;
     // Only kind and apiVersion may stand before it: nothing nested.
     (!head[1..at].contains(&b'{')).then_some(at + METADATA.len())
 }
 
+/// How long the fields are, of these of metadata, that stand before the resourceVersion. What is not in their order, as that of
+/// custom kinds, follows it.
+fn identity(metadata: &[u8]) -> usize {
+    let mut end = 0;
+    for field in IDENTITY {
+        let from = if metadata.get(end) == Some(&b',') { end + 1 } else { end };
+        let Some(value) = metadata.get(from..).and_then(|rest| rest.strip_prefix(field)) else { continue };
+        match memchr::memchr2(b'"', b'\\', value) {
+            Some(length) if value[length] == b'"' => end = from + field.len() + length + 1,
+            _ => return end,
+        }
+    }
+    end
+}
+
+/// Appends the fields of metadata up to and with the resourceVersion; the rest follows in `metadata` at the place returned.
+fn splice(out: &mut Vec<u8>, metadata: &[u8], revision: Revision) -> usize {
+    let at = identity(metadata);
+    out.extend_from_slice(&metadata[..at]);
+    out.extend_from_slice(if at == 0 { b"\"resourceVersion\":\"" } else { b",\"resourceVersion\":\"" });
+    out.extend_from_slice(itoa::Buffer::new().format(revision).as_bytes());
+    let followed = at == 0 && metadata.first() != Some(&b'}');
+    out.extend_from_slice(if followed { b"\"," } else { b"\"" });
+    at
+}
+
 /// The apiVersion of stored bytes; `None` where they have not the form that [`encode`] gives.
 pub fn api_version(bytes: &[u8]) -> Option<&str> {
     const FIELD: &[u8] = b"\"apiVersion\":\"";
-    let head = &bytes[..splice_at(bytes)?];
+    let head = &bytes[..metadata_at(bytes)?];
     let rest = &head[memchr::memmem::find(head, FIELD)? + FIELD.len()..];
     std::str::from_utf8(&rest[..memchr::memchr(b'"', rest)?]).ok()
 }
@@ -81,7 +123,7 @@ pub fn write(out: &mut Vec<u8>, bytes: &[u8], revision: Revision, item: bool) {
 
 /// Appends what differs from the stored bytes; the stored bytes from the place returned on are the rest.
 pub fn write_head(out: &mut Vec<u8>, bytes: &[u8], revision: Revision, item: bool) -> usize {
-    let Some(at) = splice_at(bytes) else {
+    let Some(at) = metadata_at(bytes) else {
         let object = value(bytes, revision);
         let _ = serde_json::to_writer(out, &object);
         return bytes.len();
@@ -92,10 +134,7 @@ pub fn write_head(out: &mut Vec<u8>, bytes: &[u8], revision: Revision, item: boo
     } else {
         out.extend_from_slice(&bytes[..at]);
     }
-    out.extend_from_slice(b"\"resourceVersion\":\"");
-    out.extend_from_slice(itoa::Buffer::new().format(revision).as_bytes());
-    out.extend_from_slice(if bytes[at] == b'}' { b"\"" } else { b"\"," });
-    at
+    at + splice(out, &bytes[at..], revision)
 }
 
 /// The object as it is served.
@@ -170,13 +209,11 @@ struct Head<'a> {
 pub fn metadata(bytes: &[u8], revision: Revision) -> Vec<u8> {
     let Ok(head) = serde_json::from_slice::<Head<'_>>(bytes) else { return b"{}".to_vec() };
     let text = head.metadata.get().as_bytes();
+    let fields = text.get(1..).unwrap_or(b"}").trim_ascii_start();
     let mut out = Vec::with_capacity(text.len() + 48);
-    let _ = write!(out, "{{\"resourceVersion\":\"{revision}\"");
-    let rest = text.get(1..).unwrap_or(b"}").trim_ascii_start();
-    if !rest.starts_with(b"}") {
-        out.push(b',');
-    }
-    out.extend_from_slice(rest);
+    out.push(b'{');
+    let at = splice(&mut out, fields, revision);
+    out.extend_from_slice(&fields[at..]);
     out
 }
 
@@ -221,7 +258,19 @@ mod tests {
         };
         check(
             r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{}}"#,
-            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7","name":"a"},"spec":{}}"#,
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"7"},"spec":{}}"#,
+        );
+        check(
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b","uid":"c","generation":1}}"#,
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b","uid":"c","resourceVersion":"7","generation":1}}"#,
+        );
+        check(
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"uid":"x"},"name":"a","uid":"c"}}"#,
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7","annotations":{"uid":"x"},"name":"a","uid":"c"}}"#,
+        );
+        check(
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a\"b","uid":"c"}}"#,
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7","name":"a\"b","uid":"c"}}"#,
         );
         check(
             r#"{"kind":"Pod","apiVersion":"v1","metadata":{}}"#,

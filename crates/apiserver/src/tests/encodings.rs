@@ -56,6 +56,50 @@ fn pod(name: &str) -> String {
     .to_string()
 }
 
+/// The names of fields in the order in which they stand in the text, each once.
+fn order(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    for (at, _) in text.match_indices("\":") {
+        let name = &text[..at][text[..at].rfind('"').unwrap() + 1..];
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+#[tokio::test(start_paused = true)]
+async fn fields_of_every_document_are_in_upstreams_order() {
+    let c = Conversation::start().await;
+    c.say(&format!("POST {MAPS}"), map("a", 1)).await;
+    let metadata = "name namespace uid resourceVersion creationTimestamp labels l managedFields";
+    let object = format!("kind apiVersion metadata {metadata}");
+    let table = "accept: application/json;as=Table;g=meta.k8s.io;v=v1";
+    let columns = "columnDefinitions name type format description priority rows cells object";
+    let partial = "accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let event = "type object";
+    for (head, expected) in [
+        (format!("GET {MAPS}/a"), object.clone()),
+        (format!("PUT {MAPS}/a?dryRun=All"), object.clone()),
+        (format!("GET {MAPS}/a\n{partial}"), object.clone()),
+        (format!("GET {MAPS}"), "kind apiVersion metadata resourceVersion items name namespace uid".to_owned()),
+        (format!("GET {MAPS}?limit=1\n{table}"), format!("kind apiVersion metadata resourceVersion {columns}")),
+        (format!("GET {MAPS}/a\n{table}"), format!("kind apiVersion metadata resourceVersion {columns}")),
+        (format!("GET {MAPS}?watch=1&resourceVersion=0&timeoutSeconds=1"), format!("{event} {object}")),
+        (format!("GET {MAPS}/none"), "kind apiVersion metadata status message reason details name code".to_owned()),
+        ("GET /api".to_owned(), "kind versions serverAddressByClientCIDRs clientCIDR serverAddress".to_owned()),
+        (
+            "GET /apis".to_owned(),
+            "kind apiVersion groups name versions groupVersion version preferredVersion".to_owned(),
+        ),
+        ("GET /api/v1".to_owned(), "kind groupVersion resources name singularName namespaced verbs".to_owned()),
+        ("GET /version".to_owned(), "major minor emulationMajor emulationMinor minCompatibilityMajor".to_owned()),
+    ] {
+        let text = c.say(&head, map("a", 1)).await.text;
+        assert!(order(&text).join(" ").starts_with(&expected), "{head}: {:?}", order(&text));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_document_can_be_had_in_protobuf() {
     let c = Conversation::start().await;
