@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use crate::check::{Declarations, check};
+use crate::check::{Declarations, check, check_with_facts};
 use crate::error::CompileError;
+use crate::estimate::{Declared, Range, estimate};
 use crate::eval::Program;
 use crate::function::Library;
 use crate::library;
@@ -50,6 +51,16 @@ impl Environment {
         let (node, result) = check(text, &expr, &self.declarations)?;
         let (functions, names) = (self.declarations.functions.clone(), self.declarations.variables.clone());
         Ok(Program { node, result, functions, names })
+    }
+
+    /// Compiles an expression, and says within which bounds its cost stays for the sizes that are declared.
+    pub fn compile_estimated(&self, text: &str, declared: Declared<'_>) -> Result<(Program, Range), CompileError> {
+        let mut expr = parse(text)?;
+        let count = expr.number(0);
+        let (node, result, facts) = check_with_facts(text, &expr, count, &self.declarations)?;
+        let cost = estimate(&expr, &facts, &self.declarations.functions, declared);
+        let (functions, names) = (self.declarations.functions.clone(), self.declarations.variables.clone());
+        Ok((Program { node, result, functions, names }, cost))
     }
 
     /// The same with more in it.

@@ -6,6 +6,7 @@ use regex::{Regex, RegexBuilder};
 
 use crate::budget::{Budget, LARGEST};
 use crate::error::EvaluationError;
+use crate::estimate::{Estimate, rules};
 use crate::typing::Type;
 use crate::value::Value;
 
@@ -59,17 +60,24 @@ pub struct Function {
     pub signature: &'static str,
     pub run: Implementation,
     pub cost: Cost,
+    pub estimate: Estimate,
 }
 
 /// A function whose calls cost one unit.
 pub const fn function(signature: &'static str, run: Implementation) -> Function {
-    Function { signature, run, cost: one }
+    Function { signature, run, cost: one, estimate: rules::one }
 }
 
 impl Function {
     #[must_use]
     pub const fn costs(self, cost: Cost) -> Function {
         Function { cost, ..self }
+    }
+
+    /// What a call is estimated to cost, and how large its result is.
+    #[must_use]
+    pub const fn estimated(self, estimate: Estimate) -> Function {
+        Function { estimate, ..self }
     }
 }
 
@@ -94,6 +102,7 @@ pub(crate) struct Overload {
     pub result: Type,
     pub run: Implementation,
     pub cost: Cost,
+    pub estimate: Estimate,
 }
 
 /// All forms of all functions, by name.
@@ -125,8 +134,8 @@ fn read(function: &Function) -> (&'static str, Overload) {
     let (name, arguments) = call.split_once('(').expect("a signature has arguments");
     let mut parameters: Vec<Type> = receiver.into_iter().map(Type::parse).collect();
     parameters.extend(split(arguments).into_iter().map(Type::parse));
-    let (run, cost) = (function.run, function.cost);
-    (name, Overload { member: receiver.is_some(), parameters, result: Type::parse(result), run, cost })
+    let Function { run, cost, estimate, .. } = *function;
+    (name, Overload { member: receiver.is_some(), parameters, result: Type::parse(result), run, cost, estimate })
 }
 
 /// Splits at the commas that are not inside of a type.

@@ -7,13 +7,13 @@
 //! This crate is below all others of ours. Types of Kubernetes that have rules elsewhere (quantities, addresses, names)
 //! are libraries that `api` adds: see `rules/cel` there.
 //!
-//! Not here: the estimate of the most that an expression can cost, which validation rules of custom resources need.
-//! It would walk over `node` with the types that `check` finds, beside `eval`.
+//! `estimate` says before anything is evaluated what an expression can cost at the most.
 
 mod budget;
 mod check;
 mod environment;
 mod error;
+pub mod estimate;
 mod eval;
 mod function;
 mod library;

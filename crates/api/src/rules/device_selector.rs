@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use cel::estimate::{Declared, Range, Sizes};
 use cel::{Budget, Environment, EvaluationError, Lookup, Program, Type, Value, Variables};
 use k8s_openapi::api::resource::v1::{DeviceAttribute, DeviceCapacity};
 
@@ -14,6 +15,21 @@ use super::quantity;
 pub const EXPRESSION_MAX: usize = 10 * 1024;
 /// The cost of one evaluation.
 const COST_MAX: u64 = 1_000_000;
+
+/// How large a device's attributes can be: what their validation allows.
+static SIZES: LazyLock<Sizes> = LazyLock::new(|| {
+    let up_to = |most: u64| Sizes { most, ..Sizes::default() };
+    let names = |most: u64, items: Sizes| Sizes {
+        most: 32,
+        keys: Some(Box::new(up_to(most))),
+        items: Some(Box::new(items)),
+        ..Sizes::default()
+    };
+    let attributes = Sizes { selected: true, ..names(32, up_to(64)) };
+    let fields =
+        [("driver", up_to(63)), ("attributes", names(63, attributes)), ("capacity", names(63, names(32, up_to(0))))];
+    Sizes { fields: fields.map(|(name, sizes)| (name.into(), sizes)).into(), ..Sizes::default() }
+});
 
 static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
     let by_domain = |value: Type| Type::map(Type::String, Type::map(Type::String, value));
@@ -29,23 +45,33 @@ const DEVICE_TYPE: &str = "kubernetes.DRADevice";
 
 /// A compiled expression.
 #[derive(Debug, Clone)]
-pub struct Selector(Program);
+pub struct Selector {
+    program: Program,
+    cost: Range,
+}
 
 impl Selector {
     /// Compiles an expression, or says in upstream's words what is wrong with it.
     pub fn compile(expression: &str) -> Result<Self, String> {
-        let program = ENVIRONMENT.compile_any(expression).map_err(|error| format!("compilation failed: {error}"))?;
+        let declared = Declared { root: &SIZES, variable: Some("device") };
+        let compiled = ENVIRONMENT.compile_estimated(expression, declared);
+        let (program, cost) = compiled.map_err(|error| format!("compilation failed: {error}"))?;
         match program.result_type() {
-            Type::Bool | Type::Dyn => Ok(Selector(program)),
+            Type::Bool | Type::Dyn => Ok(Selector { program, cost }),
             other => Err(format!("must evaluate to bool or the unknown type, not {other}")),
         }
+    }
+
+    /// Whether no device can make an evaluation cost more than it may.
+    pub fn is_cheap(&self) -> bool {
+        self.cost.most <= COST_MAX
     }
 
     /// Whether the device is selected, or why that cannot be said; and what it cost to find out.
     pub fn matches(&self, device: &Device) -> (Result<bool, String>, u64) {
         let mut budget = Budget::new(COST_MAX);
         let variables = Variables::new().with("device", Value::lookup(device));
-        let verdict = match self.0.evaluate(&variables, &mut budget) {
+        let verdict = match self.program.evaluate(&variables, &mut budget) {
             Ok(value) => value
                 .as_bool()
                 .ok_or_else(|| format!("CEL result of type {} could not be converted to bool", value.type_of())),
@@ -209,6 +235,40 @@ mod tests {
         check("'nobody.io' in device.attributes", "false");
         check("'other.io' in device.attributes", "true");
         check("device.attributes['gpu.io'].size == 1", "fails: no such key: size");
+    }
+
+    /// The cases of upstream's `compile_test.go`.
+    #[test]
+    fn the_most_that_an_expression_can_cost_is_known() {
+        let costs = |expression: &str, cost: u64| {
+            let selector = Selector::compile(expression).expect(expression);
+            assert_eq!(selector.cost.most, cost, "{expression}");
+            assert_eq!(selector.is_cheap(), cost <= COST_MAX, "{expression}");
+        };
+        costs("device.attributes['no-such-domain'].noSuchAttr.isGreaterThan(quantity('0'))", 6);
+        costs("'dra.example.com' in device.attributes", 3);
+        costs("device.driver == ''", 2);
+        costs("device.driver == 'dra.example.com'", 4);
+        costs("device.attributes['dra.example.com'].name", 4);
+        costs("cel.bind(dra, device.attributes['dra.example.com'], dra.name)", 15);
+        costs("device.attributes['dra.example.com'].name > 0", 5);
+        costs("device.attributes['dra.example.com'].name == 'fish'", 5);
+        costs("device.attributes['dra.example.com'].name.isGreaterThan(semver('0.0.1'))", 6);
+        let quantity = "device.capacity['dra.example.com'].name.isGreaterThan(quantity('1Ki'))";
+        costs(quantity, 6);
+        costs(&format!("'name' in device.capacity['dra.example.com'] && {quantity}"), 10);
+        costs(&format!("!('name' in device.capacity['dra.example.com']) || {quantity}"), 11);
+        costs("device.attributes.exists_one(x, x == 'dra.example.com')", 164);
+        costs("device.attributes['dra.example.com'].exists_one(x, x == 'services')", 133);
+        costs("device.attributes['dra.example.com'].services.split('example').size() >= 2", 19);
+        costs("device.attributes['dra.example.com'].services.matches('[^a]?sym')", 18);
+        costs("device.capacity.exists_one(x, x == 'dra.example.com')", 164);
+        costs("device.capacity['dra.example.com'].exists_one(x, x == 'memory')", 133);
+        let digits = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]";
+        let nested = ["z5", "z4", "z3", "z2", "z", "y", "x"]
+            .iter()
+            .fold("int('1'.find('[0-9]*')) < 100".to_owned(), |inner, name| format!("{digits}.all({name}, {inner})"));
+        costs(&nested, 85_555_551);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Checked, Checker};
+use super::{Checked, Checker, Resolved};
 use crate::budget::Budget;
 use crate::function::{Call, pattern};
 use crate::node::{CallNode, Node};
@@ -78,17 +78,20 @@ impl Checker<'_> {
             nodes.push(node);
             types.push(kind);
         }
+        let declarations = self.declarations;
+        let member = target.is_some();
         if let Some(found) = self.special(name, &nodes, &types) {
+            let form = declarations.functions.by_name.get(name).and_then(|forms| forms.first());
+            self.resolved = form.map(|form| Resolved { forms: vec![*form], member });
             return found;
         }
-        let declarations = self.declarations;
         let Some(forms) = declarations.functions.by_name.get(name) else {
             return self.complain(at, format!("undeclared reference to '{name}' (in container '')"));
         };
         let (mut overloads, mut result): (Vec<usize>, Option<Type>) = (Vec::new(), None);
         for form in forms {
             let overload = &declarations.functions.overloads[*form];
-            if overload.member != target.is_some() {
+            if overload.member != member {
                 continue;
             }
             let mut letters = HashMap::new();
@@ -105,9 +108,10 @@ impl Checker<'_> {
                 Some(_) => Type::Dyn,
             });
         }
-        let Some(result) = result else { return self.no_overload(at, name, &types, target.is_some()) };
+        let Some(result) = result else { return self.no_overload(at, name, &types, member) };
         let result = if name == "type" { Type::Type(std::sync::Arc::new(types.remove(0))) } else { result };
         let pattern = self.constant_pattern(at, name, &nodes);
+        self.resolved = Some(Resolved { forms: overloads.clone(), member });
         let call = CallNode { overloads, arguments: nodes, pattern };
         (self.folded(at, name, call), result)
     }

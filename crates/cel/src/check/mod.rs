@@ -2,6 +2,7 @@
 //! evaluated. Its complaints are cel-go's.
 
 mod calls;
+mod facts;
 mod fold;
 mod inference;
 
@@ -14,6 +15,7 @@ use crate::node::{Index, Node, Select};
 use crate::syntax::ast::{Access, Expr, Kind};
 use crate::typing::Type;
 use crate::value::Value;
+pub(crate) use facts::{Facts, Resolved};
 use inference::Inference;
 
 /// What expressions may name.
@@ -31,10 +33,17 @@ pub(crate) struct Declarations {
 
 /// The checked form of an expression, and the type of its result.
 pub(crate) fn check(source: &str, expr: &Expr, declarations: &Declarations) -> Result<(Node, Type), CompileError> {
-    let mut checker = Checker { declarations, inference: Inference::default(), scope: Vec::new(), issues: Vec::new() };
-    let (node, kind) = checker.check(expr);
-    let kind = checker.inference.finished(&kind);
-    if checker.issues.is_empty() { Ok((node, kind)) } else { Err(CompileError::new(source, checker.issues)) }
+    Checker::new(declarations, None).whole(source, expr).map(|(node, kind, _)| (node, kind))
+}
+
+/// The same with what was found out about each part. The expression's parts are numbered, below `count`.
+pub(crate) fn check_with_facts(
+    source: &str,
+    expr: &Expr,
+    count: usize,
+    declarations: &Declarations,
+) -> Result<(Node, Type, Facts), CompileError> {
+    Checker::new(declarations, Some(Facts::new(count))).whole(source, expr)
 }
 
 struct Checker<'d> {
@@ -43,9 +52,31 @@ struct Checker<'d> {
     /// The variables of the folds around, innermost last.
     scope: Vec<(String, Type)>,
     issues: Vec<Issue>,
+    /// What the call that was checked last came down to.
+    resolved: Option<Resolved>,
+    /// Kept for whoever asks.
+    facts: Option<Facts>,
 }
 
 type Checked = (Node, Type);
+
+impl<'d> Checker<'d> {
+    fn new(declarations: &'d Declarations, facts: Option<Facts>) -> Self {
+        let (scope, issues) = (Vec::new(), Vec::new());
+        Checker { declarations, inference: Inference::default(), scope, issues, resolved: None, facts }
+    }
+
+    fn whole(mut self, source: &str, expr: &Expr) -> Result<(Node, Type, Facts), CompileError> {
+        let (node, kind) = self.check(expr);
+        let kind = self.inference.finished(&kind);
+        if !self.issues.is_empty() {
+            return Err(CompileError::new(source, self.issues));
+        }
+        let mut facts = self.facts.take().unwrap_or_default();
+        facts.finish(|kind| self.inference.finished(kind));
+        Ok((node, kind, facts))
+    }
+}
 
 impl Checker<'_> {
     fn complain(&mut self, at: usize, message: String) -> Checked {
@@ -59,6 +90,15 @@ impl Checker<'_> {
     }
 
     fn check(&mut self, expr: &Expr) -> Checked {
+        let checked = self.check_kind(expr);
+        let resolved = self.resolved.take();
+        if let Some(facts) = &mut self.facts {
+            facts.note(expr, &checked.1, resolved);
+        }
+        checked
+    }
+
+    fn check_kind(&mut self, expr: &Expr) -> Checked {
         match &expr.kind {
             Kind::Literal(value) => (Node::Constant(value.clone()), value.type_of()),
             Kind::Ident(name) => self.ident(expr.at, name),

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::cost;
 use super::time::{instant, nanos};
 use crate::error::EvaluationError;
+use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::{List, Text, Value, equal};
 
@@ -13,9 +14,9 @@ pub(super) const LIBRARY: Library = Library {
         function("_+_(int, int): int", int),
         function("_+_(uint, uint): uint", uint),
         function("_+_(double, double): double", double),
-        function("_+_(string, string): string", join_texts).costs(cost::both),
-        function("_+_(bytes, bytes): bytes", join_bytes).costs(cost::both),
-        function("_+_(list<A>, list<A>): list<A>", join_lists),
+        function("_+_(string, string): string", join_texts).costs(cost::both).estimated(estimate::joined_texts),
+        function("_+_(bytes, bytes): bytes", join_bytes).costs(cost::both).estimated(estimate::joined_texts),
+        function("_+_(list<A>, list<A>): list<A>", join_lists).estimated(estimate::joined_lists),
         function("_+_(timestamp, duration): timestamp", later),
         function("_+_(duration, timestamp): timestamp", later),
         function("_+_(duration, duration): duration", longer),

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::cost;
 use crate::error::EvaluationError;
+use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::typing::Type;
 use crate::value::{Value, compare, equal};
@@ -25,8 +26,12 @@ macro_rules! ordered {
                 function(concat!($name, "(double, double): bool"), $run),
                 function(concat!($name, "(double, int): bool"), $run),
                 function(concat!($name, "(double, uint): bool"), $run),
-                function(concat!($name, "(string, string): bool"), $run).costs(cost::smaller),
-                function(concat!($name, "(bytes, bytes): bool"), $run).costs(cost::smaller),
+                function(concat!($name, "(string, string): bool"), $run)
+                    .costs(cost::smaller)
+                    .estimated(estimate::comparison),
+                function(concat!($name, "(bytes, bytes): bool"), $run)
+                    .costs(cost::smaller)
+                    .estimated(estimate::comparison),
                 function(concat!($name, "(timestamp, timestamp): bool"), $run),
                 function(concat!($name, "(duration, duration): bool"), $run),
             ],
@@ -42,9 +47,9 @@ pub(super) const GREATER_OR_EQUAL: Library = ordered!("_>=_", greater_or_equal);
 
 pub(super) const LIBRARY: Library = Library {
     functions: &[
-        function("_==_(A, A): bool", same).costs(cost::smaller),
-        function("_!=_(A, A): bool", different).costs(cost::smaller),
-        function("@in(A, list<A>): bool", in_list).costs(cost::second_size),
+        function("_==_(A, A): bool", same).costs(cost::smaller).estimated(estimate::equality),
+        function("_!=_(A, A): bool", different).costs(cost::smaller).estimated(estimate::comparison),
+        function("@in(A, list<A>): bool", in_list).costs(cost::second_size).estimated(estimate::membership),
         function("@in(A, map<A, B>): bool", in_map),
         // Their evaluation is the evaluator's own; here they have a signature for messages.
         function("optional<V>::or(optional<V>): optional<V>", unreachable),

@@ -3,6 +3,7 @@
 use super::cost;
 use super::time::{self, instant, nanos};
 use crate::error::EvaluationError;
+use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::Value;
 
@@ -13,7 +14,7 @@ pub(super) const LIBRARY: Library = Library {
         function("bool(bool): bool", itself),
         function("bool(string): bool", to_bool),
         function("bytes(bytes): bytes", itself),
-        function("bytes(string): bytes", to_bytes).costs(cost::first),
+        function("bytes(string): bytes", to_bytes).costs(cost::first).estimated(estimate::to_bytes),
         function("double(double): double", itself),
         function("double(int): double", to_double),
         function("double(uint): double", to_double),
@@ -33,7 +34,7 @@ pub(super) const LIBRARY: Library = Library {
         function("string(int): string", to_string),
         function("string(uint): string", to_string),
         function("string(double): string", to_string),
-        function("string(bytes): string", to_string).costs(cost::first),
+        function("string(bytes): string", to_string).costs(cost::first).estimated(estimate::from_bytes),
         function("string(timestamp): string", to_string),
         function("string(duration): string", to_string),
         function("timestamp(timestamp): timestamp", itself),

@@ -4,11 +4,14 @@ use super::conversion::double_text;
 use super::cost;
 use super::time::duration_text;
 use crate::error::EvaluationError;
+use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::{Value, quoted};
 
-pub(super) const LIBRARY: Library =
-    Library { functions: &[function("string::format(list<dyn>): string", format).costs(cost::first)], types: &[] };
+pub(super) const LIBRARY: Library = Library {
+    functions: &[function("string::format(list<dyn>): string", format).costs(cost::first).estimated(estimate::first)],
+    types: &[],
+};
 
 /// Decimals of `%f` and `%e` where none are asked for, and the most that may be.
 const PRECISION: usize = 6;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use super::cost;
 use crate::error::EvaluationError;
+use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::{Key, List, Value, compare, equal};
 
@@ -12,64 +13,94 @@ type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
 pub(super) const LIBRARY: Library = Library {
     functions: &[
-        function("list<T>::slice(int, int): list<T>", slice).costs(cost::result_list),
-        function("list<list<T>>::flatten(): list<T>", flatten).costs(cost::flatten),
-        function("list<dyn>::flatten(int): list<dyn>", flatten).costs(cost::flatten),
-        function("list<int>::sort(): list<int>", sort).costs(cost::first_with_itself),
-        function("list<uint>::sort(): list<uint>", sort).costs(cost::first_with_itself),
-        function("list<double>::sort(): list<double>", sort).costs(cost::first_with_itself),
-        function("list<bool>::sort(): list<bool>", sort).costs(cost::first_with_itself),
-        function("list<duration>::sort(): list<duration>", sort).costs(cost::first_with_itself),
-        function("list<timestamp>::sort(): list<timestamp>", sort).costs(cost::first_with_itself),
-        function("list<string>::sort(): list<string>", sort).costs(cost::first_with_itself),
-        function("list<bytes>::sort(): list<bytes>", sort).costs(cost::first_with_itself),
-        function("list<T>::@sortByAssociatedKeys(list<int>): list<T>", sort).costs(cost::second_with_itself),
-        function("list<T>::@sortByAssociatedKeys(list<uint>): list<T>", sort).costs(cost::second_with_itself),
-        function("list<T>::@sortByAssociatedKeys(list<double>): list<T>", sort).costs(cost::second_with_itself),
-        function("list<T>::@sortByAssociatedKeys(list<bool>): list<T>", sort).costs(cost::second_with_itself),
-        function("list<T>::@sortByAssociatedKeys(list<duration>): list<T>", sort).costs(cost::second_with_itself),
-        function("list<T>::@sortByAssociatedKeys(list<timestamp>): list<T>", sort).costs(cost::second_with_itself),
-        function("list<T>::@sortByAssociatedKeys(list<string>): list<T>", sort).costs(cost::second_with_itself),
-        function("list<T>::@sortByAssociatedKeys(list<bytes>): list<T>", sort).costs(cost::second_with_itself),
-        function("lists.range(int): list<int>", range).costs(cost::result_list),
-        function("list<T>::reverse(): list<T>", reverse).costs(cost::result_list),
-        function("list<T>::distinct(): list<T>", distinct).costs(cost::first_with_itself),
+        function("list<T>::slice(int, int): list<T>", slice).costs(cost::result_list).estimated(estimate::slice),
+        function("list<list<T>>::flatten(): list<T>", flatten).costs(cost::flatten).estimated(estimate::flattened),
+        function("list<dyn>::flatten(int): list<dyn>", flatten).costs(cost::flatten).estimated(estimate::flattened),
+        function("list<int>::sort(): list<int>", sort).costs(cost::first_with_itself).estimated(estimate::first_sorted),
+        function("list<uint>::sort(): list<uint>", sort)
+            .costs(cost::first_with_itself)
+            .estimated(estimate::first_sorted),
+        function("list<double>::sort(): list<double>", sort)
+            .costs(cost::first_with_itself)
+            .estimated(estimate::first_sorted),
+        function("list<bool>::sort(): list<bool>", sort)
+            .costs(cost::first_with_itself)
+            .estimated(estimate::first_sorted),
+        function("list<duration>::sort(): list<duration>", sort)
+            .costs(cost::first_with_itself)
+            .estimated(estimate::first_sorted),
+        function("list<timestamp>::sort(): list<timestamp>", sort)
+            .costs(cost::first_with_itself)
+            .estimated(estimate::first_sorted),
+        function("list<string>::sort(): list<string>", sort)
+            .costs(cost::first_with_itself)
+            .estimated(estimate::first_sorted),
+        function("list<bytes>::sort(): list<bytes>", sort)
+            .costs(cost::first_with_itself)
+            .estimated(estimate::first_sorted),
+        function("list<T>::@sortByAssociatedKeys(list<int>): list<T>", sort)
+            .costs(cost::second_with_itself)
+            .estimated(estimate::second_sorted),
+        function("list<T>::@sortByAssociatedKeys(list<uint>): list<T>", sort)
+            .costs(cost::second_with_itself)
+            .estimated(estimate::second_sorted),
+        function("list<T>::@sortByAssociatedKeys(list<double>): list<T>", sort)
+            .costs(cost::second_with_itself)
+            .estimated(estimate::second_sorted),
+        function("list<T>::@sortByAssociatedKeys(list<bool>): list<T>", sort)
+            .costs(cost::second_with_itself)
+            .estimated(estimate::second_sorted),
+        function("list<T>::@sortByAssociatedKeys(list<duration>): list<T>", sort)
+            .costs(cost::second_with_itself)
+            .estimated(estimate::second_sorted),
+        function("list<T>::@sortByAssociatedKeys(list<timestamp>): list<T>", sort)
+            .costs(cost::second_with_itself)
+            .estimated(estimate::second_sorted),
+        function("list<T>::@sortByAssociatedKeys(list<string>): list<T>", sort)
+            .costs(cost::second_with_itself)
+            .estimated(estimate::second_sorted),
+        function("list<T>::@sortByAssociatedKeys(list<bytes>): list<T>", sort)
+            .costs(cost::second_with_itself)
+            .estimated(estimate::second_sorted),
+        function("lists.range(int): list<int>", range).costs(cost::result_list).estimated(estimate::range),
+        function("list<T>::reverse(): list<T>", reverse).costs(cost::result_list).estimated(estimate::copied),
+        function("list<T>::distinct(): list<T>", distinct).costs(cost::first_with_itself).estimated(estimate::distinct),
     ],
     types: &[],
 };
 
 pub(super) const KUBERNETES: Library = Library {
     functions: &[
-        function("list<int>::isSorted(): bool", is_sorted).costs(cost::deep),
-        function("list<uint>::isSorted(): bool", is_sorted).costs(cost::deep),
-        function("list<double>::isSorted(): bool", is_sorted).costs(cost::deep),
-        function("list<bool>::isSorted(): bool", is_sorted).costs(cost::deep),
-        function("list<duration>::isSorted(): bool", is_sorted).costs(cost::deep),
-        function("list<timestamp>::isSorted(): bool", is_sorted).costs(cost::deep),
-        function("list<string>::isSorted(): bool", is_sorted).costs(cost::deep),
-        function("list<bytes>::isSorted(): bool", is_sorted).costs(cost::deep),
-        function("list<int>::sum(): int", sum).costs(cost::deep),
-        function("list<uint>::sum(): uint", sum_uint).costs(cost::deep),
-        function("list<double>::sum(): double", sum_double).costs(cost::deep),
-        function("list<duration>::sum(): duration", sum_duration).costs(cost::deep),
-        function("list<int>::max(): int", max).costs(cost::deep),
-        function("list<uint>::max(): uint", max).costs(cost::deep),
-        function("list<double>::max(): double", max).costs(cost::deep),
-        function("list<bool>::max(): bool", max).costs(cost::deep),
-        function("list<duration>::max(): duration", max).costs(cost::deep),
-        function("list<timestamp>::max(): timestamp", max).costs(cost::deep),
-        function("list<string>::max(): string", max).costs(cost::deep),
-        function("list<bytes>::max(): bytes", max).costs(cost::deep),
-        function("list<int>::min(): int", min).costs(cost::deep),
-        function("list<uint>::min(): uint", min).costs(cost::deep),
-        function("list<double>::min(): double", min).costs(cost::deep),
-        function("list<bool>::min(): bool", min).costs(cost::deep),
-        function("list<duration>::min(): duration", min).costs(cost::deep),
-        function("list<timestamp>::min(): timestamp", min).costs(cost::deep),
-        function("list<string>::min(): string", min).costs(cost::deep),
-        function("list<bytes>::min(): bytes", min).costs(cost::deep),
-        function("list<A>::indexOf(A): int", index_of).costs(cost::deep),
-        function("list<A>::lastIndexOf(A): int", last_index_of).costs(cost::deep),
+        function("list<int>::isSorted(): bool", is_sorted).costs(cost::deep).estimated(estimate::searched),
+        function("list<uint>::isSorted(): bool", is_sorted).costs(cost::deep).estimated(estimate::searched),
+        function("list<double>::isSorted(): bool", is_sorted).costs(cost::deep).estimated(estimate::searched),
+        function("list<bool>::isSorted(): bool", is_sorted).costs(cost::deep).estimated(estimate::searched),
+        function("list<duration>::isSorted(): bool", is_sorted).costs(cost::deep).estimated(estimate::searched),
+        function("list<timestamp>::isSorted(): bool", is_sorted).costs(cost::deep).estimated(estimate::searched),
+        function("list<string>::isSorted(): bool", is_sorted).costs(cost::deep).estimated(estimate::searched),
+        function("list<bytes>::isSorted(): bool", is_sorted).costs(cost::deep).estimated(estimate::searched),
+        function("list<int>::sum(): int", sum).costs(cost::deep).estimated(estimate::searched),
+        function("list<uint>::sum(): uint", sum_uint).costs(cost::deep).estimated(estimate::searched),
+        function("list<double>::sum(): double", sum_double).costs(cost::deep).estimated(estimate::searched),
+        function("list<duration>::sum(): duration", sum_duration).costs(cost::deep).estimated(estimate::searched),
+        function("list<int>::max(): int", max).costs(cost::deep).estimated(estimate::searched),
+        function("list<uint>::max(): uint", max).costs(cost::deep).estimated(estimate::searched),
+        function("list<double>::max(): double", max).costs(cost::deep).estimated(estimate::searched),
+        function("list<bool>::max(): bool", max).costs(cost::deep).estimated(estimate::searched),
+        function("list<duration>::max(): duration", max).costs(cost::deep).estimated(estimate::searched),
+        function("list<timestamp>::max(): timestamp", max).costs(cost::deep).estimated(estimate::searched),
+        function("list<string>::max(): string", max).costs(cost::deep).estimated(estimate::searched),
+        function("list<bytes>::max(): bytes", max).costs(cost::deep).estimated(estimate::searched),
+        function("list<int>::min(): int", min).costs(cost::deep).estimated(estimate::searched),
+        function("list<uint>::min(): uint", min).costs(cost::deep).estimated(estimate::searched),
+        function("list<double>::min(): double", min).costs(cost::deep).estimated(estimate::searched),
+        function("list<bool>::min(): bool", min).costs(cost::deep).estimated(estimate::searched),
+        function("list<duration>::min(): duration", min).costs(cost::deep).estimated(estimate::searched),
+        function("list<timestamp>::min(): timestamp", min).costs(cost::deep).estimated(estimate::searched),
+        function("list<string>::min(): string", min).costs(cost::deep).estimated(estimate::searched),
+        function("list<bytes>::min(): bytes", min).costs(cost::deep).estimated(estimate::searched),
+        function("list<A>::indexOf(A): int", index_of).costs(cost::deep).estimated(estimate::searched),
+        function("list<A>::lastIndexOf(A): int", last_index_of).costs(cost::deep).estimated(estimate::searched),
     ],
     types: &[],
 };

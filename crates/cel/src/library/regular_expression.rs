@@ -2,6 +2,7 @@
 
 use super::cost;
 use crate::error::EvaluationError;
+use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::Value;
 
@@ -9,9 +10,11 @@ type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
 pub(super) const LIBRARY: Library = Library {
     functions: &[
-        function("string::find(string): string", find).costs(cost::pattern),
-        function("string::findAll(string): list<string>", find_all).costs(cost::pattern),
-        function("string::findAll(string, int): list<string>", find_all).costs(cost::pattern),
+        function("string::find(string): string", find).costs(cost::pattern).estimated(estimate::found),
+        function("string::findAll(string): list<string>", find_all).costs(cost::pattern).estimated(estimate::found),
+        function("string::findAll(string, int): list<string>", find_all)
+            .costs(cost::pattern)
+            .estimated(estimate::found),
     ],
     types: &[],
 };

@@ -7,6 +7,7 @@ use semver::Version;
 
 use super::cost;
 use crate::error::EvaluationError;
+use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::typing::Type;
 use crate::value::{Opaque, Value};
@@ -17,10 +18,10 @@ const NAME: &str = "kubernetes.Semver";
 
 pub(super) const LIBRARY: Library = Library {
     functions: &[
-        function("semver(string): kubernetes.Semver", parse).costs(cost::first),
-        function("semver(string, bool): kubernetes.Semver", parse).costs(cost::first),
-        function("isSemver(string): bool", is_version).costs(cost::first),
-        function("isSemver(string, bool): bool", is_version).costs(cost::first),
+        function("semver(string): kubernetes.Semver", parse).costs(cost::first).estimated(estimate::first),
+        function("semver(string, bool): kubernetes.Semver", parse).costs(cost::first).estimated(estimate::first),
+        function("isSemver(string): bool", is_version).costs(cost::first).estimated(estimate::first),
+        function("isSemver(string, bool): bool", is_version).costs(cost::first).estimated(estimate::first),
         function("kubernetes.Semver::major(): int", major),
         function("kubernetes.Semver::minor(): int", minor),
         function("kubernetes.Semver::patch(): int", patch),

@@ -2,6 +2,7 @@
 
 use super::cost;
 use crate::error::EvaluationError;
+use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::{List, Value, equal};
 
@@ -9,9 +10,11 @@ type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
 pub(super) const LIBRARY: Library = Library {
     functions: &[
-        function("sets.contains(list<T>, list<T>): bool", contains).costs(cost::sets),
-        function("sets.equivalent(list<T>, list<T>): bool", equivalent).costs(cost::sets_both_ways),
-        function("sets.intersects(list<T>, list<T>): bool", intersects).costs(cost::sets),
+        function("sets.contains(list<T>, list<T>): bool", contains).costs(cost::sets).estimated(estimate::sets),
+        function("sets.equivalent(list<T>, list<T>): bool", equivalent)
+            .costs(cost::sets_both_ways)
+            .estimated(estimate::sets_both_ways),
+        function("sets.intersects(list<T>, list<T>): bool", intersects).costs(cost::sets).estimated(estimate::sets),
     ],
     types: &[],
 };

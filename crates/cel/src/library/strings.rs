@@ -2,6 +2,7 @@
 
 use super::cost;
 use crate::error::EvaluationError;
+use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::{Value, quoted};
 
@@ -10,22 +11,28 @@ type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 pub(super) const LIBRARY: Library = Library {
     functions: &[
         function("string::charAt(int): string", char_at),
-        function("string::indexOf(string): int", index_of).costs(cost::deep),
-        function("string::indexOf(string, int): int", index_of).costs(cost::deep),
-        function("string::lastIndexOf(string): int", last_index_of).costs(cost::deep),
-        function("string::lastIndexOf(string, int): int", last_index_of).costs(cost::deep),
-        function("string::lowerAscii(): string", lower).costs(cost::first),
-        function("string::upperAscii(): string", upper).costs(cost::first),
-        function("string::replace(string, string): string", replace).costs(cost::first_twice),
-        function("string::replace(string, string, int): string", replace).costs(cost::first_twice),
-        function("string::split(string): list<string>", split).costs(cost::first_twice),
-        function("string::split(string, int): list<string>", split).costs(cost::first_twice),
-        function("string::substring(int): string", substring).costs(cost::first),
-        function("string::substring(int, int): string", substring).costs(cost::first),
-        function("string::trim(): string", trim).costs(cost::first),
-        function("list<string>::join(): string", join).costs(cost::result_twice),
-        function("list<string>::join(string): string", join).costs(cost::result_twice),
-        function("strings.quote(string): string", quote).costs(cost::first),
+        function("string::indexOf(string): int", index_of).costs(cost::deep).estimated(estimate::searched),
+        function("string::indexOf(string, int): int", index_of).costs(cost::deep).estimated(estimate::searched),
+        function("string::lastIndexOf(string): int", last_index_of).costs(cost::deep).estimated(estimate::searched),
+        function("string::lastIndexOf(string, int): int", last_index_of)
+            .costs(cost::deep)
+            .estimated(estimate::searched),
+        function("string::lowerAscii(): string", lower).costs(cost::first).estimated(estimate::as_large),
+        function("string::upperAscii(): string", upper).costs(cost::first).estimated(estimate::as_large),
+        function("string::replace(string, string): string", replace)
+            .costs(cost::first_twice)
+            .estimated(estimate::replaced),
+        function("string::replace(string, string, int): string", replace)
+            .costs(cost::first_twice)
+            .estimated(estimate::replaced),
+        function("string::split(string): list<string>", split).costs(cost::first_twice).estimated(estimate::split),
+        function("string::split(string, int): list<string>", split).costs(cost::first_twice).estimated(estimate::split),
+        function("string::substring(int): string", substring).costs(cost::first).estimated(estimate::as_large),
+        function("string::substring(int, int): string", substring).costs(cost::first).estimated(estimate::as_large),
+        function("string::trim(): string", trim).costs(cost::first).estimated(estimate::as_large),
+        function("list<string>::join(): string", join).costs(cost::result_twice).estimated(estimate::joined),
+        function("list<string>::join(string): string", join).costs(cost::result_twice).estimated(estimate::joined),
+        function("strings.quote(string): string", quote).costs(cost::first).estimated(estimate::quoted),
     ],
     types: &[],
 };

@@ -2,6 +2,7 @@
 
 use super::cost;
 use crate::error::EvaluationError;
+use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::Value;
 
@@ -17,10 +18,10 @@ pub(super) const LIBRARY: Library = Library {
         function("bytes::size(): int", size),
         function("list<A>::size(): int", size),
         function("map<A, B>::size(): int", size),
-        function("string::contains(string): bool", contains).costs(cost::product),
-        function("string::startsWith(string): bool", starts_with).costs(cost::first),
-        function("string::endsWith(string): bool", ends_with).costs(cost::first),
-        function("string::matches(string): bool", matches).costs(cost::pattern),
+        function("string::contains(string): bool", contains).costs(cost::product).estimated(estimate::containment),
+        function("string::startsWith(string): bool", starts_with).costs(cost::first).estimated(estimate::second),
+        function("string::endsWith(string): bool", ends_with).costs(cost::first).estimated(estimate::second),
+        function("string::matches(string): bool", matches).costs(cost::pattern).estimated(estimate::matching),
         function("matches(string, string): bool", matches).costs(cost::pattern),
     ],
     types: &[],

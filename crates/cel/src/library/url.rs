@@ -4,6 +4,7 @@ use std::any::Any;
 
 use super::cost;
 use crate::error::EvaluationError;
+use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::typing::Type;
 use crate::value::{Map, Opaque, Value};
@@ -14,7 +15,7 @@ const NAME: &str = "kubernetes.URL";
 
 pub(super) const LIBRARY: Library = Library {
     functions: &[
-        function("url(string): kubernetes.URL", url).costs(cost::first),
+        function("url(string): kubernetes.URL", url).costs(cost::first).estimated(estimate::as_large),
         function("isURL(string): bool", is_url),
         function("kubernetes.URL::getScheme(): string", scheme),
         function("kubernetes.URL::getHost(): string", host),

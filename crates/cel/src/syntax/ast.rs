@@ -8,6 +8,8 @@ pub(crate) struct Expr {
     pub at: usize,
     /// Levels below this one, so that no later walk is deeper than the parser allowed.
     pub depth: usize,
+    /// Its number in the whole tree, once `Expr::number` has given them out.
+    pub id: usize,
     pub kind: Kind,
 }
 
@@ -64,7 +66,7 @@ pub(crate) const UNUSED: &str = "#unused";
 
 impl Expr {
     pub(crate) fn leaf(at: usize, kind: Kind) -> Expr {
-        Expr { at, depth: 1, kind }
+        Expr { at, depth: 1, id: 0, kind }
     }
 
     pub(crate) fn literal(at: usize, value: Value<'static>) -> Expr {
@@ -77,34 +79,34 @@ impl Expr {
 
     pub(crate) fn call(at: usize, function: &str, arguments: Vec<Expr>) -> Expr {
         let depth = arguments.iter().map(|a| a.depth).max().unwrap_or(0) + 1;
-        Expr { at, depth, kind: Kind::Call { function: function.to_owned(), target: None, arguments } }
+        Expr { at, depth, id: 0, kind: Kind::Call { function: function.to_owned(), target: None, arguments } }
     }
 
     pub(crate) fn member(at: usize, function: &str, target: Expr, arguments: Vec<Expr>) -> Expr {
         let depth = arguments.iter().map(|a| a.depth).max().unwrap_or(0).max(target.depth) + 1;
         let target = Some(Box::new(target));
-        Expr { at, depth, kind: Kind::Call { function: function.to_owned(), target, arguments } }
+        Expr { at, depth, id: 0, kind: Kind::Call { function: function.to_owned(), target, arguments } }
     }
 
     pub(crate) fn select(at: usize, operand: Expr, field: &str, access: Access) -> Expr {
         let depth = operand.depth + 1;
-        Expr { at, depth, kind: Kind::Select { operand: Box::new(operand), field: field.to_owned(), access } }
+        Expr { at, depth, id: 0, kind: Kind::Select { operand: Box::new(operand), field: field.to_owned(), access } }
     }
 
     pub(crate) fn list(at: usize, items: Vec<(Expr, bool)>) -> Expr {
         let depth = items.iter().map(|(item, _)| item.depth).max().unwrap_or(0) + 1;
-        Expr { at, depth, kind: Kind::List(items) }
+        Expr { at, depth, id: 0, kind: Kind::List(items) }
     }
 
     pub(crate) fn map(at: usize, entries: Vec<(Expr, Expr, bool)>) -> Expr {
         let depth = entries.iter().map(|(key, value, _)| key.depth.max(value.depth)).max().unwrap_or(0) + 1;
-        Expr { at, depth, kind: Kind::Map(entries) }
+        Expr { at, depth, id: 0, kind: Kind::Map(entries) }
     }
 
     pub(crate) fn fold(at: usize, fold: Fold) -> Expr {
         let parts = [&fold.range, &fold.start, &fold.condition, &fold.step, &fold.result];
         let depth = parts.iter().map(|p| p.depth).max().unwrap_or(0) + 1;
-        Expr { at, depth, kind: Kind::Fold(Box::new(fold)) }
+        Expr { at, depth, id: 0, kind: Kind::Fold(Box::new(fold)) }
     }
 
     pub(crate) fn as_ident(&self) -> Option<&str> {
@@ -122,6 +124,25 @@ impl Expr {
                 Some(format!("{}.{field}", operand.qualified_name()?))
             }
             _ => None,
+        }
+    }
+
+    /// Numbers the expressions of the tree, from the given number on; says the next one that is free.
+    pub(crate) fn number(&mut self, from: usize) -> usize {
+        self.id = from;
+        let from = from + 1;
+        match &mut self.kind {
+            Kind::Literal(_) | Kind::Ident(_) | Kind::Object(_) => from,
+            Kind::Select { operand, .. } => operand.number(from),
+            Kind::Call { target, arguments, .. } => {
+                target.as_deref_mut().into_iter().chain(arguments).fold(from, |next, part| part.number(next))
+            }
+            Kind::List(items) => items.iter_mut().fold(from, |next, (item, _)| item.number(next)),
+            Kind::Map(entries) => entries.iter_mut().fold(from, |next, (key, value, _)| value.number(key.number(next))),
+            Kind::Fold(fold) => {
+                let Fold { range, start, condition, step, result, .. } = &mut **fold;
+                [range, start, condition, step, result].into_iter().fold(from, |next, part| part.number(next))
+            }
         }
     }
 

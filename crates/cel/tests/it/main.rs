@@ -1,6 +1,7 @@
 //! The language as its users see it: texts in, values, costs and complaints out.
 
 mod cost;
+mod estimate;
 mod language;
 mod library;
 mod limits;

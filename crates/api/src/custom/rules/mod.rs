@@ -1,12 +1,16 @@
 //! `x-kubernetes-validations`: the expressions of a schema, compiled once and evaluated on each object within a budget.
 //! Upstream counterpart: apiextensions-apiserver/pkg/apiserver/schema/cel.
 
+#[cfg(test)]
+mod cost_tests;
+mod sizes;
 mod typed_value;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use cel::{Budget, Environment, EvaluationError, PER_CALL_LIMIT, Program, Type, Variables};
+use cel::estimate::Declared;
+use cel::{Budget, CompileError, Environment, EvaluationError, PER_CALL_LIMIT, Program, Type, Variables};
 use json::Value;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
 
@@ -15,6 +19,7 @@ use super::structural::Structural;
 use super::values::Before;
 use crate::rules::cel::environment;
 use crate::validation::field::{Cause, Errors, FieldError, Path};
+use sizes::Extent;
 use typed_value::Objects;
 
 /// What all expressions of one write may cost (`RuntimeCELCostBudget`).
@@ -33,12 +38,17 @@ pub struct Compiled {
     pub message: Option<Result<Program, String>>,
     /// It is about a change, and has nothing to say without one.
     pub uses_old: bool,
+    /// What evaluating the rule once, and making its message, cost at the most. Zero from a compiler that does not estimate.
+    pub cost: u64,
+    pub message_cost: u64,
 }
 
 /// Compiles the rules of one place of a schema.
 pub struct Compiler {
     /// With `self` alone, with `oldSelf`, and with an optional `oldSelf`.
     environments: [Environment; 3],
+    /// What is estimated by.
+    extent: Option<Extent>,
 }
 
 impl Compiler {
@@ -53,35 +63,59 @@ impl Compiler {
         let alone = builder.variable(SELF, ty.clone()).build();
         let with_old = alone.extend().variable(OLD, ty.clone()).build();
         let optional = alone.extend().variable(OLD, Type::optional(ty)).build();
-        Some(Compiler { environments: [alone, with_old, optional] })
+        Some(Compiler { environments: [alone, with_old, optional], extent: None })
+    }
+
+    /// The same, for rules that nobody has accepted yet: it says what they cost.
+    pub fn estimating(schema: &Structural, whole: bool) -> Option<Compiler> {
+        Some(Compiler { extent: Some(Extent::of(schema, whole)?), ..Compiler::of(schema, whole)? })
+    }
+
+    /// How often a rule of this place can be asked in one object, where no limit around it says that.
+    pub fn cardinality(&self) -> u64 {
+        self.extent.as_ref().map_or(1, Extent::cardinality)
+    }
+
+    fn program(&self, environment: &Environment, text: &str) -> Result<(Program, u64), CompileError> {
+        let Some(extent) = &self.extent else { return environment.compile_any(text).map(|program| (program, 0)) };
+        let declared = Declared { root: &extent.sizes, variable: None };
+        environment.compile_estimated(text, declared).map(|(program, cost)| (program, cost.most))
     }
 
     pub fn compile(&self, rule: &ValidationRule) -> Compiled {
         let [alone, with_old, optional] = &self.environments;
         let whole = if rule.optional_old_self == Some(true) { optional } else { with_old };
         // What compiles without `oldSelf` does not use it.
-        let (uses_old, compiled) = match alone.compile_any(&rule.rule) {
+        let (uses_old, compiled) = match self.program(alone, &rule.rule) {
             Ok(program) => (false, Ok(program)),
-            Err(_) => match whole.compile_any(&rule.rule) {
+            Err(_) => match self.program(whole, &rule.rule) {
                 Ok(program) => (true, Ok(program)),
                 Err(why) => (false, Err(format!("compilation failed: {why}"))),
             },
         };
-        let compiled = compiled.and_then(|program| match program.result_type() {
-            Type::Bool => Ok(program),
+        let compiled = compiled.and_then(|(program, cost)| match program.result_type() {
+            Type::Bool => Ok((program, cost)),
             _ => Err("cel expression must evaluate to a bool".to_owned()),
         });
+        let (compiled, cost) = apart(compiled);
         let message = rule.message_expression.as_deref().filter(|text| !text.is_empty() && compiled.is_ok());
         let message = message.map(|text| {
-            let program =
-                whole.compile_any(text).map_err(|why| format!("messageExpression compilation failed: {why}"))?;
+            let failed = |why| format!("messageExpression compilation failed: {why}");
+            let (program, cost) = self.program(whole, text).map_err(failed)?;
             match program.result_type() {
-                Type::String => Ok(program),
+                Type::String => Ok((program, cost)),
                 _ => Err("messageExpression must evaluate to a string".to_owned()),
             }
         });
-        Compiled { rule: compiled, message, uses_old }
+        let (message, message_cost) = message.map(apart).unzip();
+        Compiled { rule: compiled, message, uses_old, cost, message_cost: message_cost.unwrap_or(0) }
     }
+}
+
+/// A program apart from its cost. What did not compile costs nothing.
+fn apart(compiled: Result<(Program, u64), String>) -> (Result<Program, String>, u64) {
+    let cost = compiled.as_ref().map_or(0, |(_, cost)| *cost);
+    (compiled.map(|(program, _)| program), cost)
 }
 
 /// The rules of a schema, in its shape.

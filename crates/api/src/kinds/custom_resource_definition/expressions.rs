@@ -2,6 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
 
+use super::costs::Costs;
 use crate::custom::{Compiler, Structural, resolve_field};
 use crate::validation::field::{Cause, Errors, FieldError, Path};
 
@@ -51,20 +52,38 @@ pub fn forms(rules: &[ValidationRule], schema: &Structural, path: &Path) -> Erro
     errors
 }
 
-/// What the compiler says. `lost` is the place from which on old and new values cannot be told apart.
-pub fn compile(rules: &[ValidationRule], schema: &Structural, whole: bool, lost: Option<&Path>, path: &Path) -> Errors {
-    let Some(compiler) = Compiler::of(schema, whole) else {
+/// Where rules stand.
+pub struct Place<'p> {
+    pub schema: &'p Structural,
+    /// It has kind and metadata of its own.
+    pub whole: bool,
+    /// The place from which on old and new values cannot be told apart.
+    pub lost: Option<&'p Path>,
+    pub path: &'p Path,
+}
+
+/// What the compiler says, and what the rules cost.
+pub fn compile(rules: &[ValidationRule], place: &Place<'_>, cardinality: Option<u64>, costs: &mut Costs) -> Errors {
+    let Place { schema, whole, lost, path } = *place;
+    let Some(compiler) = Compiler::estimating(schema, whole) else {
         let why = "Internal error: internal error: failed to retrieve type information for x-kubernetes-validations";
         return vec![FieldError { path: path.clone(), cause: Cause::Internal, detail: why.to_owned() }];
     };
     let mut errors = Errors::new();
     for (i, rule) in rules.iter().enumerate() {
         let (place, compiled) = (path.index(i), compiler.compile(rule));
+        let cost = compiled.cost.saturating_mul(cardinality.unwrap_or_else(|| compiler.cardinality()));
+        errors.extend(costs.of_one("estimated rule cost", &place.child("rule"), cost));
         if let Err(why) = &compiled.rule {
             errors.push(FieldError::invalid(&place.child("rule"), rule, why));
         }
-        if let Some(Err(why)) = &compiled.message {
-            errors.push(FieldError::invalid(&place.child("messageExpression"), rule, why));
+        let of_message = place.child("messageExpression");
+        match &compiled.message {
+            Some(Err(why)) => errors.push(FieldError::invalid(&of_message, rule, why)),
+            Some(Ok(_)) => {
+                errors.extend(costs.of_one("estimated messageExpression cost", &of_message, compiled.message_cost));
+            }
+            None => {}
         }
         if let Some(lost) = lost.filter(|_| compiled.uses_old) {
             let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {lost}");

@@ -12,6 +12,7 @@ use crate::custom::conditions::{self, Condition};
 use crate::custom::is_known_format;
 use crate::kind::{Generation, Kind, Target};
 
+mod costs;
 mod defaults;
 mod expressions;
 mod schema;
@@ -33,8 +34,7 @@ pub const CUSTOM_RESOURCE_DEFINITION: Kind<CustomResourceDefinition> = Kind {
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
     prepare_delete: Some(prepare_delete),
-    validate: Some(validation::validate),
-    validate_create: Some(|crd| validation::approval(crd, None)),
+    validate_create: Some(validation::validate_create),
     validate_update: Some(|new, old, _| validation::validate_update(new, old)),
     warnings: Some(warnings),
     ..Kind::BASE

@@ -6,6 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 
+use super::costs::{self, Costs};
 use super::{defaults, expressions, structural};
 use crate::custom::Structural;
 use crate::validation::field::{Errors, FieldError, Path};
@@ -13,8 +14,9 @@ use crate::validation::field::{Errors, FieldError, Path};
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// What is wrong with the schema of a version; `status` says whether it has the status subresource.
-pub fn validate(schema: &JSONSchemaProps, status: bool, path: &Path) -> Errors {
+/// What is wrong with the schema of a version; `status` says whether it has the status subresource. What a rule costs
+/// alone counts for nothing where the schema is `unchanged`: it may have been accepted by other estimates.
+pub fn validate(schema: &JSONSchemaProps, status: bool, unchanged: bool, path: &Path) -> Errors {
     let mut errors = if status { at_root(schema, path) } else { Errors::new() };
     if schema.nullable == Some(true) {
         errors.push(FieldError::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
@@ -26,10 +28,13 @@ pub fn validate(schema: &JSONSchemaProps, status: bool, path: &Path) -> Errors {
     }
     let sound = found.is_empty();
     errors.extend(found);
-    let mut walk = Walk { errors: Errors::new(), rules: Errors::new(), sound };
-    walk.place(schema, path, &Place { root: true, defaults: Ok(()), in_metadata: false, lost: None, plain: true });
+    let (costs, cardinality) = (Costs::new(unchanged), Some(1));
+    let mut walk = Walk { errors: Errors::new(), rules: Errors::new(), costs, sound };
+    let place = Place { root: true, defaults: Ok(()), in_metadata: false, lost: None, plain: true, cardinality };
+    walk.place(schema, path, &place);
     errors.append(&mut walk.errors);
     errors.append(&mut walk.rules);
+    errors.append(&mut walk.costs.of_all(path));
     errors
 }
 
@@ -89,11 +94,14 @@ struct Place {
     lost: Option<Path>,
     /// Objects take their shape from here, so that rules are evaluated.
     plain: bool,
+    /// How often this place can be in one object; `None` if nothing limits that.
+    cardinality: Option<u64>,
 }
 
 struct Walk {
     errors: Errors,
     rules: Errors,
+    costs: Costs,
     /// The schema is structural, so that rules can be compiled.
     sound: bool,
 }
@@ -102,7 +110,8 @@ impl Walk {
     fn place(&mut self, schema: &JSONSchemaProps, path: &Path, place: &Place) {
         self.errors.extend(basics(schema, path, place));
         self.errors.extend(extensions(schema, path));
-        self.below(schema, path, &Place { root: false, ..place.clone() }, place.root);
+        let (of_place, inside) = (place.cardinality, costs::inside(schema, place.cardinality));
+        self.below(schema, path, &Place { root: false, cardinality: inside, ..place.clone() }, place.root);
         let rules = schema.x_kubernetes_validations.as_deref().unwrap_or_default();
         if rules.is_empty() {
             return;
@@ -114,7 +123,8 @@ impl Walk {
         if compile {
             let whole = place.root || shape.embedded;
             let path = path.child("x-kubernetes-validations");
-            self.rules.extend(expressions::compile(rules, &shape, whole, place.lost.as_ref(), &path));
+            let place = expressions::Place { schema: &shape, whole, lost: place.lost.as_ref(), path: &path };
+            self.rules.extend(expressions::compile(rules, &place, of_place, &mut self.costs));
         }
     }
 

@@ -28,13 +28,13 @@ fn shown(errors: crate::validation::field::Errors) -> Vec<String> {
 
 fn check(expected: &[&str], change: impl FnOnce(&mut Value)) {
     let crd = crd(change);
-    assert_eq!(shown(validation::validate(&read(&crd))), expected, "{}", crd["spec"]);
+    assert_eq!(shown(validation::validate_create(&read(&crd))), expected, "{}", crd["spec"]);
 }
 
 /// Errors about a schema, without the place where all schemas stand.
 fn of_schema(schema: Value, expected: &[&str]) {
     let crd = crd(|crd| crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema.clone());
-    let found: Vec<String> = shown(validation::validate(&read(&crd)))
+    let found: Vec<String> = shown(validation::validate_create(&read(&crd)))
         .into_iter()
         .map(|error| error.replace("spec.versions[0].schema.openAPIV3Schema", "S"))
         .collect();
@@ -76,7 +76,7 @@ fn versions() {
         crd["spec"]["versions"].as_array_mut().expect("a list").push(first);
     };
     let crd = crd(two);
-    let found = shown(validation::validate(&read(&crd)));
+    let found = shown(validation::validate_create(&read(&crd)));
     assert!(
         found[0].starts_with("spec.versions: Invalid value: ")
             && found[0].ends_with("must contain unique version names")
@@ -346,6 +346,65 @@ fn rules_compile() {
         the uncorrelatable portion of the schema within S.properties[f]",
         ],
     );
+}
+
+const HINT: &str = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and \
+                    strings are declared)";
+
+#[test]
+fn rules_that_could_cost_too_much() {
+    let text = |rules: Value| json!({"type": "string", "x-kubernetes-validations": rules});
+    let list = |items: Value| json!({"type": "array", "items": items});
+    let place = "S.properties[f].items.x-kubernetes-validations[0]";
+    // A text of any length is walked over once in every list that fits into a request.
+    let contributed = |of: &str| {
+        format!(
+            "{of}: Forbidden: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
+        )
+    };
+    let rule = json!([{"rule": "self.contains('x')"}]);
+    of_field(
+        list(text(rule.clone())),
+        &[
+            &format!("{place}.rule: Forbidden: estimated rule cost exceeds budget by factor of more than 100x {HINT}"),
+            &contributed(&format!("{place}.rule")),
+            &format!(
+                "S: Forbidden: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget \
+                 by factor of more than 100x {HINT}"
+            ),
+        ],
+    );
+    let mut limited = list(text(rule));
+    limited["maxItems"] = json!(100);
+    limited["items"]["maxLength"] = json!(1000);
+    of_field(limited, &[]);
+    let place = "S.properties[f].x-kubernetes-validations[0]";
+    let both = "self.split('').all(a, self.split('').exists(b, a == b)) ? 'a' : 'b'";
+    let mut message = text(json!([{"rule": "true", "messageExpression": both}]));
+    message["maxLength"] = json!(150);
+    of_field(
+        message,
+        &[&format!(
+            "{place}.messageExpression: Forbidden: estimated messageExpression cost exceeds budget by factor of 2.4x {HINT}"
+        )],
+    );
+}
+
+/// What was accepted when estimates were lower stays, as far as one rule goes.
+#[test]
+fn unchanged_rules_may_cost_more() {
+    let of = |rule: &str| {
+        crd(|crd| {
+            crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {"f": {
+                "type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": [{"rule": rule}]}}});
+        })
+    };
+    let (old, new) = (of("self.all(a, a + 1 + 1 + 1 > 0)"), of("self.all(a, a + 1 + 1 + 1 > 1)"));
+    assert_eq!(shown(validation::validate_update(&read(&old), &read(&old))), Vec::<String>::new());
+    let place = "spec.versions[0].schema.openAPIV3Schema.properties[f].x-kubernetes-validations[0].rule";
+    let wrong = format!("{place}: Forbidden: estimated rule cost exceeds budget by factor of 1.258291x {HINT}");
+    assert_eq!(shown(validation::validate_update(&read(&new), &read(&old))), [&*wrong]);
+    assert_eq!(shown(validation::validate_create(&read(&new))), [&*wrong]);
 }
 
 #[test]

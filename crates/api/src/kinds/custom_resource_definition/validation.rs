@@ -20,15 +20,22 @@ const WARNING_MAX: usize = 256;
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 
-/// The checks of every write.
-pub fn validate(crd: &CustomResourceDefinition) -> Errors {
-    let (mut errors, path) = (Errors::new(), Path::new("spec"));
+/// The checks of a new definition.
+pub fn validate_create(crd: &CustomResourceDefinition) -> Errors {
+    let mut errors = Errors::new();
     let name = crd.metadata.name.as_deref().unwrap_or_default();
     if name != format!("{}.{}", crd.spec.names.plural, crd.spec.group) {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid(&Path::new("metadata").child("name"), name, detail));
     }
-    errors.extend(spec(&crd.spec, &path));
+    errors.extend(validate(crd, None));
+    errors.extend(approval(crd, None));
+    errors
+}
+
+/// The checks of every write.
+fn validate(crd: &CustomResourceDefinition, old: Option<&CustomResourceDefinition>) -> Errors {
+    let mut errors = spec(&crd.spec, old.map(|old| &old.spec), &Path::new("spec"));
     let status = Path::new("status");
     if let Some(accepted) = crd.status.as_ref().and_then(|s| s.accepted_names.as_ref()) {
         errors.extend(names(accepted, &status.child("acceptedNames")));
@@ -43,7 +50,7 @@ pub fn validate_update(new: &CustomResourceDefinition, old: &CustomResourceDefin
     let names = path.child("names");
     let conditions = old.status.iter().flat_map(|s| s.conditions.iter().flatten());
     let established = conditions.into_iter().any(|c| c.type_ == "Established" && c.status == "True");
-    let mut errors = Errors::new();
+    let mut errors = validate(new, Some(old));
     let mut fixed = |path: Path, new: &str, old: &str| {
         if new != old {
             errors.push(FieldError::invalid(&path, new, "field is immutable"));
@@ -103,7 +110,7 @@ fn wrong_name(path: &Path, name: &str, before: &str, wrong: Vec<String>) -> Opti
     (!wrong.is_empty()).then(|| FieldError::invalid(path, name, &format!("{before}{}", wrong.join(","))))
 }
 
-fn spec(spec: &CustomResourceDefinitionSpec, path: &Path) -> Errors {
+fn spec(spec: &CustomResourceDefinitionSpec, old: Option<&CustomResourceDefinitionSpec>, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let group = path.child("group");
     match dns1123_subdomain(&spec.group) {
@@ -126,7 +133,8 @@ fn spec(spec: &CustomResourceDefinitionSpec, path: &Path) -> Errors {
     let place = path.child("versions");
     for (i, one) in spec.versions.iter().enumerate() {
         errors.extend(wrong_name(&place.index(i).child("name"), &one.name, "", dns1035_label(&one.name)));
-        errors.extend(version(one, &place.index(i)));
+        let before = old.and_then(|old| old.versions.iter().find(|version| version.name == one.name));
+        errors.extend(version(one, before, &place.index(i)));
     }
     let unique: BTreeSet<&str> = spec.versions.iter().map(|version| &*version.name).collect();
     if unique.len() != spec.versions.len() {
@@ -180,14 +188,21 @@ fn names(names: &CustomResourceDefinitionNames, path: &Path) -> Errors {
     errors
 }
 
-fn version(version: &CustomResourceDefinitionVersion, path: &Path) -> Errors {
+fn version(
+    version: &CustomResourceDefinitionVersion,
+    old: Option<&CustomResourceDefinitionVersion>,
+    path: &Path,
+) -> Errors {
     let mut errors = deprecation(version, &path.child("deprecationWarning"));
     let subresources = version.subresources.clone().unwrap_or_default();
     let of_schema = path.child("schema").child("openAPIV3Schema");
     let given = version.schema.as_ref().and_then(|s| s.open_api_v3_schema.as_ref());
     match given {
         None => errors.push(FieldError::required(&of_schema, "")),
-        Some(given) => errors.extend(schema::validate(given, subresources.status.is_some(), &of_schema)),
+        Some(given) => {
+            let unchanged = old.is_some_and(|old| old.schema == version.schema);
+            errors.extend(schema::validate(given, subresources.status.is_some(), unchanged, &of_schema));
+        }
     }
     errors.extend(scale(&subresources, &path.child("subresources")));
     for (i, one) in version.additional_printer_columns.iter().flatten().enumerate() {

@@ -146,7 +146,8 @@ fn selectors(selectors: Option<&Vec<DeviceSelector>>, path: &Path) -> Errors {
             return vec![FieldError::too_long(&path, EXPRESSION_MAX)];
         }
         match Selector::compile(&cel.expression) {
-            Ok(_) => Errors::new(),
+            Ok(selector) if selector.is_cheap() => Errors::new(),
+            Ok(_) => vec![FieldError::forbidden(&path, "too complex, exceeds cost limit")],
             Err(why) => vec![FieldError::invalid(&path, &cel.expression, &why)],
         }
     })

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::net::IpAddr;
 
+use cel::estimate::{self, Guess, Operands, Range};
 use cel::{Call, EvaluationError, Library, Opaque, Type, Value, cost, function};
 use ipnet::IpNet;
 
@@ -14,9 +15,11 @@ const CIDR: &str = "net.CIDR";
 
 pub(super) const LIBRARY: Library = Library {
     functions: &[
-        function("ip(string): net.IP", ip).costs(cost::first),
-        function("isIP(string): bool", is_ip).costs(cost::first),
-        function("ip.isCanonical(string): bool", is_canonical).costs(cost::first_twice),
+        function("ip(string): net.IP", ip).costs(cost::first).estimated(estimate::first),
+        function("isIP(string): bool", is_ip).costs(cost::first).estimated(estimate::first),
+        function("ip.isCanonical(string): bool", is_canonical)
+            .costs(cost::first_twice)
+            .estimated(estimate::first_twice),
         function("string(net.IP): string", text),
         function("net.IP::family(): int", family),
         function("net.IP::isUnspecified(): bool", is_unspecified),
@@ -24,13 +27,21 @@ pub(super) const LIBRARY: Library = Library {
         function("net.IP::isLinkLocalMulticast(): bool", is_link_local_multicast),
         function("net.IP::isLinkLocalUnicast(): bool", is_link_local_unicast),
         function("net.IP::isGlobalUnicast(): bool", is_global_unicast),
-        function("cidr(string): net.CIDR", cidr).costs(cost::first),
-        function("isCIDR(string): bool", is_cidr).costs(cost::first),
+        function("cidr(string): net.CIDR", cidr).costs(cost::first).estimated(estimate::first),
+        function("isCIDR(string): bool", is_cidr).costs(cost::first).estimated(estimate::first),
         function("string(net.CIDR): string", text),
-        function("net.CIDR::containsIP(string): bool", contains_ip).costs(contains_ip_text_cost),
-        function("net.CIDR::containsIP(net.IP): bool", contains_ip).costs(contains_ip_cost),
-        function("net.CIDR::containsCIDR(string): bool", contains_cidr).costs(contains_cidr_text_cost),
-        function("net.CIDR::containsCIDR(net.CIDR): bool", contains_cidr).costs(contains_cidr_cost),
+        function("net.CIDR::containsIP(string): bool", contains_ip)
+            .costs(contains_ip_text_cost)
+            .estimated(contains_ip_text),
+        function("net.CIDR::containsIP(net.IP): bool", contains_ip)
+            .costs(contains_ip_cost)
+            .estimated(contains_ip_bytes),
+        function("net.CIDR::containsCIDR(string): bool", contains_cidr)
+            .costs(contains_cidr_text_cost)
+            .estimated(contains_cidr_text),
+        function("net.CIDR::containsCIDR(net.CIDR): bool", contains_cidr)
+            .costs(contains_cidr_cost)
+            .estimated(contains_cidr_bytes),
         function("net.CIDR::ip(): net.IP", ip_of),
         function("net.CIDR::prefixLength(): int", prefix_length),
         function("net.CIDR::masked(): net.CIDR", masked),
@@ -96,6 +107,25 @@ fn contains_cidr_cost(given: &[Value<'_>], result: Option<&Value<'_>>) -> u64 {
 
 fn contains_cidr_text_cost(given: &[Value<'_>], result: Option<&Value<'_>>) -> u64 {
     contains_cidr_cost(given, result) + cost::walk(cost::size(given, 1))
+}
+
+/// The bytes of an address, of either family.
+const BYTES: Range = Range { least: 4, most: 16 };
+
+fn contains_ip_bytes(_: &Operands<'_>) -> Guess {
+    Guess::costs(estimate::walk(BYTES.plus(BYTES)))
+}
+
+fn contains_ip_text(given: &Operands<'_>) -> Guess {
+    Guess::costs(contains_ip_bytes(given).cost.plus(estimate::walk(given.size(1))))
+}
+
+fn contains_cidr_bytes(given: &Operands<'_>) -> Guess {
+    Guess::costs(contains_ip_bytes(given).cost.plus(estimate::walk(BYTES)).plus(Range::ONE))
+}
+
+fn contains_cidr_text(given: &Operands<'_>) -> Guess {
+    Guess::costs(contains_cidr_bytes(given).cost.plus(estimate::walk(given.size(1))))
 }
 
 fn is_mapped(address: IpAddr) -> bool {

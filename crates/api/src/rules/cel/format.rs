@@ -2,6 +2,7 @@
 
 use std::any::Any;
 
+use cel::estimate::{self, Guess, Operands};
 use cel::{Call, EvaluationError, Library, Opaque, Type, Value, cost, function};
 
 use crate::validation::names::{NameRule, label_value, qualified_name};
@@ -21,7 +22,8 @@ macro_rules! formats {
                 $(function(concat!("format.", $name, "(): kubernetes.NamedFormat"), $function),)*
                 function("format.named(string): optional<kubernetes.NamedFormat>", named),
                 function("kubernetes.NamedFormat::validate(string): optional<list<string>>", validate)
-                    .costs(validation_cost),
+                    .costs(validation_cost)
+                    .estimated(validation_estimate),
             ],
             types: &[(NAME, Type::Opaque(NAME))],
         };
@@ -81,6 +83,11 @@ impl Opaque for Format {
 fn validation_cost(given: &[Value<'_>], _: Option<&Value<'_>>) -> u64 {
     let pattern = given[0].downcast::<Format>().map_or(1, |f| f.pattern);
     cost::matching_second(given, pattern)
+}
+
+/// The size of the longest pattern, whichever format it turns out to be.
+fn validation_estimate(given: &Operands<'_>) -> Guess {
+    estimate::matching_second(given, 128)
 }
 
 /// What is wrong with a text, if anything.

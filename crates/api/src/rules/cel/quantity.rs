@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cmp::Ordering;
 
+use cel::estimate;
 use cel::{Call, EvaluationError, Library, Opaque, Type, Value, cost, function};
 
 use crate::rules::quantity::{Format, Quantity};
@@ -14,8 +15,8 @@ type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
 pub(super) const LIBRARY: Library = Library {
     functions: &[
-        function("quantity(string): kubernetes.Quantity", parse).costs(cost::first),
-        function("isQuantity(string): bool", is_quantity).costs(cost::first),
+        function("quantity(string): kubernetes.Quantity", parse).costs(cost::first).estimated(estimate::first),
+        function("isQuantity(string): bool", is_quantity).costs(cost::first).estimated(estimate::first),
         function("sign(kubernetes.Quantity): int", sign),
         function("kubernetes.Quantity::isGreaterThan(kubernetes.Quantity): bool", is_greater),
         function("kubernetes.Quantity::isLessThan(kubernetes.Quantity): bool", is_less),
