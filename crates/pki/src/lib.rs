@@ -13,6 +13,7 @@ pub mod inspect;
 pub mod jws;
 pub mod jwt;
 pub mod kubeconfig;
+pub mod proven;
 pub mod signing;
 pub mod tls;
 pub mod wish;
@@ -24,6 +25,7 @@ use std::path::PathBuf;
 pub use authority::{Authority, Credential, Grant, Subject, Usage};
 pub use folder::{Names, Pki};
 pub use kubeconfig::kubeconfig;
+pub use proven::ProvenKey;
 pub use signing::{SigningKey, VerifyingKey};
 pub use tls::{
     ClientCertificates, Serving, client_config, client_config_believing_all, client_config_of_bundle,
@@ -69,7 +71,7 @@ impl PkiError {
 }
 
 /// One block of PEM.
-pub(crate) fn pem(label: &str, der: &[u8]) -> String {
+pub fn pem(label: &str, der: &[u8]) -> String {
     use base64::Engine;
     let base64 = base64::engine::general_purpose::STANDARD.encode(der);
     let lines: Vec<&str> = base64.as_bytes().chunks(64).filter_map(|c| std::str::from_utf8(c).ok()).collect();

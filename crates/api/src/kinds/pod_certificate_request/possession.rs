@@ -1,6 +1,7 @@
 //! Proofs that whoever asks for a certificate has the key that it is for: a signature over a text that the asker can't choose.
-//! Keys are Ed25519, ECDSA on P-256 or P-384, or RSA with 3072 or 4096 bits. P-521 is refused, which upstream takes.
+//! Keys are Ed25519, ECDSA on P-256, P-384 or P-521, or RSA with 3072 or 4096 bits.
 
+use p521::ecdsa::signature::hazmat::PrehashVerifier;
 use ring::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA256_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm,
 };
@@ -27,6 +28,7 @@ const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const ELLIPTIC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
+const P521: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x23];
 const EDWARDS: &[u8] = &[0x2b, 0x65, 0x70];
 
 /// Whether the owner of a key (DER of a `SubjectPublicKeyInfo`) has signed the text.
@@ -46,6 +48,7 @@ pub fn check(key: &[u8], text: &[u8], proof: &[u8]) -> Result<(), Wrong> {
             match curve.ok_or(Wrong::Unreadable)?.as_bytes() {
                 P256 => signed(&ECDSA_P256_SHA256_ASN1),
                 P384 => signed(&ECDSA_P384_SHA256_ASN1),
+                P521 => p521(bits, text, proof),
                 _ => Err(Wrong::Curve),
             }
         }
@@ -55,6 +58,16 @@ pub fn check(key: &[u8], text: &[u8], proof: &[u8]) -> Result<(), Wrong> {
         },
         _ => Err(Wrong::Unknown),
     }
+}
+
+/// `ring` does not have this curve.
+fn p521(key: &[u8], text: &[u8], proof: &[u8]) -> Result<(), Wrong> {
+    let key = p521::ecdsa::VerifyingKey::from_sec1_bytes(key).map_err(|_| Wrong::Unreadable)?;
+    let proof = p521::ecdsa::Signature::from_der(proof).map_err(|_| Wrong::Proof)?;
+    // As a number the hash is the same with zeros before it. The library takes none that is so much shorter than the key.
+    let mut hash = [0; 66];
+    hash[66 - 32..].copy_from_slice(&Sha256::digest(text));
+    key.verify_prehash(&hash, &proof).map_err(|_| Wrong::Proof)
 }
 
 /// RSASSA-PSS with SHA-256 and a salt of any length (RFC 8017, 8.1.2 and 9.1.2). Kubelets make it as long as it can be, which
@@ -213,7 +226,6 @@ mod tests {
             let (key, mut proof) = (STANDARD.decode(key).unwrap(), STANDARD.decode(proof).unwrap());
             let expected = match what {
                 "rsa2048" => Err(Wrong::Size(2048)),
-                "p521" => Err(Wrong::Curve),
                 "x25519" => Err(Wrong::Unknown),
                 "rsa3072-pkcs1" => Err(Wrong::Proof),
                 _ => Ok(()),
@@ -233,9 +245,27 @@ mod tests {
             assert_eq!(check(&key[..key.len() - 1], b"pod-uid", &proof), Err(Wrong::Unreadable), "{what}");
             assert_eq!(check(&[&key[..], b"x"].concat(), b"pod-uid", &proof), Err(Wrong::Unreadable), "{what}");
         }
-        let all = ["ed25519", "p256", "p384", "rsa3072-max", "rsa3072-32", "rsa3072-0", "rsa4096-max"];
+        let all = ["ed25519", "p256", "p384", "p521", "rsa3072-max", "rsa3072-32", "rsa3072-0", "rsa4096-max"];
         assert!(all.iter().all(|what| seen.contains(what)), "{seen:?}");
         assert_eq!(check(b"", b"pod-uid", b""), Err(Wrong::Unreadable));
+    }
+
+    #[test]
+    fn other_curves_and_points_beside_the_curve_are_not_taken() {
+        let key = |curve: &[u8], point: &[u8]| {
+            let value = |tag: u8, content: &[u8]| {
+                let length = u8::try_from(content.len()).unwrap();
+                let long = if length < 128 { vec![length] } else { vec![0x81, length] };
+                [&[tag][..], &long, content].concat()
+            };
+            let algorithm = value(0x30, &[value(6, ELLIPTIC), value(6, curve)].concat());
+            value(0x30, &[algorithm, value(3, &[&[0][..], point].concat())].concat())
+        };
+        // secp256k1
+        let other = key(&[0x2b, 0x81, 0x04, 0x00, 0x0a], &[4; 65]);
+        assert_eq!(check(&other, b"pod-uid", b""), Err(Wrong::Curve));
+        assert_eq!(check(&key(P521, &[4; 133]), b"pod-uid", b""), Err(Wrong::Unreadable));
+        assert_eq!(check(&key(P521, &[4; 65]), b"pod-uid", b""), Err(Wrong::Unreadable));
     }
 
     #[test]
