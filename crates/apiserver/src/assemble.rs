@@ -115,7 +115,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
             .add_event_handler(&objects.definition(rbac::GROUP, plural)?, Arc::new(RbacHandler(rbac.clone())))
             .await?;
     }
-    let nodes = Arc::new(NodeAuthorizer::default());
+    let nodes = Arc::new(NodeAuthorizer::new(options.features));
     for (group, plural) in node::graph::FOLLOWED {
         let handler = NodeGraphHandler { authorizer: nodes.clone(), names_node: *plural != "persistentvolumes" };
         objects.add_event_handler(&objects.definition(group, plural)?, Arc::new(handler)).await?;

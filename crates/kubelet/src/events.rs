@@ -1,7 +1,7 @@
 //! The events that a kubelet records: about its node, its Pods and their containers.
 
 use client::{Client, EventKind, EventRecorder, events::reference};
-use k8s_openapi::api::core::v1::{Container, ObjectReference};
+use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod};
 
 use crate::pod::{desired::DesiredPod, waiting::Wait};
 
@@ -29,7 +29,12 @@ impl Events {
 
     /// An event about a Pod.
     pub fn pod(&self, desired: &DesiredPod, kind: EventKind, reason: &str, message: &str) {
-        self.recorder.event(&reference(&*desired.pod), kind, reason, message);
+        self.object(&desired.pod, kind, reason, message);
+    }
+
+    /// An event about a Pod as an object.
+    pub fn object(&self, pod: &Pod, kind: EventKind, reason: &str, message: &str) {
+        self.recorder.event(&reference(pod), kind, reason, message);
     }
 
     /// An event about one container of a Pod.

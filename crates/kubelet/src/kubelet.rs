@@ -5,8 +5,10 @@
 
 use std::{path::Path, sync::Arc};
 
-use client::{Cache, Caches, Key};
+use api::features::Feature;
+use client::{Cache, Caches, EventKind, Key};
 use k8s_openapi::api::core::v1::{Node, Service};
+use parking_lot::Mutex;
 use tokio::sync::{OnceCell, watch};
 
 use crate::{
@@ -19,6 +21,7 @@ use crate::{
         workers::PodWorkers,
     },
     volumes::{
+        certificates::Certificates,
         folder::PodFolder,
         mounter::{self, Mounter},
         plugin::Means,
@@ -48,7 +51,7 @@ impl Host {
 pub struct Kubelet {
     pub config: Config,
     pub host: Host,
-    pub events: Events,
+    pub events: Arc<Events>,
     pub services: Arc<Cache<Service>>,
     /// The Node object of this node.
     pub node: Arc<Cache<Node>>,
@@ -62,12 +65,24 @@ pub struct Kubelet {
 
 impl Kubelet {
     pub fn new(config: Config, host: Host, caches: &Caches, pressures: watch::Receiver<Pressures>) -> Arc<Self> {
+        let events = Arc::new(Events::new(config.client.clone(), &config.node_name));
+        let node = caches.selected::<Node>(&format!("metadata.name={}", config.node_name));
+        let of_this_node = || caches.selected(&format!("spec.nodeName={}", config.node_name));
+        let told = events.clone();
+        let certificates = Certificates {
+            client: config.client.clone(),
+            warn: Box::new(move |pod, reason, message| told.object(pod, EventKind::Warning, reason, message)),
+            node_name: config.node_name.clone(),
+            node: node.clone(),
+            requests: config.features.enabled(Feature::PodCertificateRequest).then(of_this_node),
+            lives: Mutex::default(),
+        };
         Arc::new(Kubelet {
             host,
-            events: Events::new(config.client.clone(), &config.node_name),
+            events,
             services: caches.of::<Service>(),
-            node: caches.selected::<Node>(&format!("metadata.name={}", config.node_name)),
-            sources: Arc::new(ApiSources::new(config.client.clone())),
+            node,
+            sources: Arc::new(ApiSources::new(config.client.clone(), certificates, config.features)),
             pods: PodWorkers::default(),
             pressures,
             engine_name: OnceCell::new(),

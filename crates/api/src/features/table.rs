@@ -62,7 +62,7 @@ gates! {
     CloudControllerManagerWatchBasedRoutesReconciliation = ALPHA,
     CloudControllerManagerWebhook = ALPHA,
     ClusterTrustBundle = BETA_OFF.acts(),
-    ClusterTrustBundleProjection = BETA_OFF.needs(&[ClusterTrustBundle]),
+    ClusterTrustBundleProjection = BETA_OFF.acts().needs(&[ClusterTrustBundle]),
     ComponentFlagz = ALPHA,
     ComponentStatusz = ALPHA,
     ConcurrentWatchObjectDecode = BETA_OFF,

@@ -90,6 +90,12 @@ fn wrong_name(name: &str, signer: &str) -> Vec<String> {
     }
 }
 
+/// What is wrong with the name of a bundle whose signer, if it has one, is the one that the name tells.
+pub(crate) fn wrong_name_of_any(name: &str) -> Vec<String> {
+    let signer = name.rsplit_once(':').map_or(String::new(), |(signer, _)| signer.replace(':', "/"));
+    wrong_name(name, &signer)
+}
+
 /// The certificates of authorities, at least one, each once.
 fn trust_bundle(text: &str) -> Errors {
     let path = Path::new("spec").child("trustBundle");

@@ -131,8 +131,8 @@ impl Round<'_> {
         }
         match volumes::mount(&desired.pod, &kubelet.pod_folder(desired.uid()), &kubelet.volume_means()).await {
             Ok(mounted) => self.memory.life = Life::Prepared(mounted),
-            Err(error) => {
-                self.warn("FailedMount", &error.to_string());
+            Err(errors) => {
+                errors.iter().for_each(|error| self.warn("FailedMount", &error.to_string()));
                 if let Life::Preparing { failed_mounts } = &mut self.memory.life {
                     self.memory.retry_at = Some(after(mount_wait(*failed_mounts)));
                     *failed_mounts += 1;

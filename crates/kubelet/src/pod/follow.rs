@@ -1,4 +1,4 @@
-//! Follows the ConfigMaps and Secrets that a Pod's volumes show: one watch for each.
+//! Follows the objects that a Pod's volumes show: one watch for each name or signer.
 
 use std::sync::{
     Arc,
@@ -6,15 +6,25 @@ use std::sync::{
 };
 
 use client::{
-    Client,
+    Change, Client,
     object::MetadataOnly,
     reflector::{One, reflect},
-    rest::{Collection, Resource},
+    rest::{Collection, Form, Resource},
 };
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use tokio::{sync::Notify, task::JoinSet};
+use k8s_openapi::api::{
+    certificates::v1beta1::{ClusterTrustBundle, PodCertificateRequest},
+    core::v1::{ConfigMap, Secret},
+};
+use tokio::{
+    sync::{
+        Notify,
+        broadcast::{Receiver, error::RecvError},
+    },
+    task::JoinSet,
+};
 
 use crate::{
+    kubelet::Kubelet,
     pod::desired::DesiredPod,
     volumes::{self, plugin::Followed},
 };
@@ -29,17 +39,29 @@ pub struct Follower {
 
 impl Follower {
     /// A second call does nothing.
-    pub fn begin(&mut self, client: &Client, desired: &DesiredPod) {
+    pub fn begin(&mut self, kubelet: &Kubelet, desired: &DesiredPod) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
         for object in volumes::followed(&desired.pod) {
-            let (resource, name) = match object {
-                Followed::ConfigMap(name) => (Resource::of::<ConfigMap>(), name),
-                Followed::Secret(name) => (Resource::of::<Secret>(), name),
+            let changed = self.changed.clone();
+            let source = match object {
+                Followed::ConfigMap(name) => Collection::one(Resource::of::<ConfigMap>(), desired.namespace(), &name),
+                Followed::Secret(name) => Collection::one(Resource::of::<Secret>(), desired.namespace(), &name),
+                Followed::TrustBundle(name) => Collection::one(Resource::of::<ClusterTrustBundle>(), "", &name),
+                Followed::TrustBundlesOf(signer) => {
+                    let all = Collection::all(Resource::of::<ClusterTrustBundle>(), Form::Whole);
+                    Collection { fields: format!("spec.signerName={signer}"), ..all }
+                }
+                Followed::Certificates => {
+                    if let Some(requests) = &kubelet.sources.certificates.requests {
+                        let (changes, uid) = (requests.subscribe(), desired.uid().to_owned());
+                        self.watches.spawn(follow_requests(changes, uid, changed));
+                    }
+                    continue;
+                }
             };
-            let source = Collection::one(resource, desired.namespace(), &name);
-            self.watches.spawn(follow(client.clone(), source, self.changed.clone()));
+            self.watches.spawn(follow(kubelet.config.client.clone(), source, changed));
         }
     }
 
@@ -57,7 +79,21 @@ impl Follower {
     }
 }
 
-/// Tells of every change of the one object of `source`.
+/// Tells of every change of the Pod's requests for certificates.
+async fn follow_requests(mut changes: Receiver<Change<PodCertificateRequest>>, pod_uid: String, changed: Arc<Notify>) {
+    loop {
+        let is_ours = match changes.recv().await {
+            Ok(change) => change.new.or(change.old).is_some_and(|request| request.spec.pod_uid == pod_uid),
+            Err(RecvError::Lagged(_)) => true,
+            Err(RecvError::Closed) => return,
+        };
+        if is_ours {
+            changed.notify_one();
+        }
+    }
+}
+
+/// Tells of every change of the objects of `source`.
 async fn follow(client: Client, source: Collection, changed: Arc<Notify>) {
     // The first state is what the volume was made from.
     let is_first = AtomicBool::new(true);

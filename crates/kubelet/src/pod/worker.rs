@@ -162,7 +162,7 @@ impl Worker {
             && let Some(mounted) = volumes::mounted(&desired.pod, &self.kubelet.pod_folder(desired.uid())).await
         {
             self.memory.life = Life::Prepared(mounted);
-            self.follower.begin(&self.kubelet.config.client, desired);
+            self.follower.begin(&self.kubelet, desired);
             // What they show may have changed meanwhile, and the tokens in them are not known here.
             self.follower.note_change();
         }
@@ -266,8 +266,10 @@ impl Worker {
         self.refresh_at = None;
         match volumes::mount(&desired.pod, &folder, &self.kubelet.volume_means()).await {
             Ok(mounted) => self.memory.life = Life::Prepared(mounted),
-            Err(error) => {
-                tracing::warn!(pod = desired.full_name(), %error, "a volume could not be refreshed");
+            Err(errors) => {
+                for error in errors {
+                    tracing::warn!(pod = desired.full_name(), %error, "a volume could not be refreshed");
+                }
                 self.refresh_at = clock::now().checked_add(REFRESH_RETRY).ok();
             }
         }
@@ -322,7 +324,7 @@ impl Worker {
                         std::future::pending::<()>().await;
                     };
                     if other == Step::Prepare {
-                        self.follower.begin(&self.kubelet.config.client, desired);
+                        self.follower.begin(&self.kubelet, desired);
                     }
                     let (kubelet, memory) = (&*self.kubelet, &mut self.memory);
                     let mut round = Round { kubelet, desired, running, memory };
@@ -350,6 +352,7 @@ impl Worker {
             .host
             .cgroups
             .remove(&self.kubelet.host.cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()));
+        self.kubelet.sources.forget(desired.uid());
         self.memory.life.settle();
         if let Err(error) = self.kubelet.weigh() {
             tracing::debug!(%error, "the classes of Pods keep their weights");

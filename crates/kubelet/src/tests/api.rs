@@ -133,6 +133,20 @@ impl Api {
         self.state.lock().get(&Place::of(path))
     }
 
+    /// The objects of a collection, the oldest write first.
+    pub fn all(&self, path: &str) -> Vec<Value> {
+        let place = Place::of(path);
+        self.state.lock().objects.iter().filter(|(held, _)| place.holds(held)).map(|(_, o)| o.clone()).collect()
+    }
+
+    pub fn remove(&self, path: &str) {
+        let place = Place::of(path);
+        let mut state = self.state.lock();
+        let held = state.get(&place).unwrap_or_default();
+        state.note(&place, "DELETED", held);
+        self.revision.send_replace(state.changes.len());
+    }
+
     /// Makes an object, or puts it in the place of the one that is there.
     pub fn put(&self, path: &str, object: Value) {
         let place = Place::of(path);
@@ -170,6 +184,9 @@ impl Api {
             return if query.contains("watch=true") { self.watch(place, query) } else { list(&state, &place, query) };
         }
         if *method == Method::POST {
+            if let Some(prefix) = body["metadata"]["generateName"].as_str() {
+                body["metadata"]["name"] = format!("{prefix}{}", state.changes.len()).into();
+            }
             place.name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             if state.get(&place).is_some() {
                 return failed(409, "AlreadyExists");

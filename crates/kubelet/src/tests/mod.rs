@@ -1,6 +1,7 @@
 //! A whole kubelet without root: over an engine, an API server and mounts that are kept in memory, under paused time.
 
 mod api;
+mod certificates;
 mod killed;
 mod life;
 mod world;

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use api::features::{Feature, Features};
 use clock::Timestamp;
 use files::modes;
 use futures::FutureExt;
@@ -146,7 +147,10 @@ impl World {
             eviction_hard: Vec::new(),
             sysctls: Sysctls::new(&[]).unwrap(),
             selinux_labels: false,
-            features: Default::default(),
+            features: Features::default()
+                .with(Feature::PodCertificateRequest, true)
+                .with(Feature::ClusterTrustBundle, true)
+                .with(Feature::ClusterTrustBundleProjection, true),
             node_labels: Default::default(),
             node_annotations: Default::default(),
             serving: None,

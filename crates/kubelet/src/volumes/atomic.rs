@@ -11,7 +11,7 @@ use std::{
 };
 
 use files::{Dir, beneath, modes};
-use nix::unistd::{Gid, fchown};
+use nix::unistd::{Gid, Uid, fchown};
 
 use crate::volumes::error::{VolumeError, file_error};
 
@@ -20,6 +20,14 @@ use crate::volumes::error::{VolumeError, file_error};
 pub struct File {
     pub data: Vec<u8>,
     pub mode: u32,
+    /// The user whose it is; the node's own when `None`.
+    pub owner: Option<u32>,
+}
+
+impl File {
+    pub fn new(data: Vec<u8>, mode: u32) -> Self {
+        File { data, mode, owner: None }
+    }
 }
 
 /// Files by their path inside the volume.
@@ -73,8 +81,10 @@ fn holds(root: &Dir, name: &OsStr, files: &Files, group: Option<u32>) -> io::Res
     let mut modes_fit = true;
     folder.walk(|path, meta| {
         if !beneath::is_folder(meta) {
-            let wanted = path.to_str().and_then(|path| files.get(path)).map(|file| mode_of(file, group) & 0o777);
-            modes_fit &= wanted == Some(meta.st_mode & 0o777);
+            let wanted = path.to_str().and_then(|path| files.get(path));
+            modes_fit &= wanted.is_some_and(|file| {
+                mode_of(file, group) & 0o777 == meta.st_mode & 0o777 && file.owner.is_none_or(|o| o == meta.st_uid)
+            });
             found.insert(path.to_owned());
         }
     })?;
@@ -91,8 +101,8 @@ fn write_file(folder: &Dir, path: &Path, file: &File, group: Option<u32>) -> io:
     }
     let mut out = folder.create(path, modes::PRIVATE_FILE)?;
     out.write_all(&file.data)?;
-    if let Some(group) = group {
-        fchown(&out, None, Some(Gid::from_raw(group)))?;
+    if group.is_some() || file.owner.is_some() {
+        fchown(&out, file.owner.map(Uid::from_raw), group.map(Gid::from_raw))?;
     }
     let mode = nix::sys::stat::Mode::from_bits_truncate(mode_of(file, group));
     Ok(nix::sys::stat::fchmod(&out, mode)?)
@@ -126,7 +136,7 @@ mod tests {
     };
 
     fn files(list: &[(&str, &str)]) -> Files {
-        list.iter().map(|(p, d)| ((*p).to_owned(), File { data: d.as_bytes().to_vec(), mode: 0o644 })).collect()
+        list.iter().map(|(p, d)| ((*p).to_owned(), File::new(d.as_bytes().to_vec(), 0o644))).collect()
     }
 
     #[test]
@@ -173,7 +183,7 @@ mod tests {
     fn files_have_their_modes_and_a_changed_mode_is_a_change() {
         let dir = tempfile::tempdir().unwrap();
         let mode = |path: &str| fs::metadata(dir.path().join(path)).unwrap().mode() & 0o777;
-        let with = |mode| Files::from([("a".to_owned(), File { data: b"1".to_vec(), mode })]);
+        let with = |mode| Files::from([("a".to_owned(), File::new(b"1".to_vec(), mode))]);
         for wanted in [0o400, 0o644, 0o600] {
             write(dir.path(), &with(wanted), None).unwrap();
             assert_eq!(mode("a"), wanted);

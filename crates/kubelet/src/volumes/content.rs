@@ -1,7 +1,7 @@
 //! The files of volumes that the kubelet writes: from ConfigMaps, Secrets and the Pod itself.
 
 use files::{Dir, modes};
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Pod};
+use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, KeyToPath, Pod};
 
 use crate::{
     pod::spec::downward,
@@ -45,7 +45,7 @@ impl<'a> Keys<'a> {
             }
             data => data.unwrap_or_default(),
         };
-        let file = |data: &Vec<u8>, own| File { data: data.clone(), mode: mode(own, self.default_mode) };
+        let file = |data: &Vec<u8>, own| File::new(data.clone(), mode(own, self.default_mode));
         if self.items.is_empty() {
             return Ok(data.iter().map(|(key, data)| (key.clone(), file(data, None))).collect());
         }
@@ -62,7 +62,17 @@ impl<'a> Keys<'a> {
     }
 }
 
-fn mode(own: Option<i32>, default: Option<i32>) -> u32 {
+/// The user that all containers of a Pod run as, if they name one and the same.
+pub fn user(pod: &Pod) -> Option<u32> {
+    let spec = pod.spec.as_ref()?;
+    let of_pod = spec.security_context.as_ref().and_then(|context| context.run_as_user);
+    let of = |c: &Container| c.security_context.as_ref().and_then(|context| context.run_as_user).or(of_pod);
+    let mut users = spec.init_containers.iter().flatten().chain(&spec.containers).map(of);
+    let first = users.next()??;
+    users.all(|user| user == Some(first)).then(|| u32::try_from(first).ok())?
+}
+
+pub fn mode(own: Option<i32>, default: Option<i32>) -> u32 {
     own.or(default).unwrap_or(DEFAULT_MODE) as u32
 }
 
@@ -100,7 +110,7 @@ pub fn downward_api(
             (None, Some(resource)) => downward::resource(pod, resource, resource.container_name.as_deref(), facts)?,
             (None, None) => String::new(),
         };
-        files.insert(item.path.clone(), File { data: text.into_bytes(), mode: mode(item.mode, default_mode) });
+        files.insert(item.path.clone(), File::new(text.into_bytes(), mode(item.mode, default_mode)));
     }
     Ok(files)
 }
@@ -138,6 +148,24 @@ mod tests {
             Err(e) => e.to_string(),
         };
         assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn the_user_of_a_pod_is_the_one_that_all_its_containers_name() {
+        let check = |spec: json::Value, expected: Option<u32>| {
+            let pod: Pod = json::from_value(json::json!({ "spec": spec })).unwrap();
+            assert_eq!(user(&pod), expected, "{spec}");
+        };
+        let as_user = |user: i64| json::json!({"name": "c", "securityContext": {"runAsUser": user}});
+        let plain = json::json!({"name": "c"});
+        check(json::json!({"containers": [plain]}), None);
+        check(json::json!({"containers": [as_user(5), as_user(5)]}), Some(5));
+        check(json::json!({"containers": [as_user(5), as_user(6)]}), None);
+        check(json::json!({"containers": [as_user(5), plain]}), None);
+        check(json::json!({"containers": [as_user(5)], "initContainers": [plain]}), None);
+        let of_pod = json::json!({"runAsUser": 7});
+        check(json::json!({"containers": [plain], "initContainers": [plain], "securityContext": of_pod}), Some(7));
+        check(json::json!({"containers": [plain, as_user(5)], "securityContext": of_pod}), None);
     }
 
     #[test]

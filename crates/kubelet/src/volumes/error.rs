@@ -28,6 +28,10 @@ pub enum VolumeError {
     Unsupported(String),
     #[error("{0}")]
     Downward(#[from] DownwardError),
+    #[error("{0}")]
+    Certificate(String),
+    #[error("{0}")]
+    TrustBundle(String),
     #[error("cannot ask the API server: {0}")]
     Api(String),
     #[error("{path}: {source}")]

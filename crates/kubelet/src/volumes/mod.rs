@@ -5,16 +5,20 @@
 //! containers see volumes is not here but with their specs.
 
 pub mod atomic;
+pub mod certificates;
 pub mod content;
+pub mod credential;
 pub mod directory;
 pub mod error;
 pub mod folder;
 pub mod mounter;
+pub mod pem;
 pub mod plugin;
 pub mod plugins;
 pub mod sources;
 pub mod state;
 pub mod sub_path;
+pub mod trust;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -45,17 +49,18 @@ pub fn followed(pod: &Pod) -> Vec<Followed> {
     volumes(pod).filter_map(|volume| Some(plugin_of(volume)?.follows(volume))).flatten().collect()
 }
 
-/// Mounts (or refreshes) all volumes of a Pod.
-pub async fn mount(pod: &Pod, folder: &PodFolder, means: &Means) -> Result<MountedVolumes, MountError> {
-    let mut mounted = MountedVolumes::new();
+/// Mounts (or refreshes) all volumes of a Pod. One that fails does not keep the others from it.
+pub async fn mount(pod: &Pod, folder: &PodFolder, means: &Means) -> Result<MountedVolumes, Vec<MountError>> {
+    let (mut mounted, mut failed) = (MountedVolumes::new(), Vec::new());
     let mut state = read(folder).await;
     for volume in volumes(pod) {
         let request = Request { pod, volume, folder, means };
-        let one =
-            one(&request, &mut state).await.map_err(|source| MountError { volume: volume.name.clone(), source })?;
-        mounted.insert(volume.name.clone(), one);
+        match one(&request, &mut state).await {
+            Ok(one) => _ = mounted.insert(volume.name.clone(), one),
+            Err(source) => failed.push(MountError { volume: volume.name.clone(), source }),
+        }
     }
-    Ok(mounted)
+    if failed.is_empty() { Ok(mounted) } else { Err(failed) }
 }
 
 async fn one(request: &Request<'_>, state: &mut State) -> Result<Mounted, VolumeError> {

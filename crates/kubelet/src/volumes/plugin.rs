@@ -61,6 +61,11 @@ pub struct Unmount<'a> {
 pub enum Followed {
     ConfigMap(String),
     Secret(String),
+    TrustBundle(String),
+    /// All bundles of a signer.
+    TrustBundlesOf(String),
+    /// The requests for certificates of the Pod.
+    Certificates,
 }
 
 /// One sort of volume. A new one is a file in `plugins` and a line in [`PLUGINS`](crate::volumes::plugins::PLUGINS).

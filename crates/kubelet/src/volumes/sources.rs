@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use api::rules::{pod::VolumeClaim, volume};
+use api::{
+    features::{Feature, Features},
+    rules::{pod::VolumeClaim, volume},
+};
 use client::{Api, Client};
 use clock::Timestamp;
 use futures::future::BoxFuture;
@@ -13,12 +16,20 @@ use k8s_openapi::{
     ByteString,
     api::{
         authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
-        core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccount},
+        core::v1::{
+            ClusterTrustBundleProjection, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod,
+            PodCertificateProjection, Secret, ServiceAccount,
+        },
     },
 };
 use parking_lot::Mutex;
 
-use crate::volumes::error::VolumeError;
+use crate::volumes::{
+    certificates::{Certificates, Place},
+    credential::Credential,
+    error::VolumeError,
+    trust,
+};
 
 /// The content of a ConfigMap or a Secret, by key.
 pub type Data = BTreeMap<String, Vec<u8>>;
@@ -30,6 +41,18 @@ pub trait Sources: Send + Sync {
     /// A token of the Pod's service account, bound to the Pod.
     fn token<'a>(&'a self, pod: &'a Pod, audience: &'a str, seconds: i64)
     -> BoxFuture<'a, Result<String, VolumeError>>;
+    /// The certificates of the authorities that a source names, PEM.
+    fn trust_anchors<'a>(
+        &'a self,
+        wanted: &'a ClusterTrustBundleProjection,
+    ) -> BoxFuture<'a, Result<String, VolumeError>>;
+    /// A key of the Pod's own, and the certificate for it.
+    fn credential<'a>(
+        &'a self,
+        pod: &'a Pod,
+        place: &'a Place,
+        wanted: &'a PodCertificateProjection,
+    ) -> BoxFuture<'a, Result<Credential, VolumeError>>;
     /// The PersistentVolume that a Pod's claim is bound to.
     fn claimed<'a>(
         &'a self,
@@ -41,6 +64,8 @@ pub trait Sources: Send + Sync {
 /// The API server as the source.
 pub struct ApiSources {
     client: Client,
+    pub certificates: Certificates,
+    features: Features,
     tokens: Mutex<HashMap<TokenKey, Arc<Token>>>,
 }
 
@@ -84,8 +109,8 @@ fn of_secret(secret: Secret) -> Data {
 }
 
 impl ApiSources {
-    pub fn new(client: Client) -> Self {
-        ApiSources { client, tokens: Mutex::default() }
+    pub fn new(client: Client, certificates: Certificates, features: Features) -> Self {
+        ApiSources { client, certificates, features, tokens: Mutex::default() }
     }
 
     async fn request(&self, pod: &Pod, audience: &str, seconds: i64) -> Result<Token, VolumeError> {
@@ -108,11 +133,18 @@ impl ApiSources {
         Ok(Token { text: status.token, renew_at: renewal(now, expires_at), expires_at })
     }
 
-    /// When the first of a Pod's tokens is due for renewal.
+    /// When the first of a Pod's tokens and certificates is due for renewal.
     pub fn renewal(&self, pod_uid: &str) -> Option<Timestamp> {
         let tokens = self.tokens.lock();
-        let due = tokens.iter().filter(|(key, _)| key.pod_uid == pod_uid).map(|(_, token)| token.renew_at).min()?;
-        Timestamp::from_second(due).ok()
+        let due = tokens.iter().filter(|(key, _)| key.pod_uid == pod_uid).map(|(_, token)| token.renew_at).min();
+        let due = due.and_then(|due| Timestamp::from_second(due).ok());
+        due.into_iter().chain(self.certificates.due(pod_uid)).min()
+    }
+
+    /// Drops what is kept for a Pod that is over.
+    pub fn forget(&self, pod_uid: &str) {
+        self.tokens.lock().retain(|key, _| key.pod_uid != pod_uid);
+        self.certificates.forget(pod_uid);
     }
 }
 
@@ -180,6 +212,28 @@ impl Sources for ApiSources {
             let claim = format!("{}/{}", pod.metadata.namespace.as_deref().unwrap_or("default"), used.name);
             self.persistent(pod, used).await.map_err(|why| VolumeError::Claim { claim, why })
         })
+    }
+
+    fn trust_anchors<'a>(
+        &'a self,
+        wanted: &'a ClusterTrustBundleProjection,
+    ) -> BoxFuture<'a, Result<String, VolumeError>> {
+        Box::pin(async move {
+            if !self.features.enabled(Feature::ClusterTrustBundleProjection) {
+                let off = "clusterTrustBundle sources: the feature gate ClusterTrustBundleProjection is off";
+                return Err(VolumeError::Unsupported(off.to_owned()));
+            }
+            trust::anchors(&self.client, wanted).await
+        })
+    }
+
+    fn credential<'a>(
+        &'a self,
+        pod: &'a Pod,
+        place: &'a Place,
+        wanted: &'a PodCertificateProjection,
+    ) -> BoxFuture<'a, Result<Credential, VolumeError>> {
+        Box::pin(self.certificates.credential(pod, place, wanted))
     }
 
     fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Data>, VolumeError>> {
@@ -290,7 +344,15 @@ mod tests {
                 Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).unwrap())
             }
         }));
-        let sources = ApiSources::new(client);
+        let certificates = Certificates {
+            client: client.clone(),
+            warn: Box::new(|_, _, _| ()),
+            node_name: "n1".to_owned(),
+            node: Arc::default(),
+            requests: None,
+            lives: Mutex::default(),
+        };
+        let sources = ApiSources::new(client, certificates, Features::default());
         let pod = crate::pod::fixture::pod(r#"{"containers": []}"#).pod;
         let seconds = |at: Option<Timestamp>| at.map(|at| at.as_second() - start.as_second());
         let mut seen = Vec::new();

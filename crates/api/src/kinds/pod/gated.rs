@@ -4,18 +4,32 @@ use crate::features::Feature;
 use crate::kind::{Gated, GatedText};
 use crate::rules::declared_feature::RESTART_ALL_ACTION;
 
-const fn workload_ref(fields: &'static [&'static str]) -> [Gated; 1] {
-    [Gated { feature: Feature::GenericWorkload, fields }]
+/// The fields of features in a Pod whose spec is at that path, and these others.
+macro_rules! fields {
+    ($spec:literal $(, $more:expr)*) => {
+        &[
+            Gated { feature: Feature::GenericWorkload, fields: &[concat!($spec, ".workloadRef")] },
+            Gated {
+                feature: Feature::ClusterTrustBundleProjection,
+                fields: &[concat!($spec, ".volumes[].projected.sources[].clusterTrustBundle")],
+            },
+            Gated {
+                feature: Feature::PodCertificateRequest,
+                fields: &[concat!($spec, ".volumes[].projected.sources[].podCertificate")],
+            },
+            $($more,)*
+        ]
+    };
 }
 
 const EXTENDED_RESOURCES: Gated =
     Gated { feature: Feature::DRAExtendedResource, fields: &["status.extendedResourceClaimStatus"] };
 
 /// The fields of features in a Pod, and in the templates of those who make Pods.
-pub(crate) const OF_POD: &[Gated] = &[workload_ref(&["spec.workloadRef"])[0], EXTENDED_RESOURCES];
-pub(crate) const OF_TEMPLATE: &[Gated] = &workload_ref(&["spec.template.spec.workloadRef"]);
-pub(crate) const OF_POD_TEMPLATE: &[Gated] = &workload_ref(&["template.spec.workloadRef"]);
-pub(crate) const OF_CRON_JOB: &[Gated] = &workload_ref(&["spec.jobTemplate.spec.template.spec.workloadRef"]);
+pub(crate) const OF_POD: &[Gated] = fields!("spec", EXTENDED_RESOURCES);
+pub(crate) const OF_TEMPLATE: &[Gated] = fields!("spec.template.spec");
+pub(crate) const OF_POD_TEMPLATE: &[Gated] = fields!("template.spec");
+pub(crate) const OF_CRON_JOB: &[Gated] = fields!("spec.jobTemplate.spec.template.spec");
 
 const fn restart_all(fields: &'static [&'static str]) -> [GatedText; 1] {
     [GatedText {
@@ -51,6 +65,30 @@ mod tests {
     use crate::features::{Feature, Features};
     use crate::kind::{Definition, Target};
     use crate::kinds::{cron_job::CRON_JOB, deployment::DEPLOYMENT, pod::POD};
+
+    #[test]
+    fn sources_of_features_that_are_off_are_not_taken() {
+        let pod = |source: &Value| json!({"metadata": {"name": "p"}, "spec": {"volumes": [{"name": "v", "projected": {"sources": [source]}}]}});
+        let bundle = json!({"clusterTrustBundle": {"name": "n", "path": "p"}});
+        let certificate = json!({"podCertificate": {"signerName": "a.b/c", "keyType": "ED25519", "keyPath": "k"}});
+        for (source, feature) in
+            [(bundle, Feature::ClusterTrustBundleProjection), (certificate, Feature::PodCertificateRequest)]
+        {
+            let kept = |features: Features, old: Option<&Value>| {
+                let mut new = pod(&source);
+                match old {
+                    None => POD.define(features).strategy.prepare_create(&mut new),
+                    Some(old) => POD.define(features).strategy.prepare_update(&mut new, old, Target::Object),
+                }
+                new.pointer("/spec/volumes/0/projected/sources/0").unwrap() == &source
+            };
+            let off = Features::default();
+            assert!(!kept(off, None), "{source}");
+            assert!(!kept(off, Some(&pod(&json!({})))), "{source}");
+            assert!(kept(off, Some(&pod(&source))), "it had it before");
+            assert!(kept(off.with(feature, true), None), "{source}");
+        }
+    }
 
     #[test]
     fn the_action_of_a_feature_is_taken_where_it_is_on() {

@@ -8,11 +8,13 @@ pub(crate) mod gated;
 mod label_keys;
 pub(crate) mod placement;
 pub(crate) mod probe;
+mod projected;
 pub(crate) mod resources;
 pub(crate) mod security;
 pub mod update;
 pub mod validate;
 pub mod volume;
+mod volume_files;
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, ProjectedVolumeSource, Volume, VolumeProjection};
+use k8s_openapi::api::core::v1::Volume;
 
 use crate::kinds::persistent_volume_claim;
-use crate::kinds::pod::environment::{field_selector, resource_selector};
+use crate::kinds::pod::projected;
+use crate::kinds::pod::volume_files::{default_file, downward_file, items, mode};
 use crate::kinds::volume_source::{self, Owner, default_sources};
 use crate::rules::image::pull_policy;
 use crate::validation::field::{Errors, FieldError, Path, one_of};
@@ -27,12 +28,7 @@ pub(crate) fn default(volume: &mut Volume) {
         files.items.iter_mut().flatten().for_each(default_file);
     } else if let Some(projected) = &mut volume.projected {
         projected.default_mode.get_or_insert(MODE);
-        for source in projected.sources.iter_mut().flatten() {
-            if let Some(token) = &mut source.service_account_token {
-                token.expiration_seconds.get_or_insert(3600);
-            }
-            source.downward_api.iter_mut().flat_map(|d| d.items.iter_mut().flatten()).for_each(default_file);
-        }
+        projected.sources.iter_mut().flatten().for_each(projected::default);
     } else if let Some(template) = volume.ephemeral.as_mut().and_then(|e| e.volume_claim_template.as_mut()) {
         template.spec.volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
     } else if let Some(image) = &mut volume.image {
@@ -40,12 +36,6 @@ pub(crate) fn default(volume: &mut Volume) {
         image.pull_policy.get_or_insert_with(|| policy.to_owned());
     } else if sorts(volume).is_empty() {
         volume.empty_dir = Some(k8s_openapi::api::core::v1::EmptyDirVolumeSource::default());
-    }
-}
-
-fn default_file(file: &mut DownwardAPIVolumeFile) {
-    if let Some(field) = &mut file.field_ref {
-        field.api_version.get_or_insert_with(|| "v1".to_owned());
     }
 }
 
@@ -185,7 +175,7 @@ fn of_sort(sort: &str, volume: &Volume, pod: &str, path: &Path) -> Errors {
                 errors.extend(files.items.iter().flatten().flat_map(|file| downward_file(file, path)));
             }
         }
-        "projected" => errors.extend(volume.projected.iter().flat_map(|p| projected(p, path))),
+        "projected" => errors.extend(volume.projected.iter().flat_map(|p| projected::validate(p, path))),
         "ephemeral" => match volume.ephemeral.as_ref().and_then(|e| e.volume_claim_template.as_ref()) {
             None => errors.push(FieldError::required(&path.child("volumeClaimTemplate"), "")),
             Some(template) => {
@@ -212,152 +202,6 @@ fn of_sort(sort: &str, volume: &Volume, pod: &str, path: &Path) -> Errors {
             let source = whole.get(other).unwrap_or(&json::Value::Null);
             errors.extend(volume_source::check(other, source, Owner::Pod(&volume.name), parent));
         }
-    }
-    errors
-}
-
-fn downward_file(file: &DownwardAPIVolumeFile, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    if file.path.is_empty() {
-        errors.push(FieldError::required(&path.child("path"), ""));
-    }
-    errors.extend(non_reserved_path(&file.path, &path.child("path")));
-    match (&file.field_ref, &file.resource_field_ref) {
-        (Some(field), resource) => {
-            let fields =
-                ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-            errors.extend(field_selector(field, &fields, &path.child("fieldRef")));
-            if resource.is_some() {
-                let detail = "fieldRef and resourceFieldRef can not be specified simultaneously";
-                errors.push(FieldError::invalid(path, "resource", detail));
-            }
-        }
-        (None, Some(resource)) => errors.extend(resource_selector(resource, true, &path.child("resourceFieldRef"))),
-        (None, None) => {
-            errors.push(FieldError::required(path, "one of fieldRef and resourceFieldRef is required"));
-        }
-    }
-    errors.extend(mode(file.mode, path, "mode"));
-    errors
-}
-
-fn projected(volume: &ProjectedVolumeSource, path: &Path) -> Errors {
-    let mut errors: Errors = mode(volume.default_mode, path, "defaultMode").into_iter().collect();
-    let mut taken = BTreeSet::new();
-    for (i, source) in volume.sources.iter().flatten().enumerate() {
-        let place = path.child("sources").index(i);
-        errors.extend(projection(source, &place, path));
-        for (file, shown) in files(source) {
-            if !file.is_empty() && !taken.insert(file) {
-                errors.push(FieldError::invalid(path, shown, "conflicting duplicate paths"));
-            }
-        }
-        let given = [
-            source.secret.is_some(),
-            source.config_map.is_some(),
-            source.downward_api.is_some(),
-            source.service_account_token.is_some(),
-            source.cluster_trust_bundle.is_some(),
-            source.pod_certificate.is_some(),
-        ];
-        if given.iter().filter(|given| **given).count() > 1 {
-            errors.push(FieldError::forbidden(&place, "may not specify more than 1 volume type per source"));
-        }
-    }
-    errors
-}
-
-/// The files that a source makes and must not make twice, each with what a message names it by.
-fn files(source: &VolumeProjection) -> Vec<(&str, &str)> {
-    let mut list = Vec::new();
-    if let Some(secret) = &source.secret {
-        list.extend(secret.items.iter().flatten().map(|item| (item.path.as_str(), secret.name.as_str())));
-    }
-    if let Some(map) = &source.config_map {
-        list.extend(map.items.iter().flatten().map(|item| (item.path.as_str(), map.name.as_str())));
-    }
-    if let Some(files) = &source.downward_api {
-        list.extend(files.items.iter().flatten().map(|file| (file.path.as_str(), file.path.as_str())));
-    }
-    list.extend(source.cluster_trust_bundle.iter().map(|bundle| (bundle.path.as_str(), bundle.path.as_str())));
-    list
-}
-
-fn projection(source: &VolumeProjection, path: &Path, volume: &Path) -> Errors {
-    let mut errors = Errors::new();
-    let named = [
-        ("secret", source.secret.as_ref().map(|s| (&s.name, &s.items))),
-        ("configMap", source.config_map.as_ref().map(|m| (&m.name, &m.items))),
-    ];
-    for (field, given) in named {
-        let Some((name, list)) = given else { continue };
-        let path = path.child(field);
-        if name.is_empty() {
-            errors.push(FieldError::required(&path.child("name"), ""));
-        }
-        errors.extend(items(list.as_deref(), &path));
-    }
-    if let Some(files) = &source.downward_api {
-        let path = path.child("downwardAPI");
-        errors.extend(files.items.iter().flatten().flat_map(|file| downward_file(file, &path)));
-    }
-    if let Some(token) = &source.service_account_token {
-        let place = path.child("serviceAccountToken").child("expirationSeconds");
-        let seconds = token.expiration_seconds.unwrap_or(0);
-        if seconds < 600 {
-            let detail = "may not specify a duration less than 10 minutes";
-            errors.push(FieldError::invalid(&place, seconds, detail));
-        }
-        if seconds > 1 << 32 {
-            let detail = "may not specify a duration larger than 2^32 seconds";
-            errors.push(FieldError::invalid(&place, seconds, detail));
-        }
-        if token.path.is_empty() {
-            errors.push(FieldError::required(&volume.child("path"), ""));
-        } else {
-            errors.extend(non_reserved_path(&token.path, &volume.child("path")));
-        }
-    }
-    if let Some(bundle) = &source.cluster_trust_bundle {
-        let path = path.child("clusterTrustBundle");
-        if bundle.name.is_none() && bundle.signer_name.is_none() {
-            errors.push(FieldError::required(&path, "either name or signerName must be specified"));
-        }
-        if bundle.path.is_empty() {
-            errors.push(FieldError::required(&path.child("path"), ""));
-        }
-        errors.extend(non_reserved_path(&bundle.path, &path.child("path")));
-    }
-    errors
-}
-
-fn items(items: Option<&[KeyToPath]>, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    for (i, item) in items.unwrap_or_default().iter().enumerate() {
-        let path = path.child("items").index(i);
-        if item.key.is_empty() {
-            errors.push(FieldError::required(&path.child("key"), ""));
-        }
-        if item.path.is_empty() {
-            errors.push(FieldError::required(&path.child("path"), ""));
-        }
-        errors.extend(non_reserved_path(&item.path, &path.child("path")));
-        errors.extend(mode(item.mode, &path, "mode"));
-    }
-    errors
-}
-
-fn mode(mode: Option<i32>, path: &Path, field: &str) -> Option<FieldError> {
-    let mode = mode.filter(|m| !(0..=0o777).contains(m))?;
-    let detail = "must be a number between 0 and 0777 (octal), both inclusive";
-    Some(FieldError::invalid(&path.child(field), mode, detail))
-}
-
-/// A path inside a volume whose files the kubelet writes: it keeps names that begin with two dots for itself.
-fn non_reserved_path(text: &str, path: &Path) -> Errors {
-    let mut errors = relative_path(text, path);
-    if text.starts_with("..") && !text.starts_with("../") {
-        errors.push(FieldError::invalid(path, text, "must not start with '..'"));
     }
     errors
 }

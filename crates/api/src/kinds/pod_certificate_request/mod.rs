@@ -56,8 +56,8 @@ pub const POD_CERTIFICATE_REQUEST: Kind<PodCertificateRequest> = Kind {
 pub(crate) const ENDS: [&str; 3] = ["Issued", "Denied", "Failed"];
 
 /// The life of a certificate of which nothing was said, and what may be said.
-const USUAL_SECONDS: i32 = 24 * 3600;
-const LEAST_SECONDS: i32 = 3600;
+pub(crate) const USUAL_SECONDS: i32 = 24 * 3600;
+pub(crate) const LEAST_SECONDS: i32 = 3600;
 const MOST_SECONDS: i32 = 91 * 24 * 3600;
 /// The most that signers of Kubernetes itself give.
 const MOST_SECONDS_OF_KUBERNETES: i32 = 24 * 3600;
@@ -107,12 +107,17 @@ fn validate(spec: &PodCertificateRequestSpec) -> Errors {
     errors
 }
 
+/// The longest life that a signer may be asked for.
+pub(crate) fn most_seconds(signer: &str) -> i32 {
+    let domain = signer.split('/').next().unwrap_or_default();
+    let of_kubernetes = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
+    if of_kubernetes { MOST_SECONDS_OF_KUBERNETES } else { MOST_SECONDS }
+}
+
 /// What is wrong with the life that was asked for.
 fn life(spec: &PodCertificateRequestSpec, path: &Path) -> Option<FieldError> {
     let Some(seconds) = spec.max_expiration_seconds else { return Some(FieldError::required(path, "must be set")) };
-    let domain = spec.signer_name.split('/').next().unwrap_or_default();
-    let of_kubernetes = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
-    let most = if of_kubernetes { MOST_SECONDS_OF_KUBERNETES } else { MOST_SECONDS };
+    let most = most_seconds(&spec.signer_name);
     let wrong = || FieldError::invalid(path, seconds, &format!("must be in the range [{LEAST_SECONDS}, {most}]"));
     (!(LEAST_SECONDS..=most).contains(&seconds)).then(wrong)
 }
@@ -142,7 +147,7 @@ fn proof(spec: &PodCertificateRequestSpec, path: &Path) -> Option<FieldError> {
 }
 
 /// Annotations whose keys all belong to somebody's domain.
-fn user_annotations(annotations: Option<&BTreeMap<String, String>>, path: &Path) -> Errors {
+pub(crate) fn user_annotations(annotations: Option<&BTreeMap<String, String>>, path: &Path) -> Errors {
     let mut errors = object_meta::annotations(annotations, path);
     let keys = annotations.into_iter().flat_map(BTreeMap::keys).filter(|key| !key.contains('/'));
     let detail = "must be a domain-prefixed key (such as \"acme.io/foo\")";

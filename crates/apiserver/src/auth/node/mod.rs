@@ -4,6 +4,7 @@
 
 pub mod graph;
 
+use api::features::{Feature, Features};
 use json::Value;
 use parking_lot::RwLock;
 
@@ -18,17 +19,12 @@ pub struct NodeAuthorizer {
     rules: Vec<PolicyRule>,
 }
 
-impl Default for NodeAuthorizer {
-    fn default() -> Self {
-        NodeAuthorizer { graph: RwLock::default(), rules: rules() }
-    }
-}
-
 /// What every kubelet may do, whatever runs on its node.
-pub fn rules() -> Vec<PolicyRule> {
+fn rules(features: Features) -> Vec<PolicyRule> {
     let r = PolicyRule::resources;
     let read: &[&str] = &["get", "list", "watch"];
-    vec![
+    let bundles = || r(read, &["certificates.k8s.io"], &["clustertrustbundles"]);
+    let mut rules = vec![
         r(&["create"], &["authentication.k8s.io"], &["tokenreviews"]),
         r(&["create"], &["authorization.k8s.io"], &["subjectaccessreviews", "localsubjectaccessreviews"]),
         r(read, &[""], &["services"]),
@@ -37,7 +33,9 @@ pub fn rules() -> Vec<PolicyRule> {
         r(&["get"], &[""], &["endpoints"]),
         r(read, &["storage.k8s.io"], &["csidrivers"]),
         r(read, &["node.k8s.io"], &["runtimeclasses"]),
-    ]
+    ];
+    rules.extend(features.enabled(Feature::ClusterTrustBundle).then(bundles));
+    rules
 }
 
 fn allow() -> Verdict {
@@ -49,6 +47,10 @@ fn no(reason: impl Into<String>) -> Verdict {
 }
 
 impl NodeAuthorizer {
+    pub fn new(features: Features) -> Self {
+        NodeAuthorizer { graph: RwLock::default(), rules: rules(features) }
+    }
+
     /// Takes in that an object became `object`, or is gone. Kinds that matter nothing are ignored.
     pub fn changed(&self, group: &str, plural: &str, namespace: &str, name: &str, object: Option<&Value>) {
         if graph::matters(group, plural) {
@@ -217,7 +219,7 @@ mod tests {
     use crate::auth::Selected;
 
     fn authorizer() -> NodeAuthorizer {
-        let node = NodeAuthorizer::default();
+        let node = NodeAuthorizer::new(Features::default());
         let pod = json!({"metadata": {"uid": "1"}, "spec": {
             "nodeName": "n1", "serviceAccountName": "bot", "imagePullSecrets": [{"name": "pull"}],
             "volumes": [
@@ -331,6 +333,17 @@ mod tests {
         assert!(!may(&all, "n1", "get /persistentvolumes /pv"));
         all.changed("", "pods", "ns", "web2", None);
         assert!(!may(&all, "n1", "get /secrets ns/sec"));
+    }
+
+    #[test]
+    fn a_kubelet_reads_trust_bundles_where_there_are_any() {
+        let off = NodeAuthorizer::new(Features::default());
+        let on = NodeAuthorizer::new(Features::default().with(Feature::ClusterTrustBundle, true));
+        for verb in ["get", "list", "watch", "update", "create"] {
+            let request = format!("{verb} certificates.k8s.io/clustertrustbundles /x.y:z:ca");
+            let reads = ["get", "list", "watch"].contains(&verb);
+            assert_eq!((may(&off, "n1", &request), may(&on, "n1", &request)), (false, reads), "{request}");
+        }
     }
 
     #[test]

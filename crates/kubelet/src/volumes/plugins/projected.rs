@@ -1,11 +1,12 @@
-//! projected: files from several sources in one folder, among them tokens of the Pod's service account. They are never on a
-//! disk.
+//! projected: files from several sources in one folder, among them tokens of the Pod's service account, its certificates and
+//! their keys. They are never on a disk.
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{ServiceAccountTokenProjection, Volume, VolumeProjection};
+use k8s_openapi::api::core::v1::{PodCertificateProjection, ServiceAccountTokenProjection, Volume, VolumeProjection};
 
 use crate::volumes::{
     atomic::{File, Files},
+    certificates::Place,
     content::{self, Keys},
     error::VolumeError,
     plugin::{Followed, Mounted, Plugin, Request},
@@ -29,8 +30,8 @@ impl Plugin for Projected {
         Box::pin(async move {
             let source = request.volume.projected.clone().unwrap_or_default();
             let mut files = Files::new();
-            for part in source.sources.iter().flatten() {
-                files.extend(projection(request, part, source.default_mode).await?);
+            for (index, part) in source.sources.iter().flatten().enumerate() {
+                files.extend(projection(request, index, part, source.default_mode).await?);
             }
             content::fill(request, self.name(), files, true).await
         })
@@ -38,16 +39,27 @@ impl Plugin for Projected {
 
     fn follows(&self, volume: &Volume) -> Vec<Followed> {
         let parts = volume.projected.iter().flat_map(|p| p.sources.iter().flatten());
-        let of = |part: &VolumeProjection| {
-            let map = part.config_map.as_ref().map(|m| Followed::ConfigMap(m.name.clone()));
-            map.or_else(|| part.secret.as_ref().map(|s| Followed::Secret(s.name.clone())))
-        };
-        parts.filter_map(of).collect()
+        parts.filter_map(followed).collect()
     }
+}
+
+fn followed(part: &VolumeProjection) -> Option<Followed> {
+    if let Some(map) = &part.config_map {
+        return Some(Followed::ConfigMap(map.name.clone()));
+    }
+    if let Some(secret) = &part.secret {
+        return Some(Followed::Secret(secret.name.clone()));
+    }
+    if let Some(bundle) = &part.cluster_trust_bundle {
+        let name = bundle.name.clone().map(Followed::TrustBundle);
+        return name.or_else(|| bundle.signer_name.clone().map(Followed::TrustBundlesOf));
+    }
+    part.pod_certificate.as_ref().map(|_| Followed::Certificates)
 }
 
 async fn projection(
     request: &Request<'_>,
+    index: usize,
     part: &VolumeProjection,
     default_mode: Option<i32>,
 ) -> Result<Files, VolumeError> {
@@ -61,17 +73,65 @@ async fn projection(
         return content::downward_api(request, downward.items.as_deref().unwrap_or_default(), default_mode);
     }
     if let Some(token) = &part.service_account_token {
-        return token_file(request, token).await;
+        return token_file(request, token, default_mode).await;
     }
-    Err(VolumeError::Unsupported("this projected source".to_owned()))
+    if let Some(bundle) = &part.cluster_trust_bundle {
+        content::check_path(&bundle.path)?;
+        let text = request.means.sources.trust_anchors(bundle).await?;
+        return Ok(Files::from([(bundle.path.clone(), own_file(request, text, default_mode))]));
+    }
+    if let Some(certificate) = &part.pod_certificate {
+        return certificate_files(request, index, certificate, default_mode).await;
+    }
+    // The API server has left nothing of a source whose feature is off there.
+    Ok(Files::new())
 }
 
-async fn token_file(request: &Request<'_>, token: &ServiceAccountTokenProjection) -> Result<Files, VolumeError> {
+/// A file that is for the Pod's user or group alone, where the Pod says which that is.
+fn own_file(request: &Request<'_>, text: String, default_mode: Option<i32>) -> File {
+    let owner = content::user(request.pod);
+    let mode = match owner.is_some() || request.fs_group().is_some() {
+        true => 0o600,
+        false => content::mode(None, default_mode),
+    };
+    File { data: text.into_bytes(), mode, owner }
+}
+
+async fn token_file(
+    request: &Request<'_>,
+    token: &ServiceAccountTokenProjection,
+    default_mode: Option<i32>,
+) -> Result<Files, VolumeError> {
     content::check_path(&token.path)?;
     let seconds = token.expiration_seconds.unwrap_or(TOKEN_SECONDS);
     let audience = token.audience.as_deref().unwrap_or("");
     let text = request.means.sources.token(request.pod, audience, seconds).await?;
-    // Only the Pod's user reads it: the group when there is one, everybody in the Pod otherwise.
-    let mode = if request.fs_group().is_some() { 0o600 } else { 0o644 };
-    Ok(Files::from([(token.path.clone(), File { data: text.into_bytes(), mode })]))
+    Ok(Files::from([(token.path.clone(), own_file(request, text, default_mode))]))
+}
+
+async fn certificate_files(
+    request: &Request<'_>,
+    index: usize,
+    wanted: &PodCertificateProjection,
+    default_mode: Option<i32>,
+) -> Result<Files, VolumeError> {
+    let place = Place {
+        pod_uid: request.pod.metadata.uid.clone().unwrap_or_default(),
+        volume: request.volume.name.clone(),
+        source: index,
+    };
+    let held = request.means.sources.credential(request.pod, &place, wanted).await?;
+    let both = format!("{}{}", held.key, held.chain);
+    let all = [
+        (&wanted.credential_bundle_path, both),
+        (&wanted.key_path, held.key),
+        (&wanted.certificate_chain_path, held.chain),
+    ];
+    let mut files = Files::new();
+    for (path, text) in all {
+        let Some(path) = path.as_ref().filter(|path| !path.is_empty()) else { continue };
+        content::check_path(path)?;
+        files.insert(path.clone(), own_file(request, text, default_mode));
+    }
+    Ok(files)
 }
