@@ -69,7 +69,7 @@ gates! {
     ConsistentListFromCache = LOCKED,
     ConstrainedImpersonation = ALPHA,
     ContainerCheckpoint = BETA,
-    ContainerRestartRules = BETA,
+    ContainerRestartRules = BETA.acts(),
     ContainerStopSignals = ALPHA,
     ContextualLogging = BETA,
     CoordinatedLeaderElection = BETA_OFF.acts(),

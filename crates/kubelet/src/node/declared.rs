@@ -13,9 +13,13 @@ use crate::pod::admit::Refusal;
 /// amount. What the other features that upstream knows stand for is not done here, whatever their gates say.
 const DECLARED: &[&str] = &[declared_feature::GUARANTEED_CPU_RESIZE];
 
+/// Those that a feature of the node's own must be on for, besides.
+const BEHIND: &[(&str, Feature)] = &[(declared_feature::RESTART_ALL, Feature::RestartAllContainersOnContainerExits)];
+
 /// What the Node object says, in order.
 pub fn declared(features: &Features) -> Option<Vec<String>> {
-    let names = || DECLARED.iter().map(|name| (*name).to_owned()).collect();
+    let behind = BEHIND.iter().filter(|(_, feature)| features.enabled(*feature)).map(|(name, _)| name);
+    let names = || DECLARED.iter().chain(behind).map(|name| (*name).to_owned()).collect();
     features.enabled(Feature::NodeDeclaredFeatures).then(names)
 }
 
@@ -60,6 +64,10 @@ mod tests {
         let refusal = admit(&on, &spec("RestartAllContainers")).unwrap_err();
         let message = "Pod requires node features that are not available: RestartAllContainersOnContainerExits";
         assert_eq!(refusal, Refusal::new("PodFeatureUnsupported", message));
+        let restarts_all = on.with(Feature::RestartAllContainersOnContainerExits, true);
+        let names = declared(&restarts_all).unwrap();
+        assert!(names.is_sorted() && names.len() == 2, "{names:?}");
+        assert_eq!(admit(&restarts_all, &spec("RestartAllContainers")), Ok(()));
     }
 
     #[test]

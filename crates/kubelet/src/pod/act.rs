@@ -13,10 +13,12 @@ use crate::{
     engine::{handler, logs},
     kubelet::Kubelet,
     pod::{
+        backoff::Backoff,
         decide::Step,
         desired::DesiredPod,
         kill::Ending,
         memory::{Life, Memory},
+        restart,
         running::{ContainerRun, RunningPod},
         spec::{
             devices, hardening, mounts, names,
@@ -70,11 +72,20 @@ impl Round<'_> {
                 }
                 false
             }
+            Step::Interrupt => {
+                let end = self.ending();
+                let looks_in =
+                    |ran: &&ContainerRun| self.desired.ephemeral_containers().iter().any(|c| c.name == ran.name);
+                let all = self.running.alive().filter(|ran| !looks_in(ran)).map(|ran| end.abruptly(ran));
+                futures::future::join_all(all).await;
+                false
+            }
             Step::StopSandbox { id } => self.done(engine.stop_sandbox(id).await).await,
             Step::Remove { id } => {
                 let removed = self.done(engine.remove_container(id).await).await;
                 if let Some(ran) = self.running.containers.iter().find(|r| removed && r.id == *id) {
                     self.forget(ran);
+                    self.count(ran);
                 }
                 removed
             }
@@ -108,6 +119,19 @@ impl Round<'_> {
         let gone = [logs::remove(&config.log_dir, Path::new(&ran.log_path)), files::remove(&message)];
         for error in gone.into_iter().filter_map(Result::err) {
             tracing::debug!(container = ran.id, %error, "a file of a removed container stays until its Pod goes");
+        }
+    }
+
+    /// Keeps what the next run of a container goes on from, when the engine has none of its runs any more.
+    fn count(&mut self, ran: &ContainerRun) {
+        if self.running.latest(&ran.name).is_none_or(|latest| latest.id != ran.id) {
+            return;
+        }
+        let asked = restart::asking(self.desired, self.running).iter().any(|asks| asks.id == ran.id);
+        let record = self.memory.container_mut(&ran.name);
+        (record.restarts, record.waiting, record.is_anew) = (Some(ran.restarts), None, true);
+        if let Some(ended) = ran.finished_at.filter(|_| asked) {
+            record.backoff = Some(Backoff::next(record.backoff, ended, clock::now()));
         }
     }
 

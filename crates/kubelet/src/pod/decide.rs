@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Container;
 use crate::pod::{
     desired::{DesiredPod, hash},
     memory::{KillReason, Memory},
+    restart::{self, restarts},
     running::{ContainerRun, RunningPod, State},
 };
 
@@ -31,6 +32,8 @@ pub enum Step {
     },
     /// Ends all that lives, within the Pod's grace period.
     KillAll,
+    /// Ends all that lives but what looks into the Pod, at once and without hooks: the Pod begins anew.
+    Interrupt,
     StopSandbox {
         id: String,
     },
@@ -59,8 +62,11 @@ pub fn is_done(desired: &DesiredPod, running: &RunningPod, memory: &Memory) -> b
     if memory.life.end().is_some() {
         return true;
     }
+    if !restart::asking(desired, running).is_empty() {
+        return false;
+    }
     let ended = |c: &Container| match running.latest(&c.name) {
-        Some(ran) if ran.state == State::Exited => !desired.restarts(c, ran.exit_code),
+        Some(ran) if ran.state == State::Exited => !restarts(desired, c, ran.exit_code),
         _ => false,
     };
     let init_failed = desired
@@ -69,6 +75,13 @@ pub fn is_done(desired: &DesiredPod, running: &RunningPod, memory: &Memory) -> b
         .filter(|c| !is_sidecar(c))
         .any(|c| ended(c) && running.latest(&c.name).is_some_and(|r| r.exit_code != 0));
     init_failed || desired.spec().containers.iter().all(ended)
+}
+
+/// Whether the Pod begins anew now, because the end of a container asked for it. That waits as long as the container itself
+/// waits for its restart.
+pub fn begins_anew(desired: &DesiredPod, running: &RunningPod, memory: &Memory, now: Timestamp) -> bool {
+    let waits = |ran: &ContainerRun| memory.restart_due(Some(ran)).is_some_and(|due| due > now);
+    restart::asking(desired, running).into_iter().any(|ran| !waits(ran))
 }
 
 /// Every init container has done its part in the current sandbox.
@@ -135,6 +148,9 @@ impl Planner<'_> {
         for stray in self.running.alive().filter(|c| c.sandbox != sandbox.id) {
             self.kill(stray, "Pod sandbox changed, it will be killed and re-created.");
         }
+        if begins_anew(self.desired, self.running, self.memory, self.now) {
+            return self.begin_anew();
+        }
         self.out.steps.extend(garbage(self.running));
         if !self.prepare() {
             return;
@@ -152,6 +168,19 @@ impl Planner<'_> {
                 self.main(container);
             }
         }
+    }
+
+    /// All containers end and are removed, those that asked for it last: as long as one of them is there, the next kubelet goes
+    /// on with it.
+    fn begin_anew(&mut self) {
+        let looks_in = |ran: &&ContainerRun| self.desired.ephemeral_containers().iter().any(|c| c.name == ran.name);
+        if self.running.alive().any(|ran| !looks_in(&ran)) {
+            return self.out.steps.push(Step::Interrupt);
+        }
+        let asking = restart::asking(self.desired, self.running);
+        let all = self.running.containers.iter().filter(|ran| !looks_in(ran));
+        let (last, first): (Vec<_>, Vec<_>) = all.partition(|ran| asking.iter().any(|asks| asks.id == ran.id));
+        self.out.steps.extend(first.into_iter().chain(last).map(|ran| Step::Remove { id: ran.id.clone() }));
     }
 
     /// Whether the Pod's folders and volumes are there for the steps that follow.
@@ -212,7 +241,7 @@ impl Planner<'_> {
                     self.kill(ran, &format!("Container {} definition changed, will be restarted", ran.name));
                 }
             }
-            Some(ran) if ran.state == State::Exited && !self.desired.restarts(container, ran.exit_code) => {}
+            Some(ran) if ran.state == State::Exited && !restarts(self.desired, container, ran.exit_code) => {}
             ran => self.start(container, ran),
         }
     }
@@ -346,6 +375,77 @@ mod tests {
         check("Always", "i:0 s:up m:1", &memory, " wait 10");
         memory.run_mut("m2").condemned = Some(KillReason::default());
         check("Always", "i:0 s:up m:up", &memory, "kill m");
+    }
+
+    #[test]
+    fn a_container_restarts_by_rules_and_a_policy_of_its_own() {
+        let check = |text: &str, expected: &str| {
+            let rule = json::json!({"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}});
+            let desired = pod_of(json::json!({"spec": {
+                "restartPolicy": "Never",
+                "initContainers": [{ "name": "i", "restartPolicy": "Never", "restartPolicyRules": [rule] }],
+                "containers": [
+                    { "name": "m", "restartPolicy": "Never", "restartPolicyRules": [rule] },
+                    { "name": "n", "restartPolicy": "OnFailure" }, { "name": "o" },
+                ],
+            }}));
+            assert_eq!(in_words(&decide(&desired, &running(&desired, text), &prepared(), now())), expected, "{text}");
+        };
+        check("i:42", "start i 1");
+        check("i:1", "stopsandbox");
+        check("i:0 m:42 n:up o:up", "start m 1");
+        check("i:0 m:1 n:up o:up", "");
+        check("i:0 m:1 n:1 o:up", "start n 1");
+        check("i:0 m:1 n:0 o:up", "");
+        // As long as one of them restarts, the Pod is not done, whatever its own policy.
+        check("i:0 m:42 n:0 o:1", "start m 1");
+        check("i:0 m:1 n:0 o:1", "stopsandbox");
+    }
+
+    #[test]
+    fn the_end_of_one_container_may_begin_the_whole_pod_anew() {
+        let pod = |ending: bool| {
+            let rule = json::json!({"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}});
+            pod_of(json::json!({
+                "metadata": { "deletionTimestamp": ending.then_some("2026-01-01T00:00:00Z") },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "initContainers": [{ "name": "i" }, { "name": "s", "restartPolicy": "Always" }],
+                    "containers": [{ "name": "m", "restartPolicy": "Never", "restartPolicyRules": [rule] }, { "name": "n" }],
+                    "ephemeralContainers": [{ "name": "e" }],
+                },
+            }))
+        };
+        let check = |text: &str, memory: &Memory, expected: &str| {
+            let desired = pod(false);
+            assert_eq!(in_words(&decide(&desired, &running(&desired, text), memory, now())), expected, "{text}");
+        };
+        let mut plain = started();
+        plain.container_mut("e").restarts = Some(0);
+        check("i:0 s:up m:42 n:up e:up", &plain, "interrupt");
+        check("i:0 s:up m:1 n:up e:up", &plain, "");
+        // The others first, also what is older; what looks into the Pod stays.
+        check(
+            "i:1 i:0 s:137 m:1 m:42 n:137 e:up",
+            &plain,
+            "remove n5, remove m3, remove s2, remove i1, remove i0, remove m4",
+        );
+        check("s:137 m:42 e:up", &plain, "remove s0, remove m1");
+        check("e:up", &plain, "start i 0");
+        // Although all have ended, by the policy of the Pod for good.
+        check("i:0 s:137 m:42 n:0", &plain, "remove n3, remove s1, remove i0, remove m2");
+        let mut again = plain.clone();
+        again.container_mut("i").restarts = Some(0);
+        check("e:up", &again, "start i 1");
+        // A Pod that does this again and again waits, and runs on meanwhile.
+        again.container_mut("m").backoff = Some(Backoff::next(None, now(), now()));
+        check("i:0 s:up m:42 n:up e:up", &again, " wait 10");
+        let ending = pod(true);
+        let found = running(&ending, "i:0 s:up m:42 n:up");
+        assert_eq!(in_words(&decide(&ending, &found, &plain, now())), "killall");
+        let mut evicted = plain.clone();
+        evicted.life = Life::Ending(crate::pod::memory::End::Finished);
+        check("i:0 s:up m:42 n:up", &evicted, "killall");
     }
 
     #[test]

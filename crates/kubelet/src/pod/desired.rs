@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{object::Object, rules::pod::is_sidecar};
+use api::object::Object;
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
 use sha2::{Digest, Sha256};
 
@@ -102,19 +102,6 @@ impl DesiredPod {
 
     pub fn container(&self, name: &str) -> Option<&Container> {
         self.containers().find(|c| c.name == name)
-    }
-
-    /// Whether a container that ended is to run again.
-    pub fn restarts(&self, container: &Container, exit_code: i32) -> bool {
-        if self.ephemeral_containers().iter().any(|c| c.name == container.name) {
-            return false;
-        }
-        is_sidecar(container)
-            || match self.restart_policy() {
-                "Never" => false,
-                "OnFailure" => exit_code != 0,
-                _ => self.spec().containers.iter().any(|c| c.name == container.name) || exit_code != 0,
-            }
     }
 
     /// Whether there is something for the Pod's worker to do that was not in the object `before`. A change of the status

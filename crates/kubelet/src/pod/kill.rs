@@ -56,10 +56,22 @@ impl Ending<'_> {
         // Out of time, the order does not matter any more.
         let _ = clock::timeout(grace.saturating_sub(begun.elapsed()), turn).await;
         let left = grace.saturating_sub(begun.elapsed()).max(Duration::from_secs(2).min(grace));
-        if let Err(error) = kubelet.config.runtime.stop_container(&ran.id, left).await
+        self.stop(ran, left).await;
+    }
+
+    /// Ends one container at once: no hook runs, and what does not end by the signal is killed after two seconds.
+    pub async fn abruptly(self, ran: &ContainerRun) {
+        let text = format!("Stopping container {} to restart all containers of the pod", ran.name);
+        self.kubelet.events.container(self.desired, &ran.name, EventKind::Normal, "Killing", &text);
+        self.stop(ran, Duration::from_secs(2)).await;
+    }
+
+    async fn stop(self, ran: &ContainerRun, left: Duration) {
+        if let Err(error) = self.kubelet.config.runtime.stop_container(&ran.id, left).await
             && !error.is_not_found()
         {
-            tracing::warn!(pod = desired.full_name(), container = ran.name, %error, "the container could not be stopped");
+            let pod = self.desired.full_name();
+            tracing::warn!(pod, container = ran.name, %error, "the container could not be stopped");
             clock::sleep(Duration::from_millis(500)).await;
         }
     }

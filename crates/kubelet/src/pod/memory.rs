@@ -134,8 +134,10 @@ pub struct ContainerRecord {
     pub waiting: Option<Cause>,
     /// Its start is not tried before.
     pub retry_at: Option<Timestamp>,
-    /// How often it had been restarted when this kubelet first saw the Pod, if it had run.
+    /// How often it had been restarted when its last run that the engine no longer has began, if there was one.
     pub restarts: Option<i32>,
+    /// Its runs were removed for the Pod to begin anew, and it has not started since.
+    pub is_anew: bool,
 }
 
 /// What is known of one run of a container.
@@ -174,7 +176,8 @@ impl Default for Memory {
     }
 }
 
-static UNKNOWN: ContainerRecord = ContainerRecord { backoff: None, waiting: None, retry_at: None, restarts: None };
+static UNKNOWN: ContainerRecord =
+    ContainerRecord { backoff: None, waiting: None, retry_at: None, restarts: None, is_anew: false };
 static UNSEEN: RunRecord = RunRecord { started: false, ready: false, condemned: None, message: None };
 
 impl Memory {

@@ -11,6 +11,7 @@ pub mod kill;
 pub mod memory;
 pub mod probes;
 pub mod report;
+pub mod restart;
 pub mod running;
 pub mod spec;
 pub mod start;

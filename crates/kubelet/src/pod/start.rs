@@ -63,7 +63,7 @@ impl Round<'_> {
         match self.create(Start { container, restarts, sandbox, config }, image).await {
             Ok(id) => {
                 let record = self.memory.container_mut(name);
-                (record.waiting, record.retry_at) = (None, None);
+                (record.waiting, record.retry_at, record.is_anew) = (None, None, false);
                 self.post_start(container, &id, &ip).await;
             }
             Err(cause) => {

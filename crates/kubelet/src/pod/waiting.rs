@@ -7,6 +7,7 @@ use crate::pod::{
     backoff::in_words,
     desired::DesiredPod,
     memory::Memory,
+    restart::restarts,
     running::{ContainerRun, RunningPod, State},
 };
 
@@ -43,7 +44,7 @@ fn crash_wait(desired: &DesiredPod, container: &str, delay: Duration) -> Wait {
 pub fn waits(desired: &DesiredPod, running: &RunningPod, memory: &Memory, now: Timestamp) -> Vec<Wait> {
     let one = |container: &k8s_openapi::api::core::v1::Container| {
         let (name, latest) = (&container.name, running.latest(&container.name));
-        let over = |r: &ContainerRun| r.state == State::Exited && !desired.restarts(container, r.exit_code);
+        let over = |r: &ContainerRun| r.state == State::Exited && !restarts(desired, container, r.exit_code);
         if latest.is_some_and(|r| r.state == State::Running || over(r)) {
             return None;
         }

@@ -44,6 +44,49 @@ fn a_pod_runs_restarts_with_pauses_and_goes() {
 }
 
 #[test]
+fn a_pod_begins_anew_when_a_container_asks_for_it_also_over_a_kubelet_that_starts_again() {
+    let rule = json!({"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}});
+    let world = World::new();
+    let spec = json!({
+        "restartPolicy": "Never",
+        "initContainers": [{"name": "i", "image": "x:1"}],
+        "containers": [
+            {"name": "m", "image": "x:1", "restartPolicy": "Never", "restartPolicyRules": [rule]},
+            {"name": "n", "image": "x:1"},
+        ],
+    });
+    world.make_pod("p", spec);
+    let counts = || -> Vec<i64> {
+        let pod = world.pod("p").unwrap_or_default();
+        let of = |list: &str| pod["status"][list].as_array().cloned().unwrap_or_default();
+        let all = of("initContainerStatuses").into_iter().chain(of("containerStatuses"));
+        all.map(|s| s["restartCount"].as_i64().unwrap_or(-1)).collect()
+    };
+    let run_init = async || {
+        until("the init container runs", || world.engine.running() == ["i"]).await;
+        world.engine.exit("i", 0);
+    };
+    world.life(None, async || {
+        run_init().await;
+        until("the Pod is ready", || world.is_ready("p")).await;
+        world.engine.exit("m", 42);
+        run_init().await;
+        until("the Pod is ready again", || world.is_ready("p") && counts() == [1, 1, 1]).await;
+        assert_eq!(world.asked("run_sandbox p"), 1, "the sandbox stays");
+        world.engine.exit("m", 42);
+    });
+    world.life(None, async || {
+        run_init().await;
+        until("the Pod is ready for the third time", || world.is_ready("p") && counts() == [2, 2, 2]).await;
+        world.engine.exit("n", 0);
+        world.engine.exit("m", 1);
+        until("the Pod has failed", || world.phase("p") == "Failed").await;
+        world.delete_pod("p");
+        until("nothing is left", || world.left().is_empty()).await;
+    });
+}
+
+#[test]
 fn work_that_is_done_is_reported_and_not_done_again_by_the_next_kubelet() {
     let world = World::new();
     world.make_pod("p", one_container("Never"));

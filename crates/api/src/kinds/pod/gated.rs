@@ -17,6 +17,14 @@ macro_rules! fields {
                 feature: Feature::PodCertificateRequest,
                 fields: &[concat!($spec, ".volumes[].projected.sources[].podCertificate")],
             },
+            Gated {
+                feature: Feature::ContainerRestartRules,
+                fields: &[
+                    concat!($spec, ".containers[].restartPolicy"),
+                    concat!($spec, ".containers[].restartPolicyRules"),
+                    concat!($spec, ".initContainers[].restartPolicyRules"),
+                ],
+            },
             $($more,)*
         ]
     };

@@ -7,7 +7,7 @@ use k8s_openapi::{
 };
 
 use super::Place;
-use crate::pod::{decide, desired::DesiredPod, memory::Memory, running::RunningPod};
+use crate::pod::{decide, desired::DesiredPod, memory::Memory, restart, running::RunningPod};
 
 pub fn conditions(
     desired: &DesiredPod,
@@ -72,6 +72,12 @@ pub fn conditions(
         ("ContainersReady", containers),
         ("PodScheduled", Ok(())),
     ];
+    let anew = match phase {
+        "Succeeded" => Err(("PodCompleted", String::new())),
+        "Failed" => Err(("PodFailed", String::new())),
+        _ => simple(decide::begins_anew(desired, running, memory, place.now)),
+    };
+    let anew = restart::may_ask(desired).then_some(("AllContainersRestarting", anew));
     let evicted = memory.life.failure().filter(|_| memory.life.is_evicted()).map(|failure| {
         let before = place.before.conditions.iter().flatten().find(|c| c.type_ == "DisruptionTarget");
         PodCondition {
@@ -88,7 +94,12 @@ pub fn conditions(
         // A Pod that has completed was initialized, although a reason is given.
         let truth = state.is_ok() || kind == "Initialized" && phase == "Succeeded";
         let text = if truth { "True" } else { "False" };
-        let (reason, message) = state.err().unwrap_or_default();
+        let (reason, message) = match state {
+            Ok(()) if kind == "AllContainersRestarting" => {
+                ("RestartAllContainersStarted", "container exited with restart policy rule".to_owned())
+            }
+            state => state.err().unwrap_or_default(),
+        };
         let before = place.before.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == text);
         PodCondition {
             type_: kind.to_owned(),
@@ -100,5 +111,5 @@ pub fn conditions(
             ..Default::default()
         }
     };
-    list.into_iter().map(make).chain(evicted).collect()
+    list.into_iter().chain(anew).map(make).chain(evicted).collect()
 }

@@ -13,6 +13,7 @@ use super::Place;
 use crate::pod::{
     desired::DesiredPod,
     memory::Memory,
+    restart,
     running::{ContainerRun, RunningPod, State},
 };
 
@@ -48,7 +49,8 @@ fn waiting(reason: &str, message: &str) -> ContainerState {
 /// What is known of a container whose last run the engine no longer has: as it was reported, an unseen end included.
 fn from_report(reported: Option<&ContainerStatus>, ending: bool) -> (i32, Option<ContainerStateTerminated>) {
     let Some(reported) = reported else { return (0, None) };
-    let last = reported.last_state.as_ref().and_then(|s| s.terminated.clone());
+    let of = |state: &Option<ContainerState>| state.as_ref().and_then(|s| s.terminated.clone());
+    let last = of(&reported.state).or_else(|| of(&reported.last_state));
     let was_running = reported.state.as_ref().is_some_and(|s| s.running.is_some());
     if !was_running || last.is_some() {
         return (reported.restart_count, last);
@@ -78,13 +80,15 @@ pub fn of_container(
     let latest = history.next();
     let before = history.next();
     let blank = if !init && !desired.init_containers().is_empty() { "PodInitializing" } else { "ContainerCreating" };
-    let reason = memory.container(&container.name).waiting.as_ref();
+    let record = memory.container(&container.name);
+    let reason = record.waiting.as_ref();
     // Of the runs before the last one, the engine keeps none for long.
     let remembered = reported.and_then(|r| r.last_state.as_ref()?.terminated.clone());
     let mut last = before.map(|r| terminated(r, memory, place)).or(remembered.filter(|_| latest.is_some()));
     let mut restarts = latest.map_or(0, |r| r.restarts);
     if latest.is_none() {
-        if let Some(ended) = reported.filter(|r| r.state.as_ref().is_some_and(|s| s.terminated.is_some())) {
+        let ended = reported.filter(|r| r.state.as_ref().is_some_and(|s| s.terminated.is_some()));
+        if let Some(ended) = ended.filter(|_| !record.is_anew) {
             return ended.clone();
         }
         (restarts, last) = from_report(reported, desired.is_ending());
@@ -95,7 +99,7 @@ pub fn of_container(
             ContainerState { running: Some(running), ..Default::default() }
         }
         Some(ran) => match reason {
-            Some(why) if !desired.is_ending() && desired.restarts(container, ran.exit_code) => {
+            Some(why) if !desired.is_ending() && restart::restarts(desired, container, ran.exit_code) => {
                 last = Some(terminated(ran, memory, place));
                 waiting(&why.reason, &why.message)
             }
@@ -106,6 +110,8 @@ pub fn of_container(
             None => waiting(blank, ""),
         },
     };
+    // The next kubelet counts on from it.
+    let id_before = || reported.filter(|_| record.is_anew)?.container_id.clone();
     let up = latest.filter(|r| r.state == State::Running);
     let done = latest.is_some_and(|r| r.state == State::Exited && r.exit_code == 0);
     let ready = match up {
@@ -116,7 +122,7 @@ pub fn of_container(
     let image = container.image.clone().unwrap_or_default();
     ContainerStatus {
         name: container.name.clone(),
-        container_id: latest.and_then(|r| container_id(place, r)),
+        container_id: latest.map_or_else(id_before, |r| container_id(place, r)),
         image: latest.map(|r| r.image.clone()).filter(|i| !i.is_empty()).unwrap_or(image),
         image_id: latest.map(|r| r.image_ref.clone()).unwrap_or_default(),
         restart_count: restarts,

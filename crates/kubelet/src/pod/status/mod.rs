@@ -11,38 +11,41 @@ use k8s_openapi::{
 };
 
 use self::{conditions::conditions, container::of_container};
-use crate::pod::{desired::DesiredPod, memory::Memory, running::RunningPod};
+use crate::pod::{decide, desired::DesiredPod, memory::Memory, restart::restarts, running::RunningPod};
 
-fn phase(desired: &DesiredPod, inits: &[ContainerStatus], mains: &[ContainerStatus], memory: &Memory) -> &'static str {
+/// `anew` is whether the Pod is about to begin anew.
+fn phase(
+    desired: &DesiredPod,
+    (inits, mains): (&[ContainerStatus], &[ContainerStatus]),
+    memory: &Memory,
+    anew: bool,
+) -> &'static str {
     if memory.life.failure().is_some() {
         return "Failed";
     }
     let state = |s: &ContainerStatus| s.state.clone().unwrap_or_default();
     for (container, status) in desired.init_containers().iter().zip(inits) {
-        if let (Some(end), false) = (state(status).terminated, is_sidecar(container))
+        if let (Some(end), false) = (state(status).terminated, anew || is_sidecar(container))
             && end.exit_code != 0
         {
-            return if desired.restart_policy() == "Never" { "Failed" } else { "Pending" };
+            return if restarts(desired, container, end.exit_code) { "Pending" } else { "Failed" };
         }
     }
-    let ended = |s: &ContainerStatus| {
-        state(s)
-            .terminated
-            .or_else(|| s.last_state.clone().and_then(|l| l.terminated).filter(|_| state(s).running.is_none()))
-    };
+    // One that begins anew with its Pod counts as one that has never run.
+    let last = |s: &ContainerStatus| s.last_state.clone().filter(|_| !memory.container(&s.name).is_anew)?.terminated;
+    let ended = |s: &ContainerStatus| state(s).terminated.or_else(|| last(s).filter(|_| state(s).running.is_none()));
     if mains.iter().any(|s| state(s).running.is_none() && ended(s).is_none()) {
         return "Pending";
     }
     if mains.iter().any(|s| state(s).running.is_some()) {
         return "Running";
     }
-    let ends: Vec<_> = mains.iter().filter_map(ended).collect();
-    let all_well = ends.iter().all(|e| e.exit_code == 0);
-    match desired.restart_policy() {
-        "Always" if !desired.is_ending() => "Running",
-        "OnFailure" if !all_well && !desired.is_ending() => "Running",
-        _ if all_well => "Succeeded",
-        _ => "Failed",
+    let ends = desired.spec().containers.iter().zip(mains).filter_map(|(c, s)| Some((c, ended(s)?.exit_code)));
+    let again = |(c, code): (&Container, i32)| restarts(desired, c, code);
+    match () {
+        () if !desired.is_ending() && (anew || ends.clone().any(again)) => "Running",
+        () if ends.clone().all(|(_, code)| code == 0) => "Succeeded",
+        () => "Failed",
     }
 }
 
@@ -64,7 +67,8 @@ pub fn status(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place
     };
     let inits = of(desired.init_containers(), &place.before.init_container_statuses);
     let mains = of(&spec.containers, &place.before.container_statuses);
-    let phase = phase(desired, &inits, &mains, memory);
+    let anew = decide::begins_anew(desired, running, memory, place.now);
+    let phase = phase(desired, (&inits, &mains), memory, anew);
     let mut ips = running.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
     if desired.host_network() && running.sandbox().is_some() {
         ips = vec![place.host_ip.to_owned()];

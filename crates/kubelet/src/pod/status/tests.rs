@@ -57,6 +57,57 @@ fn phases() {
     }
 }
 
+#[test]
+fn a_phase_follows_from_the_rules_and_policies_of_the_containers() {
+    let spec = r#"{"restartPolicy": "POLICY",
+        "initContainers": [{"name": "i", "restartPolicy": "Never", "restartPolicyRules": [RULE]}],
+        "containers": [{"name": "m", "restartPolicy": "Never", "restartPolicyRules": [RULE]}, {"name": "n"}]}"#;
+    let rule = r#"{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}"#;
+    let spec = spec.replace("RULE", rule);
+    for (policy, text, expected) in [
+        ("Never", "i:42", "Pending"),
+        ("Always", "i:1", "Failed"),
+        ("Never", "i:0 m:42 n:1", "Running"),
+        ("Never", "i:0 m:1 n:0", "Failed"),
+        ("Never", "i:0 m:0 n:0", "Succeeded"),
+        ("OnFailure", "i:0 m:1 n:1", "Running"),
+        ("OnFailure", "i:0 m:1 n:0", "Failed"),
+    ] {
+        let got = of(&pod(&spec.replace("POLICY", policy)), text, |_| ());
+        assert_eq!(got.phase.as_deref(), Some(expected), "{policy}: {text}");
+    }
+}
+
+#[test]
+fn a_pod_that_begins_anew_says_so_until_nothing_of_it_is_left() {
+    let rule = r#"{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}"#;
+    let spec = r#"{"restartPolicy": "Never", "initContainers": [{"name": "i"}],
+        "containers": [{"name": "m", "restartPolicy": "Never", "restartPolicyRules": [RULE]}, {"name": "n"}]}"#;
+    let desired = pod(&spec.replace("RULE", rule));
+    let told = |status: &PodStatus| -> (String, String) {
+        let found = conditions_of(status).into_iter().find(|c| c.starts_with("AllContainersRestarting"));
+        (status.phase.clone().unwrap_or_default(), found.unwrap_or_default())
+    };
+    let is = |phase: &str, condition: &str| (phase.to_owned(), format!("AllContainersRestarting={condition}"));
+    let begins = "True RestartAllContainersStarted container exited with restart policy rule";
+    assert_eq!(told(&of(&desired, "i:0 m:up n:up", |_| ())), is("Running", "False"));
+    assert_eq!(told(&of(&desired, "i:0 m:42 n:up", |_| ())), is("Running", begins));
+    let killed = of(&desired, "i:0 m:42 n:137", |_| ());
+    assert_eq!(told(&killed), is("Running", begins));
+    assert_eq!(told(&of(&desired, "i:0 m:1 n:0", |_| ())), is("Failed", "False PodFailed"));
+    // All were removed: they wait to run for the second time, and their ends are remembered.
+    let anew = |memory: &mut Memory| ["i", "m", "n"].iter().for_each(|name| memory.container_mut(name).is_anew = true);
+    let removed = after(&desired, "", &killed, anew);
+    assert_eq!(told(&removed), is("Pending", "False"));
+    let main = &removed.container_statuses.as_ref().unwrap()[0];
+    let last = main.last_state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
+    let waits = main.state.as_ref().and_then(|s| s.waiting.as_ref()?.reason.clone());
+    assert_eq!((waits.as_deref(), last), (Some("PodInitializing"), Some(42)));
+    assert_eq!(main.container_id.as_deref(), Some("fake://m1"), "the next kubelet counts on");
+    assert_eq!(told(&after(&desired, "i:up", &removed, anew)), is("Pending", "False"));
+    assert_eq!(told(&of(&self::desired("Never"), "i:0", |_| ())).1, "", "no container of it can ask");
+}
+
 fn conditions_of(status: &PodStatus) -> Vec<String> {
     let text = |c: &PodCondition| {
         let (reason, message) = (c.reason.clone().unwrap_or_default(), c.message.clone().unwrap_or_default());
