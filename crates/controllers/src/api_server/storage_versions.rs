@@ -1,5 +1,5 @@
 //! Storage versions: for each resource that is stored, each API server says as which version it writes objects, and which it
-//! reads and serves. Of custom resources nothing is said.
+//! reads and serves. Of custom resources nothing is said, as upstream, where that was proposed and never merged.
 //! Reads: StorageVersion, Lease (its own). Writes: StorageVersion (create), StorageVersion/status.
 //! Upstream counterpart: k8s.io/apiserver/pkg/storageversion.
 
