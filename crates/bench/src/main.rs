@@ -40,6 +40,9 @@ struct Args {
     /// Leave out the rows of a whole node (they need root and a container engine)
     #[arg(long)]
     control_plane_only: bool,
+    /// Measure nothing but Pods that are bound to nodes nobody runs
+    #[arg(long)]
+    binding_only: bool,
     /// Where the figures are written as JSON, to be compared with another run
     #[arg(long, default_value = "bench.json")]
     out: PathBuf,
@@ -50,6 +53,10 @@ async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let mut report = report::Report::default();
     match (&args.scheduler, &args.skiff) {
+        (None, Some(skiff)) if args.binding_only => {
+            rows::schedule(skiff, args.nodes, &mut report).await?;
+            subject::clean_up();
+        }
         (None, Some(skiff)) => {
             limits::measure(&mut report).await?;
             rows::control_plane(skiff, args.pods, args.nodes, &mut report).await?;
