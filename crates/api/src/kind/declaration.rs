@@ -122,6 +122,8 @@ pub struct Kind<T: 'static> {
     pub without_effect: Option<&'static str>,
     pub generation: Generation,
     pub default: Option<fn(&mut T)>,
+    /// Its defaults are fields of the spec that follow from others there: an object whose spec is as it was has them.
+    pub default_within_spec: bool,
     pub validate: Option<fn(&T) -> Errors>,
     /// Checks that only a new object must pass.
     pub validate_create: Option<fn(&T) -> Errors>,
@@ -179,6 +181,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         without_effect: None,
         generation: Generation::None,
         default: None,
+        default_within_spec: false,
         validate: None,
         validate_create: None,
         validate_update: None,

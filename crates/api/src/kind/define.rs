@@ -42,9 +42,9 @@ impl Scoped for SubResourceScope {
 }
 
 /// All that a built-in kind's type offers.
-pub trait BuiltIn: Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + Send + Sync + 'static {}
+pub trait BuiltIn: Metadata<Ty = ObjectMeta> + Clone + DeserializeOwned + Serialize + Send + Sync + 'static {}
 
-impl<T: Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + Send + Sync + 'static> BuiltIn for T {}
+impl<T: Metadata<Ty = ObjectMeta> + Clone + DeserializeOwned + Serialize + Send + Sync + 'static> BuiltIn for T {}
 
 impl<T: BuiltIn> Kind<T>
 where
@@ -105,6 +105,20 @@ fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
         cause: crate::validation::field::Cause::TypeInvalid,
         detail: e.to_string(),
     })
+}
+
+/// Most changes leave most of an object alone: what is the same in both is decoded once.
+fn decode_both<T: BuiltIn>(new: &Value, old: &Value) -> Result<(T, T), FieldError> {
+    let typed: T = decode(new)?;
+    let others =
+        |object: &Value| object.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata").count();
+    let same = |(name, value): (&json::Key, &Value)| *name == "metadata" || old.get(name.as_str()) == Some(value);
+    if others(new) != others(old) || !new.as_object().into_iter().flatten().all(same) {
+        return Ok((typed, decode(old)?));
+    }
+    let mut before = typed.clone();
+    *before.metadata_mut() = old.get("metadata").map_or_else(|| Ok(ObjectMeta::default()), decode)?;
+    Ok((typed, before))
 }
 
 /// Checks a write of the status. Decodes no more than it needs: kubelets write status all the time.
@@ -197,6 +211,12 @@ where
         managed_fields::put(object, managers.unwrap_or_default());
     }
 
+    fn default_changed(&self, object: &mut Value, old: &Value) {
+        if !self.kind.default_within_spec || object.get("spec") != old.get("spec") {
+            self.default(object);
+        }
+    }
+
     fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
         let typed: T = decode(object).map_err(|error| vec![error])?;
         let mut errors = object_meta::validate(typed.metadata(), T::Scope::SCOPE, self.kind.name);
@@ -214,8 +234,7 @@ where
             return if errors.is_empty() { Ok(Vec::new()) } else { Err(errors) };
         }
         let texts = gated::check_texts(self.kind.gated_texts, self.features, new, Some(old));
-        let new: T = decode(new).map_err(|error| vec![error])?;
-        let old: T = decode(old).map_err(|error| vec![error])?;
+        let (new, old): (T, T) = decode_both(new, old).map_err(|error| vec![error])?;
         let mut errors = object_meta::validate_update(new.metadata(), old.metadata());
         errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
         errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default());

@@ -140,6 +140,16 @@ impl Definition {
     /// Defaults, and the times that are the server's to say. `now` in whole seconds.
     pub fn default(&self, object: &mut Value, now: impl FnOnce() -> String) {
         self.strategy.default(object);
+        self.stamp(object, now);
+    }
+
+    /// The same for an object that takes the place of another.
+    pub fn default_changed(&self, object: &mut Value, old: &Value, now: impl FnOnce() -> String) {
+        self.strategy.default_changed(object, old);
+        self.stamp(object, now);
+    }
+
+    fn stamp(&self, object: &mut Value, now: impl FnOnce() -> String) {
         if !self.stamped.is_empty() {
             let now = Value::from(now());
             self.stamped.iter().for_each(|path| gated::fill(object, path, &now));

@@ -21,6 +21,10 @@ pub enum Target {
 pub trait Strategy: Send + Sync {
     /// Fills in defaults. An object that does not decode stays as it is: `validate` says why.
     fn default(&self, object: &mut Value);
+    /// The same for an object that takes the place of another, which has its defaults.
+    fn default_changed(&self, object: &mut Value, _old: &Value) {
+        self.default(object);
+    }
     /// Checks a new object: what is wrong with it, or else the warnings for the client (`Warning:` headers). One call,
     /// because both need the object in its type, and decoding is what costs.
     fn check(&self, object: &Value) -> Result<Vec<String>, Errors>;

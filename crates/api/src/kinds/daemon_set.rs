@@ -18,6 +18,7 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     gated_texts: gated::TEXTS_OF_TEMPLATE,
     short: &["ds"],
     default: Some(default),
+    default_within_spec: true,
     validate: Some(validate),
     prepare_create: Some(|set| note_template(set, 0)),
     prepare_update: Some(prepare_update),

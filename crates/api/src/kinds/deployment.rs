@@ -17,6 +17,7 @@ pub const DEPLOYMENT: Kind<Deployment> = Kind {
     short: &["deploy"],
     scale: Some(workload::SCALE),
     default: Some(default),
+    default_within_spec: true,
     validate: Some(validate),
     columns: &[
         name(),

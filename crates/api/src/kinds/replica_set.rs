@@ -16,6 +16,7 @@ pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
     short: &["rs"],
     scale: Some(workload::SCALE),
     default: Some(default),
+    default_within_spec: true,
     validate: Some(validate),
     columns: ReplicaSet::COLUMNS,
     ..workload::base()

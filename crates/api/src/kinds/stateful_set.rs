@@ -22,6 +22,7 @@ pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
     scale: Some(workload::SCALE),
     name: NameRule::Label,
     default: Some(default),
+    default_within_spec: true,
     validate: Some(validate),
     validate_update: Some(|new, old, _| validate_update(new, old)),
     columns: &[

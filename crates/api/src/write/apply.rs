@@ -185,7 +185,11 @@ impl<'a> Application<'a> {
         }
         managed::strip(&mut set);
         self.update_last_applied(&mut merged);
-        let (value, _) = decode::normalise(self.ty, merged).map_err(|why| Refusal::Status(gvk.cannot_handle(&why)))?;
+        let normal = match &self.live {
+            Some(live) => decode::normalise_changed(self.ty, merged, live),
+            None => decode::normalise(self.ty, merged),
+        };
+        let (value, _) = normal.map_err(|why| Refusal::Status(gvk.cannot_handle(&why)))?;
         Ok((value, self.new_managers(set, &difference)))
     }
 

@@ -51,7 +51,11 @@ impl Server {
         for _ in 0..ATTEMPTS {
             let mut new = service(name, spec.clone());
             let with = self.allocation.allocate(None, &mut new).await.map_err(|e| e.message)?;
-            let inserted = self.objects.insert_with(&self.services, &new, Some(with)).await.map_err(|e| e.message)?;
+            let inserted = self
+                .objects
+                .insert_with(&self.services, &Arc::new(new.clone()), Some(with))
+                .await
+                .map_err(|e| e.message)?;
             if inserted.is_some() {
                 return Ok(new);
             }
@@ -67,7 +71,7 @@ impl Server {
             let (old, mut new) = (swap.object(), service(name, spec.clone()));
             let with = self.allocation.allocate(Some(&old), &mut new).await.map_err(|e| e.message)?;
             swap.bring(Some(with));
-            if swap.replace(&new).await.map_err(|e| e.message)?.is_some() {
+            if swap.replace(new.clone()).await.map_err(|e| e.message)?.is_some() {
                 return Ok(new);
             }
             self.objects.caught_up().await.map_err(|e| e.message)?;
@@ -390,7 +394,7 @@ async fn a_start_mends_what_others_did() {
     // A Service of a version that kept its books in memory.
     let old = json!({"type": "ClusterIP", "clusterIP": "10.0.0.6", "clusterIPs": ["10.0.0.6"], "ipFamilies": ["IPv4"]});
     if !server.addresses().await.iter().any(|address| address == "10.0.0.6") {
-        server.objects.insert(&server.services, &service("old", old)).await.unwrap();
+        server.objects.insert(&server.services, &Arc::new(service("old", old))).await.unwrap();
     }
     let orphan = json!({"metadata": {"name": "10.0.0.9", "labels": {service_range::MANAGED_BY: "ipallocator.k8s.io"}},
         "spec": {"parentRef": {"resource": "gateways", "name": "g"}}});
@@ -451,7 +455,7 @@ async fn nobody_frees_the_address_of_another() {
     server.create("a", json!({"type": "ClusterIP", "clusterIP": "10.0.0.1"})).await.unwrap();
     let twin =
         json!({"type": "ClusterIP", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"]});
-    server.objects.insert(&server.services, &service("twin", twin)).await.unwrap();
+    server.objects.insert(&server.services, &Arc::new(service("twin", twin))).await.unwrap();
     server.delete("twin").await.unwrap();
     check(server.store()).await;
     assert_eq!(server.addresses().await, ["10.0.0.1"]);

@@ -54,7 +54,7 @@ pub async fn run(state: &State, crds: &Definition, head: &Head, stored: Stored) 
         conditions::set(&mut object, &done, &clock::now_seconds().to_string());
         without_finalizer(&mut object);
         let last = meta::finalizers(&object).next().is_none();
-        let written = if last { swap.remove().await? } else { swap.replace(&object).await? };
+        let written = if last { swap.remove().await? } else { swap.replace(object).await? };
         if written.is_some() {
             return Ok(());
         }

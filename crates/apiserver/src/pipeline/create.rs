@@ -178,8 +178,9 @@ impl Request {
                 Err(_) => Ok(Ok(written(Outcome::Tried(object)))),
             };
         }
+        let object = Arc::new(object);
         let inserted = objects.insert_with(definition, &object, companions).await?;
-        Ok(inserted.map(|entry| written(Outcome::Stored(entry))).ok_or(object))
+        Ok(inserted.map(|entry| written(Outcome::Stored(entry))).ok_or_else(|| Arc::unwrap_or_clone(object)))
     }
 }
 

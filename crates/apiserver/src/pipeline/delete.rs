@@ -111,7 +111,7 @@ impl<'a> Deletion<'a> {
             match step {
                 Step::Nothing => return Ok(Deleted::Marked(swap.entry)),
                 Step::Mark(new) => {
-                    if let Some(marked) = swap.replace(&new).await? {
+                    if let Some(marked) = swap.replace(new).await? {
                         return Ok(Deleted::Marked(marked));
                     }
                 }

@@ -29,7 +29,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let patch = Patch::read(kind, &body)?;
     let ty = &request.definition.ty;
     let change = |old: &Value| {
-        let patched = patch.apply(ty, gvk, old.clone(), options.validation)?;
+        let patched = patch.apply(ty, gvk, old, options.validation)?;
         let mut value = patched.value;
         request.check_names(&mut value)?;
         Ok((value, patched.warnings))

@@ -131,7 +131,7 @@ impl Request {
         let (mut new, mut warnings) = change(&old)?;
         let unconditional = self.check_preconditions(&new, &old)?;
         object::set_revision(&mut new, swap.entry.modified);
-        definition.default(&mut new, || clock::now_seconds().to_string());
+        definition.default_changed(&mut new, &old, || clock::now_seconds().to_string());
         if tracked {
             self.track(Some(&old), &mut new, options);
         }
@@ -149,7 +149,7 @@ impl Request {
         } else {
             new = without_idle_times(new, &old);
             swap.bring(companions);
-            swap.replace(&new).await?
+            swap.replace(std::mem::take(&mut new)).await?
         };
         let outcome = match written {
             // Somebody else was given what this object was to get: it is given something else, or told so.

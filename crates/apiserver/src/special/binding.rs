@@ -47,7 +47,7 @@ async fn bind(
             Err(_) if swap.look_again().await? => continue,
             assigned => assigned?,
         }
-        if options.dry_run || swap.replace(&pod).await?.is_some() {
+        if options.dry_run || swap.replace(pod).await?.is_some() {
             return Ok(success());
         }
     }

@@ -87,7 +87,7 @@ async fn marked(
             "observedGeneration": meta::generation(&pod).max(1),
         });
         set_condition(&mut pod, condition);
-        if let Some(entry) = swap.replace(&pod).await? {
+        if let Some(entry) = swap.replace(pod).await? {
             if wanted.resource_version.is_some() {
                 wanted.resource_version = Some(entry.modified.to_string());
             }

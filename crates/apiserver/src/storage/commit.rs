@@ -7,7 +7,7 @@ use api::{Value, codec::bounds::OBJECT_BYTES_MAX, kind::Definition, meta, status
 use futures::future::OptionFuture;
 use store::{Change, Commit, Entry, Expect, Refused, Store, StoreError};
 
-use crate::storage::{conversion::Conversions, error::store_error, object};
+use crate::storage::{conversion::Conversions, error::store_error, object, recent::Recent};
 
 /// How often a read-change-write is tried before its conflict goes to the client.
 pub const ATTEMPTS: usize = 100;
@@ -51,19 +51,26 @@ async fn commit_with(
     Ok(None)
 }
 
+/// Where objects are written, and what is kept of them beside the store.
+#[derive(Clone, Copy)]
+pub struct Backing<'a> {
+    pub store: &'a dyn Store,
+    pub conversions: &'a Conversions,
+    pub recent: &'a Recent,
+}
+
 /// Commits a new object, and with it what it takes. `None` when that cannot be had.
 pub async fn insert_with(
-    (store, conversions): (&dyn Store, &Conversions),
+    backing: Backing<'_>,
     definition: &Definition,
-    object: &Value,
+    object: &Arc<Value>,
     with: Option<Box<dyn Companions>>,
 ) -> Result<Option<Entry>, StatusError> {
     let (namespace, name) = (meta::namespace(object), meta::name(object));
-    let change = put(conversions, definition, object).await?;
-    check_size(&change, 0)?;
-    let key = object::key(definition, namespace, name).into();
+    let key: Arc<str> = object::key(definition, namespace, name).into();
+    let change = backing.put(definition, &key, object, 0).await?;
     let commit = Commit { key, expect: Expect::Absent, change };
-    commit_with(store, commit, with).await.map_err(|error| match error {
+    commit_with(backing.store, commit, with).await.map_err(|error| match error {
         StoreError::Conflict { .. } => StatusError::already_exists(&definition.group, &definition.plural, name),
         other => store_error(other),
     })
@@ -72,8 +79,7 @@ pub async fn insert_with(
 /// The compare-and-swap of one object. Its writer makes a change of what `entry` holds and commits it; when somebody else
 /// was faster, `entry` is what they left, and the writer begins again.
 pub struct Swap<'a> {
-    store: &'a dyn Store,
-    conversions: &'a Conversions,
+    backing: Backing<'a>,
     definition: &'a Definition,
     pub entry: Entry,
     /// `entry` was the newest when it was read. Otherwise only a commit proves it, and what follows from it without one (a
@@ -86,12 +92,8 @@ pub struct Swap<'a> {
 }
 
 impl<'a> Swap<'a> {
-    pub fn new(
-        (store, conversions): (&'a dyn Store, &'a Conversions),
-        definition: &'a Definition,
-        entry: Entry,
-    ) -> Self {
-        Swap { store, conversions, definition, entry, newest: true, attempts: 0, with: None, lost: false }
+    pub fn new(backing: Backing<'a>, definition: &'a Definition, entry: Entry) -> Self {
+        Swap { backing, definition, entry, newest: true, attempts: 0, with: None, lost: false }
     }
 
     /// Says whether the entry is the newest.
@@ -105,7 +107,7 @@ impl<'a> Swap<'a> {
         if std::mem::replace(&mut self.newest, true) {
             return Ok(false);
         }
-        let (newest, _) = self.store.get(&self.entry.key).await.map_err(store_error)?;
+        let (newest, _) = self.backing.store.get(&self.entry.key).await.map_err(store_error)?;
         let newest = newest.ok_or_else(|| self.not_found())?;
         let older = newest.modified != self.entry.modified;
         self.entry = newest;
@@ -123,7 +125,13 @@ impl<'a> Swap<'a> {
 
     /// The object as it is, of a kind that no webhook converts.
     pub fn object(&self) -> Value {
-        object::of_entry(self.definition, &self.entry)
+        match self.backing.recent.take(self.definition, &self.entry) {
+            Some(mut object) => {
+                object::set_revision(&mut object, self.entry.modified);
+                object
+            }
+            None => object::of_entry(self.definition, &self.entry),
+        }
     }
 
     /// The object as it is.
@@ -131,20 +139,20 @@ impl<'a> Swap<'a> {
         if self.definition.webhook.is_none() {
             return Ok(self.object());
         }
-        let shown = self.conversions.shown_one(self.definition, self.entry.clone()).await?;
+        let shown = self.backing.conversions.shown_one(self.definition, self.entry.clone()).await?;
         Ok(object::of_entry(self.definition, &shown))
     }
 
     /// Commits the changed object; unchanged bytes are not written. `None` when somebody else was faster.
-    pub async fn replace(&mut self, object: &Value) -> Result<Option<Entry>, StatusError> {
-        let change = put(self.conversions, self.definition, object).await?;
+    pub async fn replace(&mut self, object: Value) -> Result<Option<Entry>, StatusError> {
+        let (key, object) = (self.entry.key.clone(), Arc::new(object));
+        let change = self.backing.put(self.definition, &key, &object, self.entry.value.len()).await?;
         if let Change::Put { value, .. } = &change
             && *value == self.entry.value
         {
             let older = self.look_again().await?;
             return if older { self.again() } else { Ok(Some(self.entry.clone())) };
         }
-        check_size(&change, self.entry.value.len())?;
         self.commit(change).await
     }
 
@@ -156,7 +164,7 @@ impl<'a> Swap<'a> {
     async fn commit(&mut self, change: Change) -> Result<Option<Entry>, StatusError> {
         let expect = Expect::Modified(self.entry.modified);
         let commit = Commit { key: self.entry.key.clone(), expect, change };
-        let committed = commit_with(self.store, commit, self.with.take()).await;
+        let committed = commit_with(self.backing.store, commit, self.with.take()).await;
         self.lost = matches!(committed, Ok(None));
         self.newest |= matches!(committed, Ok(Some(_)) | Err(StoreError::Conflict { .. }));
         match committed {
@@ -186,17 +194,21 @@ impl<'a> Swap<'a> {
     }
 }
 
-async fn put(conversions: &Conversions, definition: &Definition, object: &Value) -> Result<Change, StatusError> {
-    let value = conversions.stored(definition, object).await?;
-    Ok(Change::Put { value, ttl_seconds: definition.lifetime_seconds })
-}
-
-/// Every store takes objects of the same size. One that is larger already may still shrink.
-fn check_size(change: &Change, present: usize) -> Result<(), StatusError> {
-    match change {
-        Change::Put { value, .. } if value.len() > OBJECT_BYTES_MAX.max(present) => {
-            Err(store_error(StoreError::TooLarge { bytes: value.len(), limit: OBJECT_BYTES_MAX }))
+impl Backing<'_> {
+    /// The change that stores an object. Every store takes objects of the same size; one that is larger already may still
+    /// shrink.
+    async fn put(
+        &self,
+        definition: &Definition,
+        key: &str,
+        object: &Arc<Value>,
+        present: usize,
+    ) -> Result<Change, StatusError> {
+        let value = self.conversions.stored(definition, object).await?;
+        if value.len() > OBJECT_BYTES_MAX.max(present) {
+            return Err(store_error(StoreError::TooLarge { bytes: value.len(), limit: OBJECT_BYTES_MAX }));
         }
-        _ => Ok(()),
+        self.recent.keep(definition, key, &value, object.clone());
+        Ok(Change::Put { value, ttl_seconds: definition.lifetime_seconds })
     }
 }

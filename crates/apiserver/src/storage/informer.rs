@@ -14,7 +14,7 @@ use api::{Value, kind::Definition};
 use parking_lot::RwLock;
 use store::{Entry, Event, Range, Revision, Store};
 
-use crate::storage::object;
+use crate::storage::{object, recent::Recent};
 
 /// Is told of every change of a kind's objects.
 pub trait EventHandler: Send + Sync {
@@ -26,7 +26,7 @@ pub trait EventHandler: Send + Sync {
     fn stored(&self, _name: &str, _entry: &Entry) -> bool {
         false
     }
-    /// `object` is what it is now, `None` when it is gone.
+    /// `object` is what it is now, but for its resourceVersion and managers; `None` when it is gone.
     fn changed(&self, definition: &Definition, namespace: &str, name: &str, object: Option<&Value>);
 }
 
@@ -39,11 +39,16 @@ pub struct Informer {
     objects: RwLock<Objects>,
     generation: AtomicU64,
     handler: Option<Arc<dyn EventHandler>>,
+    recent: Arc<Recent>,
 }
 
 impl Informer {
-    pub(crate) fn new(definition: Arc<Definition>, handler: Option<Arc<dyn EventHandler>>) -> Self {
-        Informer { definition, objects: RwLock::default(), generation: AtomicU64::new(0), handler }
+    pub(crate) fn new(
+        definition: Arc<Definition>,
+        handler: Option<Arc<dyn EventHandler>>,
+        recent: Arc<Recent>,
+    ) -> Self {
+        Informer { definition, objects: RwLock::default(), generation: AtomicU64::new(0), handler, recent }
     }
 
     pub(crate) fn has_handler(&self) -> bool {
@@ -120,8 +125,10 @@ impl Informer {
         if handler.stored(object::names(&self.definition, &entry.key).1, entry) {
             return Arc::new(Value::Null);
         }
-        let object = handler.wants(&entry.value).then(|| object::without_managers(&self.definition, entry));
-        self.tell(&entry.key, object.as_ref());
+        let read = || Arc::new(object::without_managers(&self.definition, entry));
+        let wanted = handler.wants(&entry.value);
+        let object = wanted.then(|| self.recent.find(&self.definition, entry).unwrap_or_else(read));
+        self.tell(&entry.key, object.as_deref());
         Arc::new(Value::Null)
     }
 

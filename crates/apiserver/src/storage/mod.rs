@@ -10,4 +10,5 @@ pub mod kinds;
 pub mod loopback;
 pub mod object;
 pub mod object_store;
+pub mod recent;
 pub mod strategy;

@@ -13,12 +13,14 @@ use store::{Entry, Range, Revision, Store};
 
 use crate::{
     storage::{
-        commit::{self, Companions, Swap},
+        commit::{self, Backing, Companions, Swap},
         conversion::Conversions,
         error::store_error,
         informer::{EventHandler, Informer},
         kinds::Kinds,
-        object, strategy,
+        object,
+        recent::Recent,
+        strategy,
     },
     watch_dispatch::WatchDispatch,
 };
@@ -29,6 +31,7 @@ pub struct ObjectStore {
     pub kinds: Arc<Kinds>,
     pub watches: Arc<WatchDispatch>,
     pub(crate) conversions: Arc<Conversions>,
+    recent: Arc<Recent>,
 }
 
 impl ObjectStore {
@@ -41,7 +44,7 @@ impl ObjectStore {
     pub async fn with_kinds(store: Arc<dyn Store>, kinds: Kinds) -> store::Result<Arc<ObjectStore>> {
         let kinds = Arc::new(kinds);
         let watches = WatchDispatch::start(store.clone(), kinds.clone()).await?;
-        Ok(Arc::new(ObjectStore { store, kinds, watches, conversions: Arc::default() }))
+        Ok(Arc::new(ObjectStore { store, kinds, watches, conversions: Arc::default(), recent: Arc::default() }))
     }
 
     /// The definition of a resource in any version, preferably the stored one. Built-in names are always known, also where the
@@ -108,7 +111,7 @@ impl ObjectStore {
         }
         definition.default(&mut object, || clock::now_seconds().to_string());
         strategy::before_create(definition, &mut object)?;
-        self.insert(definition, &object).await.map(|_| ())
+        self.insert(definition, &Arc::new(object)).await.map(|_| ())
     }
 
     /// Reads, changes and writes an object until no one else writes in between. `change` returns false to leave it.
@@ -128,14 +131,14 @@ impl ObjectStore {
             }
             definition.strategy.prepare_update(&mut new, &old, target);
             strategy::check_update(definition, &new, &old, target)?;
-            if swap.replace(&new).await?.is_some() {
+            if swap.replace(new).await?.is_some() {
                 return Ok(());
             }
         }
     }
 
     /// Commits a new object.
-    pub(crate) async fn insert(&self, definition: &Definition, object: &Value) -> Result<Entry, StatusError> {
+    pub(crate) async fn insert(&self, definition: &Definition, object: &Arc<Value>) -> Result<Entry, StatusError> {
         let inserted = self.insert_with(definition, object, None).await?;
         inserted.ok_or_else(|| StatusError::internal("a lone commit has nothing to lose"))
     }
@@ -144,15 +147,19 @@ impl ObjectStore {
     pub(crate) async fn insert_with(
         &self,
         definition: &Definition,
-        object: &Value,
+        object: &Arc<Value>,
         with: Option<Box<dyn Companions>>,
     ) -> Result<Option<Entry>, StatusError> {
-        commit::insert_with((&*self.store, &self.conversions), definition, object, with).await
+        commit::insert_with(self.backing(), definition, object, with).await
     }
 
     /// The compare-and-swap of an object that `entry` is the state of.
     pub(crate) fn swap<'a>(&'a self, definition: &'a Definition, entry: Entry) -> Swap<'a> {
-        Swap::new((&*self.store, &self.conversions), definition, entry)
+        Swap::new(self.backing(), definition, entry)
+    }
+
+    fn backing(&self) -> Backing<'_> {
+        Backing { store: &*self.store, conversions: &self.conversions, recent: &self.recent }
     }
 
     /// A live copy of all objects of a kind; all callers share one.
@@ -162,7 +169,7 @@ impl ObjectStore {
         if let Some(known) = known {
             return Ok(known);
         }
-        self.start(Informer::new(definition.clone(), None)).await
+        self.start(Informer::new(definition.clone(), None, self.recent.clone())).await
     }
 
     /// Tells the handler of all objects of a kind as they are now, and of every change from here on.
@@ -171,7 +178,7 @@ impl ObjectStore {
         definition: &Arc<Definition>,
         handler: Arc<dyn EventHandler>,
     ) -> Result<(), StatusError> {
-        self.start(Informer::new(definition.clone(), Some(handler))).await.map(|_| ())
+        self.start(Informer::new(definition.clone(), Some(handler), self.recent.clone())).await.map(|_| ())
     }
 
     async fn start(&self, informer: Informer) -> Result<Arc<Informer>, StatusError> {

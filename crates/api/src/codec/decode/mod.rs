@@ -11,9 +11,11 @@ use crate::{
     validation::field::{FieldError, Path},
 };
 
+mod changed;
 mod scalar;
 mod visit;
 
+pub use changed::normalise_changed;
 pub(crate) use visit::Context;
 
 /// `fieldValidation` of a request.

@@ -65,16 +65,17 @@ impl Patch {
         &self,
         ty: &Type,
         gvk: Gvk<'_>,
-        current: Value,
+        current: &Value,
         validation: Validation,
     ) -> Result<Decoded, StatusError> {
         let patched = match self.kind {
-            Kind::Json => json::apply(current, &self.body)?,
-            Kind::Merge => merge::apply(current, &self.body),
-            Kind::Strategic => strategic::apply(ty, current, &self.body)?,
+            Kind::Json => json::apply(current.clone(), &self.body)?,
+            Kind::Merge => merge::apply(current.clone(), &self.body),
+            Kind::Strategic => strategic::apply(ty, current.clone(), &self.body)?,
             Kind::Apply => return Err(StatusError::internal("an apply patch is not a merge patch")),
         };
-        let (value, unknown) = decode::normalise(ty, patched).map_err(|why| self.invalid(gvk, &why))?;
+        let (value, unknown) =
+            decode::normalise_changed(ty, patched, current).map_err(|why| self.invalid(gvk, &why))?;
         let mut warnings = Vec::new();
         if validation != Validation::Ignore {
             warnings = self.duplicates.clone();
