@@ -109,12 +109,42 @@ async fn list(client: &Client, collection: &Collection, sink: &dyn Sink) -> Resu
 }
 
 /// One line of a watch.
-#[derive(Deserialize)]
+#[derive(Debug, PartialEq)]
 struct Event<'a> {
-    #[serde(rename = "type")]
     kind: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
+    object: &'a str,
+}
+
+impl<'a> Event<'a> {
+    /// The event in a line, whatever else stands in it.
+    fn read(line: &'a str) -> Result<Event<'a>, Error> {
+        #[derive(Deserialize)]
+        struct Read<'a> {
+            #[serde(rename = "type")]
+            kind: &'a str,
+            #[serde(borrow)]
+            object: &'a RawValue,
+        }
+        let Read { kind, object } = parsed(line)?;
+        Ok(Event { kind, object: object.get() })
+    }
+
+    /// The event in a line as servers write it, without a look at the object, which its reader reads anyway. Where the object
+    /// turns out to be none, [`Event::read`] knows what the line is.
+    fn framed(line: &'a str) -> Option<Event<'a>> {
+        let (kind, rest) = line.trim_end().strip_prefix("{\"type\":\"")?.split_once('"')?;
+        let object = rest.strip_prefix(",\"object\":")?.strip_suffix('}')?;
+        kind.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(Event { kind, object })
+    }
+
+    /// Tells a sink of an object that changed; `None` when the event is about something else.
+    fn tell(&self, sink: &dyn Sink) -> Option<Result<u64, serde_json::Error>> {
+        match self.kind {
+            "ADDED" | "MODIFIED" => Some(sink.apply(self.object)),
+            "DELETED" => Some(sink.delete(self.object)),
+            _ => None,
+        }
+    }
 }
 
 /// Watches until the server ends the watch. `Ok(None)` asks for a new list, `Ok(Some(r))` for a watch from `r`.
@@ -137,23 +167,33 @@ async fn watch(
                 break;
             }
         };
-        let event: Event<'_> = parsed(rest::text(&line)?)?;
-        let object = event.object.get();
-        match event.kind {
-            "ADDED" | "MODIFIED" => revision = sink.apply(object).map_err(Error::Decode)?,
-            "DELETED" => revision = sink.delete(object).map_err(Error::Decode)?,
-            "BOOKMARK" => {
-                let mark: MetadataOnly = parsed(object)?;
-                revision = revision_of(&mark.metadata).max(revision);
-                sink.advance(revision);
-            }
-            _ => {
-                let status: Status = parsed(object)?;
-                return if status.code == 410 { Ok(None) } else { Err(Error::Api(Box::new(status))) };
-            }
+        match heed(rest::text(&line)?, sink)? {
+            Some(reached) => revision = reached.max(revision),
+            None => return Ok(None),
         }
     }
     Ok(Some(revision))
+}
+
+/// Tells a sink what a line of a watch says; returns the revision that it is at then. `Ok(None)` asks for a new list.
+fn heed(line: &str, sink: &dyn Sink) -> Result<Option<u64>, Error> {
+    if let Some(Ok(revision)) = Event::framed(line).and_then(|event| event.tell(sink)) {
+        return Ok(Some(revision));
+    }
+    let event = Event::read(line)?;
+    match event.tell(sink) {
+        Some(told) => Ok(Some(told.map_err(Error::Decode)?)),
+        None if event.kind == "BOOKMARK" => {
+            let mark: MetadataOnly = parsed(event.object)?;
+            let revision = revision_of(&mark.metadata);
+            sink.advance(revision);
+            Ok(Some(revision))
+        }
+        None => {
+            let status: Status = parsed(event.object)?;
+            if status.code == 410 { Ok(None) } else { Err(Error::Api(Box::new(status))) }
+        }
+    }
 }
 
 fn parsed<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Error> {
@@ -256,6 +296,55 @@ impl<K: Object + Send, F: Fn(Option<K>) + Send + Sync> Listing for OneListing<'_
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Keeps what it is told, when that is an object.
+    struct Told(parking_lot::Mutex<Vec<String>>);
+
+    impl Sink for Told {
+        fn list(&self) -> Box<dyn Listing + '_> {
+            unreachable!("nothing is listed")
+        }
+
+        fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
+            let revision = revision_in(object)?;
+            self.0.lock().push(format!("applied {object}"));
+            Ok(revision)
+        }
+
+        fn delete(&self, object: &str) -> Result<u64, serde_json::Error> {
+            let revision = revision_in(object)?;
+            self.0.lock().push(format!("deleted {object}"));
+            Ok(revision)
+        }
+
+        fn advance(&self, revision: u64) {
+            self.0.lock().push(format!("advanced {revision}"));
+        }
+    }
+
+    #[test]
+    fn events_are_read_in_whatever_form_they_come() {
+        let check = |line: &str, expected: Result<(Option<u64>, &[&str]), ()>| {
+            let sink = Told(parking_lot::Mutex::default());
+            let done = heed(line, &sink).map_err(|_| ());
+            assert_eq!(done, expected.map(|(revision, _)| revision), "{line}");
+            assert_eq!(*sink.0.lock(), expected.map_or(&[][..], |(_, told)| told), "{line}");
+        };
+        let object = r#"{"metadata":{"name":"}","resourceVersion":"7"}}"#;
+        let applied = format!("applied {object}");
+        check(&format!(r#"{{"type":"ADDED","object":{object}}}"#), Ok((Some(7), &[&applied])));
+        check(&format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n"), Ok((Some(7), &[&applied])));
+        check(&format!(r#"{{"type":"DELETED","object":{object}}}"#), Ok((Some(7), &[&format!("deleted {object}")])));
+        // As nobody writes them today.
+        check(&format!(r#"{{ "object": {object}, "type": "ADDED" }}"#), Ok((Some(7), &[&applied])));
+        check(&format!(r#"{{"type":"ADDED","object":{object},"more":{{}}}}"#), Ok((Some(7), &[&applied])));
+        check(&format!(r#"{{"type":"BOOKMARK","object":{object}}}"#), Ok((Some(7), &["advanced 7"])));
+        check(r#"{"type":"ERROR","object":{"code":410}}"#, Ok((None, &[])));
+        check(r#"{"type":"ERROR","object":{"code":500,"message":"m"}}"#, Err(()));
+        check(r#"{"type":"ADDED","object":{}"#, Err(()));
+        check(r#"{"type":"ADDED","object":7}"#, Err(()));
+        check("{}", Err(()));
+    }
 
     #[tokio::test]
     async fn lines_are_cut_wherever_the_pieces_end() {

@@ -4,6 +4,7 @@
 //! Names and methods are those of `serde_json`, which still reads and writes the text, and whose errors and numbers these
 //! are, so that who knows the one knows the other.
 
+mod compact;
 mod foreign;
 mod key;
 mod macros;
@@ -17,6 +18,7 @@ mod typed;
 mod value;
 mod write;
 
+pub use compact::append_string;
 pub use key::{Key, know};
 pub use map::{Entry, IntoIter, Iter, IterMut};
 pub use serde_json::{Error, Number};

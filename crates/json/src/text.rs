@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde::de::Error as _;
 
-use crate::{Error, Number};
+use crate::{Error, Number, compact::ordinary};
 
 /// Values within values that are read: the stack is not the text's to fill. `serde_json` has the same bound.
 const DEPTH_MAX: u8 = 128;
@@ -141,6 +141,7 @@ impl<'de> Text<'de> {
         let bytes = self.text.as_bytes();
         let (mut at, mut escaped) = (start, false);
         loop {
+            at += bytes.get(at..).map_or(0, ordinary);
             match bytes.get(at) {
                 Some(b'"') => break,
                 Some(b'\\') => {
@@ -151,8 +152,7 @@ impl<'de> Text<'de> {
                     self.at = at;
                     return Err(self.error("control character (\\u0000-\\u001F) found while parsing a string"));
                 }
-                Some(_) => at += 1,
-                None => {
+                _ => {
                     self.at = bytes.len();
                     return Err(self.error("EOF while parsing a string"));
                 }

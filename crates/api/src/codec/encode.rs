@@ -75,7 +75,7 @@ impl<'v> Encoder<'_, 'v> {
                 }
                 self.out.push(b']');
             }
-            _ => self.plain(value),
+            _ => value.append_to(self.out),
         }
     }
 
@@ -101,7 +101,7 @@ impl<'v> Encoder<'_, 'v> {
             self.name(name, at == start);
             match ty {
                 Some(ty) => self.value(ty, value),
-                None => self.plain(value),
+                None => value.append_to(self.out),
             }
         }
         self.waiting.truncate(start);
@@ -112,13 +112,8 @@ impl<'v> Encoder<'_, 'v> {
         if !first {
             self.out.push(b',');
         }
-        // Writing into memory what is no type of its own cannot fail.
-        let _ = serde_json::to_writer(&mut *self.out, name.as_str());
+        json::append_string(self.out, name);
         self.out.push(b':');
-    }
-
-    fn plain(&mut self, value: &Value) {
-        let _ = serde_json::to_writer(&mut *self.out, value);
     }
 }
 
