@@ -84,6 +84,24 @@ impl Loopback {
         Ok(self.live(group, plural, namespace, name).await?.map(Arc::new))
     }
 
+    /// The object in the version of the definition.
+    pub async fn get_in(
+        &self,
+        definition: &Definition,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<Value>>, StatusError> {
+        if let Some(object) = self.informer_in(definition).and_then(|informer| informer.get(namespace, name)) {
+            return Ok(Some(object));
+        }
+        found(self.objects.get(definition, namespace, name).await).map(|object| object.map(Arc::new))
+    }
+
+    fn informer_in(&self, definition: &Definition) -> Option<&Informer> {
+        let informer = self.informer(&definition.group, &definition.plural);
+        informer.filter(|informer| informer.definition.version == definition.version)
+    }
+
     /// The object as the store has it.
     pub async fn live(
         &self,
@@ -93,11 +111,7 @@ impl Loopback {
         name: &str,
     ) -> Result<Option<Value>, StatusError> {
         let definition = self.objects.definition(group, plural)?;
-        match self.objects.get(&definition, namespace, name).await {
-            Ok(object) => Ok(Some(object)),
-            Err(error) if error.code == 404 => Ok(None),
-            Err(error) => Err(error),
-        }
+        found(self.objects.get(&definition, namespace, name).await)
     }
 
     /// All objects of a kind, in one namespace or (with an empty one) in all.
@@ -105,14 +119,30 @@ impl Loopback {
         if let Some(informer) = self.informer(group, plural) {
             return Ok(if namespace.is_empty() { informer.all() } else { informer.all_in(namespace) });
         }
-        let definition = self.objects.definition(group, plural)?;
-        let entries = self.objects.entries(&definition, namespace).await?;
-        let entries = self.objects.conversions.shown(&definition, entries).await?;
+        self.list_in(&*self.objects.definition(group, plural)?, namespace).await
+    }
+
+    /// The same in the version of the definition.
+    pub async fn list_in(&self, definition: &Definition, namespace: &str) -> Result<Vec<Arc<Value>>, StatusError> {
+        if let Some(informer) = self.informer_in(definition) {
+            return Ok(if namespace.is_empty() { informer.all() } else { informer.all_in(namespace) });
+        }
+        let entries = self.objects.entries(definition, namespace).await?;
+        let entries = self.objects.conversions.shown(definition, entries).await?;
         let mut objects = Vec::with_capacity(entries.len());
         for entries in entries.chunks(AT_ONCE) {
-            objects.extend(entries.iter().map(|e| Arc::new(object::of_entry(&definition, e))));
+            objects.extend(entries.iter().map(|e| Arc::new(object::of_entry(definition, e))));
             tokio::task::yield_now().await;
         }
         Ok(objects)
+    }
+}
+
+/// What is not there is no error.
+fn found<T>(read: Result<T, StatusError>) -> Result<Option<T>, StatusError> {
+    match read {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.code == 404 => Ok(None),
+        Err(error) => Err(error),
     }
 }

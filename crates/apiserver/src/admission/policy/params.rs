@@ -18,7 +18,7 @@ pub(super) fn definition(context: &Context, kind: Option<&ParamKind>) -> Result<
     context.objects.by_kind(group, version, name).map(Some).ok_or_else(unknown)
 }
 
-/// The params to evaluate with: one run for each. `None` is a run without params.
+/// The params to evaluate with, in the version that the policy names: one run for each. `None` is a run without params.
 pub(super) async fn collect(
     context: &Context,
     definition: Option<&Definition>,
@@ -27,7 +27,6 @@ pub(super) async fn collect(
 ) -> Result<Vec<Option<Arc<Value>>>, String> {
     let (Some(definition), Some(reference)) = (definition, reference) else { return Ok(vec![None]) };
     let namespace = namespace(definition, reference, request_namespace)?;
-    let (group, plural) = (definition.group.as_str(), definition.plural.as_str());
     let name = reference.name.as_deref().unwrap_or_default();
     let found = match &reference.selector {
         Some(_) if !name.is_empty() => {
@@ -35,12 +34,12 @@ pub(super) async fn collect(
         }
         None if name.is_empty() => return Err("one of name or selector must be provided".to_owned()),
         None => {
-            let one = context.objects.get(group, plural, namespace, name).await.map_err(|e| e.message)?;
+            let one = context.objects.get_in(definition, namespace, name).await.map_err(|e| e.message)?;
             one.into_iter().map(Some).collect()
         }
         Some(selector) => {
             let selector = Selector::of_object(Some(selector)).map_err(|e| e.to_string())?;
-            let all = context.objects.list(group, plural, namespace).await.map_err(|e| e.message)?;
+            let all = context.objects.list_in(definition, namespace).await.map_err(|e| e.message)?;
             let selected = all.into_iter().filter(|object| selector.matches(&meta::labels(object)));
             selected.map(Some).collect::<Vec<_>>()
         }

@@ -195,6 +195,26 @@ async fn params_come_from_the_binding() {
     assert_eq!(unknown.as_deref(), Some(expected));
 }
 
+/// Autoscalers are stored in v2, where the field has another name.
+#[tokio::test]
+async fn params_are_in_the_version_that_the_policy_names() {
+    let spec = json!({"paramKind": {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler"},
+        "validations": [{"expression": "params.spec.targetCPUUtilizationPercentage < 50",
+            "messageExpression": "params.apiVersion + string(params.spec.targetCPUUtilizationPercentage)"}]});
+    let target = json!({"type": "Utilization", "averageUtilization": 80});
+    let params = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "limits", "namespace": "ns", "labels": {"p": "x"}}, "spec": {"maxReplicas": 3,
+            "scaleTargetRef": {"kind": "Deployment", "name": "d"},
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]}});
+    for reference in [json!({"name": "limits"}), json!({"selector": {"matchLabels": {"p": "x"}}})] {
+        let binding = json!({"paramRef": reference});
+        let objects = vec![("horizontalpodautoscalers", params.clone())];
+        let context = context(spec.clone(), binding, objects).await;
+        let refused = Write::create("pods", pod(json!({}))).told(&context, &PLUGIN).await.err();
+        assert!(refused.as_ref().is_some_and(|why| why.ends_with("autoscaling/v180")), "{refused:?}");
+    }
+}
+
 #[tokio::test]
 async fn actions_say_what_becomes_of_a_denial() {
     let spec = json!({"validations": [{"expression": "false", "message": "no"}],
