@@ -24,6 +24,8 @@ const DOCUMENT_BYTES: usize = 8 * 1024 * 1024;
 pub struct Connector {
     pub(super) kubelets: Dialer,
     pub(super) pods: Dialer,
+    /// What stands behind `https:` in a proxy's path shows whatever certificate it has.
+    pub(super) secure_pods: Dialer,
     address_types: Vec<String>,
 }
 
@@ -31,7 +33,10 @@ impl Connector {
     /// `tls` shows the API server's client certificate, and knows the authority that kubelets' certificates must come from;
     /// `address_types` of nodes are in order of preference (`--kubelet-preferred-address-types`).
     pub fn new(tls: Arc<rustls::ClientConfig>, address_types: Vec<String>) -> Self {
-        Connector { kubelets: Dialer::tls(tls), pods: Dialer::plain(), address_types }
+        let anybody =
+            pki::client_config_believing_all(None, &["http/1.1"]).expect("the provider has usual versions of TLS");
+        let secure_pods = Dialer::tls(Arc::new(anybody));
+        Connector { kubelets: Dialer::tls(tls), pods: Dialer::plain(), secure_pods, address_types }
     }
 
     /// Where a node's kubelet listens.

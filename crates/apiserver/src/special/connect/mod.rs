@@ -5,6 +5,7 @@
 //! Upstream counterpart: pkg/registry/core/{pod,node,service}, apimachinery/pkg/util/proxy.
 
 pub mod connector;
+mod links;
 mod pod;
 mod proxy;
 

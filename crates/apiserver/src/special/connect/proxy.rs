@@ -4,10 +4,13 @@ use std::net::IpAddr;
 
 use api::{Value, status::StatusError};
 use dialer::Endpoint;
-use http::{HeaderValue, StatusCode, header};
+use futures::StreamExt;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use http_body_util::BodyStream;
 use stream::upgrade;
 
 use super::connector::{Connector, object, request};
+use super::links::{Page, Place};
 use crate::{
     call::Call,
     http::body::{Body, Response},
@@ -65,11 +68,66 @@ async fn pass(
     to: Endpoint,
     path: &str,
 ) -> Result<Response, StatusError> {
-    if scheme == "https" {
-        return Err(StatusError::new(501, "", "proxying to https backends is not supported"));
-    }
     let to = Endpoint { host: allowed(&to.host)?.to_string(), ..to };
-    Ok(connector.pods.forward(&to, request(call, path, &to)?).await?.map(Body::Network))
+    let dialer = if scheme == "https" { &connector.secure_pods } else { &connector.pods };
+    let (call, place) = placed(call, &to);
+    let answer = dialer.forward(&to, request(call, path, &to)?).await?;
+    Ok(through(answer.map(Body::Network), place))
+}
+
+/// The request, and where its answer's links lead. A browser gets its pages plain, so that their links can be read.
+fn placed(mut call: Call, to: &Endpoint) -> (Call, Place) {
+    let base = call.info.passed.as_ref().map(|passed| passed.base.clone()).unwrap_or_default();
+    let here = call.header(header::HOST).to_owned();
+    if call.header(header::ACCEPT).contains("text/html") {
+        call.headers.remove(header::ACCEPT_ENCODING);
+    }
+    let here = if here.is_empty() { to.authority() } else { here };
+    (call, Place { base, hosts: [to.authority(), here] })
+}
+
+/// What the proxied server may not say to a browser in the API server's name.
+const CROSS_ORIGIN: [&str; 4] = [
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-allow-origin",
+];
+
+/// The answer with its redirects and the links of its pages leading through the proxy.
+fn through(mut answer: Response, place: Place) -> Response {
+    CROSS_ORIGIN.iter().for_each(|name| drop(answer.headers_mut().remove(*name)));
+    let text = |name: HeaderName| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let location = text(header::LOCATION);
+    if !location.is_empty() {
+        if let Some(Ok(location)) = place.through(location).map(|location| HeaderValue::from_str(&location)) {
+            answer.headers_mut().insert(header::LOCATION, location);
+        }
+        return answer;
+    }
+    let kind = text(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    let plain = matches!(text(header::CONTENT_ENCODING), "" | "identity");
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS || !matches!(kind, "" | "text/html") || !plain {
+        return answer;
+    }
+    answer.headers_mut().remove(header::CONTENT_LENGTH);
+    answer.map(|body| page(body, place))
+}
+
+/// A page whose links change as it passes.
+fn page(body: Body, place: Place) -> Body {
+    let start = Some((BodyStream::new(body), Page::new(place)));
+    Body::stream(futures::stream::unfold(start, async |state| {
+        let (mut frames, mut page) = state?;
+        Some(match frames.next().await {
+            Some(Ok(frame)) => {
+                let piece = frame.into_data().unwrap_or_default();
+                (Ok(page.take(&piece).into()), Some((frames, page)))
+            }
+            Some(Err(error)) => (Err(error), None),
+            None => (Ok(page.end().into()), None),
+        })
+    }))
 }
 
 pub(super) async fn pod(connector: &Connector, call: Call) -> Result<Response, StatusError> {
@@ -101,7 +159,8 @@ pub(super) async fn node(connector: &Connector, call: Call) -> Result<Response, 
     let node = object(&call.state, "nodes", "", named.name).await?;
     let endpoint = connector.kubelet(&node)?;
     if named.port.is_empty() || named.port == endpoint.port.to_string() {
-        return connector.pass(call, &path, &endpoint).await;
+        let (call, place) = placed(call, &endpoint);
+        return Ok(through(connector.pass(call, &path, &endpoint).await?, place));
     }
     let to = Endpoint { port: port_number(named.port)?, ..endpoint };
     pass(connector, call, named.scheme, to, &path).await
