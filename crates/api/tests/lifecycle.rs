@@ -37,6 +37,42 @@ fn deployment() -> Value {
         "template": {"metadata": {"labels": {"app": "hello"}}, "spec": {"containers": [{"name": "c", "image": "hello:1"}]}}}})
 }
 
+/// What may change in the metadata with the status differs by kind, as upstream's strategies do.
+#[test]
+fn a_write_of_the_status_changes_the_metadata_that_it_may() {
+    let check = |group: &str, kind: &str, labels: bool, annotations: bool| {
+        let d = definition(group, kind);
+        let before = json!({"apiVersion": d.api_version(), "kind": kind, "spec": {},
+            "metadata": {"name": "a", "labels": {"l": "old"}, "annotations": {"a": "old"}}});
+        let mut after = before.clone();
+        after["metadata"]["labels"]["l"] = json!("new");
+        after["metadata"]["annotations"]["a"] = json!("new");
+        after["metadata"]["finalizers"] = json!(["example.com/f"]);
+        d.strategy.prepare_update(&mut after, &before, Target::Status);
+        let shown = |changes: bool| if changes { "new" } else { "old" };
+        let metadata = &after["metadata"];
+        assert_eq!(metadata["labels"]["l"], shown(labels), "{kind}");
+        assert_eq!(metadata["annotations"]["a"], shown(annotations), "{kind}");
+        assert_eq!(metadata.get("finalizers").is_some(), annotations, "{kind}");
+    };
+    check("apps", "Deployment", false, true);
+    for (group, kind) in
+        [("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"), ("", "Node"), ("", "Service")]
+    {
+        check(group, kind, true, true);
+    }
+    for (group, kind) in [
+        ("storage.k8s.io", "VolumeAttachment"),
+        ("apiregistration.k8s.io", "APIService"),
+        ("resource.k8s.io", "ResourceClaim"),
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"),
+    ] {
+        check(group, kind, false, false);
+    }
+}
+
 #[test]
 fn a_deployment_is_made_whole_and_counts_its_generations() {
     let d = definition("apps", "Deployment");

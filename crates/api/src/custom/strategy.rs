@@ -16,8 +16,8 @@ use super::{
     list_types::check as check_lists,
     values::check as check_value,
 };
-use crate::kind::define::{keep_server_metadata, only_status, put};
-use crate::kind::{Scale, Scope, Strategy, Target, cell};
+use crate::kind::define::{keep_metadata, keep_server_metadata, only_status, put};
+use crate::kind::{Scale, Scope, StatusMetadata, Strategy, Target, cell};
 use crate::meta;
 use crate::validation::field::{Cause, Errors, FieldError, Path};
 use crate::validation::names::{NameRule, qualified_name};
@@ -189,7 +189,10 @@ impl Strategy for Custom {
     fn prepare_update(&self, new: &mut Value, old: &Value, target: Target) {
         keep_server_metadata(new, old);
         match target {
-            Target::Status => only_status(new, old),
+            Target::Status => {
+                only_status(new, old);
+                keep_metadata(new, old, StatusMetadata::Stays);
+            }
             _ if self.status && target == Target::Object => {
                 if let Some(map) = new.as_object_mut() {
                     put(map, "status", old.get("status"));

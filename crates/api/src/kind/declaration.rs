@@ -91,6 +91,17 @@ pub enum Generation {
     Counts(fn(new: &Value, old: &Value) -> bool),
 }
 
+/// What a write of the status may change in the metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusMetadata {
+    /// All that a write of the object may change.
+    Changes,
+    /// The same without the labels.
+    KeepsLabels,
+    /// Labels, annotations, finalizers and owners stay as they are.
+    Stays,
+}
+
 /// Warnings to the client about an object that is valid; `old` on a change.
 pub type Warnings<T> = fn(new: &T, old: Option<&T>) -> Vec<String>;
 
@@ -104,6 +115,7 @@ pub struct Kind<T: 'static> {
     pub verbs: &'static [&'static str],
     /// Has a status subresource: writes of the object leave `status` alone.
     pub status: bool,
+    pub status_metadata: StatusMetadata,
     /// A new object may bring its status along.
     pub status_on_create: bool,
     /// An update of an object that does not exist creates it.
@@ -120,6 +132,8 @@ pub struct Kind<T: 'static> {
     /// Why objects of the kind change nothing, as long as that is so: part of a sentence that clients read when they
     /// create one. The field goes with the feature; the README names every kind that has it.
     pub without_effect: Option<&'static str>,
+    /// The warning that everybody gets who asks for the kind.
+    pub deprecated: Option<&'static str>,
     pub generation: Generation,
     pub default: Option<fn(&mut T)>,
     /// Its defaults are fields of the spec that follow from others there: an object whose spec is as it was has them.
@@ -170,6 +184,8 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         categories: &[],
         verbs: ALL_VERBS,
         status: false,
+        status_metadata: StatusMetadata::Changes,
+        deprecated: None,
         status_on_create: false,
         create_on_update: false,
         unconditional_update: true,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::column::Column;
-use super::declaration::{Generation, Kind, Scope};
+use super::declaration::{Generation, Kind, Scope, StatusMetadata};
 use super::definition::Definition;
 use super::gated;
 use super::names::Names;
@@ -73,6 +73,7 @@ where
             status: self.status,
             create_on_update: self.create_on_update,
             unconditional_update: self.unconditional_update,
+            deprecated: self.deprecated.map(str::to_owned),
             without_effect: self.without_effect,
             stamped: self.stamped,
             lifetime_seconds: self.lifetime_seconds,
@@ -194,6 +195,18 @@ pub(crate) fn only_status(new: &mut Value, old: &Value) {
     }
 }
 
+/// Takes the metadata from the old object that a write of the status may not change.
+pub(crate) fn keep_metadata(new: &mut Value, old: &Value, may: StatusMetadata) {
+    let kept: &[&str] = match may {
+        StatusMetadata::Changes => &[],
+        StatusMetadata::KeepsLabels => &["labels"],
+        StatusMetadata::Stays => &["labels", "annotations", "finalizers", "ownerReferences"],
+    };
+    if let Some(metadata) = meta::metadata_mut(new) {
+        kept.iter().for_each(|field| put(metadata, field, old.get("metadata").and_then(|m| m.get(*field))));
+    }
+}
+
 impl<T: BuiltIn> Strategy for Typed<T>
 where
     T::Scope: Scoped,
@@ -260,7 +273,10 @@ where
     fn prepare_update(&self, new: &mut Value, old: &Value, target: Target) {
         keep_server_metadata(new, old);
         match target {
-            Target::Status => only_status(new, old),
+            Target::Status => {
+                only_status(new, old);
+                keep_metadata(new, old, self.kind.status_metadata);
+            }
             Target::Object if self.kind.status => {
                 if let Some(map) = new.as_object_mut() {
                     put(map, "status", old.get("status"));

@@ -18,7 +18,7 @@ pub mod webhook;
 
 pub use column::{CREATED_ABOUT, Column, ColumnHeader, NAME_ABOUT, age, col, created, flag, int, name, wide};
 pub use declaration::{
-    ALL_VERBS, FieldLabel, Gated, GatedText, Generation, Kind, Scale, Scope, Subresource, Way, label,
+    ALL_VERBS, FieldLabel, Gated, GatedText, Generation, Kind, Scale, Scope, StatusMetadata, Subresource, Way, label,
 };
 pub(crate) use define::{BuiltIn, Scoped};
 pub use definition::{CustomSchema, Definition, FieldValue, SelectableField};

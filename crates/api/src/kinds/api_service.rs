@@ -3,7 +3,7 @@
 use json::{Value, json};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 
-use crate::kind::{Kind, age, col, name};
+use crate::kind::{Kind, StatusMetadata, age, col, name};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names::{self, NameRule};
 
@@ -11,6 +11,7 @@ pub const API_SERVICE: Kind<APIService> = Kind {
     unconditional_update: false,
     categories: &["api-extensions"],
     status: true,
+    status_metadata: StatusMetadata::Stays,
     storage_prefix: Some("apiregistration.k8s.io/apiservices"),
     name: NameRule::PathSegment,
     default: Some(|api| {

@@ -4,7 +4,7 @@ use json::Value;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::kind::{Kind, age, col, name};
+use crate::kind::{Kind, StatusMetadata, age, col, name};
 use crate::kinds::pod::{defaults, gated, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload;
@@ -15,6 +15,7 @@ pub const DEPLOYMENT: Kind<Deployment> = Kind {
     gated: gated::OF_TEMPLATE,
     gated_texts: gated::TEXTS_OF_TEMPLATE,
     short: &["deploy"],
+    status_metadata: StatusMetadata::KeepsLabels,
     scale: Some(workload::SCALE),
     default: Some(default),
     default_within_spec: true,

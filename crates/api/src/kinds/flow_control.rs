@@ -5,11 +5,12 @@ use k8s_openapi::api::flowcontrol::v1::{
 };
 
 use crate::kind::cell;
-use crate::kind::{Generation, Kind, age, col, name};
+use crate::kind::{Generation, Kind, StatusMetadata, age, col, name};
 
 pub const FLOW_SCHEMA: Kind<FlowSchema> = Kind {
     without_effect: Some("requests are limited by their number alone"),
     status: true,
+    status_metadata: StatusMetadata::Stays,
     generation: Generation::CountsChangesOf("spec"),
     default: Some(|schema| {
         if let Some(spec) = &mut schema.spec {
@@ -44,6 +45,7 @@ fn spec(schema: &FlowSchema) -> Option<&FlowSchemaSpec> {
 pub const PRIORITY_LEVEL_CONFIGURATION: Kind<PriorityLevelConfiguration> = Kind {
     without_effect: Some("requests are limited by their number alone"),
     status: true,
+    status_metadata: StatusMetadata::Stays,
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default_level),
     columns: &[

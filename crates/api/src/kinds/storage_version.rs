@@ -8,13 +8,14 @@ use k8s_openapi::api::apiserverinternal::v1alpha1::{
 use serde::Deserialize;
 
 use crate::kind::cell;
-use crate::kind::{Kind, age, col, name};
+use crate::kind::{Kind, StatusMetadata, age, col, name};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names::{self, NameRule};
 use crate::validation::object_meta::invalid_at;
 
 pub const STORAGE_VERSION: Kind<StorageVersion> = Kind {
     status: true,
+    status_metadata: StatusMetadata::Stays,
     unconditional_update: false,
     name: NameRule::Own,
     validate: Some(|version| {

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, GroupResource};
 use serde::Deserialize;
 
 use crate::features::Feature;
-use crate::kind::{Kind, col};
+use crate::kind::{Kind, StatusMetadata, col};
 use crate::validation::conditions;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
@@ -15,6 +15,7 @@ use crate::validation::names;
 pub const STORAGE_VERSION_MIGRATION: Kind<StorageVersionMigration> = Kind {
     gate: Some(Feature::StorageVersionMigrator),
     status: true,
+    status_metadata: StatusMetadata::Stays,
     validate: Some(validate),
     validate_update: Some(|new, old, _| match new.spec == old.spec {
         true => Errors::new(),

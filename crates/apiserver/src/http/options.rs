@@ -265,7 +265,8 @@ impl ListOptions {
         let mut options = ListOptions::default();
         for (key, value) in query_pairs(query) {
             match key.as_str() {
-                "limit" => options.limit = number(&value)?,
+                // Less than one is no limit.
+                "limit" => options.limit = usize::try_from(number::<i64>(&value)?).unwrap_or(0),
                 "continue" => options.continue_token = value,
                 "resourceVersion" if value.is_empty() => {}
                 "resourceVersion" => {

@@ -7,7 +7,7 @@ use json::json;
 use crate::{
     admission::attributes::{Attributes, Operation},
     call::Call,
-    http::{body::Response, options::WriteOptions, respond},
+    http::{body::Response, options::WriteOptions, respond, view::View},
 };
 
 /// Reads the body as a built-in kind, with its defaults, and the options of the write.
@@ -18,6 +18,8 @@ pub async fn body(
     kind: &str,
 ) -> Result<(Value, WriteOptions), StatusError> {
     let options = WriteOptions::parse(&call.query, "CreateOptions", call.header(header::USER_AGENT))?;
+    // What is no stored object has no other form, such as a Table.
+    View::negotiate(&call.headers, "", None)?;
     let media_type = call.header(header::CONTENT_TYPE).to_owned();
     let bytes = call.read_body().await?;
     let definition = api::kinds::built_in().by_kind(group, version, kind);

@@ -361,3 +361,22 @@ async fn only_who_writes_definitions_names_webhooks() {
     }
     talk.ok("secret", &format!("GET {}/h", hosts.replace("v1", "v2")), json!(null)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_question_has_no_form_but_its_own() {
+    let talk = Talk::start().await;
+    let question = r#"{"spec": {"nonResourceAttributes": {"verb": "get", "path": "/version"}}}"#;
+    for (accept, expected) in [
+        ("application/json", 201),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io", 406),
+        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", 406),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", 201),
+    ] {
+        let request = Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+            .extension(Arc::new(User::new("admin", ["system:masters"]).authenticated()))
+            .header("content-type", "application/json")
+            .header("accept", accept)
+            .body(Body::from(bytes::Bytes::from(question)));
+        assert_eq!(talk.0.handle(request.unwrap()).await.status(), expected, "{accept}");
+    }
+}

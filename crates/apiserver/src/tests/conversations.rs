@@ -176,6 +176,8 @@ async fn lists_select_and_page() {
     assert_eq!(names(&labelled), ["p", "r", "s"]);
     let named = c.say(&format!("GET {MAPS}?fieldSelector=metadata.name!%3Dp"), "").await.json();
     assert_eq!(names(&named), ["q", "r", "s"]);
+    let unlimited = c.say(&format!("GET {MAPS}?limit=-1"), "").await.json();
+    assert!(unlimited["metadata"].get("continue").is_none(), "{unlimited}");
     let page = c.say(&format!("GET {MAPS}?limit=2&labelSelector=l%3D1"), "").await.json();
     assert_eq!(names(&page), ["p", "r"]);
     let page = c.say(&format!("GET {MAPS}?limit=3"), "").await.json();
@@ -398,6 +400,17 @@ async fn views_are_negotiated() {
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: from-yaml\n";
     assert_eq!(c.say(&format!("POST {MAPS}\ncontent-type: application/yaml"), yaml).await.code, 201);
     assert_eq!(c.say(&format!("POST {MAPS}\ncontent-type: application/cbor"), "x").await.code, 415);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_endpoints_is_told_of_slices() {
+    let c = start().await;
+    let warning = "299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\"";
+    let list = "/api/v1/namespaces/default/endpoints";
+    let created = c.say(&format!("POST {list}"), r#"{"metadata": {"name": "e"}}"#).await;
+    assert_eq!((created.code, &created.headers["warning"]), (201, &warning.parse().unwrap()));
+    assert_eq!(c.say(&format!("GET {list}/e"), "").await.headers["warning"], warning);
+    assert_eq!(c.say(&format!("GET {list}"), "").await.headers["warning"], warning);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,12 +9,13 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 
 use crate::kind::cell;
-use crate::kind::{Generation, Kind, age, col, int, name};
+use crate::kind::{Generation, Kind, StatusMetadata, age, col, int, name};
 
 pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
     unconditional_update: false,
     categories: &["api-extensions"],
     status: true,
+    status_metadata: StatusMetadata::Stays,
     generation: Generation::CountsChangesOf("spec"),
     default: Some(|policy| {
         let spec = policy.spec.get_or_insert_default();

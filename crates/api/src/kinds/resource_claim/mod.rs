@@ -20,7 +20,7 @@ use k8s_openapi::api::resource::v1alpha3::DeviceTaintRule;
 
 use crate::features::Feature;
 use crate::kind::cell;
-use crate::kind::{Generation, Kind, age, col, label, name};
+use crate::kind::{Generation, Kind, StatusMetadata, age, col, label, name};
 use crate::meta::field_text;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
@@ -35,6 +35,7 @@ pub const DEVICE_CLASS: Kind<DeviceClass> = Kind {
 
 pub const RESOURCE_CLAIM: Kind<ResourceClaim> = Kind {
     status: true,
+    status_metadata: StatusMetadata::Stays,
     default: Some(|claim| default_requests(claim.spec.devices.as_mut().and_then(|d| d.requests.as_mut()))),
     validate_create: Some(|claim| request::claim_spec(&claim.spec, &Path::new("spec"))),
     validate_update: Some(|new, old, _| fixed(new.spec == old.spec, "ResourceClaimSpec", &new.spec)),

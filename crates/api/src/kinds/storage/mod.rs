@@ -8,7 +8,7 @@ use k8s_openapi::api::storage::v1::{
 };
 
 use crate::kind::cell;
-use crate::kind::{Column, Kind, age, col, flag, int, name};
+use crate::kind::{Column, Kind, StatusMetadata, age, col, flag, int, name};
 
 pub const CSI_DRIVER: Kind<CSIDriver> = Kind {
     without_effect: Some("no node calls CSI drivers"),
@@ -121,6 +121,7 @@ pub const VOLUME_ATTACHMENT: Kind<VolumeAttachment> = Kind {
     without_effect: Some("no node calls CSI drivers"),
     unconditional_update: false,
     status: true,
+    status_metadata: StatusMetadata::Stays,
     validate: Some(validate::attachment),
     validate_create: Some(validate::new_attachment),
     validate_update: Some(|new, old, _| validate::attachment_update(new, old)),
