@@ -5,7 +5,7 @@ use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
 
 use api::{
     Value,
-    features::{Features, RuntimeConfig},
+    features::{Feature, Features, RuntimeConfig},
     kind::Definition,
     status::StatusError,
 };
@@ -35,6 +35,7 @@ use crate::{
     },
     bootstrap::{self, Cluster},
     custom,
+    http::encoding::Encoding,
     pages::{health::Checks, issuer::IssuerDocuments, version::Build},
     router::Router,
     special::{self, connect::connector::Connector, token::Issuer},
@@ -161,6 +162,9 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         connector: options.connector,
     };
     let mut state = State::new(objects, authorizer, admission, allocations, options.limits);
+    if options.features.enabled(Feature::CBORServingAndStorage) {
+        state.encodings = Encoding::WITH_CBOR;
+    }
     state.aggregator = Arc::new(Aggregator::new(options.front_proxy_client, options.routing));
     let mut background = state.aggregator.start(&state.objects).await?;
     let state = Arc::new(state);

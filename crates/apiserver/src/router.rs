@@ -2,12 +2,22 @@
 
 use std::sync::Arc;
 
-use api::status::StatusError;
+use api::{
+    kind::{Definition, Way},
+    status::StatusError,
+};
 use http::{HeaderValue, StatusCode, header};
 
 use crate::{
     call::Call,
-    http::{access::Authenticator, body::Response, encoding::pretty, large::Gate, request::Refusal, respond},
+    http::{
+        access::Authenticator,
+        body::Response,
+        encoding::{Encoding, cbor, pretty},
+        large::Gate,
+        request::Refusal,
+        respond,
+    },
     pages::{
         discovery,
         health::Checks,
@@ -57,6 +67,16 @@ impl Router {
             return aggregated::pass(call).await;
         }
         let Some(definition) = call.info.definition.clone() else { return self.page(call).await };
+        let is_own = definition.subresource(call.info.subresource).is_none_or(|(_, _, way)| way == Way::Own);
+        if !(is_own && self.state.encodings.contains(&Encoding::Cbor)) {
+            return self.handle(call, definition).await;
+        }
+        let verb = call.info.verb;
+        let call = in_json(call, &definition).await?;
+        self.handle(call, definition).await.map_err(|error| cbor::unsupported(error, verb))
+    }
+
+    async fn handle(&self, call: Call, definition: Arc<Definition>) -> Result<Response, StatusError> {
         match self.specials.get(&definition.group, &definition.plural, call.info.subresource) {
             Some(special) => special.call(call).await,
             None => pipeline::run(call, definition).await,
@@ -90,6 +110,16 @@ impl Router {
             }
         }
     }
+}
+
+/// A request whose body, if it is CBOR, has become JSON.
+async fn in_json(mut call: Call, definition: &Definition) -> Result<Call, StatusError> {
+    if let Some(media_type) = cbor::stands_for(call.header(header::CONTENT_TYPE)) {
+        let body = call.read_body().await?;
+        call.body = cbor::as_json(&body, definition)?.into();
+        call.headers.insert(header::CONTENT_TYPE, media_type);
+    }
+    Ok(call)
 }
 
 /// The answer to a request that nothing serves.

@@ -8,7 +8,7 @@ use crate::{
     admission::attributes::{Admission, Allocation},
     aggregator::Aggregator,
     auth::{self, Attributes, Authorizer, Verdict},
-    http::places::Levels,
+    http::{encoding::Encoding, places::Levels},
     pages::metrics::Metrics,
     storage::object_store::ObjectStore,
 };
@@ -44,6 +44,8 @@ pub struct State {
     /// Of the kinds whose objects hold something out of a limited supply.
     pub allocations: Allocations,
     pub limits: Limits,
+    /// The encodings in which clients can have answers.
+    pub encodings: &'static [Encoding],
     pub metrics: Arc<Metrics>,
     pub places: Levels,
     /// Group versions that other servers serve.
@@ -60,8 +62,8 @@ impl State {
     ) -> Self {
         let metrics = objects.watches.metrics.clone();
         let places = Levels::new(metrics.clone());
-        let aggregator = Arc::default();
-        State { objects, authorizer, admission, allocations, limits, metrics, places, aggregator }
+        let (aggregator, encodings) = (Arc::default(), Encoding::USUAL);
+        State { objects, authorizer, admission, allocations, limits, encodings, metrics, places, aggregator }
     }
 
     /// Whether the authorizers allow this; the error is the answer to who asked.

@@ -20,10 +20,7 @@ pub fn text(ty: &Type, value: &Value) -> Vec<u8> {
 
 /// The text of a value that says itself what it is; a value of an unknown kind is written in the order of its names.
 pub fn described(value: &Value) -> Vec<u8> {
-    let said = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or("");
-    let api_version = said("apiVersion");
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    text(&schema::of_kind(group, version, said("kind")), value)
+    text(&schema::of_object(value), value)
 }
 
 /// A field that is to be written: its place among the others, and its type where that says something about the order.

@@ -45,7 +45,7 @@ gates! {
     AuthorizePodWebsocketUpgradeCreatePermission = BETA,
     AuthorizeWithSelectors = LOCKED,
     BtreeWatchCache = LOCKED,
-    CBORServingAndStorage = ALPHA,
+    CBORServingAndStorage = ALPHA.acts(),
     CPUCFSQuotaPeriod = ALPHA,
     CPUManagerPolicyAlphaOptions = ALPHA,
     CPUManagerPolicyBetaOptions = BETA,

@@ -301,6 +301,14 @@ pub fn of_kind(group: &str, version: &str, kind: &str) -> Type {
     own().or_else(shared).map_or(Type::Any, Type::Ref)
 }
 
+/// The type of an object that says itself what it is.
+pub fn of_object(object: &json::Value) -> Type {
+    let said = |name: &str| object.get(name).and_then(json::Value::as_str).unwrap_or("");
+    let api_version = said("apiVersion");
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    of_kind(group, version, said("kind"))
+}
+
 /// The names of all named types, sorted.
 pub fn names() -> impl Iterator<Item = String> {
     all().iter().map(|named| format!("{PREFIX}{}", named.name))

@@ -36,9 +36,11 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     let head = parts.method == Method::HEAD;
     let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();
     let counted = info.clone();
-    let view = info.is_document().then(|| View::negotiate(&parts.headers, "", info.definition.as_deref()));
+    let view =
+        info.is_document().then(|| View::negotiate(state.encodings, &parts.headers, "", info.definition.as_deref()));
     let encoding = view.and_then(Result::ok).map(|view| view.encoding).unwrap_or_default();
-    let of_errors = if info.is_of_api() { Encoding::of_errors(&parts.headers) } else { Encoding::default() };
+    let of_errors =
+        if info.is_of_api() { Encoding::of_errors(state.encodings, &parts.headers) } else { Encoding::default() };
     let for_people = pretty::wanted(&info, query, &parts.headers);
     let guarded = AssertUnwindSafe(limited(&router, parts, body, info)).catch_unwind().await;
     let (response, encoding) = match guarded {

@@ -4,9 +4,9 @@ use std::io::Write as _;
 
 use api::{
     Value,
-    codec::{encode, protobuf},
+    codec::{self, encode, protobuf},
     kind::Definition,
-    schema,
+    schema::{self, Type},
     status::StatusError,
 };
 use http::HeaderMap;
@@ -18,7 +18,7 @@ use crate::{
         encoding::{
             Encoding,
             accept::{self, Clause},
-            binary, not_acceptable,
+            binary, cbor, not_acceptable,
         },
         pieces::Pieces,
     },
@@ -62,24 +62,35 @@ pub struct View {
 impl View {
     pub const OBJECT: View = View { form: Form::Object, meta_version: "v1", encoding: Encoding::Json };
 
-    /// What the `Accept` header asks for, the best alternative that the server can make of a kind; without one, of a page
+    /// What the `Accept` header asks for among the encodings that the server knows, the best alternative that it can make of a kind;
+    /// without one, of a page
     /// about the API.
-    pub fn negotiate(headers: &HeaderMap, include: &str, of: Option<&Definition>) -> Result<View, StatusError> {
+    pub fn negotiate(
+        known: &[Encoding],
+        headers: &HeaderMap,
+        include: &str,
+        of: Option<&Definition>,
+    ) -> Result<View, StatusError> {
         if accept::is_usual(headers) {
             return Ok(View::OBJECT);
         }
         let clauses = accept::clauses(headers);
         let read = |clause: &Clause<'_>| {
-            let taken = Encoding::ALL.iter().filter(|encoding| clause.takes(encoding.media_type()));
+            let taken = known.iter().filter(|encoding| clause.takes(encoding.media_type()));
             taken.copied().find_map(|encoding| Self::read(encoding, clause, include, of))
         };
-        clauses.iter().find_map(read).ok_or_else(|| not_acceptable(false))
+        clauses.iter().find_map(read).ok_or_else(|| not_acceptable(known, false))
     }
 
     /// What the `Accept` header of a watch asks for: only some encodings can be streamed.
-    pub fn negotiate_watch(headers: &HeaderMap, include: &str, of: &Definition) -> Result<View, StatusError> {
-        let view = Self::negotiate(headers, include, Some(of))?;
-        if view.encoding.is_streamed() { Ok(view) } else { Err(not_acceptable(true)) }
+    pub fn negotiate_watch(
+        known: &[Encoding],
+        headers: &HeaderMap,
+        include: &str,
+        of: &Definition,
+    ) -> Result<View, StatusError> {
+        let view = Self::negotiate(known, headers, include, Some(of))?;
+        if view.encoding.is_streamed() { Ok(view) } else { Err(not_acceptable(known, true)) }
     }
 
     /// The view that a clause asks for in one of its encodings, if there is such a view.
@@ -121,7 +132,12 @@ pub fn write(out: &mut Vec<u8>, definition: &Definition, view: View, entry: &Ent
 
 /// Appends one stored object in this view to text that is sent piece by piece.
 pub fn write_pieces(pieces: &mut Pieces, definition: &Definition, view: View, entry: &Entry, item: bool) {
-    if view.form == Form::Object && !definition.reads_through(entry.modified) {
+    if view.encoding == Encoding::Cbor {
+        let mut json = Vec::new();
+        write(&mut json, definition, view, entry, item);
+        let of_item = if view.form == Form::Object { &definition.ty } else { &Type::Any };
+        cbor::item(pieces.text(), of_item, &json);
+    } else if view.form == Form::Object && !definition.reads_through(entry.modified) {
         let at = object::write_head(pieces.text(), &entry.value, entry.modified, is_bare(definition, item));
         pieces.share(entry.value.slice(at..));
     } else {
@@ -167,10 +183,12 @@ fn write_at(
             if item {
                 return row_text(out, definition, view, include, &value);
             }
-            let (head, tail) = list_frame(definition, view, &json!({"resourceVersion": revision.to_string()}));
-            out.extend_from_slice(head.as_bytes());
+            let as_text = View { encoding: Encoding::Json, ..view };
+            let metadata = json!({"resourceVersion": revision.to_string()});
+            let (head, tail) = list_frame(definition, as_text, &metadata, 1);
+            out.extend_from_slice(&head);
             row_text(out, definition, view, include, &value);
-            out.extend_from_slice(tail.trim_end().as_bytes());
+            out.extend_from_slice(tail.trim_ascii_end());
         }
     }
 }
@@ -274,36 +292,38 @@ fn columns(definition: &Definition) -> Value {
         .collect()
 }
 
-fn column_text(definition: &Definition) -> String {
-    let columns = columns(definition);
+fn column_text(columns: &Value) -> String {
     let each = columns.as_array().into_iter().flatten().map(|column| in_order("TableColumnDefinition", column));
     format!("[{}]", each.collect::<Vec<_>>().join(","))
 }
 
-/// What stands before and after the items of a list.
-pub fn list_frame(definition: &Definition, view: View, metadata: &Value) -> (String, String) {
+/// What stands before and after so many items of a list, in the encoding of the view.
+pub fn list_frame(definition: &Definition, view: View, metadata: &Value, items: usize) -> (Vec<u8>, Vec<u8>) {
     let (kind, api_version, last) = match view.form {
         Form::Object => (&*definition.list_kind, definition.api_version(), "items"),
         Form::Metadata => ("PartialObjectMetadataList", format!("meta.k8s.io/{}", view.meta_version), "items"),
         Form::Table(_) => ("Table", format!("meta.k8s.io/{}", view.meta_version), "rows"),
     };
+    let columns = matches!(view.form, Form::Table(_)).then(|| columns(definition));
+    if view.encoding == Encoding::Cbor {
+        let more: Vec<_> = columns.iter().map(|columns| ("columnDefinitions", columns)).collect();
+        return (codec::cbor::list_head(kind, &api_version, metadata, &more, last, items), Vec::new());
+    }
     if view.form == Form::Object && definition.is_custom() {
         let head = format!("{{\"apiVersion\":\"{api_version}\",\"items\":[");
-        return (head, format!("],\"kind\":\"{kind}\",\"metadata\":{metadata}}}\n"));
+        return (head.into(), format!("],\"kind\":\"{kind}\",\"metadata\":{metadata}}}\n").into());
     }
     let metadata = in_order("ListMeta", metadata);
-    let columns = match view.form {
-        Form::Table(_) => format!("\"columnDefinitions\":{},", column_text(definition)),
-        _ => String::new(),
-    };
+    let columns = columns.map(|columns| format!("\"columnDefinitions\":{},", column_text(&columns)));
+    let columns = columns.unwrap_or_default();
     let head =
         format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},{columns}\"{last}\":[");
-    (head, "]}\n".to_owned())
+    (head.into(), b"]}\n".to_vec())
 }
 
 /// An event of a watch about an object that is there, as text that is sent piece by piece.
 pub fn added(pieces: &mut Pieces, definition: &Definition, view: View, entry: &Entry) {
-    if view.encoding == Encoding::Protobuf {
+    if matches!(view.encoding, Encoding::Protobuf | Encoding::Cbor) {
         let frame = event(definition, view, "ADDED", entry, entry.modified);
         return pieces.text().extend_from_slice(&frame);
     }
@@ -319,6 +339,10 @@ pub fn event(definition: &Definition, view: View, event: &str, entry: &Entry, re
         write_at(&mut out, definition, view, entry, revision, false);
         return binary::event(event, &out).unwrap_or_else(|misfit| error(view, &misfit));
     }
+    if view.encoding == Encoding::Cbor {
+        write_at(&mut out, definition, view, entry, revision, false);
+        return cbor::event(event, &out);
+    }
     let _ = write!(out, "{{\"type\":\"{event}\",\"object\":");
     write_at(&mut out, definition, view, entry, revision, false);
     out.extend_from_slice(b"}\n");
@@ -330,6 +354,9 @@ pub fn event_of(encoding: Encoding, event: &str, object: &Value) -> Vec<u8> {
     let object = encode::described(object);
     if encoding == Encoding::Protobuf {
         return binary::event(event, &object).unwrap_or_default();
+    }
+    if encoding == Encoding::Cbor {
+        return cbor::event(event, &object);
     }
     [format!("{{\"type\":\"{event}\",\"object\":").as_bytes(), &object, b"}\n"].concat()
 }

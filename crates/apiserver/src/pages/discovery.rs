@@ -66,7 +66,7 @@ pub fn answer(call: &Call) -> Option<Response> {
     let served = Served::of(&call.state);
     let table = &served.table;
     let parts: Vec<&str> = call.info.path.trim_matches('/').split('/').collect();
-    let aggregated = || aggregated_version(&call.headers);
+    let aggregated = || aggregated_version(call.state.encodings, &call.headers);
     let document = match parts.as_slice() {
         ["api"] => match aggregated() {
             Some(version) => return Some(aggregate(call, version, true)),
@@ -198,10 +198,10 @@ fn resources(table: &KindTable, group: &str, version: &str) -> Option<Value> {
 }
 
 /// The version of `apidiscovery.k8s.io` that the best usable clause of `Accept` names; `None` for the old documents.
-fn aggregated_version(headers: &HeaderMap) -> Option<&'static str> {
+fn aggregated_version(known: &[Encoding], headers: &HeaderMap) -> Option<&'static str> {
     for clause in accept::clauses(headers) {
         let of = |wanted| clause.parameters().find(|(name, _)| *name == wanted).map(|(_, value)| value);
-        let taken = Encoding::ALL.iter().any(|encoding| clause.takes(encoding.media_type()));
+        let taken = known.iter().any(|encoding| clause.takes(encoding.media_type()));
         match (of("g"), of("v"), of("as")) {
             _ if !taken => {}
             (None, None, None) => return None,

@@ -39,7 +39,12 @@ const SCAN: usize = 1000;
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::list(request.waypoint_name());
     let options = ListOptions::of_list(request.query())?;
-    let view = View::negotiate(&request.call.headers, &options.include_object, Some(&request.definition))?;
+    let view = View::negotiate(
+        request.call.state.encodings,
+        &request.call.headers,
+        &options.include_object,
+        Some(&request.definition),
+    )?;
     let found = request.find(&options).await?;
     let gzip = request.header(header::ACCEPT_ENCODING).split(',').any(|e| e.trim() == "gzip");
     respond_list(request.definition.clone(), view, found, gzip).await
@@ -213,7 +218,7 @@ pub(super) async fn respond_list(
         let (size, media_type) = (list.size(), HeaderValue::from_static(view.encoding.media_type()));
         return Ok(respond_pieces(list, size, gzip && size > COMPRESS_FROM, media_type));
     }
-    let (head, trailer) = view::list_frame(&definition, view, &metadata);
+    let (head, trailer) = view::list_frame(&definition, view, &metadata, found.entries.len());
     let size: usize = found.entries.iter().map(|e| e.value.len() + 32).sum();
     let chunks = Chunks {
         definition,
@@ -225,7 +230,11 @@ pub(super) async fn respond_list(
         pieces: if size <= WHOLE { Pieces::sized(size + 256) } else { Pieces::default() },
     };
     let gzip = gzip && view.encoding == Encoding::Json && size > COMPRESS_FROM;
-    Ok(respond_pieces(chunks, size, gzip, respond::JSON))
+    let media_type = match view.encoding {
+        Encoding::Cbor => HeaderValue::from_static(view.encoding.media_type()),
+        _ => respond::JSON,
+    };
+    Ok(respond_pieces(chunks, size, gzip, media_type))
 }
 
 /// The pieces that make up the text of a list.
@@ -256,9 +265,9 @@ struct Chunks {
     definition: Arc<Definition>,
     view: View,
     entries: std::vec::IntoIter<Entry>,
-    head: Option<String>,
+    head: Option<Vec<u8>>,
     first: bool,
-    trailer: Option<String>,
+    trailer: Option<Vec<u8>>,
     pieces: Pieces,
 }
 
@@ -266,14 +275,14 @@ impl Chunks {
     /// Adds the next part; false when there is none.
     fn add(&mut self) -> bool {
         if let Some(head) = self.head.take() {
-            self.pieces.text().extend_from_slice(head.as_bytes());
+            self.pieces.text().extend_from_slice(&head);
         }
         let Some(entry) = self.entries.next() else {
             let Some(trailer) = self.trailer.take() else { return false };
-            self.pieces.text().extend_from_slice(trailer.as_bytes());
+            self.pieces.text().extend_from_slice(&trailer);
             return true;
         };
-        if !std::mem::take(&mut self.first) {
+        if !std::mem::take(&mut self.first) && self.view.encoding != Encoding::Cbor {
             self.pieces.text().push(b',');
         }
         view::write_pieces(&mut self.pieces, &self.definition, self.view, &entry, true);

@@ -47,7 +47,7 @@ impl Request {
     }
 
     pub fn view(&self) -> Result<View, StatusError> {
-        View::negotiate(&self.call.headers, "", Some(&self.definition))
+        View::negotiate(self.call.state.encodings, &self.call.headers, "", Some(&self.definition))
     }
 
     pub async fn body(&mut self) -> Result<Bytes, StatusError> {

@@ -45,7 +45,12 @@ const TOGETHER: usize = 256;
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::watch(request.waypoint_name());
     let options = ListOptions::of_watch(request.query())?;
-    let view = View::negotiate_watch(&request.call.headers, &options.include_object, &request.definition)?;
+    let view = View::negotiate_watch(
+        request.call.state.encodings,
+        &request.call.headers,
+        &options.include_object,
+        &request.definition,
+    )?;
     let scope = request.scope(&options, view)?;
     let lines = match request.begin(&options, scope).await {
         Ok(lines) => lines,

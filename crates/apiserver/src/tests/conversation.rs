@@ -14,6 +14,7 @@ use crate::{
     http::{
         access::Authenticator,
         body::{Body, BoxError},
+        encoding::Encoding,
     },
     router::Router,
     special::table::Specials,
@@ -79,12 +80,22 @@ impl Conversation {
         Self::over(Arc::new(store::embedded::Embedded::memory()), specials).await
     }
 
+    /// Where the gate `CBORServingAndStorage` is on.
+    pub async fn with_cbor() -> Self {
+        Self::made(Arc::new(store::embedded::Embedded::memory()), Specials::default(), Encoding::WITH_CBOR).await
+    }
+
     /// Over a store of the test's own.
     pub async fn over(store: Arc<dyn store::Store>, specials: Specials) -> Self {
+        Self::made(store, specials, Encoding::USUAL).await
+    }
+
+    async fn made(store: Arc<dyn store::Store>, specials: Specials, encodings: &'static [Encoding]) -> Self {
         clock::simulate(clock::Timestamp::from_second(1_700_000_000).unwrap(), 1);
         let objects = ObjectStore::new(store).await.unwrap();
         let (authorizer, admission) = (Arc::new(AlwaysAllow), Arc::new(AdmitsAll));
-        let state = State::new(objects, authorizer, admission, Vec::new(), Limits::default());
+        let mut state = State::new(objects, authorizer, admission, Vec::new(), Limits::default());
+        state.encodings = encodings;
         let state = Arc::new(state);
         let mut background = tokio::task::JoinSet::new();
         custom::start(&state, &mut background).await.unwrap();

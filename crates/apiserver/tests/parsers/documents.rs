@@ -1,13 +1,15 @@
-//! Objects in JSON, YAML and protobuf: what is read is read again from what it is written as, and goes through defaults and
+//! Objects in JSON, YAML, protobuf and CBOR: what is read is read again from what it is written as, and goes through defaults and
 //! validation.
 
 use api::{
     Value,
     codec::{
+        cbor,
         decode::{Validation, decode, normalise},
         protobuf,
     },
     kind::Definition,
+    schema::Type,
 };
 use apiserver::storage::strategy;
 use fuzz::Target;
@@ -117,5 +119,31 @@ fn binary() {
         let named = |kind: &str| input.windows(kind.len()).any(|part| part == kind.as_bytes());
         let meant = objects().iter().map(|object| kinds::of(object)).find(|definition| named(&definition.kind));
         meant.map_or(as_pods, |definition| check(&definition, input, protobuf::MEDIA_TYPE))
+    });
+}
+
+/// What is CBOR is read again from what is written of it, and becomes an object by way of JSON.
+#[test]
+fn cbor() {
+    let seeds = objects().into_iter().map(|object| {
+        let definition = kinds::of(&object);
+        cbor::document(&definition.ty, &serde_json::from_slice(&object).expect("JSON"))
+    });
+    let target = Target {
+        name: "cbor",
+        seeds: seeds.collect(),
+        words: &["\u{0}", "Ckind", "CPod", "Hmetadata", "\u{18}", "\u{1f}", "@", "`"],
+        found: found(),
+    };
+    fuzz::run(&target, |input| {
+        let value = match cbor::read(input) {
+            Ok(value) => value,
+            Err(problem) => return problem.to_string(),
+        };
+        let bytes = cbor::document(&Type::Any, &value);
+        assert_eq!(cbor::read(&bytes).as_ref(), Ok(&value), "what was written is read");
+        assert_eq!(cbor::document(&Type::Any, &value), bytes, "equal values are equal bytes");
+        let json = value.to_string();
+        check(&kinds::of(json.as_bytes()), json.as_bytes(), "application/json")
     });
 }

@@ -5,7 +5,7 @@
 use json::{Map, Value};
 
 use crate::{
-    codec::protobuf,
+    codec::{cbor, protobuf},
     schema::{self, Object, Type, Zero},
     status::StatusError,
     validation::field::{FieldError, Path},
@@ -189,6 +189,19 @@ fn unreadable(problem: Problem, gvk: Gvk<'_>, bytes: &[u8]) -> StatusError {
         )),
         Problem::Type(why) => gvk.cannot_handle(&why),
     }
+}
+
+/// A body in CBOR as the JSON that it stands for. It is for an object of this kind, or a patch of one.
+pub fn cbor_as_json(bytes: &[u8], gvk: Gvk<'_>) -> Result<Vec<u8>, StatusError> {
+    let value = cbor::read(bytes).map_err(|problem| match problem {
+        Problem::TooLarge(why) => StatusError::too_large(why),
+        Problem::Syntax(why) | Problem::Type(why) => StatusError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): unable to determine group/version/kind: {why} ({})",
+            gvk.kind,
+            summary(bytes)
+        )),
+    })?;
+    Ok(value.to_string().into_bytes())
 }
 
 /// The commonest complaint as Go's parser makes it.
