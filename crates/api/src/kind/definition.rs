@@ -1,5 +1,6 @@
 //! One kind in one version as the server sees it. Every field is owned, so that it can be built at run time.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use json::Value;
@@ -164,6 +165,17 @@ impl Definition {
     /// Whether what was stored at a revision has to pass the strategy before it is shown.
     pub fn reads_through(&self, revision: u64) -> bool {
         self.webhook.is_none() && (revision <= self.settled || self.is_converted())
+    }
+
+    /// An object of this version as it is stored, where the kind itself converts it: rules about a kind are written for that
+    /// shape.
+    pub fn as_stored<'o>(&self, object: &'o Value) -> Cow<'o, Value> {
+        if self.webhook.is_some() || !self.is_converted() {
+            return Cow::Borrowed(object);
+        }
+        let mut stored = object.clone();
+        self.strategy.to_storage(&mut stored);
+        Cow::Owned(stored)
     }
 
     /// Whether users have defined it.

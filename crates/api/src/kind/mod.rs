@@ -13,6 +13,7 @@ mod gated;
 pub mod group;
 mod kind_table;
 mod names;
+mod older;
 mod strategy;
 pub mod webhook;
 
@@ -23,4 +24,5 @@ pub use declaration::{
 pub(crate) use define::{BuiltIn, Scoped};
 pub use definition::{CustomSchema, Definition, FieldValue, SelectableField};
 pub use kind_table::KindTable;
+pub use older::Older;
 pub use strategy::{Strategy, Target};

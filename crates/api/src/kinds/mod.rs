@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::features::{Features, RuntimeConfig, is_stable};
-use crate::kind::{BuiltIn, Definition, Kind, KindTable, Scoped};
+use crate::features::{Feature, Features, RuntimeConfig, is_stable};
+use crate::kind::{BuiltIn, Definition, Kind, KindTable, Older, Scoped};
 
 pub mod admission_policy;
 pub mod api_service;
@@ -75,7 +75,20 @@ impl Sorted<'_> {
         T::Scope: Scoped,
     {
         let gate = kind.gate;
-        let definition = Arc::new(kind.define(self.features));
+        self.put(kind.define(self.features), gate);
+    }
+
+    /// An older version of a kind.
+    fn visit_older<T: BuiltIn>(&mut self, kind: Kind<T>, older: Older)
+    where
+        T::Scope: Scoped,
+    {
+        let gate = kind.gate;
+        self.put(older.of(kind.define(self.features)), gate);
+    }
+
+    fn put(&mut self, definition: Definition, gate: Option<Feature>) {
+        let definition = Arc::new(definition);
         let (group, version) = (&*definition.group, &*definition.version);
         // What is measured belongs to no version that could be switched off: upstream's come from another server.
         let wanted = group == metrics::GROUP
@@ -156,8 +169,10 @@ fn resources(to: &mut Sorted<'_>) {
     to.visit(ingress::INGRESS_CLASS);
     to.visit(ingress::INGRESS);
     to.visit(ip_address::IP_ADDRESS);
+    to.visit_older(ip_address::IP_ADDRESS, Older { deprecated: Some((34, 37, false)), ..Older::named("v1beta1") });
     to.visit(network_policy::NETWORK_POLICY);
     to.visit(service_cidr::SERVICE_CIDR);
+    to.visit_older(service_cidr::SERVICE_CIDR, Older { deprecated: Some((34, 37, false)), ..Older::named("v1beta1") });
     to.visit(pod_disruption_budget::POD_DISRUPTION_BUDGET);
     to.visit(rbac::CLUSTER_ROLE_BINDING);
     to.visit(rbac::CLUSTER_ROLE);
@@ -169,6 +184,8 @@ fn resources(to: &mut Sorted<'_>) {
     to.visit(storage::STORAGE_CLASS);
     to.visit(storage::VOLUME_ATTACHMENT);
     to.visit(storage::VOLUME_ATTRIBUTES_CLASS);
+    let older = Older { deprecated: Some((34, 37, true)), ..Older::named("v1beta1") };
+    to.visit_older(storage::VOLUME_ATTRIBUTES_CLASS, older);
     to.visit(webhook_configuration::MUTATING);
     to.visit(admission_policy::POLICY);
     to.visit(admission_policy::BINDING);
@@ -185,6 +202,14 @@ fn resources(to: &mut Sorted<'_>) {
     to.visit(resource_claim::RESOURCE_CLAIM);
     to.visit(resource_claim::RESOURCE_CLAIM_TEMPLATE);
     to.visit(resource_claim::RESOURCE_SLICE);
+    to.visit_older(resource_claim::DEVICE_CLASS, resource_claim::V1BETA2);
+    to.visit_older(resource_claim::RESOURCE_CLAIM, resource_claim::V1BETA2);
+    to.visit_older(resource_claim::RESOURCE_CLAIM_TEMPLATE, resource_claim::V1BETA2);
+    to.visit_older(resource_claim::RESOURCE_SLICE, resource_claim::V1BETA2);
+    to.visit_older(resource_claim::DEVICE_CLASS, resource_claim::V1BETA1);
+    to.visit_older(resource_claim::RESOURCE_CLAIM, resource_claim::CLAIM_V1BETA1);
+    to.visit_older(resource_claim::RESOURCE_CLAIM_TEMPLATE, resource_claim::TEMPLATE_V1BETA1);
+    to.visit_older(resource_claim::RESOURCE_SLICE, resource_claim::SLICE_V1BETA1);
     to.visit(resource_claim::DEVICE_TAINT_RULE);
     to.visit(flow_control::FLOW_SCHEMA);
     to.visit(flow_control::PRIORITY_LEVEL_CONFIGURATION);

@@ -295,7 +295,11 @@ pub fn of(name: &str) -> Option<&'static Type> {
 pub fn of_kind(group: &str, version: &str, kind: &str) -> Type {
     const FOLDERS: [&str; 4] =
         ["api", "apiextensions-apiserver.pkg.apis", "kube-aggregator.pkg.apis", "metrics.pkg.apis"];
-    let group = group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
+    let group = match group.split('.').next().unwrap_or_default() {
+        "" => "core",
+        "internal" => "apiserverinternal",
+        other => other,
+    };
     let own = || FOLDERS.iter().find_map(|folder| named(&format!("{folder}.{group}.{version}.{kind}")));
     let shared = || named(&format!("{SHARED}{kind}")).filter(|_| matches!(group, "core" | "meta"));
     own().or_else(shared).map_or(Type::Any, Type::Ref)

@@ -23,6 +23,7 @@ const LABEL: &str = "resource.kubernetes.io/admin-access";
 fn asked(attributes: &Attributes<'_>) -> Option<Path> {
     let definition = attributes.definition;
     let object = attributes.object.as_ref().filter(|_| definition.group == "resource.k8s.io")?;
+    let object = &*definition.as_stored(object);
     match (definition.plural.as_str(), attributes.subresource, attributes.operation) {
         ("resourceclaims", "", Operation::Create) => in_requests(object, "/spec/devices/requests"),
         ("resourceclaimtemplates", "", Operation::Create) => in_requests(object, "/spec/spec/devices/requests"),

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use api::{Value, status::StatusError};
+use api::{
+    Value,
+    features::{Features, RuntimeConfig},
+    status::StatusError,
+};
 use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
 use http::Request;
 
@@ -19,7 +23,7 @@ use crate::{
     router::Router,
     special::table::Specials,
     state::{Limits, State},
-    storage::object_store::ObjectStore,
+    storage::{kinds::Kinds, object_store::ObjectStore},
 };
 
 struct Nobody;
@@ -82,17 +86,31 @@ impl Conversation {
 
     /// Where the gate `CBORServingAndStorage` is on.
     pub async fn with_cbor() -> Self {
-        Self::made(Arc::new(store::embedded::Embedded::memory()), Specials::default(), Encoding::WITH_CBOR).await
+        let store = Arc::new(store::embedded::Embedded::memory());
+        Self::made(store, Specials::default(), Encoding::WITH_CBOR, Kinds::default()).await
+    }
+
+    /// With what `--runtime-config` switches on.
+    pub async fn serving(runtime_config: &str) -> Self {
+        let runtime_config = RuntimeConfig::parse(&[runtime_config.to_owned()]).unwrap();
+        let kinds = Kinds::new(Arc::new(api::kinds::table(Features::default(), &runtime_config).0));
+        let store = Arc::new(store::embedded::Embedded::memory());
+        Self::made(store, Specials::default(), Encoding::USUAL, kinds).await
     }
 
     /// Over a store of the test's own.
     pub async fn over(store: Arc<dyn store::Store>, specials: Specials) -> Self {
-        Self::made(store, specials, Encoding::USUAL).await
+        Self::made(store, specials, Encoding::USUAL, Kinds::default()).await
     }
 
-    async fn made(store: Arc<dyn store::Store>, specials: Specials, encodings: &'static [Encoding]) -> Self {
+    async fn made(
+        store: Arc<dyn store::Store>,
+        specials: Specials,
+        encodings: &'static [Encoding],
+        kinds: Kinds,
+    ) -> Self {
         clock::simulate(clock::Timestamp::from_second(1_700_000_000).unwrap(), 1);
-        let objects = ObjectStore::new(store).await.unwrap();
+        let objects = ObjectStore::with_kinds(store, kinds).await.unwrap();
         let (authorizer, admission) = (Arc::new(AlwaysAllow), Arc::new(AdmitsAll));
         let mut state = State::new(objects, authorizer, admission, Vec::new(), Limits::default());
         state.encodings = encodings;

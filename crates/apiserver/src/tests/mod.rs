@@ -14,4 +14,5 @@ mod encodings;
 mod exchanges;
 mod extension;
 pub mod objects;
+mod older;
 mod over_tls;

@@ -3,12 +3,15 @@
 
 mod capacity;
 mod gated;
+mod older;
 mod parts;
 mod request;
 mod slice;
 mod status;
 mod taint_rule;
 mod taints;
+
+pub use older::{CLAIM_V1BETA1, SLICE_V1BETA1, TEMPLATE_V1BETA1, V1BETA1, V1BETA2};
 #[cfg(test)]
 mod tests;
 

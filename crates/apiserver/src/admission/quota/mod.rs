@@ -77,9 +77,10 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
     let quotas: Vec<ResourceQuota> = quotas.iter().filter_map(|quota| ResourceQuota::from_value(quota).ok()).collect();
     let demands = {
         let Some(object) = attributes.object.as_ref() else { return Ok(()) };
-        let (new, old) = (read(context, &counter, object).await?, attributes.old);
-        let old = match old {
-            Some(old) => Some(read(context, &counter, old).await?),
+        let definition = attributes.definition;
+        let new = read(context, &counter, &definition.as_stored(object)).await?;
+        let old = match attributes.old {
+            Some(old) => Some(read(context, &counter, &definition.as_stored(old)).await?),
             None => None,
         };
         let write = Write { counter: &counter, new: &*new, old: old.as_deref().map(|old| old as &dyn Usage) };
