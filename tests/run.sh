@@ -46,6 +46,7 @@ run "features" ./features.sh
 run "workloads" ./workloads.sh
 run "autoscaling" ./autoscaling.sh
 run "volumes" ./volumes.sh
+run "certificates of Pods" ./certificates.sh
 run "node" ./node.sh
 run "agent" ./agent.sh
 run "restarts" ./restarts.sh

@@ -19,7 +19,7 @@ pub async fn body(
 ) -> Result<(Value, WriteOptions), StatusError> {
     let options = WriteOptions::parse(&call.query, "CreateOptions", call.header(header::USER_AGENT))?;
     // What is no stored object has no other form, such as a Table.
-    View::negotiate(&call.headers, "", None)?;
+    View::negotiate(call.state.encodings, &call.headers, "", None)?;
     let media_type = call.header(header::CONTENT_TYPE).to_owned();
     let bytes = call.read_body().await?;
     let definition = api::kinds::built_in().by_kind(group, version, kind);

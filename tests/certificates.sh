@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# What signers and rules do for Pods on a real node: trust bundles and certificates as files, a signer made of openssl, and
+# containers that restart by rules of their own.
+. "$(dirname "$0")/cluster.sh"
+command -v openssl >/dev/null || { echo "SKIPPED: the signer of this test is openssl"; exit 0; }
+
+GATES=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true
+"$SKIFF" "${UP[@]}" --feature-gates=$GATES --runtime-config=certificates.k8s.io/v1beta1=true >/dev/null
+k create namespace signed >/dev/null
+# skiff writes its kubeconfig anew while it runs: a namespace chosen there does not stay.
+k() { HOME=$WORK "$KUBECTL" -n signed "$@"; }
+until_true 20 k get serviceaccount default
+
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$WORK/ca.key" -out "$WORK/ca.crt" \
+    -subj "/CN=our authority" -days 2 2>/dev/null
+{
+    echo 'apiVersion: certificates.k8s.io/v1beta1'
+    echo 'kind: ClusterTrustBundle'
+    echo 'metadata: {name: "example.com:ours:v1", labels: {live: "yes"}}'
+    echo 'spec:'
+    echo '  signerName: example.com/ours'
+    echo '  trustBundle: |'
+    sed 's/^/    /' "$WORK/ca.crt"
+} | k apply -f - >/dev/null
+
+# sign NAME: issues what this request asks for, as of now and for two hours.
+sign() {
+    local name=$1 at
+    k get podcertificaterequest "$name" -o jsonpath='{.spec.pkixPublicKey}' | base64 -d >"$WORK/public.der"
+    openssl pkey -pubin -inform DER -in "$WORK/public.der" -out "$WORK/public.pem"
+    openssl x509 -new -force_pubkey "$WORK/public.pem" -subj "/CN=$name" -CA "$WORK/ca.crt" -CAkey "$WORK/ca.key" \
+        -days 1 -out "$WORK/leaf.crt" 2>/dev/null
+    at() { date -u -d "$(openssl x509 -in "$WORK/leaf.crt" -noout "-$1" | cut -d= -f2) $2" +%Y-%m-%dT%H:%M:%SZ; }
+    k patch podcertificaterequest "$name" --subresource=status --type=merge -p "$(cat <<JSON
+{"status": {"conditions": [{"type": "Issued", "status": "True", "reason": "Test", "message": "",
+   "lastTransitionTime": "$(at startdate '')"}],
+ "certificateChain": "$(awk '{printf "%s\\n", $0}' "$WORK/leaf.crt")",
+ "notBefore": "$(at startdate '')", "beginRefreshAt": "$(at enddate '1 hour ago')", "notAfter": "$(at enddate '')"}}
+JSON
+)" >/dev/null
+}
+
+step "certificates of every type of key, and the authority beside them"
+for type in ED25519 ECDSAP256 ECDSAP384 ECDSAP521 RSA3072 RSA4096; do
+    name=$(tr '[:upper:]' '[:lower:]' <<<"$type")
+    k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: $name}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: c, image: "skiff.local/busybox:1", command: [sleep, "10000"], volumeMounts: [{name: v, mountPath: /v}]}]
+  volumes:
+  - name: v
+    projected:
+      sources:
+      - clusterTrustBundle: {signerName: example.com/ours, labelSelector: {matchLabels: {live: "yes"}}, path: ca.pem}
+      - podCertificate: {signerName: example.com/ours, keyType: $type, credentialBundlePath: all.pem}
+YAML
+done
+for type in ed25519 ecdsap256 ecdsap384 ecdsap521 rsa3072 rsa4096; do
+    request() { k get podcertificaterequests -o jsonpath="{.items[?(@.spec.podName=='$type')].metadata.name}"; }
+    until_true 120 eval '[ -n "$(request)" ]'
+    has "credential bundle is not issued yet" k get events --field-selector "involvedObject.name=$type,reason=FailedMount"
+    sign "$(request)"
+done
+k wait --for=condition=Ready pod --all --timeout=60s >/dev/null
+for type in ed25519 ecdsap256 ecdsap384 ecdsap521 rsa3072 rsa4096; do
+        k exec "$type" -- cat /v/all.pem >"$WORK/all.pem"
+    k exec "$type" -- cat /v/ca.pem >"$WORK/seen-ca.pem"
+    openssl pkey -in "$WORK/all.pem" -pubout -out "$WORK/of-key.pem"
+    openssl x509 -in "$WORK/all.pem" -noout -pubkey >"$WORK/of-certificate.pem"
+    cmp "$WORK/of-key.pem" "$WORK/of-certificate.pem" || fail "$type: the certificate is for another key"
+    openssl verify -CAfile "$WORK/seen-ca.pem" "$WORK/all.pem" >/dev/null || fail "$type: the authority does not vouch for it"
+done
+
+step "a request that is denied"
+k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: denied}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: c, image: "skiff.local/busybox:1", command: [sleep, "10000"], volumeMounts: [{name: v, mountPath: /v}]}]
+  volumes: [{name: v, projected: {sources: [{podCertificate: {signerName: example.com/ours, keyType: ED25519, keyPath: key}}]}}]
+YAML
+request() { k get podcertificaterequests -o jsonpath="{.items[?(@.spec.podName=='denied')].metadata.name}"; }
+until_true 30 eval '[ -n "$(request)" ]'
+k patch podcertificaterequest "$(request)" --subresource=status --type=merge -p '{"status": {"conditions": [{"type": "Denied",
+    "status": "True", "reason": "No", "message": "never", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}' >/dev/null
+until_true 30 has 'was denied, reason="No", message="never"' k get events --field-selector involvedObject.name=denied,reason=Denied
+
+step "a container restarts by its own rule until it ends for good"
+k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: rules}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: c
+    image: skiff.local/busybox:1
+    command: [sh, -c, 'if [ -e /work/once ]; then exit 3; fi; touch /work/once; exit 42']
+    restartPolicy: Never
+    restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [42]}}]
+    volumeMounts: [{name: work, mountPath: /work}]
+  volumes: [{name: work, emptyDir: {}}]
+YAML
+k wait --for=jsonpath='{.status.phase}'=Failed pod/rules --timeout=60s >/dev/null
+[ "$(k get pod rules -o jsonpath='{.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].state.terminated.exitCode}')" = "1 3" ] ||
+    fail "it runs twice"
