@@ -7,7 +7,6 @@ command -v openssl >/dev/null || { echo "SKIPPED: the signer of this test is ope
 GATES=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true
 "$SKIFF" "${UP[@]}" --feature-gates=$GATES --runtime-config=certificates.k8s.io/v1beta1=true >/dev/null
 k create namespace signed >/dev/null
-# skiff writes its kubeconfig anew while it runs: a namespace chosen there does not stay.
 k() { HOME=$WORK "$KUBECTL" -n signed "$@"; }
 until_true 20 k get serviceaccount default
 

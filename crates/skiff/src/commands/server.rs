@@ -32,7 +32,7 @@ use store::{Store, embedded::Embedded, etcd::watch_cache::WatchCache};
 use tokio::task::JoinSet;
 
 use crate::{
-    control_plane::{cluster_dns, fresh::Fresh, welcome},
+    control_plane::{admin, cluster_dns, fresh::Fresh, welcome},
     flags::options::{self, ControlPlane},
     layout::Layout,
     log,
@@ -168,8 +168,8 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let server = progress.step("API server assembled", server).await?;
     let bind = SocketAddr::new(options.bind_address, options.secure_port);
     let listening = server.listen(bind, Arc::new(tls)).await.with_context(|| cannot_listen(bind))?;
-    let (admin, port) = (layout.admin_kubeconfig(), options.secure_port);
-    fresh.keep(&pki, move |pki| write_admin(&admin, pki, port))?;
+    let (kubeconfig, port) = (layout.admin_kubeconfig(), options.secure_port);
+    fresh.keep(&pki, move |pki| admin::keep(&kubeconfig, pki, port))?;
     let mut tasks = JoinSet::new();
     tasks.spawn(fresh.clone().run());
     let caches = Caches::new(client_as(&server, "kube-controller-manager", "system:kube-controller-manager", &[]));
@@ -333,11 +333,4 @@ async fn assembled(
         build: BUILD,
     });
     Ok(server.await?)
-}
-
-/// The administrator's kubeconfig, for this machine.
-fn write_admin(path: &Path, pki: &Pki, port: u16) -> anyhow::Result<()> {
-    let text = pki.kubeconfig(&format!("https://127.0.0.1:{port}"), "kubernetes-admin", &pki.admin()?);
-    pki::folder::unless_it_cannot_be_kept(pki::file::keep(path, text.as_bytes()));
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Objects and certificates that a control plane keeps while it runs. The components themselves do not belong here.
 
+pub mod admin;
 pub mod cluster_dns;
 pub mod fresh;
 pub mod objects;
