@@ -38,6 +38,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ("roken pipe", ENDED),
     // HTTP/2's own word for all of these, when the socket's does not come along.
     ("http2 error", ENDED),
+    ("h2 protocol error", ENDED),
+    ("error reading a body from connection", ENDED),
     ("deadline has elapsed", "it does not answer in time; check the address, and whether a firewall is in between"),
     ("timed out", "it does not answer in time; check the address, and whether a firewall is in between"),
     ("Timeout expired", "it does not answer in time; check the address, and whether a firewall is in between"),
@@ -96,6 +98,7 @@ mod tests {
         check(&["etcdserver: no leader"], "etcdserver: no leader");
         check(&["transport error", "connection closed"], "does etcd still run?");
         check(&["transport error", "http2 error", "connection error received: not a result of an error"], ENDED);
+        check(&["h2 protocol error: error reading a body from connection"], ENDED);
         check(&[], "no reason");
     }
 }
