@@ -6,4 +6,5 @@ pub mod bounds;
 pub mod cbor;
 pub mod decode;
 pub mod encode;
+pub mod problem;
 pub mod protobuf;

@@ -149,7 +149,7 @@ mod tests {
     /// A kilobyte of empty lists in each of a kilobyte of lists, and so on: each byte would be a value.
     #[test]
     fn many_small_values_are_refused() {
-        let mut bytes = unhex("990400").repeat(1);
+        let mut bytes = unhex("990400");
         for _ in 0..1024 {
             bytes.extend(unhex("990400"));
             bytes.extend([0x80; 1024]);

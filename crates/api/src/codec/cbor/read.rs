@@ -11,7 +11,7 @@ use json::{Key, Map, Number, Value};
 use super::{major, tag};
 use crate::codec::{
     bounds::{OBJECT_WEIGHT, WEIGHT_MAX},
-    decode::Problem,
+    problem::Problem,
 };
 
 const LEVELS_MAX: usize = 64;

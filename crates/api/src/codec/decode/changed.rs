@@ -44,10 +44,10 @@ fn where_changed(ty: &Type, value: Value, before: &Value) -> Result<(Value, Vec<
             object.insert(name.clone(), Value::Object(Map::new()));
         }
         if let Some(struct_) = object.get_mut(&name).and_then(Value::as_object_mut) {
-            put_back(struct_, fields);
+            struct_.extend(fields);
         }
     }
-    put_back(object, rest);
+    object.extend(rest);
     Ok((normal, unknown))
 }
 
@@ -56,12 +56,6 @@ fn take_same(new: &mut Map, old: &Map) -> Map {
     let names: Vec<Key> =
         new.iter().filter(|(name, value)| old.get(name) == Some(*value)).map(|(n, _)| n.clone()).collect();
     names.into_iter().filter_map(|name| new.remove(&name).map(|value| (name, value))).collect()
-}
-
-fn put_back(map: &mut Map, fields: Map) {
-    for (name, value) in fields {
-        map.insert(name, value);
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use json::{Map, Value};
 
 use crate::{
-    codec::{cbor, protobuf},
+    codec::{cbor, problem::Problem, protobuf},
     schema::{self, Object, Type, Zero},
     status::StatusError,
     validation::field::{FieldError, Path},
@@ -218,27 +218,6 @@ fn summary(bytes: &[u8]) -> String {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
         Some(_) => format!("{}{more}", start.iter().map(|b| format!("{b:02x}")).collect::<String>()),
-    }
-}
-
-/// Why bytes could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
-    #[error("{0}")]
-    Syntax(String),
-    #[error("{0}")]
-    Type(String),
-    #[error("{0}")]
-    TooLarge(String),
-}
-
-impl Problem {
-    /// As the client sees it, who is told what was read: `error decoding patch`.
-    pub(crate) fn about(self, what: &str) -> StatusError {
-        match self {
-            Problem::TooLarge(why) => StatusError::too_large(why),
-            Problem::Syntax(why) | Problem::Type(why) => StatusError::bad_request(format!("{what}: {why}")),
-        }
     }
 }
 

@@ -6,8 +6,9 @@ use json::{Map, Number, Value};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::DuplicateKeyPolicy;
 
-use super::{Problem, fill, is_zero, scalar, zero};
+use super::{fill, is_zero, scalar, zero};
 use crate::codec::bounds::{self, DEPTH_MAX, OBJECT_WEIGHT, TOO_DEEP, WEIGHT_MAX, YAML_DEPTH_MAX};
+use crate::codec::problem::Problem;
 use crate::schema::{Object, Type, Zero};
 
 /// Unknown and duplicate fields named at most, as upstream.
