@@ -127,7 +127,8 @@ impl Chaos {
     }
 
     pub async fn rolled_out(&self, when: &str) {
-        self.cluster.until(&format!("everything is rolled out {when}"), minutes(60), |m| m.rolled_out()).await;
+        let limit = minutes(60) + self.cluster.model.lock().patience();
+        self.cluster.until(&format!("everything is rolled out {when}"), limit, |m| m.rolled_out()).await;
     }
 
     /// From here on nothing goes wrong between the parts.

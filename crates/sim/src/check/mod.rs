@@ -13,7 +13,7 @@ pub mod quotas;
 pub mod schedules;
 pub mod workloads;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use clock::Timestamp;
 use k8s_openapi::{
@@ -350,6 +350,11 @@ impl Model {
             && self.claims.settled(&self.pods)
             && self.attachments.settled(self.cluster())
             && self.quotas_settled()
+    }
+
+    /// How much longer than anything else what is under way may take, by its own rules.
+    pub fn patience(&self) -> Duration {
+        self.workloads.patience()
     }
 
     /// Whether each quota says what is used.

@@ -1,12 +1,16 @@
 //! The checkers of StatefulSets, DaemonSets and Jobs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use api::rules::pod;
 use clock::Timestamp;
+use controllers::workloads::job::LONGEST_DELAY;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, StatefulSet},
-    batch::v1::Job,
+    batch::v1::{Job, JobSpec},
     core::v1::Pod,
 };
 
@@ -17,6 +21,8 @@ use crate::{
 
 /// The finalizer of a Pod that its Job has not counted.
 const TRACKED: &str = "batch.kubernetes.io/job-tracking";
+/// The failures that a Job is allowed which says nothing of them.
+const BACKOFF_LIMIT: i32 = 6;
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// What the checkers remember of these kinds.
@@ -39,6 +45,15 @@ pub struct Workloads {
 struct End {
     succeeded: bool,
     index: Option<i32>,
+}
+
+/// How many Pods of a Job may fail until it ends, whatever becomes of the others.
+fn allowed_failures(job: &JobSpec) -> u32 {
+    let failures = match job.backoff_limit_per_index {
+        Some(of_index) => job.completions.unwrap_or(1) * (of_index + 1),
+        None => job.backoff_limit.unwrap_or(BACKOFF_LIMIT) + 1,
+    };
+    failures.unsigned_abs()
 }
 
 fn is_tracked(pod: &Pod) -> bool {
@@ -265,6 +280,13 @@ impl Workloads {
         });
         let is_suspended = |job: &Job| job.spec.as_ref().is_some_and(|s| s.suspend == Some(true));
         stateful && daemons && self.jobs.values().all(|job| finished(job).is_some() || is_suspended(job))
+    }
+
+    /// How much longer than anything else a Job may take: it waits after each failure that it is allowed, in the end as
+    /// long as Jobs wait at most.
+    pub fn patience(&self) -> Duration {
+        let unfinished = self.jobs.values().filter(|job| finished(job).is_none());
+        unfinished.filter_map(|job| job.spec.as_ref()).map(allowed_failures).max().unwrap_or(0) * LONGEST_DELAY
     }
 
     /// How many Jobs ended, and how many of their Pods were counted.

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 /// The delay after the first failure, which doubles with each further one up to the longest.
 const FIRST_DELAY: Duration = Duration::from_secs(10);
-const LONGEST_DELAY: Duration = Duration::from_secs(600);
+pub const LONGEST_DELAY: Duration = Duration::from_secs(600);
 
 /// More failures than this do not lengthen the delay.
 const MOST_FAILURES: usize = 7;

@@ -35,6 +35,7 @@ use self::{
     tracking::{TRACKING, is_tracked},
 };
 
+pub use backoff::LONGEST_DELAY;
 pub use conditions::finished;
 pub use orphans::OrphanedPods;
 
