@@ -26,6 +26,8 @@ use serde::{
 /// What no type is asked for: the largest part of most metadata, which belongs to the server alone. On a write the server
 /// keeps what it has.
 const MANAGED_FIELDS: &[&str] = &["metadata", "managedFields"];
+/// The same below `metadata`.
+const MANAGED_FIELDS_OF_METADATA: &[&str] = &["managedFields"];
 
 /// A type that is read from JSON, without `metadata.managedFields`, and goes as JSON.
 pub trait Object: Sized {
@@ -40,12 +42,18 @@ impl<K: Metadata<Ty = ObjectMeta> + Object + Clone + Debug + Send + Sync + 'stat
 
 /// The object in this text.
 pub fn without_managers(text: &[u8]) -> Result<Value, Error> {
-    json::from_text_without(std::str::from_utf8(text).map_err(Error::custom)?, MANAGED_FIELDS)
+    json::parse_without(std::str::from_utf8(text).map_err(Error::custom)?, MANAGED_FIELDS)
 }
 
 /// The object as a `T`, for the crate that compiles all types.
 pub(crate) fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, Error> {
     T::deserialize(Reader::of(object).without(MANAGED_FIELDS))
+}
+
+/// The metadata of an object, which may be without any. As everywhere, without `managedFields`.
+pub(crate) fn decode_metadata(object: &Value) -> Result<ObjectMeta, Error> {
+    let metadata = object.get("metadata").map(|metadata| Reader::of(metadata).without(MANAGED_FIELDS_OF_METADATA));
+    metadata.map_or_else(|| Ok(ObjectMeta::default()), ObjectMeta::deserialize)
 }
 
 /// No inlining: a function that is compiled in this crate is called by the others, one that is inlined is copied.

@@ -58,6 +58,7 @@ const fn eight(byte: u8) -> u64 {
 }
 
 /// How many bytes at the front stand in a string as they are: up to a quote, a backslash or a control character.
+#[inline]
 pub(crate) fn ordinary(bytes: &[u8]) -> usize {
     let (chunks, rest) = bytes.as_chunks::<8>();
     for (at, chunk) in chunks.iter().enumerate() {

@@ -1,8 +1,7 @@
 //! JSON values as a compact tree. An API server builds, copies and drops the tree of an object several times a write, and
 //! most of that is names of fields: here they are shared, and the fields of an object stand side by side.
 //!
-//! Names and methods are those of `serde_json`, which still reads and writes the text, and whose errors and numbers these
-//! are, so that who knows the one knows the other.
+//! Names and methods are those of `serde_json`, whose errors and numbers these are, so that who knows the one knows the other.
 
 mod compact;
 mod foreign;
@@ -14,6 +13,7 @@ mod read;
 mod reader;
 mod source;
 mod text;
+mod tree;
 mod typed;
 mod value;
 mod write;
@@ -23,6 +23,7 @@ pub use key::{Key, know};
 pub use map::{Entry, IntoIter, Iter, IterMut};
 pub use serde_json::{Error, Number};
 pub use source::Reader;
+pub use tree::{parse, parse_without};
 pub use typed::{from_text, from_text_without, from_value};
 pub use value::{Place, Value};
 pub use write::to_value;

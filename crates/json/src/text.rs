@@ -1,5 +1,5 @@
-//! JSON text, read piece by piece: the next value is looked at, entered, or passed over. Whole values are read from text by
-//! `serde_json`; this is for the [`Reader`](crate::Reader), which asks for one piece after the other.
+//! JSON text, read piece by piece: the next value is looked at, entered, or passed over. The [`Reader`](crate::Reader) asks
+//! for one piece after the other; [`Trees`](crate::tree::Trees) take all of them.
 
 use std::borrow::Cow;
 
@@ -46,14 +46,20 @@ impl<'de> Text<'de> {
     }
 
     /// The next byte that is no space, unread.
+    #[inline]
     fn peek(&mut self) -> Option<u8> {
         let rest = &self.text.as_bytes()[self.at..];
+        // Text that programs write has no spaces.
+        if let Some(byte) = rest.first().filter(|byte| **byte > b' ') {
+            return Some(*byte);
+        }
         let space = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\t' | b'\r')).count();
         self.at += space;
         rest.get(space).copied()
     }
 
     /// What comes next.
+    #[inline]
     pub(crate) fn sort(&mut self) -> Result<Sort, Error> {
         match self.peek() {
             Some(b'n') => Ok(Sort::Null),
@@ -69,6 +75,7 @@ impl<'de> Text<'de> {
     }
 
     /// Reads the word that `sort` announced.
+    #[inline]
     pub(crate) fn word(&mut self, word: &str) -> Result<(), Error> {
         match self.text[self.at..].starts_with(word) {
             true => self.at += word.len(),
@@ -78,6 +85,7 @@ impl<'de> Text<'de> {
     }
 
     /// Reads the bracket that opens a list or an object.
+    #[inline]
     pub(crate) fn enter(&mut self) -> Result<(), Error> {
         self.depth += 1;
         if self.depth == DEPTH_MAX {
@@ -88,6 +96,7 @@ impl<'de> Text<'de> {
     }
 
     /// Goes to the next item of a list, or the next name of an object; false behind the last, whose bracket is read.
+    #[inline]
     pub(crate) fn next(&mut self, close: u8, first: bool) -> Result<bool, Error> {
         match self.peek() {
             Some(byte) if byte == close => {
@@ -107,6 +116,7 @@ impl<'de> Text<'de> {
     }
 
     /// The name of a field and the colon behind it.
+    #[inline]
     pub(crate) fn name(&mut self) -> Result<Cow<'de, str>, Error> {
         if self.peek() != Some(b'"') {
             return Err(self.error("key must be a string"));
@@ -116,6 +126,7 @@ impl<'de> Text<'de> {
         Ok(name)
     }
 
+    #[inline]
     fn colon(&mut self) -> Result<(), Error> {
         match self.peek() {
             Some(b':') => self.at += 1,
@@ -125,6 +136,7 @@ impl<'de> Text<'de> {
     }
 
     /// Reads a string, from its first quote to its last.
+    #[inline]
     pub(crate) fn string(&mut self) -> Result<Cow<'de, str>, Error> {
         let (raw, escaped) = self.raw_string()?;
         if !escaped {
@@ -136,6 +148,7 @@ impl<'de> Text<'de> {
     }
 
     /// What stands between the quotes, and whether there is an escape in it.
+    #[inline]
     fn raw_string(&mut self) -> Result<(&'de str, bool), Error> {
         let start = self.at + 1;
         let bytes = self.text.as_bytes();
@@ -171,6 +184,7 @@ impl<'de> Text<'de> {
     }
 
     /// Reads a whole number of up to 18 digits; anything else is left to `number`.
+    #[inline]
     pub(crate) fn small(&mut self) -> Option<i64> {
         let rest = &self.text.as_bytes()[self.at..];
         let negative = rest.first() == Some(&b'-');

@@ -138,6 +138,9 @@ pub struct Kind<T: 'static> {
     pub default: Option<fn(&mut T)>,
     /// Its defaults are fields of the spec that follow from others there: an object whose spec is as it was has them.
     pub default_within_spec: bool,
+    /// Its validation and warnings ask nothing about labels, finalizers, owners and field managers: an object in which
+    /// nothing else changed is checked by its metadata alone.
+    pub indifferent_to_labels: bool,
     pub validate: Option<fn(&T) -> Errors>,
     /// Checks that only a new object must pass.
     pub validate_create: Option<fn(&T) -> Errors>,
@@ -198,6 +201,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         generation: Generation::None,
         default: None,
         default_within_spec: false,
+        indifferent_to_labels: false,
         validate: None,
         validate_create: None,
         validate_update: None,

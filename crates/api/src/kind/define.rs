@@ -101,34 +101,50 @@ fn empty_status<T: BuiltIn>() -> Value {
 }
 
 fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
-    object::decode(object).map_err(|e: serde_json::Error| FieldError {
-        path: Path::default(),
-        cause: crate::validation::field::Cause::TypeInvalid,
-        detail: e.to_string(),
-    })
+    object::decode(object).map_err(of_wrong_type)
 }
 
-/// Most changes leave most of an object alone: what is the same in both is decoded once.
-fn decode_both<T: BuiltIn>(new: &Value, old: &Value) -> Result<(T, T), FieldError> {
+fn decode_metadata(object: &Value) -> Result<ObjectMeta, FieldError> {
+    object::decode_metadata(object).map_err(of_wrong_type)
+}
+
+fn of_wrong_type(error: json::Error) -> FieldError {
+    FieldError { path: Path::default(), cause: crate::validation::field::Cause::TypeInvalid, detail: error.to_string() }
+}
+
+/// What every object has in its metadata that may change without a word to most kinds' rules.
+const LABELS_AND_THE_LIKE: &[&str] =
+    &["labels", "finalizers", "ownerReferences", "managedFields", "generation", "resourceVersion"];
+
+/// Whether two objects are the same but for fields of these names.
+fn same_but_for(new: &Value, old: &Value, names: &[&str]) -> bool {
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
+    let others = |map: &'_ Map| map.keys().filter(|name| !names.contains(&name.as_str())).count();
+    let mut wanted = new.iter().filter(|(name, _)| !names.contains(&name.as_str()));
+    others(new) == others(old) && wanted.all(|(name, value)| old.get(name.as_str()) == Some(value))
+}
+
+/// The typed forms of two objects. What is outside of the metadata is decoded once where it is the same.
+fn decode_both<T: BuiltIn>(new: &Value, old: &Value, same: bool) -> Result<(T, T), FieldError> {
     let typed: T = decode(new)?;
-    let others =
-        |object: &Value| object.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata").count();
-    let same = |(name, value): (&json::Key, &Value)| *name == "metadata" || old.get(name.as_str()) == Some(value);
-    if others(new) != others(old) || !new.as_object().into_iter().flatten().all(same) {
+    if !same {
         return Ok((typed, decode(old)?));
     }
     let mut before = typed.clone();
-    *before.metadata_mut() = old.get("metadata").map_or_else(|| Ok(ObjectMeta::default()), decode)?;
+    *before.metadata_mut() = decode_metadata(old)?;
     Ok((typed, before))
+}
+
+fn validate_metadata(new: &Value, old: &Value) -> Errors {
+    match (decode_metadata(new), decode_metadata(old)) {
+        (Ok(new), Ok(old)) => object_meta::validate_update(&new, &old),
+        (Err(error), _) | (_, Err(error)) => vec![error],
+    }
 }
 
 /// Checks a write of the status. Decodes no more than it needs: kubelets write status all the time.
 fn validate_status(check: Option<fn(&Value, &Value) -> Errors>, new: &Value, old: &Value) -> Errors {
-    let metadata = |object: &Value| object.get("metadata").map_or_else(|| Ok(ObjectMeta::default()), decode);
-    let mut errors = match (metadata(new), metadata(old)) {
-        (Ok(new), Ok(old)) => object_meta::validate_update(&new, &old),
-        (Err(error), _) | (_, Err(error)) => vec![error],
-    };
+    let mut errors = validate_metadata(new, old);
     errors.extend(check.map(|check| check(new, old)).unwrap_or_default());
     errors
 }
@@ -143,6 +159,17 @@ where
             return Err(errors);
         }
         Ok(self.kind.warnings.map(|warnings| warnings(new, old)).unwrap_or_default())
+    }
+
+    /// Checks a change of the object; `same` says that nothing outside of its metadata is different.
+    fn check_whole(&self, new: &Value, old: &Value, target: Target, same: bool) -> Result<Vec<String>, Errors> {
+        let texts = gated::check_texts(self.kind.gated_texts, self.features, new, Some(old));
+        let (new, old): (T, T) = decode_both(new, old, same).map_err(|error| vec![error])?;
+        let mut errors = object_meta::validate_update(new.metadata(), old.metadata());
+        errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
+        errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default());
+        errors.extend(texts);
+        self.checked(errors, &new, Some(&old))
     }
 
     fn generation_counts(&self, new: &Value, old: &Value) -> bool {
@@ -246,13 +273,19 @@ where
             let errors = validate_status(self.kind.validate_status, new, old);
             return if errors.is_empty() { Ok(Vec::new()) } else { Err(errors) };
         }
-        let texts = gated::check_texts(self.kind.gated_texts, self.features, new, Some(old));
-        let (new, old): (T, T) = decode_both(new, old).map_err(|error| vec![error])?;
-        let mut errors = object_meta::validate_update(new.metadata(), old.metadata());
-        errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
-        errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default());
-        errors.extend(texts);
-        self.checked(errors, &new, Some(&old))
+        let same = same_but_for(new, old, &["metadata"]);
+        let relabelled = same && same_but_for(&new["metadata"], &old["metadata"], LABELS_AND_THE_LIKE);
+        if relabelled && self.kind.indifferent_to_labels {
+            let errors = validate_metadata(new, old);
+            let outcome = if errors.is_empty() { Ok(Vec::new()) } else { Err(errors) };
+            debug_assert!(
+                self.check_whole(new, old, target, same) == outcome,
+                "{} asks about labels",
+                std::any::type_name::<T>()
+            );
+            return outcome;
+        }
+        self.check_whole(new, old, target, same)
     }
 
     fn prepare_create(&self, object: &mut Value) {

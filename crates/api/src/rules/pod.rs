@@ -184,36 +184,47 @@ pub(crate) fn qos_of<R: Borrow<ResourceRequirements>>(
     containers: impl IntoIterator<Item = R>,
     count: usize,
 ) -> &'static str {
-    let (mut requests, mut limits) = (Resources::new(), Resources::new());
+    let (mut requests, mut limits) = (Compute::default(), Compute::default());
     let mut all_limited;
-    let compute = |texts: Option<&Texts>| {
-        let mut list = parsed(texts);
-        list.retain(|name, amount| matches!(name.as_str(), "cpu" | "memory") && *amount > Quantity::ZERO);
-        list
-    };
     if let Some(whole) = whole.filter(|w| w.requests.is_some() || w.limits.is_some()) {
-        requests = compute(whole.requests.as_ref());
-        limits = compute(whole.limits.as_ref());
-        all_limited = limits.len() == 2;
+        requests.add(whole.requests.as_ref());
+        all_limited = limits.add(whole.limits.as_ref());
     } else {
         let mut stated = 0;
         all_limited = true;
         for resources in containers {
             let resources: &ResourceRequirements = resources.borrow();
             stated += 1;
-            add(&mut requests, &compute(resources.requests.as_ref()));
-            let limited = compute(resources.limits.as_ref());
-            all_limited &= limited.len() == 2;
-            add(&mut limits, &limited);
+            requests.add(resources.requests.as_ref());
+            all_limited &= limits.add(resources.limits.as_ref());
         }
         all_limited &= stated == count;
     }
-    if requests.is_empty() && limits.is_empty() {
+    if requests == Compute::default() && limits == Compute::default() {
         BEST_EFFORT
     } else if all_limited && requests == limits {
         GUARANTEED
     } else {
         BURSTABLE
+    }
+}
+
+/// The resources that decide about the class. None of one is as good as zero of it.
+#[derive(Default, PartialEq)]
+struct Compute {
+    cpu: Quantity,
+    memory: Quantity,
+}
+
+impl Compute {
+    /// Adds what is more than nothing. True when there is some of both.
+    fn add(&mut self, texts: Option<&Texts>) -> bool {
+        let amount =
+            |name| texts.and_then(|texts| texts.get(name)).map(parse).filter(|amount| *amount > Quantity::ZERO);
+        let (cpu, memory) = (amount("cpu"), amount("memory"));
+        self.cpu += cpu.unwrap_or_default();
+        self.memory += memory.unwrap_or_default();
+        cpu.is_some() && memory.is_some()
     }
 }
 

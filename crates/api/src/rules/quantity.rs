@@ -36,6 +36,17 @@ const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 
+/// All that fit into an `i128`.
+const POWERS_OF_TEN: [i128; 39] = {
+    let mut powers = [1; 39];
+    let mut at = 1;
+    while at < powers.len() {
+        powers[at] = powers[at - 1] * 10;
+        at += 1;
+    }
+    powers
+};
+
 enum Scale {
     Ten(i32),
     Two(u32),
@@ -55,14 +66,11 @@ fn scale(suffix: &str) -> Option<(Scale, Format)> {
 /// `numerator * 10^power` in nanos, rounded away from zero, saturating.
 fn times_ten_to(numerator: i128, power: i32) -> i128 {
     let power = power.saturating_add(9);
+    let of_ten = POWERS_OF_TEN.get(power.unsigned_abs() as usize);
     if power >= 0 {
-        let factor = 10i128.checked_pow(power.unsigned_abs());
-        return factor.and_then(|f| numerator.checked_mul(f)).unwrap_or(if numerator < 0 { -MAX } else { MAX });
+        return of_ten.and_then(|f| numerator.checked_mul(*f)).unwrap_or(if numerator < 0 { -MAX } else { MAX });
     }
-    match 10i128.checked_pow(power.unsigned_abs()) {
-        Some(divisor) => div_away(numerator, divisor),
-        None => numerator.signum(),
-    }
+    of_ten.map_or(numerator.signum(), |divisor| div_away(numerator, *divisor))
 }
 
 fn div_away(value: i128, divisor: i128) -> i128 {
@@ -95,7 +103,7 @@ impl FromStr for Quantity {
         let mut nanos = if whole.len() > 24 {
             MAX
         } else {
-            let digits: i128 = format!("0{whole}{kept}").parse().map_err(|_| ParseError)?;
+            let digits = whole.bytes().chain(kept.bytes()).fold(0, |sum, digit| sum * 10 + i128::from(digit - b'0'));
             let decimals = i32::try_from(kept.len()).map_err(|_| ParseError)?;
             match scale {
                 Scale::Ten(power) => times_ten_to(digits, power.saturating_sub(decimals)),

@@ -57,7 +57,7 @@ impl Conversions {
             if *modified > definition.settled && object::api_version(value) == Some(&desired) {
                 continue;
             }
-            let mut object: Value = serde_json::from_slice(value).unwrap_or_default();
+            let mut object = object::stored(value);
             webhook.shape(&mut object).map_err(bare)?;
             if object["apiVersion"] == *desired {
                 entries[at].value = encoded(definition, &object);

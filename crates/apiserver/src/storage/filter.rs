@@ -72,7 +72,7 @@ impl Filter {
         if !self.may_match(&entry.value) {
             return false;
         }
-        let mut value: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        let mut value = object::stored(&entry.value);
         object::convert(definition, &mut value, entry.modified);
         self.matches(definition, &value)
     }

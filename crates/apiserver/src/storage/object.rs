@@ -144,9 +144,14 @@ pub fn served(bytes: &[u8], revision: Revision) -> Vec<u8> {
     out
 }
 
+/// What is stored in these bytes. The server wrote them, so that they are JSON; a store that was tampered with shows nothing.
+pub fn stored(bytes: &[u8]) -> Value {
+    std::str::from_utf8(bytes).ok().and_then(|text| json::parse(text).ok()).unwrap_or_default()
+}
+
 /// The object as a value, with its resourceVersion.
 pub fn value(bytes: &[u8], revision: Revision) -> Value {
-    let mut object: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let mut object = stored(bytes);
     set_revision(&mut object, revision);
     object
 }

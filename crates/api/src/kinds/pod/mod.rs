@@ -57,6 +57,7 @@ pub const POD: Kind<Pod> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     default: Some(defaults::pod),
     default_within_spec: true,
+    indifferent_to_labels: true,
     validate: Some(validate::validate),
     validate_create: Some(validate::validate_create),
     validate_update: Some(update::validate_update),

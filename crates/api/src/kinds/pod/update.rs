@@ -49,9 +49,14 @@ fn changed_mirror(new: Option<&str>, old: Option<&str>) -> Errors {
 fn object(new: &PodSpec, old: &PodSpec) -> Errors {
     let path = Path::new("spec");
     let mut errors = Errors::new();
-    let init = |s: &PodSpec| s.init_containers.clone().unwrap_or_default();
+    if new == old {
+        return errors;
+    }
+    fn init(spec: &PodSpec) -> &[Container] {
+        spec.init_containers.as_deref().unwrap_or_default()
+    }
     for (field, now, before) in
-        [("containers", new.containers.clone(), old.containers.clone()), ("initContainers", init(new), init(old))]
+        [("containers", &*new.containers, &*old.containers), ("initContainers", init(new), init(old))]
     {
         let path = path.child(field);
         if now.len() != before.len() {
