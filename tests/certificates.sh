@@ -4,7 +4,7 @@
 . "$(dirname "$0")/cluster.sh"
 command -v openssl >/dev/null || { echo "SKIPPED: the signer of this test is openssl"; exit 0; }
 
-GATES=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true
+GATES=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true,NodeDeclaredFeatures=true,RestartAllContainersOnContainerExits=true
 "$SKIFF" "${UP[@]}" --feature-gates=$GATES --runtime-config=certificates.k8s.io/v1beta1=true >/dev/null
 k create namespace signed >/dev/null
 k() { HOME=$WORK "$KUBECTL" -n signed "$@"; }
@@ -108,3 +108,29 @@ YAML
 k wait --for=jsonpath='{.status.phase}'=Failed pod/rules --timeout=60s >/dev/null
 [ "$(k get pod rules -o jsonpath='{.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].state.terminated.exitCode}')" = "1 3" ] ||
     fail "it runs twice"
+
+step "all containers of a Pod begin anew when one of them asks for it"
+k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: anew}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1
+  initContainers:
+  - {name: i, image: "skiff.local/busybox:1", command: [sh, -c, 'echo init >>/work/log'], volumeMounts: [{name: work, mountPath: /work}]}
+  containers:
+  - name: asks
+    image: skiff.local/busybox:1
+    command: [sh, -c, 'if [ -e /work/asked ]; then sleep 10000; fi; touch /work/asked; exit 42']
+    restartPolicy: Never
+    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]
+    volumeMounts: [{name: work, mountPath: /work}]
+  - {name: follows, image: "skiff.local/busybox:1", command: [sh, -c, 'echo main >>/work/log; exec sleep 10000'], volumeMounts: [{name: work, mountPath: /work}]}
+  volumes: [{name: work, emptyDir: {}}]
+YAML
+counts() { k get pod anew -o jsonpath='{.status.initContainerStatuses[*].restartCount} {.status.containerStatuses[*].restartCount}'; }
+until_true 60 eval '[ "$(counts)" = "1 1 1" ]'
+k wait --for=condition=Ready pod/anew --timeout=30s >/dev/null
+[ "$(k exec anew -c follows -- grep -c init /work/log)" = 2 ] || fail "the init container ran twice, on the volume that stayed"
+has "main" k exec anew -c follows -- sed -n '$p' /work/log

@@ -47,6 +47,7 @@ run "workloads" ./workloads.sh
 run "autoscaling" ./autoscaling.sh
 run "volumes" ./volumes.sh
 run "certificates of Pods" ./certificates.sh
+run "aggregated servers" ./aggregated.sh
 run "node" ./node.sh
 run "agent" ./agent.sh
 run "restarts" ./restarts.sh

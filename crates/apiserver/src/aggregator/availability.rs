@@ -10,7 +10,7 @@ use super::{
     Aggregator, backend,
     registrations::{Backend, Registration},
 };
-use crate::{auth::User, storage::object_store::ObjectStore};
+use crate::{auth::User, outbound::service::slices, storage::object_store::ObjectStore};
 
 /// A server that answers is asked again after this time, and one that does not at the latest then.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -18,8 +18,6 @@ const PERIOD: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// So many questions are sent together: the address may lead to several servers, some of which have just gone.
 const ATTEMPTS: usize = 5;
-
-pub const SLICE_OF: &str = "kubernetes.io/service-name";
 
 /// The condition as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +87,7 @@ async fn check(aggregator: &Aggregator, objects: &ObjectStore, registration: &Re
         Ok(service) => service,
         Err(error) => return unknown("ServiceAccessError", error),
     };
-    let slices = match slices(objects, to).await {
+    let slices = match slices(objects, &to.namespace, &to.name).await {
         Ok(slices) => slices,
         Err(error) => return unknown("EndpointsAccessError", error),
     };
@@ -106,15 +104,6 @@ async fn service(objects: &ObjectStore, to: &Backend) -> Result<Option<Value>, S
         Err(error) if error.code == 404 => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-async fn slices(objects: &ObjectStore, to: &Backend) -> Result<Vec<Value>, StatusError> {
-    let definition = objects.definition("discovery.k8s.io", "endpointslices")?;
-    let entries = objects.entries(&definition, &to.namespace).await?;
-    let finder = memchr::memmem::Finder::new(to.name.as_bytes());
-    let near = entries.iter().filter(|entry| finder.find(&entry.value).is_some());
-    let slices = near.map(|entry| crate::storage::object::of_entry(&definition, entry));
-    Ok(slices.filter(|slice| slice["metadata"]["labels"][SLICE_OF] == *to.name).collect())
 }
 
 /// Asks for a page that every server of the group version has. Its certificate is not checked: it is told nothing, and its

@@ -36,7 +36,7 @@ use self::{
     told::Told,
 };
 use crate::{
-    outbound::dialer::Dialer,
+    outbound::{dialer::Dialer, service::SLICE_OF},
     storage::{informer::EventHandler, object_store::ObjectStore},
 };
 
@@ -248,7 +248,7 @@ impl EventHandler for Nearby {
         let of = |to: &Backend| {
             let named = match object {
                 Some(object) if definition.plural == "endpointslices" => {
-                    meta::labels(object).and_then(|l| l.get(availability::SLICE_OF)).is_some_and(|of| *of == *to.name)
+                    meta::labels(object).and_then(|l| l.get(SLICE_OF)).is_some_and(|of| *of == *to.name)
                 }
                 // What a slice was that is gone is not known, but its name begins with its Service's.
                 _ => name.starts_with(&to.name),

@@ -4,7 +4,7 @@ use api::{Value, status::StatusError};
 use dialer::Endpoint;
 
 use super::dialer::bare;
-use crate::storage::object_store::ObjectStore;
+use crate::storage::{object, object_store::ObjectStore};
 
 /// A ready address behind a port of a Service, chosen at random; `None` when there is none. The port may be given by name
 /// or number, and a single one left out. Over TLS the server shows a certificate for the Service, as upstream demands.
@@ -14,9 +14,19 @@ pub async fn resolve(
     name: &str,
     port: &str,
 ) -> Result<Option<Endpoint>, StatusError> {
-    let object = async |plural| objects.get(&*objects.definition("", plural)?, namespace, name).await;
-    let port = port_name(&object("services").await?, name, port)?;
-    let mut backends = backends(&object("endpoints").await?, &port);
+    let get = async |plural| objects.get(&*objects.definition("", plural)?, namespace, name).await;
+    let service = get("services").await?;
+    let port = port_name(&service, name, port)?;
+    // Endpoints are one object of a known name. Who keeps slices by hand has none.
+    let mut backends = match get("endpoints").await {
+        Ok(endpoints) => backends(&endpoints, &port),
+        Err(error) if error.code == 404 => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    if backends.is_empty() {
+        let primary = service["spec"]["ipFamilies"][0].as_str();
+        backends = of_slices(&slices(objects, namespace, name).await?, &port, primary);
+    }
     if backends.is_empty() {
         return Ok(None);
     }
@@ -67,6 +77,37 @@ fn port_name(service: &Value, name: &str, wanted: &str) -> Result<String, Status
     }
 }
 
+/// The label of an EndpointSlice that names its Service.
+pub const SLICE_OF: &str = "kubernetes.io/service-name";
+
+/// The EndpointSlices of a Service.
+pub async fn slices(objects: &ObjectStore, namespace: &str, name: &str) -> Result<Vec<Value>, StatusError> {
+    let definition = objects.definition("discovery.k8s.io", "endpointslices")?;
+    let entries = objects.entries(&definition, namespace).await?;
+    let finder = memchr::memmem::Finder::new(name.as_bytes());
+    let near = entries.iter().filter(|entry| finder.find(&entry.value).is_some());
+    let slices = near.map(|entry| object::of_entry(&definition, entry));
+    Ok(slices.filter(|slice| slice["metadata"]["labels"][SLICE_OF] == *name).collect())
+}
+
+/// The ready addresses in slices behind the port of that name: those of the Service's first family where there are any.
+fn of_slices(slices: &[Value], port: &str, primary: Option<&str>) -> Vec<Endpoint> {
+    let of_family = |wanted: bool| {
+        let slices = slices.iter().filter(|slice| (slice["addressType"].as_str() == primary) == wanted);
+        slices.flat_map(|slice| of_slice(slice, port)).collect::<Vec<_>>()
+    };
+    let first = of_family(true);
+    if first.is_empty() { of_family(false) } else { first }
+}
+
+fn of_slice(slice: &Value, port: &str) -> Vec<Endpoint> {
+    let list = |field: &str| slice[field].as_array().into_iter().flatten();
+    let port = list("ports").find(|p| p["name"].as_str().unwrap_or_default() == port);
+    let Some(port) = port.and_then(|p| u16::try_from(p["port"].as_u64()?).ok()) else { return Vec::new() };
+    let ready = list("endpoints").filter(|endpoint| endpoint["conditions"]["ready"] != false);
+    ready.filter_map(|endpoint| Some(Endpoint::new(endpoint["addresses"][0].as_str()?, port))).collect()
+}
+
 /// The ready addresses behind the port of that name.
 fn backends(endpoints: &Value, port: &str) -> Vec<Endpoint> {
     let list = |v: &Value, key: &str| v.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
@@ -101,6 +142,25 @@ mod tests {
         }
         assert_eq!(port_name(&service, "s", "81").unwrap_err().message, "no service port 81 found for service \"s\"");
         assert!(backends(&endpoints, "other").is_empty());
+    }
+
+    #[test]
+    fn slices_lead_to_ready_addresses_of_the_first_family() {
+        let slice = |family: &str, address: &str, ready: Value, port: Value| {
+            json!({"addressType": family, "ports": [port],
+                "endpoints": [{"addresses": [address, "10.0.0.9"], "conditions": {"ready": ready}}]})
+        };
+        let web = || json!({"name": "web", "port": 8080});
+        let check = |slices: &[Value], expected: &[&str]| {
+            let found: Vec<String> = of_slices(slices, "web", Some("IPv4")).iter().map(Endpoint::authority).collect();
+            assert_eq!(found, expected);
+        };
+        let six = slice("IPv6", "fd00::1", json!(true), web());
+        check(&[six.clone(), slice("IPv4", "10.0.0.1", json!(null), web())], &["10.0.0.1:8080"]);
+        check(&[six.clone(), slice("IPv4", "10.0.0.1", json!(false), web())], &["[fd00::1]:8080"]);
+        check(&[slice("IPv4", "10.0.0.1", json!(true), json!({"name": "other", "port": 1}))], &[]);
+        check(&[slice("IPv4", "10.0.0.1", json!(true), json!({"name": "web"}))], &[]);
+        check(&[], &[]);
     }
 
     #[test]
