@@ -1,7 +1,7 @@
 //! Errors as clients see them: `metav1.Status` with upstream's codes, reasons and messages. This is the one conversion
 //! from any failure to what goes over the wire.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, Status, StatusCause, StatusDetails};
 
 use std::collections::HashSet;
 
@@ -17,6 +17,8 @@ pub struct StatusError {
     pub reason: &'static str,
     pub message: String,
     pub details: Option<Box<StatusDetails>>,
+    /// Where a list that cannot go on as it began can go on nevertheless.
+    pub continue_token: Option<Box<str>>,
 }
 
 /// `pods` or `deployments.apps`, as messages name a resource.
@@ -36,7 +38,7 @@ impl StatusError {
         if message.len() > MESSAGE_MAX {
             message = bounds::cut(&message, MESSAGE_MAX).into_owned();
         }
-        StatusError { code, reason, message, details: None }
+        StatusError { code, reason, message, details: None, continue_token: None }
     }
 
     fn about(mut self, details: StatusDetails) -> Self {
@@ -164,7 +166,7 @@ impl StatusError {
             reason: Some(self.reason).filter(|reason| !reason.is_empty()).map(str::to_owned),
             message: Some(self.message.clone()),
             details: self.details.as_deref().cloned(),
-            ..Default::default()
+            metadata: ListMeta { continue_: self.continue_token.as_deref().map(str::to_owned), ..Default::default() },
         }
     }
 }

@@ -60,20 +60,11 @@ pub fn error(error: &StatusError) -> Response {
     response
 }
 
-/// A `Status` with its fields in the order in which people know them.
-fn status_text(error: &StatusError) -> String {
-    let shown = |value: serde_json::Result<api::Value>| value.unwrap_or_default().to_string();
-    let message = shown(json::to_value(&error.message));
-    let details = match error.details.as_deref() {
-        Some(details) => format!(",\"details\":{}", shown(json::to_value(details))),
-        None => String::new(),
-    };
-    let code = error.code;
-    let reason = if error.reason.is_empty() { String::new() } else { format!(",\"reason\":\"{}\"", error.reason) };
-    format!(
-        "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",\"message\":{message}\
-         {reason}{details},\"code\":{code}}}\n"
-    )
+/// A `Status` in text.
+fn status_text(error: &StatusError) -> Vec<u8> {
+    let mut text = encode::described(&json::json!(error.to_status()));
+    text.push(b'\n');
+    text
 }
 
 /// Together warnings have at most this many characters; when they would have more, each is cut to `WARNING_MAX`. Clients refuse

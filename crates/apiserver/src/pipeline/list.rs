@@ -66,9 +66,15 @@ struct Token {
     start: String,
 }
 
+/// In a token: at whatever revision is the newest then.
+const NEWEST: i64 = -1;
+
 fn encode_token(revision: Revision, start: &str) -> String {
-    let token = Token { v: "meta.k8s.io/v1".to_owned(), rv: revision as i64, start: start.to_owned() };
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
+    encoded(&Token { v: "meta.k8s.io/v1".to_owned(), rv: revision as i64, start: start.to_owned() })
+}
+
+fn encoded(token: &Token) -> String {
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(serde_json::to_vec(token).unwrap_or_default())
 }
 
 fn decode_token(text: &str) -> Result<Token, StatusError> {
@@ -79,6 +85,9 @@ fn decode_token(text: &str) -> Result<Token, StatusError> {
     let token: Token = serde_json::from_slice(&bytes).map_err(|e| broken(format!(": {e}")))?;
     if token.v != "meta.k8s.io/v1" {
         return Err(broken(format!(": server does not recognize this encoded version {}", token.v)));
+    }
+    if token.rv == 0 {
+        return Err(broken(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned()));
     }
     Ok(token)
 }
@@ -186,14 +195,25 @@ impl Request {
     }
 
     async fn page(&self, range: &Range, options: &ListOptions) -> Result<Page, StatusError> {
-        self.objects().store.range(range.clone()).await.map_err(|error| match error {
-            StoreError::Compacted { .. } if !options.continue_token.is_empty() => StatusError::expired(
-                "The provided continue parameter is too old to display a consistent list result. You must start a new list \
-                 without the continue parameter.",
-            ),
-            other => store_error(other),
-        })
+        match self.objects().store.range(range.clone()).await {
+            Ok(page) => Ok(page),
+            Err(StoreError::Compacted { .. }) if !options.continue_token.is_empty() => {
+                Err(too_old(decode_token(&options.continue_token)?))
+            }
+            Err(other) => Err(store_error(other)),
+        }
     }
+}
+
+/// The pages of this token's revision are gone. The error brings a token for the same place in the list as it is by then.
+fn too_old(token: Token) -> StatusError {
+    let error = StatusError::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list without \
+         the continue parameter, or use the continue token in this response to retrieve the remainder of the results. \
+         Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
+         deleted between the time the first chunk was returned and now may show up in the list.",
+    );
+    StatusError { continue_token: Some(encoded(&Token { rv: NEWEST, ..token }).into()), ..error }
 }
 
 /// The answer with these objects.

@@ -1,5 +1,6 @@
 //! How the server answers: the main behaviours as conversations.
 
+use base64::Engine;
 use json::{Value, json};
 
 use crate::tests::conversation::Conversation;
@@ -195,6 +196,15 @@ async fn lists_select_and_page() {
     c.server.objects().store.compact(newest).await.unwrap();
     let expired = c.say(&format!("GET {MAPS}?limit=3&continue={token}"), "").await;
     assert_eq!((expired.code, expired.at("/reason")), (410, json!("Expired")));
+    // The error brings a token for the same place, in the list as it is now.
+    let fresh = expired.at("/metadata/continue").as_str().expect("a token").to_owned();
+    c.say(&format!("POST {MAPS}"), &map("z", "1")).await;
+    let rest = c.say(&format!("GET {MAPS}?limit=3&continue={fresh}"), "").await.json();
+    assert_eq!(names(&rest), ["z"], "s is gone by now");
+    let made_up =
+        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#);
+    let refused = c.say(&format!("GET {MAPS}?continue={made_up}"), "").await;
+    assert_eq!((refused.code, refused.at("/metadata")), (400, json!({})), "{}", refused.at("/message"));
 }
 
 #[tokio::test(start_paused = true)]
