@@ -48,6 +48,7 @@ run "autoscaling" ./autoscaling.sh
 run "volumes" ./volumes.sh
 run "certificates of Pods" ./certificates.sh
 run "aggregated servers" ./aggregated.sh
+run "streams" ./streams.sh
 run "node" ./node.sh
 run "agent" ./agent.sh
 run "restarts" ./restarts.sh
