@@ -6,5 +6,6 @@ pub mod bounds;
 pub mod cbor;
 pub mod decode;
 pub mod encode;
+pub mod go;
 pub mod problem;
 pub mod protobuf;

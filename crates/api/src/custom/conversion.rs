@@ -10,8 +10,9 @@ use json::{Map, Value, json};
 
 use super::defaults::prune;
 use super::head::Head;
-use super::strategy::{go_type, shaped};
+use super::strategy::shaped;
 use super::version::Version;
+use crate::codec::go;
 use crate::kind::webhook::{Client, Webhook};
 use crate::meta;
 use crate::validation::field::{Errors, Path};
@@ -183,7 +184,7 @@ fn restore(original: &Value, converted: &mut Value) -> Result<Map, String> {
         Value::Null if converted.get("metadata").is_none() => {
             return Err("missing metadata in converted object".to_owned());
         }
-        other => return Err(format!("invalid metadata of type {} in converted object", go_type(&other))),
+        other => return Err(format!("invalid metadata of type {} in converted object", go::type_name(&other))),
     };
     let mut metadata = original["metadata"].as_object().cloned().unwrap_or_default();
     for (name, check) in [("labels", labels as fn(&BTreeMap<String, String>) -> Errors), ("annotations", annotations)] {
@@ -194,13 +195,13 @@ fn restore(original: &Value, converted: &mut Value) -> Result<Map, String> {
             }
             Some(Value::Object(fields)) => fields,
             Some(other) => {
-                return Err(format!("invalid metadata.{name} of type {} in converted object", go_type(other)));
+                return Err(format!("invalid metadata.{name} of type {} in converted object", go::type_name(other)));
             }
         };
         let mut texts = BTreeMap::new();
         for (key, value) in fields {
             let Value::String(text) = value else {
-                let found = go_type(value);
+                let found = go::type_name(value);
                 return Err(format!("metadata.{name}[{key}] must be a string, but is {found} in converted object"));
             };
             texts.insert(key.as_str().to_owned(), text.as_str().to_owned());

@@ -16,6 +16,7 @@ use super::{
     list_types::check as check_lists,
     values::check as check_value,
 };
+use crate::codec::go;
 use crate::kind::define::{keep_metadata, keep_server_metadata, only_status, put};
 use crate::kind::{Scale, Scope, StatusMetadata, Strategy, Target, cell};
 use crate::meta;
@@ -119,23 +120,10 @@ impl Custom {
 
 /// The complaint about a field that has another type than the scale subresource needs.
 fn accessor(place: &Path, path: &str, value: &Value, zero: Value, wanted: &str) -> FieldError {
-    let found = go_type(value);
+    let found = go::type_name(value);
     let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let detail = format!(".{path} accessor error: {shown} is of the type {found}, expected {wanted}");
     FieldError::invalid(place, zero, &detail)
-}
-
-/// The name that Go has for the type of a value.
-pub fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }
 
 /// Warnings about finalizers that are new and have odd names.

@@ -19,6 +19,7 @@ use crate::{
         managed_fields as managed,
         managed_fields::Writer,
         structured_merge::{self, Difference},
+        typed,
     },
 };
 
@@ -55,13 +56,11 @@ pub fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], validation: Validation) -> Re
     let about = describe(gvk, &config);
     let untyped =
         |why: String| StatusError::new(500, "", format!("failed to create typed patch object ({about}): {why}"));
-    let (config, unknown) = decode::typed(ty, config).map_err(&untyped)?;
-    if !unknown.is_empty() {
-        return Err(untyped(undeclared(&unknown)));
-    }
-    if let Some(why) = structured_merge::misfit(ty, &config) {
+    if let Some(why) = typed::misfit(ty, &config) {
         return Err(untyped(why));
     }
+    // What remains to be refused is the text of a scalar: a quantity or a time that is none.
+    let (config, _) = decode::typed(ty, config).map_err(&untyped)?;
     let warnings = if validation == Validation::Ignore { Vec::new() } else { duplicates };
     Ok(Request { config, warnings })
 }
@@ -73,13 +72,6 @@ fn describe(gvk: Gvk<'_>, config: &Value) -> String {
     let version = gvk.api_version();
     let version = if gvk.group.is_empty() { format!("/{version}") } else { version };
     format!("{namespace}{slash}{name}; {version}, Kind={}", gvk.kind)
-}
-
-fn undeclared(unknown: &[String]) -> String {
-    let quoted = |text: &String| text.split('"').nth(1).unwrap_or_default().to_owned();
-    let lines: Vec<String> =
-        unknown.iter().map(|text| format!(".{}: field not declared in schema", quoted(text))).collect();
-    if lines.len() == 1 { lines.concat() } else { format!("errors:\n  {}", lines.join("\n  ")) }
 }
 
 impl Request {

@@ -127,9 +127,6 @@ pub fn child_type<'t>(ty: &'t Type, element: &str) -> (&'t Type, bool) {
     }
 }
 
-/// The element of an item that has none of its list's keys.
-pub const WITHOUT_KEYS: &str = "k:{}";
-
 /// The element that stands for an item of a list that is not atomic.
 pub fn element(list: &List, item: &Value) -> String {
     let ListKind::Map(keys) = &list.kind else { return format!("v:{item}") };

@@ -6,3 +6,4 @@ pub mod field_set;
 pub mod managed_fields;
 pub mod patch;
 pub mod structured_merge;
+pub mod typed;
