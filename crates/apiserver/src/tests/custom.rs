@@ -170,6 +170,10 @@ async fn objects_are_changed_like_those_of_other_kinds() {
     assert_eq!(two.at("/spec/toys"), json!([{"id": "1", "price": 1}, {"id": "2"}]));
     let conflict = c.say(&apply("two"), dog("rex", json!({"name": "Rex", "toys": [{"id": "1", "price": 2}]}))).await;
     assert_eq!(conflict.code, 409, "{}", conflict.text);
+    let misfit = c.say(&apply("two"), dog("rex", json!({"name": "Rex", "age": "old"}))).await;
+    let message = misfit.at("/message").as_str().unwrap_or_default().to_owned();
+    assert!(message.ends_with("Kind=Dog): .spec.age: expected numeric (int or float), got string"), "{message}");
+    assert_eq!(misfit.code, 500);
 }
 
 #[tokio::test(start_paused = true)]
