@@ -84,7 +84,7 @@ fn write_source(value: &Value, out: &mut String) {
 /// Go prints the entries of a map in the order of their keys.
 fn ordered(map: &Map) -> Vec<(&Key, &Value)> {
     let mut entries: Vec<(&Key, &Value)> = map.iter().collect();
-    entries.sort_by(|a, b| (**a.0).cmp(&**b.0));
+    entries.sort_by_key(|entry| &**entry.0);
     entries
 }
 

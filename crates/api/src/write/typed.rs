@@ -172,7 +172,7 @@ fn without_identity(kind: &ListKind, item: &Value) -> Option<String> {
 }
 
 fn lacks_keys(keys: &[Key], item: &Map) -> Option<String> {
-    let known = |key: &Key| key.default.is_some() || item.get(&*key.name).is_some_and(|value| !value.is_null());
+    let known = |key: &Key| key.default.is_some() || item.get(&key.name).is_some_and(|value| !value.is_null());
     if keys.iter().any(known) {
         return None;
     }
