@@ -39,6 +39,7 @@ func corners(config *rest.Config, client kubernetes.Interface, count *counter, e
 	pages(client, etcd)
 	pagerGoesOn(client, etcd)
 	watches(client, etcd)
+	revisions(client)
 	inCbor(config, count)
 }
 

@@ -139,7 +139,7 @@ pub struct Kind<T: 'static> {
     /// Its defaults are fields of the spec that follow from others there: an object whose spec is as it was has them.
     pub default_within_spec: bool,
     /// Its validation and warnings ask nothing about labels, finalizers, owners and field managers: an object in which
-    /// nothing else changed is checked by its metadata alone.
+    /// nothing else changed is as valid as it was, and checked by its metadata alone.
     pub indifferent_to_labels: bool,
     pub validate: Option<fn(&T) -> Errors>,
     /// Checks that only a new object must pass.

@@ -66,15 +66,12 @@ struct Token {
     start: String,
 }
 
-/// In a token: at whatever revision is the newest then.
+/// In place of a revision: whatever is the newest.
 const NEWEST: i64 = -1;
 
-fn encode_token(revision: Revision, start: &str) -> String {
-    encoded(&Token { v: "meta.k8s.io/v1".to_owned(), rv: revision as i64, start: start.to_owned() })
-}
-
-fn encoded(token: &Token) -> String {
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(serde_json::to_vec(token).unwrap_or_default())
+fn encode_token(revision: i64, start: &str) -> String {
+    let token = Token { v: "meta.k8s.io/v1".to_owned(), rv: revision, start: start.to_owned() };
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
 }
 
 fn decode_token(text: &str) -> Result<Token, StatusError> {
@@ -83,13 +80,21 @@ fn decode_token(text: &str) -> Result<Token, StatusError> {
         |why: String| StatusError::bad_request(format!("invalid continue token: continue key is not valid{why}"));
     let bytes = engine.decode(text.trim_end_matches('=')).map_err(|e| broken(format!(": {e}")))?;
     let token: Token = serde_json::from_slice(&bytes).map_err(|e| broken(format!(": {e}")))?;
-    if token.v != "meta.k8s.io/v1" {
-        return Err(broken(format!(": server does not recognize this encoded version {}", token.v)));
+    let version = "(version meta.k8s.io/v1)";
+    match token {
+        _ if token.v != "meta.k8s.io/v1" => {
+            Err(broken(format!(": server does not recognize this encoded version {}", token.v)))
+        }
+        _ if token.rv == 0 => Err(broken(format!(": incorrect encoded start resourceVersion {version}"))),
+        _ if token.start.is_empty() => Err(broken(format!(": encoded start key empty {version}"))),
+        _ if !is_clean(&token.start) => Err(broken(format!(": {}", token.start))),
+        token => Ok(token),
     }
-    if token.rv == 0 {
-        return Err(broken(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned()));
-    }
-    Ok(token)
+}
+
+/// Whether a key of a token names its place and no other: no part of it is empty, and none leads back.
+fn is_clean(start: &str) -> bool {
+    start.strip_prefix('/').unwrap_or(start).split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 impl Request {
@@ -105,14 +110,16 @@ impl Request {
             range.start.push_str(name);
             range.end = format!("{}\0", range.start);
         }
-        range.revision = self.revision(options).await?;
-        if !options.continue_token.is_empty() {
+        if options.continue_token.is_empty() {
+            range.revision = self.revision(options).await?;
+        } else {
+            let token = decode_token(&options.continue_token)?;
             if options.resource_version.is_some_and(|r| r > 0) {
                 return Err(StatusError::bad_request("specifying resource version is not allowed when using continue"));
             }
-            let token = decode_token(&options.continue_token)?;
-            range.start = format!("{prefix}{}", token.start.trim_start_matches('/'));
-            range.revision = u64::try_from(token.rv).ok().filter(|r| *r > 0);
+            range.start = format!("{prefix}{}", token.start.strip_prefix('/').unwrap_or(&token.start));
+            // Less than nothing is the newest: so goes on who was told that the pages before expired.
+            range.revision = u64::try_from(token.rv).ok();
         }
         self.read(range, &prefix, &filter, options).await
     }
@@ -160,7 +167,7 @@ impl Request {
                 (limit, true) => limit,
                 (limit, false) => limit.max(SCAN),
             };
-            let page = self.page(&range, options).await?;
+            let page = self.page(&range, prefix, options).await?;
             range.revision = Some(page.revision);
             let (mut used, count) = (0, page.entries.len());
             let last_key = page.entries.last().map(|e| e.key.clone());
@@ -183,7 +190,7 @@ impl Request {
                 return Ok(Found {
                     entries,
                     revision: page.revision,
-                    continue_token: Some(encode_token(page.revision, &start)),
+                    continue_token: Some(encode_token(page.revision as i64, &start)),
                     remaining: everything.then_some(left),
                 });
             }
@@ -194,26 +201,24 @@ impl Request {
         }
     }
 
-    async fn page(&self, range: &Range, options: &ListOptions) -> Result<Page, StatusError> {
-        match self.objects().store.range(range.clone()).await {
-            Ok(page) => Ok(page),
-            Err(StoreError::Compacted { .. }) if !options.continue_token.is_empty() => {
-                Err(too_old(decode_token(&options.continue_token)?))
+    async fn page(&self, range: &Range, prefix: &str, options: &ListOptions) -> Result<Page, StatusError> {
+        self.objects().store.range(range.clone()).await.map_err(|error| match error {
+            StoreError::Compacted { .. } if !options.continue_token.is_empty() => {
+                expired_page(&range.start[prefix.len()..])
             }
-            Err(other) => Err(store_error(other)),
-        }
+            other => store_error(other),
+        })
     }
 }
 
-/// The pages of this token's revision are gone. The error brings a token for the same place in the list as it is by then.
-fn too_old(token: Token) -> StatusError {
-    let error = StatusError::expired(
-        "The provided continue parameter is too old to display a consistent list result. You can start a new list without \
-         the continue parameter, or use the continue token in this response to retrieve the remainder of the results. \
-         Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
-         deleted between the time the first chunk was returned and now may show up in the list.",
-    );
-    StatusError { continue_token: Some(encoded(&Token { rv: NEWEST, ..token }).into()), ..error }
+/// The revision of the pages before is forgotten. The rest can be had as of now, which the client has to decide.
+fn expired_page(start: &str) -> StatusError {
+    let message = "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+                   without the continue parameter, or use the continue token in this response to retrieve the remainder of \
+                   the results. Continuing with the provided token results in an inconsistent list - objects that were \
+                   created, modified, or deleted between the time the first chunk was returned and now may show up in the \
+                   list.";
+    StatusError { continue_token: Some(encode_token(NEWEST, start).into()), ..StatusError::expired(message) }
 }
 
 /// The answer with these objects.
@@ -372,6 +377,17 @@ mod tests {
     fn tokens_come_back() {
         let token = decode_token(&encode_token(12, "default/a\0")).unwrap();
         assert_eq!((token.rv, token.start.as_str()), (12, "default/a\0"));
-        assert_eq!(decode_token("%%").err().map(|e| e.code), Some(400));
+        let refused = |text: &str, why: &str| {
+            let error = decode_token(text).err().expect("refused");
+            assert_eq!(error.code, 400);
+            assert!(error.message.starts_with("invalid continue token: continue key is not valid"), "{error}");
+            assert!(error.message.contains(why), "{error}");
+        };
+        refused("%%", "");
+        refused(&encode_token(0, "default/a\0"), "incorrect encoded start resourceVersion");
+        refused(&encode_token(12, ""), "encoded start key empty");
+        for beyond in ["../secrets/a", "a/../../b", "./a", "a//b", "/", "a/"] {
+            refused(&encode_token(12, beyond), beyond);
+        }
     }
 }

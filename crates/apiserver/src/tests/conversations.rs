@@ -1,6 +1,5 @@
 //! How the server answers: the main behaviours as conversations.
 
-use base64::Engine;
 use json::{Value, json};
 
 use crate::tests::conversation::Conversation;
@@ -201,10 +200,13 @@ async fn lists_select_and_page() {
     c.say(&format!("POST {MAPS}"), &map("z", "1")).await;
     let rest = c.say(&format!("GET {MAPS}?limit=3&continue={fresh}"), "").await.json();
     assert_eq!(names(&rest), ["z"], "s is gone by now");
-    let made_up =
-        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#);
-    let refused = c.say(&format!("GET {MAPS}?continue={made_up}"), "").await;
-    assert_eq!((refused.code, refused.at("/metadata")), (400, json!({})), "{}", refused.at("/message"));
+    let both = c.say(&format!("GET {MAPS}?continue={fresh}&resourceVersion=99999"), "").await;
+    assert_eq!(
+        (both.code, both.at("/message")),
+        (400, json!("specifying resource version is not allowed when using continue"))
+    );
+    let old = c.say(&format!("GET {MAPS}?resourceVersion=1&resourceVersionMatch=Exact"), "").await;
+    assert_eq!((old.code, old.at("/metadata")), (410, json!({})));
 }
 
 #[tokio::test(start_paused = true)]

@@ -95,7 +95,9 @@ impl Controller for NodeLifecycle {
             .changed::<Lease>(move |change, _| {
                 let renewed =
                     |lease: &Option<Arc<Lease>>| lease.as_ref().and_then(|l| l.spec.as_ref()?.renew_time.clone());
-                if change.key.namespace == LEASES && renewed(&change.new) != renewed(&change.old) {
+                // A lease that goes says nothing: it goes with its node.
+                let is_news = change.new.is_some() && renewed(&change.new) != renewed(&change.old);
+                if change.key.namespace == LEASES && is_news {
                     by_lease.lock().insert(change.key.name.clone(), Instant::now());
                 }
                 Vec::new()
@@ -104,9 +106,10 @@ impl Controller for NodeLifecycle {
                 let beat = |node: &Option<Arc<Node>>| {
                     node.as_ref().and_then(|n| conditions::condition(n, "Ready")?.last_heartbeat_time.clone())
                 };
-                if change.new.is_none() {
+                if change.new.is_none() || change.old.is_none() {
+                    // Nor is a node that comes as silent as one was that had its name.
                     by_status.lock().remove(&change.key.name);
-                } else if change.old.is_some() && beat(&change.new) != beat(&change.old) {
+                } else if beat(&change.new) != beat(&change.old) {
                     by_status.lock().insert(change.key.name.clone(), Instant::now());
                 }
                 // Whether any node is ready decides about all of them.

@@ -93,6 +93,9 @@ impl Story {
             1 => {
                 cluster.tell(&format!("{name} dies, and is removed"));
                 self.claims.chaos.write_in::<Node>("", &name, Verb::Delete(DeleteOptions::default())).await;
+                // Its volumes wait out six minutes, which begin anew with each leader, in upstream too: where no leader lasts
+                // as long they wait for ever.
+                self.claims.chaos.good_weather();
                 cluster.until("its volumes are free", minutes(30), is_free).await;
             }
             _ => {
