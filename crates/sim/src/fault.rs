@@ -42,11 +42,21 @@ pub struct Faults {
     pub broken: &'static str,
     /// The managers get no list and no new watch of these objects, but of their metadata.
     pub unseen: &'static str,
+    /// Their metadata is unseen too, which is all that the garbage collector asks for.
+    pub unseen_metadata: bool,
 }
 
 impl Faults {
-    pub const NONE: Faults =
-        Faults { refused: 0, unanswered: 0, overloaded: 0, delay_ms: 0..1, watch_ms: 0..0, broken: "", unseen: "" };
+    pub const NONE: Faults = Faults {
+        refused: 0,
+        unanswered: 0,
+        overloaded: 0,
+        delay_ms: 0..1,
+        watch_ms: 0..0,
+        broken: "",
+        unseen: "",
+        unseen_metadata: false,
+    };
 
     /// A very bad network.
     pub const STORM: Faults = Faults { refused: 30, delay_ms: 0..200, watch_ms: 500..20_000, ..Faults::NONE };
@@ -78,7 +88,7 @@ impl Faults {
         !self.unseen.is_empty()
             && matches!(sender, Some(Component::Manager(_)))
             && (request.method(), resource, name) == (&Method::GET, self.unseen, "")
-            && !metadata.is_some_and(|accept| accept.contains("PartialObjectMetadata"))
+            && (self.unseen_metadata || !metadata.is_some_and(|accept| accept.contains("PartialObjectMetadata")))
     }
 }
 

@@ -45,6 +45,14 @@ pub struct Collector {
     absent: Mutex<HashSet<Key>>,
 }
 
+/// Whether more is heard of an owner. One that the server has and no watch told of may go while its watch is away: the list
+/// after that does not name it, and nothing would say that it went. Its dependents are looked at until it is seen or gone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Told {
+    Always,
+    Once,
+}
+
 /// How many absent owners are remembered; all are forgotten together when there are more.
 const ABSENT: usize = 4096;
 
@@ -107,8 +115,11 @@ impl Collector {
             return Ok(self.go_on(uid, &object, &meta));
         }
         let mut owners = Vec::new();
+        let mut is_unseen = false;
         for owner in meta.owner_references.iter().flatten() {
-            owners.push((owner.uid.clone(), self.state_of(owner, &object.namespace).await?));
+            let (state, told) = self.state_of(owner, &object.namespace).await?;
+            is_unseen |= told == Told::Once;
+            owners.push((owner.uid.clone(), state));
         }
         let mut plan = Plan::default();
         let is_elsewhere = |owner: &&OwnerReference| {
@@ -120,7 +131,7 @@ impl Collector {
         }
         let collected = plan::collect(&object, &meta, &owners, self.dependents(uid));
         plan.steps.extend(collected.steps);
-        plan.retry = collected.retry;
+        plan.retry = collected.retry || is_unseen;
         Ok(plan)
     }
 
@@ -133,13 +144,16 @@ impl Collector {
         }
     }
 
-    async fn state_of(&self, owner: &OwnerReference, namespace: &str) -> Result<OwnerState, client::Error> {
-        if let Some(known) = self.known(&owner.uid).filter(|known| known.is_meant_by(owner, namespace)) {
-            return Ok(OwnerState::of(&known));
+    async fn state_of(&self, owner: &OwnerReference, namespace: &str) -> Result<(OwnerState, Told), client::Error> {
+        let known = self.known(&owner.uid);
+        // Of an object that a watch told of, the watch tells more, also when another one is meant.
+        let told = if known.is_some() { Told::Always } else { Told::Once };
+        if let Some(known) = known.filter(|known| known.is_meant_by(owner, namespace)) {
+            return Ok((OwnerState::of(&known), told));
         }
         let absent = Key::new(namespace, &owner.uid);
         if self.absent.lock().contains(&absent) {
-            return Ok(OwnerState::Gone);
+            return Ok((OwnerState::Gone, Told::Always));
         }
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
         let found = {
@@ -154,19 +168,19 @@ impl Collector {
         resource.version = version.to_owned();
         // A cluster-scoped object cannot have an owner in a namespace: such an owner is never found.
         let state = match (namespaced, namespace) {
-            (true, "") => return Ok(OwnerState::There),
+            (true, "") => return Ok((OwnerState::There, Told::Always)),
             (true, namespace) => self.metadata(&resource, namespace, &owner.name).await?,
             (false, _) => self.metadata(&resource, "", &owner.name).await?,
         };
         match state.filter(|meta| meta.uid.as_deref() == Some(&owner.uid)) {
-            Some(meta) => Ok(OwnerState::of(&Object::of(&Arc::new(resource), &meta))),
+            Some(meta) => Ok((OwnerState::of(&Object::of(&Arc::new(resource), &meta)), told)),
             None => {
                 let mut all = self.absent.lock();
                 if all.len() >= ABSENT {
                     all.clear();
                 }
                 all.insert(absent);
-                Ok(OwnerState::Gone)
+                Ok((OwnerState::Gone, Told::Always))
             }
         }
     }

@@ -1,0 +1,44 @@
+//! An owner comes and goes while the garbage collector hears nothing of its kind: neither the watch before nor the list
+//! after tells of it. Its dependent goes all the same.
+
+use client::rest::{self, DeleteOptions, Resource, Verb};
+use clock::Duration;
+use json::json;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use sim::{Cluster, Component, Faults, cluster::simulate};
+
+/// The UID of what was written.
+async fn write(cluster: &Cluster, resource: Resource, name: &str, verb: Verb) -> String {
+    let written = rest::write(&cluster.client(), &resource, "default", name, "", &verb).await;
+    written.unwrap_or_else(|e| cluster.fail(&format!("the test's own write failed: {}", rest::message(&e)))).uid
+}
+
+#[test]
+fn an_owner_that_was_never_heard_of() {
+    simulate(1, async |seed| {
+        let mut cluster = Cluster::start(seed, 2).await;
+        let broken = Faults::broken_watches_of("configmaps");
+        cluster.weather.set(broken.clone());
+        cluster.run(Component::Manager(0));
+        let soon = Duration::from_secs(120);
+        cluster.until("all nodes are there", soon, |m| m.nodes().count() == 2).await;
+        cluster.weather.set(Faults { unseen: "configmaps", unseen_metadata: true, ..broken });
+        let end = clock::Instant::now() + Duration::from_secs(10);
+        cluster.until("the watch is gone", soon, |_| clock::Instant::now() >= end).await;
+
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "o", "namespace": "default"}});
+        let uid = write(&cluster, Resource::of::<ConfigMap>(), "", Verb::Create(owner)).await;
+        let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "default", "ownerReferences": [reference]},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        write(&cluster, Resource::of::<Pod>(), "", Verb::Create(pod)).await;
+        let serves = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        cluster.until("the dependent is looked at", soon, |m| m.pods().any(|pod| serves(pod))).await;
+        write(&cluster, Resource::of::<ConfigMap>(), "o", Verb::Delete(DeleteOptions::default())).await;
+        cluster.compact(0).await;
+        cluster.weather.set(Faults::NONE);
+        cluster.until("nothing is left", soon, |m| m.pods().count() == 0).await;
+        cluster.check("at the end");
+    });
+}
