@@ -8,3 +8,4 @@ pub mod line_diff;
 pub mod names;
 pub mod object_meta;
 pub(crate) mod relative_path;
+pub(crate) mod webhook;

@@ -47,7 +47,7 @@ fn compiles(environment: &Environment, expression: &str, results: &[Type], path:
 }
 
 /// Conditions are asked before variables have a meaning.
-fn match_conditions(conditions: &[MatchCondition], params: bool, path: &Path) -> Errors {
+pub(crate) fn match_conditions(conditions: &[MatchCondition], params: bool, path: &Path) -> Errors {
     let mut errors = Errors::new();
     if conditions.len() > MOST_CONDITIONS {
         errors.push(FieldError::too_many(path, conditions.len(), MOST_CONDITIONS));

@@ -1,7 +1,7 @@
 //! ValidatingAdmissionPolicy and its binding: rules in CEL that an object must keep, and where they hold.
 
-mod expressions;
-mod validation;
+pub(crate) mod expressions;
+pub(crate) mod validation;
 
 use json::Value;
 use k8s_openapi::api::admissionregistration::v1::{

@@ -117,7 +117,7 @@ fn match_resources(resources: &MatchResources, path: &Path) -> Errors {
     errors
 }
 
-fn rule(rule: &NamedRuleWithOperations, path: &Path) -> Errors {
+pub(crate) fn rule(rule: &NamedRuleWithOperations, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let mut seen = BTreeSet::new();
     for (i, name) in rule.resource_names.iter().flatten().enumerate() {

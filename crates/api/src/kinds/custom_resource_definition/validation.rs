@@ -13,7 +13,8 @@ use super::schema;
 use crate::custom::conditions::{APPROVED, approval_state, is_protected};
 use crate::custom::{REVIEWS, Structural, resolve_field};
 use crate::validation::field::{Errors, FieldError, Path};
-use crate::validation::names::{dns1035_label, dns1123_subdomain, port_number};
+use crate::validation::names::{dns1035_label, dns1123_subdomain};
+use crate::validation::webhook;
 
 const SELECTABLE_MAX: usize = 8;
 const WARNING_MAX: usize = 256;
@@ -341,89 +342,29 @@ fn conversion(conversion: &CustomResourceConversion, path: &Path) -> Errors {
         "None" | "Webhook" => {}
         other => errors.push(FieldError::not_supported(&path.child("strategy"), other, &["None", "Webhook"])),
     }
-    let client = conversion.webhook.as_ref().and_then(|w| w.client_config.as_ref());
+    let given = conversion.webhook.as_ref().and_then(|w| w.client_config.as_ref());
     let reviews = conversion.webhook.as_ref().map(|w| w.conversion_review_versions.as_slice()).unwrap_or_default();
     let (of_client, of_reviews) = (path.child("webhookClientConfig"), path.child("conversionReviewVersions"));
     if conversion.strategy != "Webhook" {
         let detail = "should not be set when strategy is not set to Webhook";
-        errors.extend(client.map(|_| FieldError::forbidden(&of_client, detail)));
+        errors.extend(given.map(|_| FieldError::forbidden(&of_client, detail)));
         errors.extend((!reviews.is_empty()).then(|| FieldError::forbidden(&of_reviews, detail)));
         return errors;
     }
-    match client {
+    match given {
         None => errors.push(FieldError::required(&of_client, "required when strategy is set to Webhook")),
-        Some(client) => errors.extend(webhook(client, &of_client)),
+        Some(given) => errors.extend(client(given, &of_client)),
     }
-    errors.extend(review_versions(reviews, &of_reviews));
+    errors.extend(webhook::review_versions(reviews, &REVIEWS, "", &of_reviews));
     errors
 }
 
-fn review_versions(versions: &[String], path: &Path) -> Errors {
-    if versions.is_empty() {
-        return vec![FieldError::required(path, "")];
-    }
-    let mut errors = Errors::new();
-    for (i, version) in versions.iter().enumerate() {
-        if versions[..i].contains(version) {
-            errors.push(FieldError::invalid(&path.index(i), version, "duplicate version"));
-            continue;
-        }
-        errors.extend(dns1035_label(version).iter().map(|why| FieldError::invalid(&path.index(i), version, why)));
-    }
-    if !versions.iter().any(|version| REVIEWS.contains(&&**version)) {
-        let detail = format!("must include at least one of {}", REVIEWS.join(", "));
-        errors.push(FieldError::invalid(path, versions, &detail));
-    }
-    errors
-}
-
-/// Where a webhook is: at a URL, or behind a Service.
-fn webhook(client: &WebhookClientConfig, path: &Path) -> Errors {
-    let service = match (&client.url, &client.service) {
-        (Some(given), None) => return url(given, &path.child("url")),
-        (None, Some(service)) => service,
-        _ => return vec![FieldError::required(path, "exactly one of url or service is required")],
-    };
-    let (mut errors, path) = (Errors::new(), path.child("service"));
-    if service.name.is_empty() {
-        errors.push(FieldError::required(&path.child("name"), "service name is required"));
-    }
-    if service.namespace.is_empty() {
-        errors.push(FieldError::required(&path.child("namespace"), "service namespace is required"));
-    }
-    let port = service.port.unwrap_or(443);
-    for why in port_number(port) {
-        errors.push(FieldError::invalid(&path.child("port"), port, &format!("port is not valid: {why}")));
-    }
-    if let Some(given) = service.path.as_deref().filter(|given| !given.starts_with('/')) {
-        errors.push(FieldError::invalid(&path.child("path"), given, "must start with a '/'"));
-    }
-    errors
-}
-
-fn url(given: &str, path: &Path) -> Errors {
-    const FORM: &str = "; desired format: https://host[/path]";
-    let mut errors = Errors::new();
-    let mut wrong = |value: &str, detail: &str| errors.push(FieldError::invalid(path, value, detail));
-    let (scheme, rest) = given.split_once("://").unwrap_or(("", given));
-    if scheme != "https" {
-        wrong(scheme, &format!("'https' is the only allowed URL scheme{FORM}"));
-    }
-    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = rest.split('/').next().unwrap_or_default();
-    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    if host.is_empty() {
-        wrong(host, &format!("host must be specified{FORM}"));
-    }
-    for (part, detail) in [
-        (user, "user information is not permitted in the URL"),
-        (fragment, "fragments are not permitted in the URL"),
-        (query, "query parameters are not permitted in the URL"),
-    ] {
-        if !part.is_empty() {
-            wrong(part, detail);
-        }
-    }
-    errors
+fn client(client: &WebhookClientConfig, path: &Path) -> Errors {
+    let service = client.service.as_ref().map(|service| webhook::Service {
+        namespace: &service.namespace,
+        name: &service.name,
+        path: service.path.as_deref(),
+        port: service.port,
+    });
+    webhook::client(client.url.as_deref(), service, path)
 }

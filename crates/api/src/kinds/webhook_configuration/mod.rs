@@ -1,5 +1,7 @@
 //! MutatingWebhookConfiguration and ValidatingWebhookConfiguration: servers that are asked before an object is written.
 
+mod validation;
+
 use json::Value;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhookConfiguration, WebhookClientConfig,
@@ -10,21 +12,21 @@ use crate::kind::{Generation, Kind, age, int, name};
 const COUNT: &str = "Webhooks indicates the number of webhooks registered in this configuration";
 
 pub const MUTATING: Kind<MutatingWebhookConfiguration> = Kind {
-    without_effect: Some("admission calls no webhooks"),
     unconditional_update: false,
     categories: &["api-extensions"],
     generation: Generation::CountsChangesOf("webhooks"),
     default: Some(default_mutating),
+    validate: Some(validation::mutating),
     columns: &[name(), int("Webhooks", COUNT, |c, _| Value::from(c.webhooks.as_ref().map_or(0, Vec::len))), age()],
     ..Kind::BASE
 };
 
 pub const VALIDATING: Kind<ValidatingWebhookConfiguration> = Kind {
-    without_effect: Some("admission calls no webhooks"),
     unconditional_update: false,
     categories: &["api-extensions"],
     generation: Generation::CountsChangesOf("webhooks"),
     default: Some(default_validating),
+    validate: Some(validation::validating),
     columns: &[name(), int("Webhooks", COUNT, |c, _| Value::from(c.webhooks.as_ref().map_or(0, Vec::len))), age()],
     ..Kind::BASE
 };
