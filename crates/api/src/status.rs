@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, Status, StatusCause, StatusDetails};
 
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 
 use crate::codec::bounds::{self, MESSAGE_MAX, Room};
 use crate::validation::field::FieldError;
@@ -14,7 +14,7 @@ use crate::validation::field::FieldError;
 pub struct StatusError {
     pub code: u16,
     /// `metav1.StatusReason`, such as `NotFound`.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
     pub details: Option<Box<StatusDetails>>,
     /// Where a list that cannot go on as it began can go on nevertheless.
@@ -38,7 +38,7 @@ impl StatusError {
         if message.len() > MESSAGE_MAX {
             message = bounds::cut(&message, MESSAGE_MAX).into_owned();
         }
-        StatusError { code, reason, message, details: None, continue_token: None }
+        StatusError { code, reason: Cow::Borrowed(reason), message, details: None, continue_token: None }
     }
 
     fn about(mut self, details: StatusDetails) -> Self {
@@ -163,7 +163,7 @@ impl StatusError {
         Status {
             status: Some("Failure".to_owned()),
             code: Some(i32::from(self.code)),
-            reason: Some(self.reason).filter(|reason| !reason.is_empty()).map(str::to_owned),
+            reason: Some(&*self.reason).filter(|reason| !reason.is_empty()).map(str::to_owned),
             message: Some(self.message.clone()),
             details: self.details.as_deref().cloned(),
             metadata: ListMeta { continue_: self.continue_token.as_deref().map(str::to_owned), ..Default::default() },

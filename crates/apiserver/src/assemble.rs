@@ -16,8 +16,9 @@ use crate::{
     admission::{
         self, Charges, Configuration, Plugins,
         policy::source::{self, Policies},
+        webhook::source as webhook,
     },
-    aggregator::{Aggregator, backend::Routing},
+    aggregator::Aggregator,
     allocation::{self, ServiceAllocation},
     auth::{
         AlwaysAllow, Authorizer, Union,
@@ -36,6 +37,7 @@ use crate::{
     bootstrap::{self, Cluster},
     custom,
     http::encoding::Encoding,
+    outbound::{service::Routing, webhook::Webhooks},
     pages::{health::Checks, issuer::IssuerDocuments, version::Build},
     router::Router,
     special::{self, connect::connector::Connector, token::Issuer},
@@ -123,9 +125,14 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     }
     let authorizer: Arc<dyn Authorizer> =
         if options.always_allow { Arc::new(AlwaysAllow) } else { Arc::new(Union(vec![nodes, rbac.clone()])) };
+    let webhooks = Arc::new(Webhooks::new(&objects, options.routing));
     let policies = Arc::new(Policies::default());
     for plural in [source::POLICIES, source::BINDINGS] {
         objects.add_event_handler(&objects.definition(source::GROUP, plural)?, policies.clone()).await?;
+    }
+    let hooks = Arc::new(webhook::Webhooks::new(webhooks.clone()));
+    for plural in [webhook::MUTATING, webhook::VALIDATING] {
+        objects.add_event_handler(&objects.definition(webhook::GROUP, plural)?, hooks.clone()).await?;
     }
     let context = admission::Context {
         objects: loopback.clone(),
@@ -134,6 +141,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         pod_security: options.admission.pod_security,
         charges: Charges::new(options.admission.quota),
         policies,
+        webhooks: hooks.clone(),
         features: options.features,
     };
     let disabled: Vec<&str> = options.disabled_admission.iter().map(String::as_str).collect();
@@ -168,7 +176,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     state.aggregator = Arc::new(Aggregator::new(options.front_proxy_client, options.routing));
     let mut background = state.aggregator.start(&state.objects).await?;
     let state = Arc::new(state);
-    custom::start(&state, &mut background).await?;
+    custom::start(&state, webhooks, &mut background).await?;
     let mut router = Router::new(state, authenticator);
     router.specials = special::all(parts);
     router.issuer = Some(documents);
@@ -176,6 +184,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     router.build = options.build;
     let server = Server::new(router);
     server.add_metrics(move || options.features.metrics());
+    server.add_metrics(move || hooks.metrics.render());
     Ok(server)
 }
 

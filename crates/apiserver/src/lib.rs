@@ -30,4 +30,5 @@ mod tests;
 pub use assemble::{Options, assemble};
 pub use auth::User;
 pub use http::listen::Listening;
+pub use outbound::service::Routing;
 pub use server::Server;

@@ -424,7 +424,7 @@ mod tests {
     fn conflicts_are_refused_unless_forced() {
         let live = apply(None, "one", body(json!({"replicas": 1, "paused": true})), false).expect("creates");
         let error = apply(Some(&live), "two", body(json!({"replicas": 2})), false).expect_err("conflict");
-        assert_eq!((error.code, error.reason), (409, "Conflict"));
+        assert_eq!((error.code, &*error.reason), (409, "Conflict"));
         assert_eq!(error.message, "Apply failed with 1 conflict: conflict with \"one\": .spec.replicas");
         let cause = &error.details.expect("details").causes.expect("causes")[0];
         assert_eq!(cause.reason.as_deref(), Some("FieldManagerConflict"));

@@ -114,7 +114,7 @@ fn start(old: Option<&Value>, sent: Option<Vec<Value>>, by: &Writer<'_>) -> Star
     if entries.is_empty() && exists { Start::Untracked } else { Start::Tracked(entries) }
 }
 
-fn is_valid(entry: &Value) -> bool {
+pub fn is_valid(entry: &Value) -> bool {
     let text = |name| entry.get(name).and_then(Value::as_str).unwrap_or("");
     matches!(text("operation"), "Apply" | "Update")
         && text("fieldsType") == "FieldsV1"

@@ -48,6 +48,61 @@ pub struct Attributes<'a> {
     pub annotations: Vec<(String, String)>,
     /// Quotas have been charged. A write that is tried again, with something else allocated to it, uses no more of them.
     pub charged: bool,
+    /// Which webhooks were asked, and which are asked again.
+    pub reinvocation: Reinvocation,
+}
+
+/// The two rounds of mutating admission. There is a second one when a webhook changed the object: in it the plugins see what it
+/// made, and of the webhooks only those that want it are asked again, each once, if the object changed after they saw it.
+#[derive(Default)]
+pub struct Reinvocation {
+    /// The second round.
+    again: bool,
+    changed: bool,
+    /// Webhooks that want to be asked again, and were asked after the last change.
+    called: Vec<String>,
+    /// Those that were asked before it.
+    due: Vec<String>,
+    /// The object after the last webhook of the first round.
+    output: Option<Value>,
+}
+
+impl Reinvocation {
+    /// Begins the second round if there is one.
+    pub fn begin(&mut self) -> bool {
+        self.again = self.changed && !self.again;
+        self.again
+    }
+
+    /// The webhooks of a round begin. What other plugins changed since those of the round before is a change, too.
+    pub fn enter(&mut self, object: Option<&Value>) {
+        if self.again && self.output.take().as_ref() != object {
+            self.due.append(&mut self.called);
+        }
+    }
+
+    /// Whether a webhook is asked in this round.
+    pub fn calls(&self, webhook: &str) -> bool {
+        !self.again || self.due.iter().any(|due| due == webhook)
+    }
+
+    /// The webhook that was just asked changed the object.
+    pub fn changed(&mut self) {
+        self.changed = true;
+        self.due.append(&mut self.called);
+    }
+
+    /// A webhook that wants to be asked again was asked.
+    pub fn called(&mut self, webhook: &str) {
+        self.called.push(webhook.to_owned());
+    }
+
+    /// The webhooks of a round end.
+    pub fn leave(&mut self, object: Option<&Value>) {
+        if self.changed && !self.again {
+            self.output = object.cloned();
+        }
+    }
 }
 
 /// Admission: first everything that changes the object, later everything that only refuses.
@@ -69,4 +124,53 @@ pub trait Allocation: Send + Sync {
 
     /// What an object gives back when it leaves the store.
     fn release<'a>(&'a self, object: &'a Value) -> BoxFuture<'a, Result<Box<dyn Companions>, StatusError>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use json::json;
+
+    use super::*;
+
+    /// Webhooks are called in the order of their letters; upper case ones want to be called again, those in `changing` change the
+    /// object in the first round. `between` is whether other plugins change it before the second.
+    fn check(webhooks: &str, changing: &str, between: bool, expected: &str) {
+        let (mut reinvocation, mut called) = (Reinvocation::default(), String::new());
+        let mut count = 0;
+        loop {
+            reinvocation.enter(Some(&json!(count)));
+            for webhook in webhooks.chars() {
+                let name = webhook.to_string();
+                if !reinvocation.calls(&name) {
+                    continue;
+                }
+                called.push(webhook);
+                if changing.contains(webhook) && !called.contains('|') {
+                    count += 1;
+                    reinvocation.changed();
+                }
+                if webhook.is_uppercase() {
+                    reinvocation.called(&name);
+                }
+            }
+            reinvocation.leave(Some(&json!(count)));
+            if !reinvocation.begin() {
+                break;
+            }
+            called.push('|');
+            count += i32::from(between);
+        }
+        assert_eq!(called, expected, "{webhooks} {changing}");
+    }
+
+    #[test]
+    fn webhooks_are_called_again_about_later_changes() {
+        check("AbC", "", false, "AbC");
+        check("AbC", "A", false, "AbC|");
+        check("AbC", "b", false, "AbC|A");
+        check("AbC", "C", false, "AbC|A");
+        check("abc", "c", false, "abc|");
+        check("ABC", "BC", false, "ABC|AB");
+        check("ABC", "B", true, "ABC|ABC");
+    }
 }

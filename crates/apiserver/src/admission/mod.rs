@@ -28,6 +28,7 @@ pub mod service_account;
 pub mod storage_object_in_use_protection;
 pub mod taint_nodes_by_condition;
 mod token_audience;
+pub mod webhook;
 
 use api::status::StatusError;
 
@@ -58,7 +59,9 @@ pub const PLUGINS: &[&Plugin] = &[
     &rbac_escalation::PLUGIN,
     &device_admin_access::PLUGIN,
     &node_declared_feature_validator::PLUGIN,
+    &webhook::MUTATING,
     &policy::PLUGIN,
+    &webhook::VALIDATING,
     // Last, so that nothing is charged for what another plugin refuses.
     &quota::PLUGIN,
 ];
@@ -93,7 +96,13 @@ impl Plugins {
 
 impl Admission for Plugins {
     fn admit<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> Outcome<'a> {
-        Box::pin(self.run(attributes, |plugin| plugin.admit))
+        Box::pin(async {
+            self.run(attributes, |plugin| plugin.admit).await?;
+            if attributes.reinvocation.begin() {
+                self.run(attributes, |plugin| plugin.admit).await?;
+            }
+            Ok(())
+        })
     }
 
     fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> Outcome<'a> {

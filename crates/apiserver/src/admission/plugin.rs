@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use super::{
     attributes::Attributes, pod_security::configuration::Configuration, policy::source::Policies,
-    quota::charges::Charges,
+    quota::charges::Charges, webhook::source::Webhooks,
 };
 use crate::{
     auth::{Authorizer, rbac::Rbac},
@@ -26,6 +26,8 @@ pub struct Context {
     pub charges: Charges,
     /// The admission policies with their bindings.
     pub policies: Arc<Policies>,
+    /// The admission webhooks.
+    pub webhooks: Arc<Webhooks>,
     /// Which features are on.
     pub features: Features,
 }

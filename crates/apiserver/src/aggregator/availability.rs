@@ -10,7 +10,11 @@ use super::{
     Aggregator, backend,
     registrations::{Backend, Registration},
 };
-use crate::{auth::User, outbound::service::slices, storage::object_store::ObjectStore};
+use crate::{
+    auth::User,
+    outbound::{dialer::why, service::slices},
+    storage::object_store::ObjectStore,
+};
 
 /// A server that answers is asked again after this time, and one that does not at the latest then.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -123,7 +127,7 @@ async fn ask(
     match backend::get(dialer, &endpoint, &path, &asker, &[]).await {
         Ok(answer) if answer.status().is_success() => Ok(()),
         Ok(answer) => Err(failed(&format!("bad status from {url}: {}", answer.status().as_u16()))),
-        Err(error) => Err(failed(&format!("Get {url:?}: {}", backend::why(&error)))),
+        Err(error) => Err(failed(&format!("Get {url:?}: {}", why(&error)))),
     }
 }
 

@@ -11,43 +11,10 @@ use hyper::body::Incoming;
 use pki::Serving;
 
 use super::{identity, registrations::Trust};
-use crate::{
-    auth::User,
-    http::body::Body,
-    outbound::{dialer::Dialer, service},
-    storage::object_store::ObjectStore,
-};
+use crate::{auth::User, http::body::Body, outbound::dialer::Dialer};
 
 /// An answer to a request of our own is there by then.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Which address behind a Service is dialed (`--enable-aggregator-routing`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Routing {
-    /// The Service's own, which the proxy of this machine spreads.
-    #[default]
-    ClusterAddress,
-    /// One of its endpoints.
-    Endpoints,
-}
-
-impl Routing {
-    /// Where the server listens now.
-    pub async fn endpoint(
-        self,
-        objects: &ObjectStore,
-        (namespace, name, port): (&str, &str, u16),
-    ) -> Result<Endpoint, StatusError> {
-        match self {
-            Routing::ClusterAddress => service::cluster_address(objects, namespace, name, port).await,
-            Routing::Endpoints => {
-                let found = service::resolve(objects, namespace, name, &port.to_string()).await?;
-                let none = || StatusError::unavailable(format!("no endpoints available for service {name:?}"));
-                found.ok_or_else(none)
-            }
-        }
-    }
-}
 
 /// Connections to servers of this trust, on which `shown` is the front proxy's certificate. The error is a setting's.
 pub fn dialer(trust: &Trust, shown: Option<&Arc<Serving>>) -> Result<Dialer, String> {
@@ -94,9 +61,4 @@ pub async fn read(answer: Response<Incoming>, limit: usize) -> Result<Page, Stat
     let reading = Body::Network(body).read(limit, |_| Ok(()));
     let bytes = clock::timeout(PATIENCE, reading).await.map_err(late)??;
     Ok(Page { status: parts.status, media_type, etag, bytes })
-}
-
-/// The reason why a server was not reached, without the dialer's words before it.
-pub fn why(error: &StatusError) -> &str {
-    error.message.strip_prefix("error dialing backend: ").unwrap_or(&error.message)
 }

@@ -31,12 +31,14 @@ use tokio::{
 
 use self::{
     availability::Verdict,
-    backend::Routing,
     registrations::{Backend, Registration, Registrations, Trust},
     told::Told,
 };
 use crate::{
-    outbound::{dialer::Dialer, service::SLICE_OF},
+    outbound::{
+        dialer::Dialer,
+        service::{Routing, SLICE_OF},
+    },
     storage::{informer::EventHandler, object_store::ObjectStore},
 };
 

@@ -23,7 +23,7 @@ use futures::StreamExt;
 use tokio::task::{AbortHandle, JoinSet};
 
 use self::held::{CustomKinds, Work};
-use crate::{state::State, storage::object_store::ObjectStore};
+use crate::{outbound::webhook::Webhooks, state::State, storage::object_store::ObjectStore};
 
 const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
@@ -33,9 +33,8 @@ const WRITES: usize = 16;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Serves what is defined, and follows the definitions from now on. The task ends when the set is dropped.
-pub async fn start(state: &Arc<State>, tasks: &mut JoinSet<()>) -> Result<(), StatusError> {
-    let webhooks = webhook::Webhooks::new(&state.objects, state.aggregator.routing);
-    state.objects.conversions.set(Arc::new(webhooks));
+pub async fn start(state: &Arc<State>, webhooks: Arc<Webhooks>, tasks: &mut JoinSet<()>) -> Result<(), StatusError> {
+    state.objects.conversions.set(Arc::new(webhook::Conversions::new(webhooks)));
     let definition = state.objects.definition(GROUP, PLURAL)?;
     let kinds = Arc::new(CustomKinds::new(state.objects.kinds.clone()));
     state.objects.add_event_handler(&definition, kinds.clone()).await?;

@@ -22,6 +22,8 @@ pub struct WriteOptions {
     /// The manager is the client's word, not derived from its user agent.
     pub manager_given: bool,
     pub validation: Validation,
+    /// The client's word for it, if there is one.
+    pub validation_given: String,
     /// Apply takes fields that others own. No other patch may say anything about it.
     pub force: Option<bool>,
 }
@@ -36,7 +38,7 @@ impl WriteOptions {
                 "dryRun" => dry_run.push(value),
                 "fieldManager" => options.manager = value,
                 "fieldValidation" => match Validation::parse(&value) {
-                    Ok(validation) => options.validation = validation,
+                    Ok(validation) => (options.validation, options.validation_given) = (validation, value),
                     Err(error) => errors.push(error),
                 },
                 "force" => options.force = Some(is_true(&value)),
@@ -69,9 +71,18 @@ impl WriteOptions {
 
     /// As admission sees them.
     pub fn object(&self, kind: &str) -> Value {
-        let mut object = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1", "fieldManager": self.manager});
+        let mut object = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
         if self.dry_run {
             object["dryRun"] = json!(["All"]);
+        }
+        if let Some(force) = self.force.filter(|_| kind == "PatchOptions") {
+            object["force"] = json!(force);
+        }
+        if self.manager_given {
+            object["fieldManager"] = json!(self.manager);
+        }
+        if !self.validation_given.is_empty() {
+            object["fieldValidation"] = json!(self.validation_given);
         }
         object
     }
@@ -108,6 +119,16 @@ pub enum Propagation {
     Orphan,
     Background,
     Foreground,
+}
+
+impl Propagation {
+    fn name(self) -> &'static str {
+        match self {
+            Propagation::Orphan => "Orphan",
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+        }
+    }
 }
 
 /// `DeleteOptions`.
@@ -167,6 +188,30 @@ impl DeleteOptions {
             resource_version: precondition("resourceVersion"),
             dry_run: !dry_run.is_empty(),
         })
+    }
+}
+
+impl DeleteOptions {
+    /// As admission sees them.
+    pub fn object(&self) -> Value {
+        let mut object = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+        if let Some(seconds) = self.grace_seconds {
+            object["gracePeriodSeconds"] = json!(seconds);
+        }
+        for (field, value) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+            if let Some(value) = value {
+                object["preconditions"][field] = json!(value);
+            }
+        }
+        match (self.orphan_dependents, self.propagation) {
+            (Some(orphan), _) => object["orphanDependents"] = json!(orphan),
+            (None, Some(propagation)) => object["propagationPolicy"] = json!(propagation.name()),
+            (None, None) => {}
+        }
+        if self.dry_run {
+            object["dryRun"] = json!(["All"]);
+        }
+        object
     }
 }
 

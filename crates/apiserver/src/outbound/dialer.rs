@@ -38,6 +38,11 @@ pub fn bare(message: String) -> StatusError {
     StatusError::new(500, "", message)
 }
 
+/// The reason why a server was not reached, without the dialer's words before it.
+pub fn why(error: &StatusError) -> &str {
+    error.message.strip_prefix("error dialing backend: ").unwrap_or(&error.message)
+}
+
 fn unanswered(error: DialError) -> StatusError {
     match error {
         DialError::Name(error) => StatusError::internal(error),

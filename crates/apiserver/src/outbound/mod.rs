@@ -2,3 +2,4 @@
 
 pub mod dialer;
 pub mod service;
+pub mod webhook;

@@ -6,6 +6,34 @@ use dialer::Endpoint;
 use super::dialer::bare;
 use crate::storage::{object, object_store::ObjectStore};
 
+/// Which address behind a Service is dialed (`--enable-aggregator-routing`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Routing {
+    /// The Service's own, which the proxy of this machine spreads.
+    #[default]
+    ClusterAddress,
+    /// One of its endpoints.
+    Endpoints,
+}
+
+impl Routing {
+    /// Where the server listens now.
+    pub async fn endpoint(
+        self,
+        objects: &ObjectStore,
+        (namespace, name, port): (&str, &str, u16),
+    ) -> Result<Endpoint, StatusError> {
+        match self {
+            Routing::ClusterAddress => cluster_address(objects, namespace, name, port).await,
+            Routing::Endpoints => {
+                let found = resolve(objects, namespace, name, &port.to_string()).await?;
+                let none = || StatusError::unavailable(format!("no endpoints available for service {name:?}"));
+                found.ok_or_else(none)
+            }
+        }
+    }
+}
+
 /// A ready address behind a port of a Service, chosen at random; `None` when there is none. The port may be given by name
 /// or number, and a single one left out. Over TLS the server shows a certificate for the Service, as upstream demands.
 pub async fn resolve(

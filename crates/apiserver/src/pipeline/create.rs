@@ -133,6 +133,12 @@ impl Request {
         waypoint::apiserver::admit(self.waypoint_name());
         admission.admit(&mut attributes).await?;
         let mut object = attributes.object.take().unwrap_or_default();
+        // A plugin may have named it anew, unless the path names it, but its place is that of the request.
+        if self.call.info.verb == "create" {
+            self.place(&mut object)?
+        } else {
+            self.check_names(&mut object)?
+        }
         warnings.append(&mut attributes.warnings);
         // What is allocated stands in the spec.
         let asked = self.call.state.allocation(definition).map(|_| object["spec"].clone());
@@ -171,9 +177,9 @@ impl Request {
             Written { outcome, warnings }
         };
         let objects = self.objects();
-        let name = attributes.name;
         if attributes.dry_run {
-            return match objects.entry(definition, &self.call.info.namespace, name).await {
+            let name = meta::name(&object);
+            return match objects.entry(definition, meta::namespace(&object), name).await {
                 Ok(_) => Err(StatusError::already_exists(&definition.group, &definition.plural, name)),
                 Err(_) => Ok(Ok(written(Outcome::Tried(object)))),
             };

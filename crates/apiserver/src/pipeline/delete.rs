@@ -11,7 +11,7 @@ use crate::{
     auth::User,
     http::{
         body::Response,
-        options::{DeleteOptions, Propagation, WriteOptions},
+        options::{DeleteOptions, Propagation},
         respond,
     },
     state::State,
@@ -131,7 +131,6 @@ impl<'a> Deletion<'a> {
 
     async fn admit(&self, user: &User, old: &Value) -> Result<Vec<String>, StatusError> {
         let dry_run = self.options.dry_run;
-        let write = WriteOptions { dry_run, ..WriteOptions::default() };
         let mut attributes = Attributes {
             definition: self.definition,
             operation: Operation::Delete,
@@ -142,10 +141,11 @@ impl<'a> Deletion<'a> {
             dry_run,
             object: None,
             old: Some(old),
-            options: write.object("DeleteOptions"),
+            options: self.options.object(),
             warnings: Vec::new(),
             annotations: Vec::new(),
             charged: false,
+            reinvocation: Default::default(),
         };
         self.state.admission.admit(&mut attributes).await?;
         self.state.admission.validate(&mut attributes).await?;

@@ -9,6 +9,7 @@ mod list;
 mod patch;
 mod request;
 mod scale;
+mod scale_object;
 mod update;
 mod upsert;
 mod watch;

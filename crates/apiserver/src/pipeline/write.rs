@@ -11,7 +11,7 @@ use api::{
 use json::Key;
 use store::Entry;
 
-use super::request::Request;
+use super::{request::Request, scale_object};
 use crate::{
     admission::attributes::{Attributes, Operation},
     http::{large, options::WriteOptions},
@@ -61,6 +61,7 @@ impl Request {
             warnings: Vec::new(),
             annotations: Vec::new(),
             charged: false,
+            reinvocation: Default::default(),
         }
     }
 
@@ -213,17 +214,35 @@ impl Request {
     ) -> Result<(Value, Option<Box<dyn Companions>>), StatusError> {
         let (definition, name) = (&*self.definition, self.call.info.name.as_str());
         let admission = &self.call.state.admission;
-        let mut attributes = self.attributes(Operation::Update, name, options, Some(new), Some(old));
+        // Of a change of the scale admission sees the Scale, and nothing else of the object.
+        let scale = definition.scale.as_ref().filter(|_| self.target == Target::Other("scale"));
+        let old_scale = scale.map(|scale| scale_object::of(definition, scale, old)).transpose()?;
+        let (seen, whole) = match scale {
+            Some(scale) => (scale_object::of(definition, scale, &new)?, new),
+            None => (new, Value::Null),
+        };
+        let old_seen = old_scale.as_ref().unwrap_or(old);
+        let mut attributes = self.attributes(Operation::Update, name, options, Some(seen), Some(old_seen));
         waypoint::apiserver::admit(self.waypoint_name());
         admission.admit(&mut attributes).await?;
         let mut new = attributes.object.take().unwrap_or_default();
+        if let Some(scale) = scale {
+            new = scale_object::with_replicas(scale, &whole, &new)?;
+        }
         definition.strategy.prepare_update(&mut new, old, self.target);
         let companions = self.allocate(Some(old), &mut new).await?;
         waypoint::apiserver::validate(self.waypoint_name());
         let about = strategy::check_update(definition, &new, old, self.target)?;
-        attributes.object = Some(new);
+        let seen = match scale {
+            Some(scale) => scale_object::of(definition, scale, &new)?,
+            None => std::mem::take(&mut new),
+        };
+        attributes.object = Some(seen);
         admission.validate(&mut attributes).await?;
-        let new = attributes.object.take().unwrap_or_default();
+        let seen = attributes.object.take().unwrap_or_default();
+        if scale.is_none() {
+            new = seen;
+        }
         warnings.append(&mut attributes.warnings);
         warnings.extend(about);
         Ok((new, companions))

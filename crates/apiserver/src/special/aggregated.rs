@@ -12,12 +12,13 @@ use hyper::body::Incoming;
 use stream::upgrade::{is_upgrade, strip_hop_by_hop};
 
 use crate::{
-    aggregator::{backend, identity, registrations::Registration},
+    aggregator::{identity, registrations::Registration},
     call::Call,
     http::{
         access::Peer,
         body::{Body, BoxError, Response},
     },
+    outbound::dialer::why,
 };
 
 /// The page about a group version is there by then: clients ask for it before anything else.
@@ -63,7 +64,7 @@ pub async fn pass(call: Call) -> Result<Response, StatusError> {
     };
     Ok(match answer {
         Ok(answer) => answered(answer, upgrade, until),
-        Err(error) => unreached(backend::why(&error)),
+        Err(error) => unreached(why(&error)),
     })
 }
 

@@ -38,7 +38,9 @@ async fn bind(
     }
     let objects = &call.state.objects;
     let definition = objects.definition("", "pods")?;
-    let binding = admitted(call, &definition, name, binding, options).await?;
+    // The resource of the request: `bindings`, or `pods` with the subresource.
+    let asked = call.info.definition.as_ref().unwrap_or(&definition);
+    let binding = admitted(call, asked, name, binding, options).await?;
     let now = clock::now_seconds().to_string();
     let mut swap = objects.swap_at_hand(&definition, (&call.info.namespace, name), options.dry_run).await?;
     loop {

@@ -72,6 +72,31 @@ pub async fn admitted(
         warnings: Vec::new(),
         annotations: Vec::new(),
         charged: false,
+        reinvocation: Default::default(),
+    };
+    call.state.admission.admit(&mut attributes).await?;
+    call.state.admission.validate(&mut attributes).await?;
+    Ok(attributes.object.unwrap_or_default())
+}
+
+/// Sends the options of a connection through admission.
+pub async fn connecting(call: &Call, options: Value) -> Result<Value, StatusError> {
+    let Some(definition) = &call.info.definition else { return Ok(options) };
+    let mut attributes = Attributes {
+        definition,
+        operation: Operation::Connect,
+        subresource: call.info.subresource,
+        namespace: &call.info.namespace,
+        name: &call.info.name,
+        user: &call.user,
+        dry_run: false,
+        object: Some(options),
+        old: None,
+        options: Value::Null,
+        warnings: Vec::new(),
+        annotations: Vec::new(),
+        charged: false,
+        reinvocation: Default::default(),
     };
     call.state.admission.admit(&mut attributes).await?;
     call.state.admission.validate(&mut attributes).await?;

@@ -8,7 +8,7 @@ use api::status::StatusError;
 use api::validation::field::{FieldError, Path};
 use json::{Map, json};
 
-use super::object::{body, created, text};
+use super::object::{admitted, body, created, text};
 use crate::auth::authn::Authentication;
 use crate::auth::{Attributes, Selected, User, Verdict};
 use crate::{call::Call, http::body::Response};
@@ -21,9 +21,18 @@ fn strings(value: Option<&Value>) -> Vec<String> {
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
+/// The question in the body, as admission lets it through.
+async fn asked(call: &mut Call, group: &str, kind: &str) -> Result<Value, StatusError> {
+    let (review, options) = body(call, group, "v1", kind).await?;
+    match call.info.definition.clone() {
+        Some(definition) => admitted(call, &definition, "", review, &options).await,
+        None => Ok(review),
+    }
+}
+
 /// `tokenreviews`
 pub async fn token(mut call: Call, authentication: Arc<Authentication>) -> Result<Response, StatusError> {
-    let (mut review, _) = body(&mut call, AUTHENTICATION, "v1", "TokenReview").await?;
+    let mut review = asked(&mut call, AUTHENTICATION, "TokenReview").await?;
     let token = text(&review, "/spec/token").to_owned();
     if token.is_empty() {
         return Err(StatusError::bad_request("token is required for TokenReview in authentication"));
@@ -45,7 +54,7 @@ pub async fn token(mut call: Call, authentication: Arc<Authentication>) -> Resul
 
 /// `selfsubjectreviews`: `kubectl auth whoami`
 pub async fn self_subject(mut call: Call) -> Result<Response, StatusError> {
-    let (mut review, _) = body(&mut call, AUTHENTICATION, "v1", "SelfSubjectReview").await?;
+    let mut review = asked(&mut call, AUTHENTICATION, "SelfSubjectReview").await?;
     if let Some(metadata) = api::meta::metadata_mut(&mut review) {
         metadata.insert("creationTimestamp", json!(clock::now_seconds().to_string()));
     }
@@ -55,13 +64,13 @@ pub async fn self_subject(mut call: Call) -> Result<Response, StatusError> {
 
 /// `subjectaccessreviews`
 pub async fn access(mut call: Call) -> Result<Response, StatusError> {
-    let (review, _) = body(&mut call, AUTHORIZATION, "v1", "SubjectAccessReview").await?;
+    let review = asked(&mut call, AUTHORIZATION, "SubjectAccessReview").await?;
     answer_for_other(&call, review, "SubjectAccessReview")
 }
 
 /// `localsubjectaccessreviews`
 pub async fn local_access(mut call: Call) -> Result<Response, StatusError> {
-    let (review, _) = body(&mut call, AUTHORIZATION, "v1", "LocalSubjectAccessReview").await?;
+    let review = asked(&mut call, AUTHORIZATION, "LocalSubjectAccessReview").await?;
     let asked = text(&review, "/spec/resourceAttributes/namespace");
     if asked != call.info.namespace {
         let here = &call.info.namespace;
@@ -74,7 +83,7 @@ pub async fn local_access(mut call: Call) -> Result<Response, StatusError> {
 
 /// `selfsubjectaccessreviews`: `kubectl auth can-i`
 pub async fn self_access(mut call: Call) -> Result<Response, StatusError> {
-    let (review, _) = body(&mut call, AUTHORIZATION, "v1", "SelfSubjectAccessReview").await?;
+    let review = asked(&mut call, AUTHORIZATION, "SelfSubjectAccessReview").await?;
     let user = call.user.clone();
     answer(&call, review, "SelfSubjectAccessReview", &user, Vec::new())
 }
@@ -179,7 +188,7 @@ fn status(verdict: &Verdict) -> Value {
 
 /// `selfsubjectrulesreviews`: `kubectl auth can-i --list`
 pub async fn self_rules(mut call: Call) -> Result<Response, StatusError> {
-    let (mut review, _) = body(&mut call, AUTHORIZATION, "v1", "SelfSubjectRulesReview").await?;
+    let mut review = asked(&mut call, AUTHORIZATION, "SelfSubjectRulesReview").await?;
     let namespace = text(&review, "/spec/namespace").to_owned();
     if namespace.is_empty() {
         return Err(StatusError::bad_request("no namespace on request"));

@@ -33,6 +33,7 @@ pub async fn context(objects: Vec<(&'static str, Value)>) -> Context {
         pod_security: Default::default(),
         charges: Default::default(),
         policies: Default::default(),
+        webhooks: Default::default(),
         features: Default::default(),
     }
 }
@@ -40,6 +41,15 @@ pub async fn context(objects: Vec<(&'static str, Value)>) -> Context {
 /// Without objects; these roles and bindings say what users may do.
 pub async fn context_of(rbac: Arc<Rbac>) -> Context {
     Context { authorizer: rbac.clone(), rbac, ..context(Vec::new()).await }
+}
+
+/// How a write is tried.
+#[derive(Clone, Copy)]
+enum Run {
+    Once,
+    Dry,
+    /// Its last steps are taken twice.
+    Twice,
 }
 
 /// What came of a write that was let through.
@@ -71,20 +81,25 @@ impl Write {
 
     /// Runs one plugin that refuses the write.
     pub async fn refused(self, context: &Context, plugin: &Plugin) -> StatusError {
-        self.run(context, plugin, 1).await.err().expect("a refusal")
+        self.run(context, plugin, Run::Once).await.err().expect("a refusal")
+    }
+
+    /// Runs one plugin that refuses a dry run of the write.
+    pub async fn refused_dry(self, context: &Context, plugin: &Plugin) -> StatusError {
+        self.run(context, plugin, Run::Dry).await.err().expect("a refusal")
     }
 
     /// Runs one plugin: the object and what is told besides, or the refusal.
     pub async fn told(self, context: &Context, plugin: &Plugin) -> Result<Told, String> {
-        self.run(context, plugin, 1).await.map_err(|e| e.message)
+        self.run(context, plugin, Run::Once).await.map_err(|e| e.message)
     }
 
     /// Runs one plugin for a write whose last steps are taken twice.
     pub async fn again(self, context: &Context, plugin: &Plugin) -> Result<Value, String> {
-        self.run(context, plugin, 2).await.map(|told| told.object).map_err(|e| e.message)
+        self.run(context, plugin, Run::Twice).await.map(|told| told.object).map_err(|e| e.message)
     }
 
-    async fn run(self, context: &Context, plugin: &Plugin, times: usize) -> Result<Told, StatusError> {
+    async fn run(self, context: &Context, plugin: &Plugin, run: Run) -> Result<Told, StatusError> {
         static EMPTY: OnceLock<Value> = OnceLock::new();
         let definition = definition(self.kind.0, self.kind.1);
         let subject = self.object.as_ref().or(self.old.as_ref()).unwrap_or(EMPTY.get_or_init(|| json!({}))).clone();
@@ -95,15 +110,16 @@ impl Write {
             namespace: api::meta::namespace(&subject),
             name: api::meta::name(&subject),
             user: &self.user,
-            dry_run: false,
+            dry_run: matches!(run, Run::Dry),
             object: self.object,
             old: self.old.as_ref(),
             options: json!({}),
             warnings: Vec::new(),
             annotations: Vec::new(),
             charged: false,
+            reinvocation: Default::default(),
         };
-        let checks = std::iter::repeat_n(plugin.validate, times);
+        let checks = std::iter::repeat_n(plugin.validate, if let Run::Twice = run { 2 } else { 1 });
         for step in std::iter::once(plugin.admit).chain(checks).flatten() {
             if (plugin.concerns)(&attributes) {
                 step(context, &mut attributes).await?;

@@ -10,12 +10,18 @@ use crate::assemble::{Options, ServiceAccounts, assemble};
 use crate::bootstrap::Cluster;
 use crate::http::body::Body;
 use crate::server::Limits;
+use crate::special::connect::connector::Connector;
 use crate::{Server, User};
 
-struct Talk(Server);
+pub struct Talk(pub Server);
 
 impl Talk {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
+        Self::with(None).await
+    }
+
+    /// With a way to kubelets.
+    pub async fn with(connector: Option<Connector>) -> Self {
         let options = Options {
             store: Arc::new(store::embedded::Embedded::memory()),
             cluster: Cluster::example(),
@@ -26,7 +32,7 @@ impl Talk {
             anonymous: true,
             always_allow: false,
             node_ports: 30000..=32767,
-            connector: None,
+            connector,
             front_proxy_client: None,
             routing: Default::default(),
             disabled_admission: Vec::new(),
@@ -47,15 +53,17 @@ impl Talk {
     }
 
     /// `user` is a user name of `system:masters` (`+name`), a node (`@name`), a bearer token, or empty for nobody.
-    async fn say(&self, user: &str, head: &str, body: Value) -> (u16, Value) {
+    pub async fn say(&self, user: &str, head: &str, body: Value) -> (u16, Value) {
         let (code, _, value) = self.hear(user, head, body).await;
         (code, value)
     }
 
-    /// The answer with its warnings.
-    async fn hear(&self, user: &str, head: &str, body: Value) -> (u16, Vec<String>, Value) {
-        let (method, uri) = head.split_once(' ').unwrap();
-        let mut request = Request::builder().method(method).uri(uri).header("content-type", "application/json");
+    /// The answer with its warnings. The head's second line, if there is one, is the body's media type.
+    pub async fn hear(&self, user: &str, head: &str, body: Value) -> (u16, Vec<String>, Value) {
+        let mut lines = head.lines();
+        let (method, uri) = lines.next().unwrap().split_once(' ').unwrap();
+        let media_type = lines.next().unwrap_or("application/json");
+        let mut request = Request::builder().method(method).uri(uri).header("content-type", media_type);
         if let Some(name) = user.strip_prefix('+') {
             request = request.extension(Arc::new(User::new(name, ["system:masters"]).authenticated()));
         } else if let Some(node) = user.strip_prefix('@') {
@@ -73,7 +81,7 @@ impl Talk {
         (code, warnings, serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
-    async fn ok(&self, user: &str, head: &str, body: Value) -> Value {
+    pub async fn ok(&self, user: &str, head: &str, body: Value) -> Value {
         let (code, value) = self.say(user, head, body).await;
         assert!(code < 300, "{head}: {code} {value}");
         value

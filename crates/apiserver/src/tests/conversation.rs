@@ -20,6 +20,7 @@ use crate::{
         body::{Body, BoxError},
         encoding::Encoding,
     },
+    outbound::webhook::Webhooks,
     router::Router,
     special::table::Specials,
     state::{Limits, State},
@@ -116,7 +117,8 @@ impl Conversation {
         state.encodings = encodings;
         let state = Arc::new(state);
         let mut background = tokio::task::JoinSet::new();
-        custom::start(&state, &mut background).await.unwrap();
+        let webhooks = Arc::new(Webhooks::new(&state.objects, state.aggregator.routing));
+        custom::start(&state, webhooks, &mut background).await.unwrap();
         let router = Router { specials, background, ..Router::new(state, Arc::new(Nobody)) };
         Conversation { server: Server::new(router) }
     }

@@ -13,6 +13,8 @@ mod custom;
 mod encodings;
 mod exchanges;
 mod extension;
+mod hook;
 pub mod objects;
 mod older;
 mod over_tls;
+mod webhooks;

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use apiserver::aggregator::backend::Routing;
+use apiserver::Routing;
 use clap::{Args, Parser, Subcommand};
 use client::{candidacy::Versions, election::Candidate};
 use ipnet::Ipv4Net;

@@ -177,7 +177,7 @@ mod tests {
         let patch = |count| Value::from(vec![json!({"op": "test", "path": "/a", "value": 1}); count]);
         assert_eq!(apply(json!({"a": 1}), &patch(10_000)), Ok(json!({"a": 1})));
         let error = apply(json!({"a": 1}), &patch(10_001)).expect_err("too many");
-        assert_eq!((error.code, error.reason), (413, "RequestEntityTooLarge"));
+        assert_eq!((error.code, &*error.reason), (413, "RequestEntityTooLarge"));
         let words = "The allowed maximum operations in a JSON patch is 10000, got 10001";
         assert!(error.message.ends_with(words), "{}", error.message);
     }

@@ -60,6 +60,11 @@ impl Patch {
         Ok(Patch { kind, body, duplicates })
     }
 
+    /// Whether it has no operations at all.
+    pub fn is_empty(&self) -> bool {
+        self.body.as_array().is_some_and(Vec::is_empty)
+    }
+
     /// The object after the patch, run through the schema. `current` is the object as the client sees it.
     pub fn apply(
         &self,

@@ -3,26 +3,15 @@
 use api::Value;
 use api::k8s_openapi::api::admissionregistration::v1::{AuditAnnotation, ValidatingAdmissionPolicySpec, Validation};
 use api::rules::cel::admission::{Offer, VARIABLES, compile, environment};
-use cel::{Budget, Composed, Composition, Environment, PER_CALL_LIMIT, Program, Type, Value as Cel};
+use cel::{Composed, Type, Value as Cel};
 
+use super::conditions::Conditions;
+use super::expressions::{Compiled, OUT_OF_BUDGET, OutOfBudget, Run};
 use super::input::Input;
 
-/// What one run may cost: its validations together, and its conditions together.
+/// What the validations of one run may cost together.
 const BUDGET: u64 = 10_000_000;
-const BUDGET_OF_CONDITIONS: u64 = 2_500_000;
 const LONGEST_MESSAGE: usize = 5 * 1024;
-
-/// An expression and its program, or why it has none.
-struct Compiled {
-    text: String,
-    program: Result<Program, String>,
-}
-
-impl Compiled {
-    fn new(environment: &Environment, text: &str, results: &[Type]) -> Self {
-        Compiled { text: text.to_owned(), program: compile(environment, text, results) }
-    }
-}
 
 struct Rule {
     expression: Compiled,
@@ -33,7 +22,7 @@ struct Rule {
 
 pub(super) struct Evaluator {
     ignores_failures: bool,
-    conditions: Vec<Compiled>,
+    conditions: Conditions,
     variables: Vec<Composed>,
     rules: Vec<Rule>,
     annotations: Vec<(String, Compiled)>,
@@ -76,8 +65,9 @@ impl Evaluator {
         let params = spec.param_kind.is_some();
         let mut asking = environment(Offer { params, authorizer: true });
         let mut telling = environment(Offer { params, authorizer: false });
-        let conditions = spec.match_conditions.iter().flatten();
-        let conditions = conditions.map(|c| Compiled::new(&asking, &c.expression, &[Type::Bool])).collect();
+        let ignores_failures = spec.failure_policy.as_deref() == Some("Ignore");
+        let conditions = spec.match_conditions.as_deref().unwrap_or_default();
+        let conditions = Conditions::new(&asking, conditions, ignores_failures);
         let mut variables = Vec::new();
         for variable in spec.variables.iter().flatten() {
             let program = compile(&asking, &variable.expression, &[]);
@@ -100,7 +90,7 @@ impl Evaluator {
             (a.key.clone(), Compiled::new(&asking, &a.value_expression, &[Type::String, Type::Null]))
         };
         Evaluator {
-            ignores_failures: spec.failure_policy.as_deref() == Some("Ignore"),
+            ignores_failures,
             conditions,
             rules: spec.validations.iter().flatten().map(rule).collect(),
             annotations: spec.audit_annotations.iter().flatten().map(annotation).collect(),
@@ -118,7 +108,7 @@ impl Evaluator {
     }
 
     pub(super) fn validate(&self, input: &Input, params: Option<&Value>) -> Outcome {
-        match self.applies(input, params) {
+        match self.conditions.hold(input, params) {
             Ok(true) => {}
             Ok(false) => return Outcome::default(),
             Err(why) => return self.failed(why),
@@ -147,29 +137,6 @@ impl Evaluator {
         match self.audits(input, params) {
             Ok(audits) => Outcome { decisions, audits },
             Err(OutOfBudget) => self.failed(OUT_OF_BUDGET.to_owned()),
-        }
-    }
-
-    /// Whether all conditions hold. One that does not decides over others that failed.
-    fn applies(&self, input: &Input, params: Option<&Value>) -> Result<bool, String> {
-        let mut run = Run::new(&[], input.of_conditions(params), BUDGET_OF_CONDITIONS);
-        let mut failures = Vec::new();
-        for condition in &self.conditions {
-            match run.evaluate(condition) {
-                Ok(Ok(Cel::Bool(true))) => {}
-                Ok(Ok(_)) => return Ok(false),
-                Ok(Err(why)) => failures.push(why),
-                Err(OutOfBudget) => failures = vec![OUT_OF_BUDGET.to_owned()],
-            }
-            if failures.first().is_some_and(|f| f == OUT_OF_BUDGET) {
-                break;
-            }
-        }
-        match failures.as_slice() {
-            [] => Ok(true),
-            _ if self.ignores_failures => Ok(false),
-            [one] => Err(one.clone()),
-            many => Err(format!("[{}]", many.join(", "))),
         }
     }
 
@@ -219,35 +186,5 @@ impl Rule {
             None if !self.message.is_empty() => self.message.clone(),
             None => format!("failed expression: {}", self.expression.text.trim()),
         }
-    }
-}
-
-const OUT_OF_BUDGET: &str =
-    "validation failed due to running out of cost budget, no further validation rules will be run";
-
-#[derive(Debug, Clone, Copy)]
-struct OutOfBudget;
-
-/// Some expressions over one input, which share variables and a budget.
-struct Run<'p, 'a> {
-    composition: Composition<'p, 'a>,
-    remaining: u64,
-}
-
-impl<'p, 'a> Run<'p, 'a> {
-    fn new(variables: &'p [Composed], values: cel::Variables<'a>, budget: u64) -> Self {
-        Run { composition: Composition::new(variables, values), remaining: budget }
-    }
-
-    fn evaluate(&mut self, compiled: &Compiled) -> Result<Result<Cel<'a>, String>, OutOfBudget> {
-        let program = match &compiled.program {
-            Ok(program) => program,
-            Err(why) => return Ok(Err(format!("compilation error: {why}"))),
-        };
-        let mut budget = Budget::new(PER_CALL_LIMIT);
-        let result = program.evaluate_with(&self.composition, &mut budget);
-        let cost = budget.used().saturating_add(self.composition.take_cost());
-        self.remaining = self.remaining.checked_sub(cost).ok_or(OutOfBudget)?;
-        Ok(result.map_err(|why| format!("expression '{}' resulted in error: {why}", compiled.text)))
     }
 }

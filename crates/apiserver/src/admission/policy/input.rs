@@ -1,4 +1,4 @@
-//! What a policy's expressions see of a write.
+//! What expressions and webhooks see of a write.
 
 use std::sync::Arc;
 
@@ -16,10 +16,11 @@ use super::matching::is_namespace;
 use crate::auth::Authorizer;
 use crate::storage::loopback::Loopback;
 
-pub(super) struct Input {
-    object: Value,
-    old: Value,
-    request: Value,
+pub(crate) struct Input {
+    pub(crate) object: Value,
+    pub(crate) old: Value,
+    /// The request as AdmissionReview has it, without the objects.
+    pub(crate) request: Value,
     namespace: Option<Arc<Value>>,
     authority: Arc<dyn Authority>,
     question: Question,
@@ -28,14 +29,17 @@ pub(super) struct Input {
 static NULL: Value = Value::Null;
 
 impl Input {
-    /// The write in the kind in which the policy wants to see it.
-    pub(super) async fn new(
+    /// The write in the kind in which the policy or webhook wants to see it.
+    pub(crate) async fn new(
         (objects, authorizer): (&Loopback, Arc<dyn Authorizer>),
         attributes: &Attributes<'_>,
         definition: &Definition,
         namespace: Option<Arc<Value>>,
     ) -> Result<Input, StatusError> {
+        // The object of a subresource is of a kind of its own, which has no other versions.
+        let own = |object: &Value| object["kind"].as_str().is_none_or(|kind| kind == attributes.definition.kind);
         let seen = async |object: Option<&Value>| match object {
+            Some(object) if !own(object) => Ok(object.clone()),
             Some(object) => objects.between(attributes.definition, definition, object).await,
             None => Ok(Value::Null),
         };
@@ -121,11 +125,14 @@ fn request(attributes: &Attributes<'_>, seen: &Definition) -> Value {
         ("dryRun".to_owned(), json!(attributes.dry_run)),
         ("options".to_owned(), attributes.options.clone()),
     ]);
+    // A Namespace is in itself.
+    let own_namespace = is_namespace(attributes) && attributes.namespace.is_empty();
+    let namespace = if own_namespace { attributes.name } else { attributes.namespace };
     let texts = [
         ("subResource", attributes.subresource),
         ("requestSubResource", attributes.subresource),
         ("name", attributes.name),
-        ("namespace", attributes.namespace),
+        ("namespace", namespace),
     ];
     for (name, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
         fields.insert(name.to_owned(), json!(text));

@@ -1,4 +1,4 @@
-//! Whether a policy or a binding is about a write: resource rules, and the labels of the object and of its namespace.
+//! Whether a policy, a binding or a webhook is about a write: resource rules, and the labels of the object and of its namespace.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use api::{Value, meta};
 use super::super::attributes::{Attributes, Operation};
 
 /// A write, and what decides whether rules are about it.
-pub(super) struct Facts<'f> {
+pub(crate) struct Facts<'f> {
     pub attributes: &'f Attributes<'f>,
     /// The namespace of the object.
     pub namespace: Option<&'f Value>,
@@ -19,12 +19,21 @@ pub(super) struct Facts<'f> {
     pub equivalents: &'f [Arc<Definition>],
 }
 
-pub(super) fn is_namespace(attributes: &Attributes<'_>) -> bool {
+/// Why it cannot be said whether the rules are about a write.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unclear {
+    #[error("namespaces \"{0}\" not found")]
+    NoNamespace(String),
+    #[error("{0}")]
+    Selector(String),
+}
+
+pub(crate) fn is_namespace(attributes: &Attributes<'_>) -> bool {
     attributes.definition.group.is_empty() && attributes.definition.plural == "namespaces"
 }
 
 /// The kind in which the rules want to see the object, if they are about the write.
-pub(super) fn matches(resources: Option<&MatchResources>, facts: &Facts<'_>) -> Result<Option<Definition>, String> {
+pub(crate) fn matches(resources: Option<&MatchResources>, facts: &Facts<'_>) -> Result<Option<Definition>, Unclear> {
     let Some(resources) = resources else { return Ok(None) };
     // A selector that cannot be read matters only when everything else matches.
     let namespace = in_namespace(resources.namespace_selector.as_ref(), facts);
@@ -44,7 +53,7 @@ pub(super) fn matches(resources: Option<&MatchResources>, facts: &Facts<'_>) -> 
     Ok(found.cloned())
 }
 
-fn in_namespace(selector: Option<&LabelSelector>, facts: &Facts<'_>) -> Result<bool, String> {
+fn in_namespace(selector: Option<&LabelSelector>, facts: &Facts<'_>) -> Result<bool, Unclear> {
     if facts.attributes.namespace.is_empty() && !is_namespace(facts.attributes) {
         return Ok(true);
     }
@@ -54,7 +63,7 @@ fn in_namespace(selector: Option<&LabelSelector>, facts: &Facts<'_>) -> Result<b
     }
     match namespace_labels(facts) {
         Some(namespace) => Ok(selector.matches(&meta::labels(namespace))),
-        None => Err(format!("namespaces \"{}\" not found", facts.attributes.namespace)),
+        None => Err(Unclear::NoNamespace(facts.attributes.namespace.to_owned())),
     }
 }
 
@@ -70,7 +79,7 @@ fn namespace_labels<'f>(facts: &Facts<'f>) -> Option<&'f Value> {
     }
 }
 
-fn has_labels(selector: Option<&LabelSelector>, facts: &Facts<'_>) -> Result<bool, String> {
+fn has_labels(selector: Option<&LabelSelector>, facts: &Facts<'_>) -> Result<bool, Unclear> {
     let selector = read(selector)?;
     if selector.is_everything() {
         return Ok(true);
@@ -80,9 +89,9 @@ fn has_labels(selector: Option<&LabelSelector>, facts: &Facts<'_>) -> Result<boo
 }
 
 /// An absent selector takes everything here.
-fn read(selector: Option<&LabelSelector>) -> Result<Selector, String> {
+fn read(selector: Option<&LabelSelector>) -> Result<Selector, Unclear> {
     let everything = LabelSelector::default();
-    Selector::of_object(Some(selector.unwrap_or(&everything))).map_err(|e| e.to_string())
+    Selector::of_object(Some(selector.unwrap_or(&everything))).map_err(|e| Unclear::Selector(e.to_string()))
 }
 
 fn by_rules<'f>(rules: &[NamedRuleWithOperations], exact: bool, facts: &Facts<'f>) -> Option<&'f Definition> {

@@ -2,9 +2,11 @@
 //! Upstream counterpart: staging/src/k8s.io/apiserver/pkg/admission/plugin/policy/validating.
 
 mod authority;
+pub(super) mod conditions;
 mod evaluation;
-mod input;
-mod matching;
+mod expressions;
+pub(super) mod input;
+pub(super) mod matching;
 mod params;
 pub mod source;
 #[cfg(test)]
@@ -51,7 +53,8 @@ const EXEMPT: [&str; 6] = [
     "mutatingadmissionpolicybindings",
 ];
 
-fn concerns(attributes: &Attributes<'_>) -> bool {
+/// Whether policies and webhooks may say anything about a write.
+pub(super) fn concerns(attributes: &Attributes<'_>) -> bool {
     let definition = attributes.definition;
     definition.group != source::GROUP || !EXEMPT.contains(&definition.plural.as_str())
 }
@@ -84,7 +87,7 @@ async fn validate(
             Ok(Some(definition)) => definition,
             Ok(None) => continue,
             Err(why) => {
-                refusals.extend(misconfigured(policy, None, &why));
+                refusals.extend(misconfigured(policy, None, &why.to_string()));
                 continue;
             }
         };
@@ -107,7 +110,7 @@ async fn validate(
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(why) => {
-                    refusals.extend(misconfigured(policy, Some(binding), &why));
+                    refusals.extend(misconfigured(policy, Some(binding), &why.to_string()));
                     continue;
                 }
             }
@@ -219,12 +222,13 @@ fn refuse(attributes: &Attributes<'_>, refusal: Refusal) -> StatusError {
     };
     let message = format!("{who} denied request: {}", denial.message);
     let mut error = forbid(attributes, &message);
-    (error.code, error.reason) = match denial.reason.as_str() {
+    let (code, reason) = match denial.reason.as_str() {
         "Forbidden" => (403, "Forbidden"),
         "Unauthorized" => (401, "Unauthorized"),
         "RequestEntityTooLarge" => (413, "RequestEntityTooLarge"),
         _ => (422, "Invalid"),
     };
+    (error.code, error.reason) = (code, reason.into());
     if let Some(details) = &mut error.details {
         let cause = StatusCause { message: Some(message), ..StatusCause::default() };
         details.causes.get_or_insert_default().push(cause);

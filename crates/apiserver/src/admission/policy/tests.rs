@@ -326,7 +326,7 @@ async fn reasons_become_codes() {
         }
         let context = context(one(validation), json!({}), vec![]).await;
         let error = Write::create("pods", pod(json!({}))).refused(&context, &PLUGIN).await;
-        assert_eq!((error.code, error.reason), (code, shown));
+        assert_eq!((error.code, &*error.reason), (code, shown));
         let causes = error.details.and_then(|d| d.causes).unwrap_or_default();
         assert!(causes[0].message.as_deref().is_some_and(|m| m.starts_with("ValidatingAdmissionPolicy 'p'")));
     };

@@ -6,6 +6,7 @@
 
 pub mod connector;
 mod links;
+mod options;
 mod pod;
 mod proxy;
 
@@ -66,10 +67,14 @@ struct Connect {
 }
 
 impl Special for Connect {
-    fn call(&self, call: Call) -> BoxFuture<'static, Result<Response, StatusError>> {
+    fn call(&self, mut call: Call) -> BoxFuture<'static, Result<Response, StatusError>> {
         let (connector, target) = (self.connector.clone(), self.target);
         Box::pin(async move {
             waypoint::apiserver::connect(&call.info.path);
+            if matches!(target, Target::Stream(_) | Target::PortForward) {
+                check_streaming(&call)?;
+            }
+            options::admit(&mut call, target).await?;
             match target {
                 Target::Log => log(&connector, call).await,
                 Target::Stream(path) => stream_to(&connector, call, path).await,
@@ -124,7 +129,6 @@ fn text(body: Body) -> Response {
 }
 
 async fn stream_to(connector: &Connector, call: Call, path: &'static str) -> Result<Response, StatusError> {
-    check_streaming(&call)?;
     let pod = object(&call.state, "pods", &call.info.namespace, &call.info.name).await?;
     let (wanted, streams) = pod::stream_path(path, &pod, &call.query)?;
     let endpoint = kubelet_of(connector, &call.state, &pod).await?;
@@ -135,7 +139,6 @@ async fn stream_to(connector: &Connector, call: Call, path: &'static str) -> Res
 }
 
 async fn port_forward(connector: &Connector, call: Call) -> Result<Response, StatusError> {
-    check_streaming(&call)?;
     let pod = object(&call.state, "pods", &call.info.namespace, &call.info.name).await?;
     let wanted = pod::port_forward_path(&pod, &call.query)?;
     let endpoint = kubelet_of(connector, &call.state, &pod).await?;

@@ -48,10 +48,14 @@ fn container(pod: &Value, wanted: &str) -> Result<String, StatusError> {
 
 /// Builds a query string.
 #[derive(Default)]
-struct Query(String);
+pub(super) struct Query(String);
 
 impl Query {
-    fn add(&mut self, key: &str, value: &str) {
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn add(&mut self, key: &str, value: &str) {
         self.0.push(if self.0.is_empty() { '?' } else { '&' });
         self.0 += key;
         self.0.push('=');

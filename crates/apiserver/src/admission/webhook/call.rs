@@ -1,0 +1,98 @@
+//! Asking one webhook, and what follows when it does not answer as it should.
+
+use api::status::StatusError;
+
+use super::super::{attributes::Attributes, policy::input::Input};
+use super::metrics::End;
+use super::review::{self, Answer};
+use super::source::Hook;
+use crate::outbound::webhook::{Question, Webhooks};
+
+/// An answer has at most this many bytes: a patch may hold a whole object, in base64.
+const ANSWER: usize = 8 << 20;
+const AGENT: &str = "kube-apiserver-admission";
+
+/// Why a webhook lets no write through.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It gave no answer that counts. Its failure policy says what follows.
+    Unanswered { why: String, code: u16 },
+    /// It refused.
+    Denied(StatusError),
+    /// The write cannot be what it asks for.
+    Impossible(StatusError),
+}
+
+impl Failure {
+    pub(super) fn unanswered(code: u16, why: String) -> Self {
+        Failure::Unanswered { why, code }
+    }
+}
+
+/// Asks one webhook about a write. The answer may be a refusal.
+pub(super) async fn ask(
+    webhooks: Option<&Webhooks>,
+    hook: &Hook,
+    mutating: bool,
+    dry_run: bool,
+    input: &Input,
+) -> Result<Answer, Failure> {
+    if dry_run && !hook.takes_dry_runs {
+        let why = format!("admission webhook {:?} does not support dry run", hook.name);
+        return Err(Failure::Impossible(StatusError::bad_request(why)));
+    }
+    let unknown =
+        "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)";
+    let version = hook.version.ok_or_else(|| Failure::unanswered(400, unknown.to_owned()))?;
+    let no_way = || Failure::unanswered(500, "this server asks no webhooks".to_owned());
+    let uid = clock::uuid();
+    let review = review::question(version, &uid, input);
+    let question = Question {
+        review: &review,
+        seconds: hook.seconds,
+        late: "context deadline exceeded",
+        limit: ANSWER,
+        agent: Some(AGENT),
+    };
+    let answer = webhooks.ok_or_else(no_way)?.ask(&hook.client, question).await;
+    let answer = answer.map_err(|e| Failure::unanswered(e.code, format!("failed to call webhook: {}", e.message)))?;
+    review::read(version, &uid, mutating, &answer)
+        .map_err(|why| Failure::unanswered(503, format!("received invalid webhook response: {why}")))
+}
+
+/// Takes what is told beside the verdict, and the verdict.
+pub(super) fn verdict(hook: &Hook, attributes: &mut Attributes<'_>, answer: &mut Answer) -> Result<(), Failure> {
+    let annotations = std::mem::take(&mut answer.annotations).into_iter();
+    attributes.annotations.extend(annotations.map(|(key, value)| (format!("{}/{key}", hook.name), value)));
+    attributes.warnings.append(&mut answer.warnings);
+    if answer.allowed {
+        return Ok(());
+    }
+    Err(Failure::Denied(review::denial(&hook.name, answer.status.take())))
+}
+
+/// How the metrics count the end of a question.
+pub(super) fn end<T>(hook: &Hook, done: &Result<T, Failure>) -> End {
+    let (code, error, rejected) = match done {
+        Ok(_) => (200, "", false),
+        Err(Failure::Unanswered { code, .. }) => (*code, "calling_webhook_error", !hook.ignores_failures),
+        Err(Failure::Denied(error)) => (error.code, "no_error", true),
+        Err(Failure::Impossible(_)) => (0, "apiserver_internal_error", true),
+    };
+    End { code, error, rejected }
+}
+
+/// What becomes of the write.
+pub(super) fn settle(hook: &Hook, failure: Failure) -> Result<(), StatusError> {
+    match failure {
+        Failure::Unanswered { why, .. } => {
+            let message = format!("failed calling webhook {:?}: {why}", hook.name);
+            if hook.ignores_failures {
+                tracing::warn!("{message}; its failure policy lets the write through");
+                return Ok(());
+            }
+            Err(StatusError::internal(message))
+        }
+        Failure::Denied(error) | Failure::Impossible(error) => Err(error),
+    }
+}
