@@ -37,10 +37,12 @@ pub const NAMESPACE: Kind<Namespace> = Kind {
 };
 
 /// Every namespace carries its own name as a label, so that selectors can name it.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
 fn default(namespace: &mut Namespace) {
     if let Some(name) = namespace.metadata.name.clone().filter(|n| !n.is_empty()) {
         let labels = namespace.metadata.labels.get_or_insert_default();
-        labels.insert("kubernetes.io/metadata.name".to_owned(), name);
+        labels.insert(NAME_LABEL.to_owned(), name);
     }
     let phase = &mut namespace.status.get_or_insert_default().phase;
     if phase.as_deref().unwrap_or_default().is_empty() {
@@ -50,6 +52,9 @@ fn default(namespace: &mut Namespace) {
 
 /// The namespace controller empties the namespace before it takes this finalizer away.
 fn prepare_create(object: &mut Value) {
+    // A name that was generated was not there for the defaults.
+    let name = object["metadata"]["name"].clone();
+    object["metadata"]["labels"][NAME_LABEL] = name;
     object["status"] = json!({"phase": "Active"});
     if !object["spec"].is_object() {
         object["spec"] = json!({});

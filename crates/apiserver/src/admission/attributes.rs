@@ -32,7 +32,7 @@ pub struct Attributes<'a> {
     pub operation: Operation,
     pub subresource: &'a str,
     pub namespace: &'a str,
-    /// Empty for a create with `generateName` until the name is made (before admission runs).
+    /// Empty for a create with `generateName` until the name is made, which is before admission refuses.
     pub name: &'a str,
     pub user: &'a User,
     pub dry_run: bool,

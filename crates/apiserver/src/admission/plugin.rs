@@ -57,7 +57,10 @@ pub(super) fn is(attributes: &Attributes<'_>, group: &str, plural: &str, subreso
 /// A refusal: `pods "web" is forbidden: WHY`.
 pub(super) fn forbid(attributes: &Attributes<'_>, why: impl std::fmt::Display) -> StatusError {
     let (group, plural) = (&attributes.definition.group, &attributes.definition.plural);
-    let name = if attributes.name.is_empty() { "Unknown" } else { attributes.name };
+    // Before a name is generated there is its beginning.
+    let given = |field: &str| attributes.object.as_ref().and_then(|object| object["metadata"][field].as_str());
+    let named = [Some(attributes.name), given("name"), given("generateName")];
+    let name = named.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or("Unknown");
     let what = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
     StatusError::forbidden(group, plural, name, format!("{what} \"{name}\" is forbidden: {why}"))
 }

@@ -53,7 +53,7 @@ impl Request {
     pub(super) async fn create(
         &self,
         mut object: Value,
-        warnings: Vec<String>,
+        mut warnings: Vec<String>,
         options: &WriteOptions,
         tracked: bool,
     ) -> Result<Written, StatusError> {
@@ -66,16 +66,38 @@ impl Request {
         }
         wipe(&mut object);
         self.place(&mut object)?;
-        let generated = meta::name(&object).is_empty() && !generate_name(&object).is_empty();
-        let draws = if generated { DRAWS } else { 1 };
-        for draw in 1..=draws {
-            let mut candidate = if draw == draws { std::mem::take(&mut object) } else { object.clone() };
-            if generated {
-                give_name(&mut candidate);
-            }
-            match self.create_named(candidate, warnings.clone(), options, tracked).await {
-                Err(error) if error.reason == "AlreadyExists" && draw < draws => {}
-                Err(mut error) if error.reason == "AlreadyExists" && generated => {
+        let definition = &*self.definition;
+        self.refuse_terminating(meta::name(&object))?;
+        definition.default(&mut object, || clock::now_seconds().to_string());
+        if tracked {
+            self.track(None, &mut object, options);
+        }
+        let name = meta::name(&object).to_owned();
+        let mut attributes = self.attributes(Operation::Create, &name, options, Some(object), None);
+        waypoint::apiserver::admit(self.waypoint_name());
+        self.call.state.admission.admit(&mut attributes).await?;
+        let mut object = attributes.object.take().unwrap_or_default();
+        // A plugin may have named it anew, unless the path names it, but its place is that of the request.
+        if self.call.info.verb == "create" {
+            self.place(&mut object)?
+        } else {
+            self.check_names(&mut object)?
+        }
+        warnings.append(&mut attributes.warnings);
+        if !meta::name(&object).is_empty() || generate_name(&object).is_empty() {
+            return self.create_named(object, &mut attributes, warnings).await;
+        }
+        let mut charged = false;
+        for draw in 1..=DRAWS {
+            let mut candidate = object.clone();
+            give_name(&mut candidate);
+            let name = meta::name(&candidate).to_owned();
+            let attributes = self.attributes(Operation::Create, &name, options, None, None);
+            let mut attributes = Attributes { charged, ..attributes };
+            let taken = StatusError::already_exists(&definition.group, &definition.plural, &name);
+            match self.create_named(candidate, &mut attributes, warnings.clone()).await {
+                Err(error) if error == taken && draw < DRAWS => charged = attributes.charged,
+                Err(mut error) if error == taken => {
                     error.message.push_str(", the server was not able to generate a unique name for the object");
                     return Err(error);
                 }
@@ -83,6 +105,17 @@ impl Request {
             }
         }
         Err(StatusError::internal("no name was drawn"))
+    }
+
+    /// Nothing new comes into a kind that goes.
+    fn refuse_terminating(&self, name: &str) -> Result<(), StatusError> {
+        let definition = &self.definition;
+        if !definition.terminating {
+            return Ok(());
+        }
+        let why = "create not allowed while custom resource definition is terminating";
+        let message = format!("{}.{} {name:?} is forbidden: {why}", definition.plural, definition.group);
+        Err(StatusError::forbidden(&definition.group, &definition.plural, name, message))
     }
 
     /// Puts the object into the namespace of the request. One that a kind without namespaces names means nothing.
@@ -109,41 +142,18 @@ impl Request {
         Some(format!("this {} is stored, but has no effect yet: {why}", self.definition.kind))
     }
 
+    /// Creates an object that has its name, after mutating admission.
     async fn create_named(
         &self,
         mut object: Value,
+        attributes: &mut Attributes<'_>,
         mut warnings: Vec<String>,
-        options: &WriteOptions,
-        tracked: bool,
     ) -> Result<Written, StatusError> {
         let definition = &*self.definition;
-        if definition.terminating {
-            let why = "create not allowed while custom resource definition is terminating";
-            let what = format!("{}.{} {:?}", definition.plural, definition.group, meta::name(&object));
-            let message = format!("{what} is forbidden: {why}");
-            return Err(StatusError::forbidden(&definition.group, &definition.plural, meta::name(&object), message));
-        }
-        definition.default(&mut object, || clock::now_seconds().to_string());
-        if tracked {
-            self.track(None, &mut object, options);
-        }
-        let name = meta::name(&object).to_owned();
-        let admission = &self.call.state.admission;
-        let mut attributes = self.attributes(Operation::Create, &name, options, Some(object), None);
-        waypoint::apiserver::admit(self.waypoint_name());
-        admission.admit(&mut attributes).await?;
-        let mut object = attributes.object.take().unwrap_or_default();
-        // A plugin may have named it anew, unless the path names it, but its place is that of the request.
-        if self.call.info.verb == "create" {
-            self.place(&mut object)?
-        } else {
-            self.check_names(&mut object)?
-        }
-        warnings.append(&mut attributes.warnings);
         // What is allocated stands in the spec.
         let asked = self.call.state.allocation(definition).map(|_| object["spec"].clone());
         for _ in 0..ATTEMPTS {
-            match self.finish_create(object, &mut attributes, &mut warnings).await? {
+            match self.finish_create(object, attributes, &mut warnings).await? {
                 Ok(written) => return Ok(written),
                 Err(lost) => object = lost,
             }

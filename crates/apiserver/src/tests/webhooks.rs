@@ -126,6 +126,32 @@ async fn a_webhook_sees_the_whole_request_and_changes_the_object() {
     assert_eq!(request["oldObject"]["metadata"]["uid"], made["metadata"]["uid"]);
 }
 
+/// Mutating webhooks see the beginning of a name, validating ones the name; nobody names an object twice.
+#[tokio::test]
+async fn names_are_generated_between_the_two_sorts() {
+    let scene = Scene::start().await;
+    let rules = rule(&["CREATE"], "", &["configmaps", "namespaces"]);
+    scene.one("mutating", json!({ "rules": rules })).await;
+    scene.configure("validating", "v", &[scene.webhook("v", json!({ "rules": rules }))]).await;
+    let wanted = json!({"metadata": {"generateName": "m-"}});
+    let made = scene.ok(&format!("POST {MAPS}"), wanted.clone()).await;
+    let names = |questions: Vec<(String, http::HeaderMap, Value)>| {
+        let name = |(_, _, review): &(String, http::HeaderMap, Value)| {
+            let request = &review["request"];
+            (request["name"].clone(), request["object"]["metadata"]["name"].clone())
+        };
+        questions.iter().map(name).collect::<Vec<_>>()
+    };
+    let name = made["metadata"]["name"].clone();
+    assert!(name.as_str().is_some_and(|name| name.starts_with("m-") && name.len() == 7), "{name}");
+    assert_eq!(names(scene.hook.questions()), [(Value::Null, Value::Null), (name.clone(), name)]);
+    scene.hook.be("/one", Mood::Saying(|_| patched(json!([{"op": "add", "path": "/metadata/name", "value": "own"}]))));
+    assert_eq!(scene.ok(&format!("POST {MAPS}"), wanted.clone()).await["metadata"]["name"], "own");
+    scene.hook.be("/one", Mood::Allowing);
+    let made = scene.ok("POST /api/v1/namespaces", wanted).await;
+    assert_eq!(made["metadata"]["labels"]["kubernetes.io/metadata.name"], made["metadata"]["name"]);
+}
+
 #[tokio::test]
 async fn webhooks_are_asked_in_order_and_again_when_they_want_it() {
     let scene = Scene::start().await;
