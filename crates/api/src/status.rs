@@ -19,6 +19,8 @@ pub struct StatusError {
     pub details: Option<Box<StatusDetails>>,
     /// Where a list that cannot go on as it began can go on nevertheless.
     pub continue_token: Option<Box<str>>,
+    /// Told to the client beside it, as `Warning` headers.
+    pub warnings: Vec<String>,
 }
 
 /// `pods` or `deployments.apps`, as messages name a resource.
@@ -38,7 +40,14 @@ impl StatusError {
         if message.len() > MESSAGE_MAX {
             message = bounds::cut(&message, MESSAGE_MAX).into_owned();
         }
-        StatusError { code, reason: Cow::Borrowed(reason), message, details: None, continue_token: None }
+        StatusError {
+            code,
+            reason: Cow::Borrowed(reason),
+            message,
+            details: None,
+            continue_token: None,
+            warnings: Vec::new(),
+        }
     }
 
     fn about(mut self, details: StatusDetails) -> Self {

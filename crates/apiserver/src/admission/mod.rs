@@ -87,7 +87,8 @@ impl Plugins {
             if let Some(step) = step(plugin)
                 && (plugin.concerns)(attributes)
             {
-                step(&self.context, attributes).await?;
+                let done = step(&self.context, attributes).await;
+                done.map_err(|error| StatusError { warnings: std::mem::take(&mut attributes.warnings), ..error })?;
             }
         }
         Ok(())

@@ -57,6 +57,7 @@ pub fn error(error: &StatusError) -> Response {
     if let Some(seconds) = retry {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
+    warn(&mut response, &error.warnings);
     response
 }
 

@@ -198,9 +198,15 @@ async fn refusals_are_told_in_the_webhooks_words() {
     check(|_| json!({"status": {"message": "no", "reason": "Odd", "code": 418}}), 418, json!("Odd"), ": no").await;
     check(|_| json!({"status": {"message": "no", "code": 200}}), 400, nothing.clone(), ": no").await;
     check(|_| json!({"status": {"message": "no", "code": 70000}}), 400, nothing, ": no").await;
-    let details = |_: &Value| json!({"status": {"code": 409, "details": {"causes": [{"field": "f", "message": "m"}]}}});
-    scene.hook.be("/one", Mood::Saying(details));
-    let (_, answer) = scene.talk.say("+root", &format!("POST {MAPS}"), map("m")).await;
+    scene.hook.be(
+        "/one",
+        Mood::Saying(|_| {
+            let causes = json!([{"field": "f", "message": "m"}]);
+            json!({"status": {"code": 409, "details": {"causes": causes}}, "warnings": ["careful"]})
+        }),
+    );
+    let (_, warnings, answer) = scene.talk.hear("+root", &format!("POST {MAPS}"), map("m")).await;
+    assert_eq!(warnings, ["299 - \"careful\""]);
     assert_eq!(answer["details"]["causes"], json!([{"field": "f", "message": "m"}]));
     assert_eq!(scene.talk.say("+root", &format!("GET {MAPS}/m"), Value::Null).await.0, 404);
 

@@ -44,13 +44,13 @@ pub(super) async fn admit(
         metrics.asked(&hook.name, SORT, attributes.operation, started.elapsed(), end(hook, &done));
         if let Ok(true) = done {
             attributes.reinvocation.changed();
+            scene.changed();
         }
         if hook.reinvocable {
             attributes.reinvocation.called(&hook.key);
         }
-        match done {
-            Ok(_) => scene.changed(),
-            Err(failure) => settle(hook, failure)?,
+        if let Err(failure) = done {
+            settle(hook, failure)?;
         }
     }
     attributes.reinvocation.leave(attributes.object.as_ref());
