@@ -628,6 +628,29 @@ async fn webhooks_behind_services_are_asked_and_only_their_authority_is_believed
     );
 }
 
+/// Fields that are there and say nothing are no reason not to ask.
+#[tokio::test]
+async fn empty_fields_keep_no_webhook_from_being_asked() {
+    let scene = Scene::start().await;
+    let mut config = scene.hook.at("/one");
+    config["service"] = Value::Null;
+    let empty =
+        ["failurePolicy", "matchPolicy", "namespaceSelector", "objectSelector", "timeoutSeconds", "matchConditions"];
+    let mut fields: Value = json!({ "clientConfig": config });
+    empty.iter().for_each(|field| fields[*field] = Value::Null);
+    scene.one("validating", fields).await;
+    let port = scene.hook.address.port();
+    let service = json!({"metadata": {"name": "hook"}, "spec": {"type": "ExternalName", "externalName": "127.0.0.1",
+        "ports": [{"port": port}]}});
+    scene.ok("POST /api/v1/namespaces/default/services", service).await;
+    let reference = json!({"namespace": "default", "name": "hook", "path": null, "port": port});
+    let config = json!({"url": null, "service": reference, "caBundle": scene.hook.bundle()});
+    let two = scene.webhook("two", json!({"clientConfig": config, "reinvocationPolicy": null}));
+    scene.configure("mutating", "two", &[two]).await;
+    scene.ok(&format!("POST {MAPS}"), map("m")).await;
+    assert_eq!(scene.hook.paths(), "/ /one");
+}
+
 #[tokio::test]
 async fn only_administrators_name_webhooks_and_what_they_say_is_checked() {
     let scene = Scene::start().await;

@@ -64,7 +64,9 @@ fn ports(mut options: Value, query: &str) -> Value {
 
 fn path(mut options: Value, call: &Call) -> Value {
     let rest = call.info.passed.as_ref().map(|passed| passed.rest.as_str()).unwrap_or_default();
-    options["path"] = json!(if rest.is_empty() { "/" } else { rest });
+    if !rest.is_empty() {
+        options["path"] = json!(rest);
+    }
     options
 }
 
