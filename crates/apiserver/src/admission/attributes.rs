@@ -50,6 +50,8 @@ pub struct Attributes<'a> {
     pub charged: bool,
     /// Which webhooks were asked, and which are asked again.
     pub reinvocation: Reinvocation,
+    /// The object is deleted with others: the request does not name it.
+    pub collection: bool,
 }
 
 /// The two rounds of mutating admission. There is a second one when a webhook changed the object: in it the plugins see what it

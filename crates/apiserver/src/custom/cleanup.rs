@@ -86,7 +86,7 @@ async fn empty(state: &State, custom: &Definition) -> Result<(), (&'static str, 
     let failed =
         |what: &str, why: &StatusError| ("InstanceDeletionFailed", format!("could not {what}: {}", why.message));
     let options = DeleteOptions::default();
-    let deletion = Deletion { state, definition: custom, options: &options, user: None };
+    let deletion = Deletion { state, definition: custom, options: &options, user: None, collection: false };
     let deletion = &deletion;
     let entries = state.objects.entries(custom, "").await.map_err(|why| failed("list instances", &why))?;
     let mut deletes =

@@ -75,13 +75,21 @@ pub(crate) struct Deletion<'a> {
     /// Whose deletion admission is asked about. Without a user it is not asked: it has let the write through that this
     /// deletion is a part of.
     pub user: Option<&'a User>,
+    /// The object is deleted with others, and the request does not name it.
+    pub collection: bool,
 }
 
 impl<'a> Deletion<'a> {
     /// The deletion that a request asks for.
     pub(super) fn asked(request: &'a Request, options: &'a DeleteOptions) -> Self {
         let Request { call, definition, .. } = request;
-        Deletion { state: &call.state, definition, options, user: Some(&call.user) }
+        Deletion {
+            state: &call.state,
+            definition,
+            options,
+            user: Some(&call.user),
+            collection: request.call.info.verb == "deletecollection",
+        }
     }
 
     /// Deletes the object that `entry` is the state of. Returns also what admission warns the client of.
@@ -92,7 +100,7 @@ impl<'a> Deletion<'a> {
     }
 
     async fn run_warning(&self, entry: Entry, warnings: &mut Vec<String>) -> Result<Deleted, StatusError> {
-        let Deletion { state, definition, options, mut user } = *self;
+        let Deletion { state, definition, options, mut user, .. } = *self;
         let mut swap = state.objects.swap(definition, entry);
         loop {
             let old = swap.read().await?;
@@ -146,6 +154,7 @@ impl<'a> Deletion<'a> {
             annotations: Vec::new(),
             charged: false,
             reinvocation: Default::default(),
+            collection: self.collection,
         };
         self.state.admission.admit(&mut attributes).await?;
         self.state.admission.validate(&mut attributes).await?;

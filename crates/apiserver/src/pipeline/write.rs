@@ -62,6 +62,7 @@ impl Request {
             annotations: Vec::new(),
             charged: false,
             reinvocation: Default::default(),
+            collection: false,
         }
     }
 

@@ -65,7 +65,9 @@ pub async fn evict(mut call: Call) -> Result<Response, StatusError> {
     let entry = if wanted.dry_run { entry } else { marked(&call, &definition, entry, &mut wanted).await? };
     // As upstream's, the deletion is the server's own: who may evict need not be allowed to delete, and admission has
     // looked at the eviction.
-    Deletion { state: &call.state, definition: &definition, options: &wanted, user: None }.run(entry).await?;
+    Deletion { state: &call.state, definition: &definition, options: &wanted, user: None, collection: false }
+        .run(entry)
+        .await?;
     Ok(success())
 }
 

@@ -73,6 +73,7 @@ pub async fn admitted(
         annotations: Vec::new(),
         charged: false,
         reinvocation: Default::default(),
+        collection: false,
     };
     call.state.admission.admit(&mut attributes).await?;
     call.state.admission.validate(&mut attributes).await?;
@@ -97,6 +98,7 @@ pub async fn connecting(call: &Call, options: Value) -> Result<Value, StatusErro
         annotations: Vec::new(),
         charged: false,
         reinvocation: Default::default(),
+        collection: false,
     };
     call.state.admission.admit(&mut attributes).await?;
     call.state.admission.validate(&mut attributes).await?;

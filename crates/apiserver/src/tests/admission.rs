@@ -118,6 +118,7 @@ impl Write {
             annotations: Vec::new(),
             charged: false,
             reinvocation: Default::default(),
+            collection: false,
         };
         let checks = std::iter::repeat_n(plugin.validate, if let Run::Twice = run { 2 } else { 1 });
         for step in std::iter::once(plugin.admit).chain(checks).flatten() {

@@ -495,6 +495,7 @@ async fn each_object_of_a_collection_is_asked_about_before_it_is_deleted() {
         (code, why.as_str()),
         (400, "admission webhook \"one.example.com\" denied the request without explanation")
     );
+    assert!(scene.hook.questions().iter().all(|(_, _, review)| review["request"]["name"].is_null()), "none was named");
     let left = scene.ok(&format!("GET {MAPS}"), Value::Null).await;
     assert!(left["items"].as_array().unwrap().iter().any(|map| map["metadata"]["name"] == "b"), "{left}");
 }

@@ -131,7 +131,7 @@ fn request(attributes: &Attributes<'_>, seen: &Definition) -> Value {
     let texts = [
         ("subResource", attributes.subresource),
         ("requestSubResource", attributes.subresource),
-        ("name", attributes.name),
+        ("name", if attributes.collection { "" } else { attributes.name }),
         ("namespace", namespace),
     ];
     for (name, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
