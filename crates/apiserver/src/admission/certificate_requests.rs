@@ -25,7 +25,11 @@ pub const PLUGIN: Plugin = Plugin {
         name_requestor(attributes);
         done(Ok(()))
     }),
-    validate: Some(|context, attributes| done(validate(context, attributes))),
+    validate: Some(|context, attributes| {
+        // A webhook may have seen it in between.
+        name_requestor(attributes);
+        done(validate(context, attributes))
+    }),
 };
 
 const GROUP: &str = "certificates.k8s.io";

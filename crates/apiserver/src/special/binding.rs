@@ -32,15 +32,15 @@ async fn bind(
     binding: Value,
     options: &crate::http::options::WriteOptions,
 ) -> Result<Response, StatusError> {
-    let errors = validate(&binding);
-    if !errors.is_empty() {
-        return Err(StatusError::invalid("", "Binding", name, &errors));
-    }
     let objects = &call.state.objects;
     let definition = objects.definition("", "pods")?;
     // The resource of the request: `bindings`, or `pods` with the subresource.
     let asked = call.info.definition.as_ref().unwrap_or(&definition);
-    let binding = admitted(call, asked, name, binding, options).await?;
+    let binding = admitted(call, (asked, name), binding, options, |binding| {
+        let errors = validate(binding);
+        if errors.is_empty() { Ok(()) } else { Err(StatusError::invalid("", "Binding", name, &errors)) }
+    })
+    .await?;
     let now = clock::now_seconds().to_string();
     let mut swap = objects.swap_at_hand(&definition, (&call.info.namespace, name), options.dry_run).await?;
     loop {

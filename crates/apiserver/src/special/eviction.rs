@@ -33,7 +33,7 @@ pub async fn evict(mut call: Call) -> Result<Response, StatusError> {
     let objects = &call.state.objects;
     let definition = objects.definition("", "pods")?;
     let (namespace, name) = (call.info.namespace.as_str(), call.info.name.as_str());
-    let eviction = admitted(&call, &definition, name, eviction, &options).await?;
+    let eviction = admitted(&call, (&definition, name), eviction, &options, |_| Ok(())).await?;
     let entry = objects.entry(&definition, namespace, name).await?;
     let pod = storage::object::of_entry(&definition, &entry);
     // What the delete would refuse is refused before a budget is charged for it.

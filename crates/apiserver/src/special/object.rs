@@ -50,13 +50,13 @@ pub fn set_condition(object: &mut Value, mut condition: Value) {
     }
 }
 
-/// Sends the object of a subresource through admission, as a create.
+/// Sends the object of a subresource through admission, as a create. What plugins made of it is checked before others see it.
 pub async fn admitted(
     call: &Call,
-    definition: &Definition,
-    name: &str,
+    (definition, name): (&Definition, &str),
     object: Value,
     options: &WriteOptions,
+    check: impl FnOnce(&Value) -> Result<(), StatusError>,
 ) -> Result<Value, StatusError> {
     let mut attributes = Attributes {
         definition,
@@ -76,6 +76,7 @@ pub async fn admitted(
         collection: false,
     };
     call.state.admission.admit(&mut attributes).await?;
+    attributes.object.as_ref().map_or(Ok(()), check)?;
     call.state.admission.validate(&mut attributes).await?;
     Ok(attributes.object.unwrap_or_default())
 }

@@ -25,7 +25,7 @@ fn strings(value: Option<&Value>) -> Vec<String> {
 async fn asked(call: &mut Call, group: &str, kind: &str) -> Result<Value, StatusError> {
     let (review, options) = body(call, group, "v1", kind).await?;
     match call.info.definition.clone() {
-        Some(definition) => admitted(call, &definition, "", review, &options).await,
+        Some(definition) => admitted(call, (&definition, ""), review, &options, |_| Ok(())).await,
         None => Ok(review),
     }
 }

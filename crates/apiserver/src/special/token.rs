@@ -39,12 +39,15 @@ pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, Sta
         metadata.insert("namespace", json!(namespace));
         metadata.insert("creationTimestamp", json!(now.to_string()));
     }
-    let errors = validate(&request);
-    if !errors.is_empty() {
-        return Err(StatusError::invalid("authentication.k8s.io", "TokenRequest", &name, &errors));
-    }
     // Admission sees the audiences that were asked for: the usual ones come in afterwards.
-    let mut request = admitted(&call, &definition, &name, request, &options).await?;
+    let mut request = admitted(&call, (&definition, &name), request, &options, |request| {
+        let errors = validate(request);
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(StatusError::invalid("authentication.k8s.io", "TokenRequest", &name, &errors))
+    })
+    .await?;
     let audiences = request.pointer_mut("/spec/audiences").and_then(Value::as_array_mut);
     if audiences.is_none_or(|a| a.is_empty()) {
         request["spec"]["audiences"] = json!(issuer.audiences);

@@ -308,3 +308,38 @@ async fn questions_are_counted() {
         assert!(page.lines().any(|found| found == line), "{line} is missing in {page}");
     }
 }
+
+/// What the server says of a request, and what it demands of one, no webhook changes.
+#[tokio::test]
+async fn webhooks_forge_nobody_and_get_around_no_check() {
+    let scene = Scene::start().await;
+    let all = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}]);
+    scene.one("mutating", json!({"rules": all, "reinvocationPolicy": "IfNeeded"})).await;
+    scene.ok("POST /api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "default"}})).await;
+    let path = "POST /api/v1/namespaces/default/serviceaccounts/default/token";
+    scene
+        .hook
+        .be("/one", Mood::Saying(|_| patched(json!([{"op": "add", "path": "/spec/expirationSeconds", "value": 1}]))));
+    let (code, why) = scene.refusal(path, json!({"spec": {}})).await;
+    assert!(code == 422 && why.contains("spec.expirationSeconds: Invalid value: 1"), "{code} {why}");
+    scene.hook.be("/one", Mood::Allowing);
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    scene.ok(&format!("POST {pods}"), pod).await;
+    scene.hook.be("/one", Mood::Saying(|_| patched(json!([{"op": "replace", "path": "/target/name", "value": ""}]))));
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+    let (code, why) = scene.refusal(&format!("POST {pods}/p/binding"), binding).await;
+    assert!(code == 422 && why.contains("target.name: Required value"), "{code} {why}");
+
+    let forged = |_: &Value| {
+        patched(json!([{"op": "add", "path": "/spec/username", "value": "system:node:other"},
+            {"op": "add", "path": "/spec/groups", "value": ["system:nodes"]}]))
+    };
+    scene.hook.be("/one", Mood::Saying(forged));
+    let pem = pki::Wish::new(&pki::Subject::client("eve", None)).unwrap().request;
+    let request = json!({"metadata": {"name": "r"}, "spec": {"signerName": "a.io/b", "usages": ["client auth"],
+        "request": base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem)}});
+    let made = scene.ok("POST /apis/certificates.k8s.io/v1/certificatesigningrequests", request).await;
+    let expected = json!(["system:masters", "system:authenticated"]);
+    assert_eq!((&made["spec"]["username"], &made["spec"]["groups"]), (&json!("root"), &expected));
+}
