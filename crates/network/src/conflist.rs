@@ -4,18 +4,18 @@ use files::modes;
 use ipnet::Ipv4Net;
 use json::json;
 
-use crate::{Config, NetworkError, cni::CNI_VERSION};
+use crate::{Config, cni::CNI_VERSION, error::NetworkError};
 
 /// The plugin's file name in the engine's plugin folder: a link to the skiff binary.
 pub const PLUGIN: &str = "skiff-cni";
 const FILE: &str = "10-skiff.conflist";
 
-fn render(config: &Config, range: Ipv4Net) -> String {
+fn render(config: &Config, range: Ipv4Net, mtu: u32) -> String {
     let plugin = json!({
         "type": PLUGIN,
         "subnet": range.to_string(),
         "stateDir": config.state_dir,
-        "mtu": config.mtu,
+        "mtu": mtu,
         "capabilities": {"portMappings": true},
     });
     let list = json!({"cniVersion": CNI_VERSION, "name": "skiff", "plugins": [plugin]});
@@ -23,9 +23,9 @@ fn render(config: &Config, range: Ipv4Net) -> String {
 }
 
 /// Writes the file in one step, so that the engine never reads half of it.
-pub fn write(config: &Config, range: Ipv4Net) -> Result<(), NetworkError> {
+pub fn write(config: &Config, range: Ipv4Net, mtu: u32) -> Result<(), NetworkError> {
     let path = config.conf_dir.join(FILE);
-    let text = render(config, range);
+    let text = render(config, range, mtu);
     if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
         return Ok(());
     }

@@ -8,16 +8,25 @@
 
 pub mod cni;
 pub mod conflist;
+mod error;
 pub mod ipam;
 pub mod link;
+pub mod overlay;
 pub mod rules;
 
-use std::path::PathBuf;
+use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
-use client::{Caches, Key};
+use client::{Caches, Change, Key};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+pub use error::NetworkError;
+use overlay::{
+    Overlay,
+    peers::{peer, peers, range_of},
+    plan::Mode,
+};
 
 /// The names under which the container engine calls this program as a plugin.
 pub const PLUGINS: [&str; 2] = [conflist::PLUGIN, cni::LOOPBACK];
@@ -31,51 +40,91 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Addresses of all Pods of the cluster: traffic to them keeps its source.
     pub cluster_cidr: Ipv4Net,
-    /// The Pods' MTU; 0 takes the kernel's default.
-    pub mtu: u32,
+    /// The address at which other nodes reach this one.
+    pub node_address: Option<Ipv4Addr>,
+    /// How Pods of other nodes are reached.
+    pub mode: Mode,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum NetworkError {
-    #[error("cannot write {path}: {source}")]
-    Write { path: PathBuf, source: std::io::Error },
-    #[error("cannot write the Pod network's rules: {0}")]
-    Rules(#[from] nft::ApplyError),
-}
+/// How long is waited before the kernel is asked again for what it refused; doubled each time.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Waits until the node has an address range, sets the network up, and keeps following the range until cancelled.
+/// Waits until the node has an address range, sets the network up, and keeps following the range and the other nodes until
+/// cancelled. Own Pods do not wait for the others: a control plane may not let a node read them.
 pub async fn run(caches: Caches, config: Config) -> Result<(), NetworkError> {
-    let nodes = caches.selected::<Node>(&format!("metadata.name={}", config.node_name));
-    let mut changes = nodes.subscribe();
-    nodes.synced().await;
-    let mut current = None;
+    let own = caches.selected::<Node>(&format!("metadata.name={}", config.node_name));
+    let all = caches.of::<Node>();
+    let (mut changes, mut others) = (own.subscribe(), all.subscribe());
+    own.synced().await;
+    let (mut current, mut overlay, mut wait) = (None, None, FIRST_WAIT);
     loop {
-        let node = nodes.get(&Key::new("", &config.node_name));
-        if let Some(range) = node.and_then(|n| range_of(&n)).filter(|range| current != Some(*range)) {
-            set_up(&config, range).await?;
+        let node = own.get(&Key::new("", &config.node_name));
+        if let Some(range) = node.as_deref().and_then(range_of).filter(|range| current != Some(*range)) {
+            overlay = set_up(&config, range).await?;
             current = Some(range);
         }
-        if let Err(RecvError::Closed) = changes.recv().await {
+        let mut failed = false;
+        let others_known = all.revision() > 0;
+        if let (Some(overlay), Some(node), true) = (&mut overlay, &node, others_known) {
+            let followed = overlay.follow(&peers(node, &all.list(), config.cluster_cidr)).await;
+            failed = followed.inspect_err(|error| tracing::warn!("{error}; trying again")).is_err();
+        }
+        let again = wait;
+        wait = if failed { (wait * 2).min(LONGEST_WAIT) } else { FIRST_WAIT };
+        let open = tokio::select! {
+            open = news(&mut changes, |_, _| true) => open,
+            open = news(&mut others, |old, new| old.and_then(peer) != new.and_then(peer)) => open,
+            () = all.synced(), if !others_known => true,
+            () = clock::sleep(again), if failed => true,
+        };
+        if !open {
             return Ok(());
         }
     }
 }
 
-fn range_of(node: &Node) -> Option<Ipv4Net> {
-    let spec = node.spec.as_ref()?;
-    spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr).find_map(|c| c.parse().ok())
+/// Waits for a change that matters; lost changes may have been some. False when there will be none any more.
+async fn news(changes: &mut Receiver<Change<Node>>, matters: impl Fn(Option<&Node>, Option<&Node>) -> bool) -> bool {
+    loop {
+        match changes.recv().await {
+            Ok(change) if !matters(change.old.as_deref(), change.new.as_deref()) => {}
+            Ok(_) | Err(RecvError::Lagged(_)) => return true,
+            Err(RecvError::Closed) => return false,
+        }
+    }
 }
 
-async fn set_up(config: &Config, range: Ipv4Net) -> Result<(), NetworkError> {
+/// Sets the node's own part up. The ways to other nodes begin with what this returns.
+async fn set_up(config: &Config, range: Ipv4Net) -> Result<Option<Overlay>, NetworkError> {
     let forward = PathBuf::from("/proc/sys/net/ipv4/ip_forward");
     if std::fs::read_to_string(&forward).is_ok_and(|v| v.trim() != "1") {
         std::fs::write(&forward, "1\n").map_err(|source| NetworkError::Write { path: forward, source })?;
     }
     nft::transaction(&rules::table(range, config.cluster_cidr)).await?;
+    let uplink = match config.node_address {
+        Some(address) => overlay::uplink(address).await?,
+        None => None,
+    };
     // The configuration comes last: the engine starts Pods as soon as it is there.
-    conflist::write(config, range)?;
+    let overlay = match uplink {
+        Some(uplink) => {
+            let overlay = Overlay::new(uplink, config.mode, range).await?;
+            conflist::write(config, range, uplink.pod_mtu(config.mode))?;
+            Some(overlay)
+        }
+        None => {
+            conflist::write(config, range, 0)?;
+            let address = config.node_address.map(|a| a.to_string()).unwrap_or_default();
+            tracing::warn!(
+                address,
+                "no interface of this machine has the node's IPv4 address: Pods of other nodes are not reached; choose another with --node-ip"
+            );
+            None
+        }
+    };
     tracing::info!(%range, "the Pod network is ready");
-    Ok(())
+    Ok(overlay)
 }
 
 /// Removes every trace from the kernel: links, routes (they go with their links) and rules.

@@ -39,7 +39,7 @@ pub struct PodInterface<'a> {
     pub mtu: u32,
 }
 
-fn netlink(what: &'static str) -> impl Fn(rtnetlink::Error) -> LinkError {
+pub(crate) fn netlink(what: &'static str) -> impl Fn(rtnetlink::Error) -> LinkError {
     move |source| LinkError::Netlink { what, source }
 }
 
@@ -47,13 +47,13 @@ fn system(what: &'static str) -> impl Fn(std::io::Error) -> LinkError {
     move |source| LinkError::System { what, source }
 }
 
-fn connect() -> Result<Handle, LinkError> {
+pub(crate) fn connect() -> Result<Handle, LinkError> {
     let (connection, handle, _) = rtnetlink::new_connection().map_err(system("open a netlink socket"))?;
     tokio::spawn(connection);
     Ok(handle)
 }
 
-async fn index_of(handle: &Handle, name: &str) -> Result<u32, LinkError> {
+pub(crate) async fn index_of(handle: &Handle, name: &str) -> Result<u32, LinkError> {
     let mut found = handle.link().get().match_name(name.to_owned()).execute();
     match found.try_next().await {
         Ok(Some(link)) => Ok(link.header.index),

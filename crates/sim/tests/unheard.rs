@@ -34,7 +34,7 @@ fn an_owner_that_was_never_heard_of() {
             "spec": {"containers": [{"name": "c", "image": "i"}]}});
         write(&cluster, Resource::of::<Pod>(), "", Verb::Create(pod)).await;
         let serves = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-        cluster.until("the dependent is looked at", soon, |m| m.pods().any(|pod| serves(pod))).await;
+        cluster.until("the dependent is looked at", soon, |m| m.pods().any(serves)).await;
         write(&cluster, Resource::of::<ConfigMap>(), "o", Verb::Delete(DeleteOptions::default())).await;
         cluster.compact(0).await;
         cluster.weather.set(Faults::NONE);

@@ -179,7 +179,8 @@ pub async fn start_beside(
     let hosts = [name.clone(), address.to_string()];
     let cluster = Cluster {
         proxy_client: control_plane.client("kube-proxy", "system:kube-proxy", &[]),
-        network_client: node_client.clone(),
+        // The proxy's rights are those that the network needs: to read Nodes.
+        network_client: control_plane.client("kube-proxy", "system:kube-proxy", &[]),
         dns_client: control_plane.client("coredns", cluster_dns::USER, &[]),
         node_client,
         authority: control_plane.pki.authority.certificate().to_owned(),
@@ -204,6 +205,7 @@ async fn start(
     progress: &Progress,
 ) -> anyhow::Result<Running> {
     let (name, address) = (node_name(options)?, node_address(options)?);
+    let address_v4 = if let IpAddr::V4(ip) = address { Some(ip) } else { None };
     let (fail, mut failures) = mpsc::channel::<anyhow::Error>(8);
     let mut tasks = JoinSet::new();
     if let Some(renewal) = cluster.renewal.take() {
@@ -228,7 +230,8 @@ async fn start(
             conf_dir: layout.cni_conf(),
             state_dir: layout.cni_addresses(),
             cluster_cidr: cluster.settings.cluster_cidr,
-            mtu: 0,
+            node_address: address_v4,
+            mode: cluster.settings.pod_network,
         };
         let caches = Caches::new(cluster.network_client);
         tasks.spawn(async move {
@@ -240,7 +243,7 @@ async fn start(
     if cluster.parts.proxy {
         let config = proxy::Config {
             node_name: name.clone(),
-            node_ip: if let IpAddr::V4(ip) = address { Some(ip) } else { None },
+            node_ip: address_v4,
             cluster_cidr: Some(cluster.settings.cluster_cidr),
         };
         tasks.spawn(proxy::run(Caches::new(cluster.proxy_client), config));

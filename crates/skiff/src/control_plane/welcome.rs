@@ -9,6 +9,7 @@ use client::{Api, Client, rest};
 use ipnet::Ipv4Net;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::ConfigMap;
+use network::overlay::plan::Mode;
 
 use crate::{
     control_plane::objects::{apply, bind_cluster_role, remove, role_and_binding, subject},
@@ -31,6 +32,7 @@ pub struct Settings {
     pub cluster_dns: IpAddr,
     pub cluster_cidr: Ipv4Net,
     pub cluster_domain: String,
+    pub pod_network: Mode,
 }
 
 impl Settings {
@@ -39,12 +41,14 @@ impl Settings {
             cluster_dns: options.cluster_dns().into(),
             cluster_cidr: options.cluster_cidr,
             cluster_domain: options.cluster_domain.clone(),
+            pod_network: options.pod_network,
         }
     }
 
     fn data(&self) -> Value {
         json!({
             "clusterDNS": self.cluster_dns, "clusterCIDR": self.cluster_cidr, "clusterDomain": self.cluster_domain,
+            "podNetwork": self.pod_network.to_string(),
         })
     }
 
@@ -53,6 +57,8 @@ impl Settings {
             cluster_dns: data.get("clusterDNS")?.parse().ok()?,
             cluster_cidr: data.get("clusterCIDR")?.parse().ok()?,
             cluster_domain: data.get("clusterDomain")?.clone(),
+            // An older control plane does not say.
+            pod_network: data.get("podNetwork").map_or(Some(Mode::default()), |mode| mode.parse().ok())?,
         })
     }
 
@@ -70,6 +76,7 @@ impl Settings {
             cluster_dns: options.cluster_dns.unwrap_or(cluster.cluster_dns),
             cluster_cidr: options.cluster_cidr.unwrap_or(cluster.cluster_cidr),
             cluster_domain: options.cluster_domain.clone().unwrap_or(cluster.cluster_domain),
+            pod_network: cluster.pod_network,
         })
     }
 }
@@ -128,13 +135,13 @@ fn objects(server: &str, authority: &str, settings: &Settings) -> Vec<Value> {
     all
 }
 
-/// A node's proxy and DNS speak as the node. They need less than `system:node-proxier` gives: a node reads no Node but its
-/// own.
+/// A node's proxy, DNS and Pod network speak as the node. They need less than `system:node-proxier` gives: of Nodes they are
+/// told where each is and which addresses its Pods have, which the Node authorizer keeps from a kubelet.
 fn node_services() -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": NODE_SERVICES},
         "rules": [
-            {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]},
+            {"apiGroups": [""], "resources": ["nodes", "services"], "verbs": ["list", "watch"]},
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
         ],
     })

@@ -188,6 +188,10 @@ pub struct ControlPlane {
     /// Addresses of Pods; each node gets a /24 of them
     #[arg(long, default_value = "10.244.0.0/16", value_parser = value::pod_range)]
     pub cluster_cidr: Ipv4Net,
+    /// How Pods of different nodes reach each other: `direct` routes between nodes on one link, a `vxlan` tunnel, or `auto`, which
+    /// takes the tunnel to nodes that are further away. Networks that drop addresses they did not give out (most clouds) need `vxlan`
+    #[arg(long, default_value_t, value_name = "MODE")]
+    pub pod_network: network::overlay::plan::Mode,
     /// The cluster's DNS domain
     #[arg(long, default_value = "cluster.local", value_parser = value::domain)]
     pub cluster_domain: String,

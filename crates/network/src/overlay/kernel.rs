@@ -1,0 +1,238 @@
+//! The overlay in the kernel, through netlink: the tunnel's interface, its neighbours, and the routes.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use futures::TryStreamExt;
+use ipnet::Ipv4Net;
+use rtnetlink::{
+    Handle, LinkUnspec, LinkVxlan, RouteMessageBuilder,
+    packet_route::{
+        AddressFamily,
+        address::AddressAttribute,
+        link::{InfoData, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage},
+        neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage},
+        route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType},
+    },
+};
+
+use super::plan::{OVERHEAD, Uplink, Way, Ways, mac};
+use crate::{
+    ipam,
+    link::{LinkError, connect, index_of, netlink},
+    rules::{TUNNEL, TUNNEL_PORT},
+};
+
+/// The network's number, as flannel has it.
+const VNI: u32 = 1;
+/// The mark of our routes in the kernel, which nobody else is known to use (`/etc/iproute2/rt_protos`).
+const OURS: RouteProtocol = RouteProtocol::Other(83);
+
+pub struct Kernel {
+    handle: Handle,
+}
+
+impl Kernel {
+    pub fn open() -> Result<Self, LinkError> {
+        Ok(Kernel { handle: connect()? })
+    }
+
+    pub async fn uplink(&self, address: Ipv4Addr) -> Result<Option<Uplink>, LinkError> {
+        let mut addresses = self.handle.address().get().execute();
+        let failed = netlink("list the addresses");
+        while let Some(found) = addresses.try_next().await.map_err(&failed)? {
+            let is_it = |a: &AddressAttribute| matches!(a, AddressAttribute::Local(IpAddr::V4(ip)) if *ip == address);
+            if !found.attributes.iter().any(is_it) {
+                continue;
+            }
+            let index = found.header.index;
+            let link = Ipv4Net::new(address, found.header.prefix_len).unwrap_or_else(|_| address.into()).trunc();
+            let Some(mtu) = self.link(index).await?.and_then(|link| mtu(&link)) else { continue };
+            return Ok(Some(Uplink { index, address, link, mtu }));
+        }
+        Ok(None)
+    }
+
+    async fn link(&self, index: u32) -> Result<Option<LinkMessage>, LinkError> {
+        self.handle.link().get().match_index(index).execute().try_next().await.map_err(netlink("read an interface"))
+    }
+
+    /// The tunnel's interface. One that is there and is as it must be stays: what goes through it is not interrupted.
+    pub async fn tunnel(&self, uplink: &Uplink, range: Ipv4Net) -> Result<u32, LinkError> {
+        if let Ok(index) = index_of(&self.handle, TUNNEL).await {
+            if self.link(index).await?.is_some_and(|link| is_tunnel_of(&link, uplink)) {
+                self.address(index, range).await?;
+                return Ok(index);
+            }
+            self.handle.link().del(index).execute().await.map_err(netlink("remove the old tunnel"))?;
+        }
+        // Without learning: what other nodes send says nothing about where Pods are.
+        let made = LinkVxlan::new(TUNNEL, VNI)
+            .dev(uplink.index)
+            .local(uplink.address)
+            .port(TUNNEL_PORT)
+            .learning(false)
+            .address(mac(uplink.address).to_vec())
+            .mtu(uplink.mtu.saturating_sub(OVERHEAD));
+        self.handle.link().add(made.build()).execute().await.map_err(netlink("create the tunnel"))?;
+        let index = index_of(&self.handle, TUNNEL).await?;
+        self.address(index, range).await?;
+        let up = LinkUnspec::new_with_index(index).up().build();
+        self.handle.link().set(up).execute().await.map_err(netlink("bring the tunnel up"))?;
+        Ok(index)
+    }
+
+    /// The node's own address on the Pod network, with which it speaks to Pods of other nodes.
+    async fn address(&self, tunnel: u32, range: Ipv4Net) -> Result<(), LinkError> {
+        let own = self.handle.address().add(tunnel, ipam::gateway(range).into(), 32).replace();
+        own.execute().await.map_err(netlink("give the tunnel its address"))
+    }
+
+    /// The neighbours come first: a packet that takes the route finds them.
+    pub async fn lead(&self, range: Ipv4Net, way: Way, uplink: &Uplink, tunnel: Option<u32>) -> Result<(), LinkError> {
+        let route = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(range.network(), range.prefix_len())
+            .protocol(OURS);
+        let route = match (way, tunnel) {
+            (Way::Tunnel { node, end, mac }, Some(tunnel)) => {
+                let neighbours = self.handle.neighbours();
+                let to_node =
+                    neighbours.add_bridge(tunnel, &mac).flags(NeighbourFlags::Own).destination(node.into()).replace();
+                to_node.execute().await.map_err(netlink("tell the tunnel where a node is"))?;
+                let to_end = neighbours.add(tunnel, end.into()).link_layer_address(&mac).replace();
+                to_end.execute().await.map_err(netlink("tell the tunnel's other end"))?;
+                route.gateway(end).output_interface(tunnel).onlink()
+            }
+            (Way::Tunnel { .. }, None) => return Err(LinkError::Missing(TUNNEL.to_owned())),
+            (Way::Direct { node }, _) => route.gateway(node).output_interface(uplink.index).onlink(),
+        };
+        let added = self.handle.route().add(route.build()).replace().execute().await;
+        added.map_err(netlink("add the route to another node's Pods"))
+    }
+
+    pub async fn remove_route(&self, range: Ipv4Net) -> Result<(), LinkError> {
+        for route in self.routes().await? {
+            if destination(&route) == Some(range) {
+                self.handle.route().del(route).execute().await.map_err(netlink("remove a route"))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn forget_end(&self, tunnel: u32, end: Ipv4Addr) -> Result<(), LinkError> {
+        let is_it = |n: &NeighbourMessage| address_of(n) == Some(end);
+        self.forget(tunnel, AddressFamily::Inet, is_it).await
+    }
+
+    pub async fn forget_node(&self, tunnel: u32, mac: [u8; 6], node: Ipv4Addr) -> Result<(), LinkError> {
+        let is_it = |n: &NeighbourMessage| address_of(n) == Some(node) && mac_of(n) == Some(&mac);
+        self.forget(tunnel, AddressFamily::Bridge, is_it).await
+    }
+
+    /// Removes what an earlier process left that leads to none of these.
+    pub async fn forget_others(&self, want: &Ways, tunnel: Option<u32>) -> Result<(), LinkError> {
+        for route in self.routes().await? {
+            if destination(&route).is_none_or(|range| !want.contains_key(&range)) {
+                self.handle.route().del(route).execute().await.map_err(netlink("remove an old route"))?;
+            }
+        }
+        let Some(tunnel) = tunnel else {
+            // The mode has none any more.
+            if let Ok(old) = index_of(&self.handle, TUNNEL).await {
+                self.handle.link().del(old).execute().await.map_err(netlink("remove the old tunnel"))?;
+            }
+            return Ok(());
+        };
+        let used = |found: &NeighbourMessage| {
+            want.values().any(|way| match way {
+                Way::Tunnel { node, end, mac } => {
+                    mac_of(found) == Some(mac) && [*node, *end].map(Some).contains(&address_of(found))
+                }
+                Way::Direct { .. } => false,
+            })
+        };
+        self.forget(tunnel, AddressFamily::Inet, |n| !used(n)).await?;
+        self.forget(tunnel, AddressFamily::Bridge, |n| !used(n)).await
+    }
+
+    async fn routes(&self) -> Result<Vec<RouteMessage>, LinkError> {
+        let any = RouteMessageBuilder::<Ipv4Addr>::new()
+            .protocol(RouteProtocol::Unspec)
+            .scope(RouteScope::Universe)
+            .kind(RouteType::Unspec);
+        let all = self.handle.route().get(any.build()).execute();
+        all.try_filter(|route| std::future::ready(route.header.protocol == OURS))
+            .try_collect()
+            .await
+            .map_err(netlink("list the routes"))
+    }
+
+    /// Removes the tunnel's permanent neighbours of a family that `which` names.
+    async fn forget(
+        &self,
+        tunnel: u32,
+        family: AddressFamily,
+        which: impl Fn(&NeighbourMessage) -> bool,
+    ) -> Result<(), LinkError> {
+        let all = self.handle.neighbours().get().set_address_family(family).execute();
+        let ours =
+            all.try_filter(|n| std::future::ready(n.header.ifindex == tunnel && address_of(n).is_some() && which(n)));
+        let ours: Vec<_> = ours.try_collect().await.map_err(netlink("list the tunnel's neighbours"))?;
+        for neighbour in ours {
+            self.handle
+                .neighbours()
+                .del(neighbour)
+                .execute()
+                .await
+                .map_err(netlink("remove a neighbour of the tunnel"))?;
+        }
+        Ok(())
+    }
+}
+
+fn mtu(link: &LinkMessage) -> Option<u32> {
+    link.attributes.iter().find_map(|a| if let LinkAttribute::Mtu(mtu) = a { Some(*mtu) } else { None })
+}
+
+fn is_tunnel_of(link: &LinkMessage, uplink: &Uplink) -> bool {
+    let has = |wanted: &LinkAttribute| link.attributes.contains(wanted);
+    let mut data = link.attributes.iter().find_map(|a| {
+        let LinkAttribute::LinkInfo(infos) = a else { return None };
+        infos.iter().find_map(|i| if let LinkInfo::Data(InfoData::Vxlan(data)) = i { Some(data) } else { None })
+    });
+    let wanted = [
+        InfoVxlan::Id(VNI),
+        InfoVxlan::Link(uplink.index),
+        InfoVxlan::Local(uplink.address),
+        InfoVxlan::Port(TUNNEL_PORT),
+        InfoVxlan::Learning(false),
+    ];
+    data.take().is_some_and(|data| wanted.iter().all(|w| data.contains(w)))
+        && has(&LinkAttribute::Mtu(uplink.mtu.saturating_sub(OVERHEAD)))
+        && has(&LinkAttribute::Address(mac(uplink.address).to_vec()))
+}
+
+fn destination(route: &RouteMessage) -> Option<Ipv4Net> {
+    let to = route.attributes.iter().find_map(|a| match a {
+        RouteAttribute::Destination(RouteAddress::Inet(to)) => Some(*to),
+        _ => None,
+    });
+    Ipv4Net::new(to?, route.header.destination_prefix_length).ok()
+}
+
+fn address_of(neighbour: &NeighbourMessage) -> Option<Ipv4Addr> {
+    neighbour.attributes.iter().find_map(|a| match a {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(*address),
+        // Of the tunnel's own table the kernel gives plain bytes.
+        NeighbourAttribute::Destination(NeighbourAddress::Other(bytes)) => {
+            <[u8; 4]>::try_from(bytes.as_slice()).ok().map(Ipv4Addr::from)
+        }
+        _ => None,
+    })
+}
+
+fn mac_of(neighbour: &NeighbourMessage) -> Option<&[u8; 6]> {
+    neighbour.attributes.iter().find_map(|a| match a {
+        NeighbourAttribute::LinkLayerAddress(bytes) => bytes.as_slice().try_into().ok(),
+        _ => None,
+    })
+}

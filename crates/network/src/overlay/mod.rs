@@ -1,0 +1,105 @@
+//! Pods of different nodes reach each other: a route for the range of each other node, either with that node as the next hop
+//! or through a VXLAN tunnel, as flannel does it.
+//!
+//! Nodes need not tell each other anything: where a node is and which addresses its Pods have is in its Node, and the rest
+//! (the tunnel's addresses) follows from that. What a node says about itself cannot take over the Pods of others ([`peers`]),
+//! and the tunnel takes packets from nodes of the cluster alone (`rules.rs`).
+//! The tunnel, its neighbours and the routes stay when the process ends, as Pods do; the next one goes on with them.
+
+mod kernel;
+pub mod peers;
+pub mod plan;
+
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
+use ipnet::Ipv4Net;
+
+use self::{
+    kernel::Kernel,
+    peers::Peer,
+    plan::{Mode, Step, Uplink, Way, Ways},
+};
+use crate::{error::NetworkError, link::LinkError, rules};
+
+/// The ways to other nodes, as they are in the kernel.
+pub struct Overlay {
+    kernel: Kernel,
+    mode: Mode,
+    uplink: Uplink,
+    /// The tunnel's interface, where tunnels are used.
+    tunnel: Option<u32>,
+    have: Ways,
+    /// Nothing was compared with the kernel yet, in which an earlier process may have left something.
+    fresh: bool,
+}
+
+/// The interface with the node's address, if this machine has one.
+pub async fn uplink(address: Ipv4Addr) -> Result<Option<Uplink>, LinkError> {
+    Kernel::open()?.uplink(address).await
+}
+
+impl Overlay {
+    /// Begins, with the tunnel if the mode has one.
+    pub async fn new(uplink: Uplink, mode: Mode, range: Ipv4Net) -> Result<Self, LinkError> {
+        let kernel = Kernel::open()?;
+        let tunnel = match mode {
+            Mode::Direct => None,
+            Mode::Auto | Mode::Vxlan => Some(kernel.tunnel(&uplink, range).await?),
+        };
+        Ok(Overlay { kernel, mode, uplink, tunnel, have: Ways::new(), fresh: true })
+    }
+
+    /// Makes the kernel lead to these nodes and no others. After an error the next call goes on where this one ended.
+    pub async fn follow(&mut self, peers: &BTreeMap<Ipv4Net, Peer>) -> Result<(), NetworkError> {
+        let want = plan::ways(peers, &self.uplink, self.mode);
+        let steps = plan::steps(&self.have, &want);
+        if self.fresh || !steps.is_empty() {
+            // A node that joins is let in before it is sent anything, and one that leaves is shut out first.
+            nft::transaction(&rules::tunnel_peers(want.values().filter_map(|way| match way {
+                Way::Tunnel { node, .. } => Some(*node),
+                Way::Direct { .. } => None,
+            })))
+            .await?;
+        }
+        if self.fresh {
+            self.kernel.forget_others(&want, self.tunnel).await?;
+            self.fresh = false;
+        }
+        for step in steps {
+            self.take(step).await?;
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, step: Step) -> Result<(), LinkError> {
+        match step {
+            Step::Lead(range, way) => {
+                self.kernel.lead(range, way, &self.uplink, self.tunnel).await?;
+                self.have.insert(range, way);
+                tracing::debug!(%range, ?way, "another node's Pods are reached");
+            }
+            Step::Remove(range, way) => {
+                self.kernel.remove_route(range).await?;
+                self.forget(way).await?;
+                self.have.remove(&range);
+            }
+            Step::Forget(way) => self.forget(way).await?,
+        }
+        Ok(())
+    }
+
+    /// Takes the neighbours of an old way out of the tunnel, unless another way uses them.
+    async fn forget(&self, way: Way) -> Result<(), LinkError> {
+        let (Way::Tunnel { node, end, mac }, Some(tunnel)) = (way, self.tunnel) else { return Ok(()) };
+        let others = || self.have.values().filter(|other| **other != way);
+        let same_end = others().any(|other| matches!(other, Way::Tunnel { end: used, .. } if *used == end));
+        let same_mac = others().any(|other| matches!(other, Way::Tunnel { mac: used, .. } if *used == mac));
+        if !same_end {
+            self.kernel.forget_end(tunnel, end).await?;
+        }
+        if !same_mac {
+            self.kernel.forget_node(tunnel, mac, node).await?;
+        }
+        Ok(())
+    }
+}
