@@ -1,8 +1,12 @@
 //! nftables transactions: text goes to the kernel through the `nft` program, which takes all of it or nothing.
 
+mod script;
+
 use std::process::Stdio;
 
 use tokio::{io::AsyncWriteExt, process::Command};
+
+pub use script::Script;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {

@@ -1,8 +1,9 @@
-//! nft text: the fixed part of the table, and changes of items as commands in an order that the kernel takes.
+//! nft text: the fixed part of the table, and changes of items as commands.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::fmt::Write;
 
 use ipnet::Ipv4Net;
+use nft::Script;
 
 use crate::item::{Item, Map};
 
@@ -49,9 +50,6 @@ fn shared_chains() -> String {
     }
     text
 }
-
-/// Elements in one command. More make nft's parser slow, fewer make many commands.
-const BATCH: usize = 500;
 
 /// Commands that leave an empty table with all hooks and maps, whatever was there before.
 ///
@@ -107,88 +105,11 @@ table {TABLE} {{
     )
 }
 
-/// One transaction in the making. Its parts run in the order in which they depend on each other: elements that go
-/// (they name chains), sets and chains that come or change, elements that come, chains and sets that go.
-#[derive(Debug, Default)]
-pub struct Script {
-    leaving: BTreeMap<Map, Vec<String>>,
-    sets: String,
-    chains: String,
-    rules: String,
-    coming: BTreeMap<Map, Vec<String>>,
-    leaving_chains: String,
-    leaving_sets: String,
-}
-
-impl Script {
-    /// Adds what leads an item from one value to another; `None` is its absence.
-    pub fn change(&mut self, item: &Item, before: Option<&str>, now: Option<&str>) {
-        if before == now {
-            return;
-        }
-        match item {
-            Item::Element(map, key) => self.element(*map, key, before, now),
-            Item::Chain(name) => self.chain(name, before, now),
-            Item::Set(name) => self.set(name, before, now),
-        }
-    }
-
-    fn element(&mut self, map: Map, key: &str, before: Option<&str>, now: Option<&str>) {
-        if before.is_some() {
-            self.leaving.entry(map).or_default().push(key.to_owned());
-        }
-        match now {
-            Some("") => self.coming.entry(map).or_default().push(key.to_owned()),
-            Some(value) => self.coming.entry(map).or_default().push(format!("{key} : {value}")),
-            None => {}
-        }
-    }
-
-    fn chain(&mut self, name: &str, before: Option<&str>, now: Option<&str>) {
-        // All chains that go are emptied before any of them is deleted, because they may jump to each other. Writing to a
-        // text cannot fail.
-        let _ = match before {
-            None => writeln!(self.chains, "add chain {TABLE} {name}"),
-            Some(_) => writeln!(self.chains, "flush chain {TABLE} {name}"),
-        };
-        for rule in now.iter().flat_map(|rules| rules.lines()) {
-            let _ = writeln!(self.rules, "add rule {TABLE} {name} {rule}");
-        }
-        if now.is_none() {
-            let _ = writeln!(self.leaving_chains, "delete chain {TABLE} {name}");
-        }
-    }
-
-    fn set(&mut self, name: &str, before: Option<&str>, now: Option<&str>) {
-        let _ = match (before, now) {
-            (None, Some(declaration)) => writeln!(self.sets, "add set {TABLE} {name} {{ {declaration} }}"),
-            (Some(_), None) => writeln!(self.leaving_sets, "delete set {TABLE} {name}"),
-            // The declaration is part of a set's name, so it never changes.
-            _ => Ok(()),
-        };
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.text().is_empty()
-    }
-
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        elements(&mut text, "delete", &self.leaving);
-        for part in [&self.sets, &self.chains, &self.rules] {
-            text.push_str(part);
-        }
-        elements(&mut text, "add", &self.coming);
-        text.push_str(&self.leaving_chains);
-        text.push_str(&self.leaving_sets);
-        text
-    }
-}
-
-fn elements(text: &mut String, verb: &str, by_map: &BTreeMap<Map, Vec<String>>) {
-    for (map, elements) in by_map {
-        for batch in elements.chunks(BATCH) {
-            let _ = writeln!(text, "{verb} element {TABLE} {} {{ {} }}", map.name(), batch.join(", "));
-        }
+/// Adds what leads an item from one value to another; `None` is its absence.
+pub fn change(script: &mut Script, item: &Item, before: Option<&str>, now: Option<&str>) {
+    match item {
+        Item::Element(map, key) => script.element(map.name(), key, before, now),
+        Item::Chain(name) => script.chain(name, before, now),
+        Item::Set(name) => script.set(name, before, now),
     }
 }

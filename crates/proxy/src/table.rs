@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use client::Key;
+use nft::Script;
 
 use crate::{
     endpoints::Target,
     item::{Door, Item},
-    script::Script,
+    script::{self, TABLE},
     service_rules::ServiceRules,
 };
 
@@ -91,9 +92,9 @@ impl Table {
 
     /// The changes since the last call, as one transaction.
     pub fn changes(&mut self) -> Script {
-        let mut script = Script::default();
+        let mut script = Script::new(TABLE);
         for (item, before) in std::mem::take(&mut self.before) {
-            script.change(&item, before.as_deref(), self.value(&item).map(String::as_str));
+            script::change(&mut script, &item, before.as_deref(), self.value(&item).map(String::as_str));
         }
         script
     }
@@ -101,10 +102,10 @@ impl Table {
     /// Everything, for a table that is empty.
     pub fn everything(&mut self) -> Script {
         self.before.clear();
-        let mut script = Script::default();
+        let mut script = Script::new(TABLE);
         let items: BTreeSet<&Item> = self.owners.keys().collect();
         for item in items {
-            script.change(item, None, self.value(item).map(String::as_str));
+            script::change(&mut script, item, None, self.value(item).map(String::as_str));
         }
         script
     }
