@@ -102,10 +102,10 @@ k apply -f "$WORK/exported.yaml" >/dev/null 2>&1
 k replace -f "$WORK/exported.yaml" >/dev/null
 
 step "what has no effect yet says so"
-cat >"$WORK/policy.yaml" <<'EOF'
-{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: policy}, spec: {podSelector: {}}}
+cat >"$WORK/driver.yaml" <<'EOF'
+{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: driver.example}, spec: {}}
 EOF
-has "Warning: this NetworkPolicy is stored, but has no effect yet" k create -f "$WORK/policy.yaml"
+has "Warning: this CSIDriver is stored, but has no effect yet" k create -f "$WORK/driver.yaml"
 
 step "curl -I ends well on HTTP/2"
 for part in certificate key; do

@@ -49,6 +49,7 @@ run "volumes" ./volumes.sh
 run "certificates of Pods" ./certificates.sh
 run "aggregated servers" ./aggregated.sh
 run "streams" ./streams.sh
+run "network policies" ./policies.sh
 run "node" ./node.sh
 run "agent" ./agent.sh
 run "restarts" ./restarts.sh

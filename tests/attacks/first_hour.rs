@@ -149,18 +149,16 @@ async fn no_form_of_an_address_leads_to_the_machine() {
 async fn what_has_no_effect_says_so() {
     let server = Server::start().await;
     let admin = server.admin();
-    let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "n"},
-        "spec": {"podSelector": {}}});
-    let expected =
-        ["299 - \"this NetworkPolicy is stored, but has no effect yet: the network lets all Pods talk to each other\""];
-    let policies = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
-    let tried = admin.create(&format!("{policies}?dryRun=All"), &policy).await.expect(201);
+    let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "n"}, "spec": {}});
+    let expected = ["299 - \"this CSIDriver is stored, but has no effect yet: no node calls CSI drivers\""];
+    let drivers = "/apis/storage.k8s.io/v1/csidrivers";
+    let tried = admin.create(&format!("{drivers}?dryRun=All"), &driver).await.expect(201);
     assert_eq!(tried.warnings(), expected);
-    assert_eq!(admin.create(policies, &policy).await.expect(201).warnings(), expected);
+    assert_eq!(admin.create(drivers, &driver).await.expect(201).warnings(), expected);
     let apply = async |name: &str| {
-        let mut policy = policy.clone();
-        policy["metadata"]["name"] = json!(name);
-        admin.patch("apply", &format!("{policies}/{name}?fieldManager=me&force=true"), policy.to_string()).await
+        let mut driver = driver.clone();
+        driver["metadata"]["name"] = json!(name);
+        admin.patch("apply", &format!("{drivers}/{name}?fieldManager=me&force=true"), driver.to_string()).await
     };
     assert_eq!(apply("k").await.expect(201).warnings(), expected);
     assert_eq!(apply("k").await.expect(200).warnings(), [""; 0]);

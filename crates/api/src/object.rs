@@ -119,6 +119,7 @@ objects! {
     core::ServiceAccount,
     discovery::EndpointSlice,
     networking::IPAddress,
+    networking::NetworkPolicy,
     networking::ServiceCIDR,
     node::RuntimeClass,
     policy::PodDisruptionBudget,

@@ -263,7 +263,7 @@ impl Collection {
     }
 
     /// The path of a list or watch.
-    pub(crate) fn path(&self, query: &[(&str, &str)]) -> String {
+    pub fn path(&self, query: &[(&str, &str)]) -> String {
         let fields = (!self.fields.is_empty()).then_some(("fieldSelector", self.fields.as_str()));
         let query: Vec<_> = fields.into_iter().chain(query.iter().copied()).collect();
         with_query(self.resource.path(&self.namespace, "", ""), &query)

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
 use api::features::Features;
 use client::Client;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Pod;
 use runtime::Runtime;
 
 use crate::{eviction::pressure::Threshold, pod::spec::hardening::Sysctls};
@@ -15,6 +17,9 @@ pub struct Serving {
     /// PEM of the authority whose client certificates are believed.
     pub client_authority: String,
 }
+
+/// Whom a Pod with these addresses has to pass before its containers begin. Why it may not yet, is for people to read.
+pub type Gate = Arc<dyn Fn(Arc<Pod>, Vec<IpAddr>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// Everything a kubelet needs. Several may run on one machine, each with folders, cgroup and network of its own.
 pub struct Config {
@@ -43,6 +48,8 @@ pub struct Config {
     pub features: Features,
     pub node_labels: BTreeMap<String, String>,
     pub node_annotations: BTreeMap<String, String>,
+    /// Every Pod with a network of its own passes it before each start of a container.
+    pub gate: Option<Gate>,
     /// No server when absent.
     pub serving: Option<Serving>,
 }

@@ -31,7 +31,7 @@ use crate::{
     sources::dispatch,
 };
 
-pub use config::{Config, Serving};
+pub use config::{Config, Gate, Serving};
 pub use error::Error;
 pub use pod::spec::hardening::Sysctls;
 

@@ -54,6 +54,7 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
         features: Default::default(),
         node_labels: Default::default(),
         node_annotations: Default::default(),
+        gate: None,
         serving: None,
     }
 }

@@ -28,6 +28,9 @@ use overlay::{
     plan::Mode,
 };
 
+/// What the names of the links to Pods begin with, on the node's side.
+pub use link::PREFIX as POD_LINKS;
+
 /// The names under which the container engine calls this program as a plugin.
 pub const PLUGINS: [&str; 2] = [conflist::PLUGIN, cni::LOOPBACK];
 

@@ -20,7 +20,7 @@ pub enum LinkError {
 }
 
 /// The prefix of our host-side links' names.
-const PREFIX: &str = "skf";
+pub const PREFIX: &str = "skf";
 
 /// The host-side name for a sandbox's interface: stable, and short enough for the kernel.
 pub fn host_name(owner: &str) -> String {

@@ -71,6 +71,7 @@ pub fn kubelet(
         features: Default::default(),
         node_labels: Default::default(),
         node_annotations: Default::default(),
+        gate: None,
         serving: None,
     };
     let host = crate::kubelet::Host::here(&config);

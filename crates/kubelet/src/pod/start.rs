@@ -79,7 +79,17 @@ impl Round<'_> {
         self.kubelet.events.container(self.desired, name, EventKind::Warning, reason, text);
     }
 
+    /// Waits until the network is ready for this Pod at its addresses. The node's own network always is.
+    async fn pass_gate(&self, sandbox: &Sandbox) -> Result<(), Cause> {
+        let Some(gate) = self.kubelet.config.gate.as_ref().filter(|_| !self.desired.host_network()) else {
+            return Ok(());
+        };
+        let addresses = sandbox.ips.iter().filter_map(|ip| api::rules::ip::parse(ip)).collect();
+        gate(self.desired.pod.clone(), addresses).await.map_err(|why| Cause::new("CreateContainerError", why))
+    }
+
     async fn create(&self, start: Start<'_>, image: image::Held) -> Result<String, Cause> {
+        self.pass_gate(&start.sandbox).await?;
         let rendered = self.render(&start, image).await.map_err(wrong)?;
         let tell = |reason: &str, text: &str| {
             self.kubelet.events.container(self.desired, &start.container.name, EventKind::Normal, reason, text);

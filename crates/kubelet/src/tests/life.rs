@@ -1,6 +1,12 @@
 //! A Pod's life, also over an engine that answers late, wrongly or not at all.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::FutureExt;
 use json::{Value, json};
@@ -40,6 +46,32 @@ fn a_pod_runs_restarts_with_pauses_and_goes() {
         until("the Pod is gone", || world.pod("p").is_none()).await;
         assert_eq!(world.asked("stop m 5"), 1);
         until("nothing is left", || world.left().is_empty()).await;
+    });
+}
+
+#[test]
+fn no_container_begins_before_the_network_lets_its_pod_in() {
+    let world = World::new();
+    world.make_pod("p", one_container("Always"));
+    let mut host = one_container("Always");
+    host["hostNetwork"] = true.into();
+    world.make_pod("h", host);
+    let (asked, lets_in) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+    let (seen, open) = (asked.clone(), lets_in.clone());
+    *world.network.lock() = Some(Arc::new(move |pod, addresses| {
+        seen.lock().push((pod.metadata.name.clone().unwrap_or_default(), addresses.len()));
+        let answer = if open.load(Ordering::Relaxed) { Ok(()) } else { Err("the rules are missing".to_owned()) };
+        std::future::ready(answer).boxed()
+    }));
+    world.life(None, async || {
+        until("the node's own network is always there", || world.is_ready("h")).await;
+        let why = || container(&world)["state"]["waiting"].clone();
+        until("the other Pod says why it waits", || why()["message"] == "the rules are missing").await;
+        assert_eq!(why()["reason"], "CreateContainerError");
+        assert_eq!(world.asked("create m"), 1, "the one on the node's network");
+        lets_in.store(true, Ordering::Relaxed);
+        until("it begins", || world.is_ready("p")).await;
+        assert!(asked.lock().iter().all(|(name, addresses)| name == "p" && *addresses == 1), "{asked:?}");
     });
 }
 

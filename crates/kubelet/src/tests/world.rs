@@ -72,6 +72,8 @@ pub struct World {
     pub engine: Fake,
     pub api: Api,
     pub mounts: Arc<Recorded>,
+    /// Whom Pods pass before their containers begin.
+    pub network: Mutex<Option<crate::Gate>>,
     gate: Gate,
     now: Mutex<Timestamp>,
 }
@@ -98,6 +100,7 @@ impl World {
             engine,
             api: Api::new(gate.clone()),
             mounts: Arc::default(),
+            network: Mutex::default(),
             gate,
             now: Mutex::new(Timestamp::from_second(1_700_000_000).unwrap()),
         };
@@ -153,6 +156,7 @@ impl World {
                 .with(Feature::ClusterTrustBundleProjection, true),
             node_labels: Default::default(),
             node_annotations: Default::default(),
+            gate: self.network.lock().clone(),
             serving: None,
         }
     }

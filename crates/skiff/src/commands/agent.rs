@@ -213,7 +213,14 @@ async fn start(
     }
     plugins(layout)?;
     let engine = engine(options, layout, &mut tasks, progress).await?;
-    let config = kubelet_config(options, layout, &cluster, &name, address, engine)?;
+    let mut config = kubelet_config(options, layout, &cluster, &name, address, engine)?;
+    // Another network enforces policies itself.
+    if cluster.parts.network {
+        let (gate, arrivals) = policy::gate();
+        config.gate = Some(gate_of(gate));
+        let config = policy::Config { node_name: name.clone(), pod_links: network::POD_LINKS };
+        tasks.spawn(policy::run(cluster.network_client.clone().named("kube-network-policies"), config, arrivals));
+    }
     let (caches, failed) = (Caches::new(cluster.node_client.clone()), fail.clone());
     tasks.spawn(async move {
         if let Err(error) = kubelet::run(config, caches).await {
@@ -274,6 +281,14 @@ async fn start(
         ));
     }
     Ok(Running { tasks, alone, failures })
+}
+
+/// The policies' gate, as the kubelet asks it.
+fn gate_of(gate: policy::Gate) -> kubelet::Gate {
+    Arc::new(move |pod, addresses| {
+        let gate = gate.clone();
+        Box::pin(async move { gate.pass(&pod, addresses).await.map_err(|error| error.to_string()) })
+    })
 }
 
 /// The engine finds the network plugins under their names in a folder of ours: links to this binary.
@@ -359,6 +374,7 @@ fn kubelet_config(
             .then(|| (cluster_dns::PORT_ANNOTATION.to_owned(), options.dns_port.to_string()))
             .into_iter()
             .collect(),
+        gate: None,
         serving: Some(kubelet::Serving {
             port: options.kubelet_port,
             tls: Arc::new(tls),

@@ -35,6 +35,7 @@ pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
         let done = [
             runtime::containerd::stop(&engine).await.context("cannot end the container engine"),
             proxy::apply::remove().await.context("cannot remove the Service rules"),
+            policy::remove().await.context("cannot remove the rules of network policies"),
             network::remove().await.context("cannot remove the Pod network"),
             kubelet::remove_traces(&layout.kubelet(), "/").context("cannot remove what the kubelet left"),
         ];
@@ -63,6 +64,9 @@ pub async fn undo_start(layout: &Layout, node: &options::Node) {
     }
     if let Err(error) = proxy::apply::remove().await {
         tracing::warn!(%error, "cannot remove the Service rules");
+    }
+    if let Err(error) = policy::remove().await {
+        tracing::warn!(%error, "cannot remove the rules of network policies");
     }
     if let Err(error) = network::remove().await {
         tracing::warn!(%error, "cannot remove the Pod network");

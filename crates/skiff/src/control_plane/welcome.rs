@@ -135,14 +135,16 @@ fn objects(server: &str, authority: &str, settings: &Settings) -> Vec<Value> {
     all
 }
 
-/// A node's proxy, DNS and Pod network speak as the node. They need less than `system:node-proxier` gives: of Nodes they are
-/// told where each is and which addresses its Pods have, which the Node authorizer keeps from a kubelet.
+/// A node's proxy, DNS, Pod network and network policies speak as the node. They need less than `system:node-proxier` gives.
+/// Of Nodes they are told where each is and which addresses its Pods have, which the Node authorizer keeps from a kubelet.
+/// Policies are about labels and addresses of Pods anywhere, so a node has to read those of the others.
 fn node_services() -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": NODE_SERVICES},
         "rules": [
-            {"apiGroups": [""], "resources": ["nodes", "services"], "verbs": ["list", "watch"]},
+            {"apiGroups": [""], "resources": ["namespaces", "nodes", "pods", "services"], "verbs": ["list", "watch"]},
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+            {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
         ],
     })
 }

@@ -1,0 +1,102 @@
+//! What the kernel is to hold: chains, groups, and which chain decides about which address; and the way from one such
+//! state to another. Pure.
+//!
+//! A Pod's address leads to a chain for the very policies that select it, which all Pods that the same policies select
+//! share; that chain asks each policy's own chain. So a Pod that policies select anew is one element, and a policy that
+//! changes is its own chain.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use nft::Script;
+
+use crate::{
+    chain::Chain,
+    group::{Element, GroupName},
+    text,
+    traffic::{Direction, Family},
+};
+
+/// The elements of a group in one family.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Members {
+    pub has_ports: bool,
+    pub elements: BTreeSet<Element>,
+}
+
+/// All that policies need on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tables {
+    pub chains: BTreeMap<String, Arc<Chain>>,
+    pub groups: BTreeMap<(GroupName, Family), Arc<Members>>,
+    /// The chain that decides about an address of a Pod of this node; others are free.
+    pub isolated: BTreeMap<(Direction, IpAddr), String>,
+}
+
+impl Tables {
+    /// The addresses that are isolated in any direction.
+    fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.isolated.keys().map(|(_, address)| *address).collect()
+    }
+
+    /// What leads from this state to another one.
+    pub fn changes(&self, to: &Tables) -> Script {
+        let mut script = Script::new(text::TABLE);
+        for name in union(&self.chains, &to.chains) {
+            let (old, new) = (self.chains.get(name), to.chains.get(name));
+            if !same(old, new) {
+                let text = |chain: Option<&Arc<Chain>>| chain.map(|c| text::chain(c));
+                script.chain(name, text(old).as_deref(), text(new).as_deref());
+            }
+        }
+        for key in union(&self.groups, &to.groups) {
+            let (old, new) = (self.groups.get(key), to.groups.get(key));
+            if !same(old, new) {
+                group(&mut script, key, old.map(|m| &**m), new.map(|m| &**m));
+            }
+        }
+        for key in union(&self.isolated, &to.isolated) {
+            let verdict = |tables: &Tables| tables.isolated.get(key).map(|chain| format!("goto {chain}"));
+            let (old, new) = (verdict(self), verdict(to));
+            let map = text::isolated(key.0, Family::of(key.1));
+            script.element(&map, &key.1.to_string(), old.as_deref(), new.as_deref());
+        }
+        let (old, new) = (self.addresses(), to.addresses());
+        for address in old.symmetric_difference(&new) {
+            let value = |addresses: &BTreeSet<IpAddr>| addresses.contains(address).then_some("");
+            let pair = format!("{address} . {address}");
+            script.element(&text::own(Family::of(*address)), &pair, value(&old), value(&new));
+        }
+        script
+    }
+}
+
+fn union<'a, K: Ord, V>(a: &'a BTreeMap<K, V>, b: &'a BTreeMap<K, V>) -> impl Iterator<Item = &'a K> {
+    a.keys().chain(b.keys().filter(|key| !a.contains_key(*key)))
+}
+
+/// Equal; what is the very same is not even looked at.
+fn same<T: Eq>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+fn group(script: &mut Script, key: &(GroupName, Family), old: Option<&Members>, new: Option<&Members>) {
+    let name = text::group(&key.0, key.1);
+    let declaration = |members: &Members| text::declaration(members.has_ports, key.1);
+    let (before, now) = (old.map(declaration), new.map(declaration));
+    script.set(&name, before.as_deref(), now.as_deref());
+    let Some(new) = new else { return };
+    let nothing = BTreeSet::new();
+    let old = old.map_or(&nothing, |members| &members.elements);
+    for element in old.symmetric_difference(&new.elements) {
+        let value = |elements: &BTreeSet<Element>| elements.contains(element).then_some("");
+        script.element(&name, &text::element(element), value(old), value(&new.elements));
+    }
+}
