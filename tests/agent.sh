@@ -68,6 +68,15 @@ until_true 20 has "hello from" curl -s --max-time 5 "http://$(k get service hell
 until_true 20 has "hello from" k exec "$pod" -- wget -qO- http://hello.default.svc.cluster.local
 has "ok" k get --raw "/api/v1/nodes/$node/proxy/healthz"
 
+step "the node reads network policies with its own rights, and holds Pods to them"
+other=$(k get pods -l app=hello -o jsonpath='{.items[1].status.podIP}')
+has "hello from" k exec "$pod" -- wget -qO- "http://$other:8080"
+echo '{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: deny}, spec: {podSelector: {}}}' | k apply -f - >/dev/null
+until_true 20 refused "exit code 143" k exec "$pod" -- timeout 2 wget -qO- "http://$other:8080"
+has "hello from" curl -s --max-time 5 "http://$other:8080"
+k delete networkpolicy deny >/dev/null
+until_true 20 has "hello from" k exec "$pod" -- timeout 2 wget -qO- "http://$other:8080"
+
 step "the kubelet's certificate is the cluster's, for this node"
 kubelet=$(k get nodes -o jsonpath='{.items[0].status.addresses[?(@.type=="InternalIP")].address}')
 has "Verification: OK" openssl s_client -connect "$kubelet:20250" -CAfile "$DATA/pki/ca.crt" -verify_ip "$kubelet" -brief </dev/null
