@@ -159,7 +159,9 @@ async fn a_server_over_etcd_and_both_are_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_servers_over_one_etcd() {
     let Some(etcd) = Etcd::start().await else { return };
-    let servers = vec![Server::start(Some(&etcd)).await, Server::start(Some(&etcd)).await];
+    let first = Server::start(Some(&etcd)).await;
+    let second = first.beside(&etcd).await;
+    let servers = vec![first, second];
     let mut run = Run::start(servers, Some(etcd)).await;
     for at in [0, 1, 0] {
         run.work().await;

@@ -44,7 +44,22 @@ pub struct Server {
 
 impl Server {
     pub async fn start(etcd: Option<&Etcd>) -> Server {
+        Self::start_in(tempfile::tempdir().unwrap(), etcd).await
+    }
+
+    /// Another server of the same cluster: it has the keys of the first.
+    pub async fn beside(&self, etcd: &Etcd) -> Server {
         let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (self.folder.path().join("data"), folder.path().join("data"));
+        fs::create_dir_all(to.join("pki")).unwrap();
+        fs::copy(from.join("version"), to.join("version")).unwrap();
+        for file in fs::read_dir(from.join("pki")).unwrap().map(|file| file.unwrap()) {
+            fs::copy(file.path(), to.join("pki").join(file.file_name())).unwrap();
+        }
+        Self::start_in(folder, Some(etcd)).await
+    }
+
+    async fn start_in(folder: tempfile::TempDir, etcd: Option<&Etcd>) -> Server {
         let mut flags: Vec<String> = [
             "server",
             "--bind-address=127.0.0.1",

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Long enough for a start on a slow machine; reached only when something is broken.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_skiff"));
@@ -52,10 +52,16 @@ pub struct Server {
 impl Server {
     /// Starts one on the data folder and waits until it answers. `log` must not be on a disk that is full.
     pub fn start(data: &Path, log: &Path) -> Server {
+        Self::start_with(data, log, &[])
+    }
+
+    /// The same with more flags.
+    pub fn start_with(data: &Path, log: &Path, more: &[&str]) -> Server {
         let port = free_port();
         let (data, number) = (text(data), port.to_string());
         let process = command(&["server", "--bind-address=127.0.0.1", "--advertise-address=10.255.0.1"])
             .args(["--disable=scheduler,dns", "--data-dir", &data, "--secure-port", &number])
+            .args(more)
             .stdout(Stdio::null())
             .stderr(fs::File::create(log).unwrap())
             .spawn()

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use api::{
+    Value,
     kind::{Definition, Way},
     status::StatusError,
 };
+use futures::future::BoxFuture;
 use http::{HeaderValue, StatusCode, header};
 
 use crate::{
@@ -30,8 +32,16 @@ use crate::{
     state::State,
 };
 
+/// Where `skiff store encrypt` asks a server that runs. Only who may do everything may ask: no role of a cluster names it.
+pub const REWRITE: &str = "/skiff/store/encrypt";
+
+/// Answers with what was done.
+pub type Rewrite = Box<dyn Fn() -> BoxFuture<'static, Result<Value, StatusError>> + Send + Sync>;
+
 /// What the front door knows beside the state that handlers read.
 pub struct Router {
+    /// What writes everything once more that is not encrypted with the first key of its resource.
+    pub rewrite: std::sync::OnceLock<Rewrite>,
     pub state: Arc<State>,
     pub authenticator: Arc<dyn Authenticator>,
     pub specials: Specials,
@@ -50,6 +60,7 @@ impl Router {
     /// With nothing but the pipeline's verbs and the pages that every server has.
     pub fn new(state: Arc<State>, authenticator: Arc<dyn Authenticator>) -> Self {
         Router {
+            rewrite: std::sync::OnceLock::new(),
             checks: Checks::of(&state.objects),
             state,
             authenticator,
@@ -84,6 +95,12 @@ impl Router {
     }
 
     async fn page(&self, call: Call) -> Result<Response, StatusError> {
+        if call.info.verb == "post"
+            && call.info.path == REWRITE
+            && let Some(rewrite) = self.rewrite.get()
+        {
+            return Ok(respond::json(StatusCode::OK, rewrite().await?.to_string()));
+        }
         if !matches!(call.info.verb, "get" | "head") {
             return Err(StatusError::no_route());
         }

@@ -16,7 +16,7 @@ use crate::{
         body::{Body, BoxError, Response},
         chain, listen,
     },
-    router::Router,
+    router::{Rewrite, Router},
     storage::object_store::ObjectStore,
 };
 
@@ -40,6 +40,11 @@ impl Server {
     /// What this says stands on the page of metrics too: other components of the process have no page of their own.
     pub fn add_metrics(&self, lines: impl Fn() -> String + Send + Sync + 'static) {
         self.router.state.metrics.others.write().push(Box::new(lines));
+    }
+
+    /// Says what writes everything once more that is not encrypted with the first key; later ones change nothing.
+    pub fn on_rewrite(&self, rewrite: Rewrite) {
+        let _ = self.router.rewrite.set(rewrite);
     }
 
     /// Serves on `address` until the handle is dropped. Port 0 takes a free one; the handle tells which.

@@ -191,6 +191,11 @@ pub async fn send(
     response.into_body().collect_bytes().await
 }
 
+/// Posts to a path that names no object, and returns the server's answer.
+pub async fn post(client: &Client, path: &str) -> Result<Bytes, Error> {
+    open(client, Method::POST, path, JSON, JSON, Vec::new()).await?.into_body().collect_bytes().await
+}
+
 /// Sends one write; only the identity and revision of the result come back.
 pub async fn write(
     client: &Client,

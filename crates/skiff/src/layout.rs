@@ -27,6 +27,12 @@ impl Layout {
         self.root.join("pki")
     }
 
+    /// The keys that the store's values are encrypted with, where no flag names others. The ending makes it one of the keys
+    /// that nobody else may open.
+    pub fn encryption(&self) -> PathBuf {
+        self.pki().join("encryption.key")
+    }
+
     pub fn store(&self) -> PathBuf {
         self.root.join("store")
     }

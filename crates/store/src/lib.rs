@@ -142,6 +142,9 @@ pub enum StoreError {
     Compacted { requested: Revision, oldest: Revision },
     #[error("revision {requested} is in the future, the newest is {newest}")]
     Future { requested: Revision, newest: Revision },
+    /// What is stored at the key is not what this process can read: it is encrypted with another key, or was changed.
+    #[error("unable to transform key {key:?}: {why}")]
+    Unreadable { key: String, why: String },
     #[error("the value has {bytes} bytes, the store takes at most {limit}")]
     TooLarge { bytes: usize, limit: usize },
     /// There is no room for a write; reads go on.
@@ -202,6 +205,11 @@ pub trait Store: Send + Sync + 'static {
     /// get marks only this way (a mark for every commit would wake every watcher): who waits until a watch has reached
     /// a revision, or wants to move an idle watch past the next compaction, calls this.
     fn request_progress(&self) -> BoxFuture<'_, Result<()>>;
+    /// Whether the key, still in the state of this entry, is stored in another form than a write would give it now: then
+    /// the same value is worth writing once more.
+    fn outdated<'a>(&'a self, _entry: &'a Entry) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
     /// The newest committed revision.
     fn revision(&self) -> BoxFuture<'_, Result<Revision>>;
 }

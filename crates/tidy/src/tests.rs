@@ -47,7 +47,7 @@ fn time_and_randomness_come_in_through_clock() {
 
 #[test]
 fn only_the_apiserver_opens_the_store() {
-    let allowed = ["apiserver", "sim", "skiff", "bench"];
+    let allowed = ["apiserver", "encryption", "sim", "skiff", "bench"];
     let root = root();
     for entry in fs::read_dir(root.join("crates")).expect("crates").flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -8,4 +8,5 @@ pub mod line_diff;
 pub mod names;
 pub mod object_meta;
 pub(crate) mod relative_path;
+pub mod section;
 pub(crate) mod webhook;

@@ -5,9 +5,12 @@
 
 use std::path::Path;
 
-use api::{Value, validation::field::quote};
+use api::{
+    Value,
+    validation::{field::quote, section::Section},
+};
 
-use super::{PLUGINS, pod_security, quota, section::Section};
+use super::{PLUGINS, pod_security, quota};
 
 /// What the plugins are told.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -23,7 +23,6 @@ pub mod priority;
 pub mod quota;
 pub mod rbac_escalation;
 pub mod runtime_class;
-mod section;
 pub mod service_account;
 pub mod storage_object_in_use_protection;
 pub mod taint_nodes_by_condition;

@@ -143,15 +143,20 @@ impl<'a> Swap<'a> {
         Ok(object::of_entry(self.definition, &shown))
     }
 
-    /// Commits the changed object; unchanged bytes are not written. `None` when somebody else was faster.
+    /// Commits the changed object; unchanged bytes are not written, unless they are encrypted with a key that is on its way
+    /// out. `None` when somebody else was faster.
     pub async fn replace(&mut self, object: Value) -> Result<Option<Entry>, StatusError> {
         let (key, object) = (self.entry.key.clone(), Arc::new(object));
         let change = self.backing.put(self.definition, &key, &object, self.entry.value.len()).await?;
         if let Change::Put { value, .. } = &change
             && *value == self.entry.value
         {
-            let older = self.look_again().await?;
-            return if older { self.again() } else { Ok(Some(self.entry.clone())) };
+            if self.look_again().await? {
+                return self.again();
+            }
+            if !self.backing.store.outdated(&self.entry).await.map_err(store_error)? {
+                return Ok(Some(self.entry.clone()));
+            }
         }
         self.commit(change).await
     }

@@ -122,6 +122,18 @@ async fn who_may_what_is_upstreams_policy() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_who_may_do_everything_has_the_store_rewritten() {
+    let talk = Talk::start().await;
+    let ask = format!("POST {}", crate::router::REWRITE);
+    assert_eq!(talk.say("+root", &ask, json!(null)).await.0, 404, "nothing to rewrite with");
+    talk.0.on_rewrite(Box::new(|| Box::pin(std::future::ready(Ok(json!({"written": 1}))))));
+    for user in ["", "secret", "@n1"] {
+        assert_eq!(talk.say(user, &ask, json!(null)).await.0, 403, "{user:?}");
+    }
+    assert_eq!(talk.ok("+root", &ask, json!(null)).await, json!({"written": 1}));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_is_admitted_bound_and_evicted_and_its_node_reads_for_it() {
     let talk = Talk::start().await;
     let accounts = "/api/v1/namespaces/default/serviceaccounts";

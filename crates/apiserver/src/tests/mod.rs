@@ -4,6 +4,7 @@ pub mod admission;
 mod aggregated;
 mod assembled;
 mod at_hand;
+mod at_rest;
 mod cbor;
 pub mod conversation;
 mod conversations;

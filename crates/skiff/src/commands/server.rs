@@ -32,7 +32,7 @@ use store::{Store, embedded::Embedded, etcd::watch_cache::WatchCache};
 use tokio::task::JoinSet;
 
 use crate::{
-    control_plane::{admin, cluster_dns, fresh::Fresh, welcome},
+    control_plane::{admin, at_rest::AtRest, cluster_dns, fresh::Fresh, welcome},
     flags::options::{self, ControlPlane},
     layout::Layout,
     log,
@@ -152,8 +152,9 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     };
     options.gates.warn()?;
     let scheduling_settings = options.scheduler()?;
-    let store = progress.step("store opened", open_store(options, layout)).await?;
+    let below = progress.step("store opened", open_store(options, layout)).await?;
     let pki = Arc::new(Pki::open(&layout.pki())?);
+    let at_rest = AtRest::open(&options.encryption, layout, below).await?;
     let names = Names {
         cluster_domain: options.cluster_domain.clone(),
         service_addresses: vec![options::service_address(options.service_cluster_ip_range, 1).into()],
@@ -164,14 +165,17 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let tls = pki::server_config(serving, Some(pki.authority.certificate()), &["h2", "http/1.1"])?;
     let (scheduling, controlling) = (Alive::default(), Alive::default());
     let components = [("scheduler", &scheduling), ("controller-manager", &controlling)];
-    let server = assembled(options, &pki, &fresh, store, address, components.map(|(name, part)| (name, part.clone())));
+    let server =
+        assembled(options, &pki, &fresh, at_rest.store(), address, components.map(|(name, part)| (name, part.clone())));
     let server = progress.step("API server assembled", server).await?;
+    server.on_rewrite(at_rest.clone().answering());
     let bind = SocketAddr::new(options.bind_address, options.secure_port);
     let listening = server.listen(bind, Arc::new(tls)).await.with_context(|| cannot_listen(bind))?;
     let (kubeconfig, port) = (layout.admin_kubeconfig(), options.secure_port);
     fresh.keep(&pki, move |pki| admin::keep(&kubeconfig, pki, port))?;
     let mut tasks = JoinSet::new();
     tasks.spawn(fresh.clone().run());
+    tasks.spawn(at_rest.follow());
     let caches = Caches::new(client_as(&server, "kube-controller-manager", "system:kube-controller-manager", &[]));
     let host = address::host_name()?;
     if options.runs("controllers") {

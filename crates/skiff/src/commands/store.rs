@@ -1,8 +1,9 @@
 //! `skiff store`: looking after the embedded store of a cluster that does not run (or, to look only, of one that does).
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Context;
+use client::Kubeconfig;
 use store::{
     embedded::{
         self, Embedded,
@@ -14,11 +15,14 @@ use store::{
 
 use crate::{
     commands::server,
+    control_plane::at_rest::{AtRest, Done, REGISTRY, lifetime},
     flags::{
+        encryption::EncryptionFlags,
         etcd::EtcdFlags,
         options::{Store, StorePlace},
     },
     layout::Layout,
+    reach,
 };
 
 pub fn run(command: Store) -> anyhow::Result<ExitCode> {
@@ -46,6 +50,10 @@ pub fn run(command: Store) -> anyhow::Result<ExitCode> {
         Store::Compact(place) => {
             let (before, after) = maintenance::compact(&folder(&place))?;
             println!("{before} bytes before, {after} bytes after");
+        }
+        Store::Encrypt { encryption_provider_config, etcd, place } => {
+            let flags = EncryptionFlags { encryption_provider_config, ..EncryptionFlags::default() };
+            server::runtime()?.block_on(encrypt(&flags, &etcd, &place))?;
         }
         Store::ToEtcd { etcd, place } => {
             reachable(&etcd)?;
@@ -84,18 +92,30 @@ pub fn run(command: Store) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a cluster keeps in its store.
-const REGISTRY: &str = "/registry/";
-
 fn reachable(etcd: &EtcdFlags) -> anyhow::Result<()> {
     anyhow::ensure!(!etcd.etcd_servers.is_empty(), "say where the etcd is, with --etcd-servers");
     etcd.check()
 }
 
-/// Objects of some kinds live for so long; what is copied lives for that time again.
-fn lifetime(key: &str) -> Option<u32> {
-    let folder = key.strip_prefix(REGISTRY)?.split('/').next()?;
-    api::kinds::built_in().all().iter().find(|d| d.storage_prefix == folder)?.lifetime_seconds
+/// Rewrites what is stored. A server that runs on the embedded store does it; on etcd it is done from here, beside servers.
+async fn encrypt(flags: &EncryptionFlags, etcd: &EtcdFlags, place: &StorePlace) -> anyhow::Result<()> {
+    etcd.check()?;
+    let layout = Layout::new(&place.data_dir);
+    if etcd.etcd_servers.is_empty() && layout.holder().is_some() {
+        let kubeconfig = layout.admin_kubeconfig();
+        let url = Kubeconfig::read(&kubeconfig)?.first_cluster().and_then(|cluster| cluster.server.clone());
+        let answer = client::rest::post(&client::from_kubeconfig(&kubeconfig)?, apiserver::router::REWRITE).await;
+        let answer = answer.map_err(|error| reach::explain(&url.unwrap_or_default(), &error))?;
+        return serde_json::from_slice::<Done>(&answer).context("the server answered something else")?.show();
+    }
+    let below: Arc<dyn store::Store> = if etcd.etcd_servers.is_empty() {
+        // A mistyped folder is not made.
+        maintenance::status(&layout.store())?;
+        Arc::new(Embedded::open(&layout.store(), embedded::Options::default())?)
+    } else {
+        Arc::new(WatchCache::open(etcd.connect().await?, REGISTRY).await?)
+    };
+    Done::of(AtRest::open(flags, &layout, below).await?.rewrite().await?).show()
 }
 
 /// Revisions that a restored store leaves out.

@@ -1,6 +1,7 @@
 //! Objects and certificates that a control plane keeps while it runs. The components themselves do not belong here.
 
 pub mod admin;
+pub mod at_rest;
 pub mod cluster_dns;
 pub mod fresh;
 pub mod objects;

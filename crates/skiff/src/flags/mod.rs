@@ -1,6 +1,7 @@
 //! Flags, their values and the configuration file. What is done with them does not belong here.
 
 pub mod config_file;
+pub mod encryption;
 pub mod etcd;
 pub mod lost_nodes;
 pub mod options;

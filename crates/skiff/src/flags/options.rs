@@ -8,6 +8,7 @@ use client::{candidacy::Versions, election::Candidate};
 use ipnet::Ipv4Net;
 
 use crate::flags::{
+    encryption::EncryptionFlags,
     etcd::EtcdFlags,
     lost_nodes::LostNodes,
     switches::{FeatureGates, ServedVersions},
@@ -176,6 +177,8 @@ pub struct ControlPlane {
     pub anonymous_auth: bool,
     #[command(flatten)]
     pub etcd: EtcdFlags,
+    #[command(flatten)]
+    pub encryption: EncryptionFlags,
     /// Reach API servers that APIServices name at their endpoints instead of their Services' addresses
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_aggregator_routing: bool,
@@ -321,6 +324,7 @@ impl ControlPlane {
             );
         }
         self.etcd.check()?;
+        self.encryption.check()?;
         self.served.config()?;
         self.scheduler().map(|_| ())
     }
@@ -486,6 +490,16 @@ pub enum Store {
     Verify(StorePlace),
     /// Rewrite the log without what is superseded
     Compact(StorePlace),
+    /// Write everything once more that is not encrypted with the first key of its resource, while running or not
+    Encrypt {
+        /// The EncryptionConfiguration that the server is started with; the cluster's own when not given
+        #[arg(long, value_name = "FILE", value_parser = value::readable)]
+        encryption_provider_config: Option<PathBuf>,
+        #[command(flatten)]
+        etcd: EtcdFlags,
+        #[command(flatten)]
+        place: StorePlace,
+    },
     /// Copy the store into an etcd that holds no cluster yet
     ToEtcd {
         #[command(flatten)]

@@ -1,9 +1,8 @@
 //! The plugin's settings: `PodSecurityConfiguration` of `pod-security.admission.config.k8s.io`.
 
-use api::validation::{field::quote, names};
+use api::validation::{field::quote, names, section::Section};
 
 use super::level::{Level, Policy, Standard, Version};
-use crate::admission::section::Section;
 
 /// What counts where no label says otherwise, and who is not looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,6 @@
 //! The plugin's settings: `ResourceQuotaConfiguration`, which says what may be used only where a quota limits it.
 
-use api::k8s_openapi::api::core::v1::ScopedResourceSelectorRequirement;
-
-use crate::admission::section::Section;
+use api::{k8s_openapi::api::core::v1::ScopedResourceSelectorRequirement, validation::section::Section};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Configuration {

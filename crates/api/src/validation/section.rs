@@ -1,7 +1,8 @@
 //! A map in a configuration file: its fields, each checked for its type, and the place of each for errors.
 
-use api::{Value, validation::field::quote};
-use json::Map;
+use json::{Map, Value};
+
+use super::field::quote;
 
 /// A map in a configuration file and the place where it stands. All errors begin with the place of the field.
 pub struct Section<'a> {
@@ -78,6 +79,15 @@ impl<'a> Section<'a> {
     pub fn sections(&self, field: &str) -> Result<Vec<Section<'a>>, String> {
         let list = self.list(field)?.iter().enumerate();
         list.map(|(at, value)| Section::of(&self.place(&format!("{field}[{at}]")), value)).collect()
+    }
+
+    /// A list of texts as they stand.
+    pub fn plain_texts(&self, field: &str) -> Result<Vec<String>, String> {
+        let text = |(at, value): (usize, &Value)| match value {
+            Value::String(text) => Ok(text.to_string()),
+            _ => Err(self.wrong(&format!("{field}[{at}]"), "it must be text")),
+        };
+        self.list(field)?.iter().enumerate().map(text).collect()
     }
 
     /// A list of texts without repetitions, each as `check` wants it; `check` says what is wrong with one.

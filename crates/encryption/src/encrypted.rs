@@ -1,0 +1,225 @@
+//! A store over a store: values are plain above and encrypted below, each with the providers of its resource.
+//!
+//! What is read is decrypted each time, and nothing decrypted is kept: the copies in memory and the files of the store below
+//! hold what is encrypted. A value of a resource without providers passes untouched.
+//!
+//! A value that cannot be read makes an error of its own ([`StoreError::Unreadable`]). As upstream, a list fails that it is
+//! in; a watch ends there, since it may leave nothing out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, future::BoxFuture, stream};
+use parking_lot::RwLock;
+use store::{Batch, Change, Commit, Entry, Page, Range, Refused, Result, Revision, Store, StoreError, Watch};
+
+use crate::{
+    provider::{Opened, Providers},
+    table::{self, Table},
+};
+
+/// The table in use, which can be replaced while the store is at work.
+#[derive(Debug, Default)]
+pub struct Current(RwLock<Arc<Table>>);
+
+impl Current {
+    pub fn new(table: Table) -> Arc<Self> {
+        Arc::new(Current(RwLock::new(Arc::new(table))))
+    }
+
+    pub fn get(&self) -> Arc<Table> {
+        self.0.read().clone()
+    }
+
+    /// From here on values are written and read by this table.
+    pub fn replace(&self, table: Table) {
+        *self.0.write() = Arc::new(table);
+    }
+}
+
+/// The store above.
+pub struct Encrypted {
+    below: Arc<dyn Store>,
+    table: Arc<Current>,
+}
+
+/// Reads values with one table. It remembers the providers of the last key: neighbours have the same.
+struct Reader {
+    table: Arc<Table>,
+    prefix: String,
+    providers: Option<Arc<Providers>>,
+}
+
+impl Reader {
+    fn new(current: &Current) -> Self {
+        Reader { table: current.get(), prefix: String::new(), providers: None }
+    }
+
+    fn providers(&mut self, key: &str) -> Option<&Providers> {
+        if self.prefix.is_empty() || !key.starts_with(&self.prefix) {
+            let (found, length) = self.table.of(key);
+            (self.providers, self.prefix) = (found.cloned(), key.get(..length).unwrap_or(key).to_owned());
+        }
+        self.providers.as_deref()
+    }
+
+    fn open(&mut self, key: &str, stored: &Bytes) -> Result<Opened> {
+        let opened = match self.providers(key) {
+            Some(providers) => providers.open(key, stored),
+            None => table::plain(stored).map(|()| Opened { value: stored.clone(), stale: false }),
+        };
+        opened.map_err(|why| StoreError::Unreadable { key: key.to_owned(), why })
+    }
+
+    fn entry(&mut self, entry: &mut Entry) -> Result<()> {
+        entry.value = self.open(&entry.key, &entry.value)?.value;
+        Ok(())
+    }
+
+    /// An entry that is gone or replaced. Where nobody can read what it was, it shows nothing.
+    fn former(&mut self, entry: &mut Entry) {
+        if self.entry(entry).is_err() {
+            entry.value = Bytes::new();
+        }
+    }
+
+    fn batch(&mut self, mut batch: Batch) -> Result<Batch> {
+        for event in &mut batch.events {
+            if let Some(entry) = &mut event.entry {
+                self.entry(entry)?;
+            }
+            if let Some(previous) = &mut event.previous {
+                self.former(previous);
+            }
+        }
+        Ok(batch)
+    }
+
+    /// The state that a commit met; one that cannot be read is the error instead.
+    fn error(&mut self, error: StoreError) -> StoreError {
+        match error {
+            StoreError::Conflict { current: Some(mut entry), revision } => match self.entry(&mut entry) {
+                Ok(()) => StoreError::Conflict { current: Some(entry), revision },
+                Err(unreadable) => unreadable,
+            },
+            other => other,
+        }
+    }
+
+    /// The commit as the store below gets it.
+    fn seal(&mut self, commit: &Commit) -> Commit {
+        let mut sealed = commit.clone();
+        if let Change::Put { value, .. } = &mut sealed.change
+            && let Some(providers) = self.providers(&commit.key)
+        {
+            *value = providers.seal(&commit.key, value);
+        }
+        sealed
+    }
+
+    /// The answer to a commit: what was written is known.
+    fn committed(&mut self, change: Change, mut entry: Entry) -> Entry {
+        match change {
+            Change::Put { value, .. } => entry.value = value,
+            Change::Delete => self.former(&mut entry),
+        }
+        entry
+    }
+}
+
+impl Encrypted {
+    pub fn new(below: Arc<dyn Store>, table: Arc<Current>) -> Self {
+        Encrypted { below, table }
+    }
+
+    fn reader(&self) -> Reader {
+        Reader::new(&self.table)
+    }
+
+    fn opened<T>(&self, (entry, with): (Option<Entry>, T)) -> Result<(Option<Entry>, T)> {
+        let opened = entry.map(|mut entry| self.reader().entry(&mut entry).map(|()| entry));
+        Ok((opened.transpose()?, with))
+    }
+}
+
+impl Store for Encrypted {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>> {
+        Box::pin(async move { self.opened(self.below.get(key).await?) })
+    }
+
+    fn at_hand<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, bool)>> {
+        Box::pin(async move { self.opened(self.below.at_hand(key).await?) })
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(async move {
+            let mut page = self.below.range(range).await?;
+            let mut reader = self.reader();
+            page.entries.iter_mut().try_for_each(|entry| reader.entry(entry))?;
+            Ok(page)
+        })
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>> {
+        Box::pin(async move {
+            let mut reader = self.reader();
+            match self.below.commit(reader.seal(&commit)).await {
+                Ok(entry) => Ok(reader.committed(commit.change, entry)),
+                Err(error) => Err(reader.error(error)),
+            }
+        })
+    }
+
+    fn commit_all(&self, commits: Vec<Commit>) -> BoxFuture<'_, Result<Vec<Entry>, Refused>> {
+        Box::pin(async move {
+            let mut reader = self.reader();
+            let sealed = commits.iter().map(|commit| reader.seal(commit)).collect();
+            match self.below.commit_all(sealed).await {
+                Ok(entries) => {
+                    let both = commits.into_iter().zip(entries);
+                    Ok(both.map(|(commit, entry)| reader.committed(commit.change, entry)).collect())
+                }
+                Err(Refused { at, error }) => Err(Refused { at, error: reader.error(error) }),
+            }
+        })
+    }
+
+    fn watch<'a>(&'a self, prefix: &'a str, after: Option<Revision>) -> BoxFuture<'a, Result<Watch>> {
+        Box::pin(async move {
+            let changes = self.below.watch(prefix, after).await?;
+            let table = self.table.clone();
+            // Behind an error nothing follows, and nobody waits for it.
+            let opened = stream::unfold(Some((changes, table)), async |at_work| {
+                let (mut changes, table) = at_work?;
+                let batch = changes.next().await?.and_then(|batch| Reader::new(&table).batch(batch));
+                let goes_on = batch.is_ok().then_some((changes, table));
+                Some((batch, goes_on))
+            });
+            Ok(opened.boxed())
+        })
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
+        self.below.compact(revision)
+    }
+
+    fn request_progress(&self) -> BoxFuture<'_, Result<()>> {
+        self.below.request_progress()
+    }
+
+    fn outdated<'a>(&'a self, entry: &'a Entry) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let mut reader = self.reader();
+            if reader.providers(&entry.key).is_none() {
+                return Ok(false);
+            }
+            let (stored, _) = self.below.get(&entry.key).await?;
+            let Some(stored) = stored.filter(|stored| stored.modified == entry.modified) else { return Ok(false) };
+            Ok(reader.open(&stored.key, &stored.value)?.stale)
+        })
+    }
+
+    fn revision(&self) -> BoxFuture<'_, Result<Revision>> {
+        self.below.revision()
+    }
+}

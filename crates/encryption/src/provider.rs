@@ -1,0 +1,117 @@
+//! The providers of a resource: the first one writes, all read.
+//!
+//! Upstream counterpart: apiserver/pkg/storage/value/transformer.go.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::cipher::{Cipher, Sort};
+
+/// What every encrypted value begins with.
+pub const ENCRYPTED: &[u8] = b"k8s:enc:";
+
+/// The error where a value is encrypted and nothing here decrypts.
+pub const NOT_PLAIN: &str = "identity transformer tried to read encrypted data";
+
+/// A key with its name.
+pub struct Key {
+    pub name: String,
+    pub cipher: Box<dyn Cipher>,
+}
+
+impl Key {
+    /// What stands behind the name of this key.
+    fn sealed<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
+        data.strip_prefix(self.name.as_bytes())?.strip_prefix(b":")
+    }
+}
+
+/// One provider of a configuration.
+pub enum Provider {
+    /// Values as they are.
+    Identity,
+    /// The first key writes, all read.
+    Keys(Sort, Vec<Key>),
+}
+
+/// All providers of a resource, in their order.
+#[derive(Default)]
+pub struct Providers(pub Vec<Provider>);
+
+/// A value as it was before it was stored.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Opened {
+    pub value: Bytes,
+    /// A write would store it in another form: with another key or provider.
+    pub stale: bool,
+}
+
+impl fmt::Debug for Providers {
+    /// Names no key: this may end in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} providers", self.0.len())
+    }
+}
+
+impl Providers {
+    /// The value in the form in which it is stored at this path.
+    pub fn seal(&self, path: &str, value: &Bytes) -> Bytes {
+        let Some(Provider::Keys(sort, keys)) = self.0.first() else { return value.clone() };
+        let Some(key) = keys.first() else { return value.clone() };
+        let sealed = key.cipher.seal(path, value);
+        [sort.prefix().as_bytes(), key.name.as_bytes(), b":", &sealed].concat().into()
+    }
+
+    /// Whether a key has the name that an encrypted value gives.
+    pub fn knows(&self, stored: &[u8]) -> bool {
+        self.0.iter().any(|provider| match provider {
+            Provider::Identity => false,
+            Provider::Keys(sort, keys) => {
+                let rest = stored.strip_prefix(sort.prefix().as_bytes());
+                rest.is_some_and(|rest| keys.iter().any(|key| key.sealed(rest).is_some()))
+            }
+        })
+    }
+
+    /// The value that is stored at this path in this form. The error is in upstream's words.
+    pub fn open(&self, path: &str, stored: &Bytes) -> Result<Opened, String> {
+        let mut errors: Vec<&str> = Vec::new();
+        for (at, provider) in self.0.iter().enumerate() {
+            match provider {
+                Provider::Identity if !stored.starts_with(ENCRYPTED) => {
+                    return Ok(Opened { value: stored.clone(), stale: at > 0 });
+                }
+                Provider::Identity => {}
+                Provider::Keys(sort, keys) => {
+                    let Some(rest) = stored.strip_prefix(sort.prefix().as_bytes()) else { continue };
+                    match open_with(*sort, keys, path, rest) {
+                        Ok((value, first)) => return Ok(Opened { value: value.into(), stale: at > 0 || !first }),
+                        // A later provider of this sort may have the key.
+                        Err(why) => {
+                            errors.extend(why.into_iter().filter(|why| !errors.contains(why)).collect::<Vec<_>>())
+                        }
+                    }
+                }
+            }
+        }
+        Err(match errors.as_slice() {
+            [] => "no matching prefix found".to_owned(),
+            [one] => (*one).to_owned(),
+            several => format!("[{}]", several.join(", ")),
+        })
+    }
+}
+
+/// What a value holds behind the prefix of its provider, and whether the first key opened it.
+fn open_with(sort: Sort, keys: &[Key], path: &str, data: &[u8]) -> Result<(Vec<u8>, bool), Vec<&'static str>> {
+    let mut errors = Vec::new();
+    for (at, key) in keys.iter().enumerate() {
+        match key.sealed(data).map(|sealed| key.cipher.open(path, sealed)) {
+            Some(Ok(value)) => return Ok((value, at == 0)),
+            Some(Err(why)) => errors.push(why),
+            None => {}
+        }
+    }
+    Err(if errors.is_empty() { vec![sort.unknown_key()] } else { errors })
+}

@@ -1,0 +1,221 @@
+//! Values at rest: which keys the store's values are encrypted with, from a file that is followed while it changes.
+//!
+//! Without a flag a cluster encrypts its Secrets with a key of its own, which is made once and stands with the cluster's
+//! other keys. It is never made where something is encrypted already: with another key nothing of that would be read.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::{Context, bail};
+use api::status::StatusError;
+use apiserver::router::Rewrite;
+use encryption::{
+    Current, Encrypted, configuration,
+    rewrite::{self, Known, Rewritten},
+};
+use serde::{Deserialize, Serialize};
+use store::{Store, StoreError};
+
+use crate::{control_plane::fresh::LOOK, flags::encryption::EncryptionFlags, layout::Layout};
+
+/// What a cluster keeps in its store.
+pub const REGISTRY: &str = "/registry/";
+
+/// The keys in use and the store below them.
+#[derive(Clone)]
+pub struct AtRest {
+    file: PathBuf,
+    /// What the file held when it was read.
+    read: Arc<Mutex<String>>,
+    table: Arc<Current>,
+    below: Arc<dyn Store>,
+    follows: bool,
+}
+
+impl AtRest {
+    /// Reads the keys for a store, or makes the cluster's own.
+    pub async fn open(flags: &EncryptionFlags, layout: &Layout, below: Arc<dyn Store>) -> anyhow::Result<Self> {
+        let given = flags.encryption_provider_config.clone();
+        let follows = given.is_none() || flags.encryption_provider_config_automatic_reload;
+        let file = given.unwrap_or_else(|| layout.encryption());
+        if flags.encryption_provider_config.is_none() && !file.exists() {
+            let encrypted = rewrite::known(&*below, &encryption::Table::default()).await?;
+            if let Known::None { key } = encrypted {
+                bail!("the keys of this cluster's store are missing: {} is encrypted, and {}", key, missing(&file));
+            }
+            pki::file::write(&file, configuration::own().as_bytes())?;
+        }
+        let text = read(&file)?;
+        let table = configuration::parse(&text).map_err(|why| wrong(&file, &why))?;
+        if let Known::None { key } = rewrite::known(&*below, &table).await? {
+            bail!(
+                "{} names none of the keys that the store's values are encrypted with, such as that of {key}; add these keys \
+                 behind the first, or start with the file that names them",
+                file.display()
+            );
+        }
+        Ok(AtRest { file, read: Arc::new(Mutex::new(text)), table: Current::new(table), below, follows })
+    }
+
+    /// The store as the API server sees it.
+    pub fn store(&self) -> Arc<dyn Store> {
+        Arc::new(Encrypted::new(self.below.clone(), self.table.clone()))
+    }
+
+    /// Reads the file again if it may change. Keys that are in use stay when it is wrong.
+    pub fn look(&self) -> anyhow::Result<()> {
+        if !self.follows {
+            return Ok(());
+        }
+        let text = read(&self.file)?;
+        let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known == text {
+            return Ok(());
+        }
+        self.table.replace(configuration::parse(&text).map_err(|why| wrong(&self.file, &why))?);
+        *known = text;
+        tracing::info!(file = %self.file.display(), "the store's values are encrypted as the changed file says");
+        Ok(())
+    }
+
+    /// Rewrites for those who ask the server.
+    pub fn answering(self) -> Rewrite {
+        Box::new(move || {
+            let own = self.clone();
+            Box::pin(async move {
+                let done = Done::of(own.rewrite().await.map_err(|why| StatusError::internal(format!("{why:#}")))?);
+                json::to_value(&done).map_err(StatusError::internal)
+            })
+        })
+    }
+
+    /// Follows the file until cancelled. What goes wrong is said once, until it is something else.
+    pub async fn follow(self) {
+        if !self.follows {
+            return;
+        }
+        let mut said = String::new();
+        loop {
+            clock::sleep(LOOK).await;
+            let wrong = self.look().err().map(|e| format!("{e:#}")).unwrap_or_default();
+            if wrong != said && !wrong.is_empty() {
+                tracing::error!("the keys of the store's values stay as they were: {wrong}");
+            }
+            said = wrong;
+        }
+    }
+
+    /// Writes everything once more that is not encrypted with the first key, by the file as it is now.
+    pub async fn rewrite(&self) -> anyhow::Result<Rewritten> {
+        self.look()?;
+        rewrite::rewrite(self.below.clone(), self.table.clone(), lifetime).await.map_err(failed)
+    }
+}
+
+/// A server's answer to one who asks it to rewrite.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Done {
+    written: usize,
+    right: usize,
+    unreadable: Vec<String>,
+}
+
+/// So many values that nobody can read are named; the others are the like.
+const NAMED: usize = 20;
+
+impl Done {
+    pub fn of(rewritten: Rewritten) -> Self {
+        let Rewritten { written, right, unreadable } = rewritten;
+        Done { written, right, unreadable }
+    }
+
+    /// Says it to people; an error when something is left as it was.
+    pub fn show(&self) -> anyhow::Result<()> {
+        println!("{} values written once more, {} were right already", self.written, self.right);
+        if self.unreadable.is_empty() {
+            return Ok(());
+        }
+        for why in self.unreadable.iter().take(NAMED) {
+            println!("{why}");
+        }
+        bail!(
+            "{} values cannot be read and stay as they are; name the keys that they are encrypted with, behind the first",
+            self.unreadable.len()
+        )
+    }
+}
+
+fn failed(error: StoreError) -> anyhow::Error {
+    anyhow::Error::new(error).context("what was rewritten before stays; try again")
+}
+
+fn missing(file: &Path) -> String {
+    format!(
+        "{} is not there; put it back (from a copy, or from another server of the cluster), or name the keys with \
+         --encryption-provider-config",
+        file.display()
+    )
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+fn wrong(file: &Path, why: &str) -> anyhow::Error {
+    anyhow::anyhow!("{}: {why}", file.display())
+}
+
+/// Objects of some kinds live for so long; what is written once more lives for that time again.
+pub fn lifetime(key: &str) -> Option<u32> {
+    let folder = key.strip_prefix(REGISTRY)?.split('/').next()?;
+    api::kinds::built_in().all().iter().find(|d| d.storage_prefix == folder)?.lifetime_seconds
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{Change, Commit, Expect, embedded::Embedded};
+
+    use super::*;
+
+    /// What the form of a Secret is that is written now.
+    async fn form(at_rest: &AtRest) -> String {
+        let key: Arc<str> = "/registry/secrets/n/a".into();
+        let change = Change::Put { value: "plain".into(), ttl_seconds: None };
+        at_rest.store().commit(Commit { key: key.clone(), expect: Expect::Any, change }).await.unwrap();
+        let stored = at_rest.below.get(&key).await.unwrap().0.unwrap().value;
+        String::from_utf8_lossy(&stored).split(':').take(5).collect::<Vec<_>>().join(":")
+    }
+
+    fn configured(provider: &str) -> String {
+        let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n";
+        format!("{head}- resources: [secrets]\n  providers: [{provider}]\n")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_changes_is_followed_where_that_is_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let (layout, file) = (Layout::new(folder.path()), folder.path().join("keys.yaml"));
+        let key = "{aescbc: {keys: [{name: a, secret: AAECAwQFBgcICQoLDA0ODw==}]}}";
+        for follows in [true, false] {
+            std::fs::write(&file, configured("{identity: {}}")).unwrap();
+            let flags = EncryptionFlags {
+                encryption_provider_config: Some(file.clone()),
+                encryption_provider_config_automatic_reload: follows,
+            };
+            let at_rest = AtRest::open(&flags, &layout, Arc::new(Embedded::memory())).await.unwrap();
+            let following = tokio::spawn(at_rest.clone().follow());
+            assert_eq!(form(&at_rest).await, "plain");
+            // A file that is wrong changes nothing.
+            for (text, expected) in
+                [("rubbish", "plain"), (&configured(key), "k8s:enc:aescbc:v1:a"), ("", "k8s:enc:aescbc:v1:a")]
+            {
+                std::fs::write(&file, text).unwrap();
+                clock::sleep(LOOK * 2).await;
+                assert_eq!(form(&at_rest).await, if follows { expected } else { "plain" });
+            }
+            following.abort();
+        }
+    }
+}
