@@ -127,6 +127,8 @@ impl Chaos {
     }
 
     pub async fn rolled_out(&self, when: &str) {
+        // How long it may take depends on what was just written.
+        self.cluster.until("what was written is seen", minutes(60), |_| true).await;
         let limit = minutes(60) + self.cluster.model.lock().patience();
         self.cluster.until(&format!("everything is rolled out {when}"), limit, |m| m.rolled_out()).await;
     }

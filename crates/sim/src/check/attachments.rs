@@ -1,7 +1,7 @@
 //! The checker of attachments: a volume that one node may have is never asked for on two, a Pod runs with its volumes
 //! attached, and nothing is detached that a node has mounted, unless the node is given up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::rules::pod::{is_deleted, is_terminal, phase};
 use clock::Timestamp;
@@ -36,6 +36,8 @@ pub struct Attachments {
     nodes: BTreeMap<String, (bool, bool, Timestamp)>,
     /// By node and the volume's name in its status: since when it is in use.
     mounted: BTreeMap<String, BTreeMap<String, Timestamp>>,
+    /// By node that was removed: when, and the volumes that it had in use until then.
+    removed: BTreeMap<String, (Timestamp, BTreeSet<String>)>,
     /// How often a volume was attached, and taken from a node that had not let go of it.
     pub attached: usize,
     pub forced: usize,
@@ -107,6 +109,9 @@ impl Attachments {
             *state = (ready, off, now);
         }
         let mut before = self.mounted.remove(name).unwrap_or_default();
+        if new.is_none() {
+            self.removed.insert(name.to_owned(), (now, before.keys().cloned().collect()));
+        }
         let in_use = status.and_then(|s| s.volumes_in_use.as_deref()).unwrap_or_default();
         let in_use = in_use.iter().map(|held| (held.clone(), before.remove(held).unwrap_or(now)));
         self.mounted.insert(name.to_owned(), in_use.collect());
@@ -192,11 +197,18 @@ impl Attachments {
         }
         let Some(ended) = ended else { return (false, None) };
         let is_patient = now.as_second() - ended.as_second() >= UNMOUNT;
+        let known_as = cluster.claims.volume_named(volume).and_then(unique_name);
         if !cluster.nodes.contains_key(node) {
-            return if is_patient { (true, None) } else { wrong("the node was there a moment ago") };
+            // What the node had let go of may be on its way when the node is removed.
+            let let_go = known_as.clone().zip(self.removed.get(node));
+            let let_go = let_go.is_some_and(|(name, (at, held))| is_news(*at, now) && !held.contains(&name));
+            return match () {
+                () if is_patient => (true, None),
+                () if let_go => (false, None),
+                () => wrong("the node was there a moment ago"),
+            };
         }
-        let in_use = cluster.claims.volume_named(volume).and_then(unique_name);
-        let in_use = in_use.and_then(|name| self.mounted.get(node)?.get(&name).copied());
+        let in_use = known_as.and_then(|name| self.mounted.get(node)?.get(&name).copied());
         let (Some(in_use), Some((ready, off, since))) = (in_use, self.nodes.get(node).copied()) else {
             return (false, None);
         };
@@ -265,7 +277,7 @@ mod tests {
             claims.volume("persistentvolumes/v".into(), json::from_value(volume).unwrap());
             let claim = json!({"metadata": {"name": "c", "namespace": "d"}, "spec": {"volumeName": "v"}});
             let key = "persistentvolumeclaims/d/c";
-            claims.claim(key.into(), json::from_value(claim).unwrap(), &BTreeMap::new());
+            claims.claim(key.into(), json::from_value(claim).unwrap(), &BTreeMap::new(), Timestamp::UNIX_EPOCH);
             let attachments = Attachments::default();
             Story { attachments, claims, pods: BTreeMap::new(), nodes: BTreeMap::new(), now: 1000 }
         }
@@ -274,8 +286,13 @@ mod tests {
             Timestamp::from_second(self.now).unwrap()
         }
 
-        /// Words: ready, off, mounted.
+        /// Words: ready, off, mounted; or removed.
         fn node(&mut self, name: &str, words: &str) {
+            if words == "removed" {
+                self.attachments.node(name, None, self.now());
+                self.nodes.remove(name);
+                return;
+            }
             let status = if words.contains("ready") { "True" } else { "Unknown" };
             let taint = json!({"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"});
             let node = json!({"metadata": {"name": name},
@@ -353,6 +370,19 @@ mod tests {
         check(Some("mounted"), 360, "");
         check(Some("mounted off"), 1, "");
         check(None, 300, "the node was there a moment ago");
+        // The node goes when the Pod does: with what it had let go of before, or with the volume still in use.
+        for (words, expected) in
+            [("ready", ""), ("ready mounted", "v is detached from n: the node was there a moment ago")]
+        {
+            let mut story = Story::new("ReadWriteOnce");
+            story.node("n", "ready mounted");
+            story.attachment("n", "attached");
+            story.pod("n", "Running");
+            story.pod("n", "Failed");
+            story.node("n", words);
+            story.node("n", "removed");
+            assert_eq!(story.attachment("n", "attached leaving"), expected);
+        }
         check(None, 360, "");
     }
 

@@ -6,11 +6,13 @@ use api::rules::{
     pod::{is_terminal, volume_claims},
     volume::{is_bind_completed, volume_of, waits_for_consumer},
 };
+use clock::Timestamp;
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
 
+use super::news::is_news;
 use crate::objects::set;
 
 /// What the checkers remember of these kinds, by the key in the store: `persistentvolumeclaims/default/c`.
@@ -19,6 +21,8 @@ pub struct Claims {
     classes: BTreeMap<String, StorageClass>,
     claims: BTreeMap<String, PersistentVolumeClaim>,
     volumes: BTreeMap<String, PersistentVolume>,
+    /// When a claim that could be used went, by its key.
+    gone: BTreeMap<String, Timestamp>,
     /// How often a claim was bound.
     pub bound: usize,
 }
@@ -52,6 +56,10 @@ impl Claims {
         self.volumes.get(&format!("persistentvolumes/{name}"))
     }
 
+    fn went_just_now(&self, namespace: &str, name: &str, now: Timestamp) -> bool {
+        self.gone.get(&format!("persistentvolumeclaims/{namespace}/{name}")).is_some_and(|at| is_news(*at, now))
+    }
+
     fn claim_named(&self, namespace: &str, name: &str) -> Option<&PersistentVolumeClaim> {
         self.claims.get(&format!("persistentvolumeclaims/{namespace}/{name}"))
     }
@@ -81,8 +89,12 @@ impl Claims {
         key: String,
         new: Option<PersistentVolumeClaim>,
         pods: &BTreeMap<String, Pod>,
+        now: Timestamp,
     ) -> Option<String> {
         let old = self.claims.get(&key);
+        if new.is_none() && old.is_some_and(is_bind_completed) {
+            self.gone.insert(key.clone(), now);
+        }
         let wrong = match (old, &new) {
             (Some(old), None) => {
                 let user = pods.values().find(|pod| runs_with(pod, old));
@@ -103,10 +115,12 @@ impl Claims {
         wrong
     }
 
-    /// A Pod gets a node when all its claims are bound.
-    pub fn placed(&self, pod: &Pod) -> Option<String> {
+    /// A Pod gets a node when all its claims are bound. A claim that no placed Pod uses goes at once, upstream too, so the
+    /// scheduler may just have taken it into account.
+    pub fn placed(&self, pod: &Pod, now: Timestamp) -> Option<String> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         volume_claims(pod).map(|claim| claim.name).find_map(|claim| match self.claim_named(namespace, &claim) {
+            None if self.went_just_now(namespace, &claim, now) => None,
             None => Some(format!("it gets a node without its claim {claim}")),
             Some(found) if !is_bind_completed(found) => {
                 Some(format!("it gets a node before its claim {claim} is bound"))
@@ -215,25 +229,27 @@ mod tests {
     fn a_claim_and_a_volume_belong_to_each_other() {
         let none = BTreeMap::new();
         let mut claims = Claims::default();
+        let at = |second: i64| Timestamp::from_second(1000 + second).unwrap();
         let check = |wrong: Option<String>, expected: &str| assert_eq!(wrong.unwrap_or_default(), expected);
-        check(claims.claim(CLAIM.into(), claim("", "Pending"), &none), "");
+        check(claims.claim(CLAIM.into(), claim("", "Pending"), &none, at(0)), "");
         check(claims.volume(VOLUME.into(), volume(None)), "");
-        check(claims.placed(&user(None)), "it gets a node before its claim c is bound");
+        check(claims.placed(&user(None), at(0)), "it gets a node before its claim c is bound");
         assert!(!claims.settled(&none));
-        check(claims.claim(CLAIM.into(), claim("v", "Bound"), &none), "it is bound to a volume of None");
-        claims.claim(CLAIM.into(), claim("v", "Pending"), &none);
+        check(claims.claim(CLAIM.into(), claim("v", "Bound"), &none, at(0)), "it is bound to a volume of None");
+        claims.claim(CLAIM.into(), claim("v", "Pending"), &none, at(0));
         check(claims.volume(VOLUME.into(), volume(Some("c"))), "");
-        check(claims.claim(CLAIM.into(), claim("v", "Bound"), &none), "");
-        check(claims.placed(&user(None)), "");
+        check(claims.claim(CLAIM.into(), claim("v", "Bound"), &none, at(0)), "");
+        check(claims.placed(&user(None), at(0)), "");
         assert!(claims.settled(&none));
-        check(claims.claim(CLAIM.into(), claim("w", "Bound"), &none), "it had the volume v and has \"w\"");
+        check(claims.claim(CLAIM.into(), claim("w", "Bound"), &none, at(0)), "it had the volume v and has \"w\"");
         assert!(!claims.settled(&none), "the volume is for a claim that has another");
-        claims.claim(CLAIM.into(), claim("v", "Bound"), &none);
+        claims.claim(CLAIM.into(), claim("v", "Bound"), &none, at(0));
         check(claims.volume(VOLUME.into(), None), "the claim c is bound to it");
         claims.volume(VOLUME.into(), volume(Some("c")));
         check(claims.volume(VOLUME.into(), volume(Some("other"))), "claim c loses it to other");
         let pods = BTreeMap::from([("p".to_owned(), user(Some("n")))]);
-        check(claims.claim(CLAIM.into(), None, &pods), "the Pod p runs with it");
-        check(claims.placed(&user(None)), "it gets a node without its claim c");
+        check(claims.claim(CLAIM.into(), None, &pods, at(0)), "the Pod p runs with it");
+        check(claims.placed(&user(None), at(29)), "");
+        check(claims.placed(&user(None), at(30)), "it gets a node without its claim c");
     }
 }

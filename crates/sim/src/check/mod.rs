@@ -177,7 +177,7 @@ impl Model {
                 self.object(event, wrong);
             }
             "persistentvolumeclaims" => {
-                let wrong = self.claims.claim(key, decode(event), &self.pods);
+                let wrong = self.claims.claim(key, decode(event), &self.pods, clock::now());
                 self.object(event, wrong);
             }
             "volumeattachments" => {
@@ -271,7 +271,7 @@ impl Model {
             }
             (None, Some(node)) => {
                 self.fits(event, &node);
-                let wrong = new.as_ref().and_then(|pod| self.claims.placed(pod));
+                let wrong = new.as_ref().and_then(|pod| self.claims.placed(pod, clock::now()));
                 self.object(event, wrong);
             }
             _ => {}
