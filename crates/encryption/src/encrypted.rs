@@ -3,6 +3,9 @@
 //! What is read is decrypted each time, and nothing decrypted is kept: the copies in memory and the files of the store below
 //! hold what is encrypted. A value of a resource without providers passes untouched.
 //!
+//! A value in another form than this server writes (protobuf, which upstream's do) is brought into that one by [`Form`], so that
+//! nothing above has to know of it.
+//!
 //! A value that cannot be read makes an error of its own ([`StoreError::Unreadable`]). As upstream, a list fails that it is
 //! in; a watch ends there, since it may leave nothing out.
 
@@ -37,22 +40,27 @@ impl Current {
     }
 }
 
+/// Brings a decrypted value into the form that is read above.
+pub type Form = fn(&Bytes) -> std::result::Result<Bytes, String>;
+
 /// The store above.
 pub struct Encrypted {
     below: Arc<dyn Store>,
     table: Arc<Current>,
+    form: Form,
 }
 
 /// Reads values with one table. It remembers the providers of the last key: neighbours have the same.
 struct Reader {
     table: Arc<Table>,
+    form: Form,
     prefix: String,
     providers: Option<Arc<Providers>>,
 }
 
 impl Reader {
-    fn new(current: &Current) -> Self {
-        Reader { table: current.get(), prefix: String::new(), providers: None }
+    fn new(current: &Current, form: Form) -> Self {
+        Reader { table: current.get(), form, prefix: String::new(), providers: None }
     }
 
     fn providers(&mut self, key: &str) -> Option<&Providers> {
@@ -68,7 +76,8 @@ impl Reader {
             Some(providers) => providers.open(key, stored),
             None => table::plain(stored).map(|()| Opened { value: stored.clone(), stale: false }),
         };
-        opened.map_err(|why| StoreError::Unreadable { key: key.to_owned(), why })
+        let formed = opened.and_then(|opened| Ok(Opened { value: (self.form)(&opened.value)?, stale: opened.stale }));
+        formed.map_err(|why| StoreError::Unreadable { key: key.to_owned(), why })
     }
 
     fn entry(&mut self, entry: &mut Entry) -> Result<()> {
@@ -129,11 +138,16 @@ impl Reader {
 
 impl Encrypted {
     pub fn new(below: Arc<dyn Store>, table: Arc<Current>) -> Self {
-        Encrypted { below, table }
+        Encrypted { below, table, form: |value| Ok(value.clone()) }
+    }
+
+    /// The same store, which reads values in other forms too.
+    pub fn reading(self, form: Form) -> Self {
+        Encrypted { form, ..self }
     }
 
     fn reader(&self) -> Reader {
-        Reader::new(&self.table)
+        Reader::new(&self.table, self.form)
     }
 
     fn opened<T>(&self, (entry, with): (Option<Entry>, T)) -> Result<(Option<Entry>, T)> {
@@ -187,12 +201,12 @@ impl Store for Encrypted {
     fn watch<'a>(&'a self, prefix: &'a str, after: Option<Revision>) -> BoxFuture<'a, Result<Watch>> {
         Box::pin(async move {
             let changes = self.below.watch(prefix, after).await?;
-            let table = self.table.clone();
+            let (table, form) = (self.table.clone(), self.form);
             // Behind an error nothing follows, and nobody waits for it.
-            let opened = stream::unfold(Some((changes, table)), async |at_work| {
-                let (mut changes, table) = at_work?;
-                let batch = changes.next().await?.and_then(|batch| Reader::new(&table).batch(batch));
-                let goes_on = batch.is_ok().then_some((changes, table));
+            let opened = stream::unfold(Some((changes, table, form)), async |at_work| {
+                let (mut changes, table, form) = at_work?;
+                let batch = changes.next().await?.and_then(|batch| Reader::new(&table, form).batch(batch));
+                let goes_on = batch.is_ok().then_some((changes, table, form));
                 Some((batch, goes_on))
             });
             Ok(opened.boxed())

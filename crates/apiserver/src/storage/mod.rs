@@ -5,6 +5,7 @@ pub mod commit;
 pub mod conversion;
 pub mod error;
 pub mod filter;
+pub mod foreign;
 pub mod informer;
 pub mod kinds;
 pub mod loopback;

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use api::status::StatusError;
-use apiserver::router::Rewrite;
+use apiserver::{router::Rewrite, storage::foreign};
 use encryption::{
     Current, Encrypted, configuration,
     rewrite::{self, Known, Rewritten},
@@ -61,7 +61,7 @@ impl AtRest {
 
     /// The store as the API server sees it.
     pub fn store(&self) -> Arc<dyn Store> {
-        Arc::new(Encrypted::new(self.below.clone(), self.table.clone()))
+        Arc::new(Encrypted::new(self.below.clone(), self.table.clone()).reading(foreign::as_text))
     }
 
     /// Reads the file again if it may change. Keys that are in use stay when it is wrong.

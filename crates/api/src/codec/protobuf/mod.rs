@@ -29,10 +29,8 @@ pub fn has(schema: &str) -> bool {
     Message::of(schema).is_some()
 }
 
-/// Reads an object in its envelope. `apiVersion` and `kind` are those of the envelope; zero values are as on the wire, see
-/// [`crate::codec::decode::normalise`]. Fields of an object of another kind mean something else and are not read: what the
-/// envelope says is enough for the caller to refuse it.
-pub fn decode(schema: &str, bytes: &[u8]) -> Result<Value, Malformed> {
+/// What stands around an object: its `apiVersion`, its `kind`, and its own bytes.
+fn envelope(bytes: &[u8]) -> Result<(&str, &str, &[u8]), Malformed> {
     let mut reader = Reader(bytes.strip_prefix(MAGIC).ok_or(Malformed)?);
     let (mut api_version, mut kind, mut raw) = ("", "", &[][..]);
     while let Some((field, item)) = reader.next()? {
@@ -52,6 +50,19 @@ pub fn decode(schema: &str, bytes: &[u8]) -> Result<Value, Malformed> {
             _ => {}
         }
     }
+    Ok((api_version, kind, raw))
+}
+
+/// The `apiVersion` and the `kind` that bytes in protobuf say of themselves; `None` when these are no such bytes.
+pub fn named(bytes: &[u8]) -> Option<Result<(&str, &str), Malformed>> {
+    bytes.starts_with(MAGIC).then(|| envelope(bytes).map(|(api_version, kind, _)| (api_version, kind)))
+}
+
+/// Reads an object in its envelope. `apiVersion` and `kind` are those of the envelope; zero values are as on the wire, see
+/// [`crate::codec::decode::normalise`]. Fields of an object of another kind mean something else and are not read: what the
+/// envelope says is enough for the caller to refuse it.
+pub fn decode(schema: &str, bytes: &[u8]) -> Result<Value, Malformed> {
+    let (api_version, kind, raw) = envelope(bytes)?;
     let of = Message::of(schema).ok_or(Malformed)?;
     let other = !kind.is_empty() && schema.rsplit('.').next() != Some(kind);
     let mut object = if other { Value::Object(Map::new()) } else { read::message(of, raw)? };

@@ -1,0 +1,101 @@
+//! Values that upstream's API servers wrote: objects of built-in kinds in protobuf. They are read as this server would have
+//! stored them; a write replaces them by text, which upstream's servers read too.
+
+use api::{
+    codec::{
+        decode::{Gvk, Validation, decode},
+        protobuf,
+    },
+    schema::{Type, of_kind},
+};
+use bytes::Bytes;
+
+use super::object;
+
+/// The value as text, if it is an object in protobuf of a kind that is known. What else upstream keeps in its store (its
+/// servers' leases, allocations) passes as it is: nobody here reads it.
+pub fn as_text(value: &Bytes) -> Result<Bytes, String> {
+    let Some(named) = protobuf::named(value) else { return Ok(value.clone()) };
+    let (api_version, kind) = named.map_err(|malformed| malformed.to_string())?;
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let ty = of_kind(group, version, kind);
+    if matches!(ty, Type::Any) {
+        return Ok(value.clone());
+    }
+    let gvk = Gvk { group, version, kind };
+    let decoded =
+        decode(&ty, gvk, value, protobuf::MEDIA_TYPE, Validation::Ignore).map_err(|error| error.to_string())?;
+    Ok(object::encode_as(kind, group, version, &decoded.value).into_boxed_slice().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use encryption::{Current, Encrypted, Table};
+    use json::json;
+    use store::{Change, Commit, Expect, Store, embedded::Embedded};
+
+    use super::*;
+    use crate::{special::table::Specials, tests::conversation::Conversation};
+
+    const PATH: &str = "/apis/apps/v1/namespaces/a/deployments";
+    const KEY: &str = "/registry/deployments/a/web";
+
+    fn deployment(image: &str) -> Bytes {
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "a", "uid": "u", "generation": 1,
+                "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}},
+                "template": {"metadata": {"labels": {"app": "web"}},
+                    "spec": {"containers": [{"name": "c", "image": image}]}}}});
+        protobuf::encode("io.k8s.api.apps.v1.Deployment", &object).unwrap().into()
+    }
+
+    async fn put(below: &Embedded, key: &str, value: Bytes) {
+        let change = Change::Put { value, ttl_seconds: None };
+        below.commit(Commit { key: key.into(), expect: Expect::Any, change }).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_upstream_stored_in_protobuf_is_served_and_goes_on_as_text() {
+        let below = Arc::new(Embedded::memory());
+        put(&below, KEY, deployment("one")).await;
+        // Of no kind that is known here, and beside the objects.
+        let unknown = Bytes::from_static(b"k8s\0\x0a\x0a\x0a\x02v1\x12\x04Odds");
+        put(&below, "/registry/masterleases/192.0.2.1", unknown.clone()).await;
+        let above = Encrypted::new(below.clone(), Current::new(Table::default())).reading(as_text);
+        let c = Conversation::over(Arc::new(above), Specials::default()).await;
+        let read = c.say(&format!("GET {PATH}/web"), "").await;
+        let image = "/spec/template/spec/containers/0/image";
+        assert_eq!(
+            (read.code, read.at(image), read.at("/metadata/uid")),
+            (200, json!("one"), json!("u")),
+            "{}",
+            read.text
+        );
+        let listed = c.say(&format!("GET {PATH}"), "").await;
+        assert_eq!(listed.at(&format!("/items/0{image}")), json!("one"));
+        // Another server goes on writing its way.
+        put(&below, KEY, deployment("two")).await;
+        let changes = c.say(&format!("GET {PATH}?watch=1&resourceVersion=0&timeoutSeconds=1"), "").await;
+        assert!(changes.text.contains("\"image\":\"two\""), "{}", changes.text);
+        let patched = c
+            .say(&format!("PATCH {PATH}/web\ncontent-type: application/merge-patch+json"), r#"{"spec":{"replicas":3}}"#)
+            .await;
+        assert_eq!((patched.code, patched.at("/spec/replicas"), patched.at(image)), (200, json!(3), json!("two")));
+        let stored = below.get(KEY).await.unwrap().0.unwrap().value;
+        assert!(stored.starts_with(b"{\"kind\":\"Deployment\""), "{}", String::from_utf8_lossy(&stored));
+        let left = below.get("/registry/masterleases/192.0.2.1").await.unwrap().0.unwrap().value;
+        assert_eq!(left, unknown);
+    }
+
+    #[test]
+    fn what_is_broken_is_said_and_text_stays() {
+        let text = Bytes::from_static(b"{\"kind\":\"Pod\"}");
+        assert_eq!(as_text(&text).unwrap(), text);
+        let whole = deployment("one");
+        assert!(as_text(&whole.slice(..whole.len() - 3)).is_err());
+        assert!(as_text(&Bytes::from_static(b"k8s\0\xff")).is_err());
+    }
+}
