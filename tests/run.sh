@@ -52,6 +52,7 @@ run "streams" ./streams.sh
 run "network policies" ./policies.sh
 run "node" ./node.sh
 run "agent" ./agent.sh
+run "several nodes" ./nodes.sh
 run "restarts" ./restarts.sh
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

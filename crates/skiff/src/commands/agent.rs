@@ -179,8 +179,7 @@ pub async fn start_beside(
     let hosts = [name.clone(), address.to_string()];
     let cluster = Cluster {
         proxy_client: control_plane.client("kube-proxy", "system:kube-proxy", &[]),
-        // The proxy's rights are those that the network needs: to read Nodes.
-        network_client: control_plane.client("kube-proxy", "system:kube-proxy", &[]),
+        network_client: node_client.clone(),
         dns_client: control_plane.client("coredns", cluster_dns::USER, &[]),
         node_client,
         authority: control_plane.pki.authority.certificate().to_owned(),
