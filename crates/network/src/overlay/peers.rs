@@ -45,10 +45,9 @@ pub fn peers(own: &Node, nodes: &[Arc<Node>], cluster: Ipv4Net) -> BTreeMap<Ipv4
         let Some(peer) = peer(node) else { continue };
         let Peer { address, range } = peer;
         let belongs = cluster.contains(&range) && !taken.iter().any(|other| overlap(*other, range));
-        let reachable = !(address.is_loopback() || address.is_unspecified() || address.is_multicast())
-            && !address.is_broadcast()
-            && !cluster.contains(&address)
-            && Some(address) != own_address;
+        let of_a_machine =
+            !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || address.is_broadcast());
+        let reachable = of_a_machine && !cluster.contains(&address) && Some(address) != own_address;
         if belongs {
             taken.push(range);
         }
