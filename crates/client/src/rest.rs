@@ -329,6 +329,14 @@ pub async fn list_metadata(client: &Client, resource: &Resource, namespace: &str
     page(&text)?.items.into_iter().map(object).collect::<Result<_, _>>().map_err(Error::Decode)
 }
 
+/// The store's revision of now, or one of a moment later: each write that was carried out before has an older one.
+pub async fn newest(client: &Client, resource: &Resource, namespace: &str) -> Result<u64, Error> {
+    let path = with_query(resource.path(namespace, "", ""), &[("limit", "1")]);
+    let text = read(client, &path, Form::Metadata).await?;
+    let revision = page(&text)?.metadata.resource_version.unwrap_or_default();
+    revision.parse().map_err(Error::transport)
+}
+
 /// How often a request is tried again that the server had no time for, as upstream's clients do.
 const TRIED_AGAIN: usize = 10;
 

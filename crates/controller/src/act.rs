@@ -8,7 +8,7 @@ use std::{
 };
 
 use client::{
-    Cache, Client, EventRecorder, Key, Kind,
+    Cache, Client, Error, EventRecorder, Key, Kind,
     rest::{self, Verb, Written},
 };
 use futures::{FutureExt, StreamExt, future::BoxFuture};
@@ -68,6 +68,9 @@ pub(crate) type Progresses = HashMap<TypeId, Arc<dyn Progress>>;
 /// re-established, and a plan from old data is safe, only wasteful.
 const SETTLE: Duration = Duration::from_secs(60);
 
+/// The first pause before the store's revision is asked for once more, which doubles, and the longest.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
 /// How many writes of one step are under way at once.
 const PARALLEL: usize = 32;
 
@@ -81,7 +84,8 @@ pub(crate) struct Acted {
 
 /// Carries out a plan that no runner made. Its notes say themselves what they are about.
 pub async fn carry_out(plan: &Plan, client: &Client, recorder: &EventRecorder) -> Result<(), Failure> {
-    let actor = Actor { client, recorder, progresses: &HashMap::new(), object: None, made: Mutex::default() };
+    let progresses = &HashMap::new();
+    let actor = Actor { client, recorder, progresses, object: None, made: Mutex::default(), doubts: Mutex::default() };
     actor.act(plan).await.failure.map_or(Ok(()), Err)
 }
 
@@ -91,6 +95,8 @@ pub(crate) struct Actor<'a> {
     pub progresses: &'a Progresses,
     pub object: Option<&'a ObjectReference>,
     pub made: Mutex<Vec<Made>>,
+    /// What ends when the caches would have what a write without an answer may have made.
+    pub doubts: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
 
 impl Actor<'_> {
@@ -118,6 +124,7 @@ impl Actor<'_> {
                 Err(failed) => failure = failure.or(Some(failed)),
             }
         }
+        waits.append(&mut self.doubts.lock());
         let settled = (!waits.is_empty()).then(|| {
             async move {
                 let _ = clock::timeout(SETTLE, futures::future::join_all(waits)).await;
@@ -168,6 +175,7 @@ impl Actor<'_> {
             Err(error) => {
                 let message = rest::message(&error);
                 tracing::debug!(%write, message, "a write failed");
+                self.doubts.lock().extend(self.doubt(write, &error));
                 if let Some(note) = &write.on_failure {
                     self.tell(note, name, &message);
                 }
@@ -175,6 +183,33 @@ impl Actor<'_> {
                 Err(Failure { verb: write.verb_name(), plural: resource.plural.clone(), reason, message })
             }
         }
+    }
+
+    /// A creation without an answer may have been carried out. A plan from caches that cannot tell yet would make the object
+    /// once more, so the key waits until they are as new as the store is when it can be asked again. What a server carries
+    /// out only after that nobody can wait for.
+    fn doubt(&self, write: &Write, error: &Error) -> Option<BoxFuture<'static, ()>> {
+        let is_open = match error {
+            Error::Transport(_) | Error::Decode(_) => true,
+            Error::Api(status) => status.reason == "Timeout",
+        };
+        if !is_open || !matches!(write.verb, Verb::Create(_)) {
+            return None;
+        }
+        let progress = self.progresses.get(&write.type_id?)?.clone();
+        let (client, resource, namespace) = (self.client.clone(), write.resource.clone(), write.namespace.clone());
+        let doubt = async move {
+            let mut pause = ASK_AGAIN.0;
+            let newest = loop {
+                match rest::newest(&client, &resource, &namespace).await {
+                    Ok(newest) => break newest,
+                    Err(_) => clock::sleep(pause).await,
+                }
+                pause = (pause * 2).min(ASK_AGAIN.1);
+            };
+            progress.reached(newest).await;
+        };
+        Some(doubt.boxed())
     }
 
     fn wait_for(&self, write: &Write, written: &Written) -> Option<BoxFuture<'static, ()>> {

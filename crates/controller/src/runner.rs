@@ -233,6 +233,7 @@ impl Runner {
             progresses: &self.progresses,
             object: about.as_ref(),
             made: Mutex::default(),
+            doubts: Mutex::default(),
         };
         let Acted { settled, failure, made } = actor.act(&plan).await;
         self.losses.lock().made(key, made, clock::Instant::now());

@@ -1,10 +1,14 @@
-//! An owner comes and goes while the garbage collector hears nothing of its kind: neither the watch before nor the list
-//! after tells of it. Its dependent goes all the same.
+//! What a controller did not hear of. An owner comes and goes while the garbage collector hears nothing of its kind: neither the
+//! watch before nor the list after tells of it, and its dependent goes all the same. A Pod is made and nobody answers: no
+//! second one is made before the caches could tell.
 
 use client::rest::{self, DeleteOptions, Resource, Verb};
 use clock::Duration;
 use json::json;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::{
+    apps::v1::ReplicaSet,
+    core::v1::{ConfigMap, Pod},
+};
 use sim::{Cluster, Component, Faults, cluster::simulate};
 
 /// The UID of what was written.
@@ -39,6 +43,44 @@ fn an_owner_that_was_never_heard_of() {
         cluster.compact(0).await;
         cluster.weather.set(Faults::NONE);
         cluster.until("nothing is left", soon, |m| m.pods().count() == 0).await;
+        cluster.check("at the end");
+    });
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+#[test]
+fn a_creation_that_was_not_answered() {
+    simulate(1, async |seed| {
+        let mut cluster = Cluster::start(seed, 2).await;
+        let broken = Faults::broken_watches_of("pods");
+        cluster.weather.set(broken.clone());
+        cluster.run(Component::Manager(0));
+        let soon = Duration::from_secs(120);
+        cluster.until("all nodes are there", soon, |m| m.nodes().count() == 2).await;
+        let unseen = Faults { unseen: "pods", ..broken };
+        cluster.weather.set(unseen.clone());
+        let end = clock::Instant::now() + Duration::from_secs(10);
+        cluster.until("the watch is gone", soon, |_| clock::Instant::now() >= end).await;
+        cluster.weather.set(Faults { unanswered: 1000, ..unseen.clone() });
+        let labels = json!({"app": "s"});
+        let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "s", "namespace": "default"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+        write(&cluster, Resource::of::<ReplicaSet>(), "", Verb::Create(set)).await;
+        cluster.until("a Pod is made", soon, |m| m.pods().count() > 0).await;
+        let end = clock::Instant::now() + Duration::from_secs(5);
+        cluster.until("the controller had time for more", soon, |_| clock::Instant::now() >= end).await;
+        cluster.weather.set(unseen);
+        let end = clock::Instant::now() + Duration::from_secs(5);
+        cluster.until("it is answered and sees no Pods", soon, |_| clock::Instant::now() >= end).await;
+        cluster.weather.set(Faults::NONE);
+        cluster.until("the Pod runs", soon, |m| m.pods().any(is_ready)).await;
+        let made = cluster.model.lock().pods().count();
+        assert_eq!(made, 1, "seed {seed}");
         cluster.check("at the end");
     });
 }
