@@ -8,12 +8,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::Arc,
+    time::Duration,
 };
 
 use api::object::{Kind, MetadataOnly};
-use clock::Progress;
+use clock::{Instant, Progress};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::broadcast;
 
 use crate::reflector::{Listing, Sink, revision_of};
@@ -73,12 +74,30 @@ struct State<K> {
     indexes: Vec<Index<K>>,
 }
 
+/// How long somebody listened, in all.
+#[derive(Default)]
+struct Listened {
+    before: Duration,
+    since: Option<Instant>,
+}
+
+impl Listened {
+    fn until(&self, now: Instant) -> Duration {
+        self.before + self.since.map_or(Duration::ZERO, |since| now.duration_since(since))
+    }
+
+    fn change(&mut self, listens: bool, now: Instant) {
+        *self = Listened { before: self.until(now), since: listens.then_some(now) };
+    }
+}
+
 /// One kind's objects. Written by its reflector (see `caches`), read by everyone in the process.
 pub struct Cache<K> {
     state: RwLock<State<K>>,
     /// The revision the cache has reached: it holds every change up to it. 0 until the first list is in.
     revision: Progress,
     changes: broadcast::Sender<Change<K>>,
+    listened: Mutex<Listened>,
 }
 
 /// How many changes a subscriber may lag behind before it is told to look at everything again.
@@ -90,6 +109,7 @@ impl<K: Kind> Default for Cache<K> {
             state: RwLock::new(State { objects: BTreeMap::new(), indexes: Vec::new() }),
             revision: Progress::default(),
             changes: broadcast::Sender::new(CHANGE_BUFFER),
+            listened: Mutex::default(),
         }
     }
 }
@@ -159,6 +179,12 @@ impl<K: Kind> Cache<K> {
         self.reached(0).await;
     }
 
+    /// For how long, in all, this cache was told of changes: a clock that stands while the server is not heard. Whoever takes
+    /// the silence of others for a sign measures it by this one.
+    pub fn listened(&self) -> Duration {
+        self.listened.lock().until(Instant::now())
+    }
+
     fn put(&self, key: Key, new: Option<Arc<K>>) {
         let old = {
             let mut state = self.state.write();
@@ -207,6 +233,10 @@ impl<K: Kind> Sink for Cache<K> {
 
     fn advance(&self, revision: u64) {
         self.revision.advance(revision);
+    }
+
+    fn listening(&self, listens: bool) {
+        self.listened.lock().change(listens, Instant::now());
     }
 }
 
@@ -258,5 +288,28 @@ impl<K> Index<K> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_listened_stands_still_while_nothing_is_heard() {
+        let start = Instant::now();
+        let mut listened = Listened::default();
+        let mut check = |listens: Option<bool>, at: u64, expected: u64| {
+            let now = start + Duration::from_secs(at);
+            listened.change(listens.unwrap_or(listened.since.is_some()), now);
+            assert_eq!(listened.until(now), Duration::from_secs(expected), "{listens:?} at {at}");
+        };
+        check(None, 10, 0);
+        check(Some(true), 20, 0);
+        check(None, 25, 5);
+        check(Some(false), 30, 10);
+        check(None, 90, 10);
+        check(Some(true), 100, 10);
+        check(Some(true), 103, 13);
     }
 }

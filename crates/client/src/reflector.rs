@@ -30,6 +30,24 @@ pub trait Sink: Send + Sync {
     fn delete(&self, object: &str) -> Result<u64, serde_json::Error>;
     /// A bookmark: nothing else happened up to `revision`.
     fn advance(&self, revision: u64);
+    /// Whether changes are told of from now on; while they are not, no news says nothing.
+    fn listening(&self, _listens: bool) {}
+}
+
+/// A watch that is open: its sink listens for as long as this lives.
+struct Listening<'a>(&'a dyn Sink);
+
+impl<'a> Listening<'a> {
+    fn begin(sink: &'a dyn Sink) -> Self {
+        sink.listening(true);
+        Listening(sink)
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.listening(false);
+    }
 }
 
 /// Everything there is, as it comes in, page by page.
@@ -158,6 +176,7 @@ async fn watch(
         Err(Error::Api(status)) if status.code == 410 => return Ok(None),
         other => other?,
     };
+    let _listening = Listening::begin(sink);
     while let Some(line) = lines.next().await {
         let line = match line {
             Ok(line) => line,

@@ -1,13 +1,13 @@
 //! What a controller did not hear of. An owner comes and goes while the garbage collector hears nothing of its kind: neither the
 //! watch before nor the list after tells of it, and its dependent goes all the same. A Pod is made and nobody answers: no
-//! second one is made before the caches could tell.
+//! second one is made before the caches could tell. Nobody's Lease is heard of for minutes: no node counts as lost.
 
 use client::rest::{self, DeleteOptions, Resource, Verb};
 use clock::Duration;
 use json::json;
 use k8s_openapi::api::{
     apps::v1::ReplicaSet,
-    core::v1::{ConfigMap, Pod},
+    core::v1::{ConfigMap, Node, Pod},
 };
 use sim::{Cluster, Component, Faults, cluster::simulate};
 
@@ -52,6 +52,11 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
+fn serves(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
 #[test]
 fn a_creation_that_was_not_answered() {
     simulate(1, async |seed| {
@@ -81,6 +86,29 @@ fn a_creation_that_was_not_answered() {
         cluster.until("the Pod runs", soon, |m| m.pods().any(is_ready)).await;
         let made = cluster.model.lock().pods().count();
         assert_eq!(made, 1, "seed {seed}");
+        cluster.check("at the end");
+    });
+}
+
+#[test]
+fn leases_that_nobody_could_hear() {
+    simulate(1, async |seed| {
+        let mut cluster = Cluster::start(seed, 2).await;
+        let broken = Faults::broken_watches_of("leases");
+        cluster.weather.set(broken.clone());
+        cluster.run(Component::Manager(0));
+        let soon = Duration::from_secs(120);
+        let all_ready = |m: &sim::check::Model| m.nodes().filter(|node| serves(node)).count() == 2;
+        cluster.until("all nodes are ready", soon, all_ready).await;
+        cluster.weather.set(Faults { unseen: "leases", ..broken });
+        let end = clock::Instant::now() + Duration::from_secs(300);
+        while clock::Instant::now() < end {
+            clock::sleep(Duration::from_secs(1)).await;
+            assert!(all_ready(&cluster.model.lock()), "seed {seed}: a node that says that it lives counts as lost");
+        }
+        cluster.weather.set(Faults::NONE);
+        cluster.kill(Component::Node(0));
+        cluster.until("the node that died counts as lost", soon, |m| !all_ready(m)).await;
         cluster.check("at the end");
     });
 }

@@ -43,8 +43,26 @@ impl Default for Limits {
     }
 }
 
-/// When each node was last heard of, by our own clock: nodes' clocks may be wrong.
-type Heard = Arc<Mutex<HashMap<String, Instant>>>;
+/// The shortest pause before a node's silence is measured again: its clock may stand.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// When each node was last heard of, by the time that we listened to leases: nodes' clocks may be wrong, and who hears
+/// nobody must not call everybody silent.
+type Heard = Arc<Mutex<HashMap<String, Silence>>>;
+
+#[derive(Debug, Clone, Copy)]
+struct Silence {
+    /// What had been listened when the node was heard of, or first seen.
+    since: Duration,
+    /// How long it had been silent at that time.
+    before: Duration,
+}
+
+impl Silence {
+    fn lasts(&self, listened: Duration) -> Duration {
+        self.before + listened.saturating_sub(self.since)
+    }
+}
 
 #[derive(Default)]
 pub struct NodeLifecycle {
@@ -75,12 +93,12 @@ enum Evict {
     Later(Option<Duration>),
 }
 
-/// Who was never heard of is silent since it was made, by the server's clock; one that said something before this process
-/// began, since now.
-fn silent_since(node: &Node, now: Instant, today: Timestamp) -> Instant {
+/// How long a node has been silent that is seen for the first time: one that was never heard of since it was made, by the
+/// server's clock; one that said something before this process began, since now.
+fn silent_before(node: &Node, today: Timestamp) -> Duration {
     let made = node.metadata.creation_timestamp.as_ref().filter(|_| conditions::ready(node).is_none());
-    let age = made.and_then(|made| u64::try_from(today.as_second() - made.0.as_second()).ok()).unwrap_or(0);
-    now.checked_sub(Duration::from_secs(age)).unwrap_or(now)
+    let age = made.and_then(|made| u64::try_from(today.as_second() - made.0.as_second()).ok());
+    Duration::from_secs(age.unwrap_or(0))
 }
 
 impl Controller for NodeLifecycle {
@@ -91,6 +109,9 @@ impl Controller for NodeLifecycle {
     fn watches(&self, watches: &mut Watches<Node>) {
         on_node::index(&watches.caches().of());
         let (by_lease, by_status) = (self.heard.clone(), self.heard.clone());
+        let leases = watches.caches().of::<Lease>();
+        let heard_now = move || Silence { since: leases.listened(), before: Duration::ZERO };
+        let heard_too = heard_now.clone();
         watches
             .changed::<Lease>(move |change, _| {
                 let renewed =
@@ -98,7 +119,7 @@ impl Controller for NodeLifecycle {
                 // A lease that goes says nothing: it goes with its node.
                 let is_news = change.new.is_some() && renewed(&change.new) != renewed(&change.old);
                 if change.key.namespace == LEASES && is_news {
-                    by_lease.lock().insert(change.key.name.clone(), Instant::now());
+                    by_lease.lock().insert(change.key.name.clone(), heard_now());
                 }
                 Vec::new()
             })
@@ -110,7 +131,7 @@ impl Controller for NodeLifecycle {
                     // Nor is a node that comes as silent as one was that had its name.
                     by_status.lock().remove(&change.key.name);
                 } else if beat(&change.new) != beat(&change.old) {
-                    by_status.lock().insert(change.key.name.clone(), Instant::now());
+                    by_status.lock().insert(change.key.name.clone(), heard_too());
                 }
                 // Whether any node is ready decides about all of them.
                 let ready =
@@ -128,9 +149,11 @@ impl Controller for NodeLifecycle {
         let now = Instant::now();
         let mut heard = self.heard.lock();
         let is_new = self.registered.lock().insert(name.clone(), node.metadata.uid.clone()).is_none();
-        let silent_for = now.duration_since(
-            *heard.entry(name.clone()).or_insert_with(|| silent_since(node, now, clock::now_seconds())),
-        );
+        let listened = listers.caches.of::<Lease>().listened();
+        let silence = heard
+            .entry(name.clone())
+            .or_insert_with(|| Silence { since: listened, before: silent_before(node, clock::now_seconds()) });
+        let silent_for = silence.lasts(listened);
         drop(heard);
         let unreachable = conditions::ready(node) == Some("Unknown");
         let mut ready_pods = if unreachable { on_node::pods(listers.caches, &name) } else { Vec::new() };
@@ -148,7 +171,7 @@ impl Controller for NodeLifecycle {
         let started = conditions::ready(node).is_some();
         let grace = if started { self.limits.grace } else { self.limits.startup_grace };
         if observed.silent_for < grace {
-            plan.again_after(grace - observed.silent_for);
+            plan.again_after((grace - observed.silent_for).max(LOOK_AGAIN));
         } else if let Some(conditions) = conditions::silenced(node, now) {
             // The taints follow when this has come back through the cache.
             let was_ready = conditions::ready(node) == Some("True");
@@ -323,9 +346,8 @@ mod tests {
                 "metadata": {"name": "n", "creationTimestamp": made}, "status": {"conditions": conditions},
             }))
             .unwrap();
-            let now = Instant::now() + Duration::from_secs(1000);
-            let since = silent_since(&node, now, Timestamp::from_second(100).unwrap());
-            assert_eq!(now.duration_since(since).as_secs(), expected, "{ready:?} {made}");
+            let silent = silent_before(&node, Timestamp::from_second(100).unwrap());
+            assert_eq!(silent.as_secs(), expected, "{ready:?} {made}");
         };
         check(None, 40, 60);
         check(Some("True"), 40, 0);
