@@ -15,6 +15,7 @@ use super::version::Version;
 use crate::codec::go;
 use crate::kind::webhook::{Client, Webhook};
 use crate::meta;
+use crate::schema::Type;
 use crate::validation::field::{Errors, Path};
 use crate::validation::object_meta;
 
@@ -125,6 +126,10 @@ impl Webhook for Conversion {
 
     fn client(&self) -> &Client {
         &self.client
+    }
+
+    fn ty(&self, api_version: &str) -> Option<Type> {
+        Some(self.version(api_version)?.ty(&self.kind))
     }
 
     fn shape(&self, object: &mut Value) -> Result<(), String> {

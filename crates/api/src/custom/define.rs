@@ -17,7 +17,7 @@ use crate::kind::{
     SelectableField,
 };
 use crate::rules::version::compare as compare_versions;
-use crate::schema::{self, Type};
+use crate::schema::Type;
 
 /// The definitions of what is served. Objects that were written up to the revision `settled` may not fit the schemas: they
 /// are read through their strategy.
@@ -67,7 +67,7 @@ fn definition(head: &Head, part: &Part, version: Arc<Version>, storage: &Arc<Ver
             .collect(),
     };
     let (kind, read) = (names.kind.clone(), version.clone());
-    let ty = Type::later(move || schema::custom(&kind, &read.read::<Value>()));
+    let ty = Type::later(move || read.ty(&kind));
     let reversed: Vec<&str> = group.rsplit('.').collect();
     let list_kind = names.list_kind.clone().unwrap_or_else(|| format!("{}List", names.kind));
     Definition {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use json::Value;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -9,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::rules::Rules;
 use super::structural::Structural;
+use crate::schema::{self, Type};
 
 /// A definition as it is stored. Whoever holds it shares the store's bytes.
 pub type Stored = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -66,6 +68,11 @@ impl Version {
         let version = versions.into_iter().find(|version| version.name == self.name);
         let text = version.and_then(|version| version.schema?.schema);
         text.and_then(|text| serde_json::from_str(text.get()).ok()).unwrap_or_default()
+    }
+
+    /// The type of its objects, which are of this kind.
+    pub fn ty(&self, kind: &str) -> Type {
+        schema::custom(kind, &self.read::<Value>())
     }
 
     pub fn compiled(&self) -> &Compiled {

@@ -4,6 +4,8 @@
 use json::Value;
 use serde::Deserialize;
 
+use crate::schema::Type;
+
 /// Where a webhook is, at a URL or behind a Service, and whom it is believed.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -28,6 +30,8 @@ pub trait Webhook: Send + Sync {
     /// The name of the definition that names the webhook.
     fn name(&self) -> &str;
     fn client(&self) -> &Client;
+    /// The type of the objects of a version; `None` where there is no such version.
+    fn ty(&self, api_version: &str) -> Option<Type>;
     /// Brings an object that was stored into the shape of its own version.
     fn shape(&self, object: &mut Value) -> Result<(), String>;
     /// The ConversionReview that asks for these objects in another version.

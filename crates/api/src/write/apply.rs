@@ -3,6 +3,8 @@
 //!
 //! Upstream's counterpart is structured-merge-diff's `merge` package with apimachinery's `managedfields` around it.
 
+use std::collections::BTreeMap;
+
 use json::{Map, Value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{StatusCause, StatusDetails};
 
@@ -20,6 +22,7 @@ use crate::{
         managed_fields::Writer,
         structured_merge::{self, Difference},
         typed,
+        versions::{Changes, Sight, Versions},
     },
 };
 
@@ -169,8 +172,10 @@ impl<'a> Application<'a> {
         for path in self.by.ignored {
             difference.ignore(path);
         }
+        let compared = if self.by.versions.is_some() { merged.clone() } else { Value::Null };
+        let mut changes = Changes::new(&difference, (self.live.as_ref(), &compared), self.by);
         if !force {
-            let conflicts = self.conflicts(&difference);
+            let conflicts = self.conflicts(&mut changes);
             if !conflicts.is_empty() {
                 return Err(Refusal::Conflicts(conflicts));
             }
@@ -182,7 +187,8 @@ impl<'a> Application<'a> {
             None => decode::normalise(self.ty, merged),
         };
         let (value, _) = normal.map_err(|why| Refusal::Status(gvk.cannot_handle(&why)))?;
-        Ok((value, self.new_managers(set, &difference)))
+        let managers = self.new_managers(set, &difference, &mut changes);
+        Ok((value, managers))
     }
 
     /// The object with the configuration merged in and with what this manager no longer states taken out.
@@ -191,6 +197,9 @@ impl<'a> Application<'a> {
         let mut merged = structured_merge::merge(self.ty, live, self.config);
         let mine = self.managers.iter().find(|e| self.is_mine(e)).and_then(managed::fields);
         if let Some(last) = mine.filter(|last| !last.is_empty()) {
+            if let Some(versions) = self.by.versions.filter(|_| self.has_other_versions()) {
+                return self.pruned(versions, merged, set);
+            }
             let mut owned = set.clone();
             for entry in self.managers.iter().filter(|e| !self.is_mine(e)) {
                 if let Some(fields) = managed::fields(entry) {
@@ -204,10 +213,51 @@ impl<'a> Application<'a> {
         merged
     }
 
-    fn conflicts(&self, difference: &Difference) -> Vec<Conflict> {
+    fn has_other_versions(&self) -> bool {
+        self.managers.iter().any(|entry| managed::version(entry) != self.by.api_version)
+    }
+
+    /// As [`Application::merged`] takes out what this manager no longer states, in the version in which it stated it last,
+    /// with what anybody owns in any other version put back.
+    fn pruned(&self, versions: &Versions, merged: Value, set: &Set) -> Value {
+        let mine = self.managers.iter().find(|e| self.is_mine(e));
+        let Some((last, version)) = mine.and_then(|e| Some((managed::fields(e)?, managed::version(e)))) else {
+            return merged;
+        };
+        let Sight::As(ty, whole) = versions.sees(&merged, version) else { return merged };
+        let mut pruned = whole.clone();
+        structured_merge::remove(&ty, &mut pruned, &field_set::with_parents(&ty, last));
+        let mut owned = BTreeMap::from([(self.by.api_version, set.clone())]);
+        for entry in self.managers.iter().filter(|e| !self.is_mine(e)) {
+            if let Some(fields) = managed::fields(entry) {
+                field_set::union(owned.entry(managed::version(entry)).or_default(), fields);
+            }
+        }
+        for (version, owned) in owned {
+            let (whole, less) = (versions.sees(&merged, version), versions.sees(&pruned, version));
+            let (ty, whole, less) = match (whole, less) {
+                (Sight::As(ty, whole), Sight::As(_, less)) => (ty, whole, less),
+                (Sight::Gone, _) => continue,
+                _ => return merged,
+            };
+            pruned = kept(&ty, whole, &less, |gone| {
+                field_set::subtract(gone, &field_set::with_parents(&ty, &owned));
+            });
+        }
+        // What nobody owns stays, unless this manager owned it.
+        let Sight::As(_, less) = versions.sees(&pruned, version) else { return merged };
+        let last = field_set::with_parents(&ty, last);
+        let pruned = kept(&ty, whole, &less, |gone| *gone = field_set::intersection(gone, &last));
+        match versions.sees(&pruned, self.by.api_version) {
+            Sight::As(_, pruned) => pruned,
+            _ => merged,
+        }
+    }
+
+    fn conflicts(&self, changes: &mut Changes<'_>) -> Vec<Conflict> {
         let others = self.managers.iter().filter(|e| !self.is_mine(e));
         let found = others.filter_map(|entry| {
-            let fields = field_set::intersection(managed::fields(entry)?, &difference.changed);
+            let fields = field_set::intersection(managed::fields(entry)?, &changes.of(entry)?.changed);
             (!fields.is_empty()).then(|| Conflict { manager: show_manager(entry), fields })
         });
         let mut conflicts: Vec<Conflict> = found.collect();
@@ -215,7 +265,7 @@ impl<'a> Application<'a> {
         conflicts
     }
 
-    fn new_managers(&self, set: Set, difference: &Difference) -> Vec<Value> {
+    fn new_managers(&self, set: Set, difference: &Difference, changes: &mut Changes<'_>) -> Vec<Value> {
         let mut managers = Vec::with_capacity(self.managers.len() + 1);
         let mut time = None;
         for entry in &self.managers {
@@ -226,12 +276,8 @@ impl<'a> Application<'a> {
                 continue;
             }
             let mut entry = entry.clone();
-            if let Some(fields) = managed::fields_mut(&mut entry) {
-                field_set::subtract(fields, &difference.changed);
-                field_set::subtract(fields, &difference.removed);
-                if !fields.is_empty() {
-                    managers.push(entry);
-                }
+            if changes.of(&entry).is_some_and(|change| managed::give_up(&mut entry, change)) {
+                managers.push(entry);
             }
         }
         if !set.is_empty() {
@@ -277,6 +323,16 @@ impl<'a> Application<'a> {
             kept.insert(LAST_APPLIED, format!("{config}\n").into());
         }
     }
+}
+
+/// An object without those of its fields that `less` has not; `spare` says which of them stay.
+fn kept(ty: &Type, mut whole: Value, less: &Value, spare: impl FnOnce(&mut Set)) -> Value {
+    let fields = |object: &Value| field_set::with_parents(ty, &structured_merge::fields_of(ty, object));
+    let mut gone = fields(&whole);
+    field_set::subtract(&mut gone, &fields(less));
+    spare(&mut gone);
+    structured_merge::remove(ty, &mut whole, &gone);
+    whole
 }
 
 fn ignore(set: &mut Set, by: &Writer<'_>) {
@@ -347,7 +403,7 @@ mod tests {
 
     fn writer(manager: &str) -> Writer<'_> {
         let now = Timestamp::UNIX_EPOCH;
-        Writer { manager, api_version: "apps/v1", subresource: "", now, ignored: &[&["status"]] }
+        Writer { manager, api_version: "apps/v1", subresource: "", now, ignored: &[&["status"]], versions: None }
     }
 
     fn body(spec: Value) -> Value {

@@ -1,7 +1,7 @@
 //! `metadata.managedFields`: who set which field. [`update`] tracks creates, updates and patches; [`crate::write::apply`] is
 //! the declarative side. Times come in from the caller.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 use jiff::Timestamp;
 use json::{Map, Value};
@@ -11,7 +11,8 @@ use crate::{
     schema::Type,
     write::{
         field_set::{self, Set},
-        structured_merge,
+        structured_merge::{self, Difference},
+        versions::{Changes, Versions},
     },
 };
 
@@ -33,7 +34,7 @@ const SERVER_METADATA: [&str; 9] = [
 ];
 
 /// The writer of a change, and the operation through which it writes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Writer<'a> {
     /// `fieldManager` of the request, or what [`default_manager`] makes of the user agent.
     pub manager: &'a str,
@@ -44,6 +45,8 @@ pub struct Writer<'a> {
     pub now: Timestamp,
     /// Paths that this endpoint does not change: `&[&["status"]]` for an object with a status subresource.
     pub ignored: &'a [&'a [&'a str]],
+    /// Where a webhook converts the kind's versions.
+    pub versions: Option<&'a Versions>,
 }
 
 /// The manager's name where a request gives none: the user agent up to its first slash.
@@ -79,19 +82,32 @@ pub fn update(ty: &Type, old: Option<&Value>, new: &mut Value, by: &Writer<'_>) 
     if difference.is_empty() {
         return put(new, entries);
     }
-    for entry in &mut entries {
-        if let Some(fields) = fields_mut(entry) {
-            field_set::subtract(fields, &difference.changed);
-            field_set::subtract(fields, &difference.removed);
-        }
-    }
+    let old = old.map(|old| bare(old, by));
+    let mut changes = Changes::new(&difference, (old.as_deref(), new), by);
+    entries.retain_mut(|entry| changes.of(entry).is_some_and(|change| give_up(entry, change)));
     if !difference.changed.is_empty() {
         take_over(&mut entries, difference.changed, by);
     }
-    entries.retain(|entry| fields(entry).is_some_and(|f| !f.is_empty()));
     cap(&mut entries);
     sort(&mut entries);
     put(new, entries);
+}
+
+/// Takes what a write changed from a manager; false when nothing is left that it owns.
+pub(crate) fn give_up(entry: &mut Value, change: &Difference) -> bool {
+    let Some(fields) = fields_mut(entry) else { return false };
+    field_set::subtract(fields, &change.changed);
+    field_set::subtract(fields, &change.removed);
+    !fields.is_empty()
+}
+
+/// An object without its managers, where it is shown to a webhook.
+fn bare<'v>(object: &'v Value, by: &Writer<'_>) -> Cow<'v, Value> {
+    let mut object = Cow::Borrowed(object);
+    if by.versions.is_some() {
+        take(object.to_mut());
+    }
+    object
 }
 
 enum Start {
@@ -163,6 +179,10 @@ pub(crate) fn is_of(entry: &Value, operation: &str, by: &Writer<'_>) -> bool {
 
 pub(crate) fn time(now: Timestamp) -> Value {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+}
+
+pub(crate) fn version(entry: &Value) -> &str {
+    entry.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
 }
 
 pub(crate) fn fields(entry: &Value) -> Option<&Set> {
@@ -272,7 +292,7 @@ mod tests {
 
     fn writer<'a>(manager: &'a str, second: i64) -> Writer<'a> {
         let now = Timestamp::from_second(second).expect("in range");
-        Writer { manager, api_version: "apps/v1", subresource: "", now, ignored: &[&["status"]] }
+        Writer { manager, api_version: "apps/v1", subresource: "", now, ignored: &[&["status"]], versions: None }
     }
 
     fn managers(object: &Value) -> HashSet<String> {

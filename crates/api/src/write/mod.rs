@@ -7,3 +7,4 @@ pub mod managed_fields;
 pub mod patch;
 pub mod structured_merge;
 pub mod typed;
+pub mod versions;

@@ -69,8 +69,15 @@ impl Request {
         let definition = &*self.definition;
         self.refuse_terminating(meta::name(&object))?;
         definition.default(&mut object, || clock::now_seconds().to_string());
-        if tracked {
+        if tracked && self.versions.is_none() {
             self.track(None, &mut object, options);
+        } else if tracked {
+            let think = || {
+                let mut tracked = object.clone();
+                self.track(None, &mut tracked, options);
+                Ok(tracked)
+            };
+            object = self.thought_through(think).await?;
         }
         let name = meta::name(&object).to_owned();
         let mut attributes = self.attributes(Operation::Create, &name, options, Some(object), None);

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use api::{
     kind::{Definition, Subresource, Target},
     status::StatusError,
+    write::versions::Versions,
 };
 
 use crate::{
@@ -31,7 +32,8 @@ use request::Request;
 /// Serves a request for a resource that is not special.
 pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, StatusError> {
     let Some(target) = target(&definition, call.info.subresource) else { return Err(StatusError::no_route()) };
-    let request = Request { call, definition, target };
+    let versions = definition.webhook.clone().map(Versions::new);
+    let request = Request { call, definition, target, versions };
     let Some(warning) = request.definition.deprecated.clone() else { return answer(request).await };
     let mut response = answer(request).await?;
     respond::warn(&mut response, &[warning]);

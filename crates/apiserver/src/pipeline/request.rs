@@ -6,6 +6,7 @@ use api::{
     Value,
     kind::{Definition, Target},
     status::StatusError,
+    write::versions::Versions,
 };
 use bytes::Bytes;
 use http::{StatusCode, header};
@@ -26,6 +27,8 @@ pub struct Request {
     pub call: Call,
     pub definition: Arc<Definition>,
     pub target: Target,
+    /// What is known of the object in the kind's other versions, where a webhook converts.
+    pub versions: Option<Versions>,
 }
 
 impl Request {

@@ -29,7 +29,7 @@ impl Request {
             if !self.call.info.subresource.is_empty() {
                 return Err(StatusError::not_found(&definition.group, &definition.plural, name));
             }
-            let (mut object, warnings) = make(None)?;
+            let (mut object, warnings) = self.thought_through(|| make(None)).await?;
             let uid = meta::uid(&object);
             if !uid.is_empty() {
                 return Err(match self.call.info.verb {

@@ -21,6 +21,9 @@ use crate::{
     },
 };
 
+/// So often a write is thought through: for each version that somebody owns fields in, and a few steps of pruning.
+const ROUNDS: usize = 64;
+
 /// The result of a write.
 pub(super) enum Outcome {
     Stored(Entry),
@@ -80,8 +83,29 @@ impl Request {
             subresource: self.call.info.subresource,
             now: clock::now_seconds(),
             ignored,
+            versions: self.versions.as_ref(),
         };
         f(&writer)
+    }
+
+    /// Thinks a write through, and once more for as long as it turns out that other versions of the kind have to be asked.
+    pub(super) async fn thought_through<T>(
+        &self,
+        mut think: impl FnMut() -> Result<T, StatusError>,
+    ) -> Result<T, StatusError> {
+        for _ in 0..ROUNDS {
+            let thought = think();
+            let Some(versions) = &self.versions else { return thought };
+            let wanted = versions.wanted();
+            if wanted.is_empty() {
+                return thought;
+            }
+            for question in wanted {
+                let answer = self.objects().conversions.seen(versions.webhook(), &question).await?;
+                versions.learn(question, answer);
+            }
+        }
+        Err(StatusError::internal("the versions of the object's managers give no end of questions"))
     }
 
     pub(super) fn track(&self, old: Option<&Value>, new: &mut Value, options: &WriteOptions) {
@@ -130,13 +154,18 @@ impl Request {
         let definition = &*self.definition;
         large::enter(swap.entry.value.len()).await?;
         let old = swap.read().await?;
-        let (mut new, mut warnings) = change(&old)?;
-        let unconditional = self.check_preconditions(&new, &old)?;
-        object::set_revision(&mut new, swap.entry.modified);
-        definition.default_changed(&mut new, &old, || clock::now_seconds().to_string());
-        if tracked {
-            self.track(Some(&old), &mut new, options);
-        }
+        let revision = swap.entry.modified;
+        let think = || {
+            let (mut new, warnings) = change(&old)?;
+            let unconditional = self.check_preconditions(&new, &old)?;
+            object::set_revision(&mut new, revision);
+            definition.default_changed(&mut new, &old, || clock::now_seconds().to_string());
+            if tracked {
+                self.track(Some(&old), &mut new, options);
+            }
+            Ok((new, warnings, unconditional))
+        };
+        let (new, mut warnings, unconditional) = self.thought_through(think).await?;
         let (mut new, companions) = self.admit_update(options, new, &old, &mut warnings).await?;
         if options.dry_run {
             return Ok(Some(Written { outcome: Outcome::Tried(new), warnings }));

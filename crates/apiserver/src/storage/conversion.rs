@@ -7,6 +7,7 @@ use api::{
     Value,
     kind::{Definition, webhook::Webhook},
     status::StatusError,
+    write::versions::Question,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -35,7 +36,7 @@ pub struct Conversions(OnceLock<Arc<dyn Converter>>);
 
 /// Objects that are asked about together, each with its place among the entries.
 #[derive(Default)]
-struct Question {
+struct Batch {
     places: Vec<usize>,
     objects: Vec<Value>,
     bytes: usize,
@@ -51,7 +52,7 @@ impl Conversions {
     pub async fn shown(&self, definition: &Definition, mut entries: Vec<Entry>) -> Result<Vec<Entry>, StatusError> {
         let Some(webhook) = &definition.webhook else { return Ok(entries) };
         let desired = definition.api_version();
-        let mut question = Question::default();
+        let mut question = Batch::default();
         for at in 0..entries.len() {
             let Entry { value, modified, .. } = &entries[at];
             if *modified > definition.settled && object::api_version(value) == Some(&desired) {
@@ -105,7 +106,7 @@ impl Conversions {
         definition: &Definition,
         webhook: &dyn Webhook,
         entries: &mut [Entry],
-        question: Question,
+        question: Batch,
     ) -> Result<(), StatusError> {
         if question.objects.is_empty() {
             return Ok(());
@@ -157,6 +158,11 @@ impl Conversions {
             }
             _ => Ok(object::between(from, to, object)),
         }
+    }
+
+    /// What a write wants to know of its object.
+    pub async fn seen(&self, webhook: &dyn Webhook, question: &Question) -> Result<Value, StatusError> {
+        self.between_versions(webhook, question.object.clone(), &question.version).await
     }
 
     async fn between_versions(

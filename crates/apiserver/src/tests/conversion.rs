@@ -8,15 +8,15 @@ use super::{
 };
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const V1: &str = "/apis/a.io/v1/namespaces/s/hosts";
-const V2: &str = "/apis/a.io/v2/namespaces/s/hosts";
-const MERGE: &str = "content-type: application/merge-patch+json";
-const APPLY: &str = "content-type: application/apply-patch+yaml";
+pub(super) const V1: &str = "/apis/a.io/v1/namespaces/s/hosts";
+pub(super) const V2: &str = "/apis/a.io/v2/namespaces/s/hosts";
+pub(super) const MERGE: &str = "content-type: application/merge-patch+json";
+pub(super) const APPLY: &str = "content-type: application/apply-patch+yaml";
 const TABLE: &str = "accept: application/json;as=Table;v=v1;g=meta.k8s.io";
 
-struct Scene {
+pub(super) struct Scene {
     c: Conversation,
-    webhook: Converter,
+    pub webhook: Converter,
 }
 
 /// The definition of hosts, stored as v1 or v2.
@@ -39,7 +39,7 @@ fn hosts(stored: &str, conversion: Value) -> Value {
             "versions": [version("v1", &["hostPort"]), version("v2", &["host", "port"])]}})
 }
 
-fn host(version: &str, name: &str, fields: Value) -> String {
+pub(super) fn host(version: &str, name: &str, fields: Value) -> String {
     let mut host = json!({"apiVersion": format!("a.io/{version}"), "kind": "Host", "metadata": {"name": name}});
     for (field, value) in fields.as_object().unwrap() {
         host[field.as_str()] = value.clone();
@@ -52,7 +52,7 @@ fn v1(name: &str, host_port: &str) -> String {
 }
 
 impl Scene {
-    async fn start(stored: &str) -> Self {
+    pub async fn start(stored: &str) -> Self {
         let webhook = Converter::start().await;
         let c = Conversation::start().await;
         let scene = Scene { c, webhook };
@@ -70,11 +70,11 @@ impl Scene {
         self.webhook.questions();
     }
 
-    async fn say(&self, head: &str, body: impl AsRef<[u8]>) -> Answer {
+    pub async fn say(&self, head: &str, body: impl AsRef<[u8]>) -> Answer {
         self.c.say(head, body).await
     }
 
-    async fn ok(&self, head: &str, body: impl AsRef<[u8]>) -> Value {
+    pub async fn ok(&self, head: &str, body: impl AsRef<[u8]>) -> Value {
         let answer = self.say(head, body).await;
         assert!(answer.code < 300, "{head}: {}", answer.text);
         answer.json()

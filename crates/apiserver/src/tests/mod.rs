@@ -9,6 +9,7 @@ mod cbor;
 pub mod conversation;
 mod conversations;
 mod conversion;
+mod conversion_owners;
 mod converter;
 mod custom;
 mod encodings;

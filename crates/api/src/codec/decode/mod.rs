@@ -497,6 +497,7 @@ mod tests {
             subresource: "",
             now,
             ignored: &[],
+            versions: None,
         };
         crate::write::managed_fields::update(ty, None, &mut value, &by);
         assert!(value["metadata"]["managedFields"][0]["fieldsV1"]["f:data"].is_object());

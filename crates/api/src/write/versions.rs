@@ -1,0 +1,135 @@
+//! What a write changes, as other versions of the kind have it. A manager's fields are named as its own version names them,
+//! and where a webhook converts only that can say what an object is in another version. Asking takes time, which the merging
+//! of fields does not have: [`Versions`] collects what is to be asked, and the write is thought through once more when the
+//! answers are there.
+//!
+//! Upstream counterpart: apimachinery's `managedfields/internal/versionconverter.go` and structured-merge-diff's `Updater`.
+
+use std::sync::Arc;
+
+use json::Value;
+use parking_lot::Mutex;
+
+use super::{
+    managed_fields::{self as managed, Writer},
+    structured_merge::{self, Difference},
+};
+use crate::{kind::webhook::Webhook, schema::Type};
+
+/// What one write knows of its object's other versions.
+pub struct Versions {
+    webhook: Arc<dyn Webhook>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    answers: Vec<(Question, Value)>,
+    wanted: Vec<Question>,
+}
+
+/// An object, and the version that it is wanted in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    pub object: Value,
+    pub version: String,
+}
+
+/// An object in a version.
+pub(crate) enum Sight {
+    As(Type, Value),
+    /// The kind has no such version any more.
+    Gone,
+    /// Nobody has said yet. Whatever comes of it counts for nothing.
+    Asked,
+}
+
+impl Versions {
+    pub fn new(webhook: Arc<dyn Webhook>) -> Self {
+        Versions { webhook, known: Mutex::default() }
+    }
+
+    pub fn webhook(&self) -> &dyn Webhook {
+        &*self.webhook
+    }
+
+    /// Takes what the last time of thinking would have needed to know.
+    pub fn wanted(&self) -> Vec<Question> {
+        std::mem::take(&mut self.known.lock().wanted)
+    }
+
+    pub fn learn(&self, question: Question, answer: Value) {
+        self.known.lock().answers.push((question, answer));
+    }
+
+    pub(crate) fn sees(&self, object: &Value, version: &str) -> Sight {
+        let Some(ty) = self.webhook.ty(version) else { return Sight::Gone };
+        if object["apiVersion"] == *version {
+            return Sight::As(ty, object.clone());
+        }
+        let mut known = self.known.lock();
+        let is_it = |question: &Question| question.version == version && question.object == *object;
+        if let Some((_, answer)) = known.answers.iter().find(|(question, _)| is_it(question)) {
+            return Sight::As(ty, answer.clone());
+        }
+        if !known.wanted.iter().any(is_it) {
+            known.wanted.push(Question { object: object.clone(), version: version.to_owned() });
+        }
+        Sight::Asked
+    }
+}
+
+/// One write's change, in every version in which somebody owns fields.
+pub(crate) struct Changes<'a> {
+    own: &'a Difference,
+    by: &'a Writer<'a>,
+    /// Before and after, without their managers.
+    objects: (Option<&'a Value>, &'a Value),
+    others: Vec<(String, Option<Difference>)>,
+}
+
+impl<'a> Changes<'a> {
+    /// `own` is the change in the version of the write.
+    pub fn new(own: &'a Difference, objects: (Option<&'a Value>, &'a Value), by: &'a Writer<'a>) -> Self {
+        Changes { own, by, objects, others: Vec::new() }
+    }
+
+    /// The change as the version of a manager has it; `None` where there is no such version any more.
+    pub fn of(&mut self, entry: &Value) -> Option<&Difference> {
+        let version = managed::version(entry);
+        let versions = self.by.versions.filter(|_| version != self.by.api_version);
+        let Some(versions) = versions else { return Some(self.own) };
+        let at = match self.others.iter().position(|(known, _)| known == version) {
+            Some(at) => at,
+            None => {
+                let difference = self.difference(versions, version);
+                self.others.push((version.to_owned(), difference));
+                self.others.len() - 1
+            }
+        };
+        self.others[at].1.as_ref()
+    }
+
+    fn difference(&self, versions: &Versions, version: &str) -> Option<Difference> {
+        let (old, new) = self.objects;
+        // Both are asked for at once.
+        let (before, after) = (old.map(|old| versions.sees(old, version)), versions.sees(new, version));
+        let (ty, after) = match after {
+            Sight::As(ty, after) => (ty, after),
+            Sight::Gone => return None,
+            Sight::Asked => return Some(Difference::default()),
+        };
+        let before = match before {
+            None => structured_merge::blank(&ty),
+            Some(Sight::As(_, before)) => before,
+            Some(_) => return Some(Difference::default()),
+        };
+        let mut difference = structured_merge::compare(&ty, &before, &after);
+        managed::strip(&mut difference.changed);
+        managed::strip(&mut difference.removed);
+        for path in self.by.ignored {
+            difference.ignore(path);
+        }
+        Some(difference)
+    }
+}
