@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use runtime::Runtime;
 
-use crate::{eviction::pressure::Threshold, pod::spec::hardening::Sysctls};
+use crate::{eviction::limits::Limits, pod::spec::hardening::Sysctls};
 
 /// The kubelet's own HTTPS server: its port, its certificate, and the authority that it trusts.
 pub struct Serving {
@@ -40,7 +40,7 @@ pub struct Config {
     pub cgroup_root: String,
     pub max_pods: u32,
     /// What must stay free; where it does not, Pods are evicted.
-    pub eviction_hard: Vec<Threshold>,
+    pub evictions: Limits,
     /// The parameters of the kernel that Pods may set.
     pub sysctls: Sysctls,
     /// The engine gives processes SELinux labels where the kernel has SELinux. Ours does not.

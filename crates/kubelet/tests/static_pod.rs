@@ -48,7 +48,7 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
         manifest_dir: Some(folder.join("manifests")),
         cgroup_root: CGROUP.into(),
         max_pods: 110,
-        eviction_hard: Vec::new(),
+        evictions: Default::default(),
         sysctls: kubelet::Sysctls::new(&[]).unwrap(),
         selinux_labels: false,
         features: Default::default(),

@@ -14,7 +14,10 @@ use tokio::sync::watch;
 
 use crate::{
     engine::image_gc::ImageGc,
-    eviction::pressure::{self, Candidate, DISK, Measured, Measures, Pressures, Shortage, Signal},
+    eviction::{
+        limits::{Due, Watch},
+        pressure::{self, Candidate, DISK, Measured, Measures, Pressures, Signal},
+    },
     kubelet::Kubelet,
     node::machine,
     pod::desired::DesiredPod,
@@ -30,6 +33,7 @@ const LOOKS_PER_COLLECTION: u32 = 30;
 pub struct EvictionManager {
     kubelet: Arc<Kubelet>,
     pressures: watch::Sender<Pressures>,
+    watch: Watch,
     image_gc: ImageGc,
     /// Where the engine keeps its images; beside the Pods' folders as long as it does not say.
     images: PathBuf,
@@ -38,7 +42,7 @@ pub struct EvictionManager {
 impl EvictionManager {
     pub fn new(kubelet: Arc<Kubelet>, pressures: watch::Sender<Pressures>) -> Self {
         let images = kubelet.config.root_dir.clone();
-        EvictionManager { kubelet, pressures, image_gc: ImageGc::default(), images }
+        EvictionManager { kubelet, pressures, watch: Watch::default(), image_gc: ImageGc::default(), images }
     }
 
     /// Runs for ever.
@@ -85,23 +89,26 @@ impl EvictionManager {
         measures
     }
 
-    /// Measures what is short now. Whoever follows the pressures is told when one begins or ends.
-    fn shortages(&self) -> Vec<Shortage> {
-        let found = pressure::shortages(&self.kubelet.config.eviction_hard, &self.measure());
-        self.pressures.send_if_modified(|pressures| pressures.note(&found, clock::now()));
-        found
+    /// Measures what is short now, and returns that for which a Pod has to go. Whoever follows the pressures is told when one
+    /// begins or ends.
+    fn shortages(&mut self) -> Vec<Due> {
+        let (limits, now) = (&self.kubelet.config.evictions, clock::now());
+        let (short, due) = self.watch.note(limits, &self.measure(), now);
+        self.pressures.send_if_modified(|pressures| pressures.note(&short, limits.transition, now));
+        due
     }
 
     async fn look(&mut self) {
         let mut found = self.shortages();
         let Some(first) = found.first().copied() else { return };
-        let text = format!("Attempting to reclaim {}", first.signal.resource());
+        let signal = first.shortage.signal;
+        let text = format!("Attempting to reclaim {}", signal.resource());
         self.kubelet.events.node(EventKind::Warning, "EvictionThresholdMet", &text);
-        if first.signal.condition() == DISK {
+        if signal.condition() == DISK {
             self.image_gc.collect(&self.kubelet, None, true).await;
             found = self.shortages();
         }
-        let Some(shortage) = found.first() else { return };
+        let Some(Due { shortage, most }) = found.first() else { return };
         let mut candidates = candidates(&self.kubelet, shortage.signal).await;
         pressure::rank(&mut candidates);
         let Some(first) = candidates.first() else {
@@ -110,7 +117,7 @@ impl EvictionManager {
         };
         tracing::warn!(uid = first.uid, resource = shortage.signal.resource(), "a Pod is evicted");
         if let Some(pod) = self.kubelet.pods.get(&first.uid) {
-            pod.evict(pressure::message(shortage, first));
+            pod.evict(pressure::message(shortage, first), *most);
         }
     }
 }

@@ -13,8 +13,6 @@ use crate::pod::admit::Refusal;
 /// and 15 % of a large one are more than all Pods on it need.
 pub const DEFAULT: &str =
     "memory.available<100Mi,nodefs.available<5%,nodefs.inodesFree<5%,imagefs.available<5%,imagefs.inodesFree<5%";
-/// A condition holds for this long after its cause was last seen.
-pub const TRANSITION: Duration = Duration::from_secs(300);
 /// Pods of this priority and static ones are never evicted, and let in under pressure.
 const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 
@@ -47,6 +45,16 @@ pub const PID: &str = "PIDPressure";
 impl Signal {
     fn row(self) -> &'static (Signal, &'static str, &'static str, &'static str) {
         SIGNALS.iter().find(|row| row.0 == self).expect("every signal has its row")
+    }
+
+    /// As flags call it.
+    pub fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    pub fn named(name: &str) -> Result<Self, String> {
+        let row = SIGNALS.iter().find(|row| row.1 == name);
+        row.map(|row| row.0).ok_or_else(|| format!("unsupported eviction signal {name}"))
     }
 
     pub fn condition(self) -> &'static str {
@@ -90,13 +98,19 @@ pub struct Shortage {
     pub available: i64,
 }
 
+impl Least {
+    pub fn amount(&self, capacity: i64) -> i64 {
+        match self {
+            Least::Amount(amount) => *amount,
+            Least::Percent(share) => (capacity as f64 * share / 100.0) as i64,
+        }
+    }
+}
+
 impl Threshold {
     /// The least that must be left, given the capacity.
     pub fn amount(&self, capacity: i64) -> i64 {
-        match self.least {
-            Least::Amount(amount) => amount,
-            Least::Percent(share) => (capacity as f64 * share / 100.0) as i64,
-        }
+        self.least.amount(capacity)
     }
 }
 
@@ -109,44 +123,36 @@ fn one(text: &str) -> Result<Threshold, String> {
     let (name, value) = text
         .split_once('<')
         .ok_or_else(|| format!("invalid eviction threshold syntax {text}, expected <signal><operator><value>"))?;
-    let row = SIGNALS.iter().find(|row| row.1 == name);
-    let signal = row.ok_or_else(|| format!("unsupported eviction signal {name}"))?.0;
-    let least = match value.strip_suffix('%') {
-        Some(share) => match share.parse::<f64>() {
-            Ok(share) if (0.0..=100.0).contains(&share) => Least::Percent(share),
-            Ok(_) => return Err(format!("eviction percentage threshold {name} must be between 0% and 100%")),
-            Err(_) => return Err(format!("the value {value:?} of {name} is not a percentage")),
-        },
-        None => match value.parse::<Quantity>() {
-            Ok(amount) if amount.value() >= 0 => Least::Amount(amount.value()),
-            _ => return Err(format!("eviction threshold {name} must be positive, not {value:?}")),
-        },
-    };
+    let signal = Signal::named(name)?;
+    let least = least(value).map_err(|why| format!("eviction threshold {name}: {why}"))?;
     Ok(Threshold { signal, least })
 }
 
-/// The thresholds that are not kept, the most urgent first.
-pub fn shortages(thresholds: &[Threshold], measures: &Measures) -> Vec<Shortage> {
-    let short = |threshold: &Threshold| {
-        let measured = measures.get(&threshold.signal)?;
-        let (signal, available, least) = (threshold.signal, measured.available, threshold.amount(measured.capacity));
-        (available < least).then_some(Shortage { signal, least, available })
-    };
-    let mut found: Vec<Shortage> = thresholds.iter().filter_map(short).collect();
-    found.sort_by_key(|s| s.signal);
-    found
+/// Reads an amount or a percentage.
+pub fn least(value: &str) -> Result<Least, String> {
+    match value.strip_suffix('%') {
+        Some(share) => match share.parse::<f64>() {
+            Ok(share) if (0.0..=100.0).contains(&share) => Ok(Least::Percent(share)),
+            Ok(_) => Err("the percentage must be between 0% and 100%".to_owned()),
+            Err(_) => Err(format!("{value:?} is not a percentage")),
+        },
+        None => match value.parse::<Quantity>() {
+            Ok(amount) if amount.value() >= 0 => Ok(Least::Amount(amount.value())),
+            _ => Err(format!("it must be positive, not {value:?}")),
+        },
+    }
 }
 
-/// Which pressures the node is under: each from the moment it is seen until it was not seen for five minutes.
+/// Which pressures the node is under: each from the moment it is seen until it was not seen for a while.
 #[derive(Debug, Default)]
 pub struct Pressures(BTreeMap<&'static str, Timestamp>);
 
 impl Pressures {
     /// Takes in a measurement; whether a pressure has begun or ended with it.
-    pub fn note(&mut self, shortages: &[Shortage], now: Timestamp) -> bool {
+    pub fn note(&mut self, shortages: &[Shortage], lasts: Duration, now: Timestamp) -> bool {
         let before: Vec<&str> = self.0.keys().copied().collect();
         self.0.extend(shortages.iter().map(|s| (s.signal.condition(), now)));
-        self.0.retain(|_, seen| now <= seen.checked_add(TRANSITION).unwrap_or(*seen));
+        self.0.retain(|_, seen| now <= seen.checked_add(lasts).unwrap_or(*seen));
         !self.0.keys().eq(&before)
     }
 
@@ -251,29 +257,15 @@ mod tests {
                 "invalid eviction threshold syntax memory.available, expected <signal><operator><value>",
             ),
             ("disk<1", "unsupported eviction signal disk"),
-            ("nodefs.available<101%", "eviction percentage threshold nodefs.available must be between 0% and 100%"),
-            ("memory.available<-1", "eviction threshold memory.available must be positive, not \"-1\""),
-            ("memory.available<x%", "the value \"x%\" of memory.available is not a percentage"),
+            (
+                "nodefs.available<101%",
+                "eviction threshold nodefs.available: the percentage must be between 0% and 100%",
+            ),
+            ("memory.available<-1", "eviction threshold memory.available: it must be positive, not \"-1\""),
+            ("memory.available<x%", "eviction threshold memory.available: \"x%\" is not a percentage"),
         ] {
             assert_eq!(parse(text).unwrap_err(), expected);
         }
-    }
-
-    fn short(measures: &[(Signal, i64, i64)]) -> Vec<Shortage> {
-        let measures = measures
-            .iter()
-            .map(|(s, available, capacity)| (*s, Measured { available: *available, capacity: *capacity }));
-        let thresholds = "imagefs.available<15%,nodefs.available<10%,memory.available<100Mi";
-        shortages(&parse(thresholds).unwrap(), &measures.collect())
-    }
-
-    #[test]
-    fn shortages_come_in_the_order_of_their_urgency() {
-        let mi = 1 << 20;
-        assert_eq!(short(&[(MemoryAvailable, 100 * mi, 1 << 33), (NodefsAvailable, 10, 100)]), []);
-        let found = short(&[(ImagefsAvailable, 14, 100), (NodefsAvailable, 9, 100), (MemoryAvailable, mi, 1 << 33)]);
-        let text: Vec<_> = found.iter().map(|s| (s.signal, s.least, s.available)).collect();
-        assert_eq!(text, [(MemoryAvailable, 100 * mi, mi), (NodefsAvailable, 10, 9), (ImagefsAvailable, 15, 14)]);
     }
 
     #[test]
@@ -283,10 +275,11 @@ mod tests {
         let patient = pod(r#"{"containers": [{"name": "c"}],
                 "tolerations": [{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}]}"#);
         let critical = pod(r#"{"priority": 2000000000, "containers": [{"name": "c"}]}"#);
+        const LASTS: Duration = Duration::from_secs(300);
         let mut pressures = Pressures::default();
         let one = |signal| [Shortage { signal, least: 1, available: 0 }];
-        assert!(pressures.note(&one(MemoryAvailable), now()), "it begins");
-        assert!(!pressures.note(&one(MemoryAvailable), now()), "it goes on");
+        assert!(pressures.note(&one(MemoryAvailable), LASTS, now()), "it begins");
+        assert!(!pressures.note(&one(MemoryAvailable), LASTS, now()), "it goes on");
         let refused = pressures.admit(&best_effort.pod, false).unwrap_err();
         assert_eq!(
             (refused.reason.as_str(), refused.message.as_str()),
@@ -296,17 +289,17 @@ mod tests {
             assert_eq!(pressures.admit(&let_in.pod, false), Ok(()));
         }
         assert_eq!(pressures.admit(&best_effort.pod, true), Ok(()), "static");
-        pressures.note(&one(NodefsAvailable), at(100));
+        pressures.note(&one(NodefsAvailable), LASTS, at(100));
         for kept_out in [&burstable, &patient] {
             let message = pressures.admit(&kept_out.pod, false).unwrap_err().message;
             assert_eq!(message, "The node had condition: [DiskPressure MemoryPressure]. ");
         }
         assert_eq!(pressures.admit(&critical.pod, false), Ok(()));
-        pressures.note(&[], at(300));
+        pressures.note(&[], LASTS, at(300));
         assert!(pressures.holds(MEMORY));
-        assert!(pressures.note(&[], at(301)), "it ends");
+        assert!(pressures.note(&[], LASTS, at(301)), "it ends");
         assert!(!pressures.holds(MEMORY) && pressures.holds(DISK));
-        pressures.note(&[], at(401));
+        pressures.note(&[], LASTS, at(401));
         assert_eq!(pressures.admit(&best_effort.pod, false), Ok(()));
     }
 

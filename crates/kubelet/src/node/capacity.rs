@@ -36,12 +36,11 @@ pub fn labels_of(node: Option<&Node>, config: &Config) -> BTreeMap<String, Strin
 pub fn allocatable(config: &Config, machine: &Machine) -> BTreeMap<String, Quantity> {
     let mut list = capacity(config, machine);
     let disk = number(machine::disk(&config.root_dir).unwrap_or_default().size);
-    let kept = |signal, most| config.eviction_hard.iter().find(|t| t.signal == signal).map(|t| t.amount(most));
-    if let Some(kept) = kept(Signal::MemoryAvailable, machine.memory) {
+    if let Some(kept) = config.evictions.kept(Signal::MemoryAvailable, machine.memory) {
         let left = (machine.memory - kept).max(0) / 1024;
         list.insert("memory".to_owned(), Quantity(format!("{left}Ki")));
     }
-    if let Some(kept) = kept(Signal::NodefsAvailable, disk) {
+    if let Some(kept) = config.evictions.kept(Signal::NodefsAvailable, disk) {
         list.insert("ephemeral-storage".to_owned(), Quantity((disk - kept).max(0).to_string()));
     }
     list

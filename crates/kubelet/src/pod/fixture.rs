@@ -65,7 +65,7 @@ pub fn kubelet(
         manifest_dir: None,
         cgroup_root: "/".into(),
         max_pods: 110,
-        eviction_hard: Vec::new(),
+        evictions: Default::default(),
         sysctls: crate::pod::spec::hardening::Sysctls::new(&[]).unwrap(),
         selinux_labels: false,
         features: Default::default(),

@@ -47,8 +47,8 @@ pub enum End {
     WasOver,
     /// It was not let in: nothing of it was ever here.
     Refused(Cause),
-    /// The node was short of something. It goes at once.
-    Evicted(Cause),
+    /// The node was short of something. It gets a grace of so many seconds at most.
+    Evicted { cause: Cause, most: i64 },
     /// It was active for longer than it may.
     Late(Cause),
 }
@@ -58,7 +58,7 @@ impl End {
     pub fn cause(&self) -> Option<&Cause> {
         match self {
             End::Finished | End::WasOver => None,
-            End::Refused(cause) | End::Evicted(cause) | End::Late(cause) => Some(cause),
+            End::Refused(cause) | End::Evicted { cause, .. } | End::Late(cause) => Some(cause),
         }
     }
 }
@@ -90,7 +90,12 @@ impl Life {
     }
 
     pub fn is_evicted(&self) -> bool {
-        matches!(self.end(), Some(End::Evicted(_)))
+        self.most_grace().is_some()
+    }
+
+    /// The longest grace, in seconds, that the node leaves the Pod which it evicts.
+    pub fn most_grace(&self) -> Option<i64> {
+        if let Some(End::Evicted { most, .. }) = self.end() { Some(*most) } else { None }
     }
 
     pub fn is_refused(&self) -> bool {

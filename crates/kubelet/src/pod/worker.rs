@@ -22,7 +22,7 @@ use crate::{
         running::{self, ContainerRun, RunningPod, State},
         status::{self, Place},
         waiting,
-        workers::{self, Handle, Inbox},
+        workers::{self, Eviction, Handle, Inbox},
     },
     volumes,
 };
@@ -170,8 +170,9 @@ impl Worker {
 
     /// The node is short of something, and this Pod has to go.
     fn hear_eviction(&mut self, desired: &DesiredPod) {
-        let Some(message) = self.inbox.eviction.borrow_and_update().clone() else { return };
-        if self.memory.life.end_by(End::Evicted(Cause::new("Evicted", message.as_str()))) {
+        let Some(Eviction { message, most }) = self.inbox.eviction.borrow_and_update().clone() else { return };
+        let cause = Cause::new("Evicted", message.as_str());
+        if self.memory.life.end_by(End::Evicted { cause, most }) {
             self.kubelet.events.pod(desired, EventKind::Warning, "Evicted", &message);
         }
     }
@@ -288,8 +289,7 @@ impl Worker {
         for step in decision.steps {
             match step {
                 Step::KillAll => {
-                    // Upstream's grace for Pods that are evicted at a hard threshold.
-                    let most = self.memory.life.is_evicted().then_some(1);
+                    let most = self.memory.life.most_grace();
                     kill::all(&self.kubelet, &mut self.inbox.desired, running, most).await;
                 }
                 Step::Settle => {

@@ -10,12 +10,19 @@ use tokio::sync::{Notify, watch};
 
 use crate::pod::desired::DesiredPod;
 
+/// Why the node evicts a Pod, and the longest grace, in seconds, that it leaves it.
+#[derive(Debug, Clone)]
+pub struct Eviction {
+    pub message: String,
+    pub most: i64,
+}
+
 /// How others speak to a Pod's worker, and what they may know of the Pod.
 #[derive(Clone)]
 pub struct Handle {
     desired: watch::Sender<DesiredPod>,
     mirror: watch::Sender<Option<Arc<Pod>>>,
-    eviction: watch::Sender<Option<String>>,
+    eviction: watch::Sender<Option<Eviction>>,
     wake: Arc<Notify>,
     status: watch::Receiver<PodStatus>,
     /// The Pod was not let in: it takes nothing of the node.
@@ -28,7 +35,7 @@ pub struct Inbox {
     /// The mirror Pod under which a static Pod is reported.
     pub mirror: watch::Receiver<Option<Arc<Pod>>>,
     /// Why the node evicts the Pod.
-    pub eviction: watch::Receiver<Option<String>>,
+    pub eviction: watch::Receiver<Option<Eviction>>,
     /// The engine may have something new.
     pub wake: Arc<Notify>,
     /// The status as it is reported, or about to be.
@@ -85,8 +92,9 @@ impl Handle {
         });
     }
 
-    pub fn evict(&self, message: String) {
-        self.eviction.send_replace(Some(message));
+    /// The node wants the Pod to go, with a grace of so many seconds at most.
+    pub fn evict(&self, message: String, most: i64) {
+        self.eviction.send_replace(Some(Eviction { message, most }));
         self.wake();
     }
 

@@ -147,7 +147,7 @@ impl World {
             manifest_dir: Some(self.manifests()),
             cgroup_root: "/".into(),
             max_pods: 110,
-            eviction_hard: Vec::new(),
+            evictions: Default::default(),
             sysctls: Sysctls::new(&[]).unwrap(),
             selinux_labels: false,
             features: Features::default()

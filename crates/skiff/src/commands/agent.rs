@@ -360,8 +360,7 @@ fn kubelet_config(
         manifest_dir: Some(manifests),
         cgroup_root: "/".to_owned(),
         max_pods: options.max_pods,
-        eviction_hard: kubelet::eviction::pressure::parse(&options.eviction_hard)
-            .map_err(|why| anyhow!("--eviction-hard is not usable: {why}"))?,
+        evictions: options.evictions.limits().map_err(anyhow::Error::msg)?,
         sysctls: kubelet::Sysctls::new(&options.allowed_unsafe_sysctls)
             .map_err(|why| anyhow!("--allowed-unsafe-sysctls is not usable: {why}"))?,
         features: cluster.features,

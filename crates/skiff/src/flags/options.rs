@@ -10,6 +10,7 @@ use ipnet::Ipv4Net;
 use crate::flags::{
     encryption::EncryptionFlags,
     etcd::EtcdFlags,
+    evictions::Evictions,
     lost_nodes::LostNodes,
     switches::{FeatureGates, ServedVersions},
     value,
@@ -386,9 +387,8 @@ pub struct Node {
     /// How many Pods the node takes
     #[arg(long, default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_pods: u32,
-    /// What must stay free on the node, as `signal<amount` or `signal<percentage`; below it Pods are evicted
-    #[arg(long, default_value = kubelet::eviction::pressure::DEFAULT, value_name = "THRESHOLDS", value_parser = value::thresholds)]
-    pub eviction_hard: String,
+    #[command(flatten)]
+    pub evictions: Evictions,
     /// Sysctls that Pods may set besides the safe ones; a name or, with a `*` at its end, the beginning of names
     #[arg(long, value_delimiter = ',', value_name = "SYSCTLS", value_parser = value::sysctl)]
     pub allowed_unsafe_sysctls: Vec<String>,

@@ -245,7 +245,10 @@ fn a_pod_that_was_not_let_in_has_a_reason_and_no_containers() {
 #[test]
 fn an_evicted_pod_says_who_disrupted_it() {
     let evicted = of(&desired("Always"), "i:0 s:137 m:137 n:137", |m| {
-        m.life = Life::Ending(End::Evicted(Cause::new("Evicted", "The node was low on resource: memory. ")));
+        m.life = Life::Ending(End::Evicted {
+            cause: Cause::new("Evicted", "The node was low on resource: memory. "),
+            most: 1,
+        });
     });
     assert_eq!((evicted.phase.as_deref(), evicted.reason.as_deref()), (Some("Failed"), Some("Evicted")));
     let last = conditions_of(&evicted).pop().unwrap();
