@@ -33,8 +33,6 @@ wrong "is not a URL" --server 127.0.0.1 --token "$token"
 wrong "not of the form abcdef.0123456789abcdef" --server "$URL" --token hello
 wrong "does not know the token abcdef" --server "$URL" --token abcdef.0123456789abcdef
 wrong "does not know the token ${token%.*}" --server "$URL" --token "${token%.*}.0123456789abcdef"
-wrong "nothing listens at https://127.0.0.1:1" --server https://127.0.0.1:1 --token "$token"
-wrong "is not known" --server https://no-such-host.invalid:6443 --token "$token"
 wrong "this is another cluster" --server "$URL" --token "$token" --discovery-token-ca-cert-hash "sha256:$(printf '%064d' 0)"
 wrong "64 hexadecimal digits" --server "$URL" --token "$token" --discovery-token-ca-cert-hash sha256:00
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=kubernetes -keyout /dev/null -out "$WORK/other.crt" 2>/dev/null
@@ -46,9 +44,24 @@ wrong "cannot use the kubeconfig $WORK/broken" --kubeconfig "$WORK/broken"
 refused "there is no token" "$SKIFF" token delete zzzzzz --data-dir "$DATA"
 refused "is not a duration" "$SKIFF" token create --ttl soon --data-dir "$DATA"
 
-step "a node joins with the token and becomes ready"
+step "a server that is away is waited for, with a sentence"
+away() { # away TEXT URL
+    started "$WORK/away.log" "$SKIFF" "${AGENT[@]}" --server "$2" --token "$token"
+    until_true 20 has "$1" cat "$WORK/away.log"
+    until_true 20 has "trying again in 1 s" cat "$WORK/away.log"
+    kill "$LAST"
+    wait "$LAST" 2>/dev/null || true
+}
+away "nothing listens at https://127.0.0.1:1" https://127.0.0.1:1
+away "is not known" https://no-such-host.invalid:6443
+
+step "a node joins with the token and becomes ready, although its server comes later"
+ended "$server"
 started "$WORK/agent.log" "$SKIFF" "${AGENT[@]}" --server "$URL" --token "$token" --discovery-token-ca-cert-hash "$pin"
 agent=$LAST
+until_true 20 has "nothing listens at $URL" cat "$WORK/agent.log"
+started "$WORK/server.log" "$SKIFF" server --data-dir "$DATA" --secure-port "$PORT"
+server=$LAST
 until_true 60 node_is True
 node=$(k get nodes -o jsonpath='{.items[0].metadata.name}')
 until_true 20 has "kubernetes.io/kubelet-serving" k get csr

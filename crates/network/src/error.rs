@@ -2,7 +2,23 @@
 
 use std::path::PathBuf;
 
-use crate::link::LinkError;
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    #[error("cannot {what}: {source}")]
+    Netlink { what: &'static str, source: rtnetlink::Error },
+    #[error("cannot {what}: {source}")]
+    System { what: &'static str, source: std::io::Error },
+    #[error("link {0} is not there")]
+    Missing(String),
+}
+
+pub(crate) fn netlink(what: &'static str) -> impl Fn(rtnetlink::Error) -> LinkError {
+    move |source| LinkError::Netlink { what, source }
+}
+
+pub(crate) fn system(what: &'static str) -> impl Fn(std::io::Error) -> LinkError {
+    move |source| LinkError::System { what, source }
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {

@@ -11,6 +11,7 @@ pub mod conflist;
 mod error;
 pub mod ipam;
 pub mod link;
+pub mod namespace;
 pub mod overlay;
 pub mod rules;
 
@@ -21,7 +22,7 @@ use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-pub use error::NetworkError;
+pub use error::{LinkError, NetworkError};
 use overlay::{
     Overlay,
     peers::{peer, peers, range_of},
@@ -79,11 +80,20 @@ pub async fn run(caches: Caches, config: Config) -> Result<(), NetworkError> {
             open = news(&mut changes, |_, _| true) => open,
             open = news(&mut others, |old, new| old.and_then(peer) != new.and_then(peer)) => open,
             () = all.synced(), if !others_known => true,
+            () = lost(&mut overlay) => true,
             () = clock::sleep(again), if failed => true,
         };
         if !open {
             return Ok(());
         }
+    }
+}
+
+/// Waits until the ways to other nodes have to be written again.
+async fn lost(overlay: &mut Option<Overlay>) {
+    match overlay {
+        Some(overlay) => overlay.lost().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -100,10 +110,7 @@ async fn news(changes: &mut Receiver<Change<Node>>, matters: impl Fn(Option<&Nod
 
 /// Sets the node's own part up. The ways to other nodes begin with what this returns.
 async fn set_up(config: &Config, range: Ipv4Net) -> Result<Option<Overlay>, NetworkError> {
-    let forward = PathBuf::from("/proc/sys/net/ipv4/ip_forward");
-    if std::fs::read_to_string(&forward).is_ok_and(|v| v.trim() != "1") {
-        std::fs::write(&forward, "1\n").map_err(|source| NetworkError::Write { path: forward, source })?;
-    }
+    forward()?;
     nft::transaction(&rules::table(range, config.cluster_cidr)).await?;
     let uplink = match config.node_address {
         Some(address) => overlay::uplink(address).await?,
@@ -128,6 +135,15 @@ async fn set_up(config: &Config, range: Ipv4Net) -> Result<Option<Overlay>, Netw
     };
     tracing::info!(%range, "the Pod network is ready");
     Ok(overlay)
+}
+
+/// Has this machine pass packets on.
+fn forward() -> Result<(), NetworkError> {
+    let forward = PathBuf::from("/proc/sys/net/ipv4/ip_forward");
+    if std::fs::read_to_string(&forward).is_ok_and(|v| v.trim() != "1") {
+        std::fs::write(&forward, "1\n").map_err(|source| NetworkError::Write { path: forward, source })?;
+    }
+    Ok(())
 }
 
 /// Removes every trace from the kernel: links, routes (they go with their links) and rules.

@@ -3,21 +3,15 @@
 use std::{fs::File, net::Ipv4Addr, os::fd::AsRawFd, path::Path};
 
 use futures::TryStreamExt;
-use nix::sched::{CloneFlags, setns};
 use rtnetlink::{
     Handle, LinkUnspec, LinkVeth, RouteMessageBuilder, packet_route::link::LinkAttribute,
     packet_route::route::RouteScope,
 };
 
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    #[error("cannot {what}: {source}")]
-    Netlink { what: &'static str, source: rtnetlink::Error },
-    #[error("cannot {what}: {source}")]
-    System { what: &'static str, source: std::io::Error },
-    #[error("link {0} is not there")]
-    Missing(String),
-}
+use crate::{
+    error::{LinkError, netlink, system},
+    namespace,
+};
 
 /// The prefix of our host-side links' names.
 pub const PREFIX: &str = "skf";
@@ -37,14 +31,6 @@ pub struct PodInterface<'a> {
     pub address: Ipv4Addr,
     pub gateway: Ipv4Addr,
     pub mtu: u32,
-}
-
-pub(crate) fn netlink(what: &'static str) -> impl Fn(rtnetlink::Error) -> LinkError {
-    move |source| LinkError::Netlink { what, source }
-}
-
-fn system(what: &'static str) -> impl Fn(std::io::Error) -> LinkError {
-    move |source| LinkError::System { what, source }
 }
 
 pub(crate) fn connect() -> Result<Handle, LinkError> {
@@ -79,7 +65,7 @@ pub async fn create(pod: &PodInterface<'_>) -> Result<String, LinkError> {
     handle.link().set(moved.build()).execute().await.map_err(netlink("move the interface into the sandbox"))?;
 
     let inside = Inside { peer, interface: pod.interface.to_owned(), address: pod.address, gateway: pod.gateway };
-    let mac = in_namespace(netns, move || async move { inside.configure().await }).await?;
+    let mac = namespace::inside(netns, move || async move { inside.configure().await }).await?;
 
     let index = index_of(&handle, pod.host_name).await?;
     let up = LinkUnspec::new_with_index(index).up().build();
@@ -125,7 +111,7 @@ impl Inside {
     }
 }
 
-async fn bring_loopback_up(handle: &Handle) -> Result<(), LinkError> {
+pub(crate) async fn bring_loopback_up(handle: &Handle) -> Result<(), LinkError> {
     let up = LinkUnspec::new_with_index(index_of(handle, "lo").await?).up().build();
     handle.link().set(up).execute().await.map_err(netlink("bring loopback up"))
 }
@@ -133,7 +119,7 @@ async fn bring_loopback_up(handle: &Handle) -> Result<(), LinkError> {
 /// Brings `lo` up in a namespace.
 pub async fn loopback_up(netns: &Path) -> Result<(), LinkError> {
     let netns = File::open(netns).map_err(system("open the sandbox's network namespace"))?;
-    in_namespace(netns, || async { bring_loopback_up(&connect()?).await }).await
+    namespace::inside(netns, || async { bring_loopback_up(&connect()?).await }).await
 }
 
 async fn mac_of(handle: &Handle, name: &str) -> Result<String, LinkError> {
@@ -142,26 +128,6 @@ async fn mac_of(handle: &Handle, name: &str) -> Result<String, LinkError> {
     let link = link.ok_or_else(|| LinkError::Missing(name.to_owned()))?;
     let bytes = link.attributes.iter().find_map(|a| if let LinkAttribute::Address(b) = a { Some(b) } else { None });
     Ok(bytes.map(|b| b.iter().map(|x| format!("{x:02x}")).collect::<Vec<_>>().join(":")).unwrap_or_default())
-}
-
-/// Runs a future inside another network namespace: on a thread of its own, because the namespace is a thread's property.
-async fn in_namespace<F, T>(netns: File, work: impl FnOnce() -> F + Send + 'static) -> Result<T, LinkError>
-where
-    F: Future<Output = Result<T, LinkError>>,
-    T: Send + 'static,
-{
-    let (tx, rx) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
-        let outcome = setns(&netns, CloneFlags::CLONE_NEWNET)
-            .map_err(|e| system("enter the sandbox's network namespace")(e.into()))
-            .and_then(|()| {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                runtime.map_err(system("start a thread for the sandbox's network"))?.block_on(work())
-            });
-        // The receiver is gone only when the caller was cancelled.
-        let _ = tx.send(outcome);
-    });
-    rx.await.unwrap_or_else(|_| Err(LinkError::Missing("the thread that sets up the sandbox's network".to_owned())))
 }
 
 /// Removes the host's end (and with it the Pod's end and the route). Nothing there is fine.
@@ -180,11 +146,16 @@ pub async fn exists(host_name: &str) -> Result<bool, LinkError> {
 
 /// Removes every link of ours, whatever sandbox it belonged to.
 pub async fn remove_all() {
+    remove_named(|name| name.starts_with(PREFIX)).await;
+}
+
+/// Removes the links with these names.
+pub(crate) async fn remove_named(which: impl Fn(&str) -> bool) {
     let Ok(handle) = connect() else { return };
     let mut ours = Vec::new();
     let mut links = handle.link().get().execute();
     while let Ok(Some(link)) = links.try_next().await {
-        let named = link.attributes.iter().any(|a| matches!(a, LinkAttribute::IfName(n) if n.starts_with(PREFIX)));
+        let named = link.attributes.iter().any(|a| matches!(a, LinkAttribute::IfName(n) if which(n)));
         if named {
             ours.push(link.header.index);
         }

@@ -4,10 +4,12 @@
 use std::{
     collections::BTreeMap,
     process::{Command, Output},
+    thread::JoinHandle,
 };
 
 use ipnet::Ipv4Net;
 use network::overlay::{Overlay, peers::Peer, plan::Mode, uplink};
+use tokio::sync::oneshot;
 
 const CLUSTER: &str = "10.244.0.0/16";
 /// Name, address, range: `c` is behind the router.
@@ -29,8 +31,8 @@ struct World(String);
 
 impl World {
     /// The nodes with a Pod's address each, a router between `c` and the link of the others, and a stranger on that link.
-    fn new() -> Option<Self> {
-        let world = World(format!("sko{}", std::process::id()));
+    fn new(test: &str) -> Option<Self> {
+        let world = World(format!("sko{}{test}", std::process::id()));
         if !run("ip", &["netns", "add", &world.of("r")]).status.success() {
             eprintln!("SKIPPED: network namespaces need root and iproute2");
             return None;
@@ -70,8 +72,15 @@ impl World {
         format!("{}{name}", self.0)
     }
 
-    /// Has a node follow others, in its namespace.
+    /// Has a node follow others once, in its namespace.
     fn follow(&self, own: &str, others: &[&str], mode: Mode) {
+        let (follower, stop) = self.keep_following(own, others, mode);
+        drop(stop);
+        follower.join().unwrap();
+    }
+
+    /// Has a node follow others, in its namespace, until the sender is dropped.
+    fn keep_following(&self, own: &str, others: &[&str], mode: Mode) -> (JoinHandle<()>, oneshot::Sender<()>) {
         let find = |name: &str| NODES.into_iter().find(|(n, ..)| *n == name).unwrap();
         let (_, address, range) = find(own);
         let peer = |name: &&str| {
@@ -81,6 +90,7 @@ impl World {
         };
         let peers: BTreeMap<Ipv4Net, Peer> = others.iter().map(peer).collect();
         let namespace = std::fs::File::open(format!("/var/run/netns/{}", self.of(own))).unwrap();
+        let (stop, mut stopped) = oneshot::channel();
         let work = move || {
             nix::sched::setns(&namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -88,10 +98,27 @@ impl World {
                 let uplink = uplink(address.parse().unwrap()).await.unwrap().unwrap();
                 let mut overlay = Overlay::new(uplink, mode, range.parse().unwrap()).await.unwrap();
                 overlay.follow(&peers).await.unwrap();
+                loop {
+                    tokio::select! {
+                        biased;
+                        _ = &mut stopped => return,
+                        () = overlay.lost() => {}
+                    }
+                    // What is only half gone is tried again when the rest of the change is told.
+                    let _ = overlay.follow(&peers).await;
+                }
             });
         };
         // A thread of its own, because the namespace is a thread's property.
-        std::thread::spawn(work).join().unwrap();
+        (std::thread::spawn(work), stop)
+    }
+
+    /// Waits until a node's Pod reaches another's.
+    fn reaches_again(&self, from: &str, to: &str, what: &str) {
+        let mut tries = 0..30;
+        while !self.reaches(from, to, "") {
+            assert!(tries.next().is_some(), "{what}: {from} to {to}: {}", self.shown(from, "route"));
+        }
     }
 
     fn reaches(&self, from: &str, to: &str, options: &str) -> bool {
@@ -128,7 +155,7 @@ fn pod(range: Ipv4Net) -> std::net::Ipv4Addr {
 
 #[test]
 fn pods_of_all_nodes_reach_each_other_and_strangers_none() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = World::new("r") else { return };
     for mode in [Mode::Auto, Mode::Vxlan] {
         for (own, ..) in NODES {
             let others: Vec<&str> = NODES.iter().map(|(name, ..)| *name).filter(|name| *name != own).collect();
@@ -183,4 +210,36 @@ fn pods_of_all_nodes_reach_each_other_and_strangers_none() {
     world.follow("a", &["b", "c"], Mode::Direct);
     assert!(!world.shown("a", "link").contains("skf-vxlan"));
     assert!(world.shown("a", "route").contains("10.244.2.0/24 via 192.0.2.2"));
+}
+
+#[test]
+fn what_is_removed_by_hand_comes_back() {
+    let Some(world) = World::new("h") else { return };
+    for (own, other) in [("b", "a"), ("c", "a")] {
+        world.follow(own, &[other], Mode::Auto);
+    }
+    let (follower, stop) = world.keep_following("a", &["b", "c"], Mode::Auto);
+    let all = || {
+        world.reaches_again("a", "b", "before");
+        world.reaches_again("a", "c", "before");
+    };
+    let ruin = |what: &str| {
+        all();
+        sh(&what.replace("HERE", &world.of("a")));
+        world.reaches_again("a", "c", what);
+        world.reaches_again("a", "b", what);
+    };
+    ruin("ip -n HERE route del 10.244.2.0/24");
+    ruin("ip -n HERE route flush proto 83");
+    ruin("ip -n HERE neighbour flush dev skf-vxlan nud permanent");
+    ruin("bridge -n HERE fdb del 0a:58:c6:33:64:03 dev skf-vxlan dst 198.51.100.3");
+    ruin("ip -n HERE link set skf-vxlan down");
+    ruin("ip -n HERE link del skf-vxlan");
+    ruin("ip -n HERE address flush dev skf-vxlan");
+    // The link itself, with everything on it, and only later its routes.
+    ruin("ip -n HERE link set eth0 down; ip -n HERE link set eth0 up; ip -n HERE route add default via 192.0.2.254");
+    // A change of one's own is no loss: there is nothing more to tell.
+    all();
+    drop(stop);
+    follower.join().unwrap();
 }

@@ -7,9 +7,9 @@ use ipnet::Ipv4Net;
 use rtnetlink::{
     Handle, LinkUnspec, LinkVxlan, RouteMessageBuilder,
     packet_route::{
-        AddressFamily,
+        AddressFamily, RouteNetlinkMessage,
         address::AddressAttribute,
-        link::{InfoData, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage},
+        link::{InfoData, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
         neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage},
         route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType},
     },
@@ -17,8 +17,9 @@ use rtnetlink::{
 
 use super::plan::{OVERHEAD, Uplink, Way, Ways, mac};
 use crate::{
+    error::{LinkError, netlink},
     ipam,
-    link::{LinkError, connect, index_of, netlink},
+    link::{connect, index_of},
     rules::{TUNNEL, TUNNEL_PORT},
 };
 
@@ -59,8 +60,11 @@ impl Kernel {
     /// The tunnel's interface. One that is there and is as it must be stays: what goes through it is not interrupted.
     pub async fn tunnel(&self, uplink: &Uplink, range: Ipv4Net) -> Result<u32, LinkError> {
         if let Ok(index) = index_of(&self.handle, TUNNEL).await {
-            if self.link(index).await?.is_some_and(|link| is_tunnel_of(&link, uplink)) {
+            if let Some(link) = self.link(index).await?.filter(|link| is_tunnel_of(link, uplink)) {
                 self.address(index, range).await?;
+                if !link.header.flags.contains(LinkFlags::Up) {
+                    self.bring_up(index).await?;
+                }
                 return Ok(index);
             }
             self.handle.link().del(index).execute().await.map_err(netlink("remove the old tunnel"))?;
@@ -76,9 +80,13 @@ impl Kernel {
         self.handle.link().add(made.build()).execute().await.map_err(netlink("create the tunnel"))?;
         let index = index_of(&self.handle, TUNNEL).await?;
         self.address(index, range).await?;
-        let up = LinkUnspec::new_with_index(index).up().build();
-        self.handle.link().set(up).execute().await.map_err(netlink("bring the tunnel up"))?;
+        self.bring_up(index).await?;
         Ok(index)
+    }
+
+    async fn bring_up(&self, tunnel: u32) -> Result<(), LinkError> {
+        let up = LinkUnspec::new_with_index(tunnel).up().build();
+        self.handle.link().set(up).execute().await.map_err(netlink("bring the tunnel up"))
     }
 
     /// The node's own address on the Pod network, with which it speaks to Pods of other nodes.
@@ -142,16 +150,8 @@ impl Kernel {
             }
             return Ok(());
         };
-        let used = |found: &NeighbourMessage| {
-            want.values().any(|way| match way {
-                Way::Tunnel { node, end, mac } => {
-                    mac_of(found) == Some(mac) && [*node, *end].map(Some).contains(&address_of(found))
-                }
-                Way::Direct { .. } => false,
-            })
-        };
-        self.forget(tunnel, AddressFamily::Inet, |n| !used(n)).await?;
-        self.forget(tunnel, AddressFamily::Bridge, |n| !used(n)).await
+        self.forget(tunnel, AddressFamily::Inet, |n| !used(want, n)).await?;
+        self.forget(tunnel, AddressFamily::Bridge, |n| !used(want, n)).await
     }
 
     async fn routes(&self) -> Result<Vec<RouteMessage>, LinkError> {
@@ -189,6 +189,45 @@ impl Kernel {
     }
 }
 
+/// Whether one of the ways needs this neighbour of the tunnel.
+fn used(ways: &Ways, found: &NeighbourMessage) -> bool {
+    ways.values().any(|way| match way {
+        Way::Tunnel { node, end, mac } => {
+            mac_of(found) == Some(mac) && [*node, *end].map(Some).contains(&address_of(found))
+        }
+        Way::Direct { .. } => false,
+    })
+}
+
+/// Whether a change in the kernel may have taken something from these ways, or brought back what they need. Changes of our
+/// own making are about ways that there are not (any more), or add what is wanted.
+pub fn takes(change: &RouteNetlinkMessage, ways: &Ways, uplink: &Uplink, tunnel: Option<u32>) -> bool {
+    let of_ours = |index: u32| index == uplink.index || Some(index) == tunnel;
+    let is_own = |a: &AddressAttribute| matches!(a, AddressAttribute::Local(IpAddr::V4(ip)) if *ip == uplink.address);
+    match change {
+        RouteNetlinkMessage::DelRoute(route) => {
+            route.header.protocol == OURS && destination(route).is_some_and(|range| ways.contains_key(&range))
+        }
+        RouteNetlinkMessage::DelNeighbour(gone) => {
+            // A neighbour that goes has no hardware address any more.
+            let leads = |way: &Way| match way {
+                Way::Tunnel { node, end, .. } => [*node, *end].map(Some).contains(&address_of(gone)),
+                Way::Direct { .. } => false,
+            };
+            Some(gone.header.ifindex) == tunnel && ways.values().any(leads)
+        }
+        RouteNetlinkMessage::DelLink(link) => of_ours(link.header.index),
+        RouteNetlinkMessage::NewLink(link) if Some(link.header.index) == tunnel => {
+            !link.header.flags.contains(LinkFlags::Up)
+        }
+        // A link that goes down takes its routes along; they can be given back when it is up.
+        RouteNetlinkMessage::NewLink(link) => link.header.index == uplink.index,
+        RouteNetlinkMessage::DelAddress(gone) => of_ours(gone.header.index),
+        RouteNetlinkMessage::NewAddress(address) => address.attributes.iter().any(is_own),
+        _ => false,
+    }
+}
+
 fn mtu(link: &LinkMessage) -> Option<u32> {
     link.attributes.iter().find_map(|a| if let LinkAttribute::Mtu(mtu) = a { Some(*mtu) } else { None })
 }
@@ -211,7 +250,7 @@ fn is_tunnel_of(link: &LinkMessage, uplink: &Uplink) -> bool {
         && has(&LinkAttribute::Address(mac(uplink.address).to_vec()))
 }
 
-fn destination(route: &RouteMessage) -> Option<Ipv4Net> {
+pub(crate) fn destination(route: &RouteMessage) -> Option<Ipv4Net> {
     let to = route.attributes.iter().find_map(|a| match a {
         RouteAttribute::Destination(RouteAddress::Inet(to)) => Some(*to),
         _ => None,

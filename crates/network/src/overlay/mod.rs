@@ -4,9 +4,11 @@
 //! Nodes need not tell each other anything: where a node is and which addresses its Pods have is in its Node, and the rest
 //! (the tunnel's addresses) follows from that. What a node says about itself cannot take over the Pods of others ([`peers`]),
 //! and the tunnel takes packets from nodes of the cluster alone (`rules.rs`).
-//! The tunnel, its neighbours and the routes stay when the process ends, as Pods do; the next one goes on with them.
+//! The tunnel, its neighbours and the routes stay when the process ends, as Pods do; the next one goes on with them. What
+//! somebody removes by hand is put back at once ([`losses`]).
 
-mod kernel;
+pub(crate) mod kernel;
+mod losses;
 pub mod peers;
 pub mod plan;
 
@@ -16,21 +18,30 @@ use ipnet::Ipv4Net;
 
 use self::{
     kernel::Kernel,
+    losses::Losses,
     peers::Peer,
     plan::{Mode, Step, Uplink, Way, Ways},
 };
-use crate::{error::NetworkError, link::LinkError, rules};
+use crate::{
+    error::{LinkError, NetworkError},
+    rules,
+};
 
 /// The ways to other nodes, as they are in the kernel.
 pub struct Overlay {
     kernel: Kernel,
     mode: Mode,
     uplink: Uplink,
+    /// The range of this node's own Pods.
+    range: Ipv4Net,
     /// The tunnel's interface, where tunnels are used.
     tunnel: Option<u32>,
     have: Ways,
     /// Nothing was compared with the kernel yet, in which an earlier process may have left something.
     fresh: bool,
+    losses: Losses,
+    /// Something is missing in the kernel.
+    lost: bool,
 }
 
 /// The interface with the node's address, if this machine has one.
@@ -38,19 +49,56 @@ pub async fn uplink(address: Ipv4Addr) -> Result<Option<Uplink>, LinkError> {
     Kernel::open()?.uplink(address).await
 }
 
+/// The tunnel, if the mode has one, and what the kernel tells from then on.
+async fn open(
+    kernel: &Kernel,
+    uplink: &Uplink,
+    mode: Mode,
+    range: Ipv4Net,
+) -> Result<(Option<u32>, Losses), LinkError> {
+    let tunnel = match mode {
+        Mode::Direct => None,
+        Mode::Auto | Mode::Vxlan => Some(kernel.tunnel(uplink, range).await?),
+    };
+    Ok((tunnel, Losses::listen()?))
+}
+
 impl Overlay {
     /// Begins, with the tunnel if the mode has one.
     pub async fn new(uplink: Uplink, mode: Mode, range: Ipv4Net) -> Result<Self, LinkError> {
         let kernel = Kernel::open()?;
-        let tunnel = match mode {
-            Mode::Direct => None,
-            Mode::Auto | Mode::Vxlan => Some(kernel.tunnel(&uplink, range).await?),
-        };
-        Ok(Overlay { kernel, mode, uplink, tunnel, have: Ways::new(), fresh: true })
+        let (tunnel, losses) = open(&kernel, &uplink, mode, range).await?;
+        let have = Ways::new();
+        Ok(Overlay { kernel, mode, uplink, range, tunnel, have, fresh: true, losses, lost: false })
+    }
+
+    /// Waits until something is missing in the kernel that [`Overlay::follow`] wrote; its next call puts it back.
+    pub async fn lost(&mut self) {
+        loop {
+            match self.losses.next().await {
+                Some(change) if !kernel::takes(&change, &self.have, &self.uplink, self.tunnel) => {}
+                Some(_) | None => break,
+            }
+        }
+        tracing::warn!("somebody changed the ways to other nodes' Pods, writing them again");
+        self.lost = true;
+    }
+
+    /// Begins with the kernel anew. What it has told by now is about what is written again.
+    async fn begin_anew(&mut self) -> Result<(), LinkError> {
+        let address = self.uplink.address;
+        let found = self.kernel.uplink(address).await?;
+        self.uplink = found.ok_or_else(|| LinkError::Missing(format!("with the address {address}")))?;
+        (self.tunnel, self.losses) = open(&self.kernel, &self.uplink, self.mode, self.range).await?;
+        (self.have, self.fresh, self.lost) = (Ways::new(), true, false);
+        Ok(())
     }
 
     /// Makes the kernel lead to these nodes and no others. After an error the next call goes on where this one ended.
     pub async fn follow(&mut self, peers: &BTreeMap<Ipv4Net, Peer>) -> Result<(), NetworkError> {
+        if self.lost {
+            self.begin_anew().await?;
+        }
         let want = plan::ways(peers, &self.uplink, self.mode);
         let steps = plan::steps(&self.have, &want);
         if self.fresh || !steps.is_empty() {

@@ -29,6 +29,7 @@ use crate::{
     },
     program_text,
     progress::Progress,
+    reach,
 };
 
 /// The facts about its cluster that a node needs.
@@ -135,8 +136,12 @@ async fn start_member(
     member: Member,
     alone: alone::Claim,
 ) -> anyhow::Result<Running> {
-    let Member { client, holder, own } = member;
-    let settings = Settings::for_agent(&client, options).await.context("cannot read the cluster's settings")?;
+    let Member { server, client, holder, own } = member;
+    let settings = reach::insist(async || {
+        let asked = Settings::for_agent(&client, options).await;
+        asked.map_err(|error| reach::explain(&server, &error)).context("cannot read the cluster's settings")
+    })
+    .await?;
     let authority = match &options.client_ca_file {
         None => holder.authority.clone(),
         Some(path) => pki::file::authorities(path)?,

@@ -25,7 +25,7 @@ use crate::{
     flags::{options::Agent, value},
     layout::Layout,
     node::certificate::{Holder, Purpose, user, write_kubeconfig},
-    reach::explain,
+    reach::{self, Away, explain},
 };
 
 /// How long a server may take to answer, and a request to be signed, before the user hears of it.
@@ -34,6 +34,8 @@ const SIGNATURE: Duration = Duration::from_secs(60);
 
 /// A node that the cluster knows.
 pub struct Member {
+    /// The server's URL.
+    pub server: String,
     pub client: Client,
     pub holder: Holder,
     /// What renews the client certificate; `None` when it came with the user's kubeconfig.
@@ -69,8 +71,12 @@ struct Introduction {
     config: Config,
 }
 
-/// Joins, or goes on as the member that the folder says this node is.
+/// Joins, or goes on as the member that the folder says this node is. A server that is away is waited for.
 pub async fn join(options: &Agent, layout: &Layout, node: &str, address: &str) -> anyhow::Result<Member> {
+    reach::insist(|| try_to_join(options, layout, node, address)).await
+}
+
+async fn try_to_join(options: &Agent, layout: &Layout, node: &str, address: &str) -> anyhow::Result<Member> {
     let holder = |authority: &str| Holder {
         folder: layout.pki(),
         node: node.to_owned(),
@@ -93,7 +99,7 @@ pub async fn join(options: &Agent, layout: &Layout, node: &str, address: &str) -
     let client = client::from_config(&config)?;
     let name = whoami(&client, &info.server).await?;
     if name == user(node) {
-        return Ok(Member { client, holder, own: None });
+        return Ok(Member { server: info.server, client, holder, own: None });
     }
     if let Some(other) = name.strip_prefix("system:node:") {
         bail!(
@@ -112,7 +118,8 @@ pub async fn join(options: &Agent, layout: &Layout, node: &str, address: &str) -
 fn member(holder: Holder, path: &Path, server: &str, credential: &Credential) -> anyhow::Result<Member> {
     write_kubeconfig(path, server, &holder, credential)?;
     let (client, way) = replaceable(client::from_kubeconfig(path)?);
-    Ok(Member { client, holder, own: Some((way, path.to_owned(), server.to_owned())) })
+    let server = server.to_owned();
+    Ok(Member { server: server.clone(), client, holder, own: Some((way, path.to_owned(), server)) })
 }
 
 /// The facts about that server that this folder holds from an earlier start.
@@ -169,12 +176,16 @@ async fn discover(options: &Agent, server: &str, token: &str) -> anyhow::Result<
     let asked = clock::timeout(ANSWER, api.get(welcome::INFO)).await;
     let map = match asked {
         Ok(Ok(map)) => map,
-        Ok(Err(client::Error::Api(status))) if matches!(status.code, 401 | 403 | 404) => bail!(
-            "{server} does not say who vouches for it (no readable kube-public/cluster-info); give the cluster's \
-             authority with --certificate-authority"
-        ),
+        // A control plane that begins says it within a moment.
+        Ok(Err(client::Error::Api(status))) if matches!(status.code, 401 | 403 | 404) => {
+            let why = format!(
+                "{server} does not say who vouches for it (no readable kube-public/cluster-info); if it is not just \
+                 starting, give the cluster's authority with --certificate-authority"
+            );
+            return Err(Away(why).into());
+        }
         Ok(Err(error)) => return Err(explain(server, &error)),
-        Err(_) => bail!("{server} does not answer; check the address, and whether a firewall is in between"),
+        Err(_) => return Err(reach::silent(server)),
     };
     let data = map.data.as_ref();
     let signature = data.and_then(|d| d.get(&format!("jws-kubeconfig-{id}")));
@@ -224,7 +235,7 @@ async fn whoami(client: &Client, server: &str) -> anyhow::Result<String> {
             Ok(answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned())
         }
         Ok(Err(error)) => Err(explain(server, &error)),
-        Err(_) => bail!("{server} does not answer; check the address, and whether a firewall is in between"),
+        Err(_) => Err(reach::silent(server)),
     }
 }
 
