@@ -53,6 +53,7 @@ run "network policies" ./policies.sh
 run "node" ./node.sh
 run "agent" ./agent.sh
 run "several nodes" ./nodes.sh
+run "several nodes with one command" ./up-nodes.sh
 run "restarts" ./restarts.sh
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -26,6 +26,8 @@ pub enum NetworkError {
     Write { path: PathBuf, source: std::io::Error },
     #[error("cannot write the Pod network's rules: {0}")]
     Rules(#[from] nft::ApplyError),
+    #[error("no private range of addresses is left for the nodes of this machine")]
+    NoRange,
     #[error("cannot reach other nodes' Pods: {0}")]
     Link(#[from] LinkError),
 }

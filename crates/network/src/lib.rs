@@ -11,6 +11,7 @@ pub mod conflist;
 mod error;
 pub mod ipam;
 pub mod link;
+pub mod local_nodes;
 pub mod namespace;
 pub mod overlay;
 pub mod rules;

@@ -84,6 +84,16 @@ impl Layout {
         self.root.join("run")
     }
 
+    /// The folders of this machine's further nodes, each a data folder of its own under the node's number.
+    pub fn siblings(&self) -> PathBuf {
+        self.root.join("nodes")
+    }
+
+    /// The file that holds the node's network namespace, where it has one of its own.
+    pub fn network_namespace(&self) -> PathBuf {
+        self.run().join("network-namespace")
+    }
+
     pub fn cni_bin(&self) -> PathBuf {
         self.root.join("cni/bin")
     }

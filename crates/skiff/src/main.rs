@@ -6,6 +6,7 @@ mod allocator;
 mod commands;
 mod control_plane;
 mod flags;
+mod holder;
 mod layout;
 mod log;
 mod node;
@@ -13,6 +14,7 @@ mod program_text;
 mod progress;
 mod reach;
 mod sentence;
+mod siblings;
 
 use std::{path::Path, process::ExitCode};
 

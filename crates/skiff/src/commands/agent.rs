@@ -30,6 +30,7 @@ use crate::{
     program_text,
     progress::Progress,
     reach,
+    siblings::{self, process},
 };
 
 /// The facts about its cluster that a node needs.
@@ -76,7 +77,8 @@ impl Running {
     }
 }
 
-fn node_name(options: &Node) -> anyhow::Result<String> {
+/// The name of this machine's own node.
+pub fn node_name(options: &Node) -> anyhow::Result<String> {
     match &options.node_name {
         Some(name) => Ok(name.clone()),
         None => address::host_name(),
@@ -90,13 +92,20 @@ pub fn run(options: Agent) -> anyhow::Result<ExitCode> {
         bail!("`skiff agent` makes network interfaces, cgroups and mounts and so needs root; run it with sudo");
     }
     options.gates.warn()?;
+    siblings::enter(options.network_namespace.as_deref())?;
     let layout = Layout::new(&options.common.data_dir);
     layout.open()?;
     let _held = layout.hold()?;
     let alone = alone::claim()?;
     check::require(&check::for_node(&options))?;
     server::runtime()?.block_on(async {
-        let stop = server::stop_signal()?;
+        let signal = server::stop_signal()?;
+        let stop = async {
+            tokio::select! {
+                () = signal => {}
+                () = process::parent_ended() => {}
+            }
+        };
         let (name, address) = (node_name(&options.node)?, node_address(&options.node)?);
         tokio::pin!(stop);
         let address = address.to_string();
@@ -363,7 +372,7 @@ fn kubelet_config(
         cluster_domain: cluster.settings.cluster_domain.clone(),
         resolv_conf: options.resolv_conf.clone(),
         manifest_dir: Some(manifests),
-        cgroup_root: "/".to_owned(),
+        cgroup_root: options.cgroup_root.clone(),
         max_pods: options.max_pods,
         evictions: options.evictions.limits().map_err(anyhow::Error::msg)?,
         sysctls: kubelet::Sysctls::new(&options.allowed_unsafe_sysctls)
@@ -391,8 +400,8 @@ fn make(folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-/// Waits until the API shows this node as ready.
-async fn ready(client: Client, name: &str) -> anyhow::Result<Vec<String>> {
+/// Waits until the API shows this node as ready; says what it is short of.
+pub async fn ready(client: Client, name: &str) -> anyhow::Result<Vec<String>> {
     let caches = Caches::new(client);
     let nodes = caches.selected::<ApiNode>(&format!("metadata.name={name}"));
     let mut changes = nodes.subscribe();

@@ -1,21 +1,16 @@
 //! `skiff down`: ends the cluster and removes every trace: processes, mounts, interfaces, rules, cgroups and files.
 
-use std::{fs, process::ExitCode, time::Duration};
+use std::{fs, process::ExitCode};
 
 use anyhow::{Context, bail};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 
 use crate::{
     commands::server,
     flags::options::{self, Down},
+    holder,
     layout::Layout,
+    siblings,
 };
-
-/// How long the cluster's process gets to end by itself.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
     let layout = Layout::new(&options.data_dir);
@@ -26,18 +21,22 @@ pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
     if !nix::unistd::geteuid().is_root() {
         bail!("`skiff down` removes network interfaces, cgroups and mounts and so needs root; run it with sudo");
     }
+    siblings::enter(options.network_namespace.as_deref())?;
     // Refuses a folder that is not ours before anything in it is touched.
     layout.open()?;
     server::runtime()?.block_on(async {
-        end_process(&layout).await?;
+        holder::end(&layout).await?;
+        let others = siblings::end::all(&layout, options.keep_data).await;
         // One thing that cannot be removed keeps nothing else.
         let engine = layout.engine_options();
         let done = [
+            others.context("cannot end the other nodes of this machine"),
             runtime::containerd::stop(&engine).await.context("cannot end the container engine"),
             proxy::apply::remove().await.context("cannot remove the Service rules"),
             policy::remove().await.context("cannot remove the rules of network policies"),
             network::remove().await.context("cannot remove the Pod network"),
-            kubelet::remove_traces(&layout.kubelet(), "/").context("cannot remove what the kubelet left"),
+            kubelet::remove_traces(&layout.kubelet(), &options.cgroup_root)
+                .context("cannot remove what the kubelet left"),
         ];
         let failed: Vec<String> =
             done.into_iter().filter_map(Result::err).map(|e| crate::sentence::sentence(&e)).collect();
@@ -71,29 +70,16 @@ pub async fn undo_start(layout: &Layout, node: &options::Node) {
     if let Err(error) = network::remove().await {
         tracing::warn!(%error, "cannot remove the Pod network");
     }
-    kubelet::remove_cgroups("/");
-}
-
-/// Asks the process that holds the folder to end, then makes it.
-async fn end_process(layout: &Layout) -> anyhow::Result<()> {
-    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
-        let Some(pid) = layout.holder() else { return Ok(()) };
-        // It may end between the question and the signal.
-        let _ = kill(Pid::from_raw(pid), signal);
-        let deadline = clock::Instant::now() + PATIENCE;
-        while layout.holder().is_some() && clock::Instant::now() < deadline {
-            clock::sleep(Duration::from_millis(20)).await;
-        }
-    }
-    match layout.holder() {
-        None => Ok(()),
-        Some(pid) => bail!("process {pid} does not end; it holds {}", layout.root.display()),
-    }
+    kubelet::remove_cgroups(&node.cgroup_root);
 }
 
 fn remove_files(layout: &Layout, keep_data: bool) -> anyhow::Result<()> {
     runtime::containerd::unmount_below(&[&layout.root]);
-    let kept = if keep_data { vec![layout.store(), layout.pki(), layout.version_file()] } else { Vec::new() };
+    let kept = if keep_data {
+        vec![layout.store(), layout.pki(), layout.siblings(), layout.version_file()]
+    } else {
+        Vec::new()
+    };
     for entry in fs::read_dir(&layout.root)?.flatten() {
         let path = entry.path();
         // What says that the folder is ours goes last: an interrupted removal can be taken up again.

@@ -5,7 +5,7 @@ use std::{path::Path, process::ExitCode};
 use anyhow::{Context, bail};
 use runtime::{Runtime, image_file::Recipe, images};
 
-use crate::{commands::server, flags::options::Images, layout::Layout};
+use crate::{commands::server, flags::options::Images, layout::Layout, siblings};
 
 pub fn run(command: Images) -> anyhow::Result<ExitCode> {
     server::runtime()?.block_on(async {
@@ -51,10 +51,16 @@ fn socket(data_dir: &Path) -> anyhow::Result<std::path::PathBuf> {
     Ok(socket)
 }
 
+/// Imports into the engine of each node of this machine.
 async fn import(data_dir: &Path, file: &Path) -> anyhow::Result<()> {
-    for name in
-        images::import(&socket(data_dir)?, file).await.with_context(|| format!("cannot import {}", file.display()))?
-    {
+    let others =
+        siblings::known(&Layout::new(data_dir)).into_iter().map(|other| other.layout.engine_options().socket());
+    let mut names = Vec::new();
+    for socket in std::iter::once(socket(data_dir)?).chain(others.filter(|socket| socket.exists())) {
+        let imported = images::import(&socket, file).await;
+        names = imported.with_context(|| format!("cannot import {}", file.display()))?;
+    }
+    for name in names {
         println!("{name}");
     }
     Ok(())

@@ -92,13 +92,8 @@ fn secret(token: &BootstrapToken) -> Secret {
     secret
 }
 
-async fn create(data_dir: &Path, ttl: u64) -> anyhow::Result<()> {
-    let cluster = Cluster::of(data_dir)?;
-    let now = clock::now_seconds().as_second();
-    let end = match i64::try_from(ttl).ok().filter(|t| *t > 0).map(|t| Timestamp::from_second(now + t)) {
-        None => End::Never,
-        Some(at) => End::At(at.context("--ttl ends beyond the calendar")?),
-    };
+/// Makes a token with which nodes join.
+pub async fn issue(secrets: &Api<Secret>, end: End) -> Result<BootstrapToken, client::Error> {
     let token = BootstrapToken {
         id: characters(6),
         secret: characters(16),
@@ -107,7 +102,18 @@ async fn create(data_dir: &Path, ttl: u64) -> anyhow::Result<()> {
         signs: true,
         groups: Vec::new(),
     };
-    cluster.secrets().create(&secret(&token)).await.map_err(|e| cluster.explain(e))?;
+    secrets.create(&secret(&token)).await?;
+    Ok(token)
+}
+
+async fn create(data_dir: &Path, ttl: u64) -> anyhow::Result<()> {
+    let cluster = Cluster::of(data_dir)?;
+    let now = clock::now_seconds().as_second();
+    let end = match i64::try_from(ttl).ok().filter(|t| *t > 0).map(|t| Timestamp::from_second(now + t)) {
+        None => End::Never,
+        Some(at) => End::At(at.context("--ttl ends beyond the calendar")?),
+    };
+    let token = issue(&cluster.secrets(), end).await.map_err(|e| cluster.explain(e))?;
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), welcome::INFO_NAMESPACE);
     let info = maps.get(welcome::INFO).await.map_err(|e| cluster.explain(e))?;
     let joined = crate::node::join::Info::read(&info)?;

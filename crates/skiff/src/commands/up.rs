@@ -18,6 +18,7 @@ use crate::{
     node::alone,
     program_text,
     progress::{self, Message, Progress},
+    siblings::{self, join, process::Family},
 };
 
 /// Set for the process that stays: its standard output is the pipe that the steps go to.
@@ -31,6 +32,7 @@ pub fn run(options: Up) -> anyhow::Result<ExitCode> {
         bail!("`skiff up` makes network interfaces, cgroups and mounts and so needs root; run it with sudo");
     }
     options.control_plane.check()?;
+    siblings::check(&options)?;
     let layout = Layout::new(&options.common.data_dir);
     layout.open()?;
     if let Some(pid) = still_holding(&layout) {
@@ -119,8 +121,8 @@ fn stay(options: Up) -> anyhow::Result<ExitCode> {
     outcome
 }
 
-/// Control plane and node in one process, until a signal ends it.
-fn cluster(options: Up, progress: Progress) -> anyhow::Result<ExitCode> {
+/// Control plane and node in one process, and a process for each further node, until a signal ends them.
+fn cluster(mut options: Up, progress: Progress) -> anyhow::Result<ExitCode> {
     let layout = Layout::new(&options.common.data_dir);
     layout.open()?;
     let _held = layout.hold()?;
@@ -128,15 +130,30 @@ fn cluster(options: Up, progress: Progress) -> anyhow::Result<ExitCode> {
     server::runtime()?.block_on(async {
         let stop = server::stop_signal()?;
         tokio::pin!(stop);
-        let control_plane = server::start(&options.control_plane, &layout, &progress).await?;
-        let node = tokio::select! {
-            node = agent::start_beside(&control_plane, &options.node, &layout, alone, &progress) => node,
+        let siblings = siblings::prepare(&mut options, &layout).await?;
+        let control_plane = match server::start(&options.control_plane, &layout, &progress).await {
+            Ok(control_plane) => control_plane,
+            Err(error) => {
+                siblings::end::undo_start(&siblings.all).await;
+                return Err(error);
+            }
+        };
+        let mut family = Family::default();
+        let started = async {
+            let node = agent::start_beside(&control_plane, &options.node, &layout, alone, &progress).await?;
+            join::all(&control_plane, &siblings, &options, &layout, &mut family, &progress).await?;
+            anyhow::Ok(node)
+        };
+        let started = tokio::select! {
+            started = started => started,
             () = &mut stop => Err(anyhow::anyhow!("asked to end before the cluster was ready")),
         };
-        let node = match node {
+        let node = match started {
             Ok(node) => node,
             Err(error) => {
+                family.stop().await;
                 control_plane.stop().await;
+                siblings::end::undo_start(&siblings.all).await;
                 down::undo_start(&layout, &options.node).await;
                 return Err(error);
             }
@@ -145,9 +162,13 @@ fn cluster(options: Up, progress: Progress) -> anyhow::Result<ExitCode> {
         tracing::info!("the cluster is ready");
         tokio::select! {
             () = stop => tracing::info!("asked to end; Pods keep running"),
-            failed = node.failed() => return Err(failed),
+            failed = node.failed() => {
+                family.stop().await;
+                return Err(failed);
+            }
             never = program_text::keep_small() => match never {},
         }
+        family.stop().await;
         control_plane.stop().await;
         Ok(ExitCode::SUCCESS)
     })

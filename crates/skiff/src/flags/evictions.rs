@@ -33,6 +33,19 @@ pub struct Evictions {
 }
 
 impl Evictions {
+    /// The flags as they were given, for another node.
+    pub fn texts(&self) -> [(&'static str, String); 6] {
+        let transition = self.eviction_pressure_transition_period.as_millis();
+        [
+            ("eviction-hard", self.eviction_hard.clone()),
+            ("eviction-soft", self.eviction_soft.clone()),
+            ("eviction-soft-grace-period", self.eviction_soft_grace_period.clone()),
+            ("eviction-max-pod-grace-period", self.eviction_max_pod_grace_period.to_string()),
+            ("eviction-minimum-reclaim", self.eviction_minimum_reclaim.clone()),
+            ("eviction-pressure-transition-period", format!("{transition}ms")),
+        ]
+    }
+
     pub fn limits(&self) -> Result<Limits, String> {
         let texts = Texts {
             hard: &self.eviction_hard,
@@ -62,6 +75,10 @@ mod tests {
         assert!(limits(&[]).is_ok_and(|limits| limits.transition == Duration::from_secs(300)));
         let soft = ["--eviction-soft=memory.available<1Gi", "--eviction-soft-grace-period=memory.available=1m30s"];
         assert!(limits(&soft).is_ok());
+        let given = Flags::parse_from([&["test", "--eviction-pressure-transition-period=90s"][..], &soft].concat());
+        let again: Vec<String> = given.evictions.texts().map(|(name, value)| format!("--{name}={value}")).into();
+        let again = Flags::parse_from([vec!["test".to_owned()], again].concat());
+        assert_eq!(again.evictions.limits(), given.evictions.limits());
         assert!(limits(&soft[..1]).is_err_and(|why| why.starts_with("--eviction-soft-grace-period is not usable: ")));
     }
 }

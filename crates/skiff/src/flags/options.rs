@@ -34,6 +34,7 @@ pub struct Cli {
 }
 
 #[derive(Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one value in a process, moved twice")]
 pub enum Command {
     /// Start a cluster on this machine and wait until it is ready
     Up(Up),
@@ -83,6 +84,9 @@ pub struct Up {
     pub node: Node,
     #[command(flatten)]
     pub common: Common,
+    /// How many nodes the cluster has on this machine; each further one in a network namespace, with an engine of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=50))]
+    pub nodes: u8,
     /// Stay in the foreground instead of returning when the cluster is ready
     #[arg(long)]
     pub foreground: bool,
@@ -99,6 +103,12 @@ pub struct Down {
     /// Keep the store and the keys, so that the next `skiff up` continues
     #[arg(long)]
     pub keep_data: bool,
+    /// The cgroup that the node was started with
+    #[arg(long, default_value = "/", value_parser = value::cgroup)]
+    pub cgroup_root: String,
+    /// The network namespace that the node is in
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub network_namespace: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -144,6 +154,9 @@ pub struct Agent {
     pub disable: Vec<String>,
     #[command(flatten)]
     pub gates: FeatureGates,
+    /// The network namespace that the node is in
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub network_namespace: Option<PathBuf>,
     #[command(flatten)]
     pub node: Node,
     #[command(flatten)]
@@ -387,6 +400,9 @@ pub struct Node {
     /// How many Pods the node takes
     #[arg(long, default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_pods: u32,
+    /// The cgroup in which those of Pods are made; `skiff down` has to be told too
+    #[arg(long, default_value = "/", value_parser = value::cgroup)]
+    pub cgroup_root: String,
     #[command(flatten)]
     pub evictions: Evictions,
     /// Sysctls that Pods may set besides the safe ones; a name or, with a `*` at its end, the beginning of names

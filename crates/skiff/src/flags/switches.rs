@@ -3,20 +3,25 @@
 use api::features::{self, Features, RuntimeConfig, Setting};
 use clap::Args;
 
-/// One text of `--feature-gates`.
+/// One text of `--feature-gates`, and what it sets.
 #[derive(Clone, Debug)]
-struct Gates(Vec<Setting>);
+struct Gates(String, Vec<Setting>);
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct FeatureGates {
     /// Features to switch on or off, as Name=true,Other=false; AllAlpha and AllBeta are all of their stage
-    #[arg(long, value_name = "NAME=BOOL,…", value_parser = |text: &str| features::settings(text).map(Gates))]
+    #[arg(long, value_name = "NAME=BOOL,…", value_parser = |text: &str| features::settings(text).map(|set| Gates(text.to_owned(), set)))]
     feature_gates: Vec<Gates>,
 }
 
 impl FeatureGates {
     fn settings(&self) -> Vec<Setting> {
-        self.feature_gates.iter().flat_map(|gates| gates.0.iter().copied()).collect()
+        self.feature_gates.iter().flat_map(|gates| gates.1.iter().copied()).collect()
+    }
+
+    /// The texts, as another process is given them.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.feature_gates.iter().map(|gates| gates.0.as_str())
     }
 
     pub fn features(&self) -> anyhow::Result<Features> {

@@ -56,6 +56,13 @@ pub fn concurrency(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| (1..=1000).contains(n)).ok_or_else(|| "it must be a number from 1 to 1000".to_owned())
 }
 
+/// A path in the tree of cgroups.
+pub fn cgroup(text: &str) -> Result<String, String> {
+    let part = |part: &str| !matches!(part, "." | "..") && part.len() < 256 && !part.contains(char::is_control);
+    let good = text.len() < 1024 && text.strip_prefix('/').is_some_and(|path| path.split('/').all(part));
+    if good { Ok(text.to_owned()) } else { Err("it must be a path such as /nodes/a".to_owned()) }
+}
+
 /// A port that something can be reached at.
 pub fn port(text: &str) -> Result<u16, String> {
     text.parse().ok().filter(|p| *p > 0).ok_or_else(|| "it must be a number from 1 to 65535".to_owned())

@@ -1,0 +1,150 @@
+//! The further nodes of `skiff up --nodes`: where they are and what is theirs. Each is a `skiff agent` in a network namespace,
+//! with a data folder and an engine of its own, and joins as an agent on another machine does.
+
+pub mod end;
+pub mod join;
+pub mod process;
+
+use std::{fs, net::Ipv4Addr, path::Path};
+
+use anyhow::{Context, bail};
+use files::modes;
+use network::local_nodes::{self, Meeting};
+
+use crate::{flags::options::Up, holder, layout::Layout};
+
+/// A further node of this machine.
+#[derive(Debug, Clone)]
+pub struct Sibling {
+    /// The machine's own node is the first.
+    pub number: u8,
+    pub layout: Layout,
+}
+
+impl Sibling {
+    fn new(cluster: &Layout, number: u8) -> Self {
+        Sibling { number, layout: Layout::new(&cluster.siblings().join(number.to_string())) }
+    }
+
+    pub fn name(&self, first: &str) -> String {
+        format!("{first}-{}", self.number)
+    }
+
+    /// Two kubelets in one cgroup would take each other's Pods for their own.
+    fn cgroup(&self) -> String {
+        format!("/skiff-node-{}", self.number)
+    }
+}
+
+/// Those that the cluster's folder knows, in their order.
+pub fn known(cluster: &Layout) -> Vec<Sibling> {
+    let entries = fs::read_dir(cluster.siblings()).into_iter().flatten().flatten();
+    let mut numbers: Vec<u8> =
+        entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).filter(|n| *n > 1).collect();
+    numbers.sort_unstable();
+    numbers.into_iter().map(|number| Sibling::new(cluster, number)).collect()
+}
+
+/// The further nodes of one start.
+#[derive(Default)]
+pub struct Siblings {
+    pub all: Vec<Sibling>,
+    /// Those of an earlier start that are no more.
+    pub gone: Vec<Sibling>,
+    /// Where they meet, if there are any.
+    pub meeting: Option<Meeting>,
+}
+
+/// Says what does not go with several nodes.
+pub fn check(options: &Up) -> anyhow::Result<()> {
+    if options.nodes == 1 {
+        return Ok(());
+    }
+    let (node, server) = (&options.node, &options.control_plane);
+    if node.container_runtime_endpoint.is_some() {
+        bail!("--nodes {} needs an engine for each node; leave --container-runtime-endpoint out", options.nodes);
+    }
+    if node.node_ip.is_some() {
+        bail!("--nodes {} gives the nodes their addresses; leave --node-ip out", options.nodes);
+    }
+    if server.bind_address.is_loopback() || server.bind_address.is_ipv6() && !server.bind_address.is_unspecified() {
+        bail!(
+            "the other nodes cannot reach the API server at {}; choose another --bind-address, or --nodes 1",
+            server.bind_address
+        );
+    }
+    if !server.runs("network") {
+        return Ok(());
+    }
+    // Each node takes a /24 of the Pods' addresses.
+    let ranges = 1_u32 << 24_u8.saturating_sub(server.cluster_cidr.prefix_len()).min(16);
+    if u32::from(options.nodes) > ranges {
+        bail!("--cluster-cidr {} has room for {ranges} nodes, not for {}", server.cluster_cidr, options.nodes);
+    }
+    Ok(())
+}
+
+/// Makes the network of the nodes, and has the first one take part in it. What an earlier start left is used again; nodes of
+/// which there are to be no more are ended.
+pub async fn prepare(options: &mut Up, layout: &Layout) -> anyhow::Result<Siblings> {
+    let gone: Vec<Sibling> = known(layout).into_iter().filter(|sibling| sibling.number > options.nodes).collect();
+    for sibling in &gone {
+        holder::end(&sibling.layout).await?;
+        end::one(sibling, false).await?;
+    }
+    if options.nodes == 1 {
+        if !gone.is_empty() {
+            local_nodes::remove().await.context("cannot remove the network of this machine's nodes")?;
+        }
+        return Ok(Siblings { gone, ..Siblings::default() });
+    }
+    let all: Vec<Sibling> = (2..=options.nodes).map(|number| Sibling::new(layout, number)).collect();
+    let meeting = match wire(options, layout, &all).await {
+        Ok(meeting) => meeting,
+        Err(error) => {
+            end::undo_start(&all).await;
+            return Err(error);
+        }
+    };
+    let own = meeting.address(1);
+    options.node.node_ip = Some(own.into());
+    options.control_plane.tls_san.push(own.to_string());
+    Ok(Siblings { all, gone, meeting: Some(meeting) })
+}
+
+async fn wire(options: &Up, layout: &Layout, all: &[Sibling]) -> anyhow::Result<Meeting> {
+    modes::folder(&layout.siblings(), modes::PRIVATE_FOLDER).context("cannot make the folder of the other nodes")?;
+    let server = &options.control_plane;
+    let meeting = local_nodes::meet(server.cluster_cidr, server.service_cluster_ip_range)
+        .await
+        .context("cannot make the network of this machine's nodes")?;
+    for sibling in all {
+        sibling.layout.open()?;
+        // One that outlived its parent by a moment would hold the folder.
+        holder::end(&sibling.layout).await?;
+        let run = sibling.layout.run();
+        modes::folder(&run, modes::PRIVATE_FOLDER).with_context(|| format!("cannot make {}", run.display()))?;
+        local_nodes::join(&sibling.layout.network_namespace(), sibling.number, meeting)
+            .await
+            .with_context(|| format!("cannot make the network of node {}", sibling.number))?;
+    }
+    Ok(meeting)
+}
+
+/// Where the other nodes reach the API server.
+fn server_address(options: &Up, own: Ipv4Addr) -> String {
+    let bind = options.control_plane.bind_address;
+    let host = if bind.is_unspecified() { own.into() } else { bind };
+    format!("https://{}", std::net::SocketAddr::new(host, options.control_plane.secure_port))
+}
+
+/// Enters the namespace of a node, before any thread is started.
+pub fn enter(namespace: Option<&Path>) -> anyhow::Result<()> {
+    let Some(file) = namespace else { return Ok(()) };
+    network::namespace::enter(file).with_context(|| {
+        format!(
+            "cannot enter the network namespace {}; end the cluster with `skiff down` and start it again",
+            file.display()
+        )
+    })
+}
