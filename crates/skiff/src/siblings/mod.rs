@@ -148,3 +148,55 @@ pub fn enter(namespace: Option<&Path>) -> anyhow::Result<()> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::flags::options::{Cli, Command};
+
+    fn up(flags: &[&str]) -> Up {
+        let parsed = Cli::try_parse_from(["skiff", "up"].iter().chain(flags));
+        let Ok(Cli { command: Command::Up(options) }) = parsed else { panic!("{flags:?} is no `skiff up`") };
+        options
+    }
+
+    #[test]
+    fn several_nodes_take_what_they_need_and_refuse_the_rest() {
+        let check = |flags: &[&str], expected: Result<(), &str>| match (super::check(&up(flags)), expected) {
+            (Ok(()), Ok(())) => {}
+            (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{flags:?}: {error}"),
+            (got, _) => panic!("{flags:?}: {got:?}"),
+        };
+        check(&["--node-ip=10.0.0.1"], Ok(()));
+        check(&["--nodes=50"], Ok(()));
+        check(&["--nodes=2", "--node-ip=10.0.0.1"], Err("leave --node-ip out"));
+        check(&["--nodes=2", "--bind-address=::1"], Err("cannot reach the API server at ::1"));
+        check(&["--nodes=2", "--bind-address=::"], Ok(()));
+        check(&["--nodes=2", "--container-runtime-endpoint=unix:///x"], Err("an engine for each node"));
+        check(&["--nodes=4", "--cluster-cidr=10.0.0.0/22"], Ok(()));
+        check(&["--nodes=5", "--cluster-cidr=10.0.0.0/22"], Err("has room for 4 nodes, not for 5"));
+        check(&["--nodes=5", "--cluster-cidr=10.0.0.0/22", "--disable=network"], Ok(()));
+    }
+
+    #[test]
+    fn the_nodes_of_an_earlier_start_are_found_in_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let cluster = Layout::new(folder.path());
+        assert!(known(&cluster).is_empty());
+        for name in ["10", "2", "1", "x", "300"] {
+            fs::create_dir_all(cluster.siblings().join(name)).unwrap();
+        }
+        let names: Vec<String> = known(&cluster).iter().map(|sibling| sibling.name("host")).collect();
+        assert_eq!(names, ["host-2", "host-10"]);
+    }
+
+    #[test]
+    fn the_others_come_to_where_the_server_listens() {
+        let own = Ipv4Addr::new(192, 168, 254, 1);
+        assert_eq!(server_address(&up(&[]), own), "https://192.168.254.1:6443");
+        let options = up(&["--bind-address=10.0.0.7", "--secure-port=7443"]);
+        assert_eq!(server_address(&options, own), "https://10.0.0.7:7443");
+    }
+}
