@@ -4,6 +4,7 @@
 mod api;
 mod custom;
 mod etcd;
+mod hollow;
 mod limits;
 mod load;
 mod node;
@@ -43,6 +44,9 @@ struct Args {
     /// Measure nothing but Pods that are bound to nodes nobody runs
     #[arg(long)]
     binding_only: bool,
+    /// Measure nothing but what nodes cost: a hundred hollow ones, and one that joins
+    #[arg(long)]
+    nodes_only: bool,
     /// Where the figures are written as JSON, to be compared with another run
     #[arg(long, default_value = "bench.json")]
     out: PathBuf,
@@ -57,12 +61,19 @@ async fn main() -> anyhow::Result<()> {
             rows::schedule(skiff, args.nodes, &mut report).await?;
             subject::clean_up();
         }
+        (None, Some(skiff)) if args.nodes_only => {
+            hollow::measure(skiff, &mut report).await?;
+            node::join(skiff, &mut report)?;
+            subject::clean_up();
+        }
         (None, Some(skiff)) => {
             limits::measure(&mut report).await?;
             rows::control_plane(skiff, args.pods, args.nodes, &mut report).await?;
             etcd::measure(skiff, args.pods, &mut report).await?;
+            hollow::measure(skiff, &mut report).await?;
             if !args.control_plane_only {
                 node::measure(skiff, &mut report).await?;
+                node::join(skiff, &mut report)?;
             }
             scheduler::measure("", &mut report);
             subject::clean_up();

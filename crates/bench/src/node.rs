@@ -40,10 +40,31 @@ impl Drop for Cluster<'_> {
     }
 }
 
+fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout.starts_with(b"0\n"))
+}
+
+/// A node that joins a running cluster: from the start of its process, with the token, the certificate, an engine and the image
+/// that it begins with, until the API shows it as ready.
+pub fn join(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
+    if !is_root() {
+        eprintln!("SKIPPED: a node that joins needs root");
+        return Ok(());
+    }
+    let cluster = Cluster { skiff, folder: crate::subject::scratch("joined")? };
+    let flags = ["--secure-port=17443", "--kubelet-port=21250", "--dns-port=21053", "--node-name=first", "--nodes=2"];
+    let said = output(Command::new(skiff).arg("up").arg("--data-dir").arg(&cluster.folder).args(flags))?;
+    let line = said.lines().find_map(|line| line.trim().strip_prefix("node first-2 joined and ready"));
+    let mut words = line.context("`skiff up` does not say how long the node took")?.split_whitespace();
+    let number: f64 = words.next().context("a duration")?.parse()?;
+    let seconds = if words.next() == Some("ms") { number / 1000.0 } else { number };
+    report.add("an agent that joins, start to Ready", seconds, "s", Some(AtMost(3.0)), "engine and image included");
+    Ok(())
+}
+
 /// `skiff up` on this machine: how fast it starts, how fast a Pod runs, what it costs when nothing happens.
 pub async fn measure(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
-    let root = Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout.starts_with(b"0\n"));
-    if !root {
+    if !is_root() {
         eprintln!("SKIPPED: the rows of a whole node need root");
         return Ok(());
     }

@@ -27,6 +27,7 @@ pub fn scratch(name: &str) -> anyhow::Result<PathBuf> {
 pub struct Server {
     child: Child,
     folder: PathBuf,
+    address: SocketAddr,
     pub api: Api,
     pub ready_millis: f64,
 }
@@ -80,7 +81,7 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(2)).await;
         };
         let child = child.0.take().context("the child is there")?;
-        Ok(Server { child, folder, api, ready_millis })
+        Ok(Server { child, folder, address, api, ready_millis })
     }
 
     /// Drives calls to this server, and sees what CPU time of its own each of them takes. Rates swing with what else the
@@ -94,6 +95,11 @@ impl Server {
         let mut run = drive(n, in_flight, call).await?;
         run.cpu_micros = (self.cpu_seconds() - before) / n as f64 * 1e6;
         Ok(run)
+    }
+
+    /// Where the server listens, and the authorities that it made.
+    pub fn way(&self) -> anyhow::Result<(String, pki::Pki)> {
+        Ok((format!("https://{}", self.address), pki::Pki::open(&self.folder.join("pki"))?))
     }
 
     pub fn cpu_seconds(&self) -> f64 {

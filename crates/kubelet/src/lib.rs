@@ -40,6 +40,12 @@ pub async fn run(config: Config, caches: Caches) -> Result<(), Error> {
     run_on(Host::here(&config), config, caches).await
 }
 
+/// Runs a kubelet that touches nothing but its folders, over an engine in memory: many of them show what a control plane takes
+/// for its nodes. Upstream's counterpart is kubemark's hollow kubelet.
+pub async fn run_hollow(config: Config, caches: Caches) -> Result<(), Error> {
+    run_on(Host::hollow(), config, caches).await
+}
+
 async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error> {
     waypoint::kubelet::start(&config.node_name);
     for folder in [&config.root_dir, &config.root_dir.join("pods"), &config.log_dir] {

@@ -52,6 +52,23 @@ impl Mounter for Kernel {
     }
 }
 
+/// The mounts of a kubelet without any: what a Pod writes there stays on its node's disk.
+pub struct Nothing;
+
+impl Mounter for Nothing {
+    fn in_memory(&self, _: &Path, _: Option<u64>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn bind(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn unmount(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Mounts that only a record knows of, for tests without root.
 #[cfg(test)]
 #[derive(Default)]
