@@ -13,9 +13,10 @@ const MOST_WORK: u64 = 10_000_000;
 /// The elements that one list or map may have, and the bytes of one string that an expression makes.
 pub(crate) const LARGEST: usize = 10_000_000;
 
-/// What it costs to make a list or a map, besides its parts.
+/// What it costs to make a list, a map or an object, besides its parts.
 pub(crate) const LIST_COST: u64 = 10;
 pub(crate) const MAP_COST: u64 = 30;
+pub(crate) const OBJECT_COST: u64 = 40;
 
 #[derive(Debug, Clone)]
 pub struct Budget {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use crate::check::{Declarations, check, check_with_facts};
+use crate::check::{Declarations, Made, check, check_with_facts};
 use crate::error::CompileError;
 use crate::estimate::{Declared, Range, estimate};
 use crate::eval::Program;
@@ -113,6 +113,21 @@ impl Builder {
     pub fn object(mut self, name: &str, fields: impl IntoIterator<Item = (String, Type)>) -> Self {
         let fields: BTreeMap<String, Type> = fields.into_iter().collect();
         self.declarations.objects.insert(name.to_owned(), fields);
+        self
+    }
+
+    /// An object type with its fields that expressions can make objects of: `Name{field: 1}`.
+    #[must_use]
+    pub fn made(mut self, name: &str, fields: impl IntoIterator<Item = (String, Type)>) -> Self {
+        self.declarations.made.push(Made { name: name.to_owned(), open: false });
+        self.object(name, fields)
+    }
+
+    /// A type that expressions can make objects of, and with it every type whose name goes on behind it with a dot:
+    /// `Name.a.b{c: 1}`. All have whatever fields an expression gives them.
+    #[must_use]
+    pub fn made_openly(mut self, name: &str) -> Self {
+        self.declarations.made.push(Made { name: name.to_owned(), open: true });
         self
     }
 

@@ -30,4 +30,4 @@ pub use function::{Call, Cost, Function, Implementation, Library, function};
 pub use library::{cost, semantic_version::semver};
 pub use syntax::is_identifier;
 pub use typing::Type;
-pub use value::{Key, List, Lookup, Map, Opaque, Text, Value, compare, equal};
+pub use value::{Key, List, Lookup, Made, Map, Opaque, Text, Value, compare, equal};

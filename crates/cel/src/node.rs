@@ -5,6 +5,7 @@ use std::sync::Arc;
 use regex::Regex;
 
 use crate::syntax::ast::Access;
+use crate::typing::Type;
 use crate::value::Value;
 
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub(crate) enum Node {
     Call(Box<CallNode>),
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
+    /// The type's name, and fields with their values and whether each is optional.
+    Object(Arc<str>, Vec<FieldNode>),
     Fold(Box<FoldNode>),
     /// A fold's step that adds to its accumulator, which nobody else holds: in place.
     Append {
@@ -57,6 +60,16 @@ pub(crate) struct Select {
     pub operand: Node,
     pub field: Arc<str>,
     pub access: Access,
+}
+
+/// A field of an object that is made.
+#[derive(Debug, Clone)]
+pub(crate) struct FieldNode {
+    pub name: Arc<str>,
+    /// The type that the field is declared with.
+    pub kind: Type,
+    pub value: Node,
+    pub optional: bool,
 }
 
 #[derive(Debug, Clone)]

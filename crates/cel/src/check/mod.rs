@@ -5,6 +5,7 @@ mod calls;
 mod facts;
 mod fold;
 mod inference;
+mod objects;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::typing::Type;
 use crate::value::Value;
 pub(crate) use facts::{Facts, Resolved};
 use inference::Inference;
+pub(crate) use objects::Made;
 
 /// What expressions may name.
 #[derive(Default, Clone)]
@@ -27,6 +29,8 @@ pub(crate) struct Declarations {
     pub composed: Option<(String, Vec<(String, Type)>)>,
     /// Object types, with their fields.
     pub objects: BTreeMap<String, BTreeMap<String, Type>>,
+    /// Types that expressions make objects of.
+    pub made: Vec<Made>,
     /// Names of types.
     pub types: BTreeMap<&'static str, Type>,
 }
@@ -106,7 +110,7 @@ impl Checker<'_> {
             Kind::Call { function, target, arguments } => self.call(expr.at, function, target.as_deref(), arguments),
             Kind::List(items) => self.list(items),
             Kind::Map(entries) => self.map(entries),
-            Kind::Object(name) => self.complain(expr.at, format!("undeclared reference to '{name}' (in container '')")),
+            Kind::Object { name, fields } => self.object(expr.at, name, fields),
             Kind::Fold(fold) => self.fold(fold),
         }
     }
@@ -126,8 +130,12 @@ impl Checker<'_> {
     fn ident(&mut self, at: usize, name: &str) -> Checked {
         match self.named(name) {
             Some(found) => found,
-            None => self.complain(at, format!("undeclared reference to '{name}' (in container '')")),
+            None => self.undeclared(at, name),
         }
+    }
+
+    fn undeclared(&mut self, at: usize, name: &str) -> Checked {
+        self.complain(at, format!("undeclared reference to '{name}' (in container '')"))
     }
 
     fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, access: Access) -> Checked {
@@ -192,7 +200,7 @@ impl Checker<'_> {
             }
             Type::Map(pair) => Some(pair.1.clone()),
             Type::Object(name) => {
-                let found = self.declarations.objects.get(&**name).and_then(|fields| fields.get(field)).cloned();
+                let found = self.declarations.field_of(name, field);
                 if found.is_none() {
                     self.complain(at, format!("undefined field '{field}'"));
                 }

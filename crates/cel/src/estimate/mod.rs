@@ -9,7 +9,7 @@ mod range;
 pub(crate) mod rules;
 mod sizes;
 
-use crate::budget::{LIST_COST, MAP_COST};
+use crate::budget::{LIST_COST, MAP_COST, OBJECT_COST};
 use crate::check::Facts;
 use crate::function::Functions;
 use crate::syntax::ast::{ACCUMULATOR, Access, Expr, Fold, Kind};
@@ -73,7 +73,7 @@ struct Estimator<'e> {
 impl<'e> Estimator<'e> {
     fn cost(&mut self, expr: &'e Expr) -> Range {
         match &expr.kind {
-            Kind::Literal(_) | Kind::Object(_) => Range::default(),
+            Kind::Literal(_) => Range::default(),
             Kind::Ident(name) => {
                 self.known[expr.id].place =
                     self.local(name).map_or_else(|| self.declared.variable(name), |local| local.place);
@@ -83,6 +83,10 @@ impl<'e> Estimator<'e> {
             Kind::Call { function, target, arguments } => self.call(expr, function, target.as_deref(), arguments),
             Kind::List(items) => self.list(expr, items),
             Kind::Map(entries) => self.map(expr, entries),
+            Kind::Object { fields, .. } => {
+                let (cost, _) = self.parts(fields.iter().map(|(_, value, _)| value));
+                cost.plus(Range::exactly(OBJECT_COST))
+            }
             Kind::Fold(fold) if is_bind(fold) => self.bind(expr, fold),
             Kind::Fold(fold) => self.fold(expr, fold),
         }

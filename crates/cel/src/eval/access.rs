@@ -54,6 +54,7 @@ impl<'a> Run<'a, '_> {
 fn found<'a>(operand: &Value<'a>, key: &Value<'_>) -> Result<Option<Value<'a>>, EvaluationError> {
     match operand {
         Value::Map(map) => map.get(key),
+        Value::Object(object) => Ok(key.as_str().and_then(|field| object.get(field)).cloned()),
         Value::List(list) => match position(key) {
             Some(at) => Ok(usize::try_from(at).ok().and_then(|at| list.get(at))),
             None => Err(EvaluationError::new(format!("unsupported index type '{}' in list", key.type_of()))),
@@ -82,6 +83,8 @@ fn reach<'a>(operand: Value<'a>, key: &Value<'_>, optional: bool) -> Outcome<'a>
         // Behind an optional, what is missing is no error.
         Value::Optional(Some(inner)) => found(&inner, key).map(wrap),
         operand if optional => found(&operand, key).map(wrap),
+        // A field that is not set has no value.
+        Value::Object(_) => found(&operand, key).map(Option::unwrap_or_default),
         operand => found(&operand, key)?.ok_or_else(|| match operand {
             Value::List(_) => EvaluationError::new(format!("index out of bounds: {key}")),
             _ => EvaluationError::no_such_key(key),

@@ -4,13 +4,15 @@ mod access;
 mod fold;
 mod program;
 
+use std::sync::Arc;
+
 pub use program::{Composed, Composition, Program, Variables};
 
-use crate::budget::{Budget, LIST_COST, MAP_COST, traversal};
+use crate::budget::{Budget, LIST_COST, MAP_COST, OBJECT_COST, traversal};
 use crate::error::EvaluationError;
 use crate::function::{Call, Overload};
-use crate::node::{CallNode, Node};
-use crate::value::{Map, Value, equal};
+use crate::node::{CallNode, FieldNode, Node};
+use crate::value::{Made, Map, Value, equal};
 
 pub(crate) type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
@@ -81,6 +83,7 @@ impl<'a> Run<'a, '_> {
             Node::Call(call) => self.call(call),
             Node::List(items) => self.list(items),
             Node::Map(entries) => self.map(entries),
+            Node::Object(name, fields) => self.object(name, fields),
             Node::Fold(fold) => self.fold(fold),
             Node::Append { slot, item, cost } => self.append(*slot, item, *cost),
             Node::Insert { slot, entry } => self.insert(*slot, entry),
@@ -195,5 +198,24 @@ impl<'a> Run<'a, '_> {
         }
         self.budget.charge(MAP_COST)?;
         Ok(Value::Map(map))
+    }
+
+    fn object(&mut self, name: &Arc<str>, fields: &[FieldNode]) -> Outcome<'a> {
+        let mut made = Made { name: name.clone(), fields: Vec::with_capacity(fields.len()) };
+        for field in fields {
+            let value = match self.eval(&field.value)? {
+                Value::Optional(None) if field.optional => continue,
+                Value::Optional(Some(inner)) if field.optional => (*inner).clone(),
+                _ if field.optional => return Err(EvaluationError::no_such_overload()),
+                value => value,
+            };
+            if !value.fits(&field.kind) {
+                let (found, field) = (value.type_of(), &field.name);
+                return Err(EvaluationError::new(format!("unexpected type {found} for {name}Type '{field}' field")));
+            }
+            made.put(field.name.clone(), value);
+        }
+        self.budget.charge(OBJECT_COST)?;
+        Ok(Value::Object(Arc::new(made)))
     }
 }

@@ -205,7 +205,7 @@ fn plain(call: &mut Call<'_>, value: &Value<'_>, depth: usize) -> Text {
             parts.sort();
             format!("{{{}}}", parts.join(", "))
         }
-        Value::Optional(_) | Value::Opaque(_) => return Err(EvaluationError::no_such_overload()),
+        Value::Optional(_) | Value::Opaque(_) | Value::Object(_) => return Err(EvaluationError::no_such_overload()),
         Value::String(text) => {
             call.making(text.len())?;
             text.to_string()

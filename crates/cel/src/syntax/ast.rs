@@ -31,8 +31,11 @@ pub(crate) enum Kind {
     /// Elements, and whether each is optional.
     List(Vec<(Expr, bool)>),
     Map(Vec<(Expr, Expr, bool)>),
-    /// An object of a named type.
-    Object(String),
+    /// An object of a named type: fields with their values, and whether each is optional.
+    Object {
+        name: String,
+        fields: Vec<(String, Expr, bool)>,
+    },
     Fold(Box<Fold>),
 }
 
@@ -103,6 +106,11 @@ impl Expr {
         Expr { at, depth, id: 0, kind: Kind::Map(entries) }
     }
 
+    pub(crate) fn object(at: usize, name: String, fields: Vec<(String, Expr, bool)>) -> Expr {
+        let depth = fields.iter().map(|(_, value, _)| value.depth).max().unwrap_or(0) + 1;
+        Expr { at, depth, id: 0, kind: Kind::Object { name, fields } }
+    }
+
     pub(crate) fn fold(at: usize, fold: Fold) -> Expr {
         let parts = [&fold.range, &fold.start, &fold.condition, &fold.step, &fold.result];
         let depth = parts.iter().map(|p| p.depth).max().unwrap_or(0) + 1;
@@ -132,7 +140,8 @@ impl Expr {
         self.id = from;
         let from = from + 1;
         match &mut self.kind {
-            Kind::Literal(_) | Kind::Ident(_) | Kind::Object(_) => from,
+            Kind::Literal(_) | Kind::Ident(_) => from,
+            Kind::Object { fields, .. } => fields.iter_mut().fold(from, |next, (_, value, _)| value.number(next)),
             Kind::Select { operand, .. } => operand.number(from),
             Kind::Call { target, arguments, .. } => {
                 target.as_deref_mut().into_iter().chain(arguments).fold(from, |next, part| part.number(next))
@@ -149,7 +158,8 @@ impl Expr {
     /// The number of expressions in the tree.
     pub(crate) fn count(&self) -> usize {
         1 + match &self.kind {
-            Kind::Literal(_) | Kind::Ident(_) | Kind::Object(_) => 0,
+            Kind::Literal(_) | Kind::Ident(_) => 0,
+            Kind::Object { fields, .. } => fields.iter().map(|(_, value, _)| value.count()).sum(),
             Kind::Select { operand, .. } => operand.count(),
             Kind::Call { target, arguments, .. } => {
                 target.as_ref().map_or(0, |t| t.count()) + arguments.iter().map(Expr::count).sum::<usize>()

@@ -162,7 +162,7 @@ fn bind(at: usize, name: &str, value: Expr, body: Expr) -> Expr {
 }
 
 fn sort_by(at: usize, target: Expr, mut given: Vec<Expr>) -> Result<Expr, Issue> {
-    if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Object(_)) {
+    if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Object { .. }) {
         let message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
         return Err(Issue { at: target.at, message: message.to_owned() });
     }

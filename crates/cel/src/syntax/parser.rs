@@ -1,6 +1,6 @@
 //! The grammar: operators by precedence, members, literals. Macros are expanded as their calls are read.
 
-use super::ast::{Access, Expr, Kind};
+use super::ast::{Access, Expr};
 use super::lexer::{Placed, Token, tokens};
 use super::literal::Literal;
 use super::macros;
@@ -315,7 +315,7 @@ impl Parser {
         Ok(Expr::ident(start, &name))
     }
 
-    /// `Name.Of.Type{...}`: objects can be named, but nothing here has types that expressions make objects of.
+    /// `Name.Of.Type{field: value}`. Whether there is such a type is the checker's.
     fn object(&mut self, first: &str, at: usize) -> Result<Option<Expr>, Failed> {
         let mut name = first.to_owned();
         let mut ahead = self.next;
@@ -329,17 +329,18 @@ impl Parser {
             return Ok(None);
         }
         self.next = ahead + 1;
+        let mut fields = Vec::new();
         while self.eat("}").is_none() {
-            self.eat("?");
-            self.name()?;
+            let optional = self.eat("?").is_some();
+            let field = self.name()?;
             self.expect(":")?;
-            self.expression()?;
+            fields.push((field, self.expression()?, optional));
             if self.eat(",").is_none() {
                 self.expect("}")?;
                 break;
             }
         }
-        Ok(Some(Expr::leaf(at, Kind::Object(name))))
+        self.bounded(Expr::object(at, name, fields)).map(Some)
     }
 
     fn list(&mut self, at: usize) -> Result<Expr, Failed> {

@@ -34,6 +34,18 @@ fn equal_at(a: &Value<'_>, b: &Value<'_>, budget: &mut Budget, depth: usize) -> 
         (Value::Duration(a), Value::Duration(b)) => a == b,
         (Value::Type(a), Value::Type(b)) => a.to_string() == b.to_string(),
         (Value::Opaque(a), Value::Opaque(b)) => a.type_name() == b.type_name() && a.equals(&**b),
+        (Value::Object(a), Value::Object(b)) => {
+            if a.name != b.name || a.fields.len() != b.fields.len() {
+                return Ok(false);
+            }
+            for (field, a) in &a.fields {
+                let Some(b) = b.get(field) else { return Ok(false) };
+                if !equal_at(a, b, budget, depth + 1)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
         (Value::Optional(None), Value::Optional(None)) => true,
         (Value::Optional(Some(a)), Value::Optional(Some(b))) => equal_at(a, b, budget, depth + 1)?,
         (Value::List(a), Value::List(b)) => {

@@ -4,6 +4,7 @@
 mod aggregate;
 mod associative;
 mod equality;
+mod made;
 mod text;
 
 use std::any::Any;
@@ -15,6 +16,7 @@ use json::Value as Json;
 use aggregate::Associative;
 pub use aggregate::{Key, List, Lookup, Map};
 pub use equality::{compare, equal};
+pub use made::Made;
 pub use text::Text;
 pub(crate) use text::quoted;
 
@@ -32,8 +34,9 @@ pub trait Opaque: Any + Debug + Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub enum Value<'a> {
+    #[default]
     Null,
     Bool(bool),
     Int(i64),
@@ -49,6 +52,8 @@ pub enum Value<'a> {
     Optional(Option<Arc<Value<'a>>>),
     Type(Type),
     Opaque(Arc<dyn Opaque>),
+    /// An object that an expression made.
+    Object(Arc<Made<'a>>),
 }
 
 impl<'a> Value<'a> {
@@ -136,6 +141,7 @@ impl<'a> Value<'a> {
             Value::Optional(_) => Type::optional(Type::Dyn),
             Value::Type(_) => Type::Type(Arc::new(Type::Dyn)),
             Value::Opaque(value) => Type::Opaque(value.type_name()),
+            Value::Object(made) => Type::Object(made.name.clone()),
         }
     }
 
@@ -171,6 +177,7 @@ impl<'a> Value<'a> {
             | (Type::Optional(_), Value::Optional(_))
             | (Type::Type(_), Value::Type(_)) => true,
             (Type::Opaque(name), Value::Opaque(value)) => *name == value.type_name(),
+            (Type::Object(name), Value::Object(made)) => *name == made.name,
             _ => false,
         }
     }

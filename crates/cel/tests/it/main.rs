@@ -6,6 +6,7 @@ mod language;
 mod library;
 mod limits;
 mod messages;
+mod objects;
 
 use cel::{Budget, Environment, Type, Value, Variables};
 use json::{Value as Json, json};
@@ -26,6 +27,8 @@ fn environment() -> Environment {
                 ("attributes".to_owned(), Type::map(Type::String, Type::map(Type::String, Type::Dyn))),
             ],
         )
+        .made("test.Patch", [("op".to_owned(), Type::String), ("value".to_owned(), Type::Dyn)])
+        .made_openly("Thing")
         .build()
 }
 
@@ -73,6 +76,11 @@ fn show(value: &Value<'_>) -> String {
         }
         Value::Optional(None) => "none".to_owned(),
         Value::Optional(Some(inner)) => format!("some({})", show(inner)),
+        Value::Object(made) => {
+            let fields: Vec<String> =
+                made.fields.iter().map(|(name, value)| format!("{name}: {}", show(value))).collect();
+            format!("{}{{{}}}", made.name, fields.join(", "))
+        }
         Value::Bytes(bytes) => format!("b{bytes:?}"),
         other => other.to_string(),
     }
