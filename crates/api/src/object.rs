@@ -7,10 +7,11 @@ use json::{Error, Reader, Value};
 use k8s_openapi::{
     Metadata,
     api::{
-        admissionregistration::v1 as admissionregistration, apiserverinternal::v1alpha1 as api_server_internal,
-        apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
-        autoscaling::v2 as autoscaling, batch::v1 as batch, certificates::v1 as certificates,
-        certificates::v1beta1 as certificates_beta, coordination::v1 as coordination,
+        admissionregistration::v1 as admissionregistration,
+        admissionregistration::v1beta1 as admissionregistration_beta,
+        apiserverinternal::v1alpha1 as api_server_internal, apps::v1 as apps, authentication::v1 as authentication,
+        authorization::v1 as authorization, autoscaling::v2 as autoscaling, batch::v1 as batch,
+        certificates::v1 as certificates, certificates::v1beta1 as certificates_beta, coordination::v1 as coordination,
         coordination::v1beta1 as coordination_beta, core::v1 as core, discovery::v1 as discovery,
         networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
         resource::v1 as resource, resource::v1alpha3 as resource_alpha, scheduling::v1alpha1 as scheduling_alpha,
@@ -81,6 +82,8 @@ macro_rules! objects {
 objects! {
     admissionregistration::ValidatingAdmissionPolicy,
     admissionregistration::ValidatingAdmissionPolicyBinding,
+    admissionregistration_beta::MutatingAdmissionPolicy,
+    admissionregistration_beta::MutatingAdmissionPolicyBinding,
     api_server_internal::StorageVersion,
     apps::ControllerRevision,
     apps::DaemonSet,

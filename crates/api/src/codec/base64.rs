@@ -9,6 +9,10 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     if text.contains(['\r', '\n']) { text.replace(['\r', '\n'], "").into() } else { text.into() }
 }
 
+pub fn encode(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
 pub fn decode(text: &str) -> Result<Vec<u8>, DecodeError> {
     STANDARD.decode(&*plain(text))
 }

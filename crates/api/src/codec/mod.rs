@@ -1,7 +1,7 @@
 //! Between bytes on the wire and values: JSON, YAML, protobuf and CBOR, and how large a document may be. What fields mean is
 //! the schema's, and whether they are right is validation's.
 
-mod base64;
+pub(crate) mod base64;
 pub mod bounds;
 pub mod cbor;
 pub mod decode;

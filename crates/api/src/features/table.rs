@@ -153,7 +153,7 @@ gates! {
     MutablePVNodeAffinity = ALPHA,
     MutablePodResourcesForSuspendedJobs = ALPHA,
     MutableSchedulingDirectivesForSuspendedJobs = ALPHA,
-    MutatingAdmissionPolicy = BETA_OFF,
+    MutatingAdmissionPolicy = BETA_OFF.acts(),
     NFTablesProxyMode = LOCKED,
     NodeDeclaredFeatures = ALPHA.acts(),
     NodeInclusionPolicyInPodTopologySpread = LOCKED,

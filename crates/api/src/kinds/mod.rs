@@ -190,6 +190,10 @@ fn resources(to: &mut Sorted<'_>) {
     to.visit(admission_policy::POLICY);
     to.visit(admission_policy::BINDING);
     to.visit(webhook_configuration::VALIDATING);
+    to.visit(admission_policy::MUTATING_POLICY);
+    to.visit(admission_policy::MUTATING_BINDING);
+    to.visit_older(admission_policy::MUTATING_POLICY, Older::named("v1alpha1"));
+    to.visit_older(admission_policy::MUTATING_BINDING, admission_policy::MUTATING_BINDING_V1ALPHA1);
     to.visit(custom_resource_definition::CUSTOM_RESOURCE_DEFINITION);
     to.visit(priority_class::PRIORITY_CLASS);
     to.visit(scheduling_workload::WORKLOAD);

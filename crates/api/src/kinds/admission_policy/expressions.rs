@@ -42,7 +42,12 @@ pub(super) fn validate(policy: &ValidatingAdmissionPolicy, path: &Path) -> Error
     errors
 }
 
-fn compiles(environment: &Environment, expression: &str, results: &[Type], path: &Path) -> Option<FieldError> {
+pub(super) fn compiles(
+    environment: &Environment,
+    expression: &str,
+    results: &[Type],
+    path: &Path,
+) -> Option<FieldError> {
     compile(environment, expression, results).err().map(|why| FieldError::invalid(path, expression, &why))
 }
 
@@ -73,8 +78,8 @@ pub(crate) fn match_conditions(conditions: &[MatchCondition], params: bool, path
     errors
 }
 
-/// A variable is known to those behind it, also when it does not compile.
-fn variable(one: &Variable, asking: &mut Environment, telling: &mut Environment, path: &Path) -> Errors {
+/// A variable is known to those behind it, also when it does not compile. It is an expression of the first environment.
+pub(super) fn variable(one: &Variable, asking: &mut Environment, telling: &mut Environment, path: &Path) -> Errors {
     let mut errors = Errors::new();
     if one.name.trim().is_empty() {
         errors.push(FieldError::required(&path.child("name"), "name is not specified"));

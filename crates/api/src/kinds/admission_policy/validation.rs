@@ -28,25 +28,33 @@ pub(super) fn policy(policy: &ValidatingAdmissionPolicy) -> Errors {
     let place = path.child("matchConstraints");
     match &spec.match_constraints {
         None => errors.push(FieldError::required(&place, "")),
-        Some(constraints) => {
-            errors.extend(match_resources(constraints, &place));
-            if constraints.resource_rules.as_ref().is_none_or(Vec::is_empty) {
-                errors.push(FieldError::required(&place.child("resourceRules"), ""));
-            }
-        }
+        Some(constraints) => errors.extend(match_constraints(constraints, &place)),
     }
     errors.extend(expressions::validate(policy, &path));
     errors
 }
 
+/// What a policy is about, which its rules have to say.
+pub(super) fn match_constraints(constraints: &MatchResources, path: &Path) -> Errors {
+    let mut errors = match_resources(constraints, path);
+    if constraints.resource_rules.as_ref().is_none_or(Vec::is_empty) {
+        errors.push(FieldError::required(&path.child("resourceRules"), ""));
+    }
+    errors
+}
+
+pub(super) fn policy_name(name: Option<&str>, path: &Path) -> Errors {
+    let path = path.child("policyName");
+    match name.unwrap_or_default() {
+        "" => vec![FieldError::required(&path, "")],
+        name => invalid(&path, name, NameRule::Subdomain.check(name, false)).collect(),
+    }
+}
+
 pub(super) fn binding(binding: &ValidatingAdmissionPolicyBinding) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = &binding.spec else { return vec![FieldError::required(&path, "")] };
-    let mut errors = Errors::new();
-    match spec.policy_name.as_deref().unwrap_or_default() {
-        "" => errors.push(FieldError::required(&path.child("policyName"), "")),
-        name => errors.extend(invalid(&path.child("policyName"), name, NameRule::Subdomain.check(name, false))),
-    }
+    let mut errors = policy_name(spec.policy_name.as_deref(), &path);
     if let Some(reference) = &spec.param_ref {
         errors.extend(param_ref(reference, &path.child("paramRef")));
     }
@@ -58,7 +66,7 @@ pub(super) fn binding(binding: &ValidatingAdmissionPolicyBinding) -> Errors {
     errors
 }
 
-fn param_kind(kind: &ParamKind, path: &Path) -> Errors {
+pub(super) fn param_kind(kind: &ParamKind, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let place = path.child("apiVersion");
     let version = kind.api_version.as_deref().unwrap_or_default();
@@ -96,7 +104,7 @@ fn together(path: &Path, value: &str, start: &str, wrong: Vec<String>) -> Option
     (!wrong.is_empty()).then(|| FieldError::invalid(path, value, &format!("{start}{}", wrong.join(","))))
 }
 
-fn match_resources(resources: &MatchResources, path: &Path) -> Errors {
+pub(super) fn match_resources(resources: &MatchResources, path: &Path) -> Errors {
     let policy = resources.match_policy.as_deref().unwrap_or_default();
     let mut errors: Errors = one_of(policy, &["Equivalent", "Exact"], path, "matchPolicy").into_iter().collect();
     let selectors =
@@ -195,7 +203,7 @@ fn resources(list: &[String], path: &Path) -> Errors {
     errors
 }
 
-fn param_ref(reference: &ParamRef, path: &Path) -> Errors {
+pub(super) fn param_ref(reference: &ParamRef, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let name = reference.name.as_deref().unwrap_or_default();
     let both = "name and selector are mutually exclusive";

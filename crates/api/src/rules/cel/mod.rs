@@ -5,6 +5,7 @@ mod address;
 pub mod admission;
 pub mod authorizer;
 mod format;
+pub mod mutation;
 mod quantity;
 pub mod typed;
 

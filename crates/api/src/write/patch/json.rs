@@ -1,7 +1,7 @@
 //! JSON patch, RFC 6902: a list of operations, all or none.
 
-use json_patch::PatchOperation;
 use json_patch::jsonptr::{Pointer, index::Index};
+use json_patch::{AddOperation, PatchOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{StatusCause, StatusDetails};
 use serde::Deserialize;
 use serde_json::Value;
@@ -29,13 +29,36 @@ pub fn apply(current: json::Value, patch: &json::Value) -> Result<json::Value, S
         .map_err(|e| StatusError::bad_request(format!("error decoding patch: {e}")))?;
     let mut current = Value::from(current);
     let mut account = Account { copied: 0, steps: MAX_STEPS };
-    for (at, operation) in operations.iter().enumerate() {
-        account.charge(&current, operation).map_err(|why| refused(at, operation.path(), &why))?;
-        json_patch::patch_unsafe(&mut current, std::slice::from_ref(operation))
-            .map_err(|error| refused(at, &error.path, &reason(operation, &error)))?;
+    for (at, mut operation) in operations.into_iter().enumerate() {
+        account.charge(&current, &operation).map_err(|why| refused(at, operation.path(), &why))?;
+        add_for_replace(&current, &mut operation);
+        json_patch::patch_unsafe(&mut current, std::slice::from_ref(&operation))
+            .map_err(|error| refused(at, &error.path, &reason(&operation, &error)))?;
     }
     Ok(current.into())
 }
+
+/// A field that is to be replaced need not be there, as upstream's library has it.
+fn add_for_replace(current: &Value, operation: &mut PatchOperation) {
+    let PatchOperation::Replace(replace) = operation else { return };
+    let parent = replace.path.split_back().and_then(|(parent, _)| current.pointer(parent.as_str()));
+    if parent.is_some_and(Value::is_object) {
+        let (path, value) = (replace.path.clone(), replace.value.take());
+        *operation = PatchOperation::Add(AddOperation { path, value });
+    }
+}
+
+/// Whether a patch was refused because what it tests for is not so.
+pub fn is_failed_test(error: &StatusError) -> bool {
+    why(error).is_some_and(|why| why.ends_with(FAILED_TEST))
+}
+
+/// What is wrong with a patch, beyond the general sentence.
+pub fn why(error: &StatusError) -> Option<&str> {
+    error.details.as_ref()?.causes.as_ref()?.first()?.message.as_deref()
+}
+
+const FAILED_TEST: &str = "the value is not the one tested for";
 
 /// The cost of the operations so far. An operation is charged before it is carried out.
 struct Account {
@@ -118,7 +141,7 @@ impl Account {
 
 fn reason(operation: &PatchOperation, error: &json_patch::PatchError) -> String {
     match operation {
-        PatchOperation::Test(_) => "the value is not the one tested for".to_owned(),
+        PatchOperation::Test(_) => FAILED_TEST.to_owned(),
         PatchOperation::Add(_) | PatchOperation::Remove(_) | PatchOperation::Replace(_) => {
             "the object has no such path".to_owned()
         }
@@ -160,6 +183,11 @@ mod tests {
             json!([{"op": "add", "path": "/a/c", "value": 1}, {"op": "test", "path": "/a/b/0", "value": 9}]),
             Err(("/a/b/0", "operation 1 failed: the value is not the one tested for")),
         );
+        check(json!([{"op": "replace", "path": "/a/c", "value": 1}]), Ok(json!({"a": {"b": [1, 2], "c": 1}})));
+        check(json!([{"op": "replace", "path": "/a/b/0", "value": 3}]), Ok(json!({"a": {"b": [3, 2]}})));
+        let absent = "operation 0 failed: the object has no such path";
+        check(json!([{"op": "replace", "path": "/a/b/-", "value": 3}]), Err(("/a/b/-", absent)));
+        check(json!([{"op": "replace", "path": "/x/y", "value": 3}]), Err(("/x/y", absent)));
         check(json!([{"op": "remove", "path": "/x"}]), Err(("/x", "operation 0 failed: the object has no such path")));
         check(
             json!([{"op": "move", "from": "/a", "path": "/a/b/0"}]),
@@ -168,8 +196,17 @@ mod tests {
     }
 
     fn cause(error: &StatusError) -> &str {
-        let causes = error.details.as_ref().and_then(|d| d.causes.as_ref());
-        causes.and_then(|c| c[0].message.as_deref()).unwrap_or_default()
+        why(error).unwrap_or_default()
+    }
+
+    #[test]
+    fn failed_tests_are_told_apart() {
+        let check = |patch: Value, expected: bool| {
+            let error = apply(json!({"a": 1}), &patch).expect_err("refused");
+            assert_eq!(is_failed_test(&error), expected, "{patch}");
+        };
+        check(json!([{"op": "test", "path": "/a", "value": 2}]), true);
+        check(json!([{"op": "remove", "path": "/b"}]), false);
     }
 
     #[test]

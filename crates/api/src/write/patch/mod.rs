@@ -10,6 +10,7 @@ use crate::{
     validation::field::{FieldError, Path},
 };
 
+pub mod configuration;
 pub mod json;
 pub mod merge;
 pub mod strategic;
@@ -58,6 +59,11 @@ impl Patch {
             return Err(StatusError::bad_request(format!("error decoding patch: {why}")));
         }
         Ok(Patch { kind, body, duplicates })
+    }
+
+    /// A JSON patch of these operations.
+    pub fn of_operations(body: Value) -> Patch {
+        Patch { kind: Kind::Json, body, duplicates: Vec::new() }
     }
 
     /// Whether it has no operations at all.
