@@ -127,7 +127,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         if options.always_allow { Arc::new(AlwaysAllow) } else { Arc::new(Union(vec![nodes, rbac.clone()])) };
     let webhooks = Arc::new(Webhooks::new(&objects, options.routing));
     let policies = Arc::new(Policies::default());
-    for plural in [source::POLICIES, source::BINDINGS] {
+    for plural in source::FOLLOWED {
         objects.add_event_handler(&objects.definition(source::GROUP, plural)?, policies.clone()).await?;
     }
     let hooks = Arc::new(webhook::Webhooks::new(webhooks.clone()));

@@ -48,24 +48,38 @@ pub struct Attributes<'a> {
     pub annotations: Vec<(String, String)>,
     /// Quotas have been charged. A write that is tried again, with something else allocated to it, uses no more of them.
     pub charged: bool,
-    /// Which webhooks were asked, and which are asked again.
+    /// Which policies and webhooks were asked, and which are asked again.
     pub reinvocation: Reinvocation,
     /// The object is deleted with others: the request does not name it.
     pub collection: bool,
 }
 
-/// The two rounds of mutating admission. There is a second one when a webhook changed the object: in it the plugins see what it
-/// made, and of the webhooks only those that want it are asked again, each once, if the object changed after they saw it.
+/// The two rounds of mutating admission. There is a second one when a policy or a webhook changed the object: in it the plugins
+/// see what these made, and of the policies and webhooks only those that want it are asked again, each once, if the object
+/// changed after they saw it.
 #[derive(Default)]
 pub struct Reinvocation {
     /// The second round.
     again: bool,
     changed: bool,
-    /// Webhooks that want to be asked again, and were asked after the last change.
+    asked: [Asked; 2],
+}
+
+/// Those that are asked one after another, and again about what those behind them changed.
+#[derive(Debug, Clone, Copy)]
+pub enum Group {
+    Policies,
+    Webhooks,
+}
+
+/// What became of the members of a group.
+#[derive(Default)]
+struct Asked {
+    /// Those that want to be asked again, and were asked after the last change.
     called: Vec<String>,
     /// Those that were asked before it.
     due: Vec<String>,
-    /// The object after the last webhook of the first round.
+    /// The object after the last of the first round.
     output: Option<Value>,
 }
 
@@ -76,33 +90,40 @@ impl Reinvocation {
         self.again
     }
 
-    /// The webhooks of a round begin. What other plugins changed since those of the round before is a change, too.
-    pub fn enter(&mut self, object: Option<&Value>) {
-        if self.again && self.output.take().as_ref() != object {
-            self.due.append(&mut self.called);
+    fn asked(&mut self, group: Group) -> &mut Asked {
+        &mut self.asked[group as usize]
+    }
+
+    /// The members of a group begin a round. What other plugins changed since the round before is a change, too.
+    pub fn enter(&mut self, group: Group, object: Option<&Value>) {
+        let again = self.again;
+        let asked = self.asked(group);
+        if again && asked.output.take().as_ref() != object {
+            asked.due.append(&mut asked.called);
         }
     }
 
-    /// Whether a webhook is asked in this round.
-    pub fn calls(&self, webhook: &str) -> bool {
-        !self.again || self.due.iter().any(|due| due == webhook)
+    /// Whether a member is asked in this round.
+    pub fn calls(&self, group: Group, member: &str) -> bool {
+        !self.again || self.asked[group as usize].due.iter().any(|due| due == member)
     }
 
-    /// The webhook that was just asked changed the object.
-    pub fn changed(&mut self) {
+    /// The member that was just asked changed the object.
+    pub fn changed(&mut self, group: Group) {
         self.changed = true;
-        self.due.append(&mut self.called);
+        let asked = self.asked(group);
+        asked.due.append(&mut asked.called);
     }
 
-    /// A webhook that wants to be asked again was asked.
-    pub fn called(&mut self, webhook: &str) {
-        self.called.push(webhook.to_owned());
+    /// A member that wants to be asked again was asked.
+    pub fn called(&mut self, group: Group, member: &str) {
+        self.asked(group).called.push(member.to_owned());
     }
 
-    /// The webhooks of a round end.
-    pub fn leave(&mut self, object: Option<&Value>) {
-        if self.changed && !self.again {
-            self.output = object.cloned();
+    /// The members of a group end a round.
+    pub fn leave(&mut self, group: Group, object: Option<&Value>) {
+        if !self.again {
+            self.asked(group).output = object.cloned();
         }
     }
 }
@@ -140,22 +161,22 @@ mod tests {
         let (mut reinvocation, mut called) = (Reinvocation::default(), String::new());
         let mut count = 0;
         loop {
-            reinvocation.enter(Some(&json!(count)));
+            reinvocation.enter(Group::Webhooks, Some(&json!(count)));
             for webhook in webhooks.chars() {
                 let name = webhook.to_string();
-                if !reinvocation.calls(&name) {
+                if !reinvocation.calls(Group::Webhooks, &name) {
                     continue;
                 }
                 called.push(webhook);
                 if changing.contains(webhook) && !called.contains('|') {
                     count += 1;
-                    reinvocation.changed();
+                    reinvocation.changed(Group::Webhooks);
                 }
                 if webhook.is_uppercase() {
-                    reinvocation.called(&name);
+                    reinvocation.called(Group::Webhooks, &name);
                 }
             }
-            reinvocation.leave(Some(&json!(count)));
+            reinvocation.leave(Group::Webhooks, Some(&json!(count)));
             if !reinvocation.begin() {
                 break;
             }

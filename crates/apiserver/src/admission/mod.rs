@@ -24,6 +24,7 @@ pub mod quota;
 pub mod rbac_escalation;
 pub mod runtime_class;
 pub mod service_account;
+mod shape;
 pub mod storage_object_in_use_protection;
 pub mod taint_nodes_by_condition;
 mod token_audience;
@@ -58,8 +59,9 @@ pub const PLUGINS: &[&Plugin] = &[
     &rbac_escalation::PLUGIN,
     &device_admin_access::PLUGIN,
     &node_declared_feature_validator::PLUGIN,
+    &policy::MUTATING,
     &webhook::MUTATING,
-    &policy::PLUGIN,
+    &policy::VALIDATING,
     &webhook::VALIDATING,
     // Last, so that nothing is charged for what another plugin refuses.
     &quota::PLUGIN,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::Value;
+use api::features::{Feature, Features, RuntimeConfig};
 use http::Request;
 use json::json;
 
@@ -22,7 +23,15 @@ impl Talk {
 
     /// With a way to kubelets.
     pub async fn with(connector: Option<Connector>) -> Self {
-        let options = Options {
+        Self::over(Options { connector, ..Self::options() }).await
+    }
+
+    pub async fn over(options: Options) -> Self {
+        Talk(assemble(options).await.unwrap())
+    }
+
+    pub fn options() -> Options {
+        Options {
             store: Arc::new(store::embedded::Embedded::memory()),
             cluster: Cluster::example(),
             client_certificates: None,
@@ -32,7 +41,7 @@ impl Talk {
             anonymous: true,
             always_allow: false,
             node_ports: 30000..=32767,
-            connector,
+            connector: None,
             front_proxy_client: None,
             routing: Default::default(),
             disabled_admission: Vec::new(),
@@ -48,8 +57,7 @@ impl Talk {
             build: crate::pages::version::Build::default(),
             features: Default::default(),
             runtime_config: Default::default(),
-        };
-        Talk(assemble(options).await.unwrap())
+        }
     }
 
     /// `user` is a user name of `system:masters` (`+name`), a node (`@name`), a bearer token, or empty for nobody.
@@ -340,6 +348,75 @@ async fn admission_policies_are_checked_bound_and_evaluated() {
     assert!(refused["message"].as_str().unwrap().ends_with(&format!("failed expression: {converted}")), "{refused}");
     talk.ok("+root", &format!("DELETE {bindings}/scaling"), json!(null)).await;
     talk.ok("+root", &format!("DELETE {policies}/scaling"), json!(null)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn mutating_policies_change_what_is_written_where_they_are_on() {
+    let features = Features::default().with(Feature::MutatingAdmissionPolicy, true);
+    let group = "admissionregistration.k8s.io";
+    let served = RuntimeConfig::parse(&[format!("{group}/v1beta1=true,{group}/v1alpha1=true")]).unwrap();
+    let talk = Talk::over(Options { features, runtime_config: served, ..Talk::options() }).await;
+    let path = |version: &str, plural: &str| format!("/apis/{group}/{version}/{plural}");
+    let rule = |group: &str, version: &str, resource: &str| json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": [group], "apiVersions": [version], "resources": [resource]}]);
+    let policy = |name: &str, rules: Value, mutation: &str| {
+        json!({"metadata": {"name": name}, "spec": {"matchConstraints": {"resourceRules": rules}, "reinvocationPolicy": "Never",
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": mutation}}]}})
+    };
+    let bind = |name: &str| json!({"metadata": {"name": name}, "spec": {"policyName": name}});
+    let label = "Object{metadata: Object.metadata{labels: {'by': request.userInfo.username}}}";
+    talk.ok(
+        "+root",
+        &format!("POST {}", path("v1alpha1", "mutatingadmissionpolicies")),
+        policy("label", rule("", "v1", "configmaps"), label),
+    )
+    .await;
+    talk.ok("+root", &format!("POST {}", path("v1beta1", "mutatingadmissionpolicybindings")), bind("label")).await;
+    let read =
+        talk.ok("+root", &format!("GET {}/label", path("v1beta1", "mutatingadmissionpolicies")), json!(null)).await;
+    assert_eq!(
+        (&read["apiVersion"], &read["spec"]["failurePolicy"]),
+        (&json!(format!("{group}/v1beta1")), &json!("Fail"))
+    );
+    // A rule about one version changes the same objects in the others, in its own.
+    let most = "Object{spec: Object.spec{maxReplicas: 7, metrics: object.spec.metrics}}";
+    let scaling = policy("scaling", rule("autoscaling", "v2", "horizontalpodautoscalers"), most);
+    talk.ok("+root", &format!("POST {}", path("v1beta1", "mutatingadmissionpolicies")), scaling).await;
+    talk.ok("+root", &format!("POST {}", path("v1beta1", "mutatingadmissionpolicybindings")), bind("scaling")).await;
+    talk.0.objects().caught_up().await.unwrap();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let made = talk.ok("+root", &format!("POST {maps}"), json!({"metadata": {"name": "m"}, "data": {"a": "1"}})).await;
+    assert_eq!((&made["metadata"]["labels"], &made["data"]), (&json!({"by": "root"}), &json!({"a": "1"})));
+    let scaler = json!({"metadata": {"name": "s"}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
+    let (code, refused) = talk
+        .say("+root", "POST /apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers", scaler.clone())
+        .await;
+    let whole = "may not mutate atomic arrays, maps or structs: .spec.metrics";
+    assert!(code == 403 && refused["message"].as_str().unwrap().contains(whole), "{refused}");
+    let most = "Object{spec: Object.spec{maxReplicas: 7}}";
+    let change = json!([{"op": "replace", "path": "/spec/mutations/0/applyConfiguration/expression", "value": most}]);
+    let patch = format!("PATCH {}/scaling\napplication/json-patch+json", path("v1beta1", "mutatingadmissionpolicies"));
+    talk.ok("+root", &patch, change).await;
+    talk.0.objects().caught_up().await.unwrap();
+    let made = talk.ok("+root", "POST /apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers", scaler).await;
+    assert_eq!(
+        (&made["spec"]["maxReplicas"], &made["spec"]["targetCPUUtilizationPercentage"]),
+        (&json!(7), &json!(50))
+    );
+    // The policies themselves are exempt, and whoever may not read params gives none.
+    talk.ok("+root", &format!("DELETE {}/label", path("v1alpha1", "mutatingadmissionpolicies")), json!(null)).await;
+    talk.0.objects().caught_up().await.unwrap();
+    let made = talk.ok("+root", &format!("POST {maps}"), json!({"metadata": {"name": "n"}})).await;
+    assert_eq!(made["metadata"]["labels"], json!(null));
+}
+
+#[tokio::test(start_paused = true)]
+async fn mutating_policies_are_not_served_unless_they_are_asked_for() {
+    let talk = Talk::start().await;
+    for version in ["v1beta1", "v1alpha1"] {
+        let path = format!("GET /apis/admissionregistration.k8s.io/{version}/mutatingadmissionpolicies");
+        assert_eq!(talk.say("+root", &path, json!(null)).await.0, 404);
+    }
 }
 
 /// Where the server sends objects is said by those who may write definitions, and nobody else: not who may do everything with

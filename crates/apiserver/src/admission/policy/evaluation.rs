@@ -5,12 +5,11 @@ use api::k8s_openapi::api::admissionregistration::v1::{AuditAnnotation, Validati
 use api::rules::cel::admission::{Offer, VARIABLES, compile, environment};
 use cel::{Composed, Type, Value as Cel};
 
+use super::BUDGET;
 use super::conditions::Conditions;
 use super::expressions::{Compiled, OUT_OF_BUDGET, OutOfBudget, Run};
 use super::input::Input;
 
-/// What the validations of one run may cost together.
-const BUDGET: u64 = 10_000_000;
 const LONGEST_MESSAGE: usize = 5 * 1024;
 
 struct Rule {
@@ -20,7 +19,7 @@ struct Rule {
     reason: String,
 }
 
-pub(super) struct Evaluator {
+pub struct Evaluator {
     ignores_failures: bool,
     conditions: Conditions,
     variables: Vec<Composed>,

@@ -13,6 +13,11 @@ impl Compiled {
     pub(super) fn new(environment: &Environment, text: &str, results: &[Type]) -> Self {
         Compiled { text: text.to_owned(), program: compile(environment, text, results) }
     }
+
+    /// Why it cannot be evaluated at all.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.program.as_ref().err().map(String::as_str)
+    }
 }
 
 pub(super) const OUT_OF_BUDGET: &str =

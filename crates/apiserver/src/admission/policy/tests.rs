@@ -5,12 +5,17 @@ use std::sync::Arc;
 use api::Value;
 use json::json;
 
-use super::PLUGIN;
-use super::source::{BINDINGS, POLICIES, Policies};
+use api::k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicySpec as Spec;
+
+use super::VALIDATING as PLUGIN;
+use super::source::{Policies, Spec as _};
 use crate::admission::attributes::Operation;
 use crate::admission::plugin::Context;
 use crate::auth::User;
 use crate::tests::admission::{self, Told, Write};
+
+const POLICIES: &str = Spec::POLICIES;
+const BINDINGS: &str = Spec::BINDINGS;
 
 const RULES: &str =
     r#"[{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["*"], "scope": "*"}]"#;

@@ -4,21 +4,17 @@
 use std::sync::Arc;
 
 use api::{
-    Value,
-    codec::decode::{Gvk, Validation},
+    codec::decode::Validation,
     kind::Definition,
-    schema::Type,
     status::StatusError,
-    write::{
-        managed_fields,
-        patch::{Kind, Patch},
-    },
+    write::patch::{Kind, Patch},
 };
 
 use super::super::{
-    attributes::{Attributes, Operation},
+    attributes::{Attributes, Group, Operation},
     plugin::Context,
     policy::input::Input,
+    shape::{Shape, restore_managers},
 };
 use super::call::{Failure, ask, end, settle, verdict};
 use super::scene::Scene;
@@ -31,11 +27,11 @@ pub(super) async fn admit(
     attributes: &mut Attributes<'_>,
     hooks: Arc<Vec<Arc<Hook>>>,
 ) -> Result<(), StatusError> {
-    attributes.reinvocation.enter(attributes.object.as_ref());
+    attributes.reinvocation.enter(Group::Webhooks, attributes.object.as_ref());
     let mut scene = Scene::new(context, attributes, SORT).await?;
     for hook in hooks.iter() {
         let Some((definition, input)) = scene.concerned(hook, attributes).await? else { continue };
-        if !attributes.reinvocation.calls(&hook.key) {
+        if !attributes.reinvocation.calls(Group::Webhooks, &hook.key) {
             continue;
         }
         let started = clock::Instant::now();
@@ -43,17 +39,17 @@ pub(super) async fn admit(
         let metrics = &context.webhooks.metrics;
         metrics.asked(&hook.name, SORT, attributes.operation, started.elapsed(), end(hook, &done));
         if let Ok(true) = done {
-            attributes.reinvocation.changed();
+            attributes.reinvocation.changed(Group::Webhooks);
             scene.changed();
         }
         if hook.reinvocable {
-            attributes.reinvocation.called(&hook.key);
+            attributes.reinvocation.called(Group::Webhooks, &hook.key);
         }
         if let Err(failure) = done {
             settle(hook, failure)?;
         }
     }
-    attributes.reinvocation.leave(attributes.object.as_ref());
+    attributes.reinvocation.leave(Group::Webhooks, attributes.object.as_ref());
     Ok(())
 }
 
@@ -111,61 +107,4 @@ fn impossible(why: String) -> Failure {
 fn inapplicable(error: StatusError) -> Failure {
     let cause = error.details.and_then(|details| details.causes?.into_iter().next()?.message);
     impossible(cause.unwrap_or(error.message))
-}
-
-/// Gives the object its field managers back when those after the patch cannot be read.
-fn restore_managers(object: &mut Value, before: &Value) -> Option<String> {
-    let (known, now) = (&before["metadata"]["managedFields"], &object["metadata"]["managedFields"]);
-    if now == known || now.as_array().is_none_or(|entries| entries.iter().all(managed_fields::is_valid)) {
-        return None;
-    }
-    object["metadata"]["managedFields"] = known.clone();
-    let what = ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
-                mutating admission controller; please fix your requests: an entry cannot be read";
-    Some(what.to_owned())
-}
-
-/// What the object is by: its resource's definition, or, with a subresource, a kind of its own.
-enum Shape<'d> {
-    Own(&'d Definition),
-    BuiltIn(&'d Definition),
-    Unknown,
-}
-
-impl<'d> Shape<'d> {
-    fn of(definition: &'d Definition, object: &Value) -> Self {
-        let (group, version, kind) = names(object);
-        if kind == definition.kind {
-            return Shape::Own(definition);
-        }
-        api::kinds::built_in().by_kind(group, version, kind).map_or(Shape::Unknown, |known| Shape::BuiltIn(known))
-    }
-
-    fn ty(&self) -> &'d Type {
-        match self {
-            Shape::Own(definition) | Shape::BuiltIn(definition) => &definition.ty,
-            Shape::Unknown => &Type::Any,
-        }
-    }
-
-    fn gvk<'o>(&self, object: &'o Value) -> Gvk<'o> {
-        let (group, version, kind) = names(object);
-        Gvk { group, version, kind }
-    }
-
-    fn default(&self, object: &mut Value, old: Option<&Value>) {
-        let now = || clock::now_seconds().to_string();
-        match (self, old) {
-            (Shape::Own(definition), Some(old)) => definition.default_changed(object, old, now),
-            (Shape::Own(definition) | Shape::BuiltIn(definition), _) => definition.default(object, now),
-            (Shape::Unknown, _) => {}
-        }
-    }
-}
-
-/// Group, version and kind of an object.
-fn names(object: &Value) -> (&str, &str, &str) {
-    let text = |field: &str| object[field].as_str().unwrap_or_default();
-    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-    (group, version, text("kind"))
 }
