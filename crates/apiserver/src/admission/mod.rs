@@ -19,6 +19,7 @@ pub mod plugin;
 pub mod pod_certificate_requests;
 pub mod pod_security;
 pub mod policy;
+pub mod policy_params_access;
 pub mod priority;
 pub mod quota;
 pub mod rbac_escalation;
@@ -57,6 +58,7 @@ pub const PLUGINS: &[&Plugin] = &[
     &pod_certificate_requests::PLUGIN,
     &cluster_trust_bundle_attest::PLUGIN,
     &rbac_escalation::PLUGIN,
+    &policy_params_access::PLUGIN,
     &device_admin_access::PLUGIN,
     &node_declared_feature_validator::PLUGIN,
     &policy::MUTATING,

@@ -25,6 +25,15 @@ pub const FOLLOWED: [&str; 4] = [
     MutatingAdmissionPolicySpec::BINDINGS,
 ];
 
+/// The policies that bindings of this name bind; none if these are no bindings.
+pub fn policies_of(bindings: &str) -> Option<&'static str> {
+    let sorts = [
+        (ValidatingAdmissionPolicySpec::POLICIES, ValidatingAdmissionPolicySpec::BINDINGS),
+        (MutatingAdmissionPolicySpec::POLICIES, MutatingAdmissionPolicySpec::BINDINGS),
+    ];
+    sorts.into_iter().find(|(_, own)| *own == bindings).map(|(policies, _)| policies)
+}
+
 /// What a policy is about.
 pub struct About {
     pub constraints: Option<MatchResources>,
