@@ -28,9 +28,23 @@ pub struct Quantity {
     format: Format,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
-pub struct ParseError;
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    Form,
+    /// The form is right, and there is no such unit.
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
+impl ParseError {
+    /// What is wrong with a suffix that is none.
+    fn of_suffix(suffix: &str) -> ParseError {
+        let rest = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
+        let digits = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+        if digits.bytes().all(|b| b.is_ascii_digit()) { ParseError::Suffix } else { ParseError::Form }
+    }
+}
 
 const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
@@ -94,9 +108,9 @@ impl FromStr for Quantity {
         let (number, suffix) = rest.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-            return Err(ParseError);
+            return Err(ParseError::Form);
         }
-        let (scale, mut format) = scale(suffix).ok_or(ParseError)?;
+        let (scale, mut format) = scale(suffix).ok_or_else(|| ParseError::of_suffix(suffix))?;
         // More digits than fit are beyond the largest amount, or finer than the finest.
         let whole = whole.trim_start_matches('0');
         let kept = &fraction[..fraction.len().min(24usize.saturating_sub(whole.len().min(24)))];
@@ -104,7 +118,7 @@ impl FromStr for Quantity {
             MAX
         } else {
             let digits = whole.bytes().chain(kept.bytes()).fold(0, |sum, digit| sum * 10 + i128::from(digit - b'0'));
-            let decimals = i32::try_from(kept.len()).map_err(|_| ParseError)?;
+            let decimals = i32::try_from(kept.len()).map_err(|_| ParseError::Form)?;
             match scale {
                 Scale::Ten(power) => times_ten_to(digits, power.saturating_sub(decimals)),
                 Scale::Two(power) => match digits.checked_mul(1 << power) {

@@ -410,6 +410,35 @@ async fn mutating_policies_change_what_is_written_where_they_are_on() {
     assert_eq!(made["metadata"]["labels"], json!(null));
 }
 
+/// Once more after the others, and only once, even if it is alone.
+#[tokio::test(start_paused = true)]
+async fn mutating_policies_run_again_where_they_want_to() {
+    let features = Features::default().with(Feature::MutatingAdmissionPolicy, true);
+    let group = "admissionregistration.k8s.io/v1beta1";
+    let served = RuntimeConfig::parse(&[format!("{group}=true")]).unwrap();
+    let talk = Talk::over(Options { features, runtime_config: served, ..Talk::options() }).await;
+    let rules =
+        json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
+    for (name, again) in [("again", "IfNeeded"), ("once", "Never")] {
+        let count = format!("string(int(object.?metadata.?labels.?{name}.orValue('0')) + 1)");
+        let mutation = format!("Object{{metadata: Object.metadata{{labels: {{'{name}': {count}}}}}}}");
+        let policy = json!({"metadata": {"name": name}, "spec": {"matchConstraints": {"resourceRules": rules},
+            "reinvocationPolicy": again,
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": mutation}}]}});
+        let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
+        talk.ok("+root", &format!("POST /apis/{group}/mutatingadmissionpolicies"), policy).await;
+        talk.ok("+root", &format!("POST /apis/{group}/mutatingadmissionpolicybindings"), binding).await;
+    }
+    talk.0.objects().caught_up().await.unwrap();
+    let maps = "POST /api/v1/namespaces/default/configmaps";
+    let made = talk.ok("+root", maps, json!({"metadata": {"name": "m"}})).await;
+    assert_eq!(made["metadata"]["labels"], json!({"again": "2", "once": "1"}));
+    talk.ok("+root", &format!("DELETE /apis/{group}/mutatingadmissionpolicybindings/once"), json!(null)).await;
+    talk.0.objects().caught_up().await.unwrap();
+    let made = talk.ok("+root", maps, json!({"metadata": {"name": "n"}})).await;
+    assert_eq!(made["metadata"]["labels"], json!({"again": "2"}));
+}
+
 #[tokio::test(start_paused = true)]
 async fn mutating_policies_are_not_served_unless_they_are_asked_for() {
     let talk = Talk::start().await;

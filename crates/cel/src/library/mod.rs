@@ -13,7 +13,7 @@ mod sets;
 mod strings;
 mod text;
 mod time;
-mod url;
+pub mod url;
 
 use crate::function::Library;
 

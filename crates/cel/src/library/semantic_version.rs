@@ -54,12 +54,56 @@ fn read(given: &[Value<'_>]) -> Result<Semver, EvaluationError> {
     let text = given[0].as_str().ok_or_else(EvaluationError::no_such_overload)?;
     let loose = given.get(1).and_then(Value::as_bool).unwrap_or(false);
     let text = if loose { normalized(text)? } else { text.to_owned() };
-    Version::parse(&text).map(Semver).map_err(|e| EvaluationError::new(e.to_string()))
+    strict(&text).map(Semver)
 }
 
 /// A version by the rules of semver.org as the value of an expression.
 pub fn semver(text: &str) -> Result<Value<'static>, EvaluationError> {
-    Version::parse(text).map(|version| Value::opaque(Semver(version))).map_err(|e| EvaluationError::new(e.to_string()))
+    strict(text).map(|version| Value::opaque(Semver(version)))
+}
+
+fn strict(text: &str) -> Result<Version, EvaluationError> {
+    Version::parse(text).map_err(|why| EvaluationError::new(fault(text).unwrap_or_else(|| why.to_string())))
+}
+
+/// What is wrong with a version, in the words of the library that upstream reads versions with.
+fn fault(text: &str) -> Option<String> {
+    if text.is_empty() {
+        return Some("Version string empty".to_owned());
+    }
+    let mut parts = text.splitn(3, '.');
+    let (Some(major), Some(minor), Some(rest)) = (parts.next(), parts.next(), parts.next()) else {
+        return Some("No Major.Minor.Patch elements found".to_owned());
+    };
+    let (rest, build) = rest.split_once('+').map_or((rest, None), |(rest, build)| (rest, Some(build)));
+    let (patch, before) = rest.split_once('-').map_or((rest, None), |(patch, before)| (patch, Some(before)));
+    let zeros = |part: &str| part.len() > 1 && part.starts_with('0');
+    for (name, title, part) in [("major", "Major", major), ("minor", "Minor", minor), ("patch", "Patch", patch)] {
+        if !part.bytes().all(|b| b.is_ascii_digit()) {
+            return Some(format!("Invalid character(s) found in {name} number {part:?}"));
+        }
+        if zeros(part) {
+            return Some(format!("{title} number must not contain leading zeroes {part:?}"));
+        }
+    }
+    let strange = |part: &str| !part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    for part in before.into_iter().flat_map(|all| all.split('.')) {
+        if part.is_empty() {
+            return Some("Prerelease is empty".to_owned());
+        }
+        if zeros(part) && part.bytes().all(|b| b.is_ascii_digit()) {
+            return Some(format!("Numeric PreRelease version must not contain leading zeroes {part:?}"));
+        }
+        if strange(part) {
+            return Some(format!("Invalid character(s) found in prerelease {part:?}"));
+        }
+    }
+    build.into_iter().flat_map(|all| all.split('.')).find_map(|part| {
+        if part.is_empty() {
+            return Some("Build meta data is empty".to_owned());
+        }
+        strange(part).then(|| format!("Invalid character(s) found in build meta data {part:?}"))
+    })
 }
 
 /// Drops a leading `v` and leading zeros, and adds the parts that are missing.

@@ -52,6 +52,11 @@ impl Opaque for Url {
     }
 }
 
+/// Whether a request may name this; the error is Go's.
+pub fn check_uri(text: &str) -> Result<(), String> {
+    parse(text).map(drop)
+}
+
 /// Reads what a request may name: something absolute.
 fn parse(text: &str) -> Result<Url, String> {
     let failed = |why: &str| Err(format!("parse {text:?}: {why}"));

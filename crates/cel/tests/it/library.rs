@@ -94,6 +94,12 @@ fn versions() {
     check("isSemver('1.2.3-beta.1+build.1')", "true");
     check("isSemver('1.2')", "false");
     check("isSemver('v1.0')", "false");
+    check("semver('v1.0')", "error: No Major.Minor.Patch elements found");
+    check("semver('')", "error: Version string empty");
+    check("semver('v1.0.0')", "error: Invalid character(s) found in major number \"v1\"");
+    check("semver('1.01.0')", "error: Minor number must not contain leading zeroes \"01\"");
+    check("semver('1.0.0-a.01')", "error: Numeric PreRelease version must not contain leading zeroes \"01\"");
+    check("semver('1.0.0-a+')", "error: Build meta data is empty");
     check("isSemver('v1.0', true)", "true");
     check("semver('01.01.01', true).compareTo(semver('1.1.1'))", "0");
     check("isSemver('v1.0-alpha.1', true)", "false");

@@ -50,7 +50,7 @@ fn is_plain_time(text: &str) -> bool {
 
 /// The canonical form of a quantity.
 pub fn quantity(text: &str) -> Result<String, String> {
-    quantity::canonical(text).ok_or_else(|| quantity::ParseError.to_string())
+    text.parse::<quantity::Quantity>().map(|amount| amount.to_string()).map_err(|why| why.to_string())
 }
 
 /// The canonical form of standard base64.

@@ -8,6 +8,8 @@ use cel::estimate::{self, Guess, Operands, Range};
 use cel::{Call, EvaluationError, Library, Opaque, Type, Value, cost, function};
 use ipnet::IpNet;
 
+use super::address_text;
+
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
 const IP: &str = "net.IP";
@@ -134,11 +136,9 @@ fn is_mapped(address: IpAddr) -> bool {
 
 fn read_ip(text: &str) -> Result<IpAddr, EvaluationError> {
     let Ok(address) = text.parse::<IpAddr>() else {
-        let zone = text.split_once('%').is_some_and(|(start, _)| start.parse::<IpAddr>().is_ok());
-        return Err(EvaluationError::new(if zone {
-            format!("IP address {text:?} with zone value is not allowed")
-        } else {
-            format!("IP Address {text:?} parse error during conversion from string: unable to parse IP")
+        return Err(EvaluationError::new(match address_text::fault(text) {
+            None => format!("IP address {text:?} with zone value is not allowed"),
+            Some(fault) => format!("IP Address {text:?} parse error during conversion from string: {fault}"),
         }));
     };
     if is_mapped(address) {
@@ -157,7 +157,10 @@ fn read_cidr(text: &str) -> Result<IpNet, EvaluationError> {
             Err(failed(format!("IPv4-mapped IPv6 address {text:?} is not allowed")))
         }
         Ok(net) if canonical => Ok(net),
-        _ => Err(failed(format!("network address parse error during conversion from string: {text:?}"))),
+        _ => {
+            let fault = address_text::prefix_fault(text);
+            Err(failed(format!("network address parse error during conversion from string: {fault}")))
+        }
     }
 }
 

@@ -173,7 +173,7 @@ fn with<'a>(given: &[Value<'_>], stage: &'static str, put: fn(&mut Question, Str
 
 fn not_empty(given: &[Value<'_>], what: &str) -> Result<(), EvaluationError> {
     match given[1].as_str() {
-        Some("") => Err(EvaluationError::new(format!("{what} must not be empty"))),
+        Some(text) if text.trim().is_empty() => Err(EvaluationError::new(format!("{what} must not be empty"))),
         _ => Ok(()),
     }
 }

@@ -48,6 +48,7 @@ formats! {
         |s| NameRule::Subdomain.check(s, true);
     "dns1035LabelPrefix" => dns1035_label_prefix, "DNS1035LabelPrefix", 30, |s| NameRule::Label1035.check(s, true);
     "labelValue" => value_of_label, "LabelValue", 40, label_value;
+    "uri" => uri, "URI", 1120, |s| cel::check_uri(s).err().into_iter().collect();
     "uuid" => uuid, "uuid", 69, |s| one_of(is_uuid(s), "does not match the UUID format");
     "byte" => byte, "byte", 84, |s| one_of(is_base64(s), "invalid base64");
     "date" => date, "date", 124, |s| one_of(is_date(s), "invalid date");
@@ -146,6 +147,10 @@ mod tests {
         check("format.datetime().validate('2021-01-01T00:00:00Z').hasValue()", "false", 1 + 3 * 31 + 1);
         check("format.byte().validate('aGVsbG8=').hasValue()", "false", 1 + 21 + 1);
         check("format.uuid().validate('123e4567-e89b-12d3-a456-426614174000').hasValue()", "false", 1 + 4 * 18 + 1);
+        check("format.uri().validate('http://example.com').hasValue()", "false", 1 + 2 * 280 + 1);
+        let wrong = "parse \"../a\": invalid URI for request";
+        check("format.uri().validate('../a').value()[0]", wrong, 1 + 280 + 1 + 2);
+        check("format.named('uri').value() == format.uri()", "true", 4);
         check("format.uuid().validate('123e4567').hasValue()", "true", 1 + 18 + 1);
     }
 }

@@ -2,6 +2,7 @@
 //! Whoever evaluates expressions adds its variables to this.
 
 mod address;
+mod address_text;
 pub mod admission;
 pub mod authorizer;
 mod format;

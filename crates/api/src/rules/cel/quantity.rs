@@ -95,15 +95,18 @@ fn as_float<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
 }
 
 fn is_integer<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
-    amount(&given[0]).map(|q| Value::Bool(q.is_integer()))
+    amount(&given[0]).map(|q| Value::Bool(integer(q).is_some()))
+}
+
+/// The amount as an integer. The largest amount stands for all that are larger, and for none of them.
+fn integer(amount: Quantity) -> Option<i64> {
+    let value = amount.value();
+    (amount.is_integer() && value.unsigned_abs() < i64::MAX.unsigned_abs()).then_some(value)
 }
 
 fn as_integer<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
-    let amount = amount(&given[0])?;
-    if !amount.is_integer() {
-        return Err(EvaluationError::new("cannot convert value to integer"));
-    }
-    Ok(Value::Int(amount.value()))
+    let none = || EvaluationError::new("cannot convert value to integer");
+    integer(amount(&given[0])?).map(Value::Int).ok_or_else(none)
 }
 
 fn add<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
@@ -133,6 +136,10 @@ mod tests {
         check("quantity('50k').add(20) == quantity('50020')", "true", 4);
         check("quantity('1.5').isInteger()", "false", 2);
         check("quantity('1.5').asInteger()", "error: cannot convert value to integer", 2);
+        check("quantity('9999999999999999999999999999999999999G').isInteger()", "false", 5);
+        check("quantity('-10E').asInteger()", "error: cannot convert value to integer", 2);
+        check("quantity('5E').asInteger()", "5000000000000000000", 2);
+        check("quantity('10Mm')", "error: unable to parse quantity's suffix", 1);
         check("quantity('50.703k').asApproximateFloat()", "50703", 2);
         check("isQuantity('1.3Gi') && !isQuantity('1.3GiB')", "true", 3);
         check("type(quantity('1')) == kubernetes.Quantity", "true", 3);
