@@ -2,6 +2,11 @@
 
 use json::{Map, Value};
 
+/// The parts of a kind's `apiVersion`.
+pub fn group_and_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_str).unwrap_or("")
 }

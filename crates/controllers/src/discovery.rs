@@ -1,10 +1,13 @@
 //! The resources that the server offers, as controllers need them that work on objects of any kind.
 
+use api::{Value, rules::cel::typed::Custom, schema};
 use client::{
     Client,
     rest::{self, Form, Resource},
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, APIResourceList, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    APIGroup, APIGroupList, APIResource, APIResourceList, ObjectMeta,
+};
 use serde::{Deserialize, de::DeserializeOwned};
 
 /// One resource in its group's preferred version.
@@ -151,6 +154,28 @@ pub async fn find(client: &Client, group: &str, kind: &str) -> Result<Option<Res
         }
     }
     Ok(offered.into_iter().find(|offered| offered.resource.kind == kind).map(|found| found.resource))
+}
+
+/// The kinds of a group version with what the server's OpenAPI document says of them; none if there is no such version.
+pub async fn schemas(client: &Client, group: &str, version: &str) -> Result<Vec<Custom>, client::Error> {
+    let (Ok(group), Ok(version)) = (segment(group), segment(version)) else { return Ok(Vec::new()) };
+    let path = format!("/apis/{group}/{version}");
+    let Some(list) = rest::found(document::<APIResourceList>(client, &path).await)? else { return Ok(Vec::new()) };
+    let Some(mut about) = rest::found(document::<Value>(client, &format!("/openapi/v3{path}")).await)? else {
+        return Ok(Vec::new());
+    };
+    let schemas = about["components"]["schemas"].take();
+    let schemas: Vec<&Value> = schemas.as_object().into_iter().flatten().map(|(_, schema)| schema).collect();
+    let is = |schema: &Value, kind: &str| {
+        let names = schema["x-kubernetes-group-version-kind"].as_array();
+        names.into_iter().flatten().any(|n| n["group"] == *group && n["version"] == *version && n["kind"] == *kind)
+    };
+    let custom = |found: APIResource| {
+        let schema = schemas.iter().find(|schema| is(schema, &found.kind))?;
+        let ty = schema::custom(&found.kind, schema);
+        Some(Custom { group: group.to_owned(), version: version.to_owned(), kind: found.kind, plural: found.name, ty })
+    };
+    Ok(list.resources.into_iter().filter(|found| !found.name.contains('/')).filter_map(custom).collect())
 }
 
 /// Whether objects of the resource have a scale.

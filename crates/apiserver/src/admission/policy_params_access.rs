@@ -3,7 +3,7 @@
 //! Upstream counterpart: pkg/registry/admissionregistration, the `authz.go` of each kind.
 
 use api::validation::field::{FieldError, Path};
-use api::{Value, kinds::admission_policy, status::StatusError};
+use api::{Value, meta, status::StatusError};
 
 use super::{
     attributes::{Attributes, Operation},
@@ -46,7 +46,7 @@ fn params_of(context: &Context, policy: Option<&Value>) -> (String, String, Stri
     let everything = || "*".to_owned();
     let kind = policy.filter(|policy| policy["spec"]["paramKind"].is_object());
     let Some(kind) = kind else { return (everything(), everything(), everything()) };
-    let (group, version) = admission_policy::group_and_version(text(kind, "/spec/paramKind/apiVersion"));
+    let (group, version) = meta::group_and_version(text(kind, "/spec/paramKind/apiVersion"));
     let found = context.objects.by_kind(group, version, text(kind, "/spec/paramKind/kind"));
     (group.to_owned(), version.to_owned(), found.map_or_else(everything, |found| found.plural.clone()))
 }

@@ -1,6 +1,6 @@
 //! What an object is by that a policy or a webhook changes, and what is put right in it afterwards.
 
-use api::{Value, codec::decode::Gvk, kind::Definition, schema::Type, write::managed_fields};
+use api::{Value, codec::decode::Gvk, kind::Definition, meta, schema::Type, write::managed_fields};
 
 /// Gives the object its field managers back when those after the patch cannot be read.
 pub(super) fn restore_managers(object: &mut Value, before: &Value) -> Option<String> {
@@ -60,6 +60,6 @@ impl<'d> Shape<'d> {
 /// Group, version and kind of an object.
 fn names(object: &Value) -> (&str, &str, &str) {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
-    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+    let (group, version) = meta::group_and_version(text("apiVersion"));
     (group, version, text("kind"))
 }

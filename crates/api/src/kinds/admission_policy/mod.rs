@@ -79,11 +79,6 @@ pub const BINDING: Kind<ValidatingAdmissionPolicyBinding> = Kind {
     ..Kind::BASE
 };
 
-/// The parts of a kind's `apiVersion`.
-pub fn group_and_version(api_version: &str) -> (&str, &str) {
-    api_version.split_once('/').unwrap_or(("", api_version))
-}
-
 fn params_kind(kind: Option<&ParamKind>) -> Value {
     let part = |p: &Option<String>| p.clone().unwrap_or_default();
     cell::shown_or(kind.map(|k| format!("{}/{}", part(&k.api_version), part(&k.kind))), "<unset>")

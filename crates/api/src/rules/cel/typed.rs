@@ -11,16 +11,87 @@ use k8s_openapi::api::admissionregistration::v1::{
 
 use super::admission::{self, Offer, VARIABLES};
 use crate::kind::{Definition, KindTable};
+use crate::meta::group_and_version;
 use crate::schema;
 
 /// Kinds beyond these are not checked.
 const MOST_KINDS: usize = 10;
 
+/// A kind that is not built in.
+#[derive(Debug, Clone)]
+pub struct Custom {
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub plural: String,
+    pub ty: schema::Type,
+}
+
+/// All kinds that a policy can name.
+#[derive(Clone, Copy)]
+pub struct Kinds<'k> {
+    pub built_in: &'k KindTable,
+    pub custom: &'k [Custom],
+}
+
+/// A kind that expressions are about.
+struct Subject<'k> {
+    group: &'k str,
+    version: &'k str,
+    kind: &'k str,
+    ty: &'k schema::Type,
+}
+
+impl<'k> Subject<'k> {
+    fn built_in(found: &'k Definition) -> Self {
+        Subject { group: &found.group, version: &found.version, kind: &found.kind, ty: &found.ty }
+    }
+
+    fn custom(found: &'k Custom) -> Self {
+        Subject { group: &found.group, version: &found.version, kind: &found.kind, ty: &found.ty }
+    }
+
+    /// `apps/v1, Kind=Deployment`
+    fn shown(&self) -> String {
+        format!("{}/{}, Kind={}", self.group, self.version, self.kind)
+    }
+}
+
+impl<'k> Kinds<'k> {
+    fn find(&self, group: &str, version: &str, plural: &str) -> Option<Subject<'k>> {
+        let custom = |c: &&Custom| c.group == group && c.version == version && c.plural == plural;
+        let built_in = self.built_in.find(group, version, plural).map(|found| Subject::built_in(found));
+        built_in.or_else(|| self.custom.iter().find(custom).map(Subject::custom))
+    }
+
+    fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<Subject<'k>> {
+        let custom = |c: &&Custom| c.group == group && c.version == version && c.kind == kind;
+        let built_in = self.built_in.by_kind(group, version, kind).map(|found| Subject::built_in(found));
+        built_in.or_else(|| self.custom.iter().find(custom).map(Subject::custom))
+    }
+}
+
+/// The groups and versions that a policy names, for its objects or its params, and that have no built-in kinds.
+pub fn unknown_versions(policy: &ValidatingAdmissionPolicy, built_in: &KindTable) -> BTreeSet<(String, String)> {
+    let Some(spec) = &policy.spec else { return BTreeSet::new() };
+    let mut named = BTreeSet::new();
+    for rule in spec.match_constraints.iter().flat_map(|c| c.resource_rules.iter().flatten()) {
+        let (groups, versions) = versions_of(rule);
+        named.extend(groups.iter().flat_map(|group| versions.iter().map(|version| (group.clone(), version.clone()))));
+    }
+    if let Some(params) = spec.param_kind.as_ref().and_then(|kind| kind.api_version.as_deref()) {
+        let (group, version) = group_and_version(params);
+        named.insert((group.to_owned(), version.to_owned()));
+    }
+    named.retain(|(group, version)| !built_in.serves(group, version));
+    named.into_iter().take(MOST_KINDS).collect()
+}
+
 /// The warnings about a policy's validations and their messages.
-pub fn check(policy: &ValidatingAdmissionPolicy, kinds: &KindTable) -> Vec<ExpressionWarning> {
+pub fn check(policy: &ValidatingAdmissionPolicy, kinds: Kinds<'_>) -> Vec<ExpressionWarning> {
     let Some(spec) = &policy.spec else { return Vec::new() };
     let environments: Vec<(String, Environment)> =
-        kinds_of(spec, kinds).into_iter().map(|kind| (shown(kind), environment(spec, kind, kinds))).collect();
+        kinds_of(spec, kinds).into_iter().map(|kind| (kind.shown(), environment(spec, &kind, kinds))).collect();
     let mut warnings = Vec::new();
     let mut warn = |expression: &str, field: String| {
         let wrong = |(kind, environment): &(String, Environment)| {
@@ -41,33 +112,33 @@ pub fn check(policy: &ValidatingAdmissionPolicy, kinds: &KindTable) -> Vec<Expre
     warnings
 }
 
-/// `apps/v1, Kind=Deployment`
-fn shown(kind: &Definition) -> String {
-    format!("{}/{}, Kind={}", kind.group, kind.version, kind.kind)
-}
-
 /// The kinds that the rules name without wildcards, sorted.
-fn kinds_of<'k>(spec: &ValidatingAdmissionPolicySpec, kinds: &'k KindTable) -> Vec<&'k Definition> {
+fn kinds_of<'k>(spec: &ValidatingAdmissionPolicySpec, kinds: Kinds<'k>) -> Vec<Subject<'k>> {
     let rules = spec.match_constraints.iter().flat_map(|c| c.resource_rules.iter().flatten());
-    let mut found: BTreeMap<(&str, &str, &str), &Definition> = BTreeMap::new();
-    for definition in rules.flat_map(|rule| kinds_of_rule(rule, kinds)) {
+    let mut found: BTreeMap<(&str, &str, &str), Subject<'_>> = BTreeMap::new();
+    for subject in rules.flat_map(|rule| kinds_of_rule(rule, kinds)) {
         if found.len() < MOST_KINDS {
-            found.insert((&definition.group, &definition.version, &definition.kind), definition);
+            found.insert((subject.group, subject.version, subject.kind), subject);
         }
     }
     found.into_values().collect()
 }
 
-fn kinds_of_rule<'k>(rule: &NamedRuleWithOperations, kinds: &'k KindTable) -> Vec<&'k Definition> {
-    let words = |list: &Option<Vec<String>>| -> Vec<String> {
-        let sorted: BTreeSet<String> = list.iter().flatten().cloned().collect();
-        sorted.into_iter().collect()
-    };
+/// The sorted words of a list.
+fn words(list: &Option<Vec<String>>) -> Vec<String> {
+    let sorted: BTreeSet<String> = list.iter().flatten().cloned().collect();
+    sorted.into_iter().collect()
+}
+
+/// The groups and the versions of a rule that names them without wildcards; otherwise none.
+fn versions_of(rule: &NamedRuleWithOperations) -> (Vec<String>, Vec<String>) {
     let (groups, versions) = (words(&rule.api_groups), words(&rule.api_versions));
     let wild = |list: &[String]| list.iter().any(|word| word.contains('*'));
-    if wild(&groups) || wild(&versions) {
-        return Vec::new();
-    }
+    if wild(&groups) || wild(&versions) { (Vec::new(), Vec::new()) } else { (groups, versions) }
+}
+
+fn kinds_of_rule<'k>(rule: &NamedRuleWithOperations, kinds: Kinds<'k>) -> Vec<Subject<'k>> {
+    let (groups, versions) = versions_of(rule);
     let resources: Vec<String> = words(&rule.resources).into_iter().filter(|r| !r.contains(['*', '/'])).collect();
     let mut found = Vec::new();
     for group in &groups {
@@ -78,18 +149,18 @@ fn kinds_of_rule<'k>(rule: &NamedRuleWithOperations, kinds: &'k KindTable) -> Ve
             }
         }
     }
-    found.into_iter().map(|definition| &**definition).collect()
+    found
 }
 
 /// The environment of a policy about objects of one kind.
-fn environment(spec: &ValidatingAdmissionPolicySpec, kind: &Definition, kinds: &KindTable) -> Environment {
+fn environment(spec: &ValidatingAdmissionPolicySpec, kind: &Subject<'_>, kinds: Kinds<'_>) -> Environment {
     let mut types = Types::default();
-    let object = types.of(&kind.ty);
+    let object = types.of(kind.ty);
     let params = spec.param_kind.as_ref().map(|wanted| {
         let (version, name) = (wanted.api_version.as_deref().unwrap_or_default(), wanted.kind.as_deref());
-        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let (group, version) = group_and_version(version);
         let found = kinds.by_kind(group, version, name.unwrap_or_default());
-        found.map_or(Type::Dyn, |definition| types.of(&definition.ty))
+        found.map_or(Type::Dyn, |found| types.of(found.ty))
     });
     // The variables of the untyped environment come first, so those of these names are replaced.
     let mut builder = admission::environment(Offer { params: params.is_some(), authorizer: true }).extend();
@@ -171,7 +242,10 @@ mod tests {
 
     fn warnings(spec: Value) -> Vec<(String, String)> {
         let policy = json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).expect("a policy");
-        check(&policy, built_in()).into_iter().map(|w| (w.field_ref, w.warning)).collect()
+        check(&policy, Kinds { built_in: built_in(), custom: &[] })
+            .into_iter()
+            .map(|w| (w.field_ref, w.warning))
+            .collect()
     }
 
     fn about(resources: &[&str], fields: Value) -> Vec<(String, String)> {

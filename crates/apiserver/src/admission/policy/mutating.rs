@@ -172,7 +172,7 @@ fn key(invocation: &Invocation) -> String {
 
 fn unknown(object: &Value) -> StatusError {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
-    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+    let (group, version) = meta::group_and_version(text("apiVersion"));
     let kind = text("kind");
     let why = "There can be a delay between when CustomResourceDefinitions are created and when they are available.";
     StatusError::new(

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use api::k8s_openapi::api::admissionregistration::v1::{ParamKind, ParamRef};
 use api::kind::Definition;
-use api::kinds::admission_policy;
 use api::rules::selector::Selector;
 use api::{Value, meta};
 
@@ -14,7 +13,7 @@ use super::super::plugin::Context;
 pub(super) fn definition(context: &Context, kind: Option<&ParamKind>) -> Result<Option<Arc<Definition>>, String> {
     let Some(kind) = kind else { return Ok(None) };
     let (version, name) = (kind.api_version.as_deref().unwrap_or_default(), kind.kind.as_deref().unwrap_or_default());
-    let (group, version) = admission_policy::group_and_version(version);
+    let (group, version) = meta::group_and_version(version);
     let unknown = || format!("failed to find resource referenced by paramKind: '{group}/{version}, Kind={name}'");
     context.objects.by_kind(group, version, name).map(Some).ok_or_else(unknown)
 }
