@@ -20,6 +20,7 @@ use crate::{
     },
     aggregator::Aggregator,
     allocation::{self, ServiceAllocation},
+    audit::{self, Auditor},
     auth::{
         AlwaysAllow, Authorizer, Union,
         authn::{
@@ -71,6 +72,8 @@ pub struct Options {
     /// How the rest of the control plane is, by name: what `componentstatuses` shows beside the store.
     pub components: Checks,
     pub limits: Limits,
+    /// What is audited, if anything is.
+    pub audit: Option<audit::Settings>,
     /// What this program was built from.
     pub build: Build,
     pub features: Features,
@@ -175,6 +178,8 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     }
     state.aggregator = Arc::new(Aggregator::new(options.front_proxy_client, options.routing));
     let mut background = state.aggregator.start(&state.objects).await?;
+    state.auditor = options.audit.map(|settings| Auditor::new(settings, &mut background));
+    let auditor = state.auditor.clone();
     let state = Arc::new(state);
     custom::start(&state, webhooks, &mut background).await?;
     let mut router = Router::new(state, authenticator);
@@ -185,6 +190,9 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let server = Server::new(router);
     server.add_metrics(move || options.features.metrics());
     server.add_metrics(move || hooks.metrics.render());
+    if let Some(auditor) = auditor {
+        server.add_metrics(move || auditor.render());
+    }
     Ok(server)
 }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderName};
 
 use crate::{
+    audit::Trail,
     auth::User,
     http::{body::Body, request::Info},
     state::State,
@@ -17,6 +18,8 @@ pub struct Call {
     pub state: Arc<State>,
     pub info: Arc<Info>,
     pub user: Arc<User>,
+    /// Who audits the request is told by it what becomes of it.
+    pub trail: Trail,
     /// Raw.
     pub query: String,
     pub headers: HeaderMap,

@@ -9,6 +9,7 @@ pub mod admission;
 pub mod aggregator;
 pub mod allocation;
 pub mod assemble;
+pub mod audit;
 pub mod auth;
 pub mod bootstrap;
 pub mod call;

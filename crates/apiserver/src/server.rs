@@ -47,6 +47,13 @@ impl Server {
         let _ = self.router.rewrite.set(rewrite);
     }
 
+    /// Waits until everything that was audited has gone where it goes.
+    pub async fn flush_audit(&self) {
+        if let Some(auditor) = &self.router.state.auditor {
+            auditor.flush().await;
+        }
+    }
+
     /// Serves on `address` until the handle is dropped. Port 0 takes a free one; the handle tells which.
     pub async fn listen(
         &self,

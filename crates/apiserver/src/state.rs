@@ -7,6 +7,7 @@ use api::{kind::Definition, status::StatusError};
 use crate::{
     admission::attributes::{Admission, Allocation},
     aggregator::Aggregator,
+    audit::{Auditor, Trail},
     auth::{self, Attributes, Authorizer, Verdict},
     http::{encoding::Encoding, places::Levels},
     pages::metrics::Metrics,
@@ -48,6 +49,8 @@ pub struct State {
     pub encodings: &'static [Encoding],
     pub metrics: Arc<Metrics>,
     pub places: Levels,
+    /// `None` where nothing is audited.
+    pub auditor: Option<Arc<Auditor>>,
     /// Group versions that other servers serve.
     pub aggregator: Arc<Aggregator>,
 }
@@ -63,7 +66,29 @@ impl State {
         let metrics = objects.watches.metrics.clone();
         let places = Levels::new(metrics.clone());
         let (aggregator, encodings) = (Arc::default(), Encoding::USUAL);
-        State { objects, authorizer, admission, allocations, limits, encodings, metrics, places, aggregator }
+        State {
+            objects,
+            authorizer,
+            admission,
+            allocations,
+            limits,
+            encodings,
+            metrics,
+            places,
+            auditor: None,
+            aggregator,
+        }
+    }
+
+    /// Whether the authorizers allow a request; its trail is told why.
+    pub fn authorize(&self, attributes: &Attributes<'_>, trail: &Trail) -> Result<(), StatusError> {
+        if !trail.is_on() {
+            return self.ask(attributes);
+        }
+        let verdict = self.authorizer.authorize(attributes);
+        trail.annotate("authorization.k8s.io/decision", if verdict.allowed() { "allow" } else { "forbid" });
+        trail.annotate("authorization.k8s.io/reason", verdict.reason());
+        if verdict.allowed() { Ok(()) } else { Err(auth::forbidden(attributes, verdict.reason())) }
     }
 
     /// Whether the authorizers allow this; the error is the answer to who asked.

@@ -104,6 +104,16 @@ struct Answer {
     patient: AtomicBool,
     waiting: Mutex<Waiting>,
     place: Mutex<Option<Place>>,
+    kept: Mutex<Option<Kept>>,
+}
+
+/// Something that goes when the answer has gone.
+struct Kept(#[expect(dead_code, reason = "it is there to be dropped")] Box<dyn Send>);
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Kept")
+    }
 }
 
 /// The pieces of an answer that are not sent.
@@ -119,14 +129,19 @@ impl Answering {
     pub(crate) fn new(pace: &Arc<Pace>) -> Self {
         pace.begun.fetch_add(1, Ordering::Relaxed);
         pace.open.fetch_add(1, Ordering::Relaxed);
-        let answer =
-            Answer { pace: pace.clone(), patient: false.into(), waiting: Mutex::default(), place: Mutex::default() };
+        let (waiting, place, kept) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let answer = Answer { pace: pace.clone(), patient: false.into(), waiting, place, kept };
         Answering(Arc::new(answer))
     }
 
     /// Keeps the request's place until the answer is sent or given up; of an upgrade, until its connection ends.
     pub fn hold(&self, place: Place) {
         *self.0.place.lock() = Some(place);
+    }
+
+    /// Keeps something else as long.
+    pub fn keep(&self, guard: Box<dyn Send>) {
+        *self.0.kept.lock() = Some(Kept(guard));
     }
 
     /// A client may look at this answer for a while before it reads on. This has to be called before the answer begins.

@@ -41,6 +41,7 @@ pub async fn start(store: Arc<dyn Store>) -> Server {
         admission: apiserver::admission::Configuration::default(),
         components: apiserver::pages::health::Checks::default(),
         limits: Limits::default(),
+        audit: None,
         features: Default::default(),
         runtime_config: Default::default(),
         build: Default::default(),

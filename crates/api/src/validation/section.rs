@@ -60,6 +60,14 @@ impl<'a> Section<'a> {
         }
     }
 
+    pub fn flag(&self, field: &str) -> Result<Option<bool>, String> {
+        match self.get(field) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(_) => Err(self.wrong(field, "it must be true or false")),
+        }
+    }
+
     /// The map in a field; an empty one when it is absent.
     pub fn section(&self, field: &str) -> Result<Section<'a>, String> {
         match self.get(field) {

@@ -3,6 +3,7 @@
 use api::{Value, kind::Definition, status::StatusError};
 use futures::future::BoxFuture;
 
+use crate::audit::Trail;
 use crate::auth::User;
 use crate::storage::commit::Companions;
 
@@ -44,8 +45,8 @@ pub struct Attributes<'a> {
     pub options: Value,
     /// Sent to the client as `Warning` headers.
     pub warnings: Vec<String>,
-    /// What plugins have to say to an audit log.
-    pub annotations: Vec<(String, String)>,
+    /// What plugins have to say to an audit log goes here.
+    pub trail: &'a Trail,
     /// Quotas have been charged. A write that is tried again, with something else allocated to it, uses no more of them.
     pub charged: bool,
     /// Which policies and webhooks were asked, and which are asked again.
@@ -88,6 +89,11 @@ impl Reinvocation {
     pub fn begin(&mut self) -> bool {
         self.again = self.changed && !self.again;
         self.again
+    }
+
+    /// 0 is the first round.
+    pub fn round(&self) -> usize {
+        usize::from(self.again)
     }
 
     fn asked(&mut self, group: Group) -> &mut Asked {

@@ -1,14 +1,19 @@
-//! The way of every request, from top to bottom: panic guard, resolution, deadline, authentication, impersonation,
-//! authorization, a place (with the body read before), and the handler.
+//! The way of every request, from top to bottom: panic guard, resolution, deadline, authentication, the decision what is
+//! audited, impersonation, authorization, a place (with the body read before), and the handler.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, OnceLock},
+};
 
 use api::status::StatusError;
 use clock::Instant;
 use futures::FutureExt;
 use http::{Method, Request, header, request::Parts};
+use listener::Answering;
 
 use crate::{
+    audit::{self, AUDIT_ID, Begun, Trail},
     auth::{self, Attributes, User},
     call::Call,
     http::{
@@ -42,23 +47,31 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     let of_errors =
         if info.is_of_api() { Encoding::of_errors(state.encodings, &parts.headers) } else { Encoding::default() };
     let for_people = pretty::wanted(&info, query, &parts.headers);
-    let guarded = AssertUnwindSafe(limited(&router, parts, body, info)).catch_unwind().await;
+    let answering = state.auditor.as_ref().and_then(|_| parts.extensions.get::<Answering>().cloned());
+    let audited = Audited { begun: Begun::of(&parts, state.auditor.is_some()), trail: OnceLock::new() };
+    let guarded = AssertUnwindSafe(limited(&router, parts, body, info, &audited)).catch_unwind().await;
+    let trail = audited.trail.into_inner().unwrap_or_default();
     let (response, encoding) = match guarded {
         Ok(Ok(response)) => (response, encoding),
         Ok(Err(error)) => (respond::error(&error), of_errors),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
             tracing::error!(path = counted.path, panic = text.unwrap_or("?"), "a request panicked");
+            trail.panicked(text.unwrap_or("?")).await;
             let why =
                 format!("This request caused apiserver to panic. Look in the logs for details. ({})", counted.path);
             (respond::error(&StatusError::new(500, "InternalError", why)), of_errors)
         }
     };
+    let response = audit::observed(trail, response, &counted, answering.as_ref()).await;
     let mut response = match encoding {
         Encoding::Json if for_people => pretty::indented(response),
         encoding => encoding::encoded(response, encoding),
     };
     respond::common_headers(response.headers_mut());
+    if let Some(id) = audited.begun.into_id() {
+        response.headers_mut().insert(AUDIT_ID, id);
+    }
     let mut response = respond::compress(response, accept_encoding.as_ref());
     if head {
         response = respond::head(response);
@@ -67,13 +80,25 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     response
 }
 
+/// What is audited of a request, as soon as that is decided.
+struct Audited {
+    begun: Begun,
+    trail: OnceLock<Trail>,
+}
+
 /// Applies the deadline.
-async fn limited(router: &Router, parts: Parts, body: Body, info: Arc<Info>) -> Result<Response, StatusError> {
+async fn limited(
+    router: &Router,
+    parts: Parts,
+    body: Body,
+    info: Arc<Info>,
+    audited: &Audited,
+) -> Result<Response, StatusError> {
     let long_running = info.long_running();
     // Callers inside this process bound themselves, and must not starve behind clients.
     let internal = parts.extensions.get::<Arc<User>>().is_some();
     // The state of a whole request is some kilobytes: every layer above would move them, so they move one pointer.
-    let work = Box::pin(authenticated(router, parts, body, info));
+    let work = Box::pin(authenticated(router, parts, body, info, audited));
     if long_running {
         return work.await;
     }
@@ -91,21 +116,35 @@ async fn authenticated(
     mut parts: Parts,
     body: Body,
     info: Arc<Info>,
+    audited: &Audited,
 ) -> Result<Response, StatusError> {
-    let given = parts.extensions.get::<Arc<User>>().cloned();
+    let (given, auditor) = (parts.extensions.get::<Arc<User>>().cloned(), &router.state.auditor);
     let user = match given {
         Some(user) => user,
-        None => router.state.places.authenticate(&*router.authenticator, &mut parts).await?,
+        None => match (router.state.places.authenticate(&*router.authenticator, &mut parts).await, auditor) {
+            (Err(error), Some(auditor)) if error.code == 401 => {
+                auditor.unauthenticated(&parts, &info, &audited.begun, &error).await;
+                return Err(error);
+            }
+            (known, _) => known?,
+        },
     };
     waypoint::apiserver::authenticate(&user.name);
+    let trail = match auditor {
+        None => Trail::default(),
+        Some(auditor) => auditor.receive(&parts, &info, &user, &audited.begun).await?,
+    };
+    let _ = audited.trail.set(trail.clone());
     let user = match auth::impersonation::requested(&parts.headers)? {
         None => user,
         Some((wanted, asked)) => {
             asked.iter().try_for_each(|part| router.state.ask(&part.attributes(&user)))?;
-            Arc::new(wanted)
+            let wanted = Arc::new(wanted);
+            trail.impersonated(&wanted);
+            wanted
         }
     };
-    authorized(router, parts, body, info, user).await
+    authorized(router, parts, body, info, (user, trail)).await
 }
 
 /// Refuses what nothing serves, asks whether the user may do the rest, and hands it to what serves it. Handlers get the
@@ -115,13 +154,13 @@ async fn authorized(
     parts: Parts,
     body: Body,
     info: Arc<Info>,
-    user: Arc<User>,
+    (user, trail): (Arc<User>, Trail),
 ) -> Result<Response, StatusError> {
     if let Some(refusal) = &info.refusal {
         return router::refuse(refusal);
     }
     let state = &router.state;
-    state.ask(&Attributes::of(&user, &info))?;
+    state.authorize(&Attributes::of(&user, &info), &trail)?;
     waypoint::apiserver::authorize(&info.path);
     let body = state.places.admit(&parts, body, &info, state.limits.body_bytes).await?;
     let query = parts.uri.query().unwrap_or("").to_owned();
@@ -132,5 +171,5 @@ async fn authorized(
         headers.entry(header::HOST).or_insert(host);
     }
     waypoint::apiserver::route(&info.path);
-    router.route(Call { state: state.clone(), info, user, query, headers, extensions, body }).await
+    router.route(Call { state: state.clone(), info, user, trail, query, headers, extensions, body }).await
 }

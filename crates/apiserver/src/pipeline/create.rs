@@ -69,6 +69,9 @@ impl Request {
         let definition = &*self.definition;
         self.refuse_terminating(meta::name(&object))?;
         definition.default(&mut object, || clock::now_seconds().to_string());
+        if self.call.info.verb == "create" {
+            self.call.trail.requested(&object);
+        }
         if tracked && self.versions.is_none() {
             self.track(None, &mut object, options);
         } else if tracked {

@@ -8,6 +8,7 @@ use store::Entry;
 use super::{request::Request, write::has_finalizers};
 use crate::{
     admission::attributes::{Attributes, Operation},
+    audit::Trail,
     auth::User,
     http::{
         body::Response,
@@ -26,6 +27,9 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     request.view()?;
     let body = request.body().await?;
     let options = DeleteOptions::parse(request.query(), &body, request.header(header::CONTENT_TYPE))?;
+    if !body.is_empty() {
+        request.call.trail.requested(&options.object());
+    }
     let entry = request.entry().await?;
     // Only clients that ask in the old way are told that the deletion is still under way.
     let pending = if options.orphan_dependents == Some(false) { StatusCode::ACCEPTED } else { StatusCode::OK };
@@ -74,7 +78,7 @@ pub(crate) struct Deletion<'a> {
     pub options: &'a DeleteOptions,
     /// Whose deletion admission is asked about. Without a user it is not asked: it has let the write through that this
     /// deletion is a part of.
-    pub user: Option<&'a User>,
+    pub user: Option<(&'a User, &'a Trail)>,
     /// The object is deleted with others, and the request does not name it.
     pub collection: bool,
 }
@@ -87,7 +91,7 @@ impl<'a> Deletion<'a> {
             state: &call.state,
             definition,
             options,
-            user: Some(&call.user),
+            user: Some((&call.user, &call.trail)),
             collection: request.call.info.verb == "deletecollection",
         }
     }
@@ -137,7 +141,7 @@ impl<'a> Deletion<'a> {
         }
     }
 
-    async fn admit(&self, user: &User, old: &Value) -> Result<Vec<String>, StatusError> {
+    async fn admit(&self, (user, trail): (&User, &Trail), old: &Value) -> Result<Vec<String>, StatusError> {
         let dry_run = self.options.dry_run;
         let mut attributes = Attributes {
             definition: self.definition,
@@ -151,7 +155,7 @@ impl<'a> Deletion<'a> {
             old: Some(old),
             options: self.options.object(),
             warnings: Vec::new(),
-            annotations: Vec::new(),
+            trail,
             charged: false,
             reinvocation: Default::default(),
             collection: self.collection,

@@ -7,7 +7,7 @@ use http::header;
 
 use super::{
     delete::Deletion,
-    list::{Found, respond_list},
+    list::{Delivery, Found, respond_list},
     request::Request,
 };
 use crate::http::{
@@ -27,6 +27,9 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let view = request.view()?;
     let body = request.body().await?;
     let options = DeleteOptions::parse(request.query(), &body, request.header(header::CONTENT_TYPE))?;
+    if !body.is_empty() {
+        request.call.trail.requested(&options.object());
+    }
     let list = ListOptions::of_list(request.query())?;
     let found = request.find(&list).await?;
     let deletion = Deletion::asked(&request, &options);
@@ -50,9 +53,8 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         }
     }
     drop(deletes);
-    let gzip = request.header(header::ACCEPT_ENCODING).split(',').any(|e| e.trim() == "gzip");
     let found = Found::whole(found.entries, found.revision);
-    let mut response = respond_list(request.definition.clone(), view, found, gzip).await?;
+    let mut response = respond_list(request.definition.clone(), view, found, Delivery::of(&request)).await?;
     respond::warn(&mut response, &warnings);
     Ok(response)
 }

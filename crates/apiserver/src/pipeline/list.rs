@@ -46,8 +46,8 @@ pub async fn run(request: Request) -> Result<Response, StatusError> {
         Some(&request.definition),
     )?;
     let found = request.find(&options).await?;
-    let gzip = request.header(header::ACCEPT_ENCODING).split(',').any(|e| e.trim() == "gzip");
-    respond_list(request.definition.clone(), view, found, gzip).await
+    let delivery = Delivery::of(&request);
+    respond_list(request.definition.clone(), view, found, delivery).await
 }
 
 /// The objects of one answer.
@@ -221,13 +221,32 @@ fn expired_page(start: &str) -> StatusError {
     StatusError { continue_token: Some(encode_token(NEWEST, start).into()), ..StatusError::expired(message) }
 }
 
+/// How a list is handed to who sends it.
+#[derive(Clone, Copy)]
+pub(super) struct Delivery {
+    gzip: bool,
+    /// In JSON and in one piece, since its text is to be audited.
+    whole: bool,
+}
+
+impl Delivery {
+    pub(super) fn of(request: &Request) -> Self {
+        let whole = request.call.trail.wants_response();
+        let asked = request.header(header::ACCEPT_ENCODING).split(',').any(|e| e.trim() == "gzip");
+        Delivery { gzip: asked && !whole, whole }
+    }
+}
+
 /// The answer with these objects.
 pub(super) async fn respond_list(
     definition: Arc<Definition>,
-    view: View,
+    mut view: View,
     found: Found,
-    gzip: bool,
+    Delivery { gzip, whole }: Delivery,
 ) -> Result<Response, StatusError> {
+    if whole {
+        view.encoding = Encoding::Json;
+    }
     let mut metadata = json!({"resourceVersion": found.revision.to_string()});
     if let Some(token) = &found.continue_token {
         metadata["continue"] = json!(token);
@@ -259,7 +278,7 @@ pub(super) async fn respond_list(
         Encoding::Cbor => HeaderValue::from_static(view.encoding.media_type()),
         _ => respond::JSON,
     };
-    Ok(respond_pieces(chunks, size, gzip, media_type))
+    Ok(respond_pieces(chunks, if whole { 0 } else { size }, gzip, media_type))
 }
 
 /// The pieces that make up the text of a list.

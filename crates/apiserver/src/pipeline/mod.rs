@@ -35,9 +35,19 @@ pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, St
     let versions = definition.webhook.clone().map(Versions::new);
     let request = Request { call, definition, target, versions };
     let Some(warning) = request.definition.deprecated.clone() else { return answer(request).await };
+    request.call.trail.annotate("k8s.io/deprecated", "true");
+    if let Some(release) = removed_release(&warning) {
+        request.call.trail.annotate("k8s.io/removed-release", release);
+    }
     let mut response = answer(request).await?;
     respond::warn(&mut response, &[warning]);
     Ok(response)
+}
+
+/// The release without the kind, as the warning says it: `…, unavailable in v1.37+…`.
+fn removed_release(warning: &str) -> Option<&str> {
+    let (_, behind) = warning.split_once("unavailable in v")?;
+    behind.split('+').next()
 }
 
 async fn answer(request: Request) -> Result<Response, StatusError> {

@@ -21,6 +21,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let options = WriteOptions::of_patch(request.query(), &agent, kind == Kind::Apply)?;
     request.view()?;
     let body = request.body().await?;
+    request.call.trail.requested_text(&body);
     if kind == Kind::Apply {
         return apply(request, &body, options).await;
     }

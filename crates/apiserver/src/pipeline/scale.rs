@@ -46,6 +46,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
             .filter(|kind| *kind != Kind::Apply)
             .ok_or_else(|| unsupported(definition.is_custom()))?;
         let options = WriteOptions::of_patch(request.query(), &agent, false)?;
+        request.call.trail.requested_text(&body);
         let patch = Patch::read(kind, &body)?;
         let change = |old: &Value| {
             let seen = of(&definition, scale, old)?;
@@ -57,6 +58,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         waypoint::apiserver::update(request.waypoint_name());
         let options = WriteOptions::parse(request.query(), "UpdateOptions", &agent)?;
         let wanted = api::codec::decode::decode(ty, SCALE, &body, media_type, options.validation)?;
+        request.call.trail.requested(&wanted.value);
         let change = |old: &Value| Ok((with_replicas(scale, old, &wanted.value)?, wanted.warnings.clone()));
         request.change(&options, true, change).await?
     };

@@ -17,6 +17,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let media_type = request.header(header::CONTENT_TYPE);
     let decoded = api::codec::decode::decode(&request.definition.ty, gvk, &body, media_type, options.validation)?;
     let mut wanted = decoded.value;
+    request.call.trail.requested(&wanted);
     request.check_names(&mut wanted)?;
     let warnings = decoded.warnings;
     let make = |_: Option<&Value>| Ok((wanted.clone(), warnings.clone()));

@@ -62,7 +62,7 @@ impl Request {
             old,
             options: options.object(kind),
             warnings: Vec::new(),
-            annotations: Vec::new(),
+            trail: &self.call.trail,
             charged: false,
             reinvocation: Default::default(),
             collection: false,

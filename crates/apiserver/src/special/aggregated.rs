@@ -13,6 +13,7 @@ use stream::upgrade::{is_upgrade, strip_hop_by_hop};
 
 use crate::{
     aggregator::{identity, registrations::Registration},
+    audit::AUDIT_ID,
     call::Call,
     http::{
         access::Peer,
@@ -75,7 +76,7 @@ fn request(
     to: &Endpoint,
     upgrade: bool,
 ) -> Result<Request<Body>, StatusError> {
-    let Call { state, info, user, query, mut headers, extensions, body } = call;
+    let Call { state, info, user, query, trail, mut headers, extensions, body } = call;
     let passed = info.passed.as_ref().ok_or_else(|| StatusError::internal("the request is not to be passed on"))?;
     let path = if query.is_empty() { passed.base.clone() } else { format!("{}?{query}", passed.base) };
     // What the client counts among the headers of its connection is taken out first: the user's name must not be.
@@ -88,6 +89,10 @@ fn request(
     identity::name(&mut headers, &user)?;
     let value = |text: &str| HeaderValue::from_str(text).map_err(StatusError::internal);
     headers.append(THROUGH, value(&state.aggregator.id)?);
+    // It audits the request under the same identity.
+    if let Some(id) = trail.id() {
+        headers.insert(AUDIT_ID, value(id)?);
+    }
     headers.insert(header::HOST, value(&to.authority())?);
     headers.insert("x-forwarded-host", value(&to.authority())?);
     headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));

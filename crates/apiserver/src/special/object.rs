@@ -30,6 +30,7 @@ pub async fn body(
     if let Some(definition) = definition {
         definition.strategy.default(&mut value);
     }
+    call.trail.requested(&value);
     Ok((value, options))
 }
 
@@ -70,7 +71,7 @@ pub async fn admitted(
         old: None,
         options: options.object("CreateOptions"),
         warnings: Vec::new(),
-        annotations: Vec::new(),
+        trail: &call.trail,
         charged: false,
         reinvocation: Default::default(),
         collection: false,
@@ -96,7 +97,7 @@ pub async fn connecting(call: &Call, options: Value) -> Result<Value, StatusErro
         old: None,
         options: Value::Null,
         warnings: Vec::new(),
-        annotations: Vec::new(),
+        trail: &call.trail,
         charged: false,
         reinvocation: Default::default(),
         collection: false,

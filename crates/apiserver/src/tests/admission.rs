@@ -15,6 +15,7 @@ use crate::{
         attributes::{Attributes, Operation},
         plugin::{Context, Plugin},
     },
+    audit::{Trail, policy::Level},
     auth::{AlwaysAllow, User, rbac::Rbac},
     tests::objects,
 };
@@ -103,6 +104,7 @@ impl Write {
         static EMPTY: OnceLock<Value> = OnceLock::new();
         let definition = definition(self.kind.0, self.kind.1);
         let subject = self.object.as_ref().or(self.old.as_ref()).unwrap_or(EMPTY.get_or_init(|| json!({}))).clone();
+        let trail = Trail::for_tests(Level::Request);
         let mut attributes = Attributes {
             definition: &definition,
             operation: self.operation,
@@ -115,7 +117,7 @@ impl Write {
             old: self.old.as_ref(),
             options: json!({}),
             warnings: Vec::new(),
-            annotations: Vec::new(),
+            trail: &trail,
             charged: false,
             reinvocation: Default::default(),
             collection: false,
@@ -126,7 +128,7 @@ impl Write {
                 step(context, &mut attributes).await?;
             }
         }
-        let (warnings, annotations) = (attributes.warnings, attributes.annotations);
+        let (warnings, annotations) = (attributes.warnings, trail.annotations());
         Ok(Told { object: attributes.object.unwrap_or_default(), warnings, annotations })
     }
 }

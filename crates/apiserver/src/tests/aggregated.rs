@@ -63,6 +63,7 @@ impl Scene {
             admission: crate::admission::Configuration::default(),
             components: crate::pages::health::Checks::default(),
             limits,
+            audit: None,
             build: crate::pages::version::Build::default(),
             features: Default::default(),
             runtime_config: Default::default(),

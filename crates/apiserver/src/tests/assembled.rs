@@ -14,6 +14,34 @@ use crate::server::Limits;
 use crate::special::connect::connector::Connector;
 use crate::{Server, User};
 
+/// A server with a little of everything.
+pub fn options() -> Options {
+    Options {
+        store: Arc::new(store::embedded::Embedded::memory()),
+        cluster: Cluster::example(),
+        client_certificates: None,
+        front_proxy: None,
+        service_accounts: ServiceAccounts { issuer: "https://us".into(), key: pki::SigningKey::create().unwrap() },
+        token_file: Some(("tokens".into(), "secret,jane,1,dev\n".into())),
+        anonymous: true,
+        always_allow: false,
+        node_ports: 30000..=32767,
+        connector: None,
+        front_proxy_client: None,
+        routing: Default::default(),
+        disabled_admission: Vec::new(),
+        admission: crate::admission::Configuration::default(),
+        components: crate::pages::health::Checks::default()
+            .with("scheduler", crate::pages::health::Counts::Everywhere, || Ok(()))
+            .with("controller-manager", crate::pages::health::Counts::Everywhere, || Err("it has ended".to_owned())),
+        limits: Limits::default(),
+        audit: None,
+        build: crate::pages::version::Build::default(),
+        features: Default::default(),
+        runtime_config: Default::default(),
+    }
+}
+
 pub struct Talk(pub Server);
 
 impl Talk {
@@ -23,41 +51,11 @@ impl Talk {
 
     /// With a way to kubelets.
     pub async fn with(connector: Option<Connector>) -> Self {
-        Self::over(Options { connector, ..Self::options() }).await
+        Self::over(Options { connector, ..options() }).await
     }
 
     pub async fn over(options: Options) -> Self {
         Talk(assemble(options).await.unwrap())
-    }
-
-    pub fn options() -> Options {
-        Options {
-            store: Arc::new(store::embedded::Embedded::memory()),
-            cluster: Cluster::example(),
-            client_certificates: None,
-            front_proxy: None,
-            service_accounts: ServiceAccounts { issuer: "https://us".into(), key: pki::SigningKey::create().unwrap() },
-            token_file: Some(("tokens".into(), "secret,jane,1,dev\n".into())),
-            anonymous: true,
-            always_allow: false,
-            node_ports: 30000..=32767,
-            connector: None,
-            front_proxy_client: None,
-            routing: Default::default(),
-            disabled_admission: Vec::new(),
-            admission: crate::admission::Configuration::default(),
-            components: crate::pages::health::Checks::default()
-                .with("scheduler", crate::pages::health::Counts::Everywhere, || Ok(()))
-                .with(
-                    "controller-manager",
-                    crate::pages::health::Counts::Everywhere,
-                    || Err("it has ended".to_owned()),
-                ),
-            limits: Limits::default(),
-            build: crate::pages::version::Build::default(),
-            features: Default::default(),
-            runtime_config: Default::default(),
-        }
     }
 
     /// `user` is a user name of `system:masters` (`+name`), a node (`@name`), a bearer token, or empty for nobody.
@@ -355,7 +353,7 @@ async fn mutating_policies_change_what_is_written_where_they_are_on() {
     let features = Features::default().with(Feature::MutatingAdmissionPolicy, true);
     let group = "admissionregistration.k8s.io";
     let served = RuntimeConfig::parse(&[format!("{group}/v1beta1=true,{group}/v1alpha1=true")]).unwrap();
-    let talk = Talk::over(Options { features, runtime_config: served, ..Talk::options() }).await;
+    let talk = Talk::over(Options { features, runtime_config: served, ..options() }).await;
     let path = |version: &str, plural: &str| format!("/apis/{group}/{version}/{plural}");
     let rule = |group: &str, version: &str, resource: &str| json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": [group], "apiVersions": [version], "resources": [resource]}]);
     let policy = |name: &str, rules: Value, mutation: &str| {
@@ -416,7 +414,7 @@ async fn mutating_policies_run_again_where_they_want_to() {
     let features = Features::default().with(Feature::MutatingAdmissionPolicy, true);
     let group = "admissionregistration.k8s.io/v1beta1";
     let served = RuntimeConfig::parse(&[format!("{group}=true")]).unwrap();
-    let talk = Talk::over(Options { features, runtime_config: served, ..Talk::options() }).await;
+    let talk = Talk::over(Options { features, runtime_config: served, ..options() }).await;
     let rules =
         json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
     for (name, again) in [("again", "IfNeeded"), ("once", "Never")] {

@@ -2,7 +2,7 @@
 
 pub mod admission;
 mod aggregated;
-mod assembled;
+pub mod assembled;
 mod at_hand;
 mod at_rest;
 mod cbor;

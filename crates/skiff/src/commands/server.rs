@@ -32,7 +32,7 @@ use store::{Store, embedded::Embedded, etcd::watch_cache::WatchCache};
 use tokio::task::JoinSet;
 
 use crate::{
-    control_plane::{admin, at_rest::AtRest, cluster_dns, fresh::Fresh, welcome},
+    control_plane::{admin, at_rest::AtRest, audit, cluster_dns, fresh::Fresh, welcome},
     flags::options::{self, ControlPlane},
     layout::Layout,
     log,
@@ -82,6 +82,9 @@ pub fn run(options: options::Server) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Audit events on their way are waited for so long when the server ends.
+const FLUSH: clock::Duration = clock::Duration::from_secs(10);
+
 /// A control plane at work.
 pub struct Running {
     pub server: apiserver::Server,
@@ -103,6 +106,10 @@ impl Running {
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
         self.listening.stop().await;
+        let flushed = clock::timeout(FLUSH, self.server.flush_audit()).await;
+        if flushed.is_err() {
+            tracing::warn!("some audit events could not be sent");
+        }
     }
 }
 
@@ -334,6 +341,7 @@ async fn assembled(
             .into_iter()
             .fold(Checks::default(), |all, (name, part)| all.with(name, Counts::Everywhere, move || part.check())),
         limits: apiserver::server::Limits::default(),
+        audit: audit::settings(&options.audit)?,
         build: BUILD,
     });
     Ok(server.await?)

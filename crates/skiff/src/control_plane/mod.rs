@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod at_rest;
+pub mod audit;
 pub mod cluster_dns;
 pub mod fresh;
 pub mod objects;

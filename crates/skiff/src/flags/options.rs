@@ -8,6 +8,7 @@ use client::{candidacy::Versions, election::Candidate};
 use ipnet::Ipv4Net;
 
 use crate::flags::{
+    audit::AuditFlags,
     encryption::EncryptionFlags,
     etcd::EtcdFlags,
     evictions::Evictions,
@@ -190,6 +191,8 @@ pub struct ControlPlane {
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub anonymous_auth: bool,
     #[command(flatten)]
+    pub audit: AuditFlags,
+    #[command(flatten)]
     pub etcd: EtcdFlags,
     #[command(flatten)]
     pub encryption: EncryptionFlags,
@@ -339,6 +342,7 @@ impl ControlPlane {
         }
         self.etcd.check()?;
         self.encryption.check()?;
+        self.audit.check()?;
         self.served.config()?;
         self.scheduler().map(|_| ())
     }

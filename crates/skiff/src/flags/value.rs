@@ -51,6 +51,11 @@ pub fn tolerance(text: &str) -> Result<f64, String> {
     part.ok_or_else(|| "it must be a number such as 0.1".to_owned())
 }
 
+/// How often in a second.
+pub fn rate(text: &str) -> Result<f64, String> {
+    tolerance(text).and_then(|rate| if rate == 0.0 { Err("it must be more than nothing".to_owned()) } else { Ok(rate) })
+}
+
 /// How much is done at once.
 pub fn concurrency(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| (1..=1000).contains(n)).ok_or_else(|| "it must be a number from 1 to 1000".to_owned())

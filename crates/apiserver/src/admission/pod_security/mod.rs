@@ -179,11 +179,13 @@ fn warn(policy: Policy, workload: &Workload, attributes: &mut Attributes<'_>) {
     }
 }
 
-fn annotate(attributes: &mut Attributes<'_>, key: &str, value: impl std::fmt::Display) {
-    attributes.annotations.push((format!("pod-security.kubernetes.io/{key}"), value.to_string()));
+fn annotate(attributes: &Attributes<'_>, key: &str, value: impl std::fmt::Display) {
+    if attributes.trail.is_on() {
+        attributes.trail.annotate(format!("pod-security.kubernetes.io/{key}"), value.to_string());
+    }
 }
 
-fn annotate_errors(attributes: &mut Attributes<'_>, errors: &[api::validation::field::FieldError]) {
+fn annotate_errors(attributes: &Attributes<'_>, errors: &[api::validation::field::FieldError]) {
     let all = match errors {
         [] => return,
         [one] => one.to_string(),

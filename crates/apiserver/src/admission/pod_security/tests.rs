@@ -100,14 +100,15 @@ async fn pods_are_held_to_what_the_namespace_enforces() {
 async fn what_is_only_warned_of_or_noted_is_let_in() {
     let told = format!("would violate PodSecurity \"baseline:latest\": {OF_BASELINE}");
     create("warn=baseline", privileged(), &format!("{told}\n[enforce-policy: privileged:latest]")).await;
-    let noted = format!("[enforce-policy: privileged:latest]\n[audit-violations: {told}]");
+    let noted = format!("[audit-violations: {told}]\n[enforce-policy: privileged:latest]");
     create("audit=baseline", privileged(), &noted).await;
     let labels = "enforce=baseline warn=restricted audit=restricted";
     let told = format!("would violate PodSecurity \"restricted:latest\": {OF_RESTRICTED}");
-    create(labels, baseline(), &format!("{told}\n[enforce-policy: baseline:latest]\n[audit-violations: {told}]")).await;
+    create(labels, baseline(), &format!("{told}\n[audit-violations: {told}]\n[enforce-policy: baseline:latest]")).await;
     create(labels, restricted(), "[enforce-policy: baseline:latest]").await;
-    let invalid = "[error: Failed to parse policy: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \
-        \"nonsense\": must be one of privileged, baseline, restricted]\n[enforce-policy: restricted:latest]";
+    let invalid = "[enforce-policy: restricted:latest]\n[error: Failed to parse policy: \
+        metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"nonsense\": must be one of privileged, \
+        baseline, restricted]";
     create("enforce=nonsense", restricted(), invalid).await;
 }
 

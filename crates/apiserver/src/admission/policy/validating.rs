@@ -109,7 +109,7 @@ impl Said<'_> {
         if actions.iter().any(|a| a == "Audit") {
             let failure = json!([{"message": message, "policy": policy, "binding": binding, "expressionIndex": index,
                 "validationActions": actions}]);
-            attributes.annotations.push((FAILURE_ANNOTATION.to_owned(), failure.to_string()));
+            attributes.trail.annotate(FAILURE_ANNOTATION, failure.to_string());
         }
         if actions.iter().any(|a| a == "Warn") {
             let about = format!("Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{binding}'");
@@ -134,7 +134,7 @@ fn publish(attributes: &mut Attributes<'_>, audits: Vec<(String, String)>) {
         }
     }
     for (key, values) in joined {
-        attributes.annotations.push((key, values.join(", ")));
+        attributes.trail.annotate(key, values.join(", "));
     }
 }
 

@@ -62,8 +62,9 @@ pub(super) async fn ask(
 
 /// Takes what is told beside the verdict, and the verdict.
 pub(super) fn verdict(hook: &Hook, attributes: &mut Attributes<'_>, answer: &mut Answer) -> Result<(), Failure> {
-    let annotations = std::mem::take(&mut answer.annotations).into_iter();
-    attributes.annotations.extend(annotations.map(|(key, value)| (format!("{}/{key}", hook.name), value)));
+    for (key, value) in std::mem::take(&mut answer.annotations) {
+        attributes.trail.annotate(format!("{}/{key}", hook.name), value);
+    }
     attributes.warnings.append(&mut answer.warnings);
     if answer.allowed {
         return Ok(());

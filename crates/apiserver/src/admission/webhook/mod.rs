@@ -5,6 +5,7 @@
 //! the question and the answer, `call` asks one webhook. Rules, selectors and conditions are those of policies.
 //! Upstream counterpart: staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook.
 
+mod annotations;
 mod call;
 mod metrics;
 mod mutating;

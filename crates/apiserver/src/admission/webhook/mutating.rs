@@ -16,6 +16,7 @@ use super::super::{
     policy::input::Input,
     shape::{Shape, restore_managers},
 };
+use super::annotations::Notes;
 use super::call::{Failure, ask, end, settle, verdict};
 use super::scene::Scene;
 use super::source::Hook;
@@ -29,13 +30,16 @@ pub(super) async fn admit(
 ) -> Result<(), StatusError> {
     attributes.reinvocation.enter(Group::Webhooks, attributes.object.as_ref());
     let mut scene = Scene::new(context, attributes, SORT).await?;
-    for hook in hooks.iter() {
+    let round = attributes.reinvocation.round();
+    for (index, hook) in hooks.iter().enumerate() {
         let Some((definition, input)) = scene.concerned(hook, attributes).await? else { continue };
         if !attributes.reinvocation.calls(Group::Webhooks, &hook.key) {
             continue;
         }
         let started = clock::Instant::now();
-        let done = one(context, attributes, hook, &definition, &input).await;
+        let notes = Notes { trail: attributes.trail, hook, round, index };
+        let done = one(context, attributes, (hook, &notes), &definition, &input).await;
+        notes.mutation(matches!(done, Ok(true)));
         let metrics = &context.webhooks.metrics;
         metrics.asked(&hook.name, SORT, attributes.operation, started.elapsed(), end(hook, &done));
         if let Ok(true) = done {
@@ -46,7 +50,7 @@ pub(super) async fn admit(
             attributes.reinvocation.called(Group::Webhooks, &hook.key);
         }
         if let Err(failure) = done {
-            settle(hook, failure)?;
+            settle(hook, failure).map(|()| notes.failed_open("mutation"))?;
         }
     }
     attributes.reinvocation.leave(Group::Webhooks, attributes.object.as_ref());
@@ -57,7 +61,7 @@ pub(super) async fn admit(
 async fn one(
     context: &Context,
     attributes: &mut Attributes<'_>,
-    hook: &Hook,
+    (hook, notes): (&Hook, &Notes<'_>),
     definition: &Definition,
     input: &Input,
 ) -> Result<bool, Failure> {
@@ -67,7 +71,8 @@ async fn one(
     let undecodable = |error: StatusError| {
         Failure::unanswered(503, format!("received undecodable patch in webhook response: {}", error.message))
     };
-    let patch = Patch::read(Kind::Json, &patch).map_err(undecodable)?;
+    let text = patch;
+    let patch = Patch::read(Kind::Json, &text).map_err(undecodable)?;
     if patch.is_empty() {
         return Ok(false);
     }
@@ -96,6 +101,7 @@ async fn one(
         object = back.map_err(|error| impossible(error.message))?;
     }
     attributes.object = Some(object);
+    notes.patch(&text);
     Ok(changed)
 }
 

@@ -47,6 +47,7 @@ const PATIENCE: u64 = 30;
 /// A webhook that is asked.
 pub struct Hook {
     pub name: String,
+    pub configuration: String,
     /// Tells it apart from all others.
     pub key: String,
     pub client: Client,
@@ -76,6 +77,7 @@ impl Hook {
         };
         Hook {
             key: format!("{configuration}/{}", webhook.name),
+            configuration: configuration.to_owned(),
             client: webhook.client_config,
             resources: MatchResources {
                 exclude_resource_rules: None,

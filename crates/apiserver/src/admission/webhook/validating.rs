@@ -7,6 +7,7 @@ use api::status::StatusError;
 use futures::StreamExt;
 
 use super::super::{attributes::Attributes, plugin::Context};
+use super::annotations::Notes;
 use super::call::{ask, end, settle, verdict};
 use super::scene::Scene;
 use super::source::Hook;
@@ -22,25 +23,26 @@ pub(super) async fn validate(
 ) -> Result<(), StatusError> {
     let mut scene = Scene::new(context, attributes, SORT).await?;
     let mut concerned = Vec::new();
-    for hook in hooks.iter() {
-        concerned.extend(scene.concerned(hook, attributes).await?.map(|(_, input)| (hook.clone(), input)));
+    for (index, hook) in hooks.iter().enumerate() {
+        concerned.extend(scene.concerned(hook, attributes).await?.map(|(_, input)| (index, hook.clone(), input)));
     }
     let dry_run = attributes.dry_run;
     let way = context.webhooks.way();
-    let questions = concerned.into_iter().map(|(hook, input)| async move {
+    let questions = concerned.into_iter().map(|(index, hook, input)| async move {
         let started = clock::Instant::now();
         let answer = ask(way, &hook, false, dry_run, &input).await;
-        (hook, started.elapsed(), answer)
+        (index, hook, started.elapsed(), answer)
     });
     let answers: Vec<_> = futures::stream::iter(questions).buffered(AT_ONCE).collect().await;
     // All are heard. The first refusal in the order of the webhooks is the answer.
     let mut refused = Ok(());
-    for (hook, took, answer) in answers {
+    for (index, hook, took, answer) in answers {
         let done = answer.and_then(|mut answer| verdict(&hook, attributes, &mut answer));
         let metrics = &context.webhooks.metrics;
         metrics.asked(&hook.name, SORT, attributes.operation, took, end(&hook, &done));
         if let Err(failure) = done {
-            refused = refused.and(settle(&hook, failure));
+            let notes = Notes { trail: attributes.trail, hook: &hook, round: 0, index };
+            refused = refused.and(settle(&hook, failure).map(|()| notes.failed_open("validating")));
         }
     }
     refused

@@ -1,0 +1,358 @@
+//! An event in text: `audit.k8s.io/v1`, its fields in upstream's order, or the old form of one line for people.
+
+use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr, sync::Arc};
+
+use api::Value;
+use clock::Timestamp;
+use json::append_string;
+
+use super::policy::{Level, Stage};
+use crate::auth::User;
+
+/// The annotation of an event whose objects were left out.
+const TRUNCATED: &str = "audit.k8s.io/truncated";
+
+/// What is known of a request from its beginning.
+pub struct Facts {
+    pub level: Level,
+    pub id: String,
+    /// Path and query.
+    pub uri: String,
+    pub verb: &'static str,
+    /// Nobody, where the credentials are wrong.
+    pub user: Option<Arc<User>>,
+    pub addresses: Vec<IpAddr>,
+    pub agent: String,
+    pub received: Timestamp,
+}
+
+/// What a request turns out to be about, and how it went so far.
+#[derive(Default)]
+pub struct Course {
+    pub impersonated: Option<Arc<User>>,
+    pub reference: Option<Reference>,
+    pub status: Option<Status>,
+    /// In JSON.
+    pub request: Option<Vec<u8>>,
+    pub response: Option<Vec<u8>>,
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// The object that a request is about. Text is empty where it is not known.
+#[derive(Default)]
+pub struct Reference {
+    pub resource: String,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub group: String,
+    pub version: String,
+    pub resource_version: String,
+    pub subresource: String,
+}
+
+/// What of a `metav1.Status` an event repeats.
+#[derive(Default)]
+pub struct Status {
+    pub code: u16,
+    pub status: String,
+    pub message: String,
+    pub reason: String,
+    pub details: Option<Value>,
+}
+
+impl Status {
+    /// What of an answer that is a Status itself is told.
+    pub fn of(code: u16, answer: &Value) -> Self {
+        let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
+        let details = Some(answer["details"].clone()).filter(|details| !details.is_null());
+        Status { code, status: text("status"), message: text("message"), reason: text("reason"), details }
+    }
+
+    fn append_to(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"metadata\":{}");
+        text(out, "status", &self.status);
+        text(out, "message", &self.message);
+        text(out, "reason", &self.reason);
+        if let Some(details) = &self.details {
+            out.extend_from_slice(b",\"details\":");
+            out.extend_from_slice(&api::codec::encode::described(details));
+        }
+        if self.code != 0 {
+            out.extend_from_slice(format!(",\"code\":{}", self.code).as_bytes());
+        }
+        out.push(b'}');
+    }
+}
+
+/// One event, as text without the brace before it and what stands before its level, which depends on where it goes.
+pub struct Event {
+    pub level: Level,
+    head: Vec<u8>,
+    objects: Vec<u8>,
+    tail: Vec<u8>,
+    annotations: BTreeMap<String, String>,
+    line: Option<String>,
+}
+
+impl Event {
+    /// The event of a stage. `line` is whether the old form is wanted, too.
+    pub fn of(facts: &Facts, course: &Course, stage: Stage, at: Timestamp, line: bool) -> Event {
+        let mut tail = Vec::with_capacity(100);
+        for (name, time) in [("requestReceivedTimestamp", facts.received), ("stageTimestamp", at)] {
+            tail.extend_from_slice(format!(",\"{name}\":\"{time:.6}\"").as_bytes());
+        }
+        let mut objects = Vec::new();
+        for (name, object) in [("requestObject", &course.request), ("responseObject", &course.response)] {
+            if let Some(object) = object {
+                objects.extend_from_slice(format!(",\"{name}\":").as_bytes());
+                objects.extend_from_slice(object);
+            }
+        }
+        Event {
+            level: facts.level,
+            head: head(facts, course, stage),
+            objects,
+            tail,
+            annotations: course.annotations.clone(),
+            line: line.then(|| self::line(facts, course, stage)),
+        }
+    }
+
+    /// About how much memory it takes.
+    pub fn size(&self) -> usize {
+        let annotations = self.annotations.iter().map(|(key, value)| key.len() + value.len() + 6).sum::<usize>();
+        self.head.len() + self.objects.len() + self.tail.len() + annotations
+    }
+
+    /// The same event without the objects, which says so.
+    pub fn truncated(&self) -> Event {
+        let mut annotations = self.annotations.clone();
+        annotations.insert(TRUNCATED.to_owned(), "true".to_owned());
+        Event {
+            level: self.level,
+            head: self.head.clone(),
+            objects: Vec::new(),
+            tail: self.tail.clone(),
+            annotations,
+            line: self.line.clone(),
+        }
+    }
+
+    /// As a document of its own, in one line.
+    pub fn document(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",");
+        self.fields(out);
+    }
+
+    /// As one of the items of a list.
+    pub fn item(&self, out: &mut Vec<u8>) {
+        out.push(b'{');
+        self.fields(out);
+    }
+
+    fn fields(&self, out: &mut Vec<u8>) {
+        out.reserve(self.size() + 16);
+        for part in [&self.head, &self.objects, &self.tail] {
+            out.extend_from_slice(part);
+        }
+        if !self.annotations.is_empty() {
+            out.extend_from_slice(b",\"annotations\":");
+            for (at, (key, value)) in self.annotations.iter().enumerate() {
+                out.push(if at == 0 { b'{' } else { b',' });
+                append_string(out, key);
+                out.push(b':');
+                append_string(out, value);
+            }
+            out.push(b'}');
+        }
+        out.push(b'}');
+    }
+
+    /// In the old form.
+    pub fn line(&self) -> &str {
+        self.line.as_deref().unwrap_or_default()
+    }
+}
+
+/// A field, unless it is empty.
+fn text(out: &mut Vec<u8>, name: &str, value: &str) {
+    if !value.is_empty() {
+        out.extend_from_slice(b",\"");
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"\":");
+        append_string(out, value);
+    }
+}
+
+/// The fields before the objects.
+fn head(facts: &Facts, course: &Course, stage: Stage) -> Vec<u8> {
+    let mut out = Vec::with_capacity(700);
+    out.extend_from_slice(format!("\"level\":\"{}\",\"auditID\":", facts.level.name()).as_bytes());
+    append_string(&mut out, &facts.id);
+    out.extend_from_slice(format!(",\"stage\":\"{}\",\"requestURI\":", stage.name()).as_bytes());
+    append_string(&mut out, &facts.uri);
+    out.extend_from_slice(b",\"verb\":");
+    append_string(&mut out, facts.verb);
+    out.extend_from_slice(b",\"user\":");
+    user(&mut out, facts.user.as_deref());
+    if let Some(impersonated) = &course.impersonated {
+        out.extend_from_slice(b",\"impersonatedUser\":");
+        user(&mut out, Some(impersonated));
+    }
+    let addresses: Vec<String> = facts.addresses.iter().map(|address| format!("\"{address}\"")).collect();
+    out.extend_from_slice(format!(",\"sourceIPs\":[{}]", addresses.join(",")).as_bytes());
+    text(&mut out, "userAgent", &facts.agent);
+    if let Some(about) = &course.reference {
+        out.extend_from_slice(b",\"objectRef\":{");
+        let begin = out.len();
+        for (name, value) in [
+            ("resource", &about.resource),
+            ("namespace", &about.namespace),
+            ("name", &about.name),
+            ("uid", &about.uid),
+            ("apiGroup", &about.group),
+            ("apiVersion", &about.version),
+            ("resourceVersion", &about.resource_version),
+            ("subresource", &about.subresource),
+        ] {
+            text(&mut out, name, value);
+        }
+        // The first field follows the brace.
+        if out.len() > begin {
+            out.remove(begin);
+        }
+        out.push(b'}');
+    }
+    if let Some(status) = &course.status {
+        out.extend_from_slice(b",\"responseStatus\":");
+        status.append_to(&mut out);
+    }
+    out
+}
+
+/// A `UserInfo`.
+fn user(out: &mut Vec<u8>, user: Option<&User>) {
+    let list = |out: &mut Vec<u8>, texts: &[String]| {
+        out.push(b'[');
+        for (at, text) in texts.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            append_string(out, text);
+        }
+        out.push(b']');
+    };
+    out.push(b'{');
+    let begin = out.len();
+    if let Some(user) = user {
+        text(out, "username", &user.name);
+        text(out, "uid", &user.uid);
+        if !user.groups.is_empty() {
+            out.extend_from_slice(b",\"groups\":");
+            list(out, &user.groups);
+        }
+        for (at, (key, values)) in user.extra.iter().enumerate() {
+            out.extend_from_slice(if at == 0 { b",\"extra\":{" } else { b"," });
+            append_string(out, key);
+            out.push(b':');
+            list(out, values);
+        }
+        if !user.extra.is_empty() {
+            out.push(b'}');
+        }
+    }
+    if out.len() > begin {
+        out.remove(begin);
+    }
+    out.push(b'}');
+}
+
+/// The old form: one line with a part of what is known.
+fn line(facts: &Facts, course: &Course, stage: Stage) -> String {
+    let quoted = |texts: &[String]| texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(",");
+    let of = |user: Option<&Arc<User>>, nobody: &str, none: &str| {
+        let groups = user.filter(|user| !user.groups.is_empty()).map(|user| quoted(&user.groups));
+        (user.map_or(nobody.to_owned(), |user| user.name.clone()), groups.unwrap_or(none.to_owned()))
+    };
+    let (name, groups) = of(facts.user.as_ref(), "<none>", "<none>");
+    let (as_name, as_groups) = of(course.impersonated.as_ref(), "<self>", "<lookup>");
+    let namespace = course.reference.as_ref().map(|about| about.namespace.as_str()).filter(|name| !name.is_empty());
+    let code = course.status.as_ref().map_or("<deferred>".to_owned(), |status| status.code.to_string());
+    let address = facts.addresses.first().map_or("<unknown>".to_owned(), ToString::to_string);
+    let mut line = format!("{} AUDIT: id={:?} stage={:?} ip={address:?}", facts.received, facts.id, stage.name());
+    let _ =
+        write!(line, " method={:?} user={name:?} groups={groups:?} as={as_name:?} asgroups={as_groups:?}", facts.verb);
+    let _ = write!(line, " user-agent={:?} namespace={:?}", facts.agent, namespace.unwrap_or("<none>"));
+    let _ = write!(line, " uri={:?} response=\"{code}\"", facts.uri);
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use json::json;
+
+    use super::*;
+
+    fn facts(level: Level) -> Facts {
+        let mut user = User::new("jane", ["dev"]);
+        user.extra.insert("k".to_owned(), vec!["v".to_owned()]);
+        Facts {
+            level,
+            id: "id".to_owned(),
+            uri: "/api/v1/pods?x=\"".to_owned(),
+            verb: "list",
+            user: Some(Arc::new(user)),
+            addresses: vec!["10.0.0.1".parse().unwrap()],
+            agent: "test".to_owned(),
+            received: "2024-01-01T00:00:00Z".parse().unwrap(),
+        }
+    }
+
+    fn course() -> Course {
+        let reference = Reference { resource: "pods".to_owned(), version: "v1".to_owned(), ..Reference::default() };
+        let status = json!({"status": "Failure", "message": "m", "reason": "r", "details": {"name": "n"}});
+        Course {
+            impersonated: Some(Arc::new(User::new("joe", ["ops"]))),
+            reference: Some(reference),
+            status: Some(Status::of(404, &status)),
+            request: Some(b"{\"a\":1}".to_vec()),
+            response: Some(b"[]".to_vec()),
+            annotations: [("k".to_owned(), "v".to_owned())].into(),
+        }
+    }
+
+    fn text(event: &Event) -> String {
+        let mut out = Vec::new();
+        event.document(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    const HEAD: &str = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"id","stage":"ResponseComplete","requestURI":"/api/v1/pods?x=\"","verb":"list","user":{"username":"jane","groups":["dev"],"extra":{"k":["v"]}},"impersonatedUser":{"username":"joe","groups":["ops"]},"sourceIPs":["10.0.0.1"],"userAgent":"test","objectRef":{"resource":"pods","apiVersion":"v1"},"responseStatus":{"metadata":{},"status":"Failure","message":"m","reason":"r","details":{"name":"n"},"code":404}"#;
+    const TAIL: &str =
+        r#","requestReceivedTimestamp":"2024-01-01T00:00:00.000000Z","stageTimestamp":"2024-01-01T00:00:01.500000Z""#;
+
+    #[test]
+    fn fields_stand_in_upstreams_order() {
+        let at = "2024-01-01T00:00:01.5Z".parse().unwrap();
+        let event = Event::of(&facts(Level::RequestResponse), &course(), Stage::ResponseComplete, at, true);
+        let objects = r#","requestObject":{"a":1},"responseObject":[]"#;
+        assert_eq!(text(&event), format!("{HEAD}{objects}{TAIL},\"annotations\":{{\"k\":\"v\"}}}}"));
+        let marked = r#","annotations":{"audit.k8s.io/truncated":"true","k":"v"}}"#;
+        assert_eq!(text(&event.truncated()), format!("{HEAD}{TAIL}{marked}"));
+        let line = r#"2024-01-01T00:00:00Z AUDIT: id="id" stage="ResponseComplete" ip="10.0.0.1" method="list" user="jane" groups="\"dev\"" as="joe" asgroups="\"ops\"" user-agent="test" namespace="<none>" uri="/api/v1/pods?x=\"" response="404""#;
+        assert_eq!(event.line(), line);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_there() {
+        let unknown = Facts { user: None, agent: String::new(), addresses: Vec::new(), ..facts(Level::Metadata) };
+        let at = unknown.received;
+        let event = Event::of(&unknown, &Course::default(), Stage::RequestReceived, at, false);
+        let value = json::parse(&text(&event)).unwrap();
+        assert_eq!((&value["user"], &value["sourceIPs"]), (&json!({}), &json!([])));
+        for absent in ["userAgent", "objectRef", "responseStatus", "requestObject", "annotations", "impersonatedUser"] {
+            assert!(value.get(absent).is_none(), "{absent}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Audit: who asked for what, when, from where, and what became of it.
+//!
+//! `policy` decides how much is said of a request, once, when its sender is known. A `trail` goes with the request from then
+//! on and gathers what is found out; `event` is a stage of it in text, a `sink` takes it to the log or the webhook.
+//! Upstream counterpart: apiserver/pkg/audit and plugin/pkg/audit.
+
+mod answer;
+pub mod batch;
+mod event;
+pub mod log;
+mod metrics;
+mod output;
+pub mod policy;
+pub mod sink;
+mod source;
+#[cfg(test)]
+mod tests;
+mod trail;
+pub mod webhook;
+
+use std::sync::{Arc, atomic::Ordering};
+
+use api::status::StatusError;
+use clock::Timestamp;
+use http::{HeaderName, HeaderValue, request::Parts};
+
+use crate::{
+    auth::User,
+    http::{access::Peer, request::Info},
+};
+
+pub use answer::observed;
+use event::{Course, Event, Facts, Reference};
+use metrics::Metrics;
+use output::Output;
+use policy::{Level, Policy};
+use sink::{Mode, Sink, Truncation};
+pub use trail::Trail;
+
+/// By which a request is found in the log, and which it may bring with it.
+pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// What is audited and where it goes.
+pub struct Settings {
+    pub policy: Policy,
+    pub log: Option<(log::Log, Mode, Option<Truncation>)>,
+    pub webhook: Option<(webhook::Webhook, Mode, Option<Truncation>)>,
+}
+
+/// What all requests share. There is none where nothing is audited.
+pub struct Auditor {
+    policy: Policy,
+    sinks: Vec<Sink>,
+    metrics: Arc<Metrics>,
+}
+
+impl Auditor {
+    /// Work that goes on beside requests runs in `background`.
+    pub fn new(settings: Settings, background: &mut tokio::task::JoinSet<()>) -> Arc<Self> {
+        let metrics = Arc::<Metrics>::default();
+        let log = settings.log.map(|(log, mode, most)| (Output::Log(Arc::new(log)), mode, most));
+        let webhook = settings.webhook.map(|(webhook, mode, most)| (Output::Webhook(webhook), mode, most));
+        let outputs = log.into_iter().chain(webhook);
+        let sinks = outputs.map(|(output, mode, most)| Sink::new(output, mode, most, &metrics, background)).collect();
+        Arc::new(Auditor { policy: settings.policy, sinks, metrics })
+    }
+
+    /// Begins the trail of a request whose sender is known.
+    pub async fn receive(
+        self: &Arc<Self>,
+        parts: &Parts,
+        info: &Info,
+        user: &Arc<User>,
+        begun: &Begun,
+    ) -> Result<Trail, StatusError> {
+        let trail = self.trail(parts, info, Some(user), begun);
+        if !trail.received().await {
+            self.metrics.rejected.fetch_add(1, Ordering::Relaxed);
+            return Err(StatusError::internal("failed to store audit event"));
+        }
+        Ok(trail)
+    }
+
+    /// Tells of a request whose credentials are wrong.
+    pub async fn unauthenticated(self: &Arc<Self>, parts: &Parts, info: &Info, begun: &Begun, error: &StatusError) {
+        let trail = self.trail(parts, info, None, begun);
+        if trail.is_on() {
+            let status = api::codec::encode::described(&json::json!(error.to_status()));
+            trail.answered(error.code, Some(&status), false);
+            trail.unauthenticated().await;
+        }
+    }
+
+    fn trail(self: &Arc<Self>, parts: &Parts, info: &Info, user: Option<&Arc<User>>, begun: &Begun) -> Trail {
+        let decision = self.policy.decide(user.map(|user| &**user), info);
+        self.metrics.decided(decision.level);
+        if decision.level == Level::None {
+            return Trail::default();
+        }
+        let facts = Facts {
+            level: decision.level,
+            id: begun.id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned(),
+            uri: parts.uri.path_and_query().map_or("/", |uri| uri.as_str()).to_owned(),
+            verb: info.verb,
+            user: user.cloned(),
+            addresses: source::addresses(parts),
+            agent: source::agent(&parts.headers),
+            received: begun.received,
+        };
+        let reference = info.is_resource().then(|| Reference {
+            resource: info.resource().to_owned(),
+            namespace: info.namespace.clone(),
+            name: info.name.clone(),
+            group: info.group().to_owned(),
+            version: info.version().to_owned(),
+            subresource: info.subresource_name().to_owned(),
+            ..Reference::default()
+        });
+        let course = Course { reference, ..Course::default() };
+        Trail::new(self.clone(), decision, facts, course, info.long_running())
+    }
+
+    fn wants_lines(&self) -> bool {
+        self.sinks.iter().any(Sink::wants_lines)
+    }
+
+    /// False when the request has to be refused, since it could not be told of.
+    async fn take(&self, event: Arc<Event>) -> bool {
+        self.metrics.events.fetch_add(1, Ordering::Relaxed);
+        let mut kept = true;
+        for sink in &self.sinks {
+            kept &= sink.take(&event, &self.metrics).await;
+        }
+        kept
+    }
+
+    /// Waits until what was taken has gone where it goes.
+    pub async fn flush(&self) {
+        for sink in &self.sinks {
+            sink.flush().await;
+        }
+    }
+
+    /// The lines for `/metrics`.
+    pub fn render(&self) -> String {
+        self.metrics.render()
+    }
+}
+
+/// A request before it is known who sent it.
+pub struct Begun {
+    id: Option<HeaderValue>,
+    received: Timestamp,
+}
+
+impl Begun {
+    /// The identity that the request brings with it, or a new one. Callers inside this process have none where nobody would
+    /// read it.
+    pub fn of(parts: &Parts, audited: bool) -> Begun {
+        let known = audited || parts.extensions.get::<Peer>().is_some();
+        let given = || parts.headers.get(AUDIT_ID).filter(|id| !id.is_empty() && id.to_str().is_ok()).cloned();
+        let made = || HeaderValue::try_from(clock::uuid()).ok();
+        Begun { id: known.then(|| given().or_else(made)).flatten(), received: clock::now() }
+    }
+
+    pub fn into_id(self) -> Option<HeaderValue> {
+        self.id
+    }
+}

@@ -1,0 +1,41 @@
+//! What keeps events: the log, or the webhook.
+
+use std::sync::Arc;
+
+use super::{
+    event::Event,
+    log::Log,
+    metrics::{Metrics, Part},
+    webhook::Webhook,
+};
+
+/// What keeps events.
+#[derive(Clone)]
+pub enum Output {
+    Log(Arc<Log>),
+    Webhook(Webhook),
+}
+
+impl Output {
+    /// Whether others should not wait for it.
+    pub fn takes_long(&self) -> bool {
+        matches!(self, Output::Webhook(_))
+    }
+
+    /// Whether the events were kept. Those that were not are counted.
+    pub async fn write(&self, events: &[Arc<Event>], metrics: &Metrics) -> bool {
+        let (part, kept) = match self {
+            Output::Log(log) => (Part::Log, log.write(events).map_err(|error| error.to_string())),
+            Output::Webhook(webhook) => (Part::Webhook, webhook.send(events).await),
+        };
+        if let Err(why) = &kept {
+            metrics.lost(part, events.len(), why);
+        }
+        kept.is_ok()
+    }
+
+    /// Whether it takes events in their old form.
+    pub fn wants_lines(&self) -> bool {
+        matches!(self, Output::Log(log) if log.wants_lines())
+    }
+}

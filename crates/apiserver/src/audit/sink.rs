@@ -1,0 +1,100 @@
+//! Where events go: the log or the webhook, at once or in batches, whole or without what is too large.
+
+use std::sync::Arc;
+
+use super::{
+    batch::{self, Batches},
+    event::Event,
+    metrics::{Metrics, Part},
+    output::Output,
+    policy::Level,
+};
+
+/// How the sender of a request waits for its events.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mode {
+    /// Not at all.
+    Batch(batch::Settings),
+    /// Until they are kept, or cannot be.
+    Blocking,
+    /// And a request whose first event cannot be kept is refused.
+    BlockingStrict,
+}
+
+/// Larger events lose their objects; those that are too large even so are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Truncation {
+    pub event_bytes: usize,
+    pub batch_bytes: usize,
+}
+
+enum Way {
+    Batches(Batches),
+    At { once: Output, strict: bool },
+}
+
+pub struct Sink {
+    way: Way,
+    truncation: Option<Truncation>,
+    wants_lines: bool,
+}
+
+impl Sink {
+    /// Work that goes on beside requests runs in `background`.
+    pub fn new(
+        output: Output,
+        mode: Mode,
+        truncation: Option<Truncation>,
+        metrics: &Arc<Metrics>,
+        background: &mut tokio::task::JoinSet<()>,
+    ) -> Self {
+        let wants_lines = output.wants_lines();
+        let way = match mode {
+            Mode::Batch(mut settings) => {
+                settings.batch_bytes = truncation.map(|truncation| truncation.batch_bytes);
+                let (batches, work) = Batches::new(settings, output, metrics.clone());
+                background.spawn(work);
+                Way::Batches(batches)
+            }
+            Mode::Blocking => Way::At { once: output, strict: false },
+            Mode::BlockingStrict => Way::At { once: output, strict: true },
+        };
+        Sink { way, truncation, wants_lines }
+    }
+
+    pub fn wants_lines(&self) -> bool {
+        self.wants_lines
+    }
+
+    /// Takes an event; false when whoever waits for it has to be refused.
+    pub async fn take(&self, event: &Arc<Event>, metrics: &Metrics) -> bool {
+        let Some(event) = self.fitting(event, metrics) else { return true };
+        match &self.way {
+            Way::Batches(batches) => {
+                batches.add(event);
+                true
+            }
+            Way::At { once, strict } => once.write(&[event], metrics).await || !strict,
+        }
+    }
+
+    /// The event as large as it may be.
+    fn fitting(&self, event: &Arc<Event>, metrics: &Metrics) -> Option<Arc<Event>> {
+        let Some(truncation) = self.truncation.filter(|most| event.size() > most.event_bytes) else {
+            return Some(event.clone());
+        };
+        let smaller = if event.level >= Level::Request { Arc::new(event.truncated()) } else { event.clone() };
+        if smaller.size() > truncation.event_bytes {
+            metrics.lost(Part::Truncate, 1, "event is too large even after truncating");
+            return None;
+        }
+        Some(smaller)
+    }
+
+    /// Waits for everything that was taken before.
+    pub async fn flush(&self) {
+        if let Way::Batches(batches) = &self.way {
+            batches.flush().await;
+        }
+    }
+}
