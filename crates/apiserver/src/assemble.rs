@@ -35,8 +35,9 @@ use crate::{
         node::{self, NodeAuthorizer},
         rbac::{self, Rbac},
     },
-    bootstrap::{self, Cluster},
+    bootstrap::{self, Cluster, flow_control},
     custom,
+    fairness::Fairness,
     http::encoding::Encoding,
     outbound::{service::Routing, webhook::Webhooks},
     pages::{health::Checks, issuer::IssuerDocuments, version::Build},
@@ -178,6 +179,16 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     }
     state.aggregator = Arc::new(Aggregator::new(options.front_proxy_client, options.routing));
     let mut background = state.aggregator.start(&state.objects).await?;
+    state.fairness = state.limits.seats.map(|seats| Fairness::new(seats, state.limits.request_timeout));
+    if let Some(fairness) = &state.fairness {
+        for plural in [flow_control::SCHEMAS, flow_control::LEVELS_PLURAL] {
+            let definition = state.objects.definition(flow_control::GROUP, plural)?;
+            state.objects.add_event_handler(&definition, fairness.clone()).await?;
+        }
+        background.spawn(fairness.clone().run());
+        background.spawn(fairness.clone().keep(state.objects.clone()));
+    }
+    let fairness = state.fairness.clone();
     state.auditor = options.audit.map(|settings| Auditor::new(settings, &mut background));
     let auditor = state.auditor.clone();
     let state = Arc::new(state);
@@ -190,6 +201,9 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let server = Server::new(router);
     server.add_metrics(move || options.features.metrics());
     server.add_metrics(move || hooks.metrics.render());
+    if let Some(fairness) = fairness {
+        server.add_metrics(move || fairness.render());
+    }
     if let Some(auditor) = auditor {
         server.add_metrics(move || auditor.render());
     }

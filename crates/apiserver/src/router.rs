@@ -118,6 +118,12 @@ impl Router {
                 let paths = discovery::paths(&self.state);
                 Ok(respond::json(StatusCode::OK, pretty::text(&paths.to_string())))
             }
+            _ if path.starts_with("/debug/") => {
+                let fairness = self.state.fairness.as_ref();
+                Ok(fairness
+                    .and_then(|fairness| fairness.page(path, &call.query))
+                    .map_or_else(nothing_here, respond::text))
+            }
             _ => {
                 let issuer = || self.issuer.as_ref()?.answer(path);
                 let found = self.checks.answer(path, &call.query).await.or_else(issuer);

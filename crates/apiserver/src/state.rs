@@ -9,6 +9,7 @@ use crate::{
     aggregator::Aggregator,
     audit::{Auditor, Trail},
     auth::{self, Attributes, Authorizer, Verdict},
+    fairness::Fairness,
     http::{encoding::Encoding, places::Levels},
     pages::metrics::Metrics,
     storage::object_store::ObjectStore,
@@ -25,6 +26,8 @@ pub struct Limits {
     /// A watch without a `timeoutSeconds` ends after this to twice this time.
     pub watch_timeout: Duration,
     pub body_bytes: usize,
+    /// The seats that requests share by priority and fairness; `None` where nothing is shared out.
+    pub seats: Option<u32>,
 }
 
 impl Default for Limits {
@@ -33,6 +36,7 @@ impl Default for Limits {
             request_timeout: Duration::from_secs(60),
             watch_timeout: Duration::from_secs(1800),
             body_bytes: 3 * 1024 * 1024,
+            seats: Some(600),
         }
     }
 }
@@ -49,6 +53,8 @@ pub struct State {
     pub encodings: &'static [Encoding],
     pub metrics: Arc<Metrics>,
     pub places: Levels,
+    /// Who gets seats first; `None` where all are equal.
+    pub fairness: Option<Arc<Fairness>>,
     /// `None` where nothing is audited.
     pub auditor: Option<Arc<Auditor>>,
     /// Group versions that other servers serve.
@@ -76,6 +82,7 @@ impl State {
             metrics,
             places,
             auditor: None,
+            fairness: None,
             aggregator,
         }
     }

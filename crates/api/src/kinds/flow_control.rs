@@ -8,7 +8,6 @@ use crate::kind::cell;
 use crate::kind::{Generation, Kind, StatusMetadata, age, col, name};
 
 pub const FLOW_SCHEMA: Kind<FlowSchema> = Kind {
-    without_effect: Some("requests are limited by their number alone"),
     status: true,
     status_metadata: StatusMetadata::Stays,
     generation: Generation::CountsChangesOf("spec"),
@@ -43,7 +42,6 @@ fn spec(schema: &FlowSchema) -> Option<&FlowSchemaSpec> {
 }
 
 pub const PRIORITY_LEVEL_CONFIGURATION: Kind<PriorityLevelConfiguration> = Kind {
-    without_effect: Some("requests are limited by their number alone"),
     status: true,
     status_metadata: StatusMetadata::Stays,
     generation: Generation::CountsChangesOf("spec"),

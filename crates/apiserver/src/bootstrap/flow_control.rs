@@ -2,9 +2,20 @@
 
 use json::{Value, json};
 
-use super::object::BootstrapObject;
+use super::object::{AUTOUPDATE_SPEC, BootstrapObject};
 
-const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+pub const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+pub const SCHEMAS: &str = "flowschemas";
+pub const LEVELS_PLURAL: &str = "prioritylevelconfigurations";
+
+/// Without these no request would be of any level: they are always as they are here.
+const MANDATORY: [&str; 2] = ["exempt", CATCH_ALL];
+pub const CATCH_ALL: &str = "catch-all";
+
+/// The objects that are always there.
+pub fn mandatory() -> impl Iterator<Item = BootstrapObject> {
+    objects().into_iter().filter(|one| one.mandatory == Some(true))
+}
 
 /// Name, nominal shares, lendable percent, and queues with hand size; no queues means that what is too much is refused.
 type Level = (&'static str, i32, i32, Option<(i32, i32)>);
@@ -44,13 +55,17 @@ fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": "flowcontrol.apiserver.k8s.io/v1",
         "kind": kind,
-        "metadata": {"name": name, "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}},
+        "metadata": {"name": name, "annotations": {AUTOUPDATE_SPEC: "true"}},
         "spec": spec,
     })
 }
 
+fn made(name: &str, plural: &'static str, object: Value) -> BootstrapObject {
+    BootstrapObject { mandatory: Some(MANDATORY.contains(&name)), ..BootstrapObject::new(GROUP, plural, object) }
+}
+
 fn level(name: &str, spec: &Value) -> BootstrapObject {
-    BootstrapObject::new(GROUP, "prioritylevelconfigurations", object("PriorityLevelConfiguration", name, spec))
+    made(name, LEVELS_PLURAL, object("PriorityLevelConfiguration", name, spec))
 }
 
 fn group(name: &str) -> Value {
@@ -101,7 +116,7 @@ fn schema(name: &str, level: &str, precedence: i32, by: &str, rules: &[Value]) -
     if !by.is_empty() {
         spec["distinguisherMethod"] = json!({"type": by});
     }
-    BootstrapObject::new(GROUP, "flowschemas", object("FlowSchema", name, &spec))
+    made(name, SCHEMAS, object("FlowSchema", name, &spec))
 }
 
 fn schemas() -> Vec<BootstrapObject> {

@@ -43,7 +43,8 @@ async fn forget_api_services(objects: &ObjectStore, wanted: &[BootstrapObject]) 
     Ok(())
 }
 
-async fn ensure_one(objects: &ObjectStore, wanted: &BootstrapObject) -> Result<(), StatusError> {
+/// Makes or mends one.
+pub async fn ensure_one(objects: &ObjectStore, wanted: &BootstrapObject) -> Result<(), StatusError> {
     let definition = objects.definition(wanted.group, wanted.plural)?;
     let of = (meta::namespace(&wanted.object), meta::name(&wanted.object));
     let mend = |present: &mut Value| Ok(wanted.mended(present).map(|object| *present = object).is_some());

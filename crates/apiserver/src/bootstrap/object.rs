@@ -7,6 +7,9 @@ use crate::auth::rbac::{cover, policy as roles};
 /// The annotation that lets the server mend a default role or binding; `"false"` keeps it as the administrator made it.
 pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
+/// The annotation that lets the server mend an object of priority and fairness; `"false"` keeps it as the administrator made it.
+pub const AUTOUPDATE_SPEC: &str = "apf.kubernetes.io/autoupdate-spec";
+
 /// The label of APIServices that the server mends; without it they are the administrator's.
 pub const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
@@ -18,11 +21,13 @@ pub struct BootstrapObject {
     pub object: Value,
     /// JSON pointers to the parts that are the server's: they are set again when they differ.
     pub owned: &'static [&'static str],
+    /// Of objects of priority and fairness, whether they must be as they are here.
+    pub mandatory: Option<bool>,
 }
 
 impl BootstrapObject {
     pub fn new(group: &'static str, plural: &'static str, object: Value) -> Self {
-        BootstrapObject { group, plural, object, owned: &[] }
+        BootstrapObject { group, plural, object, owned: &[], mandatory: None }
     }
 
     #[must_use]
@@ -33,6 +38,9 @@ impl BootstrapObject {
 
     /// The object with what is missing in it, or `None` when nothing is.
     pub fn mended(&self, present: &Value) -> Option<Value> {
+        if let Some(mandatory) = self.mandatory {
+            return mended_flow_control(present, &self.object, mandatory);
+        }
         match (autoupdates(&self.object), autoupdates(present)) {
             (true, true) => mended_policy(present, self),
             (true, false) => None,
@@ -46,6 +54,33 @@ impl BootstrapObject {
             }
         }
     }
+}
+
+/// A suggested object is mended as long as nobody has changed it, or its annotation asks for it. Of a mandatory level shares and
+/// what it lends are the administrator's.
+fn mended_flow_control(present: &Value, wanted: &Value, mandatory: bool) -> Option<Value> {
+    let annotation = present["metadata"]["annotations"][AUTOUPDATE_SPEC].as_str();
+    let wants = match annotation {
+        Some(text) => text == "true",
+        None => present["metadata"]["generation"] == 1,
+    };
+    let mut object = present.clone();
+    if wants || mandatory {
+        object["spec"] = wanted["spec"].clone();
+    }
+    if mandatory && !wants {
+        for field in ["nominalConcurrencyShares", "lendablePercent", "borrowingLimitPercent"] {
+            for sort in ["exempt", "limited"].into_iter().filter(|sort| wanted["spec"].get(sort).is_some()) {
+                if let Some(value) = present["spec"][sort].get(field) {
+                    object["spec"][sort][field] = value.clone();
+                }
+            }
+        }
+    }
+    if annotation.is_none() {
+        object["metadata"]["annotations"][AUTOUPDATE_SPEC] = json!(wants.to_string());
+    }
+    (object != *present).then_some(object)
 }
 
 /// Whether an object is a default role or binding that the server may mend.
@@ -103,6 +138,30 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_suggested_is_mended_until_somebody_changes_it() {
+        let spec = |shares: i32| json!({"type": "Limited", "limited": {"nominalConcurrencyShares": shares, "lendablePercent": 9}});
+        let annotations = |text: &str| json!({AUTOUPDATE_SPEC: text});
+        let wanted = json!({"metadata": {"annotations": annotations("true")}, "spec": spec(5)});
+        let mut wanted = BootstrapObject::new("g", "p", wanted);
+        let mut check = |mandatory: bool, metadata: Value, shares: i32, expected: Option<(&str, Value)>| {
+            wanted.mandatory = Some(mandatory);
+            let present = json!({"metadata": metadata, "spec": spec(shares)});
+            let mended = wanted.mended(&present).map(|m| (m["metadata"]["annotations"].clone(), m["spec"].clone()));
+            assert_eq!(mended, expected.map(|(text, spec)| (annotations(text), spec)), "{present}");
+        };
+        check(false, json!({"annotations": annotations("true")}), 5, None);
+        check(false, json!({"annotations": annotations("true")}), 7, Some(("true", spec(5))));
+        check(false, json!({"annotations": annotations("false")}), 7, None);
+        check(false, json!({"generation": 1}), 7, Some(("true", spec(5))));
+        check(false, json!({"generation": 2}), 7, Some(("false", spec(7))));
+        check(true, json!({"annotations": annotations("false")}), 7, None);
+        let mut other = json!({"metadata": {"annotations": annotations("false")}, "spec": spec(7)});
+        other["spec"]["limited"]["limitResponse"] = json!({"type": "Queue"});
+        let mended = wanted.mended(&other).unwrap();
+        assert_eq!(mended["spec"], spec(7), "of a mandatory one only its shares may be others");
+    }
 
     #[test]
     fn an_api_service_is_mended_as_long_as_its_label_stands() {

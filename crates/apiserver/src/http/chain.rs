@@ -1,5 +1,5 @@
 //! The way of every request, from top to bottom: panic guard, resolution, deadline, authentication, the decision what is
-//! audited, impersonation, authorization, a place (with the body read before), and the handler.
+//! audited, impersonation, authorization, a place (with the body read before), seats, and the handler.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -16,7 +16,9 @@ use crate::{
     audit::{self, AUDIT_ID, Begun, Trail},
     auth::{self, Attributes, User},
     call::Call,
+    fairness::{self, Flow},
     http::{
+        access::Peer,
         body::{Body, Response},
         encoding::{self, Encoding, pretty},
         large,
@@ -26,6 +28,7 @@ use crate::{
     },
     pages::metrics::Labels,
     router::{self, Router},
+    state::State,
 };
 
 /// Answers a request; an error or a panic on the way becomes a response too.
@@ -48,9 +51,10 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
         if info.is_of_api() { Encoding::of_errors(state.encodings, &parts.headers) } else { Encoding::default() };
     let for_people = pretty::wanted(&info, query, &parts.headers);
     let answering = state.auditor.as_ref().and_then(|_| parts.extensions.get::<Answering>().cloned());
-    let audited = Audited { begun: Begun::of(&parts, state.auditor.is_some()), trail: OnceLock::new() };
-    let guarded = AssertUnwindSafe(limited(&router, parts, body, info, &audited)).catch_unwind().await;
-    let trail = audited.trail.into_inner().unwrap_or_default();
+    let begun = Begun::of(&parts, state.auditor.is_some());
+    let found = Found { begun, trail: OnceLock::new(), flow: OnceLock::new() };
+    let guarded = AssertUnwindSafe(limited(&router, parts, body, info, &found)).catch_unwind().await;
+    let trail = found.trail.into_inner().unwrap_or_default();
     let (response, encoding) = match guarded {
         Ok(Ok(response)) => (response, encoding),
         Ok(Err(error)) => (respond::error(&error), of_errors),
@@ -69,21 +73,27 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
         encoding => encoding::encoded(response, encoding),
     };
     respond::common_headers(response.headers_mut());
-    if let Some(id) = audited.begun.into_id() {
+    if let Some(id) = found.begun.into_id() {
         response.headers_mut().insert(AUDIT_ID, id);
     }
     let mut response = respond::compress(response, accept_encoding.as_ref());
     if head {
         response = respond::head(response);
     }
+    if let Some(flow) = found.flow.into_inner() {
+        for (name, value) in fairness::HEADERS.into_iter().zip(&flow.headers) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
     state.metrics.finished(&Labels::of(&counted, response.status()), started.elapsed());
     response
 }
 
-/// What is audited of a request, as soon as that is decided.
-struct Audited {
+/// What is found out about a request on its way down, and needed on its way up.
+struct Found {
     begun: Begun,
     trail: OnceLock<Trail>,
+    flow: OnceLock<Arc<Flow>>,
 }
 
 /// Applies the deadline.
@@ -92,13 +102,13 @@ async fn limited(
     parts: Parts,
     body: Body,
     info: Arc<Info>,
-    audited: &Audited,
+    found: &Found,
 ) -> Result<Response, StatusError> {
     let long_running = info.long_running();
     // Callers inside this process bound themselves, and must not starve behind clients.
     let internal = parts.extensions.get::<Arc<User>>().is_some();
     // The state of a whole request is some kilobytes: every layer above would move them, so they move one pointer.
-    let work = Box::pin(authenticated(router, parts, body, info, audited));
+    let work = Box::pin(authenticated(router, parts, body, info, found));
     if long_running {
         return work.await;
     }
@@ -116,14 +126,14 @@ async fn authenticated(
     mut parts: Parts,
     body: Body,
     info: Arc<Info>,
-    audited: &Audited,
+    found: &Found,
 ) -> Result<Response, StatusError> {
     let (given, auditor) = (parts.extensions.get::<Arc<User>>().cloned(), &router.state.auditor);
     let user = match given {
         Some(user) => user,
         None => match (router.state.places.authenticate(&*router.authenticator, &mut parts).await, auditor) {
             (Err(error), Some(auditor)) if error.code == 401 => {
-                auditor.unauthenticated(&parts, &info, &audited.begun, &error).await;
+                auditor.unauthenticated(&parts, &info, &found.begun, &error).await;
                 return Err(error);
             }
             (known, _) => known?,
@@ -132,9 +142,9 @@ async fn authenticated(
     waypoint::apiserver::authenticate(&user.name);
     let trail = match auditor {
         None => Trail::default(),
-        Some(auditor) => auditor.receive(&parts, &info, &user, &audited.begun).await?,
+        Some(auditor) => auditor.receive(&parts, &info, &user, &found.begun).await?,
     };
-    let _ = audited.trail.set(trail.clone());
+    let _ = found.trail.set(trail.clone());
     let user = match auth::impersonation::requested(&parts.headers)? {
         None => user,
         Some((wanted, asked)) => {
@@ -144,7 +154,15 @@ async fn authenticated(
             wanted
         }
     };
-    authorized(router, parts, body, info, (user, trail)).await
+    authorized(router, parts, body, info, (user, trail), &found.flow).await
+}
+
+/// The flow of a request that came over the network. It has its seats until its handler has made the answer, a watch until it has
+/// begun; other streams need none.
+fn flow(state: &State, parts: &Parts, info: &Info, user: &User) -> Option<Arc<Flow>> {
+    parts.extensions.get::<Peer>()?;
+    let streams = info.long_running() && info.verb != "watch";
+    state.fairness.as_ref().filter(|_| !streams)?.classify(user, info)
 }
 
 /// Refuses what nothing serves, asks whether the user may do the rest, and hands it to what serves it. Handlers get the
@@ -155,15 +173,24 @@ async fn authorized(
     body: Body,
     info: Arc<Info>,
     (user, trail): (Arc<User>, Trail),
+    found: &OnceLock<Arc<Flow>>,
 ) -> Result<Response, StatusError> {
     if let Some(refusal) = &info.refusal {
         return router::refuse(refusal);
     }
     let state = &router.state;
+    let flow = flow(state, &parts, &info, &user);
+    if let Some(flow) = &flow {
+        let _ = found.set(flow.clone());
+    }
     state.authorize(&Attributes::of(&user, &info), &trail)?;
     waypoint::apiserver::authorize(&info.path);
     let body = state.places.admit(&parts, body, &info, state.limits.body_bytes).await?;
     let query = parts.uri.query().unwrap_or("").to_owned();
+    let _seat = match state.fairness.as_ref().zip(flow) {
+        Some((fairness, flow)) => Some(fairness.seat(&flow, &user, &info, &query).await?),
+        None => None,
+    };
     let Parts { mut headers, uri, extensions, .. } = parts;
     auth::credentials::strip(&mut headers);
     // HTTP/2 names the host in the URI.

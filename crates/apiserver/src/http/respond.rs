@@ -22,6 +22,14 @@ pub fn json(code: StatusCode, body: impl Into<Bytes>) -> Response {
     response
 }
 
+/// A page for people.
+pub fn text(text: String) -> Response {
+    let mut response = Response::new(text.into());
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
 /// A JSON response from a value.
 pub fn value(code: StatusCode, value: &api::Value) -> Response {
     json(code, encode::described(value))

@@ -46,6 +46,7 @@ pub async fn run(request: Request) -> Result<Response, StatusError> {
         Some(&request.definition),
     )?;
     let found = request.find(&options).await?;
+    request.remember(&options, &found);
     let delivery = Delivery::of(&request);
     respond_list(request.definition.clone(), view, found, delivery).await
 }
@@ -122,6 +123,16 @@ impl Request {
             range.revision = u64::try_from(token.rv).ok();
         }
         self.read(range, &prefix, &filter, options).await
+    }
+
+    /// What a list of everything finds tells how large the next one will be.
+    fn remember(&self, options: &ListOptions, found: &Found) {
+        let info = &self.call.info;
+        let all = info.namespace.is_empty() && info.label_selector.is_empty() && info.field_selector.is_empty();
+        if let Some(fairness) = self.call.state.fairness.as_ref().filter(|_| all && options.limit == 0) {
+            let bytes = found.entries.iter().map(|entry| entry.value.len()).sum();
+            fairness.sizes.listed(&self.definition, found.entries.len(), bytes);
+        }
     }
 
     /// The key prefix of everything that can match.

@@ -21,6 +21,8 @@ use connect::connector::Connector;
 use metrics::scrape::Scraper;
 use reader::Read;
 use table::Specials;
+
+pub(crate) use object::set_condition;
 use token::Issuer;
 
 /// What the specials need besides the state.

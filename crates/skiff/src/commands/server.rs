@@ -340,7 +340,7 @@ async fn assembled(
         components: components
             .into_iter()
             .fold(Checks::default(), |all, (name, part)| all.with(name, Counts::Everywhere, move || part.check())),
-        limits: apiserver::server::Limits::default(),
+        limits: apiserver::server::Limits { seats: options.in_flight.seats(), ..Default::default() },
         audit: audit::settings(&options.audit)?,
         build: BUILD,
     });

@@ -5,6 +5,7 @@ pub mod config_file;
 pub mod encryption;
 pub mod etcd;
 pub mod evictions;
+pub mod in_flight;
 pub mod lost_nodes;
 pub mod options;
 pub mod switches;

@@ -12,6 +12,7 @@ use crate::flags::{
     encryption::EncryptionFlags,
     etcd::EtcdFlags,
     evictions::Evictions,
+    in_flight::InFlight,
     lost_nodes::LostNodes,
     switches::{FeatureGates, ServedVersions},
     value,
@@ -193,6 +194,8 @@ pub struct ControlPlane {
     #[command(flatten)]
     pub audit: AuditFlags,
     #[command(flatten)]
+    pub in_flight: InFlight,
+    #[command(flatten)]
     pub etcd: EtcdFlags,
     #[command(flatten)]
     pub encryption: EncryptionFlags,
@@ -343,6 +346,7 @@ impl ControlPlane {
         self.etcd.check()?;
         self.encryption.check()?;
         self.audit.check()?;
+        self.in_flight.check()?;
         self.served.config()?;
         self.scheduler().map(|_| ())
     }

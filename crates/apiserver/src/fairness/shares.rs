@@ -1,0 +1,155 @@
+//! How many seats each priority level has: by its share, and by what levels lend each other where one needs more than it has and
+//! another one less. Pure.
+//!
+//! Upstream counterpart: apiserver/pkg/util/flowcontrol, conc_alloc.go and the borrowing of apf_controller.go.
+
+/// What a level may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bounds {
+    /// What its share comes to.
+    pub nominal: u32,
+    /// It lends no more than down to here.
+    pub least: u32,
+    /// It borrows no more than up to here.
+    pub most: u32,
+}
+
+/// What a level's configuration says of its seats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    pub shares: u32,
+    pub lendable_percent: u32,
+    /// `None` borrows whatever there is.
+    pub borrowing_percent: Option<u32>,
+}
+
+/// What each level may have of the seats of the server.
+pub fn bounds(seats: u32, levels: &[Share]) -> Vec<Bounds> {
+    let sum: f64 = levels.iter().map(|level| f64::from(level.shares)).sum();
+    let of = |level: &Share| {
+        let nominal = (f64::from(seats) * f64::from(level.shares) / sum.max(1.0)).ceil();
+        let part = |percent: u32| (nominal * f64::from(percent) / 100.0).round();
+        let most = level.borrowing_percent.map_or(f64::from(seats).max(nominal), |percent| nominal + part(percent));
+        Bounds { nominal: nominal as u32, least: (nominal - part(level.lendable_percent)) as u32, most: most as u32 }
+    };
+    levels.iter().map(of).collect()
+}
+
+/// What a level wanted lately.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Demand {
+    /// The most at any moment of the last period.
+    pub highest: f64,
+    /// Smoothed over some periods.
+    pub smooth: f64,
+}
+
+/// What each level gets now: as much more or less than it wants as all the others, within its bounds.
+pub fn allocated(seats: u32, levels: &[(Bounds, Demand)]) -> Vec<u32> {
+    // What a level uses of its own is not lent.
+    let lower = |(bounds, demand): &(Bounds, Demand)| {
+        f64::from(bounds.least).max(f64::from(bounds.nominal).min(demand.highest))
+    };
+    let given = |level: &(Bounds, Demand), fraction: f64| {
+        let low = lower(level);
+        (fraction * level.1.smooth.max(1.0)).clamp(low, f64::from(level.0.most).max(low))
+    };
+    let sum = |fraction: f64| levels.iter().map(|level| given(level, fraction)).sum::<f64>();
+    let (mut low, mut high) = (0.0, 1.0);
+    while sum(high) < f64::from(seats) && high < 1e9 {
+        high *= 2.0;
+    }
+    for _ in 0..64 {
+        let middle = (low + high) / 2.0;
+        if sum(middle) > f64::from(seats) { high = middle } else { low = middle }
+    }
+    levels.iter().map(|level| given(level, low).round() as u32).collect()
+}
+
+/// The demand of a level over time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Meter {
+    /// Of the period that goes on: how long it is, in seconds, and the sums of the demand and of its square over time.
+    seconds: f64,
+    sum: f64,
+    squares: f64,
+    now: f64,
+    highest: f64,
+    smooth: f64,
+}
+
+/// How much of the demand before counts ten seconds later.
+const REMEMBERED: f64 = 0.977;
+
+impl Meter {
+    /// The demand was as it was for so long, and is another one now.
+    pub fn set(&mut self, seconds: f64, demand: f64) {
+        self.seconds += seconds;
+        self.sum += self.now * seconds;
+        self.squares += self.now * self.now * seconds;
+        self.now = demand;
+        self.highest = self.highest.max(demand);
+    }
+
+    /// Ends a period.
+    pub fn period(&mut self) -> Demand {
+        let average = if self.seconds > 0.0 { self.sum / self.seconds } else { self.now };
+        let square = if self.seconds > 0.0 { self.squares / self.seconds } else { self.now * self.now };
+        let envelope = average + (square - average * average).max(0.0).sqrt();
+        self.smooth = envelope.max(REMEMBERED * self.smooth + (1.0 - REMEMBERED) * envelope);
+        let demand = Demand { highest: self.highest, smooth: self.smooth };
+        *self = Meter { now: self.now, highest: self.now, smooth: self.smooth, ..Meter::default() };
+        demand
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARES: [(u32, u32); 8] = [(0, 0), (5, 0), (30, 33), (40, 25), (10, 0), (40, 50), (100, 90), (20, 50)];
+
+    fn usual() -> Vec<Bounds> {
+        let share = |(shares, lendable_percent)| Share { shares, lendable_percent, borrowing_percent: None };
+        bounds(600, &SHARES.map(share))
+    }
+
+    #[test]
+    fn shares_become_seats_as_upstream_reckons() {
+        let nominal: Vec<u32> = usual().iter().map(|bounds| bounds.nominal).collect();
+        assert_eq!(nominal, [0, 13, 74, 98, 25, 98, 245, 49]);
+        let least: Vec<u32> = usual().iter().map(|bounds| bounds.least).collect();
+        assert_eq!(least, [0, 13, 50, 73, 25, 49, 24, 24]);
+        let limited = Share { shares: 10, lendable_percent: 0, borrowing_percent: Some(50) };
+        assert_eq!(bounds(10, &[limited])[0], Bounds { nominal: 10, least: 10, most: 15 });
+    }
+
+    #[test]
+    fn what_one_does_not_need_another_gets() {
+        let wants = |demands: [f64; 8]| {
+            let levels: Vec<_> = usual()
+                .into_iter()
+                .zip(demands)
+                .map(|(bounds, demand)| (bounds, Demand { highest: demand, smooth: demand }))
+                .collect();
+            allocated(600, &levels)
+        };
+        let busy = wants([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 5000.0]);
+        assert!(busy[7] > 300, "{busy:?}");
+        assert!(busy[..7].iter().zip(usual()).all(|(seats, bounds)| *seats >= bounds.least), "{busy:?}");
+        let used = wants([0.0, 0.0, 74.0, 98.0, 25.0, 98.0, 245.0, 5000.0]);
+        assert!(used[6] >= 245 && used[7] <= 60, "nobody lends what it uses itself: {used:?}");
+        assert!(used.iter().sum::<u32>() <= 610);
+    }
+
+    #[test]
+    fn demand_falls_slowly() {
+        let mut meter = Meter::default();
+        meter.set(0.0, 10.0);
+        meter.set(10.0, 0.0);
+        assert_eq!(meter.period(), Demand { highest: 10.0, smooth: 10.0 });
+        meter.set(10.0, 0.0);
+        let later = meter.period();
+        assert!(later.highest == 0.0 && later.smooth > 9.7 && later.smooth < 9.8, "{later:?}");
+    }
+}

@@ -1,0 +1,279 @@
+//! Who gets seats, over simulated time: with the objects that every cluster has, and with others.
+
+use std::sync::Arc;
+
+use api::{Value, meta};
+use clock::{Duration, Instant};
+use futures::FutureExt;
+use http::Method;
+use json::json;
+
+use super::{Fairness, Flow, Seat};
+use crate::{
+    User,
+    bootstrap::flow_control,
+    http::request::{Info, Served},
+};
+
+fn info(request: &str) -> Info {
+    let (method, uri) = request.split_once(' ').unwrap();
+    let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+    let registrations = Default::default();
+    let served = Served { kinds: api::kinds::built_in(), registrations: &registrations };
+    Info::resolve(&method.parse::<Method>().unwrap(), path, query, served)
+}
+
+/// With all objects that every cluster has.
+fn usual(seats: u32) -> Arc<Fairness> {
+    let fairness = Fairness::new(seats, Duration::from_secs(60));
+    for one in flow_control::objects() {
+        fairness.take_in(one.plural, meta::name(&one.object), Some(&one.object));
+    }
+    fairness
+}
+
+fn put(fairness: &Fairness, plural: &str, name: &str, spec: Value) {
+    let object = json!({"metadata": {"name": name, "uid": format!("uid-{name}")}, "spec": spec});
+    fairness.take_in(plural, name, Some(&object));
+}
+
+/// A level of its own for all that `group` asks for, before anything else.
+fn level(fairness: &Fairness, group: &str, shares: u32, response: Value) {
+    let limited = json!({"nominalConcurrencyShares": shares, "lendablePercent": 0, "borrowingLimitPercent": 0, "limitResponse": response});
+    put(fairness, flow_control::LEVELS_PLURAL, group, json!({"type": "Limited", "limited": limited}));
+    let rule =
+        json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": true});
+    let subject = json!({"kind": "Group", "group": {"name": group}});
+    put(
+        fairness,
+        flow_control::SCHEMAS,
+        group,
+        json!({"priorityLevelConfiguration": {"name": group}, "matchingPrecedence": 50,
+            "distinguisherMethod": {"type": "ByUser"}, "rules": [{"subjects": [subject], "resourceRules": [rule]}]}),
+    );
+}
+
+fn queued(length: u32) -> Value {
+    json!({"type": "Queue", "queuing": {"queues": 64, "handSize": 4, "queueLengthLimit": length}})
+}
+
+const PODS: &str = "GET /api/v1/namespaces/n/pods/p";
+
+struct Asker {
+    fairness: Arc<Fairness>,
+    user: User,
+    info: Info,
+    flow: Arc<Flow>,
+}
+
+impl Asker {
+    fn new(fairness: &Arc<Fairness>, name: &str, group: &str) -> Asker {
+        let (user, info) = (User::new(name, [group, "system:authenticated"]), info(PODS));
+        let flow = fairness.classify(&user, &info).unwrap();
+        Asker { fairness: fairness.clone(), user, info, flow }
+    }
+
+    async fn seat(&self) -> Result<Seat, u16> {
+        self.fairness.seat(&self.flow, &self.user, &self.info, "").await.map_err(|error| error.code)
+    }
+
+    /// Seats as long as there are any at once.
+    fn all(&self) -> Vec<Seat> {
+        std::iter::from_fn(|| self.seat().now_or_never().and_then(Result::ok)).take(1000).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_are_of_the_flows_that_upstream_finds() {
+    let fairness = usual(600);
+    let check = |name: &str, groups: &[&str], request: &str, expected: &str| {
+        let (user, info) = (User::new(name, groups.iter().copied()), info(request));
+        let flow = fairness.classify(&user, &info).unwrap();
+        let shown = format!("{} {} {}", flow.schema.name, flow.level.name, flow.schema.distinguisher(&user, &info));
+        assert_eq!(shown.trim_end(), expected, "{name} {request}");
+    };
+    let known = "system:authenticated";
+    check("root", &["system:masters", known], "GET /api/v1/pods", "exempt exempt");
+    check("jane", &[known], "GET /healthz", "probes exempt");
+    check("jane", &[known], PODS, "global-default global-default jane");
+    check(
+        "system:anonymous",
+        &["system:unauthenticated"],
+        "GET /api",
+        "global-default global-default system:anonymous",
+    );
+    check("stranger", &[], PODS, "catch-all catch-all stranger");
+    let node = ["system:nodes", known];
+    check("system:node:a", &node, "PATCH /api/v1/nodes/a/status", "system-node-high node-high system:node:a");
+    let lease = "PUT /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/a";
+    check("system:node:a", &node, lease, "system-node-high node-high system:node:a");
+    check("system:node:a", &node, PODS, "system-nodes system system:node:a");
+    let lease = "PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a";
+    let manager = "system:kube-controller-manager";
+    check(manager, &[known], lease, &format!("system-leader-election leader-election {manager}"));
+    check(manager, &[known], PODS, "kube-controller-manager workload-high n");
+    let account = "system:serviceaccount:kube-system:a";
+    let groups = ["system:serviceaccounts", known];
+    check(account, &groups, PODS, "kube-system-service-accounts workload-high n");
+    check("system:serviceaccount:n:a", &groups, PODS, "service-accounts workload-low system:serviceaccount:n:a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_mandatory_is_there_without_its_objects() {
+    let fairness = usual(600);
+    for one in flow_control::objects() {
+        fairness.take_in(one.plural, meta::name(&one.object), None);
+    }
+    let root = User::new("root", ["system:masters"]);
+    assert_eq!(fairness.classify(&root, &info(PODS)).unwrap().level.name, "exempt");
+    let jane = User::new("jane", ["system:authenticated"]);
+    assert_eq!(fairness.classify(&jane, &info(PODS)).unwrap().level.name, "catch-all");
+    put(
+        &fairness,
+        flow_control::SCHEMAS,
+        "lost",
+        json!({"priorityLevelConfiguration": {"name": "none"}, "matchingPrecedence": 1,
+        "rules": [{"subjects": [{"kind": "User", "user": {"name": "*"}}], "resourceRules":
+            [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"]}]}]}),
+    );
+    assert_eq!(fairness.classify(&jane, &info(PODS)).unwrap().level.name, "catch-all", "a level that is not there");
+    let lost = fairness.dangling().into_iter().find(|(name, ..)| name == "lost").unwrap();
+    assert!(lost.2 && fairness.dangling().iter().any(|(_, _, dangling)| !dangling));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_with_a_thousand_requests_does_not_hold_up_another() {
+    let fairness = usual(100);
+    level(&fairness, "team", 10, queued(50));
+    let (greedy, modest) = (Asker::new(&fairness, "greedy", "team"), Asker::new(&fairness, "modest", "team"));
+    let held = greedy.all();
+    assert!(held.len() > 1 && held.len() < 20, "{}", held.len());
+    // Everyone has its seats for a second.
+    let work = |asker: Arc<Asker>| async move {
+        let begun = Instant::now();
+        let seat = asker.seat().await?;
+        let waited = begun.elapsed();
+        clock::sleep(Duration::from_secs(1)).await;
+        drop(seat);
+        Ok::<_, u16>(waited)
+    };
+    let (greedy, modest) = (Arc::new(greedy), Arc::new(modest));
+    let many: Vec<_> = (0..1000).map(|_| tokio::spawn(work(greedy.clone()))).collect();
+    tokio::task::yield_now().await;
+    let one = tokio::spawn(work(modest.clone()));
+    tokio::task::yield_now().await;
+    drop(held);
+    let waited = one.await.unwrap().unwrap();
+    assert!(waited <= Duration::from_secs(2), "{waited:?}");
+    let mut codes = std::collections::BTreeMap::new();
+    for task in many {
+        *codes.entry(task.await.unwrap().err().unwrap_or(200)).or_insert(0) += 1;
+    }
+    assert!(codes[&200] > 50 && codes[&429] > 500, "{codes:?}");
+    let page = fairness.render();
+    for expected in [
+        "apiserver_flowcontrol_rejected_requests_total{flow_schema=\"team\",priority_level=\"team\",reason=\"queue-full\"} ",
+        "apiserver_flowcontrol_current_executing_seats{flow_schema=\"team\",priority_level=\"team\"} 0\n",
+        "apiserver_flowcontrol_current_inqueue_requests{flow_schema=\"team\",priority_level=\"team\"} 0\n",
+        "apiserver_flowcontrol_request_wait_duration_seconds_count{flow_schema=\"team\",priority_level=\"team\"} ",
+        "apiserver_flowcontrol_nominal_limit_seats{priority_level=\"team\"} ",
+    ] {
+        assert!(page.contains(expected), "{expected} in {page}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_too_long_or_goes_away_leaves_no_trace() {
+    let fairness = usual(100);
+    level(&fairness, "team", 10, queued(50));
+    let asker = Asker::new(&fairness, "jane", "team");
+    let held = asker.all();
+    let begun = Instant::now();
+    assert_eq!(asker.seat().await.err(), Some(429));
+    assert_eq!(begun.elapsed(), Duration::from_secs(15), "a quarter of the time that a request has");
+    let mut gone = Box::pin(asker.seat());
+    assert!((&mut gone).now_or_never().is_none());
+    let rows = |page: &str| {
+        fairness.page(&format!("/debug/api_priority_and_fairness/{page}"), "includeRequestDetails=1").unwrap()
+    };
+    let waiting = rows("dump_requests");
+    assert!(
+        waiting
+            .lines()
+            .nth(1)
+            .is_some_and(|row| row.starts_with("team,") && row.contains("jane") && row.contains("pods")),
+        "{waiting}"
+    );
+    assert!(rows("dump_priority_levels").lines().any(|row| row.starts_with("team,") && row.contains("1,")));
+    assert!(rows("dump_queues").lines().count() > 64);
+    drop(gone);
+    assert_eq!(rows("dump_requests").lines().count(), 1);
+    // One that was given its seats and never came to know it gives them back.
+    let mut late = Box::pin(asker.seat());
+    assert!((&mut late).now_or_never().is_none());
+    let count = held.len();
+    drop(held);
+    drop(late);
+    assert_eq!(asker.all().len(), count);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_level_without_queues_turns_away_and_the_exempt_never_wait() {
+    let fairness = usual(100);
+    level(&fairness, "team", 10, json!({"type": "Reject"}));
+    let asker = Asker::new(&fairness, "jane", "team");
+    let held = asker.all();
+    assert_eq!(asker.seat().now_or_never().map(|seat| seat.err()), Some(Some(429)));
+    drop(held);
+    assert!(asker.seat().now_or_never().is_some_and(|seat| seat.is_ok()));
+    let root = Asker::new(&fairness, "root", "system:masters");
+    assert_eq!(root.all().len(), 1000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn seats_that_nobody_uses_are_lent_and_given_back() {
+    let fairness = usual(600);
+    let asker = Asker::new(&fairness, "jane", "others");
+    let nominal = asker.all().len();
+    assert_eq!(asker.flow.level.name, "global-default");
+    assert_eq!(nominal, asker.flow.level.look(|level| level.bounds.nominal) as usize);
+    // More are wanted than there are.
+    let held = asker.all();
+    let waiting: Vec<_> = (0..200).map(|at| Asker::new(&fairness, &format!("u{at}"), "others")).collect();
+    let mut waiting: Vec<_> = waiting.iter().map(|asker| Box::pin(asker.seat())).collect();
+    waiting.iter_mut().for_each(|asked| assert!(asked.now_or_never().is_none()));
+    clock::sleep(Duration::from_secs(10)).await;
+    fairness.borrow();
+    let seated = futures::future::join_all(waiting).await;
+    assert!(seated.iter().all(Result::is_ok));
+    drop((held, seated));
+    // A level that needs its own seats gets them at once with the next period.
+    let other = Asker::new(&fairness, "system:serviceaccount:n:a", "system:serviceaccounts");
+    let own = other.flow.level.look(|level| level.bounds.nominal) as usize;
+    let busy = other.all();
+    fairness.borrow();
+    fairness.borrow();
+    assert!(busy.len() + other.all().len() >= own.min(busy.len()));
+    assert!(other.flow.level.look(|level| level.queues.limit) as usize >= busy.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_lists_take_more_seats() {
+    let fairness = usual(600);
+    let definition = info("GET /api/v1/pods").definition.unwrap();
+    let seats = |request: &str| {
+        let (_, uri) = request.split_once(' ').unwrap();
+        fairness.sizes.seats(&info(request), uri.split_once('?').map_or("", |(_, query)| query), || 98)
+    };
+    assert_eq!(seats("GET /api/v1/pods"), 1, "nothing is known of its size");
+    fairness.sizes.listed(&definition, 1000, 500_000);
+    assert_eq!(seats("GET /api/v1/pods"), 5);
+    assert_eq!(seats("GET /api/v1/pods?limit=500"), 3);
+    assert_eq!(seats("GET /api/v1/pods?fieldSelector=metadata.name%3Dx"), 1);
+    assert_eq!(seats("GET /api/v1/pods?watch=1"), 1);
+    assert_eq!(seats("GET /api/v1/pods?watch=1&sendInitialEvents=true"), 5);
+    fairness.sizes.listed(&definition, 100_000, 500_000_000);
+    assert_eq!(seats("GET /api/v1/pods"), 10, "no more of it is in memory at once");
+    assert_eq!(fairness.sizes.seats(&info("GET /api/v1/pods"), "", || 13), 1, "a part of a small level");
+    assert_eq!(seats("POST /api/v1/namespaces/n/pods"), 1);
+}

@@ -1,0 +1,68 @@
+//! How many seats a request takes: one, but for lists, which take as many as they are large.
+//!
+//! Upstream counterpart: apiserver/pkg/util/flowcontrol/request.
+
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use api::{kind::Definition, rules::url::query_pairs};
+use parking_lot::RwLock;
+
+use crate::http::request::Info;
+
+/// A list of so many bytes takes a seat.
+const BYTES_PER_SEAT: u64 = 100_000;
+/// No more of a list than this is in memory at once.
+const BYTES_AT_ONCE: u64 = 1_000_000;
+/// One request takes no more than this part of its level's seats.
+const PART: f64 = 0.15;
+
+/// The number of a kind's objects and their bytes, as its last whole list found them.
+#[derive(Default)]
+struct Size {
+    objects: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What is known of the kinds that were listed.
+#[derive(Default)]
+pub struct Sizes(RwLock<HashMap<(String, String), Size>>);
+
+impl Sizes {
+    /// A list of all objects of a kind had so many, of so many bytes.
+    pub fn listed(&self, definition: &Definition, objects: usize, bytes: usize) {
+        let key = (definition.group.clone(), definition.plural.clone());
+        let store = |size: &Size| {
+            size.objects.store(objects as u64, Ordering::Relaxed);
+            size.bytes.store(bytes as u64, Ordering::Relaxed);
+        };
+        if let Some(size) = self.0.read().get(&key) {
+            return store(size);
+        }
+        store(self.0.write().entry(key).or_default());
+    }
+
+    /// The seats for a request, of a level with so many.
+    pub fn seats(&self, info: &Info, query: &str, nominal: impl FnOnce() -> u32) -> u32 {
+        let is_list = || {
+            info.verb == "list"
+                || info.verb == "watch"
+                    && query_pairs(query).any(|(key, value)| key == "sendInitialEvents" && value == "true")
+        };
+        // A list of one name is a get.
+        if !info.name.is_empty() || !is_list() {
+            return 1;
+        }
+        let Some(definition) = &info.definition else { return 1 };
+        let known = self.0.read();
+        let Some(size) = known.get(&(definition.group.clone(), definition.plural.clone())) else { return 1 };
+        let (objects, bytes) = (size.objects.load(Ordering::Relaxed), size.bytes.load(Ordering::Relaxed));
+        let limit = query_pairs(query).find(|(key, _)| key == "limit").and_then(|(_, value)| value.parse().ok());
+        let read = limit.filter(|limit| *limit > 0).map_or(objects, |limit: u64| limit.min(objects));
+        let at_once = (bytes / objects.max(1)).saturating_mul(read).min(BYTES_AT_ONCE);
+        let most = ((f64::from(nominal()) * PART) as u64).max(1);
+        at_once.div_ceil(BYTES_PER_SEAT).clamp(1, most) as u32
+    }
+}
