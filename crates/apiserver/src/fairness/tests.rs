@@ -277,3 +277,31 @@ async fn large_lists_take_more_seats() {
     assert_eq!(fairness.sizes.seats(&info("GET /api/v1/pods"), "", || 13), 1, "a part of a small level");
     assert_eq!(seats("POST /api/v1/namespaces/n/pods"), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_names_its_schema_and_level() {
+    let server = crate::assemble(crate::tests::assembled::options()).await.unwrap();
+    let ask = async |method: &str, uri: &str, token: &str| {
+        let address = "192.0.2.7:1234".parse().unwrap();
+        let request = http::Request::builder()
+            .method(method)
+            .uri(uri)
+            .header("authorization", format!("Bearer {token}"))
+            .extension(crate::http::access::Peer { address, certificates: Arc::new([]) });
+        let answer = server.handle(request.body(crate::http::body::Body::empty()).unwrap()).await;
+        let uid = |name: &http::HeaderName| answer.headers().get(name).map(|uid| uid.to_str().unwrap().to_owned());
+        (answer.status().as_u16(), super::HEADERS.each_ref().map(uid))
+    };
+    let stored = async |plural: &str, name: &str| {
+        let definition = server.objects().definition(flow_control::GROUP, plural).unwrap();
+        let object = server.objects().get(&definition, "", name).await.unwrap();
+        Some(meta::uid(&object).to_owned())
+    };
+    let expected = [
+        stored(flow_control::SCHEMAS, "global-default").await,
+        stored(flow_control::LEVELS_PLURAL, "global-default").await,
+    ];
+    assert_eq!(ask("GET", "/api", "secret").await, (200, expected.clone()));
+    assert_eq!(ask("GET", "/api/v1/pods", "secret").await, (403, expected));
+    assert_eq!(ask("GET", "/api", "wrong").await, (401, [None, None]));
+}

@@ -63,6 +63,7 @@ pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, Sta
     bind(objects, &request, &mut bound).await?;
     let claims = claims(&request, bound, &issuer, now.as_second());
     let token = issuer.signer.sign(&claims).map_err(StatusError::internal)?;
+    call.trail.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", claims.jti));
     let expires = clock::Timestamp::from_second(now.as_second() + seconds(&request)).map_err(StatusError::internal)?;
     request["status"] = json!({"token": token, "expirationTimestamp": expires.to_string()});
     Ok(created(&request))
