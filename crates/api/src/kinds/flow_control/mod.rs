@@ -1,13 +1,20 @@
 //! FlowSchema and PriorityLevelConfiguration: which requests wait, and for how many at once.
 
+mod validation;
+
 use k8s_openapi::api::flowcontrol::v1::{
     FlowSchema, FlowSchemaSpec, PriorityLevelConfiguration, PriorityLevelConfigurationSpec, QueuingConfiguration,
 };
 
 use crate::kind::cell;
-use crate::kind::{Generation, Kind, StatusMetadata, age, col, name};
+use crate::kind::{Generation, Kind, StatusMetadata, Target, age, col, name};
+use crate::validation::field::Errors;
 
 pub const FLOW_SCHEMA: Kind<FlowSchema> = Kind {
+    validate: Some(validation::schema),
+    validate_update: Some(
+        |new, _, target| if target == Target::Status { Errors::new() } else { validation::schema(new) },
+    ),
     status: true,
     status_metadata: StatusMetadata::Stays,
     generation: Generation::CountsChangesOf("spec"),
@@ -42,6 +49,10 @@ fn spec(schema: &FlowSchema) -> Option<&FlowSchemaSpec> {
 }
 
 pub const PRIORITY_LEVEL_CONFIGURATION: Kind<PriorityLevelConfiguration> = Kind {
+    validate: Some(validation::level),
+    validate_update: Some(
+        |new, _, target| if target == Target::Status { Errors::new() } else { validation::level(new) },
+    ),
     status: true,
     status_metadata: StatusMetadata::Stays,
     generation: Generation::CountsChangesOf("spec"),
