@@ -21,7 +21,7 @@ use crate::meta;
 use crate::object;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::object_meta;
-use crate::write::managed_fields;
+use crate::write::entries;
 
 /// The scope that a `k8s-openapi` type carries in its type.
 pub trait Scoped {
@@ -241,14 +241,14 @@ where
     fn default(&self, object: &mut Value) {
         let Some(default) = self.kind.default else { return };
         // What the typed form leaves out goes around it.
-        let managers = managed_fields::take(object);
+        let managers = entries::take(object);
         if let Ok(mut typed) = object::decode::<T>(object) {
             default(&mut typed);
             if let Ok(value) = json::to_value(typed) {
                 *object = value;
             }
         }
-        managed_fields::put(object, managers.unwrap_or_default());
+        entries::put(object, managers.unwrap_or_default());
     }
 
     fn default_changed(&self, object: &mut Value, old: &Value) {

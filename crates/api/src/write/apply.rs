@@ -17,12 +17,13 @@ use crate::{
     schema::Type,
     status::StatusError,
     write::{
+        changes::Changes,
+        entries::{self as managed, Writer},
         field_set::{self, Set},
-        managed_fields as managed,
-        managed_fields::Writer,
+        managed_fields,
         structured_merge::{self, Difference},
         typed,
-        versions::{Changes, Sight, Versions},
+        versions::{Sight, Versions},
     },
 };
 
@@ -287,7 +288,7 @@ impl<'a> Application<'a> {
             }
             managers.push(mine);
         }
-        managed::sort(&mut managers);
+        managed_fields::sort(&mut managers);
         managers
     }
 
@@ -489,7 +490,7 @@ mod tests {
 
         let mut updated = live.clone();
         updated["spec"]["replicas"] = 7.into();
-        managed::update(ty(), Some(&live), &mut updated, &writer("edit"));
+        managed_fields::update(ty(), Some(&live), &mut updated, &writer("edit"));
         let error = apply(Some(&updated), "two", body(json!({"replicas": 2, "minReadySeconds": 1})), false);
         let message = error.expect_err("conflict").message;
         assert_eq!(message, "Apply failed with 1 conflict: conflict with \"edit\" using apps/v1: .spec.replicas");
@@ -538,7 +539,7 @@ mod tests {
         let mut live = body(json!({"replicas": 1, "strategy": {}, "template": {}}));
         let last = body(json!({"replicas": 1}));
         live["metadata"]["annotations"] = json!({LAST_APPLIED: last.to_string()});
-        managed::update(ty(), None, &mut live, &writer("kubectl-client-side-apply"));
+        managed_fields::update(ty(), None, &mut live, &writer("kubectl-client-side-apply"));
         let applied = apply(Some(&live), "kubectl", body(json!({"replicas": 3})), false).expect("no conflict");
         assert_eq!(applied["spec"]["replicas"], 3);
         let annotation = applied["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap_or("");

@@ -2,6 +2,8 @@
 //! Nothing here knows a kind, only its schema.
 
 pub mod apply;
+mod changes;
+pub mod entries;
 pub mod field_set;
 pub mod managed_fields;
 pub mod patch;

@@ -1,11 +1,11 @@
 //! What an object is by that a policy or a webhook changes, and what is put right in it afterwards.
 
-use api::{Value, codec::decode::Gvk, kind::Definition, meta, schema::Type, write::managed_fields};
+use api::{Value, codec::decode::Gvk, kind::Definition, meta, schema::Type, write::entries};
 
 /// Gives the object its field managers back when those after the patch cannot be read.
 pub(super) fn restore_managers(object: &mut Value, before: &Value) -> Option<String> {
     let (known, now) = (&before["metadata"]["managedFields"], &object["metadata"]["managedFields"]);
-    if now == known || now.as_array().is_none_or(|entries| entries.iter().all(managed_fields::is_valid)) {
+    if now == known || now.as_array().is_none_or(|list| list.iter().all(entries::is_valid)) {
         return None;
     }
     object["metadata"]["managedFields"] = known.clone();

@@ -6,7 +6,7 @@ use api::{
     meta,
     status::StatusError,
     validation::field::{FieldError, Path},
-    write::managed_fields::Writer,
+    write::entries::Writer,
 };
 use json::Key;
 use store::Entry;

@@ -6,7 +6,7 @@ use api::{
     kind::Definition,
     write::{
         apply,
-        managed_fields::Writer,
+        entries::Writer,
         patch::{Kind, Patch},
     },
 };

@@ -491,7 +491,7 @@ mod tests {
         );
         let mut value = decode(ty, gvk, body.as_bytes(), "application/json", Validation::Strict).expect("reads").value;
         let now = jiff::Timestamp::UNIX_EPOCH;
-        let by = crate::write::managed_fields::Writer {
+        let by = crate::write::entries::Writer {
             manager: "m",
             api_version: "apps/v1",
             subresource: "",
