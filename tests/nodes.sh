@@ -145,6 +145,15 @@ until_true 60 reaches one "$(address far):8080"
 until_true 30 reaches far "$(address two):8080"
 has "dst 198.18.2.4" inside one bridge fdb show dev skf-vxlan
 
+step "no other machine takes the name of a node that is at work"
+ended "${AGENTS[two]}" || fail "the agent ends well"
+thief() { timeout 60 nsenter --net="/run/netns/skiff-two-$$" "$SKIFF" agent --data-dir "$DATA-thief" --node-ip 198.18.1.2 "${JOIN[@]}" "$@"; }
+FOLDERS+=("$DATA-thief")
+refused 'a Node with name "one" and status "Ready" already exists in the cluster' thief --node-name one
+[ -z "$(k get csr -o name --field-selector spec.signerName=kubernetes.io/kube-apiserver-client-kubelet | sed -n 4p)" ] || fail "a certificate was asked for"
+agent two
+until_true 30 has "hello from two" k exec two -- cat /tmp/index.html
+
 step "a node goes, and nobody keeps a way to it"
 range=$(k get node two -o jsonpath='{.spec.podCIDR}')
 has "$range" inside one ip route

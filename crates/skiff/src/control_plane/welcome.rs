@@ -19,6 +19,7 @@ use crate::{
 /// The group of those who hold a token for new nodes.
 pub const NEWCOMERS: &str = "system:bootstrappers:kubeadm:default-node-token";
 const NODES: &str = "system:nodes";
+const GET_NODES: &str = "kubeadm:get-nodes";
 const NODE_SERVICES: &str = "skiff:node-services";
 
 pub const INFO_NAMESPACE: &str = "kube-public";
@@ -119,6 +120,8 @@ fn objects(server: &str, authority: &str, settings: &Settings) -> Vec<Value> {
             "system:certificates.k8s.io:kubelet-serving-approver",
             approver,
         ),
+        get_nodes(),
+        bind_cluster_role(GET_NODES, GET_NODES, subject("Group", NEWCOMERS)),
         node_services(),
         bind_cluster_role(NODE_SERVICES, NODE_SERVICES, subject("Group", NODES)),
     ];
@@ -133,6 +136,14 @@ fn objects(server: &str, authority: &str, settings: &Settings) -> Vec<Value> {
     all.push(map(SETTINGS_NAMESPACE, SETTINGS, settings.data()));
     all.push(map(INFO_NAMESPACE, INFO, json!({"kubeconfig": kubeconfig(server, authority)})));
     all
+}
+
+/// Who joins looks whether its name is taken.
+fn get_nodes() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": GET_NODES},
+        "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}],
+    })
 }
 
 /// A node's proxy, DNS, Pod network and network policies speak as the node. They need less than `system:node-proxier` gives.

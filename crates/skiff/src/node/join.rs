@@ -17,7 +17,7 @@ use client::{
     rest::{self, Resource, Verb},
 };
 use json::{Value, json};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use pki::{Credential, file, inspect};
 
 use crate::{
@@ -106,6 +106,7 @@ async fn try_to_join(options: &Agent, layout: &Layout, node: &str, address: &str
             "the credentials are those of the node {other}, but this node is called {node}; give --node-name {other}"
         );
     }
+    free(&Api::all(client.clone()), node, &info.server).await?;
     tracing::info!(server = info.server, user = name, "asking for this node's certificate");
     let asked = holder.ask(&client, Purpose::Client, SIGNATURE).await;
     let credential = asked.map_err(|error| match error.downcast::<client::Error>() {
@@ -222,6 +223,26 @@ fn pinned(wanted: Option<&str>, info: Info) -> anyhow::Result<Info> {
     Ok(Info { authority: inspect::to_pem(&kept), ..info })
 }
 
+/// Makes sure that no machine of this name is at work: a newcomer would take its Pods over, and both would write the same Node.
+/// One that is not ready may be this very machine, which lost its files. Where nobody may look, nobody looks.
+async fn free(nodes: &Api<Node>, name: &str, server: &str) -> anyhow::Result<()> {
+    let asked = clock::timeout(ANSWER, nodes.find(name)).await.map_err(|_| reach::silent(server))?;
+    match asked {
+        Ok(node) if node.as_ref().is_some_and(is_ready) => bail!(
+            "a Node with name {name:?} and status \"Ready\" already exists in the cluster. You must delete the existing \
+             Node or change the name of this new joining Node: `kubectl delete node {name}`, or another --node-name"
+        ),
+        Err(client::Error::Api(status)) if status.code == 403 => Ok(()),
+        Err(error) => Err(explain(server, &error)),
+        Ok(_) => Ok(()),
+    }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 /// The user that the server takes this client for.
 async fn whoami(client: &Client, server: &str) -> anyhow::Result<String> {
     let text = |text: &str| text.to_owned();
@@ -256,6 +277,31 @@ mod tests {
         let other = pki::Authority::create("c").unwrap();
         assert!(pinned(Some(&pin(&other)), both()).unwrap_err().to_string().contains("this is another cluster"));
         assert_eq!(pinned(None, both()).unwrap(), both());
+    }
+
+    #[tokio::test]
+    async fn the_name_of_a_node_at_work_is_taken() {
+        use http::Response;
+        use http_body_util::Full;
+        let check = async |code: u16, ready: &str, taken: Option<&str>| {
+            let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "a"},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}});
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code});
+            let body = if code == 200 { node } else { status }.to_string();
+            let client = client::connect::in_process(tower::service_fn(move |_: http::Request<client::Body>| {
+                let answer = Response::builder().status(code).body(Full::new(bytes::Bytes::from(body.clone())));
+                std::future::ready(answer)
+            }));
+            let said = free(&Api::all(client), "a", "https://s").await.err().map(|error| error.to_string());
+            let fits = taken.map_or(said.is_none(), |words| said.as_ref().is_some_and(|said| said.contains(words)));
+            assert!(fits, "{code} {ready}: {said:?}");
+        };
+        check(200, "True", Some("a Node with name \"a\" and status \"Ready\" already exists in the cluster")).await;
+        check(200, "False", None).await;
+        check(200, "Unknown", None).await;
+        check(404, "", None).await;
+        check(403, "", None).await;
+        check(500, "", Some("https://s refuses")).await;
     }
 
     #[test]
