@@ -135,6 +135,8 @@ pub struct Kind<T: 'static> {
     /// The warning that everybody gets who asks for the kind.
     pub deprecated: Option<&'static str>,
     pub generation: Generation,
+    /// Brings an object into a form that its type can hold, where the type is stricter than the API.
+    pub fit: Option<fn(&mut Value)>,
     pub default: Option<fn(&mut T)>,
     /// Its defaults are fields of the spec that follow from others there: an object whose spec is as it was has them.
     pub default_within_spec: bool,
@@ -199,6 +201,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         name: NameRule::Subdomain,
         without_effect: None,
         generation: Generation::None,
+        fit: None,
         default: None,
         default_within_spec: false,
         indifferent_to_labels: false,

@@ -239,6 +239,9 @@ where
     T::Scope: Scoped,
 {
     fn default(&self, object: &mut Value) {
+        if let Some(fit) = self.kind.fit {
+            fit(object);
+        }
         let Some(default) = self.kind.default else { return };
         // What the typed form leaves out goes around it.
         let managers = entries::take(object);

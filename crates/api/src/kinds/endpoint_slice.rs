@@ -1,18 +1,23 @@
 //! EndpointSlice: some of the addresses behind a Service.
 
+use std::collections::BTreeMap;
+
 use json::Value;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, Target, age, col, name};
 use crate::rules::ip;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
-use crate::validation::object_meta::invalid;
+use crate::validation::object_meta::{self, invalid, invalid_at};
 
 const ENDPOINTS_MAX: usize = 1000;
 const PORTS_MAX: usize = 20_000;
 const ADDRESSES_MAX: usize = 100;
+const TOPOLOGY_MAX: usize = 16;
+/// Zones, and nodes, that an endpoint serves.
+const HINTS_MAX: usize = 8;
 
 pub const ENDPOINT_SLICE: Kind<EndpointSlice> = Kind {
     generation: Generation::Counts(|new, old| {
@@ -44,6 +49,63 @@ fn default(slice: &mut EndpointSlice) {
     }
 }
 
+fn endpoint(endpoint: &Endpoint, address_type: &str, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let place = path.child("addresses");
+    match endpoint.addresses.len() {
+        0 => errors.push(FieldError::required(&place, "must contain at least 1 address")),
+        n if n > ADDRESSES_MAX => errors.push(FieldError::too_many(&place, n, ADDRESSES_MAX)),
+        _ => {}
+    }
+    for (i, address) in endpoint.addresses.iter().enumerate() {
+        let place = place.index(i);
+        match address_type {
+            "IPv4" if ip::parse(address).is_none_or(|ip| ip.is_ipv6()) => {
+                errors.push(FieldError::invalid(&place, address, "must be an IPv4 address"));
+            }
+            "IPv6" if ip::parse(address).is_none_or(|ip| ip.is_ipv4()) => {
+                errors.push(FieldError::invalid(&place, address, "must be an IPv6 address"));
+            }
+            "IPv4" | "IPv6" => errors.extend(ip::endpoint_errors(address, &place)),
+            "FQDN" => errors.extend(invalid(&place, address, names::dns1123_subdomain(address))),
+            _ => {}
+        }
+    }
+    if let Some(node) = &endpoint.node_name {
+        errors.extend(invalid_at(path, "nodeName", node, names::dns1123_subdomain(node)));
+    }
+    let topology = endpoint.deprecated_topology.as_ref();
+    if let Some(count) = topology.map(BTreeMap::len).filter(|count| *count > TOPOLOGY_MAX) {
+        errors.push(FieldError::too_many(&path.child("deprecatedTopology"), count, TOPOLOGY_MAX));
+    }
+    errors.extend(object_meta::labels(topology, &path.child("deprecatedTopology")));
+    if let Some(hostname) = &endpoint.hostname {
+        errors.extend(invalid_at(path, "hostname", hostname, names::dns1123_label(hostname)));
+    }
+    let hints = endpoint.hints.as_ref();
+    let zones = hints.into_iter().flat_map(|h| h.for_zones.iter().flatten().map(|zone| zone.name.as_str())).collect();
+    errors.extend(hinted(zones, names::label_value, &path.child("hints").child("forZones")));
+    let nodes = hints.into_iter().flat_map(|h| h.for_nodes.iter().flatten().map(|node| node.name.as_str())).collect();
+    errors.extend(hinted(nodes, names::dns1123_subdomain, &path.child("hints").child("forNodes")));
+    errors
+}
+
+/// Where an endpoint wants its traffic from: few names, each once.
+fn hinted(list: Vec<&str>, rule: fn(&str) -> Vec<String>, path: &Path) -> Errors {
+    if list.len() > HINTS_MAX {
+        return vec![FieldError::too_many(path, list.len(), HINTS_MAX)];
+    }
+    let mut errors = Errors::new();
+    for (i, name) in list.iter().enumerate() {
+        let place = path.index(i).child("name");
+        if list[..i].contains(name) {
+            errors.push(FieldError::duplicate(&place, name));
+        }
+        errors.extend(invalid(&place, name, rule(name)));
+    }
+    errors
+}
+
 fn ports(slice: &EndpointSlice) -> String {
     let one = |p: &k8s_openapi::api::discovery::v1::EndpointPort| {
         p.port.map_or_else(
@@ -70,28 +132,15 @@ fn validate(slice: &EndpointSlice) -> Errors {
         errors.push(FieldError::too_many(&path, slice.endpoints.len(), ENDPOINTS_MAX));
         return errors;
     }
-    for (i, endpoint) in slice.endpoints.iter().enumerate() {
-        let path = path.index(i).child("addresses");
-        match endpoint.addresses.len() {
-            0 => errors.push(FieldError::required(&path, "must contain at least 1 address")),
-            n if n > ADDRESSES_MAX => errors.push(FieldError::too_many(&path, n, ADDRESSES_MAX)),
-            _ => {}
-        }
-        for (i, address) in endpoint.addresses.iter().enumerate() {
-            let path = path.index(i);
-            match slice.address_type.as_str() {
-                "IPv4" if ip::parse(address).is_none_or(|ip| ip.is_ipv6()) => {
-                    errors.push(FieldError::invalid(&path, address, "must be an IPv4 address"));
-                }
-                "IPv6" if ip::parse(address).is_none_or(|ip| ip.is_ipv4()) => {
-                    errors.push(FieldError::invalid(&path, address, "must be an IPv6 address"));
-                }
-                "IPv4" | "IPv6" => errors.extend(ip::endpoint_errors(address, &path)),
-                "FQDN" => errors.extend(invalid(&path, address, names::dns1123_subdomain(address))),
-                _ => {}
-            }
-        }
+    for (i, given) in slice.endpoints.iter().enumerate() {
+        errors.extend(endpoint(given, &slice.address_type, &path.index(i)));
     }
+    errors.extend(check_ports(slice));
+    errors
+}
+
+fn check_ports(slice: &EndpointSlice) -> Errors {
+    let mut errors = Errors::new();
     let list = slice.ports.as_deref().unwrap_or_default();
     let path = Path::new("ports");
     if list.len() > PORTS_MAX {
@@ -111,6 +160,9 @@ fn validate(slice: &EndpointSlice) -> Errors {
         if !matches!(protocol, "TCP" | "UDP" | "SCTP") {
             let place = path.index(i).child("protocol");
             errors.push(FieldError::not_supported(&place, protocol, &["SCTP", "TCP", "UDP"]));
+        }
+        if let Some(protocol) = &port.app_protocol {
+            errors.extend(invalid_at(&path.index(i), "appProtocol", protocol, names::qualified_name(protocol)));
         }
     }
     errors

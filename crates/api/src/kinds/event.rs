@@ -43,6 +43,12 @@ pub const NEW_EVENT: Kind<NewEvent> = Kind {
     lifetime_seconds: Some(LIFETIME_SECONDS),
     short: &["ev"],
     storage: Some(("", "v1")),
+    // A series without its time is told of by validation.
+    fit: Some(|event| {
+        if let Some(series) = event.get_mut("series").and_then(Value::as_object_mut) {
+            series.entry("lastObservedTime").or_insert_with(|| Value::from(NEVER));
+        }
+    }),
     validate: Some(validate_new),
     validate_create: Some(validate_new_create),
     validate_update: Some(|new, old, _| validate_new_update(new, old)),
@@ -184,6 +190,10 @@ fn from_core(object: &mut Value) {
     rename(object, "events.k8s.io/v1", RENAMED.iter().map(|(new, core)| (*core, *new)));
 }
 
+/// Go's zero time.
+const NEVER: &str = "0001-01-01T00:00:00.000000Z";
+const NEVER_SECOND: i64 = -62_135_596_800;
+
 const TEXT_MAX: usize = 128;
 const NOTE_MAX: usize = 1024;
 
@@ -278,7 +288,8 @@ fn validate_series(event: &Event) -> Errors {
     if series.count.unwrap_or(0) < 2 {
         errors.push(FieldError::invalid(&Path::new("series.count"), "", "should be at least 2"));
     }
-    if series.last_observed_time.is_none() {
+    let never = |time: &MicroTime| time.0.as_second() == NEVER_SECOND;
+    if series.last_observed_time.as_ref().is_none_or(never) {
         errors.push(FieldError::required(&Path::new("series.lastObservedTime"), ""));
     }
     errors

@@ -54,7 +54,9 @@ fn default(namespace: &mut Namespace) {
 fn prepare_create(object: &mut Value) {
     // A name that was generated was not there for the defaults.
     let name = object["metadata"]["name"].clone();
-    object["metadata"]["labels"][NAME_LABEL] = name;
+    if name.is_string() {
+        object["metadata"]["labels"][NAME_LABEL] = name;
+    }
     object["status"] = json!({"phase": "Active"});
     if !object["spec"].is_object() {
         object["spec"] = json!({});

@@ -57,6 +57,13 @@ pub const NODE: Kind<Node> = Kind {
 
 /// Until the kubelet says otherwise, all of a node can be given to Pods.
 fn default(node: &mut Node) {
+    // Clients that know only the single range speak for the list.
+    if let Some(spec) = node.spec.as_mut()
+        && spec.pod_cidrs.as_ref().is_none_or(Vec::is_empty)
+        && let Some(range) = spec.pod_cidr.clone().filter(|range| !range.is_empty())
+    {
+        spec.pod_cidrs = Some(vec![range]);
+    }
     if let Some(status) = node.status.as_mut().filter(|s| s.allocatable.is_none()) {
         status.allocatable.clone_from(&status.capacity);
     }

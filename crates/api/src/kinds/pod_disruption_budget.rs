@@ -38,8 +38,10 @@ fn validate(budget: &PodDisruptionBudget) -> Errors {
         let detail = "minAvailable and maxUnavailable cannot be both set";
         errors.push(FieldError::invalid(&path, spec, detail));
     }
-    errors.extend(rollout::count_or_percent(spec.min_available.as_ref(), &path.child("minAvailable")));
-    errors.extend(rollout::count_or_percent(spec.max_unavailable.as_ref(), &path.child("maxUnavailable")));
+    for (field, count) in [("minAvailable", &spec.min_available), ("maxUnavailable", &spec.max_unavailable)] {
+        errors.extend(rollout::count_or_percent(count.as_ref(), &path.child(field)));
+        errors.extend(rollout::at_most_all(count.as_ref(), &path.child(field)));
+    }
     errors.extend(spec.selector.iter().flat_map(|s| rollout::validate_selector(s, &path.child("selector"))));
     let policy = spec.unhealthy_pod_eviction_policy.as_deref();
     let known = &["AlwaysAllow", "IfHealthyBudget"];

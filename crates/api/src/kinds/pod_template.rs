@@ -5,7 +5,9 @@ use k8s_openapi::api::core::v1::PodTemplate;
 
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, col, name};
+use crate::kinds::pod::validate::validate_template;
 use crate::kinds::pod::{defaults, gated};
+use crate::validation::field::Path;
 
 pub const POD_TEMPLATE: Kind<PodTemplate> = Kind {
     gated: gated::OF_POD_TEMPLATE,
@@ -15,6 +17,10 @@ pub const POD_TEMPLATE: Kind<PodTemplate> = Kind {
         if let Some(template) = &mut object.template {
             defaults::template(template);
         }
+    }),
+    validate: Some(|object| {
+        let template = object.template.as_ref();
+        template.map(|t| validate_template(t, &Path::new("template"))).unwrap_or_default()
     }),
     columns: &[
         name(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use json::Value;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
 
@@ -21,6 +22,14 @@ pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
     short: &["sts"],
     scale: Some(workload::SCALE),
     name: NameRule::Label,
+    // A claim template is a claim whatever it says of itself.
+    fit: Some(|set| {
+        let list = set.pointer_mut("/spec/volumeClaimTemplates").and_then(Value::as_array_mut);
+        for template in list.into_iter().flatten().filter_map(Value::as_object_mut) {
+            template.insert("apiVersion", Value::from("v1"));
+            template.insert("kind", Value::from("PersistentVolumeClaim"));
+        }
+    }),
     default: Some(default),
     default_within_spec: true,
     validate: Some(validate),

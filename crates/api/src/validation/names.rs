@@ -1,6 +1,8 @@
 //! The forms of names: DNS labels and subdomains, label keys and values, config keys, port names; the messages are
 //! upstream's (apimachinery's `util/validation`). Each check returns what is wrong; nothing means valid.
 
+use crate::validation::field::{Errors, FieldError, Path};
+
 /// How the name of a kind's objects is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameRule {
@@ -283,6 +285,40 @@ pub fn dns1123_subdomain_with_underscore(value: &str) -> Vec<String> {
         wrong.push(by_regex(what, &format!("{LABEL}(\\.{LABEL})*"), &["example.com"]));
     }
     wrong
+}
+
+/// A subdomain whose first part is `*`.
+pub(crate) fn wildcard_subdomain(value: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if value.len() > SUBDOMAIN_MAX {
+        wrong.push(too_long(SUBDOMAIN_MAX));
+    }
+    if !value.strip_prefix("*.").is_some_and(is_subdomain) {
+        let what = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist \
+                    of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character";
+        wrong.push(by_regex(what, &format!("\\*\\.{SUBDOMAIN_REGEX}"), &["*.example.com"]));
+    }
+    wrong
+}
+
+/// A domain and a path below it, such as `example.com/controller`.
+pub(crate) fn domain_prefixed_path(text: &str, path: &Path) -> Errors {
+    let (domain, below) = match text.split_once('/') {
+        Some((domain, below)) if !domain.is_empty() && !below.is_empty() => (domain, below),
+        _ if text.is_empty() => return vec![FieldError::required(path, "")],
+        _ => {
+            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+            return vec![FieldError::invalid(path, text, detail)];
+        }
+    };
+    let wrong = dns1123_subdomain(domain);
+    let mut errors: Errors = wrong.iter().map(|wrong| FieldError::invalid(path, domain, wrong)).collect();
+    let in_path = |c: u8| c.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&c);
+    if !below.bytes().all(in_path) {
+        let detail = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+        errors.push(FieldError::invalid(path, below, detail));
+    }
+    errors
 }
 
 pub fn port_number(port: i32) -> Vec<String> {

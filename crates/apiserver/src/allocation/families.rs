@@ -59,6 +59,11 @@ pub fn addresses(service: &Value) -> Vec<IpAddr> {
     strings(service, "clusterIPs").filter_map(api::rules::ip::parse).collect()
 }
 
+/// Whether all texts in `clusterIPs` are addresses; a Service with others is left as it is for validation to refuse.
+pub fn readable(service: &Value) -> bool {
+    strings(service, "clusterIPs").all(|text| text == "None" || api::rules::ip::parse(text).is_some())
+}
+
 /// `ipFamilies`.
 pub fn listed(service: &Value) -> Vec<Family> {
     strings(service, "ipFamilies")

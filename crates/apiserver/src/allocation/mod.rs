@@ -94,6 +94,9 @@ impl ServiceAllocation {
         families::settle(new, old, &self.families).map_err(invalid)?;
         let (had_addresses, had_ports) = old.map(held).unwrap_or_default();
         let mut reservation = Reservation { service: key(new), addresses: Vec::new(), ports: None };
+        if !families::readable(new) {
+            return Ok(reservation);
+        }
         self.assign_addresses(new, &had_addresses, &mut reservation).await?;
         let taken = self.assign_ports(new, &had_ports, &mut reservation).await?;
         let (has_addresses, has_ports) = held(new);

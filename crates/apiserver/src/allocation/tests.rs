@@ -279,6 +279,14 @@ async fn families_follow_policy_and_cluster() {
 }
 
 #[tokio::test]
+async fn what_is_no_address_is_left_to_validation() {
+    let all = Server::start(memory(), &[RANGE]).await;
+    let made = all.create("s", json!({"type": "ClusterIP", "clusterIP": "a b"})).await.unwrap();
+    assert_eq!(made["spec"]["clusterIPs"], json!(["a b"]));
+    assert!(all.addresses().await.is_empty());
+}
+
+#[tokio::test]
 async fn more_ranges_give_more_addresses() {
     let all = Server::start(memory(), &["10.0.0.0/30"]).await;
     let plain = || json!({"type": "ClusterIP"});

@@ -93,8 +93,14 @@ impl Conversation {
 
     /// With what `--runtime-config` switches on.
     pub async fn serving(runtime_config: &str) -> Self {
+        Self::serving_with("", runtime_config).await
+    }
+
+    /// With what `--feature-gates` and `--runtime-config` switch on.
+    pub async fn serving_with(gates: &str, runtime_config: &str) -> Self {
         let runtime_config = RuntimeConfig::parse(&[runtime_config.to_owned()]).unwrap();
-        let kinds = Kinds::new(Arc::new(api::kinds::table(Features::default(), &runtime_config).0));
+        let features = Features::set(&api::features::settings(gates).unwrap()).unwrap();
+        let kinds = Kinds::new(Arc::new(api::kinds::table(features, &runtime_config).0));
         let store = Arc::new(store::embedded::Embedded::memory());
         Self::made(store, Specials::default(), Encoding::USUAL, kinds).await
     }

@@ -15,6 +15,7 @@ mod custom;
 mod encodings;
 mod exchanges;
 mod extension;
+mod generated;
 mod hook;
 pub mod objects;
 mod older;

@@ -11,7 +11,6 @@ use crate::rules::selector::Selector;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
 use crate::validation::names;
-use crate::validation::object_meta::invalid;
 
 /// The status of an indexed Job lists its indexes, so their number has bounds.
 const INDEXED_PARALLELISM_MAX: i32 = 100_000;
@@ -108,7 +107,7 @@ pub(crate) fn validate_spec(spec: &JobSpec, path: &Path) -> Errors {
         errors.push(FieldError::required(&path.child("backoffLimitPerIndex"), detail));
     }
     if let Some(manager) = &spec.managed_by {
-        errors.extend(domain_prefixed_path(manager, &path.child("managedBy")));
+        errors.extend(names::domain_prefixed_path(manager, &path.child("managedBy")));
         if manager.len() > MANAGER_MAX {
             errors.push(FieldError::too_long(&path.child("managedBy"), MANAGER_MAX));
         }
@@ -119,25 +118,6 @@ pub(crate) fn validate_spec(spec: &JobSpec, path: &Path) -> Errors {
     errors.extend(policies::replacement(spec, &path.child("podReplacementPolicy")));
     errors.extend(template::validate_template(&spec.template, &path.child("template")));
     errors.extend(restart_policy(spec, &path.child("template").child("spec").child("restartPolicy")));
-    errors
-}
-
-/// A domain and a path below it, such as `example.com/controller`.
-fn domain_prefixed_path(text: &str, path: &Path) -> Errors {
-    let (domain, below) = match text.split_once('/') {
-        Some((domain, below)) if !domain.is_empty() && !below.is_empty() => (domain, below),
-        _ if text.is_empty() => return vec![FieldError::required(path, "")],
-        _ => {
-            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-            return vec![FieldError::invalid(path, text, detail)];
-        }
-    };
-    let mut errors: Errors = invalid(path, domain, names::dns1123_subdomain(domain)).collect();
-    let in_path = |c: u8| c.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&c);
-    if !below.bytes().all(in_path) {
-        let detail = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
-        errors.push(FieldError::invalid(path, below, detail));
-    }
     errors
 }
 

@@ -182,6 +182,7 @@ fn validate_spec(spec: &PodSpec, pod: Option<&Pod>, path: &Path) -> Errors {
     errors.extend(security::own_users(spec, path));
     errors.extend(hostname_override(spec, path));
     errors.extend(plain_fields(spec, path));
+    errors.extend(security::host_process(spec, path));
     errors.extend(security::os(spec, path));
     errors.extend(variable_files(spec, path));
     errors

@@ -1,6 +1,6 @@
 //! Service: one address and name for a changing set of Pods.
 
-mod validate;
+pub(crate) mod validate;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -31,7 +31,7 @@ pub const SERVICE: Kind<Service> = Kind {
     default: Some(default),
     validate: Some(validate::validate),
     validate_update: Some(validate::validate_update),
-    validate_status: Some(|new, _| validate::validate_status(new)),
+    validate_status: Some(|new, _| validate::balancer_status(new)),
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
     warnings: Some(validate::warnings),

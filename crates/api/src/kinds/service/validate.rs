@@ -311,7 +311,7 @@ pub(super) fn validate_update(new: &Service, old: &Service, target: Target) -> E
 }
 
 /// Where a load balancer listens. Which addresses those may be is up to whoever may write the status.
-pub(super) fn validate_status(new: &Value) -> Errors {
+pub(crate) fn balancer_status(new: &Value) -> Errors {
     let mut errors = Errors::new();
     let path = Path::new("status").child("loadBalancer").child("ingress");
     let list = new.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);

@@ -1,10 +1,15 @@
-//! Ingress and IngressClass: HTTP from outside to Services, and who realises it.
+//! Ingress: HTTP from outside to Services.
+
+mod class;
+mod validate;
+
+pub use class::INGRESS_CLASS;
 
 use json::{Value, json};
-use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressSpec};
+use k8s_openapi::api::networking::v1::{Ingress, IngressSpec};
 
-use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, name};
+use crate::kinds::service::validate::balancer_status;
 
 pub const INGRESS: Kind<Ingress> = Kind {
     short: &["ing"],
@@ -12,6 +17,9 @@ pub const INGRESS: Kind<Ingress> = Kind {
     storage_prefix: Some("ingress"),
     generation: Generation::CountsChangesOf("spec"),
     prepare_create: Some(|object| object["status"] = json!({"loadBalancer": {}})),
+    validate_create: Some(validate::create),
+    validate_update: Some(|new, old, _| validate::update(new, old)),
+    validate_status: Some(|new, _| balancer_status(new)),
     columns: &[
         name(),
         col(
@@ -61,30 +69,4 @@ fn addresses(ingress: &Ingress) -> String {
         p.ip.clone().filter(|i| !i.is_empty()).or_else(|| p.hostname.clone())
     };
     points.iter().filter_map(one).collect::<Vec<_>>().join(",")
-}
-
-pub const INGRESS_CLASS: Kind<IngressClass> = Kind {
-    generation: Generation::CountsChangesOf("spec"),
-    default: Some(|class| {
-        if let Some(parameters) = class.spec.as_mut().and_then(|s| s.parameters.as_mut()) {
-            parameters.scope.get_or_insert_with(|| "Cluster".to_owned());
-        }
-    }),
-    columns: &[
-        name(),
-        col("Controller", "Controller that is responsible for handling this class", |c, _| {
-            cell::text(c.spec.as_ref().and_then(|s| s.controller.as_ref()))
-        }),
-        col("Parameters", "A reference to a resource with additional parameters", |c, _| Value::from(parameters(c))),
-        age(),
-    ],
-    ..Kind::BASE
-};
-
-fn parameters(class: &IngressClass) -> String {
-    let Some(parameters) = class.spec.as_ref().and_then(|s| s.parameters.as_ref()) else { return "<none>".to_owned() };
-    match parameters.api_group.as_deref().filter(|g| !g.is_empty()) {
-        Some(group) => format!("{}.{group}/{}", parameters.kind, parameters.name),
-        None => format!("{}/{}", parameters.kind, parameters.name),
-    }
 }

@@ -1,5 +1,7 @@
 //! Validation of what a Pod and its containers may do on the machine: users, groups, profiles, sysctls, the operating system.
 
+mod windows;
+
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{
@@ -47,6 +49,7 @@ pub(crate) fn of_container(context: &SecurityContext, own_users: bool, path: &Pa
         added.filter(|c| *c == "CAP_SYS_ADMIN").for_each(|_| clash("`capabilities.Add` CAP_SYS_ADMIN"));
     }
     errors.extend(context.app_armor_profile.iter().flat_map(|p| app_armor(p, &path.child("appArmorProfile"))));
+    errors.extend(context.windows_options.iter().flat_map(|o| windows::options(o, &path.child("windowsOptions"))));
     errors
 }
 
@@ -69,6 +72,7 @@ pub(crate) fn of_pod(context: &PodSecurityContext, spec: &PodSpec, path: &Path) 
     errors.extend(word("fsGroupChangePolicy", context.fs_group_change_policy.as_ref(), &["Always", "OnRootMismatch"]));
     errors.extend(context.seccomp_profile.iter().flat_map(|p| seccomp(p, &path.child("seccompProfile"))));
     errors.extend(context.app_armor_profile.iter().flat_map(|p| app_armor(p, &path.child("appArmorProfile"))));
+    errors.extend(context.windows_options.iter().flat_map(|o| windows::options(o, &path.child("windowsOptions"))));
     errors.extend(word("supplementalGroupsPolicy", context.supplemental_groups_policy.as_ref(), &["Merge", "Strict"]));
     errors.extend(word("seLinuxChangePolicy", context.se_linux_change_policy.as_ref(), &["MountOption", "Recursive"]));
     errors
@@ -197,6 +201,10 @@ fn all_containers<'a>(spec: &'a PodSpec, path: &'a Path) -> impl Iterator<Item =
     let init = spec.init_containers.iter().flatten().enumerate();
     let init = init.map(move |(i, c)| (c, path.child("initContainers").index(i)));
     init.chain(spec.containers.iter().enumerate().map(move |(i, c)| (c, path.child("containers").index(i))))
+}
+
+pub(crate) fn host_process(spec: &PodSpec, path: &Path) -> Errors {
+    windows::host_process(spec, all_containers(spec, path), path)
 }
 
 /// The operating system that a Pod names, and what another one's Pods may not set.
