@@ -2,9 +2,9 @@
 //! which are on this machine because they are compiled. As a table they cost no code; as `schemars` implementations they
 //! cost a quarter of that crate's compile time and megabytes of the program.
 //!
-//! The table, `texts.tsv`: a type starts with `=NAME`, its description and its required fields; its properties follow, one
-//! a line: name, the type that it refers to directly, description. NAME is without the prefix `io.k8s.`. What is not
-//! known is empty; backslashes, tabs and line ends within a text are escaped.
+//! The table, `texts.tsv`: a type starts with `=NAME` and its description; its properties follow, one a line: name, the
+//! type that it refers to directly, description. NAME is without the prefix `io.k8s.`. What is not known is empty;
+//! backslashes, tabs and line ends within a text are escaped.
 
 use std::{
     collections::BTreeMap,
@@ -70,19 +70,18 @@ fn visit(folder: &Path, types: &mut BTreeMap<String, String>) {
 fn read(text: &str, types: &mut BTreeMap<String, String>) {
     let Some((_, schema)) = text.split_once("fn schema_name() ") else { return };
     let Some(name) = schema.lines().nth(1).and_then(quoted) else { return };
-    let (mut described, mut required, mut properties) = (String::new(), Vec::new(), Vec::new());
-    let (mut in_properties, mut in_required) = (false, false);
+    let (mut described, mut properties) = (String::new(), Vec::new());
+    let mut in_properties = false;
     for line in schema.lines() {
         let depth = line.len() - line.trim_start().len();
         let line = line.trim_start();
         match depth {
             12 => {
-                (in_properties, in_required) = (line == "\"properties\": {", line == "\"required\": [");
+                in_properties = line == "\"properties\": {";
                 if let Some(text) = line.strip_prefix("\"description\": ") {
                     described = escaped(text);
                 }
             }
-            16 if in_required => required.extend(quoted(line)),
             16 if in_properties => {
                 if let Some(name) = line.strip_prefix('"').and_then(|rest| rest.split_once("\": ")) {
                     let refers = reference(name.1);
@@ -103,7 +102,7 @@ fn read(text: &str, types: &mut BTreeMap<String, String>) {
         }
     }
     let name = name.trim_start_matches("io.k8s.");
-    let mut entry = format!("={name}\t{described}\t{}\n", required.join(","));
+    let mut entry = format!("={name}\t{described}\n");
     for (name, refers, described) in properties {
         entry.push_str(&format!("{name}\t{refers}\t{described}\n"));
     }

@@ -5,12 +5,13 @@ Usage: generate.py schema REFERENCE_DIR > schema.tsv
        generate.py protobuf REFERENCE_DIR > protobuf.tsv
 
 schema.tsv: the fields and types of the built-in API. A definition starts with a line `=NAME`, its fields follow in the order in which upstream declares and writes them, one a
-line: JSON name, type, zero, patch (tab separated).
+line: JSON name, type, zero, patch, published (tab separated).
 NAME is without the prefix `io.k8s.`; `=NAME!` is atomic for apply.
 Types: s string, i int32, l int64, n number, b bool, y bytes, q quantity, t time, m microtime, x int-or-string,
 j any JSON, r raw object, @NAME reference, {T map, {!T atomic map, [T atomic list, [=T set, [KEY,KEY:default;T keyed list.
 The definitions behind those of OpenAPI, from `metrics.pkg` on, are written by hand: documents that OpenAPI does not describe.
 Zero: d dropped when zero, f always written, empty otherwise. Patch: strategies, then `:` and the merge key.
+Published, what OpenAPI says besides: r required, d the zero value is the default, d=VALUE another default, in JSON.
 
 protobuf.tsv: the fields of the same types as protobuf messages. A message starts with `=NAME` without `k8s.io.`; its
 fields follow in ascending number: number, JSON name, type. Types: s string, i int32, l int64, b bool, d double, y bytes,
@@ -126,6 +127,14 @@ def zero_of(row, kind):
     return "d" if omit else "f"
 
 
+def published(property_, required):
+    flags = "r" if required else ""
+    if "default" in property_:
+        default = property_["default"]
+        flags += "d" if default in ({}, "", 0) else "d=" + json.dumps(default)
+    return flags
+
+
 # Kinds without a fixture whose order is not that of their protobuf numbers.
 DECLARED = {
     "io.k8s.apimachinery.pkg.apis.meta.v1.APIResource": [
@@ -193,7 +202,8 @@ def schema(folder):
             patch = property_.get("x-kubernetes-patch-strategy", "")
             if "x-kubernetes-patch-merge-key" in property_:
                 patch += ":" + property_["x-kubernetes-patch-merge-key"]
-            print(f"{field}\t{kind}\t{zero}\t{patch}".rstrip("\t"))
+            said = published(property_, field in schema.get("required", []))
+            print(f"{field}\t{kind}\t{zero}\t{patch}\t{said}".rstrip("\t"))
 
 
 

@@ -254,3 +254,59 @@ fn every_kind_takes_an_empty_object_without_a_panic() {
         assert_eq!(stored["apiVersion"] == object["apiVersion"], d.storage.1 == d.version && d.storage.0 == d.group);
     }
 }
+
+/// What is published of each field: its type, whether it is required, its default, how it is merged.
+#[test]
+fn schemas_are_published_as_upstream_publishes_them() {
+    let Some(index) = shared_reference::path("openapi-v3/api__v1_openapi.json") else { return };
+    let mut wrong = Vec::new();
+    for file in std::fs::read_dir(index.parent().unwrap()).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().trim_end_matches("_openapi.json").replace("__", "/");
+        let parts: Vec<&str> = name.split('/').collect();
+        let (group, version) = if let ["apis", group, version] = parts[..] { (group, version) } else { ("", parts[1]) };
+        let theirs: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let ours =
+            api::openapi::v3(everything().all(), group, version).unwrap_or_else(|| panic!("{name} is not served"));
+        let ours: serde_json::Value = serde_json::from_str(&ours.to_string()).unwrap();
+        let schemas = theirs["components"]["schemas"].as_object().unwrap();
+        for (name, theirs) in schemas {
+            if let Some(ours) = ours["components"]["schemas"].get(name) {
+                published(name, theirs, ours, &mut wrong);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
+}
+
+/// Words that are not compared: texts, which kinds a schema is of, and what no client asks about.
+const UNCOMPARED: &[&str] = &["description", "x-kubernetes-group-version-kind", "x-kubernetes-unions"];
+/// Lists inside of maps, list types of bytes, the order of keys, and types that the tables know as any JSON.
+const OTHERWISE: &[&str] = &[
+    ".extra.",
+    ".caBundle",
+    ".enum.items",
+    ".dependencies.",
+    ".claimRef",
+    ".allocatedResourceStatuses",
+    "Status.devices",
+];
+
+fn published(at: &str, theirs: &serde_json::Value, ours: &serde_json::Value, wrong: &mut Vec<String>) {
+    if OTHERWISE.iter().any(|place| at.contains(place)) {
+        return;
+    }
+    let (Some(theirs), Some(ours)) = (theirs.as_object(), ours.as_object()) else {
+        if theirs != ours {
+            wrong.push(format!("{at}: {ours}, not {theirs}"));
+        }
+        return;
+    };
+    let names: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+    for name in names.into_iter().filter(|name| !UNCOMPARED.contains(&name.as_str())) {
+        match (theirs.get(name), ours.get(name)) {
+            (Some(theirs), Some(ours)) => published(&format!("{at}.{name}"), theirs, ours, wrong),
+            (theirs, ours) => wrong.push(format!("{at}.{name}: {ours:?}, not {theirs:?}")),
+        }
+    }
+}

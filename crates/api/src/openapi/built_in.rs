@@ -14,7 +14,6 @@ pub(super) struct Texts(HashMap<&'static str, &'static str>);
 #[derive(Debug, Default)]
 pub(super) struct Text {
     pub description: Option<String>,
-    pub required: Vec<&'static str>,
     properties: HashMap<&'static str, Property>,
 }
 
@@ -42,12 +41,8 @@ impl Texts {
     /// `name` as in documents: `io.k8s.api.core.v1.Pod`.
     pub fn of(&self, name: &str) -> Option<Text> {
         let mut lines = self.0.get(name.strip_prefix("io.k8s.")?)?.lines();
-        let (description, required) = lines.next()?.split_once('\t')?;
-        Some(Text {
-            description: unescaped(description),
-            required: required.split(',').filter(|name| !name.is_empty()).collect(),
-            properties: lines.filter_map(property).collect(),
-        })
+        let description = lines.next()?;
+        Some(Text { description: unescaped(description), properties: lines.filter_map(property).collect() })
     }
 }
 

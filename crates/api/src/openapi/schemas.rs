@@ -118,6 +118,7 @@ impl Schemas {
             }
             INT_OR_STRING => json!({ "format": "int-or-string", "type": "string" }),
             _ if name.starts_with(META) && name.ends_with("Time") => json!({ "type": "string", "format": "date-time" }),
+            _ if v3 && (name.contains("JSONSchemaPropsOr") || name.ends_with(".JSON")) => json!({}),
             _ if name.contains("JSONSchemaPropsOr") => {
                 let (package, other) = name.split_once("JSONSchemaPropsOr").unwrap_or_default();
                 let props = self.reference(&format!("{package}JSONSchemaProps"));
@@ -170,19 +171,26 @@ impl Schemas {
         let description = texts.and_then(|texts| texts.description.clone());
         schema.extend(description.map(|text| ("description".to_owned(), text.into())));
         schema.insert("type".to_owned(), "object".into());
-        let properties: Map = object
-            .fields
-            .iter()
-            .map(|field| {
-                let texts = texts.and_then(|texts| texts.property(&field.name));
-                (field.name.to_string(), self.property(field, texts))
-            })
-            .collect();
+        let properties = object.fields.iter().map(|field| {
+            let texts = texts.and_then(|texts| texts.property(&field.name));
+            (field.name.to_string(), self.property(field, texts))
+        });
+        let mut properties: Map = properties.collect();
+        // How lists of objects are merged is not asked: nobody writes them.
+        if object.field("metadata").is_some_and(|field| field.ty.name().is_some_and(|name| name.ends_with("ListMeta")))
+            && let Some(items) = properties.get_mut("items").and_then(Value::as_object_mut)
+        {
+            items.remove("x-kubernetes-list-type");
+        }
         if !properties.is_empty() {
             schema.insert("properties", Value::Object(properties));
         }
-        if let Some(texts) = texts.filter(|texts| !texts.required.is_empty()) {
-            schema.insert("required".to_owned(), json!(texts.required));
+        let required = object.fields.iter().filter(|field| field.published.starts_with('r'));
+        let mut required: Vec<(u16, &str)> = required.map(|field| (field.place, field.name.as_str())).collect();
+        required.sort_unstable();
+        let required: Vec<&str> = required.into_iter().map(|(_, name)| name).collect();
+        if !required.is_empty() {
+            schema.insert("required", json!(required));
         }
         if object.atomic {
             schema.insert("x-kubernetes-map-type", "atomic".into());
@@ -196,13 +204,19 @@ impl Schemas {
             (Type::Raw | Type::Any, Some(name)) => self.reference(name),
             (ty, _) => self.ty(ty),
         };
+        let description = texts.and_then(|texts| texts.description.as_ref());
+        let default = default_of(field).filter(|_| self.dialect == Dialect::V3);
         // Nothing may stand beside a reference in version 3.
-        if self.dialect == Dialect::V3 && schema.get("$ref").is_some() {
+        let alone = description.is_none() && default.is_none();
+        if self.dialect == Dialect::V3 && schema.get("$ref").is_some() && !alone {
             schema = json!({ "allOf": [schema] });
         }
         let Value::Object(map) = &mut schema else { return schema };
-        if let Some(description) = texts.and_then(|texts| texts.description.as_ref()) {
+        if let Some(description) = description {
             map.insert("description".to_owned(), description.as_str().into());
+        }
+        if let Some(default) = default {
+            map.insert("default", default);
         }
         let mut strategies = Vec::new();
         strategies.extend(field.replace.then_some("replace"));
@@ -213,6 +227,20 @@ impl Schemas {
         }
         if !field.merge_key.is_empty() {
             map.insert("x-kubernetes-patch-merge-key", (&*field.merge_key).into());
+        }
+        schema
+    }
+
+    /// An item of a list, or a value of a map.
+    fn element(&mut self, ty: &Type) -> Value {
+        let mut schema = self.ty(ty);
+        if self.dialect == Dialect::V2 {
+            return schema;
+        }
+        match ty {
+            Type::Ref(_) => schema = json!({ "allOf": [schema], "default": {} }),
+            Type::String | Type::Int32 | Type::Int64 | Type::Bool => schema["default"] = zero(ty),
+            _ => {}
         }
         schema
     }
@@ -232,14 +260,14 @@ impl Schemas {
             Type::Any => json!({}),
             Type::Raw => json!({ "type": "object" }),
             Type::Map(map) => {
-                let mut schema = json!({ "type": "object", "additionalProperties": self.ty(&map.values) });
+                let mut schema = json!({ "type": "object", "additionalProperties": self.element(&map.values) });
                 if map.atomic {
                     schema["x-kubernetes-map-type"] = "atomic".into();
                 }
                 schema
             }
             Type::List(list) => {
-                let mut schema = json!({ "type": "array", "items": self.ty(&list.items) });
+                let mut schema = json!({ "type": "array", "items": self.element(&list.items) });
                 schema["x-kubernetes-list-type"] = match &list.kind {
                     ListKind::Atomic => "atomic".into(),
                     ListKind::Set => "set".into(),
@@ -255,6 +283,25 @@ impl Schemas {
             Type::Ref(_) => self.reference(&ty.name().unwrap_or_default()),
             Type::Later(_) => self.ty(ty.resolve()),
         }
+    }
+}
+
+/// The default that is published for a field.
+fn default_of(field: &Field) -> Option<Value> {
+    let said = field.published.trim_start_matches('r').strip_prefix('d')?;
+    match said.strip_prefix('=') {
+        Some(text) => serde_json::from_str(text).ok(),
+        None => Some(zero(&field.ty)),
+    }
+}
+
+/// What Go has where nothing is said.
+fn zero(ty: &Type) -> Value {
+    match ty {
+        Type::String => json!(""),
+        Type::Int32 | Type::Int64 => json!(0),
+        Type::Bool => json!(false),
+        _ => json!({}),
     }
 }
 

@@ -130,12 +130,24 @@ pub struct Field {
     pub replace: bool,
     /// The field that identifies an item for strategic merge; empty for lists of scalars.
     pub merge_key: Box<str>,
+    /// What OpenAPI says besides, as the table of built-in types has it.
+    pub published: &'static str,
 }
 
 impl Field {
     pub fn new(name: &str, ty: Type) -> Self {
         let (name, merge_key) = (json::Key::of(name), "".into());
-        Field { name, place: 0, ty, zero: Zero::Keep, merge: false, retain_keys: false, replace: false, merge_key }
+        Field {
+            name,
+            place: 0,
+            ty,
+            zero: Zero::Keep,
+            merge: false,
+            retain_keys: false,
+            replace: false,
+            merge_key,
+            published: "",
+        }
     }
 }
 
@@ -337,6 +349,7 @@ fn parse_field(line: &'static str) -> Field {
         retain_keys: has("retainKeys"),
         replace: has("replace"),
         merge_key: merge_key.into(),
+        published: next(),
     }
 }
 
