@@ -51,6 +51,7 @@ run "aggregated servers" ./aggregated.sh
 run "streams" ./streams.sh
 run "network policies" ./policies.sh
 run "node" ./node.sh
+run "resizes" ./resize.sh
 run "agent" ./agent.sh
 run "several nodes" ./nodes.sh
 run "several nodes with one command" ./up-nodes.sh

@@ -73,6 +73,16 @@ pub fn replace(path: &Path, mode: u32, content: impl AsRef<[u8]>) -> io::Result<
     fs::rename(&part, path)
 }
 
+/// As [`replace`]; when it returns, the new content outlives a loss of power.
+pub fn replace_durably(path: &Path, mode: u32, content: impl AsRef<[u8]>) -> io::Result<()> {
+    let part = path.with_file_name(format!(".{}.part", path.file_name().unwrap_or_default().display()));
+    let mut file = open(&part, mode, OpenOptions::new().write(true).create(true).truncate(true))?;
+    file.write_all(content.as_ref())?;
+    file.sync_all()?;
+    fs::rename(&part, path)?;
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+}
+
 /// Opens a file for writing at its end, or makes it.
 pub fn append(path: &Path, mode: u32) -> io::Result<File> {
     open(path, mode, OpenOptions::new().append(true).create(true))

@@ -36,6 +36,8 @@ struct State {
     images: BTreeSet<String>,
     failing: BTreeMap<String, String>,
     exec: ExecSyncResponse,
+    /// The bytes of memory that containers use, by name.
+    uses: BTreeMap<String, u64>,
     interceptor: Option<Interceptor>,
 }
 
@@ -67,9 +69,26 @@ impl Fake {
         self.state.lock().failing.insert(call.to_owned(), message.to_owned());
     }
 
+    /// The call named like that no longer fails.
+    pub fn succeed(&self, call: &str) {
+        self.state.lock().failing.remove(call);
+    }
+
     /// From now on every command ends like this.
     pub fn answer_exec(&self, answer: ExecSyncResponse) {
         self.state.lock().exec = answer;
+    }
+
+    /// From now on the container of that name uses so many bytes of memory.
+    pub fn uses(&self, name: &str, bytes: u64) {
+        self.state.lock().uses.insert(name.to_owned(), bytes);
+    }
+
+    /// What the newest container of that name may take.
+    pub fn resources(&self, name: &str) -> Option<LinuxContainerResources> {
+        let state = self.state.lock();
+        let named = state.containers.values().map(|(_, c)| c).filter(|c| name_of(c) == name);
+        named.max_by_key(|c| &c.id)?.resources.as_ref()?.linux.clone()
     }
 
     /// Calls are intercepted from now on, or no longer.
@@ -272,6 +291,7 @@ impl Runtime for Fake {
                 image: config.image,
                 labels: config.labels,
                 annotations: config.annotations,
+                resources: config.linux.map(|l| ContainerResources { linux: l.resources, ..Default::default() }),
                 ..Default::default()
             };
             status.set_state(ContainerState::ContainerCreated);
@@ -336,16 +356,32 @@ impl Runtime for Fake {
         .await
     }
 
-    async fn update_resources(&self, id: &str, _: LinuxContainerResources) -> Result<()> {
-        self.change(format!("update {}", self.named(id)), |_| Ok(())).await
+    async fn update_resources(&self, id: &str, resources: LinuxContainerResources) -> Result<()> {
+        self.change(format!("update {}", self.named(id)), |state| {
+            let (_, container) = state.containers.get_mut(id).ok_or_else(|| not_found(id))?;
+            container.resources = Some(ContainerResources { linux: Some(resources), ..Default::default() });
+            Ok(())
+        })
+        .await
     }
 
     async fn reopen_log(&self, id: &str) -> Result<()> {
         self.change(format!("reopen_log {}", self.named(id)), |_| Ok(())).await
     }
 
+    /// Only of the containers that a test has said something of.
     async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
-        Ok(Vec::new())
+        self.read("container_stats", |state| {
+            let stats = |(_, container): &(String, ContainerStatus)| {
+                let bytes = *state.uses.get(&name_of(container))?;
+                let usage_bytes = Some(UInt64Value { value: bytes });
+                let attributes = ContainerAttributes { id: container.id.clone(), ..Default::default() };
+                let memory = MemoryUsage { usage_bytes, ..Default::default() };
+                Some(ContainerStats { attributes: Some(attributes), memory: Some(memory), ..Default::default() })
+            };
+            Ok(state.containers.values().filter_map(stats).collect())
+        })
+        .await
     }
 
     async fn images(&self) -> Result<Vec<Image>> {

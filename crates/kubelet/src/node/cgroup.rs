@@ -19,6 +19,9 @@ pub enum Version {
 /// The controllers of version 1 that a Pod's processes are put under.
 const CONTROLLERS: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "pids", "blkio", "freezer"];
 
+/// More memory than any machine has.
+const UNLIMITED: i64 = 1 << 60;
+
 /// What the processes of a cgroup and of those below it use: processor time since the cgroup was made, in nanoseconds, and
 /// the bytes of memory that the kernel could not take back at once. What the kernel does not tell is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,6 +63,11 @@ impl Cgroups {
         for folder in self.folders(path) {
             self.make(&folder)?;
         }
+        self.set(path, limits)
+    }
+
+    /// Sets limits of a cgroup that is there. Those that are `None` stay as they are.
+    pub fn set(&self, path: &str, limits: PodLimits) -> io::Result<()> {
         for (controller, file, value) in self.values(limits) {
             let folder = self.folder(controller, path);
             if folder.exists() {
@@ -121,6 +129,34 @@ impl Cgroups {
             ),
         };
         Usage { cpu_nanos, working_set: used.map(|used| used.saturating_sub(inactive.unwrap_or(0))) }
+    }
+
+    /// The limits that a cgroup has, if it is there. Version 2 keeps a weight, which stands for several numbers of shares.
+    pub fn limits(&self, path: &str) -> Option<PodLimits> {
+        let text = |controller: &str, file: &str| fs::read_to_string(self.folder(controller, path).join(file)).ok();
+        let number = |controller: &str, file: &str| text(controller, file)?.trim().parse::<i64>().ok();
+        let memory = number("memory", if self.version == Version::V1 { "memory.limit_in_bytes" } else { "memory.max" });
+        let (shares, quota) = match self.version {
+            Version::V1 => (number("cpu", "cpu.shares")?, number("cpu", "cpu.cfs_quota_us")),
+            Version::V2 => {
+                let max = text("", "cpu.max").and_then(|max| max.split_whitespace().next()?.parse().ok());
+                (2 + ((number("", "cpu.weight")? - 1) * 262_142 + 9998) / 9999, max)
+            }
+        };
+        // Version 1 has no word for no limit: it shows the greatest number of whole pages.
+        let memory = memory.filter(|bytes| *bytes < UNLIMITED);
+        Some(PodLimits { shares, quota: quota.filter(|quota| *quota > 0), memory })
+    }
+
+    /// Whether the kernel keeps these numbers of shares as the same.
+    pub fn are_same_shares(&self, one: i64, other: i64) -> bool {
+        if self.version == Version::V1 { one == other } else { weight(one) == weight(other) }
+    }
+
+    /// The bytes of memory that a cgroup is charged for, which its limit is held against.
+    pub fn charged(&self, path: &str) -> Option<i64> {
+        let file = if self.version == Version::V1 { "memory.usage_in_bytes" } else { "memory.current" };
+        fs::read_to_string(self.folder("memory", path).join(file)).ok()?.trim().parse().ok()
     }
 
     /// The Pods (by uid) that have a cgroup.
@@ -187,9 +223,7 @@ impl Cgroups {
                 }
             }
             Version::V2 => {
-                // Shares (2 to 262144) onto weights (1 to 10000), as the runtimes do.
-                let weight = 1 + (limits.shares - 2) * 9999 / 262_142;
-                values.push(("", "cpu.weight", weight.to_string()));
+                values.push(("", "cpu.weight", weight(limits.shares).to_string()));
                 if let Some(quota) = limits.quota {
                     values.push(("", "cpu.max", format!("{quota} 100000")));
                 }
@@ -200,6 +234,11 @@ impl Cgroups {
         }
         values
     }
+}
+
+/// Shares (2 to 262144) onto weights (1 to 10000), as the runtimes do.
+fn weight(shares: i64) -> i64 {
+    1 + (shares - 2) * 9999 / 262_142
 }
 
 /// The number behind a name in a file of `name number` lines.
@@ -238,6 +277,17 @@ mod tests {
             (read("cpu.weight"), read("cpu.max"), read("memory.max")),
             ("39".into(), "50000 100000".into(), "1048576".into())
         );
+        let held = cgroups.limits(&path).unwrap();
+        assert_eq!((held.quota, held.memory), (Some(50_000), Some(1 << 20)));
+        assert!(cgroups.are_same_shares(held.shares, 1024) && !cgroups.are_same_shares(held.shares, 1100));
+        cgroups.set(&path, PodLimits { shares: 2, quota: None, memory: Some(2 << 20) }).unwrap();
+        assert_eq!((read("cpu.max"), read("memory.max")), ("50000 100000".into(), "2097152".into()));
+        fs::write(tree.path().join("kubepods/burstable/podu1/memory.max"), "max\n").unwrap();
+        fs::write(tree.path().join("kubepods/burstable/podu1/cpu.max"), "max 100000\n").unwrap();
+        fs::write(tree.path().join("kubepods/burstable/podu1/memory.current"), "77\n").unwrap();
+        let free = cgroups.limits(&path).unwrap();
+        assert_eq!((free.quota, free.memory, cgroups.charged(&path)), (None, None, Some(77)));
+        assert_eq!(cgroups.limits("/kubepods/podother"), None);
     }
 
     #[test]
@@ -254,6 +304,13 @@ mod tests {
         assert_eq!(read("memory/n1/kubepods/podu2/memory.limit_in_bytes"), "1048576");
         assert_eq!(read("cpuset/n1/kubepods/podu2/cpuset.cpus"), "0-1");
         assert_eq!(cgroups.pods(), ["u2"]);
+        let path = cgroups.path(pod::GUARANTEED, "u2");
+        assert_eq!(cgroups.limits(&path), Some(limits()));
+        fs::write(tree.path().join("memory/n1/kubepods/podu2/memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
+        fs::write(tree.path().join("cpu/n1/kubepods/podu2/cpu.cfs_quota_us"), "-1\n").unwrap();
+        fs::write(tree.path().join("memory/n1/kubepods/podu2/memory.usage_in_bytes"), "5\n").unwrap();
+        assert_eq!(cgroups.limits(&path), Some(PodLimits { shares: 1024, quota: None, memory: None }));
+        assert_eq!(cgroups.charged(&path), Some(5));
     }
 
     #[test]

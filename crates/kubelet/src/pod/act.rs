@@ -64,7 +64,9 @@ impl Round<'_> {
                 // Another container may start although this one could not.
                 true
             }
-            Step::Kill { id, why, .. } => {
+            Step::Resize => self.resize().await,
+            Step::Kill { id, name, why } => {
+                self.memory.container_mut(name).is_resized |= why.is_resize;
                 let asked = why.grace_seconds.or(self.desired.spec().termination_grace_period_seconds);
                 let grace = Duration::from_secs(asked.unwrap_or(30).max(1).unsigned_abs());
                 if let Some(ran) = self.running.containers.iter().find(|r| r.id == *id) {
@@ -148,6 +150,7 @@ impl Round<'_> {
             self.memory.retry_at = Some(later());
             return false;
         }
+        self.memory.cgroup = Some(resources::of_pod(desired.spec()));
         if let Some(why) = devices::unprepared(&desired.pod) {
             self.warn("FailedPrepareDynamicResources", &format!("Failed to prepare dynamic resources: {why}"));
             self.memory.retry_at = Some(later());

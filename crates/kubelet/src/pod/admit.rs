@@ -48,7 +48,7 @@ pub fn admit(pod: &Pod, is_static: bool, node: &NodeFacts<'_>) -> Result<(), Ref
     let empty = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&empty);
     system(pod, spec)?;
-    resources(spec, node)?;
+    resources(spec, node.allocatable, node.others)?;
     if !node_affinity::admits(spec, node.labels, node.name) {
         return Err(Refusal::predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"));
     }
@@ -87,16 +87,39 @@ fn system(pod: &Pod, spec: &PodSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn resources(spec: &PodSpec, node: &NodeFacts<'_>) -> Result<(), Refusal> {
+pub const INFEASIBLE: &str = "Infeasible";
+pub const DEFERRED: &str = "Deferred";
+
+/// Whether a Pod that is here may have other resources: a reason and a message if not. What the node never has is infeasible;
+/// what others have now may become free.
+pub fn resize(
+    spec: &PodSpec,
+    capacity: &Resources,
+    allocatable: &Resources,
+    others: &[&Pod],
+) -> Result<(), (&'static str, String)> {
+    let requested = pod::requests(spec);
+    for name in ["memory", "cpu"] {
+        let amount = |list: &Resources| list.get(name).map_or(0, |q| in_units(name, *q));
+        let (wanted, most) = (amount(&requested), amount(capacity));
+        if wanted > most {
+            let text = format!("Node didn't have enough capacity: {name}, requested: {wanted}, capacity: {most}");
+            return Err((INFEASIBLE, text));
+        }
+    }
+    resources(spec, allocatable, others).map_err(|refusal| (DEFERRED, refusal.message))
+}
+
+fn resources(spec: &PodSpec, allocatable: &Resources, others: &[&Pod]) -> Result<(), Refusal> {
     let mut used = Resources::new();
-    for other in node.others.iter().filter_map(|p| p.spec.as_ref()) {
+    for other in others.iter().filter_map(|p| p.spec.as_ref()) {
         for (name, amount) in pod::requests(other) {
             *used.entry(name).or_default() += amount;
         }
     }
     let requested = pod::requests(spec);
-    let count = i64::try_from(node.others.len()).unwrap_or(i64::MAX);
-    let most = node.allocatable.get("pods").map_or(0, |q| q.value());
+    let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
+    let most = allocatable.get("pods").map_or(0, |q| q.value());
     if count + 1 > most {
         return Err(short("pods", 1, count, most));
     }
@@ -105,10 +128,10 @@ fn resources(spec: &PodSpec, node: &NodeFacts<'_>) -> Result<(), Refusal> {
     let rest = requested.keys().map(String::as_str).filter(|name| !first.contains(name));
     for name in first.into_iter().chain(rest) {
         // What belongs to the cluster rather than to a node is not the node's to refuse.
-        if is_extended(name) && !node.allocatable.contains_key(name) {
+        if is_extended(name) && !allocatable.contains_key(name) {
             continue;
         }
-        let (wanted, used, most) = (amount(&requested, name), amount(&used, name), amount(node.allocatable, name));
+        let (wanted, used, most) = (amount(&requested, name), amount(&used, name), amount(allocatable, name));
         if wanted > 0 && wanted > most - used {
             return Err(short(name, wanted, used, most));
         }
@@ -208,6 +231,36 @@ mod tests {
             pod_of(json!({"metadata": {"labels": {"kubernetes.io/os": "windows"}}, "spec": {"containers": []}}));
         let label = "PodOSSelectorNodeLabelDoesNotMatch: Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
         check_as(&labelled.pod, true, label);
+    }
+
+    #[test]
+    fn a_resize_fits_waits_or_never_fits() {
+        let with = |cpu: &str, memory: &str| {
+            let requests = format!(r#"{{"cpu": "{cpu}", "memory": "{memory}"}}"#);
+            pod(&format!(r#"{{"containers": [{{"name": "c", "resources": {{"requests": {requests}}}}}]}}"#))
+        };
+        let list = |cpu: &str, memory: &str| -> Resources {
+            [("cpu", cpu), ("memory", memory), ("pods", "9")].map(|(n, a)| (n.to_owned(), a.parse().unwrap())).into()
+        };
+        let (capacity, allocatable) = (list("4", "4Gi"), list("4", "3Gi"));
+        let other = with("2500m", "1Gi");
+        let check = |cpu: &str, memory: &str, expected: Result<(), (&'static str, &str)>| {
+            let got = resize(with(cpu, memory).spec(), &capacity, &allocatable, &[&*other.pod]);
+            assert_eq!(got, expected.map_err(|(reason, text)| (reason, text.to_owned())), "{cpu} {memory}");
+        };
+        check("1500m", "2Gi", Ok(()));
+        check(
+            "1600m",
+            "1Gi",
+            Err((DEFERRED, "Node didn't have enough resource: cpu, requested: 1600, used: 2500, capacity: 4000")),
+        );
+        check("5", "1Gi", Err((INFEASIBLE, "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000")));
+        let memory = "Node didn't have enough capacity: memory, requested: 5368709120, capacity: 4294967296";
+        check("5", "5Gi", Err((INFEASIBLE, memory)));
+        // What must stay free may be given back one day.
+        let text =
+            "Node didn't have enough resource: memory, requested: 4294967296, used: 1073741824, capacity: 3221225472";
+        check("1", "4Gi", Err((DEFERRED, text)));
     }
 
     #[test]

@@ -9,8 +9,10 @@ use k8s_openapi::api::core::v1::Container;
 use crate::pod::{
     desired::{DesiredPod, hash},
     memory::{KillReason, Memory},
-    restart::{self, restarts},
+    resize::{self, Change},
+    restart::{self, goes_on},
     running::{ContainerRun, RunningPod, State},
+    spec::resources,
 };
 
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +32,8 @@ pub enum Step {
         name: String,
         why: KillReason,
     },
+    /// Gives the running containers, and the Pod as a whole, the resources that they are to have.
+    Resize,
     /// Ends all that lives, within the Pod's grace period.
     KillAll,
     /// Ends all that lives but what looks into the Pod, at once and without hooks: the Pod begins anew.
@@ -66,7 +70,7 @@ pub fn is_done(desired: &DesiredPod, running: &RunningPod, memory: &Memory) -> b
         return false;
     }
     let ended = |c: &Container| match running.latest(&c.name) {
-        Some(ran) if ran.state == State::Exited => !restarts(desired, c, ran.exit_code),
+        Some(ran) if ran.state == State::Exited => !goes_on(desired, c, ran.exit_code, memory),
         _ => false,
     };
     let init_failed = desired
@@ -152,7 +156,7 @@ impl Planner<'_> {
             return self.begin_anew();
         }
         self.out.steps.extend(garbage(self.running));
-        if !self.prepare() {
+        if !self.prepare() || self.resize() {
             return;
         }
         // They help to see why the others do not start. None is ever started twice.
@@ -193,6 +197,25 @@ impl Planner<'_> {
             self.out.steps.push(Step::Prepare);
         }
         now
+    }
+
+    /// Whether containers end, to start with other resources. That comes first: the Pod shrinks after them.
+    fn resize(&mut self) -> bool {
+        let changes = resize::changes(self.desired, self.running, self.memory);
+        let mut restarts = changes.iter().filter(|(_, _, change)| *change == Change::Restart).peekable();
+        if restarts.peek().is_some() {
+            self.out.steps.extend(restarts.map(|(container, ran, _)| {
+                let message = format!("Container {} resize requires restart", container.name);
+                let why = KillReason { message, grace_seconds: None, is_resize: true };
+                Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why }
+            }));
+            return true;
+        }
+        let pod_lags = self.memory.cgroup.is_some_and(|held| held != resources::of_pod(self.desired.spec()));
+        if (pod_lags || !changes.is_empty()) && !self.held_back(self.memory.resize.retry_at) {
+            self.out.steps.push(Step::Resize);
+        }
+        false
     }
 
     fn make_sandbox(&mut self) {
@@ -241,7 +264,8 @@ impl Planner<'_> {
                     self.kill(ran, &format!("Container {} definition changed, will be restarted", ran.name));
                 }
             }
-            Some(ran) if ran.state == State::Exited && !restarts(self.desired, container, ran.exit_code) => {}
+            Some(ran)
+                if ran.state == State::Exited && !goes_on(self.desired, container, ran.exit_code, self.memory) => {}
             ran => self.start(container, ran),
         }
     }
@@ -253,7 +277,7 @@ impl Planner<'_> {
     }
 
     fn kill(&mut self, ran: &ContainerRun, message: &str) {
-        let why = KillReason { message: message.to_owned(), grace_seconds: None };
+        let why = KillReason { message: message.to_owned(), ..KillReason::default() };
         self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why });
     }
 

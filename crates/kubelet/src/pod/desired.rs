@@ -17,6 +17,14 @@ pub const MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
 pub const MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 pub const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
+/// A resize that waits: the reason and message of the Pod's condition, and the generation that asked for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pending {
+    pub reason: &'static str,
+    pub message: String,
+    pub generation: Option<i64>,
+}
+
 /// One Pod that a source wants on this node.
 #[derive(Debug, Clone)]
 pub struct DesiredPod {
@@ -25,6 +33,10 @@ pub struct DesiredPod {
     pub is_static: bool,
     /// The source no longer has it.
     pub removed: bool,
+    /// The generation of the Pod whose resize was allocated last. The spec has the resources that are allocated.
+    pub resized: Option<i64>,
+    /// Why the resources that the source wants are not allocated.
+    pub pending: Option<Pending>,
     /// The containers that were added to look into the running Pod, in the form of the others.
     ephemeral: Arc<[Container]>,
 }
@@ -44,7 +56,7 @@ fn ephemeral(spec: &PodSpec) -> Arc<[Container]> {
 impl DesiredPod {
     pub fn new(pod: Arc<Pod>, is_static: bool) -> Self {
         let ephemeral = pod.spec.as_ref().map(ephemeral).unwrap_or_default();
-        DesiredPod { pod, is_static, removed: false, ephemeral }
+        DesiredPod { pod, is_static, removed: false, resized: None, pending: None, ephemeral }
     }
 
     pub fn ephemeral_containers(&self) -> &[Container] {
@@ -110,6 +122,8 @@ impl DesiredPod {
         let (now, then) = (&self.pod.metadata, &before.pod.metadata);
         let has_gates = self.spec().readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty());
         has_gates
+            || (self.resized, &self.pending) != (before.resized, &before.pending)
+            || now.generation != then.generation
             || now.deletion_timestamp != then.deletion_timestamp
             || now.deletion_grace_period_seconds != then.deletion_grace_period_seconds
             || now.labels != then.labels

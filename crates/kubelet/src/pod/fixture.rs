@@ -8,6 +8,7 @@ use json::{Value, json};
 use crate::pod::{
     desired::{DesiredPod, hash},
     running::{ContainerRun, RunningPod, Sandbox, State},
+    spec::resources::Limits,
 };
 
 /// The moment at which all tests decide.
@@ -107,6 +108,7 @@ pub fn running(desired: &DesiredPod, text: &str) -> RunningPod {
             started_at: Some(now()),
             finished_at: (!up).then(now),
             created_at: i64::try_from(index).unwrap(),
+            limits: desired.container(name).map(|c| Limits::wanted(desired.spec(), c)),
         };
         found.containers.insert(0, ran);
     }

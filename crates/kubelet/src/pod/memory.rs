@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use api::rules::quantity::Quantity;
 use clock::Timestamp;
 
 use crate::{
     pod::{
         backoff::{Backoff, Pull},
         running::{ContainerRun, State},
+        spec::resources::{Limits, PodLimits},
     },
     volumes::MountedVolumes,
 };
@@ -128,6 +130,8 @@ pub struct KillReason {
     pub message: String,
     /// The probe's own grace, which counts instead of the Pod's.
     pub grace_seconds: Option<i64>,
+    /// It is ended for it to start with other resources.
+    pub is_resize: bool,
 }
 
 /// What is known of a container, whichever of its runs is the latest.
@@ -143,6 +147,8 @@ pub struct ContainerRecord {
     pub restarts: Option<i32>,
     /// Its runs were removed for the Pod to begin anew, and it has not started since.
     pub is_anew: bool,
+    /// Its last run was ended for it to start with other resources: it does so at once, whatever its policy says of an end.
+    pub is_resized: bool,
 }
 
 /// What is known of one run of a container.
@@ -156,6 +162,21 @@ pub struct RunRecord {
     pub condemned: Option<KillReason>,
     /// What it left as its termination message, once that was read.
     pub message: Option<String>,
+    /// The resources that the engine took last.
+    pub applied: Option<Limits>,
+    /// The memory that it requests, which no engine knows.
+    pub memory_request: Option<Quantity>,
+}
+
+/// What is known of the resize of a Pod that is under way.
+#[derive(Debug, Clone, Default)]
+pub struct Resize {
+    /// The resize that has come to its end last, by the Pod's generation.
+    pub completed: Option<i64>,
+    /// Why it did not succeed at once.
+    pub error: Option<String>,
+    /// It is not tried again before.
+    pub retry_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone)]
@@ -163,6 +184,9 @@ pub struct Memory {
     pub life: Life,
     /// Neither the Pod's folders nor its sandbox are tried before.
     pub retry_at: Option<Timestamp>,
+    /// What the Pod's cgroup is set to, as far as that is known.
+    pub cgroup: Option<PodLimits>,
+    pub resize: Resize,
     /// Images that could not be pulled, by reference.
     pub pulls: BTreeMap<String, Pull>,
     containers: BTreeMap<String, ContainerRecord>,
@@ -174,6 +198,8 @@ impl Default for Memory {
         Memory {
             life: Life::Preparing { failed_mounts: 0 },
             retry_at: None,
+            cgroup: None,
+            resize: Resize::default(),
             pulls: BTreeMap::new(),
             containers: BTreeMap::new(),
             runs: BTreeMap::new(),
@@ -182,8 +208,9 @@ impl Default for Memory {
 }
 
 static UNKNOWN: ContainerRecord =
-    ContainerRecord { backoff: None, waiting: None, retry_at: None, restarts: None, is_anew: false };
-static UNSEEN: RunRecord = RunRecord { started: false, ready: false, condemned: None, message: None };
+    ContainerRecord { backoff: None, waiting: None, retry_at: None, restarts: None, is_anew: false, is_resized: false };
+static UNSEEN: RunRecord =
+    RunRecord { started: false, ready: false, condemned: None, message: None, applied: None, memory_request: None };
 
 impl Memory {
     pub fn container(&self, name: &str) -> &ContainerRecord {
@@ -210,7 +237,8 @@ impl Memory {
     /// When a container that ended may run again; `None` is at once.
     pub fn restart_due(&self, ran: Option<&ContainerRun>) -> Option<Timestamp> {
         let ran = ran.filter(|r| r.state == State::Exited)?;
-        self.container(&ran.name).backoff?.due(ran.finished_at?)
+        let record = self.container(&ran.name);
+        record.backoff.filter(|_| !record.is_resized)?.due(ran.finished_at?)
     }
 
     /// When the image of a container may be tried again; then, or when its status is due to change, the worker looks again.

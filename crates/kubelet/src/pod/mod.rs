@@ -3,6 +3,8 @@
 
 pub mod act;
 pub mod admit;
+pub mod allocation;
+pub mod apply;
 pub mod backoff;
 pub mod decide;
 pub mod desired;
@@ -11,6 +13,8 @@ pub mod kill;
 pub mod memory;
 pub mod probes;
 pub mod report;
+pub mod resize;
+pub mod resize_event;
 pub mod restart;
 pub mod running;
 pub mod spec;

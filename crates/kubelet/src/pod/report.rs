@@ -5,7 +5,24 @@ use client::{Api, rest::DeleteOptions};
 use json::{Value, json};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
-use crate::{kubelet::Kubelet, pod::desired::DesiredPod};
+use crate::{
+    kubelet::Kubelet,
+    pod::{
+        desired::DesiredPod,
+        status::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING},
+    },
+};
+
+/// The conditions that are there only as long as they hold, and hold no longer. Those that others set are theirs.
+fn taken_back(before: &json::Map, after: &json::Map) -> impl Iterator<Item = &'static str> + use<> {
+    let has = |status: &json::Map, kind: &str| {
+        let conditions = status.get("conditions").and_then(Value::as_array);
+        conditions.is_some_and(|list| list.iter().any(|c| c["type"] == kind))
+    };
+    let gone =
+        [RESIZE_PENDING, RESIZE_IN_PROGRESS].map(|kind| (has(before, kind) && !has(after, kind)).then_some(kind));
+    gone.into_iter().flatten()
+}
 
 /// The fields of `after` that differ, with `null` for those that are gone.
 fn difference(before: &PodStatus, after: &PodStatus) -> Value {
@@ -15,12 +32,18 @@ fn difference(before: &PodStatus, after: &PodStatus) -> Value {
     };
     let (before, mut after) = (fields(before), fields(after));
     let gone: Vec<String> = before.keys().filter(|k| !after.contains_key(k)).map(ToString::to_string).collect();
+    let taken_back = taken_back(&before, &after);
     after.retain(|key, value| before.get(key) != Some(value));
+    if let Some(Value::Array(conditions)) = after.get_mut("conditions") {
+        conditions.extend(taken_back.map(|kind| json!({"type": kind, "$patch": "delete"})));
+    }
     if let Some(Value::Array(conditions)) = after.get_mut("conditions") {
         // Conditions are merged by their type: what is no longer said has to be taken back.
         for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
             for field in ["reason", "message"] {
-                condition.entry(field).or_insert(Value::Null);
+                if !condition.contains_key("$patch") {
+                    condition.entry(field).or_insert(Value::Null);
+                }
             }
         }
     }
@@ -90,6 +113,14 @@ mod tests {
         });
         assert_eq!(difference(&before, &after), expected);
         assert_eq!(difference(&after, &after), json!({}));
+        let pending = json!({"type": "PodResizePending", "status": "True"});
+        let others = json!({"type": "example.com/other", "status": "True"});
+        let waits = status(json!({"conditions": [pending, others]}));
+        let expected = json!({"conditions": [
+            {"type": "Ready", "status": "True", "reason": null, "message": null},
+            {"type": "PodResizePending", "$patch": "delete"},
+        ]});
+        assert_eq!(difference(&waits, &status(json!({"conditions": [{"type": "Ready", "status": "True"}]}))), expected);
         let at = |ip: &str| status(json!({"podIP": ip, "podIPs": [{"ip": ip}]}));
         let expected = json!({"podIP": "10.0.0.2", "podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.2"}]});
         assert_eq!(difference(&at("10.0.0.1"), &at("10.0.0.2")), expected);

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerRestartRule};
 
 use crate::pod::{
     desired::DesiredPod,
+    memory::Memory,
     running::{ContainerRun, RunningPod, State},
 };
 
@@ -46,6 +47,12 @@ pub fn restarts(desired: &DesiredPod, container: &Container, exit_code: i32) -> 
             "OnFailure" => exit_code != 0,
             _ => true,
         }
+}
+
+/// Whether a container that ended runs again for what it ended of: also one that was ended for it to start with other
+/// resources.
+pub fn goes_on(desired: &DesiredPod, container: &Container, exit_code: i32, memory: &Memory) -> bool {
+    memory.container(&container.name).is_resized || restarts(desired, container, exit_code)
 }
 
 /// The containers whose end asks for all of the Pod to begin anew.

@@ -6,7 +6,10 @@ use k8s_cri::v1::{
 };
 use runtime::{Result, Runtime};
 
-use crate::pod::desired::{CONTAINER_HASH, CONTAINER_NAME, POD_UID, RESTART_COUNT};
+use crate::pod::{
+    desired::{CONTAINER_HASH, CONTAINER_NAME, POD_UID, RESTART_COUNT},
+    spec::resources::Limits,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -33,6 +36,8 @@ pub struct ContainerRun {
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     pub created_at: i64,
+    /// What it may take, as far as the engine tells.
+    pub limits: Option<Limits>,
 }
 
 #[derive(Debug, Clone)]
@@ -94,6 +99,7 @@ fn ran(status: ContainerStatus, sandbox: String) -> ContainerRun {
         started_at: time(status.started_at),
         finished_at: time(status.finished_at),
         created_at: status.created_at,
+        limits: status.resources.and_then(|r| r.linux).and_then(|linux| Limits::told(&linux)),
         id: status.id,
         reason: status.reason,
         message: status.message,

@@ -14,6 +14,7 @@ use crate::{
         backoff::Backoff,
         memory::{Cause, KillReason},
         probes::hook,
+        resize,
         running::{Sandbox, State},
         spec::{
             env,
@@ -56,14 +57,18 @@ impl Round<'_> {
         let Some(image) = image::ensure(kubelet, desired, container, &config, self.memory).await else { return };
         let last = self.running.latest(name).filter(|r| r.state == State::Exited);
         let record = self.memory.container_mut(name);
-        if let Some(ended) = last.and_then(|r| r.finished_at) {
+        if let Some(ended) = last.filter(|_| !record.is_resized).and_then(|r| r.finished_at) {
             record.backoff = Some(Backoff::next(record.backoff, ended, clock::now()));
         }
         let ip = sandbox.ips.first().cloned().unwrap_or_default();
         match self.create(Start { container, restarts, sandbox, config }, image).await {
             Ok(id) => {
                 let record = self.memory.container_mut(name);
-                (record.waiting, record.retry_at, record.is_anew) = (None, None, false);
+                (record.waiting, record.retry_at) = (None, None);
+                (record.is_anew, record.is_resized) = (false, false);
+                let run = self.memory.run_mut(&id);
+                run.applied = Some(resources::Limits::wanted(desired.spec(), container));
+                run.memory_request = Some(resize::memory_request(container));
                 self.post_start(container, &id, &ip).await;
             }
             Err(cause) => {
@@ -146,7 +151,7 @@ impl Round<'_> {
         let Some(handler) = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else { return };
         if let Err(error) = hook::run(self.kubelet, handler, container, id, ip).await {
             self.warn_of(&container.name, "FailedPostStartHook", &format!("PostStartHook failed: {error}"));
-            let why = KillReason { message: "FailedPostStartHook".to_owned(), grace_seconds: None };
+            let why = KillReason { message: "FailedPostStartHook".to_owned(), ..KillReason::default() };
             self.memory.run_mut(id).condemned = Some(why);
         }
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use client::EventKind;
 use clock::Timestamp;
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{Container, PodStatus};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -19,7 +19,10 @@ use crate::{
         memory::{Cause, End, Life, Memory},
         probes::probe::{News, Probes},
         report,
+        resize::{self, Change},
+        resize_event,
         running::{self, ContainerRun, RunningPod, State},
+        spec::resources::Limits,
         status::{self, Place},
         waiting,
         workers::{self, Eviction, Handle, Inbox},
@@ -80,6 +83,7 @@ fn remembered(desired: &DesiredPod) -> Memory {
     if api::rules::pod::is_terminal(&desired.pod) {
         memory.life = Life::Ending(End::WasOver);
     }
+    memory.resize.completed = desired.resized;
     let Some(reported) = &desired.pod.status else { return memory };
     let lists =
         [&reported.init_container_statuses, &reported.container_statuses, &reported.ephemeral_container_statuses];
@@ -93,8 +97,24 @@ fn remembered(desired: &DesiredPod) -> Memory {
             let run = memory.run_mut(id.rsplit('/').next().unwrap_or_default());
             (run.started, run.ready) = (true, status.ready);
         }
+        if let Some(id) = status.container_id.as_deref().filter(|_| runs) {
+            let requests = status.resources.as_ref().and_then(|r| r.requests.as_ref());
+            let request = requests.and_then(|r| r.get("memory")).map(api::rules::quantity::parse);
+            let run = memory.run_mut(id.rsplit('/').next().unwrap_or_default());
+            run.memory_request = status.resources.as_ref().map(|_| request.unwrap_or_default());
+        }
     }
     memory
+}
+
+/// What the kernel holds a container to that an earlier kubelet has started, for an engine that does not tell.
+fn limits_held(kubelet: &Kubelet, desired: &DesiredPod, container: &Container, ran: &ContainerRun) -> Option<Limits> {
+    let cgroups = &kubelet.host.cgroups;
+    let of_pod = cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid());
+    let (held, wanted) = (cgroups.limits(&format!("{of_pod}/{}", ran.id))?, Limits::wanted(desired.spec(), container));
+    let held = Limits::held(held);
+    let shares = if cgroups.are_same_shares(held.shares, wanted.shares) { wanted.shares } else { held.shares };
+    Some(Limits { shares, ..held })
 }
 
 impl Worker {
@@ -127,6 +147,7 @@ impl Worker {
                 self.probes.follow(&kubelet, &desired, (&ips, &alive), &self.memory, &self.news.0);
             }
             self.note_waits(&desired, &running);
+            self.note_resize(&desired, &running);
             let written = self.report(&desired, &running, engine).await;
             if decision.steps.is_empty() {
                 self.wait(decision.wake_at, written, &desired).await;
@@ -145,8 +166,12 @@ impl Worker {
         for ran in &running.containers {
             let Some(container) = desired.container(&ran.name) else { continue };
             if ran.state == State::Running {
+                let run = self.memory.run_mut(&ran.id);
+                run.memory_request.get_or_insert(resize::memory_request(container));
+                if run.applied.is_none() && ran.limits.is_none() {
+                    run.applied = limits_held(&self.kubelet, desired, container, ran);
+                }
                 if container.startup_probe.is_none() {
-                    let run = self.memory.run_mut(&ran.id);
                     run.started = true;
                     run.ready |= container.readiness_probe.is_none();
                 }
@@ -162,6 +187,9 @@ impl Worker {
             && let Some(mounted) = volumes::mounted(&desired.pod, &self.kubelet.pod_folder(desired.uid())).await
         {
             self.memory.life = Life::Prepared(mounted);
+            // An earlier kubelet may have been on its way from one size to another.
+            let cgroups = &self.kubelet.host.cgroups;
+            self.memory.cgroup = cgroups.limits(&cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()));
             self.follower.begin(&self.kubelet, desired);
             // What they show may have changed meanwhile, and the tokens in them are not known here.
             self.follower.note_change();
@@ -187,6 +215,27 @@ impl Worker {
                 self.kubelet.events.waits(desired, &wait);
             }
         }
+    }
+
+    /// A resize that has come to its end says so, once.
+    fn note_resize(&mut self, desired: &DesiredPod, running: &RunningPod) {
+        let changes = resize::changes(desired, running, &self.memory);
+        let restarts = |name: &str| changes.iter().any(|(c, _, change)| c.name == name && *change == Change::Restart);
+        for ran in running.alive().filter(|ran| !restarts(&ran.name)) {
+            self.memory.container_mut(&ran.name).is_resized = false;
+        }
+        let is_under_way = resize::is_under_way(desired, running, &self.memory);
+        let resize = &mut self.memory.resize;
+        if is_under_way {
+            resize.completed = None;
+            return;
+        }
+        (resize.error, resize.retry_at) = (None, None);
+        if resize.completed != desired.resized && !desired.is_ending() {
+            let message = resize_event::message("completed", &desired.pod, desired.resized, None);
+            self.kubelet.events.pod(desired, EventKind::Normal, "ResizeCompleted", &message);
+        }
+        resize.completed = desired.resized;
     }
 
     async fn report(&mut self, desired: &DesiredPod, running: &RunningPod, engine: &str) -> bool {

@@ -20,7 +20,11 @@ use crate::{
     kubelet::Kubelet,
     node::declared,
     pod::{desired::DesiredPod, worker},
-    sources::{admission, manifests, mirror},
+    sources::{
+        admission,
+        allocations::{self, Allocations},
+        manifests, mirror,
+    },
 };
 
 /// A worker has come to its end.
@@ -40,6 +44,8 @@ struct Dispatcher {
     /// Static Pods by full name, and the mirrors that the API has, by full name.
     statics: BTreeMap<String, Arc<Pod>>,
     api_mirrors: BTreeMap<String, Arc<Pod>>,
+    /// What each Pod has of the node, and who wants other than that.
+    allocations: Allocations,
     /// The manifests were read at least once.
     files_read: bool,
     /// The API's Pods were all taken in.
@@ -63,6 +69,7 @@ pub async fn run(kubelet: Arc<Kubelet>, caches: Caches) {
         beside,
         statics: BTreeMap::new(),
         api_mirrors: BTreeMap::new(),
+        allocations: Allocations::new(kubelet.clone()),
         files_read: kubelet.config.manifest_dir.is_none(),
         synced: false,
     };
@@ -74,7 +81,12 @@ pub async fn run(kubelet: Arc<Kubelet>, caches: Caches) {
     let known = async { tokio::join!(cache.synced(), kubelet.node.synced()) };
     tokio::pin!(known);
     loop {
+        // Whatever has happened, there may be room now for a Pod that waits to grow.
+        if dispatcher.synced {
+            dispatcher.allocations.resize(&cache);
+        }
         tokio::select! {
+            () = clock::sleep(allocations::RETRY), if dispatcher.allocations.waits() => {}
             _ = &mut known, if !dispatcher.synced => {
                 dispatcher.synced = true;
                 dispatcher.api_pods().await;
@@ -148,19 +160,24 @@ impl Dispatcher {
         }
     }
 
-    async fn want(&mut self, desired: DesiredPod) {
-        let (uid, name) = (desired.uid().to_owned(), desired.full_name());
+    async fn want(&mut self, wanted: DesiredPod) {
+        let (uid, name) = (wanted.uid().to_owned(), wanted.full_name());
         waypoint::kubelet::config_merge(&name);
         if let Some(pod) = self.kubelet.pods.get(&uid) {
-            if let Some(message) = declared::lacks(&self.kubelet.config.features, &pod.desired().pod, &desired.pod) {
-                self.kubelet.events.pod(&desired, EventKind::Warning, declared::FAILED, &message);
+            if let Some(message) = declared::lacks(&self.kubelet.config.features, &pod.desired().pod, &wanted.pod) {
+                self.kubelet.events.pod(&wanted, EventKind::Warning, declared::FAILED, &message);
             }
+            let desired = self.allocations.place(wanted);
             let report =
                 if pod.update(desired) { waypoint::kubelet::pod_updated } else { waypoint::kubelet::pod_reconciled };
             return report(&name);
         }
         waypoint::kubelet::pod_added(&name);
+        let desired = self.allocations.recall(wanted);
         let refusal = admission::refusal(&self.kubelet, &desired).await;
+        if refusal.is_none() {
+            self.allocations.admit(&desired);
+        }
         let (handle, work) = worker::new(self.kubelet.clone(), desired, refusal);
         self.kubelet.pods.insert(&uid, handle);
         self.workers.spawn(async move {
@@ -175,6 +192,7 @@ impl Dispatcher {
 
     async fn forget(&mut self, Ended { uid, broke_off }: Ended) {
         self.kubelet.pods.forget(&uid);
+        self.allocations.forget(&uid);
         // A Pod of that name and uid may have come back from its file meanwhile.
         let is_it = |p: &&Arc<Pod>| p.metadata.uid.as_deref() == Some(&uid);
         if let Some(pod) = self.statics.values().find(is_it).cloned() {

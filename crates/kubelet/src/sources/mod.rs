@@ -2,6 +2,7 @@
 //! does with its Pod is not here.
 
 pub mod admission;
+pub mod allocations;
 pub mod dispatch;
 pub mod manifests;
 pub mod mirror;

@@ -86,6 +86,10 @@ fn merge(held: &mut Value, patch: &Value) {
             Value::Array(fresh) if key == "conditions" => {
                 let mut all = old.as_array().cloned().unwrap_or_default();
                 for one in fresh {
+                    if one["$patch"] == "delete" {
+                        all.retain(|c| c["type"] != one["type"]);
+                        continue;
+                    }
                     match all.iter_mut().find(|c| c["type"] == one["type"]) {
                         Some(same) => merge(same, one),
                         None => all.push(one.clone()),

@@ -4,4 +4,5 @@ mod api;
 mod certificates;
 mod killed;
 mod life;
+mod resize;
 mod world;

@@ -201,6 +201,21 @@ impl World {
         self.api.put(&pod_path(name), pod);
     }
 
+    /// Changes what a Pod wants, as a client does.
+    pub fn change_pod(&self, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut pod = self.pod(name).unwrap();
+        change(&mut pod["spec"]);
+        pod["metadata"]["generation"] = (pod["metadata"]["generation"].as_i64().unwrap_or(1) + 1).into();
+        self.api.put(&pod_path(name), pod);
+    }
+
+    /// A condition of a Pod; null while it has none of that type.
+    pub fn said(&self, name: &str, kind: &str) -> Value {
+        let pod = self.pod(name).unwrap_or_default();
+        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|c| c["type"] == kind).unwrap_or_default()
+    }
+
     pub fn pod(&self, name: &str) -> Option<Value> {
         self.api.get(&pod_path(name))
     }

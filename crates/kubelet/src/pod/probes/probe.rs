@@ -199,7 +199,7 @@ impl Prober {
     async fn condemn(&self, probe: &Probe, kind: Kind) {
         let kind = format!("{kind:?}").to_lowercase();
         let message = format!("Container {} failed {kind} probe, will be restarted", self.container.name);
-        let why = KillReason { message, grace_seconds: probe.termination_grace_period_seconds };
+        let why = KillReason { message, grace_seconds: probe.termination_grace_period_seconds, is_resize: false };
         self.tell(News::Condemned(self.id.clone(), why)).await;
     }
 }

@@ -65,12 +65,81 @@ pub fn of_container(spec: &PodSpec, container: &Container, node_memory: i64) -> 
     }
 }
 
+/// The kernel counts memory in pages.
+const PAGE: i64 = 4096;
+
+/// What a container may take, as its cgroup is set: no quota and no limit of memory is 0. Memory is a number of whole pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub shares: i64,
+    pub quota: i64,
+    pub memory: i64,
+}
+
+fn whole_pages(bytes: i64) -> i64 {
+    bytes - bytes % PAGE
+}
+
+impl Limits {
+    pub fn of(resources: &LinuxContainerResources) -> Self {
+        Limits {
+            shares: resources.cpu_shares.max(2),
+            quota: resources.cpu_quota.max(0),
+            memory: whole_pages(resources.memory_limit_in_bytes.max(0)),
+        }
+    }
+
+    /// What an engine tells of a container. Every container has shares, so an engine that tells of none tells nothing.
+    pub fn told(resources: &LinuxContainerResources) -> Option<Self> {
+        (resources.cpu_shares > 0).then(|| Limits::of(resources))
+    }
+
+    /// What the container's resources ask for.
+    pub fn wanted(spec: &PodSpec, container: &Container) -> Self {
+        Limits::of(&of_container(spec, container, 1))
+    }
+
+    /// What the kernel tells of a container's cgroup.
+    pub fn held(limits: PodLimits) -> Self {
+        let (quota, memory) = (limits.quota.unwrap_or(0), limits.memory.unwrap_or(0));
+        Limits { shares: limits.shares.max(2), quota, memory: whole_pages(memory) }
+    }
+
+    /// Thousandths of a processor that the shares stand for, rounded up.
+    pub fn requested_milli(self) -> i64 {
+        (self.shares * 1000 + 1023) / 1024
+    }
+
+    /// Thousandths of a processor that the quota allows.
+    pub fn limit_milli(self) -> i64 {
+        self.quota * 1000 / PERIOD
+    }
+}
+
 /// What the cgroup of a whole Pod gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PodLimits {
     pub shares: i64,
     pub quota: Option<i64>,
     pub memory: Option<i64>,
+}
+
+impl PodLimits {
+    /// On the way from these limits to others, what is set before the containers change: no container ever has a limit above
+    /// its Pod's. `None` leaves a limit as it is.
+    pub fn on_the_way(self, to: PodLimits) -> PodLimits {
+        let greater = |now: Option<i64>, then: Option<i64>| Some(now?.max(then?));
+        PodLimits {
+            shares: self.shares.max(to.shares),
+            quota: greater(self.quota, to.quota),
+            memory: greater(self.memory, to.memory),
+        }
+    }
+
+    /// The limit of memory that these limits have and others would fall below.
+    pub fn shrinks_memory(self, to: PodLimits) -> Option<i64> {
+        to.memory.filter(|then| self.memory.is_none_or(|now| now > *then))
+    }
 }
 
 /// A limit holds for the Pod only when each of its containers has one, or the Pod has one for all of them.
@@ -144,6 +213,34 @@ mod tests {
         check(format!(r#"{{"containers": [{limited}], "initContainers": [{free}]}}"#), (512, None, None));
         let whole = r#""resources": {"limits": {"memory": "3Gi"}}"#;
         check(format!(r#"{{"containers": [{free}], {whole}}}"#), (2, None, Some(3 * GIB)));
+    }
+
+    #[test]
+    fn a_pod_grows_before_its_containers_and_shrinks_after_them() {
+        let limits = |shares, quota, memory| PodLimits { shares, quota, memory };
+        let check = |now: PodLimits, to: PodLimits, expected: PodLimits| assert_eq!(now.on_the_way(to), expected);
+        let (small, great) = (limits(2, Some(1000), Some(1)), limits(9, Some(9000), Some(9)));
+        check(small, great, great);
+        check(great, small, great);
+        check(limits(9, Some(1), Some(9)), limits(2, Some(3), Some(4)), limits(9, Some(3), Some(9)));
+        // A first limit takes away; one that is no longer asked for stays.
+        check(limits(2, None, None), small, limits(2, None, None));
+        check(great, limits(2, None, None), limits(9, None, None));
+        assert_eq!(great.shrinks_memory(small), Some(1));
+        assert_eq!(limits(2, None, None).shrinks_memory(small), Some(1));
+        assert_eq!(small.shrinks_memory(great), None);
+        assert_eq!(small.shrinks_memory(limits(2, None, None)), None);
+    }
+
+    #[test]
+    fn limits_read_back_as_they_were_asked_for() {
+        let desired = pod(r#"{"containers": [{"name": "c", "resources": {
+            "requests": {"cpu": "250m"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}]}"#);
+        let wanted = Limits::wanted(desired.spec(), &desired.spec().containers[0]);
+        assert_eq!((wanted.requested_milli(), wanted.limit_milli(), wanted.memory), (250, 500, GIB));
+        assert_eq!(Limits::told(&LinuxContainerResources::default()), None);
+        let told = LinuxContainerResources { cpu_shares: 256, cpu_quota: -1, ..Default::default() };
+        assert_eq!(Limits::told(&told), Some(Limits { shares: 256, quota: 0, memory: 0 }));
     }
 
     #[test]

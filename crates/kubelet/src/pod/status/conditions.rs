@@ -7,7 +7,37 @@ use k8s_openapi::{
 };
 
 use super::Place;
-use crate::pod::{decide, desired::DesiredPod, memory::Memory, restart, running::RunningPod};
+use crate::pod::{decide, desired::DesiredPod, memory::Memory, resize, restart, running::RunningPod};
+
+pub const RESIZE_PENDING: &str = "PodResizePending";
+pub const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+
+/// What becomes of a change of the Pod's resources. Nothing is said when there is none.
+fn resizes(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place: &Place<'_>) -> Vec<PodCondition> {
+    let make = |kind: &str, reason: Option<String>, message: Option<String>, generation: Option<i64>| {
+        let before = place.before.conditions.iter().flatten().find(|c| c.type_ == kind);
+        PodCondition {
+            type_: kind.to_owned(),
+            status: "True".to_owned(),
+            reason,
+            message,
+            last_transition_time: before.and_then(|c| c.last_transition_time.clone()).or(Some(Time(place.now))),
+            observed_generation: generation,
+            ..Default::default()
+        }
+    };
+    let mut found = Vec::new();
+    if let Some(pending) = &desired.pending {
+        let (reason, message) = (Some(pending.reason.to_owned()), Some(pending.message.clone()));
+        found.push(make(RESIZE_PENDING, reason, message, pending.generation));
+    }
+    if memory.life.end().is_none() && resize::is_under_way(desired, running, memory) {
+        let error = memory.resize.error.clone();
+        let generation = desired.resized.or(desired.pod.metadata.generation);
+        found.push(make(RESIZE_IN_PROGRESS, error.as_ref().map(|_| "Error".to_owned()), error, generation));
+    }
+    found
+}
 
 pub fn conditions(
     desired: &DesiredPod,
@@ -111,5 +141,6 @@ pub fn conditions(
             ..Default::default()
         }
     };
-    list.into_iter().chain(anew).map(make).chain(evicted).collect()
+    let resizes = resizes(desired, running, memory, place);
+    resizes.into_iter().chain(list.into_iter().chain(anew).map(make)).chain(evicted).collect()
 }

@@ -13,7 +13,7 @@ use super::Place;
 use crate::pod::{
     desired::DesiredPod,
     memory::Memory,
-    restart,
+    resize, restart,
     running::{ContainerRun, RunningPod, State},
 };
 
@@ -99,7 +99,7 @@ pub fn of_container(
             ContainerState { running: Some(running), ..Default::default() }
         }
         Some(ran) => match reason {
-            Some(why) if !desired.is_ending() && restart::restarts(desired, container, ran.exit_code) => {
+            Some(why) if !desired.is_ending() && restart::goes_on(desired, container, ran.exit_code, memory) => {
                 last = Some(terminated(ran, memory, place));
                 waiting(&why.reason, &why.message)
             }
@@ -131,7 +131,10 @@ pub fn of_container(
         ready,
         started: Some(started),
         allocated_resources: container.resources.as_ref().and_then(|r| r.requests.clone()),
-        resources: Some(container.resources.clone().unwrap_or_default()),
+        resources: Some(match up {
+            Some(ran) => resize::in_force(desired, container, ran, memory),
+            None => container.resources.clone().unwrap_or_default(),
+        }),
         volume_mounts: mounts(container),
         ..Default::default()
     }

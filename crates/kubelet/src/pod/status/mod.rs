@@ -1,6 +1,6 @@
 //! The status of a Pod, from what is desired, what runs and what the worker has learnt. Pure.
 
-mod conditions;
+pub mod conditions;
 mod container;
 
 use api::rules::pod::is_sidecar;
@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 
 use self::{conditions::conditions, container::of_container};
-use crate::pod::{decide, desired::DesiredPod, memory::Memory, restart::restarts, running::RunningPod};
+use crate::pod::{decide, desired::DesiredPod, memory::Memory, restart, running::RunningPod};
 
 /// `anew` is whether the Pod is about to begin anew.
 fn phase(
@@ -28,7 +28,7 @@ fn phase(
         if let (Some(end), false) = (state(status).terminated, anew || is_sidecar(container))
             && end.exit_code != 0
         {
-            return if restarts(desired, container, end.exit_code) { "Pending" } else { "Failed" };
+            return if restart::restarts(desired, container, end.exit_code) { "Pending" } else { "Failed" };
         }
     }
     // One that begins anew with its Pod counts as one that has never run.
@@ -41,7 +41,7 @@ fn phase(
         return "Running";
     }
     let ends = desired.spec().containers.iter().zip(mains).filter_map(|(c, s)| Some((c, ended(s)?.exit_code)));
-    let again = |(c, code): (&Container, i32)| restarts(desired, c, code);
+    let again = |(c, code): (&Container, i32)| restart::goes_on(desired, c, code, memory);
     match () {
         () if !desired.is_ending() && (anew || ends.clone().any(again)) => "Running",
         () if ends.clone().all(|(_, code)| code == 0) => "Succeeded",

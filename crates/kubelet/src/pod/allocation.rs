@@ -1,0 +1,150 @@
+//! The resources that the node has set aside for a Pod. They lag behind its spec while a resize waits, and all of the node
+//! but the one who allocates sees the Pod with these. A file in the Pod's folder keeps them for the next kubelet.
+//! Upstream counterpart: pkg/kubelet/allocation/state.
+
+use std::{collections::BTreeMap, fs, io, sync::Arc};
+
+use api::rules::{
+    pod::is_sidecar,
+    quantity::{Quantity, parse},
+};
+use files::modes;
+use k8s_openapi::{
+    api::core::v1::{Container, Pod, PodSpec, ResourceRequirements},
+    apimachinery::pkg::api::resource::Quantity as Text,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::volumes::folder::PodFolder;
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Allocation {
+    /// The generation of the Pod whose resize was allocated last.
+    pub resized: Option<i64>,
+    /// By the names of the containers that can be resized.
+    containers: BTreeMap<String, ResourceRequirements>,
+}
+
+/// The containers whose resources may change: those that stay.
+pub fn resizable(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    spec.init_containers.iter().flatten().filter(|c| is_sidecar(c)).chain(&spec.containers)
+}
+
+/// Whether two lists have the same amounts, however they are written.
+fn same_amounts(one: Option<&BTreeMap<String, Text>>, other: Option<&BTreeMap<String, Text>>) -> bool {
+    let amounts = |list: Option<&BTreeMap<String, Text>>| -> BTreeMap<String, Quantity> {
+        list.into_iter().flatten().map(|(name, amount)| (name.clone(), parse(amount))).collect()
+    };
+    amounts(one) == amounts(other)
+}
+
+fn same(one: &ResourceRequirements, other: &ResourceRequirements) -> bool {
+    same_amounts(one.requests.as_ref(), other.requests.as_ref())
+        && same_amounts(one.limits.as_ref(), other.limits.as_ref())
+}
+
+impl Allocation {
+    /// All that a spec asks for.
+    pub fn of(spec: &PodSpec, resized: Option<i64>) -> Self {
+        let of = |c: &Container| (c.name.clone(), c.resources.clone().unwrap_or_default());
+        Allocation { resized, containers: resizable(spec).map(of).collect() }
+    }
+
+    /// A Pod that asks for nothing never asks for anything: its class of service cannot change.
+    pub fn is_nothing(&self) -> bool {
+        self.containers.values().all(|r| r.requests.is_none() && r.limits.is_none())
+    }
+
+    /// Whether a spec asks for other resources than these.
+    pub fn differs(&self, spec: &PodSpec) -> bool {
+        let asked = |c: &Container| c.resources.clone().unwrap_or_default();
+        resizable(spec).any(|c| self.containers.get(&c.name).is_some_and(|held| !same(held, &asked(c))))
+    }
+
+    /// The Pod with the resources that it has instead of those that it asks for.
+    pub fn applied_to(&self, pod: &Arc<Pod>) -> Arc<Pod> {
+        if !pod.spec.as_ref().is_some_and(|spec| self.differs(spec)) {
+            return pod.clone();
+        }
+        let mut pod = Pod::clone(pod);
+        let spec = pod.spec.iter_mut();
+        let all = spec.flat_map(|spec| spec.init_containers.iter_mut().flatten().chain(&mut spec.containers));
+        for container in all {
+            if let Some(held) = self.containers.get(&container.name) {
+                container.resources = Some(held.clone());
+            }
+        }
+        Arc::new(pod)
+    }
+
+    /// What an earlier kubelet has set aside for a Pod. A file that cannot be read counts as none.
+    pub fn read(folder: &PodFolder) -> Option<Self> {
+        let at = folder.path().join("allocation.json");
+        match fs::read(&at).and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from)) {
+            Ok(allocation) => Some(allocation),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    tracing::warn!(path = %at.display(), %error, "what is allocated to a Pod cannot be read");
+                }
+                None
+            }
+        }
+    }
+
+    /// Once this has returned, the next kubelet reads the same.
+    pub fn write(&self, folder: &PodFolder) -> io::Result<()> {
+        modes::folder(folder.path(), modes::NODE_FOLDER)?;
+        let text = serde_json::to_vec(self).map_err(io::Error::from)?;
+        modes::replace_durably(&folder.path().join("allocation.json"), modes::PRIVATE_FILE, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::fixture::pod;
+
+    fn spec(sidecar: &str, init: &str, main: &str) -> String {
+        let one = |name: &str, cpu: &str, more: &str| {
+            format!(r#"{{"name": "{name}", {more} "resources": {{"requests": {{"cpu": "{cpu}"}}}}}}"#)
+        };
+        let sidecar = one("s", sidecar, r#""restartPolicy": "Always","#);
+        format!(
+            r#"{{"initContainers": [{}, {}], "containers": [{}]}}"#,
+            sidecar,
+            one("i", init, ""),
+            one("m", main, "")
+        )
+    }
+
+    #[test]
+    fn a_pod_is_seen_with_what_it_has() {
+        let allocation = Allocation::of(pod(&spec("1", "1", "1")).spec(), None);
+        let cpu = |wanted: &str| -> Vec<String> {
+            let wanted = pod(wanted);
+            let seen = allocation.applied_to(&wanted.pod);
+            assert_eq!(Arc::ptr_eq(&seen, &wanted.pod), !allocation.differs(wanted.spec()));
+            let spec = seen.spec.clone().unwrap();
+            let all = spec.init_containers.unwrap().into_iter().chain(spec.containers);
+            all.map(|c| c.resources.unwrap().requests.unwrap()["cpu"].0.clone()).collect()
+        };
+        assert_eq!(cpu(&spec("2", "1", "3")), ["1", "1", "1"]);
+        // The same amount in other words is no resize, and an init container that ends is never resized.
+        assert_eq!(cpu(&spec("1000m", "1", "1")), ["1000m", "1", "1"]);
+        assert_eq!(cpu(&spec("1", "7", "1")), ["1", "7", "1"]);
+    }
+
+    #[test]
+    fn the_next_kubelet_reads_it_and_a_broken_file_counts_as_none() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = PodFolder::new(root.path(), "u");
+        assert_eq!(Allocation::read(&folder), None);
+        fs::create_dir_all(root.path().join("pods")).unwrap();
+        let allocation = Allocation::of(pod(&spec("1", "1", "100m")).spec(), Some(3));
+        allocation.write(&folder).unwrap();
+        assert_eq!(Allocation::read(&folder), Some(allocation));
+        fs::write(folder.path().join("allocation.json"), "{\"resized\": 1").unwrap();
+        assert_eq!(Allocation::read(&folder), None);
+        assert!(Allocation::of(pod(r#"{"containers": [{"name": "c"}]}"#).spec(), None).is_nothing());
+    }
+}
