@@ -92,6 +92,15 @@ until_true 20 has second k get pod "fixed-$node" -o jsonpath='{.spec.containers[
 rm "$DATA/manifests/fixed.yaml"
 until_true 20 refused "not found" k get pod "fixed-$node"
 
+step "others make room for a critical Pod"
+pod filler "nodeName: $node," ", resources: {requests: {cpu: \"$(nproc)\"}}"
+k wait --for=condition=Ready pod/filler --timeout=20s >/dev/null
+pod critical "nodeName: $node, priorityClassName: system-node-critical," ', resources: {requests: {cpu: 500m}}'
+k wait --for=condition=Ready pod/critical --timeout=40s >/dev/null
+has "Failed Preempting Preempted in order to admit critical pod" k get pod filler -o jsonpath='{.status.phase} {.status.reason} {.status.message}'
+has 'kubelet_preemptions{preemption_signal="cpu"} 1' k get --raw "/api/v1/nodes/$node/proxy/metrics"
+k delete pod filler critical --timeout=30s >/dev/null
+
 step "a node that runs short lets nobody in and sends Pods away"
 pod modest "" ', resources: {requests: {cpu: 1m}}'
 k wait --for=condition=Ready pod/modest --timeout=20s >/dev/null

@@ -20,7 +20,7 @@ use crate::{
     },
     kubelet::Kubelet,
     node::machine,
-    pod::desired::DesiredPod,
+    pod::{admit::is_critical, desired::DesiredPod},
     usage,
 };
 
@@ -138,7 +138,7 @@ type Usage = BTreeMap<(String, String), i64>;
 
 /// The Pods that could go, with what they take of the resource.
 async fn candidates(kubelet: &Kubelet, signal: Signal) -> Vec<Candidate> {
-    let may_go = |w: &DesiredPod| !(w.is_ending() || pressure::is_critical(&w.pod, w.is_static));
+    let may_go = |w: &DesiredPod| !(w.is_ending() || is_critical(&w.pod, w.is_static));
     let lives: Vec<_> = kubelet.pods.all().into_iter().filter(|pod| !pod.is_over()).map(|pod| pod.desired()).collect();
     let (usage, cgroups) = (usage(kubelet, signal).await, &kubelet.host.cgroups);
     let resource = if signal.condition() == DISK { "ephemeral-storage" } else { "memory" };

@@ -7,14 +7,12 @@ use api::rules::{pod, quantity::Quantity, taint};
 use clock::{Duration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
 
-use crate::pod::admit::Refusal;
+use crate::pod::admit::{Refusal, is_critical};
 
 /// Upstream's thresholds on Linux, but for the disk: it is content with 5 %, because it is the user's own disk as a rule,
 /// and 15 % of a large one are more than all Pods on it need.
 pub const DEFAULT: &str =
     "memory.available<100Mi,nodefs.available<5%,nodefs.inodesFree<5%,imagefs.available<5%,imagefs.inodesFree<5%";
-/// Pods of this priority and static ones are never evicted, and let in under pressure.
-const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 
 /// What is measured, in the order in which a shortage is dealt with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -178,10 +176,6 @@ impl Pressures {
         let message = format!("The node had condition: [{}]. ", under.join(" "));
         Err(Refusal { reason: "Evicted".to_owned(), message })
     }
-}
-
-pub fn is_critical(pod: &Pod, is_static: bool) -> bool {
-    is_static || pod::priority(pod) >= SYSTEM_CRITICAL
 }
 
 /// A Pod that could go, and what it takes of the resource that is short.

@@ -12,6 +12,15 @@ use api::rules::{
 };
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
 
+/// The least priority of the Pods that the cluster cannot do without.
+const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+
+/// Whether the node, or the cluster, cannot do without the Pod: it is never evicted, let in under pressure, and others make room
+/// for it.
+pub fn is_critical(pod: &Pod, is_static: bool) -> bool {
+    is_static || pod::is_mirror(pod) || pod::priority(pod) >= SYSTEM_CRITICAL
+}
+
 /// What the node has, and the Pods that have their part of it.
 pub struct NodeFacts<'a> {
     pub name: &'a str,
@@ -43,12 +52,45 @@ impl Refusal {
     }
 }
 
-/// The first thing that speaks against the Pod.
-pub fn admit(pod: &Pod, is_static: bool, node: &NodeFacts<'_>) -> Result<(), Refusal> {
+/// An amount that the node lacks for a Pod. Processors are counted in thousandths, all else whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shortage {
+    pub resource: String,
+    wanted: i64,
+    used: i64,
+    most: i64,
+}
+
+impl Shortage {
+    /// How much has to become free.
+    pub fn lacking(&self) -> i64 {
+        self.wanted - (self.most - self.used)
+    }
+
+    fn refusal(&self) -> Refusal {
+        let Shortage { resource, wanted, used, most } = self;
+        let message = format!(
+            "Node didn't have enough resource: {resource}, requested: {wanted}, used: {used}, capacity: {most}"
+        );
+        Refusal::new(format!("OutOf{resource}"), message)
+    }
+}
+
+/// The first thing that speaks against the Pod. A shortage of resources does not speak against a critical one, for which others
+/// make room: it is what comes back.
+pub fn admit(pod: &Pod, is_static: bool, node: &NodeFacts<'_>) -> Result<Vec<Shortage>, Refusal> {
     let empty = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&empty);
     system(pod, spec)?;
-    resources(spec, node.allocatable, node.others)?;
+    let (short, place) = (shortages(spec, node.allocatable, node.others), place(spec, is_static, node));
+    match short.first() {
+        Some(first) if !is_critical(pod, is_static) => Err(first.refusal()),
+        _ => place.map(|()| short),
+    }
+}
+
+/// Whether the Pod belongs on this node.
+fn place(spec: &PodSpec, is_static: bool, node: &NodeFacts<'_>) -> Result<(), Refusal> {
     if !node_affinity::admits(spec, node.labels, node.name) {
         return Err(Refusal::predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"));
     }
@@ -107,10 +149,12 @@ pub fn resize(
             return Err((INFEASIBLE, text));
         }
     }
-    resources(spec, allocatable, others).map_err(|refusal| (DEFERRED, refusal.message))
+    let short = shortages(spec, allocatable, others);
+    short.first().map_or(Ok(()), |first| Err((DEFERRED, first.refusal().message)))
 }
 
-fn resources(spec: &PodSpec, allocatable: &Resources, others: &[&Pod]) -> Result<(), Refusal> {
+fn shortages(spec: &PodSpec, allocatable: &Resources, others: &[&Pod]) -> Vec<Shortage> {
+    let mut short = Vec::new();
     let mut used = Resources::new();
     for other in others.iter().filter_map(|p| p.spec.as_ref()) {
         for (name, amount) in pod::requests(other) {
@@ -121,7 +165,7 @@ fn resources(spec: &PodSpec, allocatable: &Resources, others: &[&Pod]) -> Result
     let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
     let most = allocatable.get("pods").map_or(0, |q| q.value());
     if count + 1 > most {
-        return Err(short("pods", 1, count, most));
+        short.push(Shortage { resource: "pods".to_owned(), wanted: 1, used: count, most });
     }
     let amount = |list: &Resources, name: &str| list.get(name).map_or(0, |q| in_units(name, *q));
     let first = ["cpu", "memory", "ephemeral-storage"];
@@ -133,10 +177,10 @@ fn resources(spec: &PodSpec, allocatable: &Resources, others: &[&Pod]) -> Result
         }
         let (wanted, used, most) = (amount(&requested, name), amount(&used, name), amount(allocatable, name));
         if wanted > 0 && wanted > most - used {
-            return Err(short(name, wanted, used, most));
+            short.push(Shortage { resource: name.to_owned(), wanted, used, most });
         }
     }
-    Ok(())
+    short
 }
 
 fn is_extended(name: &str) -> bool {
@@ -144,14 +188,8 @@ fn is_extended(name: &str) -> bool {
 }
 
 /// Processors are counted in thousandths, all else whole.
-fn in_units(name: &str, amount: Quantity) -> i64 {
+pub fn in_units(name: &str, amount: Quantity) -> i64 {
     if name == "cpu" { amount.milli_value() } else { amount.value() }
-}
-
-fn short(name: &str, wanted: i64, used: i64, most: i64) -> Refusal {
-    let message =
-        format!("Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {most}");
-    Refusal::new(format!("OutOf{name}"), message)
 }
 
 #[cfg(test)]
@@ -175,8 +213,11 @@ mod tests {
         let others = [&*other.pod];
         let node =
             NodeFacts { name: "n1", labels: &labels, taints: &taints, allocatable: &allocatable, others: &others };
-        let got =
-            admit(asking, is_static, &node).map_or_else(|r| format!("{}: {}", r.reason, r.message), |()| String::new());
+        let in_words = |short: Vec<Shortage>| {
+            short.iter().map(|s| format!("{} {}", s.resource, s.lacking())).collect::<Vec<_>>().join(", ")
+        };
+        let got = admit(asking, is_static, &node)
+            .map_or_else(|refusal| format!("{}: {}", refusal.reason, refusal.message), in_words);
         assert_eq!(got, expected);
     }
 
@@ -202,6 +243,24 @@ mod tests {
             &format!("OutOfa.io/gpu: {none}: a.io/gpu, requested: 2, used: 0, capacity: 1"),
         );
         check(&requests(r#"{"b.io/licence": "2"}"#), "");
+    }
+
+    #[test]
+    fn a_critical_pod_is_told_what_others_have_to_give_up() {
+        let spec = |cpu: &str, more: &str| {
+            let resources = format!(r#"{{"requests": {{"cpu": "{cpu}", "memory": "1Gi"}}}}"#);
+            format!(
+                r#"{{"priority": 2000000000, "containers": [{{"name": "c", "resources": {resources}}}], {TOLERANT} {more}}}"#
+            )
+        };
+        check(&spec("700m", ""), "cpu 200, memory 1048576");
+        // What making room does not help with comes first.
+        let affinity = "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+        check(&spec("700m", r#", "nodeSelector": {"zone": "b"}"#), affinity);
+        let modest = pod(&spec("700m", "").replace("2000000000", "1999999999"));
+        let none = "OutOfcpu: Node didn't have enough resource: cpu, requested: 700, used: 1500, capacity: 2000";
+        check_as(&modest.pod, false, none);
+        check_as(&modest.pod, true, "cpu 200, memory 1048576");
     }
 
     #[test]
@@ -270,7 +329,7 @@ mod tests {
         let other = pod(r#"{"containers": []}"#);
         let others = [&*other.pod];
         let node = NodeFacts { name: "n1", labels: &labels, taints: &[], allocatable: &allocatable, others: &others };
-        let refusal = admit(&other.pod, true, &node).unwrap_err();
+        let refusal = admit(&other.pod, false, &node).unwrap_err();
         assert_eq!(refusal.reason, "OutOfpods");
         assert_eq!(refusal.message, "Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1");
     }

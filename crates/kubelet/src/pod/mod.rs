@@ -11,6 +11,7 @@ pub mod desired;
 pub mod follow;
 pub mod kill;
 pub mod memory;
+pub mod preempt;
 pub mod probes;
 pub mod report;
 pub mod resize;

@@ -198,10 +198,10 @@ impl Worker {
 
     /// The node is short of something, and this Pod has to go.
     fn hear_eviction(&mut self, desired: &DesiredPod) {
-        let Some(Eviction { message, most }) = self.inbox.eviction.borrow_and_update().clone() else { return };
-        let cause = Cause::new("Evicted", message.as_str());
+        let Some(Eviction { reason, message, most }) = self.inbox.eviction.borrow_and_update().clone() else { return };
+        let cause = Cause::new(reason, message.as_str());
         if self.memory.life.end_by(End::Evicted { cause, most }) {
-            self.kubelet.events.pod(desired, EventKind::Warning, "Evicted", &message);
+            self.kubelet.events.pod(desired, EventKind::Warning, reason, &message);
         }
     }
 

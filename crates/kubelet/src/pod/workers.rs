@@ -2,17 +2,21 @@
 //!
 //! The dispatcher alone adds and forgets Pods. Everybody else looks at them, wakes their workers, or asks for an eviction.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use crate::pod::desired::DesiredPod;
+use crate::pod::{desired::DesiredPod, preempt};
+
+/// How much longer than its grace a Pod may take to leave.
+const LEEWAY: Duration = Duration::from_secs(10);
 
 /// Why the node evicts a Pod, and the longest grace, in seconds, that it leaves it.
 #[derive(Debug, Clone)]
 pub struct Eviction {
+    pub reason: &'static str,
     pub message: String,
     pub most: i64,
 }
@@ -94,8 +98,33 @@ impl Handle {
 
     /// The node wants the Pod to go, with a grace of so many seconds at most.
     pub fn evict(&self, message: String, most: i64) {
-        self.eviction.send_replace(Some(Eviction { message, most }));
+        self.eviction.send_replace(Some(Eviction { reason: "Evicted", message, most }));
         self.wake();
+    }
+
+    /// The Pod has to make room for a critical one, with all the grace that it has.
+    pub fn preempt(&self) {
+        let message = preempt::MESSAGE.to_owned();
+        self.eviction.send_replace(Some(Eviction { reason: preempt::PREEMPTING, message, most: i64::MAX }));
+        self.wake();
+    }
+
+    /// The Pod makes room for a critical one: what it has is no longer its own.
+    pub fn is_preempted(&self) -> bool {
+        self.eviction.borrow().as_ref().is_some_and(|eviction| eviction.reason == preempt::PREEMPTING)
+    }
+
+    /// Waits until the Pod has failed and none of its containers runs, as long as its grace allows for it.
+    pub async fn left(mut self) {
+        let grace = self.desired().grace_seconds().unsigned_abs();
+        let has_left = |status: &PodStatus| {
+            let lists = [&status.init_container_statuses, &status.container_statuses];
+            let mut all = lists.into_iter().flatten().flatten();
+            status.phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase)
+                && !all.any(|c| c.state.as_ref().is_some_and(|state| state.running.is_some()))
+        };
+        // A worker that has come to its end has left, too.
+        let _ = clock::timeout(LEEWAY + Duration::from_secs(grace), self.status.wait_for(has_left)).await;
     }
 
     pub fn wake(&self) {
@@ -105,45 +134,58 @@ impl Handle {
 
 /// The Pods that have a worker, by uid.
 #[derive(Default)]
-pub struct PodWorkers(Mutex<BTreeMap<String, Handle>>);
+pub struct PodWorkers {
+    pods: Mutex<BTreeMap<String, Handle>>,
+    /// How many Pods had to go for critical ones, by what those lacked.
+    preemptions: Mutex<BTreeMap<String, u64>>,
+}
 
 impl PodWorkers {
     pub fn insert(&self, uid: &str, handle: Handle) {
-        self.0.lock().insert(uid.to_owned(), handle);
+        self.pods.lock().insert(uid.to_owned(), handle);
     }
 
     pub fn forget(&self, uid: &str) {
-        self.0.lock().remove(uid);
+        self.pods.lock().remove(uid);
     }
 
     pub fn get(&self, uid: &str) -> Option<Handle> {
-        self.0.lock().get(uid).cloned()
+        self.pods.lock().get(uid).cloned()
     }
 
     /// In the order of their uids.
     pub fn all(&self) -> Vec<Handle> {
-        self.0.lock().values().cloned().collect()
+        self.pods.lock().values().cloned().collect()
     }
 
     pub fn has(&self, uid: &str) -> bool {
-        self.0.lock().contains_key(uid)
+        self.pods.lock().contains_key(uid)
+    }
+
+    /// A Pod goes for a critical one that lacked this resource.
+    pub fn count_preemption(&self, resource: &str) {
+        *self.preemptions.lock().entry(resource.to_owned()).or_default() += 1;
+    }
+
+    pub fn preemptions(&self) -> BTreeMap<String, u64> {
+        self.preemptions.lock().clone()
     }
 
     pub fn len(&self) -> usize {
-        self.0.lock().len()
+        self.pods.lock().len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        self.pods.lock().is_empty()
     }
 
     pub fn wake(&self, uid: &str) {
-        if let Some(handle) = self.0.lock().get(uid) {
+        if let Some(handle) = self.pods.lock().get(uid) {
             handle.wake();
         }
     }
 
     pub fn wake_all(&self) {
-        self.0.lock().values().for_each(Handle::wake);
+        self.pods.lock().values().for_each(Handle::wake);
     }
 }

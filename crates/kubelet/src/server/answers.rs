@@ -55,7 +55,21 @@ pub async fn metrics(kubelet: &Kubelet) -> Answer {
          kubelet_node_name{{node=\"{}\"}} 1\n",
         api::rules::metrics_text::escaped(&kubelet.config.node_name)
     );
-    exposition(body + &kubelet.config.features.metrics())
+    exposition(body + &preemptions(&kubelet.pods.preemptions()) + &kubelet.config.features.metrics())
+}
+
+/// How often Pods had to go for critical ones. Nothing is told of what never happened.
+fn preemptions(by_resource: &std::collections::BTreeMap<String, u64>) -> String {
+    let rows = by_resource.iter().map(|(resource, count)| {
+        format!(
+            "kubelet_preemptions{{preemption_signal=\"{}\"}} {count}\n",
+            api::rules::metrics_text::escaped(resource)
+        )
+    });
+    let rows: String = rows.collect();
+    let help = "[ALPHA] Cumulative number of pod preemptions by preemption resource";
+    let head = format!("# HELP kubelet_preemptions {help}\n# TYPE kubelet_preemptions counter\n");
+    if rows.is_empty() { rows } else { head + &rows }
 }
 
 /// The options of a log's reader, from a query in the words of PodLogOptions, and whether the previous run is meant.

@@ -14,42 +14,65 @@ use crate::{
     kubelet::Kubelet,
     node::{capacity, declared},
     pod::{
-        admit::{self, NodeFacts, Refusal},
+        admit::{self, NodeFacts, Refusal, Shortage},
         desired::{DesiredPod, Pending},
+        preempt::{self, Candidate},
         spec::hardening,
         status::conditions::RESIZE_IN_PROGRESS,
         workers::Handle,
     },
 };
 
-/// Why a new Pod is not let in. One that has begun here, or is over, is not asked again.
-pub async fn refusal(kubelet: &Kubelet, desired: &DesiredPod) -> Option<Refusal> {
+/// Room that is made for a critical Pod.
+#[derive(Default)]
+pub struct Room {
+    /// The Pods that go for it.
+    pub victims: Vec<Handle>,
+    /// What was found short first.
+    pub resource: String,
+}
+
+/// The room that has to be made for a new Pod, or why it is not let in. One that has begun here, or is over, is not asked
+/// again.
+pub async fn judge(kubelet: &Kubelet, desired: &DesiredPod) -> Result<Room, Refusal> {
     let begun = desired.pod.status.as_ref().is_some_and(|s| s.start_time.is_some());
     if begun || desired.is_ending() || api::rules::pod::is_terminal(&desired.pod) {
-        return None;
+        return Ok(Room::default());
     }
-    let first = admit(kubelet, desired, None).err()?;
-    if !first.depends_on_node() {
-        return Some(first);
+    let mut verdict = admit(kubelet, desired, None);
+    if verdict.as_ref().is_err_and(Refusal::depends_on_node) {
+        // The label or taint may have changed a moment ago.
+        let api: Api<Node> = Api::all(kubelet.config.client.clone());
+        let fresh = api.find(&kubelet.config.node_name).await.ok().flatten();
+        verdict = admit(kubelet, desired, fresh.as_ref());
     }
-    // The label or taint may have changed a moment ago.
-    let api: Api<Node> = Api::all(kubelet.config.client.clone());
-    let fresh = api.find(&kubelet.config.node_name).await.ok().flatten();
-    admit(kubelet, desired, fresh.as_ref()).err()
+    verdict.and_then(|short| room(kubelet, desired, &short))
 }
 
-/// The Pods that have their part of the node: each with all that it may still have while it is resized.
-fn others(kubelet: &Kubelet, uid: &str) -> Vec<Arc<Pod>> {
+/// The Pods that go for what is short.
+fn room(kubelet: &Kubelet, desired: &DesiredPod, short: &[Shortage]) -> Result<Room, Refusal> {
+    let Some(first) = short.first() else { return Ok(Room::default()) };
+    let others = others(kubelet, desired.uid()).into_iter().map(|pod| pod.desired());
+    let candidates: Vec<Candidate> =
+        others.filter(|other| preempt::may_go(desired, other)).map(|other| Candidate::new(&other)).collect();
+    let victims = preempt::victims(short, &candidates)?;
+    let victims = victims.into_iter().filter_map(|victim| kubelet.pods.get(&victim.uid)).collect();
+    Ok(Room { victims, resource: first.resource.clone() })
+}
+
+/// The Pods that have their part of the node.
+fn others(kubelet: &Kubelet, uid: &str) -> Vec<Handle> {
     let takes = |pod: &Handle| {
         let other = pod.desired();
-        let is_gone = other.removed || api::rules::pod::is_terminal(&other.pod) || other.uid() == uid;
-        (!is_gone).then(|| at_most(&other, pod))
+        !(other.removed || api::rules::pod::is_terminal(&other.pod) || other.uid() == uid)
     };
-    kubelet.pods.all().iter().filter(|pod| !(pod.is_refused || pod.is_over())).filter_map(takes).collect()
+    let has_left = |pod: &Handle| pod.is_refused || pod.is_over() || pod.is_preempted();
+    kubelet.pods.all().into_iter().filter(|pod| !has_left(pod) && takes(pod)).collect()
 }
 
-fn at_most(desired: &DesiredPod, pod: &Handle) -> Arc<Pod> {
-    let status = pod.status();
+/// A Pod with all that it may still have while it is resized.
+fn at_most(pod: &Handle) -> Arc<Pod> {
+    let (desired, status) = (pod.desired(), pod.status());
     let is_resized = status.conditions.iter().flatten().any(|c| c.type_ == RESIZE_IN_PROGRESS);
     if !is_resized {
         return desired.pod.clone();
@@ -68,7 +91,7 @@ fn amounts(list: BTreeMap<String, Quantity>) -> Resources {
 /// Whether a Pod that is here may have the resources that it wants.
 pub fn resize(kubelet: &Kubelet, wanted: &DesiredPod) -> Result<(), Pending> {
     let (config, machine) = (&kubelet.config, &kubelet.host.machine);
-    let others = others(kubelet, wanted.uid());
+    let others: Vec<_> = others(kubelet, wanted.uid()).iter().map(at_most).collect();
     let others: Vec<&Pod> = others.iter().map(|other| &**other).collect();
     let capacity = amounts(capacity::capacity(config, machine));
     let allocatable = amounts(capacity::allocatable(config, machine));
@@ -78,7 +101,7 @@ pub fn resize(kubelet: &Kubelet, wanted: &DesiredPod) -> Result<(), Pending> {
 
 /// Whether a new Pod is let in beside those that are here. Without a Node object at hand (`fresh`, or the one that is
 /// followed) only what this node knows of itself counts.
-fn admit(kubelet: &Kubelet, desired: &DesiredPod, fresh: Option<&Node>) -> Result<(), Refusal> {
+fn admit(kubelet: &Kubelet, desired: &DesiredPod, fresh: Option<&Node>) -> Result<Vec<Shortage>, Refusal> {
     let (config, host) = (&kubelet.config, &kubelet.host);
     kubelet.pressures.borrow().admit(&desired.pod, desired.is_static)?;
     config.sysctls.admit(desired.spec())?;
@@ -88,7 +111,7 @@ fn admit(kubelet: &Kubelet, desired: &DesiredPod, fresh: Option<&Node>) -> Resul
     let labels = capacity::labels_of(object, config);
     let taints = object.and_then(|n| n.spec.as_ref()?.taints.clone()).unwrap_or_default();
     let allocatable = amounts(capacity::allocatable(config, &host.machine));
-    let others = others(kubelet, desired.uid());
+    let others: Vec<_> = others(kubelet, desired.uid()).iter().map(at_most).collect();
     let others: Vec<&Pod> = others.iter().map(|other| &**other).collect();
     let node = NodeFacts {
         name: &config.node_name,
@@ -97,8 +120,8 @@ fn admit(kubelet: &Kubelet, desired: &DesiredPod, fresh: Option<&Node>) -> Resul
         allocatable: &allocatable,
         others: &others,
     };
-    admit::admit(&desired.pod, desired.is_static, &node)?;
-    declared::admit(&config.features, desired.spec())
+    let short = admit::admit(&desired.pod, desired.is_static, &node)?;
+    declared::admit(&config.features, desired.spec()).map(|()| short)
 }
 
 #[cfg(test)]

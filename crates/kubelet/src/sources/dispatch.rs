@@ -19,9 +19,9 @@ use crate::{
     engine::{orphans, pleg::Pleg},
     kubelet::Kubelet,
     node::declared,
-    pod::{desired::DesiredPod, worker},
+    pod::{desired::DesiredPod, worker, workers::Handle},
     sources::{
-        admission,
+        admission::{self, Room},
         allocations::{self, Allocations},
         manifests, mirror,
     },
@@ -174,13 +174,21 @@ impl Dispatcher {
         }
         waypoint::kubelet::pod_added(&name);
         let desired = self.allocations.recall(wanted);
-        let refusal = admission::refusal(&self.kubelet, &desired).await;
+        let (room, refusal) = match admission::judge(&self.kubelet, &desired).await {
+            Ok(room) => (room, None),
+            Err(refusal) => (Room::default(), Some(refusal)),
+        };
         if refusal.is_none() {
             self.allocations.admit(&desired);
+        }
+        for victim in &room.victims {
+            victim.preempt();
+            self.kubelet.pods.count_preemption(&room.resource);
         }
         let (handle, work) = worker::new(self.kubelet.clone(), desired, refusal);
         self.kubelet.pods.insert(&uid, handle);
         self.workers.spawn(async move {
+            futures::future::join_all(room.victims.into_iter().map(Handle::left)).await;
             let broke_off = AssertUnwindSafe(work).catch_unwind().await.is_err();
             if broke_off {
                 tracing::error!(uid, "a Pod's worker broke off");

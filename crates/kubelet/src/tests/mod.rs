@@ -5,4 +5,5 @@ mod certificates;
 mod killed;
 mod life;
 mod resize;
+mod room;
 mod world;
