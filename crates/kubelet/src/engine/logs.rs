@@ -35,10 +35,12 @@ pub struct Options {
 }
 
 /// One line of the file as the client sees it, or `None` if it is left out. A partial line has no line end.
-pub fn render(line: &str, options: &Options) -> Option<String> {
-    let mut parts = line.splitn(4, ' ');
-    let (time, stream, tag, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next().unwrap_or_default());
-    if options.stream.as_ref().is_some_and(|wanted| wanted != stream) {
+/// The text may be anything that the container wrote.
+pub fn render(line: &[u8], options: &Options) -> Option<Vec<u8>> {
+    let mut parts = line.splitn(4, |byte| *byte == b' ');
+    let (time, stream, tag) = (std::str::from_utf8(parts.next()?).ok()?, parts.next()?, parts.next()?);
+    let text = parts.next().unwrap_or_default();
+    if options.stream.as_ref().is_some_and(|wanted| wanted.as_bytes() != stream) {
         return None;
     }
     if let Some(since) = options.since
@@ -46,8 +48,9 @@ pub fn render(line: &str, options: &Options) -> Option<String> {
     {
         return None;
     }
-    let end = if tag.starts_with('P') { "" } else { "\n" };
-    Some(if options.timestamps { format!("{time} {text}{end}") } else { format!("{text}{end}") })
+    let end: &[u8] = if tag.starts_with(b"P") { b"" } else { b"\n" };
+    let stamp = if options.timestamps { format!("{time} ") } else { String::new() };
+    Some([stamp.as_bytes(), text, end].concat())
 }
 
 /// Where the last `count` lines begin.
@@ -104,8 +107,7 @@ async fn try_send(
     loop {
         let mut piece = Vec::new();
         while piece.len() < 64 << 10 && reader.read_until(b'\n', &mut partial)? > 0 && partial.ends_with(b"\n") {
-            let line = String::from_utf8_lossy(&partial[..partial.len() - 1]).into_owned();
-            piece.extend(render(&line, options).unwrap_or_default().into_bytes());
+            piece.extend(render(&partial[..partial.len() - 1], options).unwrap_or_default());
             partial.clear();
         }
         if !piece.is_empty() {
@@ -248,14 +250,17 @@ mod tests {
     fn lines_are_rendered_as_asked() {
         let line = "2026-01-02T03:04:05.000000006Z stdout F hello world";
         let check = |options: Options, expected: Option<&str>| {
-            assert_eq!(render(line, &options).as_deref(), expected, "{options:?}");
+            let got = render(line.as_bytes(), &options);
+            assert_eq!(got.as_deref(), expected.map(str::as_bytes), "{options:?}");
         };
         check(Options::default(), Some("hello world\n"));
         let with_time = "2026-01-02T03:04:05.000000006Z hello world\n";
         check(Options { timestamps: true, ..Default::default() }, Some(with_time));
         check(Options { stream: Some("stderr".into()), ..Default::default() }, None);
         check(Options { since: Some("2026-01-02T03:04:06Z".parse().unwrap()), ..Default::default() }, None);
-        assert_eq!(render("2026-01-02T03:04:05Z stdout P par", &Options::default()).as_deref(), Some("par"));
+        let plain = |line: &[u8]| render(line, &Options::default());
+        assert_eq!(plain(b"2026-01-02T03:04:05Z stdout P par").as_deref(), Some(&b"par"[..]));
+        assert_eq!(plain(b"2026-01-02T03:04:05Z stdout F \xff\xfe").as_deref(), Some(&b"\xff\xfe\n"[..]));
     }
 
     #[test]
