@@ -49,6 +49,7 @@ pub fn write(volume: &Path, files: &Files, group: Option<u32>) -> Result<(), Vol
     }
     let name = format!("..{}", clock::now().strftime("%Y_%m_%d_%H_%M_%S.%f"));
     let folder = root.make_folders(Path::new(&name), modes::SEEN_FOLDER).map_err(&failed)?;
+    hand_over(&folder, group).map_err(&failed)?;
     for (path, file) in files {
         write_file(&folder, Path::new(path), file, group).map_err(file_error(&volume.join(&name).join(path)))?;
     }
@@ -95,9 +96,16 @@ fn holds(root: &Dir, name: &OsStr, files: &Files, group: Option<u32>) -> io::Res
     Ok(modes_fit && found.len() == files.len() && files.iter().all(same))
 }
 
+/// Gives a folder of the volume to the group that owns the volume, with what will be made in it.
+pub fn hand_over(folder: &Dir, group: Option<u32>) -> io::Result<()> {
+    let Some(group) = group else { return Ok(()) };
+    folder.set_group(group)?;
+    folder.set_mode(modes::SEEN_FOLDER | 0o2000)
+}
+
 fn write_file(folder: &Dir, path: &Path, file: &File, group: Option<u32>) -> io::Result<()> {
-    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        folder.make_folders(parent, modes::SEEN_FOLDER)?;
+    for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
+        hand_over(&folder.make_folders(parent, modes::SEEN_FOLDER)?, group)?;
     }
     let mut out = folder.create(path, modes::PRIVATE_FILE)?;
     out.write_all(&file.data)?;
@@ -189,5 +197,16 @@ mod tests {
             assert_eq!(mode("a"), wanted);
         }
         assert_eq!(mode("..data"), 0o755);
+    }
+
+    #[test]
+    fn the_group_of_a_pod_owns_folders_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = nix::unistd::getgid().as_raw();
+        write(dir.path(), &files(&[("a/b/c", "1")]), Some(group)).unwrap();
+        for path in ["..data/", "a", "a/b"] {
+            let meta = fs::metadata(dir.path().join(path)).unwrap();
+            assert_eq!((meta.mode() & 0o7777, meta.gid()), (0o2755, group), "{path}");
+        }
     }
 }

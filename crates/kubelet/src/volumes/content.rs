@@ -124,7 +124,9 @@ pub async fn fill(request: &Request<'_>, plugin: &str, files: Files, in_memory: 
         if in_memory {
             mounter.in_memory(&path, None).map_err(file_error(&path))?;
         }
-        Dir::open(&path).and_then(|folder| folder.set_mode(modes::SEEN_FOLDER)).map_err(file_error(&path))?;
+        let folder = Dir::open(&path).map_err(file_error(&path))?;
+        folder.set_mode(modes::SEEN_FOLDER).map_err(file_error(&path))?;
+        atomic::hand_over(&folder, group).map_err(file_error(&path))?;
         atomic::write(&path, &files, group)?;
         Ok(Mounted { path, read_only: true })
     })
