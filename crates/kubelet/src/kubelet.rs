@@ -117,12 +117,15 @@ impl Kubelet {
 
     /// What only this node knows and a Pod may ask.
     pub fn facts(&self, pod_ips: Vec<String>) -> Facts {
+        let allocatable = capacity::allocatable(&self.config, &self.host.machine, None);
+        let amount = |name: &str| allocatable.get(name).map(api::rules::quantity::parse).unwrap_or_default();
         Facts {
             node_name: self.config.node_name.clone(),
             host_ips: vec![self.config.node_ip.to_string()],
             pod_ips,
-            cpu_millis: self.host.machine.cpus * 1000,
-            memory_bytes: self.host.machine.memory,
+            cpu_millis: amount("cpu").milli_value(),
+            memory_bytes: amount("memory").value(),
+            storage_bytes: amount("ephemeral-storage").value(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::rules::resource_name;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
 
 use crate::{
@@ -32,9 +33,14 @@ pub fn labels_of(node: Option<&Node>, config: &Config) -> BTreeMap<String, Strin
     node.and_then(|node| node.metadata.labels.clone()).unwrap_or_else(|| labels(config))
 }
 
-/// The part of the node that Pods get: all but what must stay free.
-pub fn allocatable(config: &Config, machine: &Machine) -> BTreeMap<String, Quantity> {
+/// The part of the node that Pods get: all but what must stay free. Extended resources that somebody has written into the
+/// Node object's capacity belong to it.
+pub fn allocatable(config: &Config, machine: &Machine, node: Option<&Node>) -> BTreeMap<String, Quantity> {
     let mut list = capacity(config, machine);
+    let written = node.and_then(|node| node.status.as_ref()?.capacity.as_ref()).into_iter().flatten();
+    let extended = written.filter(|(name, _)| resource_name::is_extended(name) && !list.contains_key(*name));
+    let extended: Vec<_> = extended.map(|(name, amount)| (name.clone(), amount.clone())).collect();
+    list.extend(extended);
     let disk = number(machine::disk(&config.root_dir).unwrap_or_default().size);
     if let Some(kept) = config.evictions.kept(Signal::MemoryAvailable, machine.memory) {
         let left = (machine.memory - kept).max(0) / 1024;
@@ -64,4 +70,23 @@ pub fn capacity(config: &Config, machine: &Machine) -> BTreeMap<String, Quantity
     .into_iter()
     .map(|(k, v)| (k.to_owned(), Quantity(v)))
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use json::json;
+
+    #[tokio::test]
+    async fn what_somebody_wrote_into_the_capacity_is_for_pods() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubelet = crate::pod::fixture::kubelet(folder.path(), runtime::fake::Fake::default(), |_, _| None);
+        let written = json!({"example.com/dongle": "4", "kubernetes.io/own": "1", "cpu": "9999", "strange": "1"});
+        let node: Node = json::from_value(json!({"status": {"capacity": written}})).unwrap();
+        let own = allocatable(&kubelet.config, &kubelet.host.machine, None);
+        let mut expected = own.clone();
+        expected.insert("example.com/dongle".to_owned(), Quantity("4".to_owned()));
+        assert_eq!(allocatable(&kubelet.config, &kubelet.host.machine, Some(&node)), expected);
+        assert_eq!(allocatable(&kubelet.config, &kubelet.host.machine, Some(&Node::default())), own);
+    }
 }

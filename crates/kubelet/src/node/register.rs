@@ -3,9 +3,9 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use client::Api;
+use client::{Api, Key};
 use clock::Timestamp;
-use json::json;
+use json::{Value, json};
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
@@ -122,11 +122,12 @@ fn conditions(kubelet: &Kubelet, engine: &Engine, before: &[NodeCondition], now:
 
 async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
     let engine = ask_engine(kubelet).await;
+    let held = kubelet.node.get(&Key::new("", &kubelet.config.node_name));
     let now = clock::now_seconds();
     let address = |kind: &str, address: String| NodeAddress { type_: kind.to_owned(), address };
     NodeStatus {
         capacity: Some(capacity::capacity(&kubelet.config, &kubelet.host.machine)),
-        allocatable: Some(capacity::allocatable(&kubelet.config, &kubelet.host.machine)),
+        allocatable: Some(capacity::allocatable(&kubelet.config, &kubelet.host.machine, held.as_deref())),
         addresses: Some(vec![
             address("InternalIP", kubelet.config.node_ip.to_string()),
             address("Hostname", kubelet.config.node_name.clone()),
@@ -193,6 +194,16 @@ async fn register(kubelet: &Kubelet, api: &Api<Node>) -> NodeStatus {
     }
 }
 
+/// The whole status, with what Pods no longer get of the node taken back.
+fn change(reported: &NodeStatus, fresh: &NodeStatus) -> Value {
+    let mut patch = json!({ "status": fresh });
+    let kept = |name: &String| fresh.allocatable.as_ref().is_some_and(|list| list.contains_key(name));
+    for name in reported.allocatable.iter().flatten().map(|(name, _)| name).filter(|name| !kept(name)) {
+        patch["status"]["allocatable"][name.as_str()] = Value::Null;
+    }
+    patch
+}
+
 fn without_heartbeats(status: &NodeStatus) -> NodeStatus {
     let mut status = status.clone();
     status.conditions.iter_mut().flatten().for_each(|c| c.last_heartbeat_time = None);
@@ -213,7 +224,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
         let fresh = status(&kubelet, &reported).await;
         let now = clock::now().as_second();
         if without_heartbeats(&fresh) != without_heartbeats(&reported) || now - reported_at >= REPORT_SECONDS {
-            match api.strategic_patch(&kubelet.config.node_name, "status", json!({ "status": fresh })).await {
+            match api.strategic_patch(&kubelet.config.node_name, "status", change(&reported, &fresh)).await {
                 Ok(_) => (reported, reported_at) = (fresh, now),
                 Err(client::Error::Api(s)) if s.code == 404 => reported = register(&kubelet, &api).await,
                 Err(error) => tracing::warn!(%error, "the node's status could not be written"),
@@ -270,5 +281,19 @@ async fn keep_lease(kubelet: Arc<Kubelet>, nodes: Api<Node>) {
             tracing::warn!(%error, "the node's lease could not be renewed");
         }
         clock::sleep(if outcome.is_ok() { LEASE } else { Duration::from_secs(1) }).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_longer_offered_is_taken_back() {
+        let status = |list: Value| -> NodeStatus { json::from_value(json!({ "allocatable": list })).unwrap() };
+        let before = status(json!({"cpu": "2", "example.com/dongle": "4"}));
+        let expected = json!({"status": {"allocatable": {"cpu": "2", "example.com/dongle": null}}});
+        assert_eq!(change(&before, &status(json!({"cpu": "2"}))), expected);
+        assert_eq!(change(&before, &before)["status"]["allocatable"]["example.com/dongle"], "4");
     }
 }

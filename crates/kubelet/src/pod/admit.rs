@@ -172,7 +172,7 @@ fn shortages(spec: &PodSpec, allocatable: &Resources, others: &[&Pod]) -> Vec<Sh
     let rest = requested.keys().map(String::as_str).filter(|name| !first.contains(name));
     for name in first.into_iter().chain(rest) {
         // What belongs to the cluster rather than to a node is not the node's to refuse.
-        if is_extended(name) && !allocatable.contains_key(name) {
+        if resource_name::may_be_devices(name) && !allocatable.contains_key(name) {
             continue;
         }
         let (wanted, used, most) = (amount(&requested, name), amount(&used, name), amount(allocatable, name));
@@ -181,10 +181,6 @@ fn shortages(spec: &PodSpec, allocatable: &Resources, others: &[&Pod]) -> Vec<Sh
         }
     }
     short
-}
-
-fn is_extended(name: &str) -> bool {
-    (name.contains('/') && !name.contains("kubernetes.io/")) || name.starts_with(resource_name::OF_DEVICE_CLASS)
 }
 
 /// Processors are counted in thousandths, all else whole.

@@ -94,7 +94,8 @@ pub fn resize(kubelet: &Kubelet, wanted: &DesiredPod) -> Result<(), Pending> {
     let others: Vec<_> = others(kubelet, wanted.uid()).iter().map(at_most).collect();
     let others: Vec<&Pod> = others.iter().map(|other| &**other).collect();
     let capacity = amounts(capacity::capacity(config, machine));
-    let allocatable = amounts(capacity::allocatable(config, machine));
+    let node = kubelet.node.get(&Key::new("", &config.node_name));
+    let allocatable = amounts(capacity::allocatable(config, machine, node.as_deref()));
     let refused = admit::resize(wanted.spec(), &capacity, &allocatable, &others);
     refused.map_err(|(reason, message)| Pending { reason, message, generation: wanted.pod.metadata.generation })
 }
@@ -110,7 +111,7 @@ fn admit(kubelet: &Kubelet, desired: &DesiredPod, fresh: Option<&Node>) -> Resul
     let object = fresh.or(held.as_deref());
     let labels = capacity::labels_of(object, config);
     let taints = object.and_then(|n| n.spec.as_ref()?.taints.clone()).unwrap_or_default();
-    let allocatable = amounts(capacity::allocatable(config, &host.machine));
+    let allocatable = amounts(capacity::allocatable(config, &host.machine, object));
     let others: Vec<_> = others(kubelet, desired.uid()).iter().map(at_most).collect();
     let others: Vec<&Pod> = others.iter().map(|other| &**other).collect();
     let node = NodeFacts {

@@ -16,6 +16,7 @@ pub struct Facts {
     /// The node's allocatable, which stands in for a limit that is not set.
     pub cpu_millis: i64,
     pub memory_bytes: i64,
+    pub storage_bytes: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +103,7 @@ fn node_stand_in(what: &str, facts: &Facts) -> Option<i128> {
     match what {
         "cpu" => Some(i128::from(facts.cpu_millis)),
         "memory" => Some(i128::from(facts.memory_bytes) * 1000),
+        "ephemeral-storage" => Some(i128::from(facts.storage_bytes) * 1000),
         _ => None,
     }
 }
@@ -129,6 +131,7 @@ mod tests {
             node_name: "n".into(),
             pod_ips: vec!["10.0.0.1".into(), "fd00::1".into()],
             cpu_millis: 4000,
+            storage_bytes: 7 << 20,
             ..Facts::default()
         }
     }
@@ -162,6 +165,7 @@ mod tests {
         assert_eq!(ask("limits.memory", "1Mi"), "64");
         assert_eq!(ask("requests.memory", "1"), "67108864", "a limit stands in for a request");
         assert_eq!(ask("limits.cpu", "1"), "4", "the node stands in for a limit");
+        assert_eq!(ask("limits.ephemeral-storage", "1Mi"), "7");
         assert_eq!(ask("limits", "1"), "unsupported container resource : limits");
     }
 }
