@@ -253,7 +253,7 @@ pub fn termination_message(
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().filter_map(|l| l.splitn(4, ' ').nth(3)).collect();
         let tail = lines[lines.len().saturating_sub(80)..].join("\n");
-        return tail.chars().rev().take(2048).collect::<Vec<_>>().into_iter().rev().collect();
+        return tail[tail.ceil_char_boundary(tail.len().saturating_sub(2048))..].to_owned();
     }
     String::from_utf8_lossy(&text).into_owned()
 }

@@ -187,7 +187,7 @@ impl Round<'_> {
             secrets.extend(from.secret_key_ref.iter().map(|r| r.name.clone()));
         }
         for name in maps {
-            let data = kubelet.sources.config_map(desired.namespace(), &name).await.map_err(|e| e.to_string())?;
+            let data = kubelet.sources.texts(desired.namespace(), &name).await.map_err(|e| e.to_string())?;
             given.config_maps.extend(data.map(|data| (name, data)));
         }
         for name in secrets {

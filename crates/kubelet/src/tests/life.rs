@@ -304,3 +304,47 @@ fn a_pod_whose_volumes_an_older_kubelet_did_not_write_down_goes_on() {
         until("nothing is left", || world.left().is_empty()).await;
     });
 }
+
+#[test]
+fn a_pod_that_runs_out_of_time_leaves_no_container_that_waits() {
+    let world = World::new();
+    world.engine.fail("pull y:1", "no such image");
+    let containers = json!([{"name": "m", "image": "x:1"}, {"name": "n", "image": "y:1"}]);
+    world.make_pod("p", json!({"restartPolicy": "Always", "activeDeadlineSeconds": 20, "containers": containers}));
+    world.life(None, async || {
+        for starts in [1, 2, 3] {
+            until("the container runs", || world.asked("start m") == starts).await;
+            world.engine.exit("m", 3);
+        }
+        let state = |index: usize| world.pod("p").unwrap()["status"]["containerStatuses"][index]["state"].clone();
+        until("both wait", || !state(0)["waiting"].is_null() && !state(1)["waiting"].is_null()).await;
+        until("time is up", || world.phase("p") == "Failed").await;
+        until("both have ended", || !state(0)["terminated"].is_null() && !state(1)["terminated"].is_null()).await;
+        assert_eq!(world.pod("p").unwrap()["status"]["reason"], "DeadlineExceeded");
+        let ends = [0, 1].map(|index| state(index)["terminated"]["exitCode"].clone());
+        assert_eq!(ends, [json!(3), json!(137)], "what is known of an end is told");
+        assert_eq!(state(1)["terminated"]["reason"], "ContainerStatusUnknown");
+    });
+}
+
+#[test]
+fn bytes_that_are_no_text_become_no_variable() {
+    let world = World::new();
+    world.api.put(
+        "/api/v1/namespaces/d/configmaps/m",
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "m", "namespace": "d"},
+            "data": {"text": "a"}, "binaryData": {"bytes": "/w=="}}),
+    );
+    let of = |key: &str| {
+        let from = json!({"configMapKeyRef": {"name": "m", "key": key}});
+        json!({"containers": [{"name": "m", "image": "x:1", "env": [{"name": "V", "valueFrom": from}]}]})
+    };
+    world.make_pod("p", of("text"));
+    world.make_pod("q", of("bytes"));
+    world.life(None, async || {
+        until("the one has its variable", || world.is_ready("p")).await;
+        let waiting = || world.pod("q").unwrap()["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+        until("the other says what it lacks", || waiting()["reason"] == "CreateContainerConfigError").await;
+        assert_eq!(waiting()["message"], "couldn't find key bytes in ConfigMap d/m");
+    });
+}

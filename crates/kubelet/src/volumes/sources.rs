@@ -109,6 +109,13 @@ fn of_secret(secret: Secret) -> Data {
 }
 
 impl ApiSources {
+    /// The keys of a ConfigMap that are text: only they become variables.
+    pub async fn texts(&self, namespace: &str, name: &str) -> Result<Option<Data>, VolumeError> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let found = maps.find(name).await.map_err(api_error)?;
+        Ok(found.map(|map| of_config_map(ConfigMap { binary_data: None, ..map })))
+    }
+
     pub fn new(client: Client, certificates: Certificates, features: Features) -> Self {
         ApiSources { client, certificates, features, tokens: Mutex::default() }
     }

@@ -99,7 +99,11 @@ pub fn of_container(
             ContainerState { running: Some(running), ..Default::default() }
         }
         Some(ran) => match reason {
-            Some(why) if !desired.is_ending() && restart::goes_on(desired, container, ran.exit_code, memory) => {
+            Some(why)
+                if !desired.is_ending()
+                    && memory.life.end().is_none()
+                    && restart::goes_on(desired, container, ran.exit_code, memory) =>
+            {
                 last = Some(terminated(ran, memory, place));
                 waiting(&why.reason, &why.message)
             }

@@ -2,6 +2,7 @@
 
 pub mod conditions;
 mod container;
+mod last_words;
 
 use api::rules::pod::is_sidecar;
 use clock::Timestamp;
@@ -81,9 +82,14 @@ pub fn status(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place
     for status in &mut ephemeral {
         (status.ready, status.started, status.resources) = (false, None, None);
     }
+    let conditions = conditions(desired, running, memory, phase, &inits, &mains, place);
+    let (mut inits, mut mains) = (inits, mains);
+    if memory.life.is_settled() && !memory.life.is_refused() {
+        last_words::give_up(desired.init_containers(), &mut inits, &mut mains);
+    }
+    last_words::shorten([&mut inits, &mut mains, &mut ephemeral]);
     let (failure, is_refused) = (memory.life.failure(), memory.life.is_refused());
     let start = place.before.start_time.clone().unwrap_or(Time(place.now));
-    let conditions = conditions(desired, running, memory, phase, &inits, &mains, place);
     PodStatus {
         phase: Some(phase.to_owned()),
         reason: failure.map(|f| f.reason.clone()),
