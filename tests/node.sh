@@ -101,6 +101,23 @@ has "Failed Preempting Preempted in order to admit critical pod" k get pod fille
 has 'kubelet_preemptions{preemption_signal="cpu"} 1' k get --raw "/api/v1/nodes/$node/proxy/metrics"
 k delete pod filler critical --timeout=30s >/dev/null
 
+step "what somebody writes into the node's capacity is for Pods"
+dongles() { k get node "$node" -o 'jsonpath={.status.allocatable.example\.com/dongle}'; }
+k patch node "$node" --subresource=status --type=merge -p '{"status": {"capacity": {"example.com/dongle": "4"}}}' >/dev/null
+until_true 30 has 4 dongles
+pod dongle "" ', resources: {limits: {example.com/dongle: 4}}'
+k wait --for=condition=Ready pod/dongle --timeout=20s >/dev/null
+k delete pod dongle --timeout=30s >/dev/null
+k patch node "$node" --subresource=status --type=merge -p '{"status": {"capacity": {"example.com/dongle": null}}}' >/dev/null
+gone() { [ -z "$(dongles)" ]; }
+until_true 30 gone
+
+step "a Pod that runs out of time leaves no container that waits"
+pod timed "activeDeadlineSeconds: 12, restartPolicy: Always," "}, {name: ends, image: \"$IMAGE\", command: [sh, -c, exit 3]"
+until_true 40 has "DeadlineExceeded" k get pod timed -o jsonpath='{.status.reason}'
+until_true 20 has "3" k get pod timed -o 'jsonpath={.status.containerStatuses[?(@.name=="ends")].state.terminated.exitCode}'
+k delete pod timed --timeout=30s >/dev/null
+
 step "a node that runs short lets nobody in and sends Pods away"
 pod modest "" ', resources: {requests: {cpu: 1m}}'
 k wait --for=condition=Ready pod/modest --timeout=20s >/dev/null
