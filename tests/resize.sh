@@ -90,6 +90,8 @@ held p 5000 33554432 || fail "the kernel holds it to what it had"
 resize p 50m 32Mi
 until_true 20 settled p
 
+refused "resource limits cannot be removed" k patch pod p --subresource resize -p '{"spec": {"containers": [{"name": "c", "resources": {"limits": {"memory": null}}}]}}'
+
 step "what does not fit now waits for room, also over a kubelet that starts again"
 most=$(($(nproc) * 500 + 100))m
 pod great "$most" 32Mi NotRequired

@@ -1,4 +1,4 @@
-//! Validation of requests, limits and claims, of a container or a whole Pod.
+//! Validation of requests, limits and claims, of a container or a whole Pod, and of what a resize may change of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -208,4 +208,49 @@ fn claimed(list: &[ResourceClaim], known: &BTreeSet<&str>, path: &Path) -> Error
         }
     }
     errors
+}
+/// The new amounts with the old ones of what may change.
+fn without_change(new: Option<&Amounts>, old: Option<&Amounts>) -> Option<Amounts> {
+    let (old, mut amounts) = (old?, new.cloned().unwrap_or_default());
+    for name in ["cpu", "memory"] {
+        amounts.remove(name);
+        amounts.extend(old.get(name).map(|amount| (name.to_owned(), amount.clone())));
+    }
+    Some(amounts)
+}
+
+fn is_removed(old: Option<&Amounts>, new: Option<&Amounts>) -> bool {
+    let mut names = old.into_iter().flatten().map(|(name, _)| name);
+    names.any(|name| !new.is_some_and(|new| new.contains_key(name)))
+}
+
+/// Takes back what may change in a container, and tells what may not be left out.
+fn resize_of_container(new: &mut Container, old: &Container, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let none = ResourceRequirements::default();
+    let (wanted, held) = (new.resources.clone().unwrap_or_default(), old.resources.as_ref().unwrap_or(&none));
+    let path = path.child("resources");
+    if is_removed(held.requests.as_ref(), wanted.requests.as_ref()) {
+        errors.push(FieldError::forbidden(&path.child("requests"), "resource requests cannot be removed"));
+    }
+    if is_removed(held.limits.as_ref(), wanted.limits.as_ref()) {
+        errors.push(FieldError::forbidden(&path.child("limits"), "resource limits cannot be removed"));
+    }
+    let requests = without_change(wanted.requests.as_ref(), held.requests.as_ref());
+    let limits = without_change(wanted.limits.as_ref(), held.limits.as_ref());
+    new.resources = Some(ResourceRequirements { requests, limits, ..wanted });
+    errors
+}
+
+/// The new spec of a resize without what may change of it, which is to be the old one; and what it may not leave out.
+pub(super) fn resize(new: &PodSpec, old: &PodSpec) -> (PodSpec, Errors) {
+    let (mut rest, mut errors, path) = (new.clone(), Errors::new(), Path::new("spec"));
+    let both = rest.init_containers.iter_mut().flatten().zip(old.init_containers.iter().flatten());
+    for (index, (new, old)) in both.enumerate().filter(|(_, (new, _))| pod::is_sidecar(new)) {
+        errors.extend(resize_of_container(new, old, &path.child("initContainers").index(index)));
+    }
+    for (index, (new, old)) in rest.containers.iter_mut().zip(&old.containers).enumerate() {
+        errors.extend(resize_of_container(new, old, &path.child("containers").index(index)));
+    }
+    (rest, errors)
 }

@@ -6,7 +6,7 @@ use json::Value;
 use k8s_openapi::api::core::v1::{Affinity, Container, NodeAffinity, Pod, PodSpec, Toleration};
 
 use crate::kind::Target;
-use crate::kinds::pod::placement;
+use crate::kinds::pod::{placement, resources};
 use crate::meta;
 use crate::rules::pod::{self, MIRROR_ANNOTATION};
 use crate::validation::field::{Errors, FieldError, Path};
@@ -21,7 +21,7 @@ pub(crate) fn validate_update(new: &Pod, old: &Pod, target: Target) -> Errors {
     match target {
         Target::Status => Errors::new(),
         Target::Other("ephemeralcontainers") => ephemeral(new_spec, old_spec, pod::is_mirror(old)),
-        Target::Other("resize") => resize(new_spec, old),
+        Target::Other("resize") => resized(new_spec, old),
         Target::Object | Target::Other(_) => {
             let note =
                 |pod: &'_ Pod| -> Option<String> { pod.metadata.annotations.as_ref()?.get(MIRROR_ANNOTATION).cloned() };
@@ -256,7 +256,7 @@ fn ephemeral(new: &PodSpec, old: &PodSpec, mirror: bool) -> Errors {
     errors
 }
 
-fn resize(new: &PodSpec, pod: &Pod) -> Errors {
+fn resized(new: &PodSpec, pod: &Pod) -> Errors {
     let Some(old) = &pod.spec else { return Errors::new() };
     let of_pod = |s: &PodSpec| s.resources.as_ref().is_some_and(|r| r.requests.is_some() || r.limits.is_some());
     for (refused, detail) in [
@@ -268,23 +268,31 @@ fn resize(new: &PodSpec, pod: &Pod) -> Errors {
             return vec![FieldError::forbidden(&Path::default(), detail)];
         }
     }
-    let mut allowed = old.clone();
-    for (old, new) in allowed.containers.iter_mut().zip(&new.containers) {
-        old.resources.clone_from(&new.resources);
-        old.resize_policy.clone_from(&new.resize_policy);
-    }
-    let both = allowed.init_containers.iter_mut().flatten().zip(new.init_containers.iter().flatten());
-    for (old, new) in both.filter(|(old, _)| pod::is_sidecar(old)) {
-        old.resources.clone_from(&new.resources);
-    }
     let path = Path::new("spec");
     let mut errors = Errors::new();
     if pod::qos_class(new) != pod::qos(pod) {
         let detail = "Pod QOS Class may not change as a result of resizing";
         errors.push(FieldError::invalid(&path, pod::qos_class(new), detail));
     }
-    if !same(&allowed, new) {
-        errors.push(FieldError::forbidden(&path, "only cpu and memory resources are mutable"));
+    let (rest, removed) = resources::resize(new, old);
+    errors.extend(removed);
+    let alone = |container: &Container| PodSpec { containers: vec![container.clone()], ..PodSpec::default() };
+    let differs = |(one, other): &(&Container, &Container)| !same(&alone(one), &alone(other));
+    const FIXED: &str = "only cpu and memory resources are mutable";
+    for _ in rest.containers.iter().zip(&old.containers).filter(differs) {
+        errors.push(FieldError::forbidden(&path, FIXED));
+    }
+    let inits = rest.init_containers.iter().flatten().zip(old.init_containers.iter().flatten());
+    for (wanted, _) in inits.filter(differs) {
+        let detail = if pod::is_sidecar(wanted) {
+            "only cpu and memory resources for sidecar containers are mutable"
+        } else {
+            "resources for non-sidecar init containers are immutable"
+        };
+        errors.push(FieldError::forbidden(&path, detail));
+    }
+    if errors.is_empty() && !same(&rest, old) {
+        errors.push(FieldError::forbidden(&path, FIXED));
     }
     errors
 }
@@ -339,5 +347,50 @@ mod tests {
         let mut narrowed = pod("a", gated.clone());
         narrowed["nodeSelector"] = json!({"a": "b"});
         check(pod("a", gated), narrowed, "");
+    }
+
+    #[test]
+    fn a_resize_changes_processors_and_memory_alone_and_takes_nothing_away() {
+        let resources = |cpu: Option<&str>, storage: &str| json!({"requests": {"cpu": cpu, "memory": "1Gi", "ephemeral-storage": storage}, "limits": {"memory": "2Gi"}});
+        let spec = |name: &str, resources: &Value| {
+            let of = |held: &str, more: Value| {
+                let mut one = json!({"name": held, "image": "x"});
+                one["resources"] = if held == name { resources.clone() } else { base() };
+                one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+                one
+            };
+            let inits = [of("i", json!({})), of("s", json!({"restartPolicy": "Always"}))];
+            json!({"containers": [of("m", json!({}))], "initContainers": inits})
+        };
+        fn base() -> Value {
+            json!({"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}, "limits": {"memory": "2Gi"}})
+        }
+        let check = |name: &str, resources: Value, expected: &str| {
+            let pod = |spec: Value| json::from_value::<Pod>(json!({"spec": spec})).unwrap();
+            let (new, old) = (pod(spec(name, &resources)), pod(spec("", &Value::Null)));
+            let errors = validate_update(&new, &old, Target::Other("resize"));
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), expected, "{name}");
+        };
+        check("m", resources(Some("2"), "1Gi"), "");
+        check("s", resources(Some("500m"), "1Gi"), "");
+        let mut more = base();
+        more["limits"]["cpu"] = "4".into();
+        check("m", more, "");
+        check("m", resources(Some("2"), "2Gi"), "spec: Forbidden: only cpu and memory resources are mutable");
+        let sidecar = "spec: Forbidden: only cpu and memory resources for sidecar containers are mutable";
+        check("s", resources(Some("2"), "2Gi"), sidecar);
+        check(
+            "i",
+            resources(Some("2"), "1Gi"),
+            "spec: Forbidden: resources for non-sidecar init containers are immutable",
+        );
+        let mut less = base();
+        less["limits"] = json!({});
+        let removed = "spec.containers[0].resources.limits: Forbidden: resource limits cannot be removed";
+        check("m", less, removed);
+        let mut less = base();
+        less["requests"].as_object_mut().unwrap().remove("cpu");
+        let removed = "spec.initContainers[1].resources.requests: Forbidden: resource requests cannot be removed";
+        check("s", less, removed);
     }
 }
