@@ -6,7 +6,7 @@ use api::rules::pod::Resources;
 use client::Api;
 use client::Key;
 use k8s_openapi::{
-    api::core::v1::{Node, Pod},
+    api::core::v1::{Node, Pod, PodStatus},
     apimachinery::pkg::api::resource::Quantity,
 };
 
@@ -18,7 +18,6 @@ use crate::{
         desired::{DesiredPod, Pending},
         preempt::{self, Candidate},
         spec::hardening,
-        status::conditions::RESIZE_IN_PROGRESS,
         workers::Handle,
     },
 };
@@ -70,13 +69,14 @@ fn others(kubelet: &Kubelet, uid: &str) -> Vec<Handle> {
     kubelet.pods.all().into_iter().filter(|pod| !has_left(pod) && takes(pod)).collect()
 }
 
-/// A Pod with all that it may still have while it is resized.
+/// A Pod with all that it may still have while it is resized. Its status tells what it has, until the kernel has taken it.
 fn at_most(pod: &Handle) -> Arc<Pod> {
-    let (desired, status) = (pod.desired(), pod.status());
-    let is_resized = status.conditions.iter().flatten().any(|c| c.type_ == RESIZE_IN_PROGRESS);
-    if !is_resized {
-        return desired.pod.clone();
+    let desired = pod.desired();
+    if desired.resized.is_none() {
+        return desired.pod;
     }
+    // What becomes of its latest wish is in the spec already.
+    let status = PodStatus { conditions: None, ..pod.status() };
     let mut pod = Pod { status: Some(status), ..Pod::clone(&desired.pod) };
     if let Some(spec) = api::rules::pod::resizing(&pod) {
         pod.spec = Some(spec);

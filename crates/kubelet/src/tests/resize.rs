@@ -266,3 +266,25 @@ fn the_pod_is_not_seen_to_have_ended_while_it_restarts() {
         assert_eq!(world.phase("p"), "Running");
     });
 }
+
+#[test]
+fn what_is_not_yet_given_up_is_nobody_elses() {
+    let world = World::new();
+    let memory = Machine::read().memory / (1 << 20);
+    let (most, little) = (format!("{}Mi", memory / 2 + 100), "64Mi");
+    world.make_pod("p", spec("10m", &most));
+    world.make_pod("q", spec("10m", little));
+    world.life(None, async || {
+        until("both are ready", || world.is_ready("p") && world.is_ready("q")).await;
+        // The engine has one name for both containers, so the other one is seen to use as much; it only grows.
+        world.engine.uses("m", 128 << 20);
+        ask(&world, "p", "10m", little);
+        let text = || world.said("p", "PodResizeInProgress")["reason"].clone();
+        until("it does not give up what it uses", || text() == "Error").await;
+        ask(&world, "q", "10m", &most);
+        until("the other waits", || world.said("q", "PodResizePending")["reason"] == "Deferred").await;
+        world.engine.uses("m", 1 << 20);
+        until("both have what they asked for", || has(&world, "p", "10m", little) && has(&world, "q", "10m", &most))
+            .await;
+    });
+}
