@@ -182,6 +182,7 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
                 map.insert("spec", Value::Object(spec));
             }
         }
+        Target::Other("resize") => keep_but_resources(map, old),
         _ => {
             same_service_account(map);
             drop_passed_gates(map);
@@ -190,6 +191,29 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     if let (Target::Other(_), Some(status)) = (target, old.get("status")) {
         map.insert("status", status.clone());
     }
+}
+
+/// Whoever resizes a Pod changes nothing else: what containers that stay are to have is taken over, all else stays.
+fn keep_but_resources(new: &mut Map, old: &Value) {
+    let Some(mut spec) = old.get("spec").cloned() else { return };
+    for (list, stay) in [("containers", true), ("initContainers", false)] {
+        let Some(held) = spec.get_mut(list).and_then(Value::as_array_mut) else { continue };
+        let wanted = new.get("spec").and_then(|spec| spec.get(list)).and_then(Value::as_array);
+        for held in held.iter_mut().filter_map(Value::as_object_mut) {
+            let of_it = |wanted: &&Value| wanted.get("name") == held.get("name");
+            let Some(wanted) = wanted.into_iter().flatten().find(of_it) else { continue };
+            if !stay && held.get("restartPolicy").and_then(Value::as_str) != Some("Always") {
+                continue;
+            }
+            for field in ["resources", "resizePolicy"] {
+                match wanted.get(field).cloned() {
+                    Some(value) => _ = held.insert(field, value),
+                    None => _ = held.remove(field),
+                }
+            }
+        }
+    }
+    new.insert("spec", spec);
 }
 
 /// The right to write a part of the spec is no right to write labels, owners or finalizers with it.
@@ -285,5 +309,20 @@ mod tests {
         prepare_create(&mut pod);
         assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": "Burstable"}));
         assert_eq!(pod["spec"]["serviceAccount"], "a");
+    }
+
+    #[test]
+    fn a_resize_leaves_all_but_resources_as_they_are() {
+        let pod = |image: &str, cpu: &str| {
+            let one = |name: &str| json!({"name": name, "image": image, "resources": {"requests": {"cpu": cpu}}});
+            let mut sidecar = one("s");
+            sidecar["restartPolicy"] = "Always".into();
+            json!({"metadata": {"name": "p"}, "spec": {"nodeName": image, "containers": [one("m")], "initContainers": [one("i"), sidecar]}})
+        };
+        let (old, mut new) = (pod("a", "1"), pod("b", "2"));
+        prepare_update(&mut new, &old, Target::Other("resize"));
+        let mut expected = pod("a", "2");
+        expected["spec"]["initContainers"][0]["resources"]["requests"]["cpu"] = "1".into();
+        assert_eq!(new["spec"], expected["spec"]);
     }
 }

@@ -211,12 +211,12 @@ fn claimed(list: &[ResourceClaim], known: &BTreeSet<&str>, path: &Path) -> Error
 }
 /// The new amounts with the old ones of what may change.
 fn without_change(new: Option<&Amounts>, old: Option<&Amounts>) -> Option<Amounts> {
-    let (old, mut amounts) = (old?, new.cloned().unwrap_or_default());
+    let mut amounts = new.cloned().unwrap_or_default();
     for name in ["cpu", "memory"] {
         amounts.remove(name);
-        amounts.extend(old.get(name).map(|amount| (name.to_owned(), amount.clone())));
+        amounts.extend(old.and_then(|old| old.get(name)).map(|amount| (name.to_owned(), amount.clone())));
     }
-    Some(amounts)
+    if amounts.is_empty() { old.cloned() } else { Some(amounts) }
 }
 
 fn is_removed(old: Option<&Amounts>, new: Option<&Amounts>) -> bool {

@@ -373,6 +373,9 @@ mod tests {
         };
         check("m", resources(Some("2"), "1Gi"), "");
         check("s", resources(Some("500m"), "1Gi"), "");
+        let mut odd = base();
+        odd["limits"]["ephemeral-storage"] = "4Gi".into();
+        check("m", odd, "spec: Forbidden: only cpu and memory resources are mutable");
         let mut more = base();
         more["limits"]["cpu"] = "4".into();
         check("m", more, "");
