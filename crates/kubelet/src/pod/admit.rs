@@ -133,13 +133,15 @@ pub const INFEASIBLE: &str = "Infeasible";
 pub const DEFERRED: &str = "Deferred";
 
 /// Whether a Pod that is here may have other resources: a reason and a message if not. What the node never has is infeasible;
-/// what others have now may become free.
+/// what others have now may become free. What is short for a critical Pod comes back, since others make room for it.
 pub fn resize(
-    spec: &PodSpec,
+    pod: &Pod,
     capacity: &Resources,
     allocatable: &Resources,
     others: &[&Pod],
-) -> Result<(), (&'static str, String)> {
+) -> Result<Vec<Shortage>, (&'static str, String)> {
+    let empty = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&empty);
     let requested = pod::requests(spec);
     for name in ["memory", "cpu"] {
         let amount = |list: &Resources| list.get(name).map_or(0, |q| in_units(name, *q));
@@ -150,7 +152,10 @@ pub fn resize(
         }
     }
     let short = shortages(spec, allocatable, others);
-    short.first().map_or(Ok(()), |first| Err((DEFERRED, first.refusal().message)))
+    match short.first() {
+        Some(first) if !is_critical(pod, false) => Err((DEFERRED, first.refusal().message)),
+        _ => Ok(short),
+    }
 }
 
 fn shortages(spec: &PodSpec, allocatable: &Resources, others: &[&Pod]) -> Vec<Shortage> {
@@ -300,8 +305,9 @@ mod tests {
         let (capacity, allocatable) = (list("4", "4Gi"), list("4", "3Gi"));
         let other = with("2500m", "1Gi");
         let check = |cpu: &str, memory: &str, expected: Result<(), (&'static str, &str)>| {
-            let got = resize(with(cpu, memory).spec(), &capacity, &allocatable, &[&*other.pod]);
-            assert_eq!(got, expected.map_err(|(reason, text)| (reason, text.to_owned())), "{cpu} {memory}");
+            let got = resize(&with(cpu, memory).pod, &capacity, &allocatable, &[&*other.pod]);
+            let expected = expected.map_err(|(reason, text)| (reason, text.to_owned()));
+            assert_eq!(got.map(|short| assert!(short.is_empty())), expected, "{cpu} {memory}");
         };
         check("1500m", "2Gi", Ok(()));
         check(

@@ -31,6 +31,16 @@ pub struct Room {
     pub resource: String,
 }
 
+impl Room {
+    /// Tells the Pods to go.
+    pub fn make(&self, kubelet: &Kubelet) {
+        for victim in &self.victims {
+            victim.preempt();
+            kubelet.pods.count_preemption(&self.resource);
+        }
+    }
+}
+
 /// The room that has to be made for a new Pod, or why it is not let in. One that has begun here, or is over, is not asked
 /// again.
 pub async fn judge(kubelet: &Kubelet, desired: &DesiredPod) -> Result<Room, Refusal> {
@@ -89,15 +99,17 @@ fn amounts(list: BTreeMap<String, Quantity>) -> Resources {
 }
 
 /// Whether a Pod that is here may have the resources that it wants.
-pub fn resize(kubelet: &Kubelet, wanted: &DesiredPod) -> Result<(), Pending> {
+pub fn resize(kubelet: &Kubelet, wanted: &DesiredPod) -> Result<Room, Pending> {
     let (config, machine) = (&kubelet.config, &kubelet.host.machine);
     let others: Vec<_> = others(kubelet, wanted.uid()).iter().map(at_most).collect();
     let others: Vec<&Pod> = others.iter().map(|other| &**other).collect();
     let capacity = amounts(capacity::capacity(config, machine));
     let node = kubelet.node.get(&Key::new("", &config.node_name));
     let allocatable = amounts(capacity::allocatable(config, machine, node.as_deref()));
-    let refused = admit::resize(wanted.spec(), &capacity, &allocatable, &others);
-    refused.map_err(|(reason, message)| Pending { reason, message, generation: wanted.pod.metadata.generation })
+    let verdict = admit::resize(&wanted.pod, &capacity, &allocatable, &others);
+    let verdict =
+        verdict.and_then(|short| room(kubelet, wanted, &short).map_err(|refusal| (admit::DEFERRED, refusal.message)));
+    verdict.map_err(|(reason, message)| Pending { reason, message, generation: wanted.pod.metadata.generation })
 }
 
 /// Whether a new Pod is let in beside those that are here. Without a Node object at hand (`fresh`, or the one that is

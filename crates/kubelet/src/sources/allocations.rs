@@ -135,13 +135,14 @@ impl Allocations {
         };
         let generation = wanted.pod.metadata.generation;
         match admission::resize(&self.kubelet, &wanted) {
-            Ok(()) => {
+            Ok(room) => {
                 let before = self.held.get(&uid).cloned();
                 if !self.hold(&wanted, Allocation::of(wanted.spec(), generation)) {
                     // What the next kubelet would not know of is not given.
                     self.held.extend(before.map(|before| (uid, before)));
                     return;
                 }
+                room.make(&self.kubelet);
                 let message = resize_event::message("started", &wanted.pod, generation, None);
                 self.kubelet.events.pod(&wanted, EventKind::Normal, "ResizeStarted", &message);
             }

@@ -181,10 +181,7 @@ impl Dispatcher {
         if refusal.is_none() {
             self.allocations.admit(&desired);
         }
-        for victim in &room.victims {
-            victim.preempt();
-            self.kubelet.pods.count_preemption(&room.resource);
-        }
+        room.make(&self.kubelet);
         let (handle, work) = worker::new(self.kubelet.clone(), desired, refusal);
         self.kubelet.pods.insert(&uid, handle);
         self.workers.spawn(async move {

@@ -71,3 +71,24 @@ fn a_static_pod_gets_room_and_what_cannot_be_had_is_said() {
         assert_eq!(world.pod("p").unwrap()["status"]["reason"], "Preempting");
     });
 }
+
+#[test]
+fn a_critical_pod_that_grows_gets_room_too() {
+    let world = World::new();
+    world.make_pod("p", spec(half() * 3 / 2, 0));
+    world.make_pod("critical", spec(half() / 4, 2_000_000_000));
+    world.life(None, async || {
+        until("both are ready", || world.is_ready("p") && world.is_ready("critical")).await;
+        let wanted = format!("{}m", half());
+        world.change_pod("critical", |spec| {
+            spec["containers"][0]["resources"]["requests"]["cpu"] = wanted.clone().into()
+        });
+        let cpu = || {
+            let status = world.pod("critical").unwrap()["status"]["containerStatuses"][0].clone();
+            status["resources"]["requests"]["cpu"].as_str().map(str::to_owned)
+        };
+        until("it has grown", || cpu().as_ref() == Some(&wanted)).await;
+        until("the other has made room", || world.pod("p").unwrap()["status"]["reason"] == "Preempting").await;
+        assert!(world.said("critical", "PodResizePending").is_null());
+    });
+}
