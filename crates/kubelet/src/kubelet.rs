@@ -35,6 +35,8 @@ pub struct Host {
     pub modules: Modules,
     pub cgroups: Cgroups,
     pub mounter: Arc<dyn Mounter>,
+    /// Programs of the machine may plug in.
+    pub plugins: bool,
 }
 
 impl Host {
@@ -44,6 +46,7 @@ impl Host {
             modules: Modules::of_this_kernel(),
             cgroups: Cgroups::new(Path::new("/sys/fs/cgroup"), &config.cgroup_root),
             mounter: Arc::new(mounter::Kernel),
+            plugins: true,
         }
     }
 
@@ -54,6 +57,7 @@ impl Host {
             modules: Modules::default(),
             cgroups: Cgroups::new(Path::new("/dev/null"), "/"),
             mounter: Arc::new(mounter::Nothing),
+            plugins: false,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! ([`pod::status`], pure, and [`pod::report`]). Beside them stand the node's own registration and heartbeat
 //! ([`node::register`]) and the HTTPS server ([`server`]).
 
+mod changes;
 mod config;
 pub mod engine;
 mod error;
@@ -12,6 +13,7 @@ mod events;
 pub mod eviction;
 mod kubelet;
 pub mod node;
+mod plugins;
 pub mod pod;
 mod server;
 mod sources;
@@ -28,6 +30,7 @@ use crate::{
     eviction::{evict::EvictionManager, pressure::Pressures},
     kubelet::{Host, Kubelet},
     node::{cgroup, register},
+    plugins::{registry, sort},
     sources::dispatch,
 };
 
@@ -56,12 +59,14 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
     let (pressures, measured) = watch::channel(Pressures::default());
     let kubelet = Kubelet::new(config, host, &caches, measured);
     let listener = server::listen(&kubelet).await?;
+    let plugin_folder = kubelet.config.root_dir.join("plugins_registry");
     tokio::select! {
         () = server::serve(kubelet.clone(), caches.client().clone(), listener) => {}
         () = register::run(kubelet.clone()) => {}
         () = dispatch::run(kubelet.clone(), caches) => {}
         () = EvictionManager::new(kubelet.clone(), pressures).run() => {}
-        () = logs::rotate(kubelet) => {}
+        () = logs::rotate(kubelet.clone()) => {}
+        () = registry::run(plugin_folder, sort::all(&kubelet)), if kubelet.host.plugins => {}
     }
     Ok(())
 }

@@ -7,14 +7,12 @@ use std::{
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use hyper_util::rt::TokioIo;
 use k8s_cri::v1::{image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient, *};
-use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 
 use crate::{
     engine::{Credentials, Error, Result, Runtime},
-    events,
+    events, grpc,
 };
 
 /// How long an ordinary call may take, and one that waits for the network or for other programs.
@@ -32,21 +30,11 @@ pub struct Cri {
     channel: Channel,
 }
 
-/// A lazily connected channel to a unix socket.
-pub(crate) fn channel(socket: &Path) -> Channel {
-    let path = socket.to_owned();
-    // The address is required by the transport and never used: the connector goes to the socket.
-    Endpoint::from_static("http://cri.invalid").connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
-        let path = path.clone();
-        async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
-    }))
-}
-
 impl Cri {
     /// `endpoint` is a path or a `unix://` URL. Nothing is opened yet.
     pub fn new(endpoint: &str) -> Self {
         let socket = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
-        Cri { channel: channel(&socket), socket }
+        Cri { channel: grpc::channel(&socket), socket }
     }
 
     pub fn socket(&self) -> &Path {
@@ -84,10 +72,7 @@ impl Cri {
                 message: status.message().to_owned(),
             };
         }
-        Error::Refused {
-            code: status.code(),
-            message: format!("rpc error: code = {:?} desc = {}", status.code(), status.message()),
-        }
+        Error::Refused { code: status.code(), message: grpc::words(&status) }
     }
 }
 

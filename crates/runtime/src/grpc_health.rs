@@ -4,6 +4,8 @@
 use tonic::{codegen::http::uri::PathAndQuery, transport::Endpoint};
 use tonic_prost::ProstCodec;
 
+use crate::grpc;
+
 /// grpc.health.v1.HealthCheckRequest
 #[derive(Clone, PartialEq, prost::Message)]
 struct Request {
@@ -44,7 +46,7 @@ pub async fn check(host: &str, port: i32, service: &str) -> Result<(), Unhealthy
     let request = tonic::Request::new(Request { service: service.to_owned() });
     let answer = client.unary(request, path, codec).await.map_err(|status| match status.code() {
         tonic::Code::Unimplemented => Unhealthy::Unimplemented(status.message().to_owned()),
-        code => Unhealthy::Failed(format!("rpc error: code = {code:?} desc = {}", status.message())),
+        _ => Unhealthy::Failed(grpc::words(&status)),
     })?;
     match answer.into_inner().status {
         1 => Ok(()),

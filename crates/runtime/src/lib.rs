@@ -9,6 +9,7 @@ pub mod cri;
 pub mod engine;
 mod events;
 pub mod fake;
+pub mod grpc;
 pub mod grpc_health;
 pub mod image_file;
 pub mod images;

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{self, Read},
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -18,14 +17,13 @@ use k8s_openapi::{
     api::core::v1::{Pod, Toleration},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use sha2::{Digest, Sha256};
-use tokio::{net::unix::pipe, sync::mpsc};
+use tokio::sync::mpsc;
+
+use crate::changes::Changes;
 
 /// A folder that is not there is looked for again after this pause.
 const MISSING: Duration = Duration::from_secs(20);
-/// A write comes in several events: those that follow within this time belong to it.
-const SETTLE: Duration = Duration::from_millis(20);
 
 /// Sends all Pods of the folder at the start and whenever a file has changed. Runs for ever.
 pub async fn watch(folder: PathBuf, node_name: String, to: mpsc::Sender<Vec<Arc<Pod>>>) {
@@ -33,7 +31,7 @@ pub async fn watch(folder: PathBuf, node_name: String, to: mpsc::Sender<Vec<Arc<
     let mut sent = None;
     loop {
         // First the watch, then the look: nothing happens between the two unseen.
-        let changes = follow(&folder);
+        let changes = Changes::of(&folder, &[]);
         loop {
             files.read(&folder);
             let pods = files.pods();
@@ -45,7 +43,7 @@ pub async fn watch(folder: PathBuf, node_name: String, to: mpsc::Sender<Vec<Arc<
                 sent = Some(uids);
             }
             match &changes {
-                Ok(changes) if next(changes, &folder).await => {}
+                Ok(changes) if changes.next().await => {}
                 Ok(_) => break,
                 Err(error) => {
                     tracing::warn!(folder = %folder.display(), %error, "the folder of static Pods cannot be watched");
@@ -53,51 +51,6 @@ pub async fn watch(folder: PathBuf, node_name: String, to: mpsc::Sender<Vec<Arc<
                     break;
                 }
             }
-        }
-    }
-}
-
-/// A watched folder: what can be read from it are the kernel's notes of changes.
-struct Changes {
-    notes: pipe::Receiver,
-    /// Device and inode: another folder may take the place of this one.
-    identity: (u64, u64),
-}
-
-fn identity(folder: &Path) -> io::Result<(u64, u64)> {
-    fs::metadata(folder).map(|meta| (meta.dev(), meta.ino()))
-}
-
-fn follow(folder: &Path) -> io::Result<Changes> {
-    let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-    // A file counts when it is written to its end, not while it is being written.
-    let what = AddWatchFlags::IN_CLOSE_WRITE
-        | AddWatchFlags::IN_CREATE
-        | AddWatchFlags::IN_ATTRIB
-        | AddWatchFlags::IN_MOVE
-        | AddWatchFlags::IN_DELETE
-        | AddWatchFlags::IN_DELETE_SELF
-        | AddWatchFlags::IN_MOVE_SELF
-        | AddWatchFlags::IN_ONLYDIR;
-    changes.add_watch(folder, what)?;
-    // To the runtime it is something to read from, as a pipe is.
-    let notes = pipe::Receiver::from_owned_fd_unchecked(changes.into())?;
-    Ok(Changes { notes, identity: identity(folder)? })
-}
-
-/// Waits until something has changed; false when the watch is over, because the folder itself is gone or another one.
-async fn next(changes: &Changes, folder: &Path) -> bool {
-    let mut notes = [0; 4096];
-    let mut seen = false;
-    loop {
-        let ready = changes.notes.readable();
-        let ready = if seen { clock::timeout(SETTLE, ready).await } else { Ok(ready.await) };
-        match ready.map(|ready| ready.and_then(|()| changes.notes.try_read(&mut notes))) {
-            // What changed does not matter: all files are read again.
-            Ok(Ok(1..)) => seen = true,
-            Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Ok(_) => return false,
-            Err(_) => return identity(folder).is_ok_and(|now| now == changes.identity),
         }
     }
 }

@@ -4,6 +4,7 @@ mod api;
 mod certificates;
 mod killed;
 mod life;
+pub mod plugin;
 mod resize;
 mod room;
-mod world;
+pub mod world;

@@ -176,6 +176,7 @@ impl World {
                 // A tree without any controller: nothing is written.
                 cgroups: Cgroups::new(&self.path("cgroup"), "/"),
                 mounter: self.mounts.clone(),
+                plugins: true,
             };
             let ended = tokio::select! {
                 ended = crate::run_on(host, config, client::Caches::new(client)) => panic!("the kubelet ended: {ended:?}"),
