@@ -16,6 +16,7 @@ pub mod node;
 mod plugins;
 pub mod pod;
 mod server;
+mod sorts;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -30,7 +31,7 @@ use crate::{
     eviction::{evict::EvictionManager, pressure::Pressures},
     kubelet::{Host, Kubelet},
     node::{cgroup, register},
-    plugins::{registry, sort},
+    plugins::registry,
     sources::dispatch,
 };
 
@@ -66,7 +67,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = dispatch::run(kubelet.clone(), caches) => {}
         () = EvictionManager::new(kubelet.clone(), pressures).run() => {}
         () = logs::rotate(kubelet.clone()) => {}
-        () = registry::run(plugin_folder, sort::all(&kubelet)), if kubelet.host.plugins => {}
+        () = registry::run(plugin_folder, sorts::all(&kubelet)), if kubelet.host.plugins => {}
     }
     Ok(())
 }

@@ -1,11 +1,9 @@
-//! The sorts of plugins that register by a socket in the registry's folder. A sort is an implementation of [`Sort`] and one
-//! line in [`all`].
+//! A sort of plugins that register by a socket in the registry's folder: an implementation of [`Sort`], and one line in the
+//! list of `sorts.rs`.
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
 
 use futures::future::BoxFuture;
-
-use crate::kubelet::Kubelet;
 
 /// A plugin as it has described itself. Nothing in it is to be believed without a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,9 +30,4 @@ pub trait Sort: Send + Sync {
     /// The plugin's socket has gone, or another one has come in its place. Called once for each plugin whose
     /// [`Sort::register`] has begun, whatever came of it.
     fn deregister<'a>(&'a self, plugin: &'a Plugin) -> BoxFuture<'a, ()>;
-}
-
-/// All sorts that this kubelet takes.
-pub fn all(_: &Arc<Kubelet>) -> Vec<Arc<dyn Sort>> {
-    Vec::new()
 }
