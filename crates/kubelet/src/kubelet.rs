@@ -13,6 +13,7 @@ use tokio::sync::{OnceCell, watch};
 
 use crate::{
     config::Config,
+    devices::allocate::Devices,
     events::Events,
     eviction::pressure::Pressures,
     node::{capacity, cgroup::Cgroups, machine::Machine},
@@ -72,6 +73,8 @@ pub struct Kubelet {
     /// What volumes and environments are made from.
     pub sources: Arc<ApiSources>,
     pub pods: PodWorkers,
+    /// What device plugins offer, and which Pods have it.
+    pub devices: Arc<Devices>,
     /// Which pressures the node is under, as the eviction manager measures them.
     pub pressures: watch::Receiver<Pressures>,
     engine_name: OnceCell<String>,
@@ -98,6 +101,7 @@ impl Kubelet {
             node,
             sources: Arc::new(ApiSources::new(config.client.clone(), certificates, config.features)),
             pods: PodWorkers::default(),
+            devices: Devices::new(&config.root_dir),
             pressures,
             engine_name: OnceCell::new(),
             config,

@@ -7,6 +7,7 @@
 
 mod changes;
 mod config;
+mod devices;
 pub mod engine;
 mod error;
 mod events;
@@ -67,6 +68,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = dispatch::run(kubelet.clone(), caches) => {}
         () = EvictionManager::new(kubelet.clone(), pressures).run() => {}
         () = logs::rotate(kubelet.clone()) => {}
+        () = devices::register::run(kubelet.devices.clone()), if kubelet.host.plugins => {}
         () = registry::run(plugin_folder, sorts::all(&kubelet)), if kubelet.host.plugins => {}
     }
     Ok(())

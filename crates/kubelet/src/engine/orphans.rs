@@ -92,6 +92,9 @@ async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
     if let Err(error) = &removed {
         tracing::warn!(uid, %error, "an orphaned sandbox stays");
     }
+    if removed.is_ok() {
+        kubelet.devices.release(uid).await;
+    }
     let folder = kubelet.pod_folder(uid);
     if let Err(error) = volumes::unmount(&folder, &kubelet.host.mounter).await {
         tracing::warn!(folder = %folder.path().display(), %error, "an orphaned folder stays");

@@ -56,7 +56,19 @@ fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// All that the node has.
+/// Counts the devices of plugins, too: all of them as what the node has, those that are healthy as what Pods get.
+pub fn add_devices(
+    devices: &BTreeMap<String, (usize, usize)>,
+    capacity: &mut BTreeMap<String, Quantity>,
+    allocatable: &mut BTreeMap<String, Quantity>,
+) {
+    for (name, (all, healthy)) in devices {
+        capacity.insert(name.clone(), Quantity(all.to_string()));
+        allocatable.insert(name.clone(), Quantity(healthy.to_string()));
+    }
+}
+
+/// All that the node has by itself.
 pub fn capacity(config: &Config, machine: &Machine) -> BTreeMap<String, Quantity> {
     let disk = machine::disk(&config.root_dir).unwrap_or_default().size;
     [

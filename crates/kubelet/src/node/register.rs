@@ -124,10 +124,14 @@ async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
     let engine = ask_engine(kubelet).await;
     let held = kubelet.node.get(&Key::new("", &kubelet.config.node_name));
     let now = clock::now_seconds();
+    let machine = &kubelet.host.machine;
+    let mut capacity = capacity::capacity(&kubelet.config, machine);
+    let mut allocatable = capacity::allocatable(&kubelet.config, machine, held.as_deref());
+    capacity::add_devices(&kubelet.devices.capacity(), &mut capacity, &mut allocatable);
     let address = |kind: &str, address: String| NodeAddress { type_: kind.to_owned(), address };
     NodeStatus {
-        capacity: Some(capacity::capacity(&kubelet.config, &kubelet.host.machine)),
-        allocatable: Some(capacity::allocatable(&kubelet.config, &kubelet.host.machine, held.as_deref())),
+        capacity: Some(capacity),
+        allocatable: Some(allocatable),
         addresses: Some(vec![
             address("InternalIP", kubelet.config.node_ip.to_string()),
             address("Hostname", kubelet.config.node_name.clone()),
@@ -213,7 +217,7 @@ fn without_heartbeats(status: &NodeStatus) -> NodeStatus {
 /// Registers the node and keeps its status and lease for ever.
 pub async fn run(kubelet: Arc<Kubelet>) {
     let api: Api<Node> = Api::all(kubelet.config.client.clone());
-    let mut pressures = kubelet.pressures.clone();
+    let (mut pressures, mut devices) = (kubelet.pressures.clone(), kubelet.devices.changes());
     // The first measurement comes before the node shows itself. Without an eviction manager there is none.
     let _ = pressures.changed().await;
     let mut reported = register(&kubelet, &api).await;
@@ -235,6 +239,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
         tokio::select! {
             () = clock::sleep(if ready { CHECK } else { Duration::from_millis(500) }) => {}
             Ok(()) = pressures.changed() => {}
+            Ok(()) = devices.changed() => {}
         }
     }
 }

@@ -90,6 +90,11 @@ impl DesiredPod {
         format!("{}/{}", self.namespace(), self.name())
     }
 
+    /// It was let in here, now or by an earlier kubelet, and that was reported.
+    pub fn has_begun(&self) -> bool {
+        self.pod.status.as_ref().is_some_and(|status| status.start_time.is_some())
+    }
+
     pub fn is_ending(&self) -> bool {
         self.removed || self.pod.metadata.deletion_timestamp.is_some()
     }

@@ -119,6 +119,7 @@ impl Round<'_> {
         modes::folder(&logs, modes::NODE_FOLDER).map_err(|e| format!("cannot make {}: {e}", logs.display()))?;
         let user = image.user_of(desired, container)?;
         let env = self.environment(container, &ips).await?;
+        let given = kubelet.devices.start(&desired.pod, container).await?;
         let recursive = mounts::ask_recursive(container) && handler::makes_recursive(kubelet, desired).await?;
         let volumes = self.memory.life.volumes().ok_or("the Pod's volumes are not mounted")?;
         let restarts = start.restarts;
@@ -129,6 +130,7 @@ impl Round<'_> {
             image: image.id,
             env,
             mounts,
+            given,
             resources: resources::of_container(desired.spec(), container, kubelet.host.machine.memory),
             target: self.target(container)?,
             seccomp_dir: config.root_dir.join("seccomp"),

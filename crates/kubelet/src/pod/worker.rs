@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use client::EventKind;
 use clock::Timestamp;
 use k8s_openapi::api::core::v1::{Container, PodStatus};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::{
     kubelet::Kubelet,
@@ -59,9 +59,7 @@ pub fn new(
     let mut memory = remembered(&desired);
     let is_refused = refusal.is_some();
     if let Some(refusal) = refusal {
-        kubelet.events.pod(&desired, EventKind::Warning, &refusal.reason, &refusal.message);
-        let message = format!("Pod was rejected: {}", refusal.message);
-        memory.life = Life::Ending(End::Refused(Cause::new(refusal.reason, message)));
+        refuse(&kubelet, &desired, &mut memory, refusal);
     }
     let (handle, inbox) = workers::channels(desired, is_refused);
     let worker = Worker {
@@ -75,6 +73,20 @@ pub fn new(
         refresh_at: None,
     };
     (handle, worker.run())
+}
+
+/// Does not let a Pod in, and says why.
+fn refuse(kubelet: &Kubelet, desired: &DesiredPod, memory: &mut Memory, refusal: Refusal) {
+    kubelet.events.pod(desired, EventKind::Warning, &refusal.reason, &refusal.message);
+    let message = format!("Pod was rejected: {}", refusal.message);
+    memory.life = Life::Ending(End::Refused(Cause::new(refusal.reason, message)));
+}
+
+/// Waits until the Pod is asked to end.
+async fn until_ending(mut changes: watch::Receiver<DesiredPod>) {
+    if changes.wait_for(DesiredPod::is_ending).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// What was found out before a restart of the kubelet and still holds.
@@ -118,8 +130,26 @@ fn limits_held(kubelet: &Kubelet, desired: &DesiredPod, container: &Container, r
 }
 
 impl Worker {
+    /// A Pod that begins here gets its devices before anything else, or is not let in. Only this Pod waits for their plugins.
+    async fn take_devices(&mut self) {
+        let desired = self.inbox.desired.borrow().clone();
+        if self.memory.life.end().is_some() || desired.has_begun() || desired.is_ending() {
+            return;
+        }
+        let given = tokio::select! {
+            given = self.kubelet.devices.allocate(&desired.pod) => given,
+            () = until_ending(self.inbox.desired.clone()) => return,
+        };
+        if let Err(why) = given {
+            let message = format!("Allocate failed due to {why}, which is unexpected");
+            let refusal = Refusal::new("UnexpectedAdmissionError", message);
+            refuse(&self.kubelet, &desired, &mut self.memory, refusal);
+        }
+    }
+
     async fn run(mut self) {
         let kubelet = self.kubelet.clone();
+        self.take_devices().await;
         loop {
             let desired = self.inbox.desired.borrow_and_update().clone();
             let name = desired.full_name();
@@ -361,17 +391,6 @@ impl Worker {
                     clock::sleep(Duration::from_secs(1)).await;
                 }
                 other => {
-                    let mut changed = self.inbox.desired.clone();
-                    changed.mark_unchanged();
-                    let ending = async {
-                        // Pulling, starting and hooks give way to a deletion.
-                        while changed.changed().await.is_ok() {
-                            if changed.borrow_and_update().is_ending() {
-                                return;
-                            }
-                        }
-                        std::future::pending::<()>().await;
-                    };
                     if other == Step::Prepare {
                         self.follower.begin(&self.kubelet, desired);
                     }
@@ -379,7 +398,8 @@ impl Worker {
                     let mut round = Round { kubelet, desired, running, memory };
                     let done = tokio::select! {
                         done = round.step(&other) => done,
-                        () = ending => false,
+                        // Pulling, starting and hooks give way to a deletion.
+                        () = until_ending(self.inbox.desired.clone()), if !desired.is_ending() => false,
                     };
                     if !done {
                         return false;
@@ -402,6 +422,7 @@ impl Worker {
             .cgroups
             .remove(&self.kubelet.host.cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()));
         self.kubelet.sources.forget(desired.uid());
+        self.kubelet.devices.release(desired.uid()).await;
         self.memory.life.settle();
         if let Err(error) = self.kubelet.weigh() {
             tracing::debug!(%error, "the classes of Pods keep their weights");

@@ -44,8 +44,7 @@ impl Room {
 /// The room that has to be made for a new Pod, or why it is not let in. One that has begun here, or is over, is not asked
 /// again.
 pub async fn judge(kubelet: &Kubelet, desired: &DesiredPod) -> Result<Room, Refusal> {
-    let begun = desired.pod.status.as_ref().is_some_and(|s| s.start_time.is_some());
-    if begun || desired.is_ending() || api::rules::pod::is_terminal(&desired.pod) {
+    if desired.has_begun() || desired.is_ending() || api::rules::pod::is_terminal(&desired.pod) {
         return Ok(Room::default());
     }
     let mut verdict = admit(kubelet, desired, None);

@@ -262,6 +262,7 @@ impl Dispatcher {
         for desired in orphans::still_running(&self.kubelet).await {
             self.want(desired).await;
         }
+        self.kubelet.devices.retain(|uid| self.kubelet.pods.has(uid)).await;
         for uid in orphans::left_behind(&self.kubelet) {
             self.beside.spawn(orphans::clear(self.kubelet.clone(), uid));
         }

@@ -2,6 +2,8 @@
 
 mod api;
 mod certificates;
+mod device_plugin;
+mod devices;
 mod killed;
 mod life;
 pub mod plugin;

@@ -1,6 +1,7 @@
 //! All that is outside a kubelet and outlives it: folders, mounts, the engine, the API server, and time.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -76,6 +77,7 @@ pub struct World {
     pub network: Mutex<Option<crate::Gate>>,
     gate: Gate,
     now: Mutex<Timestamp>,
+    told: Mutex<BTreeSet<&'static str>>,
 }
 
 impl World {
@@ -103,6 +105,7 @@ impl World {
             network: Mutex::default(),
             gate,
             now: Mutex::new(Timestamp::from_second(1_700_000_000).unwrap()),
+            told: Mutex::default(),
         };
         modes::make(&world.manifests(), modes::NODE_FOLDER).unwrap();
         world
@@ -123,6 +126,24 @@ impl World {
 
     pub fn manifests(&self) -> PathBuf {
         self.path("manifests")
+    }
+
+    /// Where device plugins are.
+    pub fn device_folder(&self) -> PathBuf {
+        self.path("kubelet/device-plugins")
+    }
+
+    pub fn gate(&self) -> Gate {
+        self.gate.clone()
+    }
+
+    /// Remembers over the lives of kubelets that a story has come this far.
+    pub fn tell(&self, what: &'static str) {
+        self.told.lock().insert(what);
+    }
+
+    pub fn was_told(&self, what: &str) -> bool {
+        self.told.lock().contains(what)
     }
 
     pub fn pod_dir(&self, name: &str) -> PathBuf {

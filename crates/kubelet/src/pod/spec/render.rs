@@ -6,21 +6,24 @@ use std::{
 };
 
 use k8s_cri::v1::{
-    ContainerConfig, ContainerMetadata, DnsConfig, ImageSpec, KeyValue, LinuxContainerConfig, LinuxContainerResources,
-    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, PodSandboxConfig, PodSandboxMetadata, PortMapping,
-    Protocol, SecurityProfile, security_profile::ProfileType,
+    CdiDevice, ContainerConfig, ContainerMetadata, DnsConfig, ImageSpec, KeyValue, LinuxContainerConfig,
+    LinuxContainerResources, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, PodSandboxConfig,
+    PodSandboxMetadata, PortMapping, Protocol, SecurityProfile, security_profile::ProfileType,
 };
 use k8s_openapi::api::core::v1::Container;
 
-use crate::pod::{
-    desired::{
-        CONTAINER_HASH, CONTAINER_NAME, DesiredPod, GRACE, MESSAGE_PATH, MESSAGE_POLICY, POD_NAME, POD_NAMESPACE,
-        POD_UID, RESTART_COUNT, hash,
-    },
-    spec::{
-        env::Budget,
-        names::{Dns, hostname},
-        security::{groups, namespaces, security},
+use crate::{
+    devices::given::Given,
+    pod::{
+        desired::{
+            CONTAINER_HASH, CONTAINER_NAME, DesiredPod, GRACE, MESSAGE_PATH, MESSAGE_POLICY, POD_NAME, POD_NAMESPACE,
+            POD_UID, RESTART_COUNT, hash,
+        },
+        spec::{
+            env::Budget,
+            names::{Dns, hostname},
+            security::{groups, namespaces, security},
+        },
     },
 };
 
@@ -103,6 +106,8 @@ pub struct ContainerSetting {
     pub image: String,
     pub env: Vec<(String, String)>,
     pub mounts: Vec<Mount>,
+    /// What devices bring along.
+    pub given: Given,
     pub resources: LinuxContainerResources,
     /// The container (by id) whose processes it sees.
     pub target: Option<String>,
@@ -121,31 +126,36 @@ pub fn container(
     container: &Container,
     setting: ContainerSetting,
 ) -> Result<ContainerConfig, String> {
-    let known: BTreeMap<String, String> = setting.env.iter().cloned().collect();
-    let mut budget = Budget::beside(&setting.env);
+    let Given { envs, mounts, devices, annotations: noted, cdi } = setting.given;
+    // The container's own word comes last: it counts.
+    let env: Vec<(String, String)> = envs.into_iter().chain(setting.env).collect();
+    let known: BTreeMap<String, String> = env.iter().cloned().collect();
+    let mut budget = Budget::beside(&env);
     let mut expanded = |list: &Option<Vec<String>>| budget.words(list.as_deref().unwrap_or_default(), &known);
     let (command, args) = (expanded(&container.command)?, expanded(&container.args)?);
     let security = security(desired, container, setting.target, &setting.seccomp_dir)?;
     let mut all_labels = labels(desired);
     all_labels.insert(CONTAINER_NAME.to_owned(), container.name.clone());
     let text = |v: &Option<String>, default: &str| v.clone().unwrap_or_else(|| default.to_owned());
-    let annotations = HashMap::from([
+    let own = [
         (CONTAINER_HASH.to_owned(), hash(container)),
         (RESTART_COUNT.to_owned(), setting.restarts.to_string()),
         (MESSAGE_PATH.to_owned(), text(&container.termination_message_path, "/dev/termination-log")),
         (MESSAGE_POLICY.to_owned(), text(&container.termination_message_policy, "File")),
         (GRACE.to_owned(), desired.spec().termination_grace_period_seconds.unwrap_or(30).to_string()),
-    ]);
+    ];
     Ok(ContainerConfig {
         metadata: Some(ContainerMetadata { name: container.name.clone(), attempt: setting.restarts.cast_unsigned() }),
         image: Some(ImageSpec { image: setting.image, ..Default::default() }),
         command,
         args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        envs: setting.env.into_iter().map(|(key, value)| KeyValue { key, value }).collect(),
-        mounts: setting.mounts,
+        envs: env.into_iter().map(|(key, value)| KeyValue { key, value }).collect(),
+        mounts: mounts.into_iter().chain(setting.mounts).collect(),
+        devices,
+        cdi_devices: cdi.into_iter().map(|name| CdiDevice { name }).collect(),
         labels: all_labels,
-        annotations,
+        annotations: noted.into_iter().chain(own).collect(),
         log_path: log_path(&container.name, setting.restarts),
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
@@ -160,6 +170,7 @@ mod tests {
     use super::*;
     use crate::pod::fixture::{pod, pod_of};
     use json::json;
+    use k8s_cri::v1::Device;
 
     fn rendered(spec: &str) -> ContainerConfig {
         let desired = pod(spec);
@@ -168,6 +179,7 @@ mod tests {
             image: "sha256:1".into(),
             env: vec![("A".into(), "x".into()), ("B".into(), "y".into())],
             mounts: Vec::new(),
+            given: Given::default(),
             resources: LinuxContainerResources::default(),
             target: None,
             seccomp_dir: "/k/seccomp".into(),
@@ -190,6 +202,36 @@ mod tests {
         }
         assert_eq!((got.labels[POD_UID].as_str(), got.labels[CONTAINER_NAME].as_str()), ("u", "c"));
         assert_eq!(got.envs.len(), 2);
+    }
+
+    #[test]
+    fn what_devices_bring_comes_before_the_containers_own() {
+        let desired = pod(r#"{"containers": [{"name": "c", "args": ["$(A) $(D)"]}]}"#);
+        let mount = |path: &str| Mount { container_path: path.into(), ..Default::default() };
+        let pairs = |list: &[(&str, &str)]| list.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        let given = Given {
+            envs: pairs(&[("A", "device"), ("D", "d")]),
+            mounts: vec![mount("/d")],
+            devices: vec![Device { host_path: "/dev/d".into(), ..Default::default() }],
+            annotations: pairs(&[("note", "d"), (RESTART_COUNT, "7")]),
+            cdi: ["v/c=d".to_owned()].into(),
+        };
+        let setting = ContainerSetting {
+            restarts: 0,
+            image: String::new(),
+            env: vec![("A".into(), "own".into())],
+            mounts: vec![mount("/own")],
+            given,
+            resources: LinuxContainerResources::default(),
+            target: None,
+            seccomp_dir: "/k/seccomp".into(),
+        };
+        let got = container(&desired, &desired.spec().containers[0], setting).unwrap();
+        let envs: Vec<_> = got.envs.iter().map(|env| format!("{}={}", env.key, env.value)).collect();
+        assert_eq!((envs, got.args), (vec!["A=device".into(), "D=d".into(), "A=own".into()], vec!["own d".into()]));
+        assert_eq!(got.mounts, [mount("/d"), mount("/own")]);
+        assert_eq!((got.annotations["note"].as_str(), got.annotations[RESTART_COUNT].as_str()), ("d", "0"));
+        assert_eq!((got.devices[0].host_path.as_str(), got.cdi_devices[0].name.as_str()), ("/dev/d", "v/c=d"));
     }
 
     #[test]

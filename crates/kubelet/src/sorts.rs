@@ -1,0 +1,9 @@
+//! The sorts of plugins that this kubelet takes: one line each.
+
+use std::sync::Arc;
+
+use crate::{devices::register::DevicePlugins, kubelet::Kubelet, plugins::sort::Sort};
+
+pub fn all(kubelet: &Arc<Kubelet>) -> Vec<Arc<dyn Sort>> {
+    vec![Arc::new(DevicePlugins(kubelet.devices.clone()))]
+}
