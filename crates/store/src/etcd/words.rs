@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-const ENDED: &str = "it ended the connection; does etcd still run?";
+/// Either side may have: it is given up here too, when nothing has come for as long as it is kept alive.
+const ENDED: &str = "the connection to it ended; does etcd still run, and answer?";
 
 /// What an end of the connection means as long as none has worked: what listens there may be something else.
 const ENDED_AT_ONCE: &str = "it ends the connection; is its address an https:// one, or the port another?";
@@ -96,7 +97,7 @@ mod tests {
         check(&["received fatal alert: CertificateRequired"], "--etcd-certfile and --etcd-keyfile");
         check(&["etcdserver: request timed out"], "does not answer in time");
         check(&["etcdserver: no leader"], "etcdserver: no leader");
-        check(&["transport error", "connection closed"], "does etcd still run?");
+        check(&["transport error", "connection closed"], "does etcd still run, and answer?");
         check(&["transport error", "http2 error", "connection error received: not a result of an error"], ENDED);
         check(&["h2 protocol error: error reading a body from connection"], ENDED);
         check(&[], "no reason");
