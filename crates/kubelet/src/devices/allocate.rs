@@ -121,6 +121,11 @@ impl Devices {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whether a resource's devices are given out here, also while its plugin is away.
+    pub fn knows(&self, resource: &str) -> bool {
+        self.state.lock().knows(resource)
+    }
+
     /// There is room for this resource.
     pub fn admits(&self, resource: &str) -> bool {
         self.state.lock().admits(resource)

@@ -93,6 +93,13 @@ fn at_most(pod: &Handle) -> Arc<Pod> {
     Arc::new(pod)
 }
 
+/// What Pods may have of the node, without devices: whether there are some left is asked when they are given.
+fn allocatable(kubelet: &Kubelet, node: Option<&Node>) -> Resources {
+    let mut all = amounts(capacity::allocatable(&kubelet.config, &kubelet.host.machine, node));
+    all.retain(|name, _| !kubelet.devices.knows(name));
+    all
+}
+
 fn amounts(list: BTreeMap<String, Quantity>) -> Resources {
     list.into_iter().map(|(name, amount)| (name, api::rules::quantity::parse(&amount))).collect()
 }
@@ -104,7 +111,7 @@ pub fn resize(kubelet: &Kubelet, wanted: &DesiredPod) -> Result<Room, Pending> {
     let others: Vec<&Pod> = others.iter().map(|other| &**other).collect();
     let capacity = amounts(capacity::capacity(config, machine));
     let node = kubelet.node.get(&Key::new("", &config.node_name));
-    let allocatable = amounts(capacity::allocatable(config, machine, node.as_deref()));
+    let allocatable = allocatable(kubelet, node.as_deref());
     let verdict = admit::resize(&wanted.pod, &capacity, &allocatable, &others);
     let verdict =
         verdict.and_then(|short| room(kubelet, wanted, &short).map_err(|refusal| (admit::DEFERRED, refusal.message)));
@@ -122,7 +129,7 @@ fn admit(kubelet: &Kubelet, desired: &DesiredPod, fresh: Option<&Node>) -> Resul
     let object = fresh.or(held.as_deref());
     let labels = capacity::labels_of(object, config);
     let taints = object.and_then(|n| n.spec.as_ref()?.taints.clone()).unwrap_or_default();
-    let allocatable = amounts(capacity::allocatable(config, &host.machine, object));
+    let allocatable = allocatable(kubelet, object);
     let others: Vec<_> = others(kubelet, desired.uid()).iter().map(at_most).collect();
     let others: Vec<&Pod> = others.iter().map(|other| &**other).collect();
     let node = NodeFacts {
