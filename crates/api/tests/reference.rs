@@ -265,10 +265,10 @@ fn schemas_are_published_as_upstream_publishes_them() {
         let name = path.file_name().unwrap().to_str().unwrap().trim_end_matches("_openapi.json").replace("__", "/");
         let parts: Vec<&str> = name.split('/').collect();
         let (group, version) = if let ["apis", group, version] = parts[..] { (group, version) } else { ("", parts[1]) };
-        let theirs: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let theirs: json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         let ours =
             api::openapi::v3(everything().all(), group, version).unwrap_or_else(|| panic!("{name} is not served"));
-        let ours: serde_json::Value = serde_json::from_str(&ours.to_string()).unwrap();
+        let ours: json::Value = serde_json::from_str(&ours.to_string()).unwrap();
         let schemas = theirs["components"]["schemas"].as_object().unwrap();
         for (name, theirs) in schemas {
             if let Some(ours) = ours["components"]["schemas"].get(name) {
@@ -292,7 +292,7 @@ const OTHERWISE: &[&str] = &[
     "ClaimStatus.properties.devices",
 ];
 
-fn published(at: &str, theirs: &serde_json::Value, ours: &serde_json::Value, wrong: &mut Vec<String>) {
+fn published(at: &str, theirs: &json::Value, ours: &json::Value, wrong: &mut Vec<String>) {
     if OTHERWISE.iter().any(|place| at.contains(place)) {
         return;
     }
@@ -302,7 +302,7 @@ fn published(at: &str, theirs: &serde_json::Value, ours: &serde_json::Value, wro
         }
         return;
     };
-    let names: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+    let names: BTreeSet<&json::Key> = theirs.keys().chain(ours.keys()).collect();
     for name in names.into_iter().filter(|name| !UNCOMPARED.contains(&name.as_str())) {
         match (theirs.get(name), ours.get(name)) {
             (Some(theirs), Some(ours)) => published(&format!("{at}.{name}"), theirs, ours, wrong),
