@@ -67,7 +67,10 @@ pub struct Options {
     pub front_proxy_client: Option<Arc<pki::Serving>>,
     /// Which address behind the Service of another API server is dialed.
     pub routing: Routing,
-    pub disabled_admission: Vec<String>,
+    /// Which admission plugins are at work.
+    pub admission_plugins: admission::Choice,
+    /// How many seconds Pods stay on a node that is not ready, and on one that cannot be reached, when they do not say.
+    pub toleration_seconds: (i64, i64),
     /// What the admission plugins are told.
     pub admission: Configuration,
     /// How the rest of the control plane is, by name: what `componentstatuses` shows beside the store.
@@ -143,13 +146,14 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         rbac: rbac.clone(),
         authorizer: authorizer.clone(),
         pod_security: options.admission.pod_security,
+        optional: options.admission.optional,
+        toleration_seconds: options.toleration_seconds,
         charges: Charges::new(options.admission.quota),
         policies,
         webhooks: hooks.clone(),
         features: options.features,
     };
-    let disabled: Vec<&str> = options.disabled_admission.iter().map(String::as_str).collect();
-    let admission = Arc::new(Plugins::new(context, &disabled).map_err(AssembleError::Setting)?);
+    let admission = Arc::new(Plugins::new(context, &options.admission_plugins).map_err(AssembleError::Setting)?);
     let (ranges, ports) = (&options.cluster.service_ranges, options.node_ports.clone());
     let services = ServiceAllocation::start(objects.clone(), ranges, ports).await?;
     let allocations: Allocations = vec![(allocation::KEY, Arc::new(services))];

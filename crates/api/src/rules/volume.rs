@@ -78,10 +78,15 @@ pub fn is_default_class(class: &ObjectMeta) -> bool {
 
 /// The class of claims that name none: of several defaults the newest, and of those of the same second the first by name.
 pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a ObjectMeta>) -> Option<&'a str> {
-    let newest_first = |class: &&ObjectMeta| {
-        (std::cmp::Reverse(class.creation_timestamp.as_ref().map(|time| time.0)), class.name.clone())
+    newest(classes.into_iter().filter(|class| is_default_class(class)))
+}
+
+/// The newest of some objects, and of those of the same second the first by name.
+pub fn newest<'a>(objects: impl IntoIterator<Item = &'a ObjectMeta>) -> Option<&'a str> {
+    let newest_first = |object: &&ObjectMeta| {
+        (std::cmp::Reverse(object.creation_timestamp.as_ref().map(|time| time.0)), object.name.clone())
     };
-    classes.into_iter().filter(|class| is_default_class(class)).min_by_key(newest_first)?.name.as_deref()
+    objects.into_iter().min_by_key(newest_first)?.name.as_deref()
 }
 
 /// What a claim asks of a volume.

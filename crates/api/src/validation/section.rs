@@ -52,6 +52,16 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The fields that are given.
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> {
+        self.map.into_iter().flat_map(Map::keys).map(|key| key.as_str())
+    }
+
+    /// The section as it stands.
+    pub fn to_value(&self) -> Value {
+        self.map.cloned().map_or(Value::Null, Value::Object)
+    }
+
     pub fn text(&self, field: &str) -> Result<Option<&'a str>, String> {
         match self.get(field) {
             None => Ok(None),

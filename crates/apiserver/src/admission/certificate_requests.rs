@@ -9,37 +9,56 @@ use json::json;
 
 use super::{
     attributes::{Attributes, Operation},
-    plugin::{Context, Plugin, done, forbid, text},
+    plugin::{Context, Plugin, done, forbid, is, text},
 };
 use crate::auth;
 use crate::auth::user::GROUP_MASTERS;
 
+/// The part that upstream does in the storage of the kind.
 pub const PLUGIN: Plugin = Plugin {
     name: "CertificateRequests",
-    concerns: |attributes| {
-        attributes.definition.plural == "certificatesigningrequests"
-            && attributes.definition.group == GROUP
-            && matches!(attributes.operation, Operation::Create | Operation::Update)
-    },
+    concerns: |attributes| concerns(attributes, Operation::Create, ""),
     admit: Some(|_, attributes| {
         name_requestor(attributes);
         done(Ok(()))
     }),
-    validate: Some(|context, attributes| {
+    validate: Some(|_, attributes| {
         // A webhook may have seen it in between.
         name_requestor(attributes);
-        done(validate(context, attributes))
+        done(Ok(()))
     }),
 };
+
+pub const APPROVAL: Plugin = Plugin {
+    name: "CertificateApproval",
+    concerns: |attributes| concerns(attributes, Operation::Update, "approval"),
+    admit: None,
+    validate: Some(|context, attributes| done(require(context, attributes, "approve"))),
+};
+
+pub const SIGNING: Plugin = Plugin {
+    name: "CertificateSigning",
+    concerns: |attributes| concerns(attributes, Operation::Update, "status"),
+    admit: None,
+    validate: Some(|context, attributes| done(signing(context, attributes))),
+};
+
+pub const SUBJECT_RESTRICTION: Plugin = Plugin {
+    name: "CertificateSubjectRestriction",
+    concerns: |attributes| concerns(attributes, Operation::Create, ""),
+    admit: None,
+    validate: Some(|_, attributes| done(restrict_subject(attributes))),
+};
+
+fn concerns(attributes: &Attributes<'_>, operation: Operation, subresource: &str) -> bool {
+    attributes.operation == operation && is(attributes, GROUP, "certificatesigningrequests", subresource)
+}
 
 const GROUP: &str = "certificates.k8s.io";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 /// The server writes who asks, whatever the client wrote.
 fn name_requestor(attributes: &mut Attributes<'_>) {
-    if attributes.operation != Operation::Create {
-        return;
-    }
     let user = attributes.user;
     let spec = attributes.object.as_mut().and_then(|o| o.get_mut("spec")).and_then(|s| s.as_object_mut());
     let Some(spec) = spec else { return };
@@ -58,25 +77,26 @@ fn name_requestor(attributes: &mut Attributes<'_>) {
     }
 }
 
-fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+/// No client gets a certificate that makes it a master.
+fn restrict_subject(attributes: &Attributes<'_>) -> Result<(), StatusError> {
     let Some(object) = &attributes.object else { return Ok(()) };
-    match (attributes.operation, attributes.subresource) {
-        (Operation::Create, _) if text(object, "/spec/signerName") == CLIENT_SIGNER => {
-            let wish = wish(object).map_err(|why| forbid(attributes, format!("unable to parse csr: {why}")))?;
-            if !wish.organizations().any(|o| o == GROUP_MASTERS) {
-                return Ok(());
-            }
-            Err(forbid(attributes, format!("use of {CLIENT_SIGNER} signer with {GROUP_MASTERS} group is not allowed")))
-        }
-        (Operation::Update, "approval") => require(context, attributes, "approve"),
-        (Operation::Update, "status") => {
-            let part = |o: &Value, path: &str| api::meta::at(o, path).cloned().unwrap_or_default();
-            let same = |path: &str| attributes.old.is_some_and(|old| part(old, path) == part(object, path));
-            let unchanged = same("/status/certificate") && same("/status/conditions");
-            if unchanged { Ok(()) } else { require(context, attributes, "sign") }
-        }
-        _ => Ok(()),
+    if text(object, "/spec/signerName") != CLIENT_SIGNER {
+        return Ok(());
     }
+    let wish = wish(object).map_err(|why| forbid(attributes, format!("unable to parse csr: {why}")))?;
+    if !wish.organizations().any(|o| o == GROUP_MASTERS) {
+        return Ok(());
+    }
+    Err(forbid(attributes, format!("use of {CLIENT_SIGNER} signer with {GROUP_MASTERS} group is not allowed")))
+}
+
+/// Certificates and conditions are the signer's.
+fn signing(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+    let Some(object) = &attributes.object else { return Ok(()) };
+    let part = |o: &Value, path: &str| api::meta::at(o, path).cloned().unwrap_or_default();
+    let same = |path: &str| attributes.old.is_some_and(|old| part(old, path) == part(object, path));
+    let unchanged = same("/status/certificate") && same("/status/conditions");
+    if unchanged { Ok(()) } else { require(context, attributes, "sign") }
 }
 
 /// The subject that a request (base64 of PEM in `spec.request`) asks for.
@@ -139,8 +159,8 @@ mod tests {
         };
         let made = write("jane", Operation::Create, "").through(&context, &PLUGIN).await.unwrap();
         assert_eq!(made["spec"], json!({"signerName": "example.com/x", "username": "jane", "groups": ["dev"]}));
-        assert!(write("boss", Operation::Update, "approval").through(&context, &PLUGIN).await.is_ok());
-        let refused = write("jane", Operation::Update, "approval").through(&context, &PLUGIN).await.unwrap_err();
+        assert!(write("boss", Operation::Update, "approval").through(&context, &APPROVAL).await.is_ok());
+        let refused = write("jane", Operation::Update, "approval").through(&context, &APPROVAL).await.unwrap_err();
         let expected = "certificatesigningrequests.certificates.k8s.io \"c\" is forbidden: user not permitted to approve \
                         requests with signerName \"example.com/x\"";
         assert_eq!(refused, expected);
@@ -150,21 +170,27 @@ mod tests {
         let mut masters = write("jane", Operation::Create, "");
         masters.object =
             Some(json!({"metadata": {"name": "c"}, "spec": {"signerName": CLIENT_SIGNER, "request": encoded}}));
-        assert!(masters.through(&context, &PLUGIN).await.unwrap_err().contains("system:masters group is not allowed"));
+        assert!(
+            masters
+                .through(&context, &SUBJECT_RESTRICTION)
+                .await
+                .unwrap_err()
+                .contains("system:masters group is not allowed")
+        );
         let mut broken = write("jane", Operation::Create, "");
         broken.object =
             Some(json!({"metadata": {"name": "c"}, "spec": {"signerName": CLIENT_SIGNER, "request": "YQ=="}}));
-        assert!(broken.through(&context, &PLUGIN).await.unwrap_err().contains("unable to parse csr"));
+        assert!(broken.through(&context, &SUBJECT_RESTRICTION).await.unwrap_err().contains("unable to parse csr"));
 
         // The signer is the stored one, and conditions are a signer's as certificates are.
         let mut renamed = write("boss", Operation::Update, "approval");
         renamed.old.as_mut().unwrap()["spec"]["signerName"] = json!("kubernetes.io/kubelet-serving");
-        assert!(renamed.through(&context, &PLUGIN).await.is_err());
-        assert!(write("jane", Operation::Update, "status").through(&context, &PLUGIN).await.is_ok());
+        assert!(renamed.through(&context, &APPROVAL).await.is_err());
+        assert!(write("jane", Operation::Update, "status").through(&context, &SIGNING).await.is_ok());
         for status in [json!({"conditions": [{"type": "Approved"}]}), json!({"certificate": "YQ=="})] {
             let mut changed = write("jane", Operation::Update, "status");
             changed.object.as_mut().unwrap()["status"] = status;
-            assert!(changed.through(&context, &PLUGIN).await.unwrap_err().contains("not permitted to sign"));
+            assert!(changed.through(&context, &SIGNING).await.unwrap_err().contains("not permitted to sign"));
         }
     }
 }

@@ -10,13 +10,52 @@ use api::{
     validation::{field::quote, section::Section},
 };
 
-use super::{PLUGINS, pod_security, quota};
+use super::{
+    names_of_plugins,
+    optional::{
+        event_rate_limit, pod_node_selector, pod_toleration_restriction,
+        settings::{Settings, event_limits, node_selectors, tolerations},
+    },
+    pod_security, quota,
+};
 
 /// What the plugins are told.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Configuration {
     pub pod_security: pod_security::Configuration,
     pub quota: quota::configuration::Configuration,
+    pub optional: Settings,
+}
+
+type Parse = fn(&mut Configuration, &Section<'_>) -> Result<(), String>;
+
+/// The plugins that can be told something, with what takes it in.
+const CONFIGURED: &[(&str, Parse)] = &[
+    (pod_security::PLUGIN.name, |all, section| {
+        all.pod_security = pod_security::Configuration::parse(section)?;
+        Ok(())
+    }),
+    (quota::PLUGIN.name, |all, section| {
+        all.quota = quota::configuration::Configuration::parse(section)?;
+        Ok(())
+    }),
+    (event_rate_limit::PLUGIN.name, |all, section| {
+        all.optional.event_limits = event_limits::Limits::parse(section)?;
+        Ok(())
+    }),
+    (pod_node_selector::PLUGIN.name, |all, section| {
+        all.optional.node_selectors = node_selectors::Selectors::parse(section)?;
+        Ok(())
+    }),
+    (pod_toleration_restriction::PLUGIN.name, |all, section| {
+        all.optional.tolerations = tolerations::Restriction::parse(section)?;
+        Ok(())
+    }),
+];
+
+/// What takes in the settings of a plugin.
+fn parser(plugin: &str) -> Option<Parse> {
+    CONFIGURED.iter().find(|(name, _)| *name == plugin).map(|(_, parse)| *parse)
 }
 
 const VERSIONS: &[&str] = &["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
@@ -45,12 +84,7 @@ impl Configuration {
 
     fn set(&mut self, plugin: &str, place: &str, value: &Value) -> Result<(), String> {
         let section = Section::of(place, value)?;
-        if plugin == quota::PLUGIN.name {
-            self.quota = quota::configuration::Configuration::parse(&section)?;
-        } else {
-            self.pod_security = pod_security::Configuration::parse(&section)?;
-        }
-        Ok(())
+        parser(plugin).map_or(Ok(()), |parse| parse(self, &section))
     }
 }
 
@@ -68,8 +102,8 @@ fn entries<'a>(section: &Section<'a>) -> Result<Vec<Entry<'a>>, String> {
     for plugin in section.sections("plugins")? {
         plugin.has_only(&["name", "path", "configuration"])?;
         let name = plugin.text("name")?.unwrap_or("");
-        if ![pod_security::PLUGIN.name, quota::PLUGIN.name].contains(&name) {
-            let why = match PLUGINS.iter().any(|p| p.name == name) {
+        if parser(name).is_none() {
+            let why = match names_of_plugins().any(|known| known == name) {
                 true => "takes no configuration",
                 false => "is no admission plugin of this server",
             };
@@ -165,8 +199,8 @@ mod tests {
         refused("plugins: {}", "plugins: it must be a list");
         refused("plugins: [{name: 1}]", "plugins[0].name: it must be text");
         refused("plugins: [{name: Priority}]", "plugins[0].name: \"Priority\" takes no configuration");
-        let unknown = "plugins[0].name: \"EventRateLimit\" is no admission plugin of this server";
-        refused("plugins: [{name: EventRateLimit}]", unknown);
+        let unknown = "plugins[0].name: \"ImagePolicy\" is no admission plugin of this server";
+        refused("plugins: [{name: ImagePolicy}]", unknown);
         let twice = "plugins[1].name: \"PodSecurity\" is configured twice";
         refused("plugins: [{name: PodSecurity}, {name: PodSecurity}]", twice);
         let both = "plugins[0].path: the plugin has a configuration too; give one of both";

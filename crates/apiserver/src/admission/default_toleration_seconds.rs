@@ -12,23 +12,25 @@ use super::{
 pub const PLUGIN: Plugin = Plugin {
     name: "DefaultTolerationSeconds",
     concerns,
-    admit: Some(|_, attributes| {
+    admit: Some(|context, attributes| {
         if let Some(pod) = &mut attributes.object {
-            tolerate(pod);
+            tolerate(pod, context.toleration_seconds);
         }
         done(Ok(()))
     }),
     validate: None,
 };
 
-const SECONDS: i64 = 300;
+/// What the flags say when they are not given.
+pub const SECONDS: i64 = 300;
 
 fn concerns(attributes: &Attributes<'_>) -> bool {
     matches!(attributes.operation, Operation::Create | Operation::Update) && is(attributes, "", "pods", "")
 }
 
-fn tolerate(pod: &mut Value) {
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+fn tolerate(pod: &mut Value, (not_ready, unreachable): (i64, i64)) {
+    for (key, seconds) in [("node.kubernetes.io/not-ready", not_ready), ("node.kubernetes.io/unreachable", unreachable)]
+    {
         let covers = |t: &Value| {
             let (k, effect) = (text(t, "/key"), text(t, "/effect"));
             (k.is_empty() || k == key) && (effect.is_empty() || effect == "NoExecute")
@@ -37,7 +39,7 @@ fn tolerate(pod: &mut Value) {
             continue;
         }
         if let Some(list) = spec_list(pod, "tolerations") {
-            list.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS}));
+            list.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}));
         }
     }
 }
@@ -49,7 +51,7 @@ mod tests {
     fn check(tolerations: Value, added: &[&str]) {
         let before = tolerations.as_array().map_or(0, Vec::len);
         let mut pod = json!({"spec": {"tolerations": tolerations}});
-        tolerate(&mut pod);
+        tolerate(&mut pod, (SECONDS, SECONDS));
         let keys: Vec<&str> = items(&pod, "/spec/tolerations").skip(before).map(|t| text(t, "/key")).collect();
         assert_eq!(keys, added);
     }

@@ -7,6 +7,7 @@ pub mod attributes;
 pub mod certificate_requests;
 pub mod cluster_trust_bundle_attest;
 pub mod configuration;
+pub mod default_ingress_class;
 pub mod default_storage_class;
 pub mod default_toleration_seconds;
 pub mod device_admin_access;
@@ -14,10 +15,12 @@ pub mod limit_ranger;
 pub mod namespace_lifecycle;
 pub mod node_declared_feature_validator;
 pub mod node_restriction;
+pub mod optional;
 pub mod persistent_volume_claim_resize;
 pub mod plugin;
 pub mod pod_certificate_requests;
 pub mod pod_security;
+pub mod pod_topology_labels;
 pub mod policy;
 pub mod policy_params_access;
 pub mod priority;
@@ -34,40 +37,116 @@ pub mod webhook;
 use api::status::StatusError;
 
 use attributes::{Admission, Attributes};
+use optional::{
+    always, always_pull_images, deny_service_external_ips, event_rate_limit, extended_resource_toleration,
+    limit_pod_hard_anti_affinity_topology, namespace_auto_provision, namespace_exists,
+    owner_references_permission_enforcement, pod_node_selector, pod_toleration_restriction,
+};
 use plugin::{Outcome, Plugin, Step};
 
 pub use configuration::Configuration;
+pub use default_toleration_seconds::SECONDS as TOLERATION_SECONDS;
 pub use plugin::Context;
 pub use quota::charges::Charges;
 
-/// All plugins in the order in which they run.
-pub const PLUGINS: &[&Plugin] = &[
-    &namespace_lifecycle::PLUGIN,
-    &limit_ranger::PLUGIN,
-    &service_account::PLUGIN,
-    &node_restriction::PLUGIN,
-    &taint_nodes_by_condition::PLUGIN,
-    &pod_security::PLUGIN,
-    &priority::PLUGIN,
-    &default_toleration_seconds::PLUGIN,
-    &default_storage_class::PLUGIN,
-    &storage_object_in_use_protection::PLUGIN,
-    &persistent_volume_claim_resize::PLUGIN,
-    &runtime_class::PLUGIN,
-    &certificate_requests::PLUGIN,
-    &pod_certificate_requests::PLUGIN,
-    &cluster_trust_bundle_attest::PLUGIN,
-    &rbac_escalation::PLUGIN,
-    &policy_params_access::PLUGIN,
-    &device_admin_access::PLUGIN,
-    &node_declared_feature_validator::PLUGIN,
-    &policy::MUTATING,
-    &webhook::MUTATING,
-    &policy::VALIDATING,
-    &webhook::VALIDATING,
+/// When a plugin is at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Always: a rule that upstream has elsewhere, and nobody can turn off.
+    Always,
+    /// Unless `--disable-admission-plugins` names it.
+    On,
+    /// When `--enable-admission-plugins` names it.
+    Off,
+}
+
+use Standing::{Always, Off, On};
+
+/// All plugins in the order in which they run, which is upstream's.
+const PLUGINS: &[(Standing, &Plugin)] = &[
+    (Off, &always::ADMIT),
+    (Off, &namespace_auto_provision::PLUGIN),
+    (On, &namespace_lifecycle::PLUGIN),
+    (Off, &namespace_exists::PLUGIN),
+    (Off, &limit_pod_hard_anti_affinity_topology::PLUGIN),
+    (On, &limit_ranger::PLUGIN),
+    (On, &service_account::PLUGIN),
+    // Upstream leaves it to its operators to ask for this one.
+    (On, &node_restriction::PLUGIN),
+    (On, &taint_nodes_by_condition::PLUGIN),
+    (Off, &always_pull_images::PLUGIN),
+    (On, &pod_security::PLUGIN),
+    (Off, &pod_node_selector::PLUGIN),
+    (On, &priority::PLUGIN),
+    (On, &default_toleration_seconds::PLUGIN),
+    (Off, &pod_toleration_restriction::PLUGIN),
+    (Off, &event_rate_limit::PLUGIN),
+    (Off, &extended_resource_toleration::PLUGIN),
+    (On, &default_storage_class::PLUGIN),
+    (On, &storage_object_in_use_protection::PLUGIN),
+    (Off, &owner_references_permission_enforcement::PLUGIN),
+    (On, &persistent_volume_claim_resize::PLUGIN),
+    (On, &runtime_class::PLUGIN),
+    (Always, &certificate_requests::PLUGIN),
+    (On, &certificate_requests::APPROVAL),
+    (On, &certificate_requests::SIGNING),
+    (Always, &pod_certificate_requests::PLUGIN),
+    (On, &cluster_trust_bundle_attest::PLUGIN),
+    (On, &certificate_requests::SUBJECT_RESTRICTION),
+    (On, &default_ingress_class::PLUGIN),
+    (Off, &deny_service_external_ips::PLUGIN),
+    (On, &pod_topology_labels::PLUGIN),
+    (Always, &rbac_escalation::PLUGIN),
+    (Always, &policy_params_access::PLUGIN),
+    (Always, &device_admin_access::PLUGIN),
+    (On, &node_declared_feature_validator::PLUGIN),
+    (On, &policy::MUTATING),
+    (On, &webhook::MUTATING),
+    (On, &policy::VALIDATING),
+    (On, &webhook::VALIDATING),
     // Last, so that nothing is charged for what another plugin refuses.
-    &quota::PLUGIN,
+    (On, &quota::PLUGIN),
+    (Off, &always::DENY),
 ];
+
+/// Which plugins are at work, as the flags say.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    pub enable: Vec<String>,
+    pub disable: Vec<String>,
+}
+
+impl Choice {
+    /// Names that are no plugin's, or that are in both lists, are an error.
+    pub fn check(&self) -> Result<(), String> {
+        for (flag, names) in [("enable", &self.enable), ("disable", &self.disable)] {
+            if let Some(unknown) = names.iter().find(|name| !names_of_plugins().any(|known| known == *name)) {
+                let known = names_of_plugins().collect::<Vec<_>>().join(", ");
+                return Err(format!("{flag}-admission-plugins plugin {unknown:?} is unknown; there are {known}"));
+            }
+        }
+        match self.enable.iter().find(|name| self.disable.contains(name)) {
+            Some(both) => Err(format!(
+                "[{both}] in enable-admission-plugins and disable-admission-plugins overlapped; take it out of one of them"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn takes(&self, standing: Standing, name: &str) -> bool {
+        let is_in = |names: &[String]| names.iter().any(|given| given == name);
+        match standing {
+            Always => true,
+            On => !is_in(&self.disable),
+            Off => is_in(&self.enable),
+        }
+    }
+}
+
+/// What the flags may name.
+fn names_of_plugins() -> impl Iterator<Item = &'static str> {
+    PLUGINS.iter().filter(|(standing, _)| *standing != Always).map(|(_, plugin)| plugin.name)
+}
 
 /// The plugins that are on.
 pub struct Plugins {
@@ -76,12 +155,15 @@ pub struct Plugins {
 }
 
 impl Plugins {
-    /// All of them but the `disabled`. A name that is no plugin's is an error.
-    pub fn new(context: Context, disabled: &[&str]) -> Result<Self, String> {
-        if let Some(unknown) = disabled.iter().find(|name| !PLUGINS.iter().any(|p| p.name == **name)) {
-            return Err(format!("there is no admission plugin {unknown:?}"));
+    pub fn new(context: Context, choice: &Choice) -> Result<Self, String> {
+        choice.check()?;
+        let on = PLUGINS.iter().filter(|(standing, plugin)| choice.takes(*standing, plugin.name));
+        let enabled: Vec<&Plugin> = on.map(|(_, plugin)| *plugin).collect();
+        if context.optional.event_limits.is_empty() && enabled.iter().any(|p| p.name == event_rate_limit::PLUGIN.name) {
+            return Err("the admission plugin EventRateLimit needs limits: write them into the file of \
+                        --admission-control-config-file"
+                .to_owned());
         }
-        let enabled = PLUGINS.iter().copied().filter(|p| !disabled.contains(&p.name)).collect();
         Ok(Plugins { context, enabled })
     }
 
@@ -111,5 +193,43 @@ impl Admission for Plugins {
 
     fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> Outcome<'a> {
         Box::pin(self.run(attributes, |plugin| plugin.validate))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::admission::context;
+
+    async fn plugins(enable: &[&str], disable: &[&str]) -> Result<Vec<&'static str>, String> {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let choice = Choice { enable: owned(enable), disable: owned(disable) };
+        let plugins = Plugins::new(context(Vec::new()).await, &choice)?;
+        Ok(plugins.enabled.iter().map(|plugin| plugin.name).collect())
+    }
+
+    #[tokio::test]
+    async fn flags_choose_the_plugins() {
+        let usual = plugins(&[], &[]).await.unwrap();
+        assert!(usual.contains(&"PodSecurity") && !usual.contains(&"AlwaysDeny"));
+        let chosen = plugins(&["AlwaysPullImages", "PodSecurity"], &["ResourceQuota"]).await.unwrap();
+        let expected: Vec<&str> = usual.iter().copied().filter(|name| *name != "ResourceQuota").collect();
+        let without: Vec<&str> = chosen.iter().copied().filter(|name| *name != "AlwaysPullImages").collect();
+        assert_eq!(without, expected);
+        let at = |name: &str| chosen.iter().position(|other| *other == name).unwrap();
+        assert!(at("TaintNodesByCondition") < at("AlwaysPullImages") && at("AlwaysPullImages") < at("PodSecurity"));
+    }
+
+    #[tokio::test]
+    async fn wrong_choices_are_told() {
+        let check = async |enable: &[&str], disable: &[&str], expected: &str| {
+            let error = plugins(enable, disable).await.unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        };
+        check(&["X"], &[], "enable-admission-plugins plugin \"X\" is unknown; there are AlwaysAdmit, ").await;
+        check(&[], &["RbacEscalation"], "disable-admission-plugins plugin \"RbacEscalation\" is unknown").await;
+        let both = "[PodSecurity] in enable-admission-plugins and disable-admission-plugins overlapped";
+        check(&["PodSecurity"], &["PodSecurity"], both).await;
+        check(&["EventRateLimit"], &[], "the admission plugin EventRateLimit needs limits").await;
     }
 }

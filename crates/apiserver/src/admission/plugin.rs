@@ -3,12 +3,19 @@
 use json::Key;
 use std::sync::Arc;
 
-use api::{Value, features::Features, meta, status::StatusError};
+use api::{
+    Value, features::Features, k8s_openapi::api::core::v1::Toleration, meta, rules::taint, status::StatusError,
+    validation::field::Path,
+};
 use futures::future::BoxFuture;
 
 use super::{
-    attributes::Attributes, pod_security::configuration::Configuration, policy::source::Policies,
-    quota::charges::Charges, webhook::source::Webhooks,
+    attributes::{Attributes, Operation},
+    optional::settings::Settings,
+    pod_security::configuration::Configuration,
+    policy::source::Policies,
+    quota::charges::Charges,
+    webhook::source::Webhooks,
 };
 use crate::{
     auth::{Authorizer, rbac::Rbac},
@@ -22,6 +29,10 @@ pub struct Context {
     pub authorizer: Arc<dyn Authorizer>,
     /// The settings of PodSecurity.
     pub pod_security: Configuration,
+    /// The settings of the plugins that are off unless they are asked for.
+    pub optional: Settings,
+    /// How many seconds a Pod stays on a node that is not ready, and on one that cannot be reached.
+    pub toleration_seconds: (i64, i64),
     /// What is being charged to quotas, and the settings of ResourceQuota.
     pub charges: Charges,
     /// The admission policies with their bindings.
@@ -82,6 +93,40 @@ pub(super) fn spec_list<'a>(object: &'a mut Value, field: &str) -> Option<&'a mu
     }
     list.as_array_mut()
 }
+
+/// The tolerations in the list at a path; none, where the list cannot be read.
+pub(super) fn tolerations_at(object: &Value, path: &str) -> Vec<Toleration> {
+    meta::at(object, path).and_then(|list| json::from_value(list.clone()).ok()).unwrap_or_default()
+}
+
+/// A Pod gets these tolerations, too.
+pub(super) fn tolerate(pod: &mut Value, more: &[Toleration]) {
+    if more.is_empty() {
+        return;
+    }
+    let merged = taint::merged(&tolerations_at(pod, "/spec/tolerations"), more);
+    if let (Some(list), Ok(Value::Array(merged))) = (spec_list(pod, "tolerations"), json::to_value(merged)) {
+        *list = merged;
+    }
+}
+
+/// Whether a Pod is written itself, with its object.
+pub(super) fn is_written_pod(attributes: &Attributes<'_>) -> bool {
+    matches!(attributes.operation, Operation::Create | Operation::Update)
+        && is(attributes, "", "pods", "")
+        && attributes.object.is_some()
+}
+
+/// The containers of a Pod, each with its place in `spec`.
+pub(super) fn containers(pod: &Value) -> impl Iterator<Item = (Path, &Value)> {
+    CONTAINERS.iter().flat_map(move |list| {
+        let place = move |(at, container)| (Path::new("spec").child(list).index(at), container);
+        items(pod, &format!("/spec/{list}")).enumerate().map(place).collect::<Vec<_>>()
+    })
+}
+
+/// The lists of a Pod's containers.
+pub(super) const CONTAINERS: &[&str] = &["initContainers", "containers", "ephemeralContainers"];
 
 /// What a rule says of a write: why it refuses it.
 pub(super) type Verdict = Result<(), String>;

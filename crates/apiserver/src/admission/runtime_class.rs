@@ -6,7 +6,7 @@ use json::json;
 
 use super::{
     attributes::{Attributes, Operation},
-    plugin::{Context, Plugin, forbid, is, items, spec_list, text},
+    plugin::{Context, Plugin, forbid, is, text, tolerate, tolerations_at},
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -57,11 +57,7 @@ async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(),
             _ => pod["spec"]["nodeSelector"][key] = value.clone(),
         }
     }
-    let tolerations: Vec<Value> = items(&class, "/scheduling/tolerations").cloned().collect();
-    if let Some(list) = spec_list(pod, "tolerations").filter(|_| !tolerations.is_empty()) {
-        let new = tolerations.into_iter().filter(|t| !list.contains(t)).collect::<Vec<_>>();
-        list.extend(new);
-    }
+    tolerate(pod, &tolerations_at(&class, "/scheduling/tolerations"));
     Ok(())
 }
 

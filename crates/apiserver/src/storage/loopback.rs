@@ -35,6 +35,11 @@ impl Loopback {
         Ok(Loopback { objects, informers })
     }
 
+    /// Creates an object of the server's own, with its kind's defaults and rules.
+    pub async fn create(&self, (group, plural): (&str, &str), object: Value) -> Result<(), StatusError> {
+        self.objects.create(&*self.objects.definition(group, plural)?, object).await
+    }
+
     /// Changes an object or its status until nobody else changes it in between; `change` returns false to leave it.
     pub async fn update(
         &self,

@@ -32,6 +32,8 @@ pub async fn context(objects: Vec<(&'static str, Value)>) -> Context {
         rbac: Arc::default(),
         authorizer: Arc::new(AlwaysAllow),
         pod_security: Default::default(),
+        optional: Default::default(),
+        toleration_seconds: (300, 300),
         charges: Default::default(),
         policies: Default::default(),
         webhooks: Default::default(),

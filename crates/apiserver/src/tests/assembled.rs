@@ -29,7 +29,8 @@ pub fn options() -> Options {
         connector: None,
         front_proxy_client: None,
         routing: Default::default(),
-        disabled_admission: Vec::new(),
+        admission_plugins: Default::default(),
+        toleration_seconds: (300, 300),
         admission: crate::admission::Configuration::default(),
         components: crate::pages::health::Checks::default()
             .with("scheduler", crate::pages::health::Counts::Everywhere, || Ok(()))

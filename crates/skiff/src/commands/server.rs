@@ -158,6 +158,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         None => address::own_address()?,
     };
     options.gates.warn()?;
+    options.admission.check()?;
     let scheduling_settings = options.scheduler()?;
     let below = progress.step("store opened", open_store(options, layout)).await?;
     let pki = Arc::new(Pki::open(&layout.pki())?);
@@ -335,8 +336,9 @@ async fn assembled(
         routing: options.routing(),
         features: options.gates.features()?,
         runtime_config: options.served.config()?,
-        disabled_admission: Vec::new(),
-        admission: options.admission()?,
+        admission_plugins: options.admission.choice()?,
+        toleration_seconds: options.admission.toleration_seconds(),
+        admission: options.admission.configuration()?,
         components: components
             .into_iter()
             .fold(Checks::default(), |all, (name, part)| all.with(name, Counts::Everywhere, move || part.check())),

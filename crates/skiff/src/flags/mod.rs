@@ -1,5 +1,6 @@
 //! Flags, their values and the configuration file. What is done with them does not belong here.
 
+pub mod admission;
 pub mod audit;
 pub mod config_file;
 pub mod encryption;

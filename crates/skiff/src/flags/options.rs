@@ -8,6 +8,7 @@ use client::{candidacy::Versions, election::Candidate};
 use ipnet::Ipv4Net;
 
 use crate::flags::{
+    admission::AdmissionFlags,
     audit::AuditFlags,
     encryption::EncryptionFlags,
     etcd::EtcdFlags,
@@ -182,9 +183,8 @@ pub struct ControlPlane {
     /// A file of static tokens: `token,user,uid,"group1,group2"`
     #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub token_auth_file: Option<PathBuf>,
-    /// Settings of admission plugins: an AdmissionConfiguration
-    #[arg(long, value_name = "FILE", value_parser = value::readable)]
-    pub admission_control_config_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub admission: AdmissionFlags,
     /// Settings of the scheduler: a KubeSchedulerConfiguration (profiles, plugins and their arguments)
     #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub scheduler_config: Option<PathBuf>,
@@ -361,14 +361,6 @@ impl ControlPlane {
         let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
         let value = serde_saphyr::from_str(&text).map_err(|error| wrong(format!("it is not valid YAML: {error}")))?;
         scheduler::config::parse(value, features).map_err(wrong)
-    }
-
-    /// The settings of the admission plugins.
-    pub fn admission(&self) -> anyhow::Result<apiserver::admission::Configuration> {
-        let Some(file) = &self.admission_control_config_file else { return Ok(Default::default()) };
-        let read = |path: &std::path::Path| std::fs::read_to_string(path);
-        let loaded = apiserver::admission::Configuration::load(file, read);
-        loaded.map_err(|why| anyhow::anyhow!("--admission-control-config-file: {why}"))
     }
 
     /// The cluster DNS Service's address: the tenth of the service range, as kubeadm has it.

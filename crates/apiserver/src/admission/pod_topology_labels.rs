@@ -1,0 +1,78 @@
+//! PodTopologyLabels: a Pod that gets a node has the labels of the node's zone and region, where its containers can read them.
+
+use api::features::Feature;
+use api::{Value, status::StatusError};
+use json::{Key, json};
+
+use super::{
+    attributes::{Attributes, Operation},
+    plugin::{Context, Plugin, is, text},
+};
+
+pub const PLUGIN: Plugin = Plugin {
+    name: "PodTopologyLabels",
+    concerns: |attributes| attributes.operation == Operation::Create && !node(attributes).is_empty(),
+    admit: Some(|context, attributes| Box::pin(admit(context, attributes))),
+    validate: None,
+};
+
+const LABELS: &[&str] = &["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+
+/// The node that a Pod gets, now or when it is bound: the labels of a binding go on to its Pod.
+fn node<'a>(attributes: &'a Attributes<'_>) -> &'a str {
+    let Some(object) = &attributes.object else { return "" };
+    if is(attributes, "", "pods", "") {
+        text(object, "/spec/nodeName")
+    } else if is(attributes, "", "pods", "binding") && ["Node", ""].contains(&text(object, "/target/kind")) {
+        text(object, "/target/name")
+    } else {
+        ""
+    }
+}
+
+async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    if !context.features.enabled(Feature::PodTopologyLabelsAdmission) {
+        return Ok(());
+    }
+    let Some(node) = context.objects.get("", "nodes", "", node(attributes)).await? else { return Ok(()) };
+    let Some(object) = &mut attributes.object else { return Ok(()) };
+    for label in LABELS {
+        let Some(value) = node["metadata"]["labels"].get(*label).and_then(Value::as_str) else { continue };
+        let labels = &mut object["metadata"]["labels"];
+        if labels.is_null() {
+            *labels = json!({});
+        }
+        // What the Pod says itself stays.
+        if let Some(labels) = labels.as_object_mut() {
+            labels.entry(Key::of(label)).or_insert_with(|| json!(value));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::admission::{Write, context};
+
+    #[tokio::test]
+    async fn zone_and_region_come_with_the_node() {
+        let labels = json!({"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r", "other": "o"});
+        let node = ("nodes", json!({"metadata": {"name": "n1", "labels": labels}}));
+        let context = context(vec![node]).await;
+        let check = async |subresource: &'static str, mut object: Value, labels: Value, expected: Value| {
+            object["metadata"] = json!({"name": "p", "namespace": "n", "labels": labels});
+            let write = Write { kind: ("", "pods", subresource), ..Write::create("pods", object) };
+            let out = write.through(&context, &PLUGIN).await.unwrap();
+            assert_eq!(out["metadata"]["labels"], expected);
+        };
+        let both = json!({"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r"});
+        check("binding", json!({"target": {"kind": "Node", "name": "n1"}}), json!(null), both.clone()).await;
+        check("binding", json!({"target": {"name": "gone"}}), json!(null), json!(null)).await;
+        check("", json!({"spec": {}}), json!(null), json!(null)).await;
+        check("", json!({"spec": {"nodeName": "n1"}}), json!(null), both).await;
+        let own = json!({"topology.kubernetes.io/zone": "mine"});
+        let expected = json!({"topology.kubernetes.io/zone": "mine", "topology.kubernetes.io/region": "r"});
+        check("", json!({"spec": {"nodeName": "n1"}}), own, expected).await;
+    }
+}
