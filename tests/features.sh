@@ -43,6 +43,18 @@ k create service clusterip nobody --tcp=80 >/dev/null
 address=$(k get service nobody -o jsonpath='{.spec.clusterIP}')
 until_true 10 refused "Couldn't connect" curl -sS --max-time 3 "http://$address"
 
+step "what somebody takes from rules and routes by hand is back"
+pod=$(k get pod feat -o jsonpath='{.status.podIP}')
+sticky=$(k get service sticky -o jsonpath='{.spec.clusterIP}')
+ip route del "$pod"
+until_true 10 has port curl -s --max-time 3 "http://$pod"
+nft flush table ip skiff-proxy
+until_true 20 has port curl -s --max-time 3 "http://$sticky"
+nft delete table ip skiff-proxy
+until_true 20 has port curl -s --max-time 3 "http://$sticky"
+nft delete table ip skiff-network
+until_true 20 has port curl -s --max-time 3 "http://$node:18099"
+
 step "what users read when a Pod cannot run"
 until_true 60 has "CrashLoopBackOff" k get pod crash
 until_true 10 has "dying" k logs crash --previous

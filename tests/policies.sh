@@ -60,6 +60,11 @@ until_true 20 reaches c "$a"
 k label pod c app=c --overwrite >/dev/null
 until_true 20 silent c "$a"
 
+step "rules that somebody removes are back"
+nft delete table inet skiff-policy
+until_true 20 silent c "$a"
+reaches b "$a"
+
 step "a restart of the node leaves no gap"
 kill -9 "$(cat "$DATA/skiff.pid")"
 until_true 10 refused "refused" k get --raw /readyz

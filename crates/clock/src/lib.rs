@@ -13,7 +13,7 @@ pub use jiff::Timestamp;
 pub use progress::Progress;
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 pub use seldom::Seldom;
-pub use tokio::time::{Duration, Instant, interval, sleep, sleep_until, timeout};
+pub use tokio::time::{Duration, Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 struct Simulated {
     wall: Timestamp,

@@ -14,7 +14,7 @@ use json::{Value, json};
 use serde::Deserialize;
 
 use crate::{
-    ipam,
+    host_ports, ipam,
     link::{self, PodInterface},
     rules::HostPort,
 };
@@ -63,8 +63,8 @@ struct PortMapping {
 }
 
 impl PortMapping {
-    fn rule(&self) -> HostPort<'_> {
-        let protocol = if self.protocol.is_empty() { "tcp" } else { &self.protocol };
+    fn rule(&self) -> HostPort {
+        let protocol = if self.protocol.is_empty() { "tcp".to_owned() } else { self.protocol.clone() };
         HostPort { protocol, host_port: self.host_port, container_port: self.container_port }
     }
 }
@@ -170,20 +170,29 @@ async fn add(network: &Network, owner: &str, netns: &str, interface: &str) -> Re
     Ok(result(&network.cni_version, &pod, &mac))
 }
 
+/// The ports are kept before they are opened, so that whatever happens in between, they are closed again; when they cannot be
+/// opened, they are another Pod's, who keeps them.
 async fn open_ports(network: &Network, address: Ipv4Addr) -> Result<(), CniError> {
     let mappings = network.runtime_config.port_mappings.iter().filter(|m| m.host_port > 0);
-    let script: String = mappings.map(|m| m.rule().open(address)).collect();
-    if script.is_empty() {
+    let ports: Vec<HostPort> = mappings.map(PortMapping::rule).collect();
+    if ports.is_empty() {
         return Ok(());
     }
-    nft::transaction(&script).await.map_err(|e| error(103, format!("cannot open the Pod's host ports: {e}")))
+    host_ports::keep(&network.state_dir, address, &ports).map_err(|e| error(101, e))?;
+    let script: String = ports.iter().map(|port| port.open(address)).collect();
+    if let Err(refused) = nft::transaction(&script).await {
+        host_ports::forget(&network.state_dir, address).map_err(|e| error(101, e))?;
+        return Err(error(103, format!("cannot open the Pod's host ports: {refused}")));
+    }
+    Ok(())
 }
 
 /// Removes link, ports and address. Everything may be gone already: `DEL` must succeed again and again.
 async fn delete(network: &Network, owner: &str) -> Result<(), CniError> {
-    for mapping in network.runtime_config.port_mappings.iter().filter(|m| m.host_port > 0) {
+    let address = ipam::held_by(&network.state_dir, owner).map_err(|e| error(101, e))?;
+    for port in address.and_then(|address| host_ports::kept(&network.state_dir, address)).into_iter().flatten() {
         // nft fails when the element is gone, which is the wanted state.
-        let _ = nft::transaction(&mapping.rule().close()).await;
+        let _ = nft::transaction(&port.close()).await;
     }
     link::remove(&link::host_name(owner)).await.map_err(|e| error(102, e))?;
     ipam::release(&network.state_dir, owner).map_err(|e| error(101, e))

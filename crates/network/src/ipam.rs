@@ -13,6 +13,8 @@ use std::{
 use files::modes;
 use ipnet::Ipv4Net;
 
+use crate::host_ports;
+
 #[derive(Debug, thiserror::Error)]
 pub enum IpamError {
     #[error("no address is left in {0}")]
@@ -63,6 +65,7 @@ pub fn claim(dir: &Path, range: Ipv4Net, owner: &str) -> Result<Ipv4Addr, IpamEr
 /// Gives back whatever `owner` holds. Releasing nothing is fine.
 pub fn release(dir: &Path, owner: &str) -> Result<(), IpamError> {
     while let Some(address) = held_by(dir, owner)? {
+        host_ports::forget(dir, address).map_err(failed(dir))?;
         let path = dir.join(address.to_string());
         match fs::remove_file(&path) {
             Ok(()) => {}
@@ -71,6 +74,12 @@ pub fn release(dir: &Path, owner: &str) -> Result<(), IpamError> {
         }
     }
     Ok(())
+}
+
+/// All addresses that somebody holds.
+pub fn held(dir: &Path) -> Vec<Ipv4Addr> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The address that `owner` holds.

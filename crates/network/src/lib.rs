@@ -9,11 +9,14 @@
 pub mod cni;
 pub mod conflist;
 mod error;
+pub mod host_ports;
 pub mod ipam;
 pub mod link;
 pub mod local_nodes;
+mod losses;
 pub mod namespace;
 pub mod overlay;
+pub mod pod_routes;
 pub mod rules;
 
 use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
@@ -21,7 +24,10 @@ use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 use client::{Caches, Change, Key};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
-use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::{
+    sync::broadcast::{Receiver, error::RecvError},
+    task::JoinSet,
+};
 
 pub use error::{LinkError, NetworkError};
 use overlay::{
@@ -63,11 +69,15 @@ pub async fn run(caches: Caches, config: Config) -> Result<(), NetworkError> {
     let (mut changes, mut others) = (own.subscribe(), all.subscribe());
     own.synced().await;
     let (mut current, mut overlay, mut wait) = (None, None, FIRST_WAIT);
+    let mut watch = nft::Watch::default();
+    let mut routes = JoinSet::new();
     loop {
         let node = own.get(&Key::new("", &config.node_name));
         if let Some(range) = node.as_deref().and_then(range_of).filter(|range| current != Some(*range)) {
             overlay = set_up(&config, range).await?;
             current = Some(range);
+            routes.abort_all();
+            routes.spawn(pod_routes::keep(config.state_dir.clone(), range));
         }
         let mut failed = false;
         let others_known = all.revision() > 0;
@@ -82,10 +92,46 @@ pub async fn run(caches: Caches, config: Config) -> Result<(), NetworkError> {
             open = news(&mut others, |old, new| old.and_then(peer) != new.and_then(peer)) => open,
             () = all.synced(), if !others_known => true,
             () = lost(&mut overlay) => true,
+            () = watch.others() => {
+                if let Some(range) = current {
+                    heal(&mut watch, &config, range, overlay.as_ref()).await;
+                }
+                true
+            }
             () = clock::sleep(again), if failed => true,
         };
         if !open {
             return Ok(());
+        }
+    }
+}
+
+/// Somebody changed rules: puts back what is missing of ours.
+async fn heal(watch: &mut nft::Watch, config: &Config, range: Ipv4Net, overlay: Option<&Overlay>) {
+    let fixed = rules::table(range, config.cluster_cidr);
+    let peers = overlay.map(Overlay::rules).unwrap_or_default();
+    let ports = host_ports::all(&config.state_dir);
+    let open = |(address, ports): &(Ipv4Addr, Vec<rules::HostPort>)| {
+        ports.iter().map(|port| port.open_again(*address)).collect::<String>()
+    };
+    let everything = format!("{fixed}{peers}{}", ports.iter().map(open).collect::<String>());
+    let Some(missing) = watch.missing(rules::TABLE, &everything).await else { return };
+    tracing::warn!(missing, "somebody changed the Pod network's rules, writing them again");
+    if let Err(error) = nft::transaction(&format!("{fixed}{peers}")).await {
+        tracing::error!(%error, "the Pod network's rules cannot be written again");
+    }
+    // Each Pod on its own: one whose port is another's already does not keep the others from theirs.
+    for of_pod in &ports {
+        if let Err(error) = nft::transaction(&open(of_pod)).await {
+            tracing::warn!(address = %of_pod.0, %error, "the host ports of a Pod cannot be opened again");
+        }
+    }
+    // The plugin is another process: a sandbox that went meanwhile has closed its ports before they were opened here again.
+    for (address, ports) in ports.iter().filter(|(address, _)| host_ports::kept(&config.state_dir, *address).is_none())
+    {
+        tracing::debug!(%address, "a Pod went while its host ports were opened again");
+        for port in ports {
+            let _ = nft::transaction(&port.close()).await;
         }
     }
 }

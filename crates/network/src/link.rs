@@ -72,14 +72,19 @@ pub async fn create(pod: &PodInterface<'_>) -> Result<String, LinkError> {
     handle.link().set(up).execute().await.map_err(netlink("bring the host's interface up"))?;
     let own = handle.address().add(index, pod.gateway.into(), 32);
     own.execute().await.map_err(netlink("give the host's interface its address"))?;
+    lead(&handle, index, pod.address, pod.gateway).await?;
+    Ok(mac)
+}
+
+/// The node's route to a Pod.
+pub(crate) async fn lead(handle: &Handle, index: u32, pod: Ipv4Addr, gateway: Ipv4Addr) -> Result<(), LinkError> {
     let route = RouteMessageBuilder::<Ipv4Addr>::new()
-        .destination_prefix(pod.address, 32)
+        .destination_prefix(pod, 32)
         .output_interface(index)
         .scope(RouteScope::Link)
-        .pref_source(pod.gateway)
+        .pref_source(gateway)
         .build();
-    handle.route().add(route).replace().execute().await.map_err(netlink("add the route to the Pod"))?;
-    Ok(mac)
+    handle.route().add(route).replace().execute().await.map_err(netlink("add the route to the Pod"))
 }
 
 struct Inside {

@@ -60,14 +60,14 @@ pub fn tunnel_peers(nodes: impl Iterator<Item = Ipv4Addr>) -> String {
 }
 
 /// One host port of a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostPort<'a> {
-    pub protocol: &'a str,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPort {
+    pub protocol: String,
     pub host_port: u16,
     pub container_port: u16,
 }
 
-impl HostPort<'_> {
+impl HostPort {
     fn key(&self) -> String {
         format!("{} . {}", self.protocol.to_ascii_lowercase(), self.host_port)
     }
@@ -79,6 +79,11 @@ impl HostPort<'_> {
             "create element {TABLE} host-ports {{ {key} : {pod} . {} }}\nadd element {TABLE} open-ports {{ {key} }}\n",
             self.container_port
         )
+    }
+
+    /// Leads it to the Pod that has it already.
+    pub fn open_again(&self, pod: Ipv4Addr) -> String {
+        self.open(pod).replacen("create", "add", 1)
     }
 
     /// Closes it again.

@@ -44,6 +44,34 @@ fn plugin(node: &str, command: &str, sandbox: &str, state: &Path, extra: &str) -
     child.wait_with_output().unwrap()
 }
 
+/// A route to a Pod that somebody removes is back, also when nobody watched.
+fn keeps_routes(node: &str, addresses: &Path) {
+    let route = |command: &str| run("ip", &["-n", node, "route", command, "10.244.7.2"]);
+    assert!(route("del").status.success());
+    let (namespace, addresses) = (std::fs::File::open(format!("/var/run/netns/{node}")).unwrap(), addresses.to_owned());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let keeper = std::thread::spawn(move || {
+        nix::sched::setns(&namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            tokio::select! {
+                () = network::pod_routes::keep(addresses, "10.244.7.0/24".parse().unwrap()) => {}
+                _ = stopped => {}
+            }
+        });
+    });
+    for _ in 0..3 {
+        let mut tries = 0..200;
+        while !String::from_utf8_lossy(&route("show").stdout).contains("dev skf") {
+            assert!(tries.next().is_some(), "the route is not back");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert!(route("del").status.success());
+    }
+    drop(stop);
+    keeper.join().unwrap();
+}
+
 /// Only does something when the other test runs this binary as the plugin.
 #[test]
 fn plugin_process() {
@@ -84,6 +112,11 @@ fn sandboxes_reach_each_other_and_nothing_is_left() {
         r#","runtimeConfig":{"portMappings":[{"HostPort":8081,"ContainerPort":80,"Protocol":"tcp","HostIP":""}]}"#;
     let conflict = plugin(node, "ADD", b, &addresses, ports);
     assert!(!conflict.status.success(), "a host port belongs to one sandbox");
+    let open = String::from_utf8_lossy(
+        &run("ip", &["netns", "exec", node, "nft", "list", "table", "ip", "skiff-network"]).stdout,
+    )
+    .into_owned();
+    assert!(open.contains("tcp . 8081 : 10.244.7.2 . 80"), "who has the port keeps it: {open}");
     let added = plugin(node, "ADD", b, &addresses, "");
     assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stdout));
     assert!(plugin(node, "CHECK", b, &addresses, "").status.success());
@@ -97,6 +130,8 @@ fn sandboxes_reach_each_other_and_nothing_is_left() {
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(said.contains("refused"), "{from} to {to}: {said}");
     }
+
+    keeps_routes(node, &addresses);
 
     for sandbox in [a, b] {
         assert!(plugin(node, "DEL", sandbox, &addresses, ports).status.success());

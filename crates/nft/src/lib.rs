@@ -1,12 +1,17 @@
-//! nftables transactions: text goes to the kernel through the `nft` program, which takes all of it or nothing.
+//! nftables transactions: text goes to the kernel through the `nft` program, which takes all of it or nothing. [`Watch`] tells when
+//! somebody else changed something, and [`Census`] whether anything is missing then.
 
+mod census;
 mod script;
+mod watch;
 
 use std::process::Stdio;
 
 use tokio::{io::AsyncWriteExt, process::Command};
 
+pub use census::Census;
 pub use script::Script;
+pub use watch::Watch;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
@@ -16,8 +21,19 @@ pub enum ApplyError {
     Refused(String),
 }
 
+impl ApplyError {
+    /// What nft said; its first line says the most.
+    fn refused(said: &str) -> Self {
+        ApplyError::Refused(said.lines().next().unwrap_or("failed without a message").to_owned())
+    }
+}
+
 /// Runs one nft script as one transaction.
 pub async fn transaction(script: &str) -> Result<(), ApplyError> {
+    watch::own(run(script)).await
+}
+
+async fn run(script: &str) -> Result<(), ApplyError> {
     let mut child = Command::new("nft")
         .args(["-f", "-"])
         .stdin(Stdio::piped())
@@ -34,8 +50,7 @@ pub async fn transaction(script: &str) -> Result<(), ApplyError> {
     if output.status.success() {
         return Ok(());
     }
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    Err(ApplyError::Refused(stderr.lines().next().unwrap_or("failed without a message").to_owned()))
+    Err(ApplyError::refused(&String::from_utf8_lossy(&output.stderr)))
 }
 
 /// Removes a table (`ip name`) if it is there.

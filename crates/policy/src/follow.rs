@@ -41,6 +41,7 @@ pub struct Follower {
     arrived: BTreeMap<Identity, Facts>,
     /// Who waits for the next transaction.
     waiting: Vec<oneshot::Sender<()>>,
+    watch: nft::Watch,
 }
 
 /// The caches beside that of policies, while they are followed.
@@ -90,6 +91,7 @@ impl Follower {
             kernel: None,
             arrived: BTreeMap::new(),
             waiting: Vec::new(),
+            watch: nft::Watch::default(),
         }
     }
 
@@ -124,12 +126,17 @@ impl Follower {
         self.sync().await;
         while !self.policies.is_empty() {
             let news = tokio::select! {
-                change = self.policy_changes.recv() => News::Policy(change),
-                change = cluster.namespace_changes.recv() => News::Namespace(change),
-                change = cluster.pod_changes.recv() => News::Pod(change),
-                Some(arrival) = arrivals.recv() => News::Arrival(Box::new(arrival)),
+                change = self.policy_changes.recv() => Some(News::Policy(change)),
+                change = cluster.namespace_changes.recv() => Some(News::Namespace(change)),
+                change = cluster.pod_changes.recv() => Some(News::Pod(change)),
+                Some(arrival) = arrivals.recv() => Some(News::Arrival(Box::new(arrival))),
+                // Somebody else changed rules.
+                () = self.watch.others() => None,
             };
-            self.hear(&cluster, news);
+            match news {
+                Some(news) => self.hear(&cluster, news),
+                None => self.compare().await,
+            }
             // A burst is one piece of work.
             while let Some(news) = self.more(&mut cluster, arrivals) {
                 self.hear(&cluster, news);
@@ -243,10 +250,24 @@ impl Follower {
         self.answer();
     }
 
+    /// Knows the kernel's state no more when something is missing in it.
+    async fn compare(&mut self) {
+        let Some(script) = self.kernel.as_ref().map(|tables| self.everything(tables)) else { return };
+        if let Some(missing) = self.watch.missing(text::TABLE, &script).await {
+            tracing::warn!(missing, "somebody changed the rules of network policies, writing them again");
+            self.kernel = None;
+        }
+    }
+
+    /// What makes the whole table.
+    fn everything(&self, tables: &Tables) -> String {
+        let everything = Tables::default().changes(tables).text();
+        format!("{}{everything}", text::fresh_table(self.config.pod_links))
+    }
+
     /// Replaces the whole table in one transaction, trying until the kernel takes it.
     async fn rebuild(&mut self, plan: Tables) {
-        let everything = Tables::default().changes(&plan).text();
-        let script = format!("{}{everything}", text::fresh_table(self.config.pod_links));
+        let script = self.everything(&plan);
         let mut wait = Duration::from_secs(1);
         while let Err(error) = nft::transaction(&script).await {
             tracing::error!(%error, "cannot write the rules of network policies, trying again");

@@ -130,6 +130,9 @@ impl Cluster {
         let script = self.kernel.changes(&plan).text();
         self.node.run(async || {
             nft::transaction(&script).await.unwrap_or_else(|e| panic!("{e}\n{script}"));
+            let everything = format!("{}{}", text::fresh_table(LINKS), Tables::default().changes(&plan).text());
+            let there = nft::Census::of_kernel(text::TABLE).await.unwrap();
+            assert_eq!(there, Some(nft::Census::of_script(&everything)), "what is counted is what is there");
         });
         self.kernel = plan;
     }

@@ -50,6 +50,7 @@ pub async fn run(caches: Caches, config: Config) {
         table: Table::default(),
         health: HealthChecks::default(),
     };
+    let mut watch = nft::Watch::default();
     proxy.services.synced().await;
     nodes.synced().await;
     proxy.node.zone = zone(&nodes, &proxy.node.name);
@@ -58,6 +59,7 @@ pub async fn run(caches: Caches, config: Config) {
     loop {
         tokio::select! {
             changed = proxy.services.changed() => proxy.sync(changed).await,
+            () = watch.others() => proxy.heal(&mut watch).await,
             // Lost changes only mean another look.
             _ = node_changes.recv() => {
                 let zone = zone(&nodes, &proxy.node.name);
@@ -129,12 +131,25 @@ impl Proxy {
         }
     }
 
+    /// Somebody changed rules: writes all of them again when some of ours are missing.
+    async fn heal(&mut self, watch: &mut nft::Watch) {
+        let everything = self.everything();
+        if let Some(missing) = watch.missing(script::TABLE, &everything).await {
+            tracing::warn!(missing, "somebody changed the Service rules, writing them again");
+            self.rebuild().await;
+        }
+    }
+
+    /// What makes the whole table.
+    fn everything(&mut self) -> String {
+        format!("{}{}", script::fresh_table(self.node.pods), self.table.everything().text())
+    }
+
     /// Replaces the whole table in one transaction, trying until the kernel takes it.
     async fn rebuild(&mut self) {
         let mut wait = Duration::from_secs(1);
         loop {
-            let everything = self.table.everything().text();
-            match apply::transaction(&format!("{}{everything}", script::fresh_table(self.node.pods))).await {
+            match apply::transaction(&self.everything()).await {
                 Ok(()) => return self.forget().await,
                 Err(error) => tracing::error!(%error, "cannot write the Service rules, trying again"),
             }

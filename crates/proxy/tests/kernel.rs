@@ -11,6 +11,7 @@ use std::{
 use client::Key;
 use json::{Value, json};
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use nft::Census;
 use nix::sched::{CloneFlags, setns};
 use proxy::{
     apply,
@@ -98,6 +99,20 @@ impl Rules {
         Rules { table: Table::default() }
     }
 
+    /// What makes all of it.
+    fn everything(&mut self) -> String {
+        let fixed = script::fresh_table(Some("10.244.0.0/16".parse().unwrap()));
+        format!("{fixed}{}", self.table.everything().text())
+    }
+
+    fn census(&mut self) -> Census {
+        Census::of_script(&self.everything())
+    }
+
+    async fn in_kernel(&self) -> Census {
+        Census::of_kernel(script::TABLE).await.unwrap().expect("the table")
+    }
+
     async fn set(&mut self, rules: ServiceRules) {
         self.table.set(&Key::new("default", "web"), rules);
         let text = self.table.changes().text();
@@ -134,6 +149,7 @@ fn the_kernel_takes_every_transition_between_rules() {
                 rules.set(from.clone()).await;
                 rules.set(to.clone()).await;
             }
+            assert_eq!(rules.census(), rules.in_kernel().await, "what is counted is what is there");
         }
         let out = Command::new("nft").args(["list", "ruleset"]).output().unwrap();
         let left = String::from_utf8_lossy(&out.stdout).into_owned();

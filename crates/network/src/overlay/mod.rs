@@ -5,10 +5,9 @@
 //! (the tunnel's addresses) follows from that. What a node says about itself cannot take over the Pods of others ([`peers`]),
 //! and the tunnel takes packets from nodes of the cluster alone (`rules.rs`).
 //! The tunnel, its neighbours and the routes stay when the process ends, as Pods do; the next one goes on with them. What
-//! somebody removes by hand is put back at once ([`losses`]).
+//! somebody removes by hand is put back at once ([`Losses`]).
 
 pub(crate) mod kernel;
-mod losses;
 pub mod peers;
 pub mod plan;
 
@@ -18,12 +17,12 @@ use ipnet::Ipv4Net;
 
 use self::{
     kernel::Kernel,
-    losses::Losses,
     peers::Peer,
     plan::{Mode, Step, Uplink, Way, Ways},
 };
 use crate::{
     error::{LinkError, NetworkError},
+    losses::Losses,
     rules,
 };
 
@@ -42,6 +41,13 @@ pub struct Overlay {
     losses: Losses,
     /// Something is missing in the kernel.
     lost: bool,
+}
+
+fn tunnel_peers(ways: &Ways) -> String {
+    rules::tunnel_peers(ways.values().filter_map(|way| match way {
+        Way::Tunnel { node, .. } => Some(*node),
+        Way::Direct { .. } => None,
+    }))
 }
 
 /// The interface with the node's address, if this machine has one.
@@ -103,11 +109,7 @@ impl Overlay {
         let steps = plan::steps(&self.have, &want);
         if self.fresh || !steps.is_empty() {
             // A node that joins is let in before it is sent anything, and one that leaves is shut out first.
-            nft::transaction(&rules::tunnel_peers(want.values().filter_map(|way| match way {
-                Way::Tunnel { node, .. } => Some(*node),
-                Way::Direct { .. } => None,
-            })))
-            .await?;
+            nft::transaction(&tunnel_peers(&want)).await?;
         }
         if self.fresh {
             self.kernel.forget_others(&want, self.tunnel).await?;
@@ -117,6 +119,11 @@ impl Overlay {
             self.take(step).await?;
         }
         Ok(())
+    }
+
+    /// The rules about who may use the tunnel, as they are in the kernel.
+    pub fn rules(&self) -> String {
+        tunnel_peers(&self.have)
     }
 
     async fn take(&mut self, step: Step) -> Result<(), LinkError> {
