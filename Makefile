@@ -27,8 +27,10 @@ check: install
 unit: install
 	$(CARGO) test --workspace
 
-cluster: build
-	SKIFF=$(abspath $(SKIFF)) tests/run.sh
+# The tests find their CSI driver beside the binary.
+cluster: install
+	$(CARGO) build --profile fast -p skiff -p csi-hostpath
+	SKIFF=$(abspath $(SKIFF)) TOYS=$(abspath $(TARGET)/debug/examples/toy_driver) tests/run.sh
 
 # Stories of whole clusters with fresh seeds, for so many simulated hours. What happens in them is told on the other stream.
 HOURS ?= 10

@@ -102,10 +102,10 @@ k apply -f "$WORK/exported.yaml" >/dev/null 2>&1
 k replace -f "$WORK/exported.yaml" >/dev/null
 
 step "what has no effect yet says so"
-cat >"$WORK/driver.yaml" <<'EOF'
-{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: driver.example}, spec: {}}
+cat >"$WORK/class.yaml" <<'EOF'
+{apiVersion: storage.k8s.io/v1, kind: VolumeAttributesClass, metadata: {name: fast}, driverName: driver.example, parameters: {speed: high}}
 EOF
-has "Warning: this CSIDriver is stored, but has no effect yet" k create -f "$WORK/driver.yaml"
+has "Warning: this VolumeAttributesClass is stored, but has no effect yet" k create -f "$WORK/class.yaml"
 
 step "curl -I ends well on HTTP/2"
 for part in certificate key; do

@@ -3,6 +3,7 @@
 # it was, also when a test fails. $SKIFF names the binary, $KUBECTL a kubectl; a newer kubectl is tried besides.
 set -euo pipefail
 cd "$(dirname "$0")"
+# $TOYS names a driver of devices, which `cargo test` builds among the examples.
 if [ "$(id -u)" != 0 ]; then
     echo "SKIPPED: the cluster tests need root"
     exit 0
@@ -46,6 +47,8 @@ run "features" ./features.sh
 run "workloads" ./workloads.sh
 run "autoscaling" ./autoscaling.sh
 run "volumes" ./volumes.sh
+run "devices" ./devices.sh
+run "CSI drivers" ./csi.sh
 run "certificates of Pods" ./certificates.sh
 run "aggregated servers" ./aggregated.sh
 run "streams" ./streams.sh

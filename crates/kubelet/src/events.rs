@@ -37,6 +37,11 @@ impl Events {
         self.recorder.event(&reference(pod), kind, reason, message);
     }
 
+    /// An event about any object.
+    pub fn about(&self, object: &ObjectReference, kind: EventKind, reason: &str, message: &str) {
+        self.recorder.event(object, kind, reason, message);
+    }
+
     /// An event about one container of a Pod.
     pub fn container(&self, desired: &DesiredPod, name: &str, kind: EventKind, reason: &str, message: &str) {
         let is_in = |list: &[Container]| list.iter().any(|c| c.name == name);

@@ -12,8 +12,11 @@ use parking_lot::Mutex;
 use tokio::sync::{OnceCell, watch};
 
 use crate::{
+    claims::{drivers::Drivers, prepare::Claims},
     config::Config,
+    csi::Csi,
     devices::allocate::Devices,
+    error::Error,
     events::Events,
     eviction::pressure::Pressures,
     node::{capacity, cgroup::Cgroups, machine::Machine},
@@ -21,6 +24,7 @@ use crate::{
         spec::{downward::Facts, hardening::Modules, resources},
         workers::PodWorkers,
     },
+    volume_room::VolumeUsages,
     volumes::{
         certificates::Certificates,
         folder::PodFolder,
@@ -75,13 +79,25 @@ pub struct Kubelet {
     pub pods: PodWorkers,
     /// What device plugins offer, and which Pods have it.
     pub devices: Arc<Devices>,
+    /// What drivers of devices have prepared for Pods with claims.
+    pub claims: Arc<Claims>,
+    /// The CSI drivers of the node.
+    pub csi: Arc<Csi>,
+    /// How full the Pods' volumes are, as they were measured last.
+    pub volume_usages: VolumeUsages,
     /// Which pressures the node is under, as the eviction manager measures them.
     pub pressures: watch::Receiver<Pressures>,
     engine_name: OnceCell<String>,
 }
 
 impl Kubelet {
-    pub fn new(config: Config, host: Host, caches: &Caches, pressures: watch::Receiver<Pressures>) -> Arc<Self> {
+    /// Fails when nobody can say any more what an earlier kubelet has left to undo.
+    pub fn new(
+        config: Config,
+        host: Host,
+        caches: &Caches,
+        pressures: watch::Receiver<Pressures>,
+    ) -> Result<Arc<Self>, Error> {
         let events = Arc::new(Events::new(config.client.clone(), &config.node_name));
         let node = caches.selected::<Node>(&format!("metadata.name={}", config.node_name));
         let of_this_node = || caches.selected(&format!("spec.nodeName={}", config.node_name));
@@ -94,7 +110,17 @@ impl Kubelet {
             requests: config.features.enabled(Feature::PodCertificateRequest).then(of_this_node),
             lives: Mutex::default(),
         };
-        Arc::new(Kubelet {
+        let (client, mounter) = (config.client.clone(), host.mounter.clone());
+        let told = events.clone();
+        let tell = Box::new(move |object: &_, kind, reason: &str, text: &str| told.about(object, kind, reason, text));
+        let csi = Arc::new(Csi::new(client, &config.node_name, &config.root_dir, node.clone(), mounter, tell));
+        let drivers = Drivers::new(
+            config.client.clone(),
+            &config.node_name,
+            config.features.enabled(Feature::ResourceHealthStatus),
+        );
+        let claims = Claims::new(&config.root_dir, config.client.clone(), drivers)?;
+        Ok(Arc::new(Kubelet {
             host,
             events,
             services: caches.of::<Service>(),
@@ -102,10 +128,13 @@ impl Kubelet {
             sources: Arc::new(ApiSources::new(config.client.clone(), certificates, config.features)),
             pods: PodWorkers::default(),
             devices: Devices::new(&config.root_dir),
+            csi,
+            volume_usages: VolumeUsages::default(),
             pressures,
+            claims,
             engine_name: OnceCell::new(),
             config,
-        })
+        }))
     }
 
     /// What the engine calls itself. Container ids in statuses begin with it: `containerd://…`.
@@ -145,6 +174,7 @@ impl Kubelet {
             node_labels: capacity::labels_of(held.as_deref(), &self.config),
             sources: self.sources.clone(),
             mounter: self.host.mounter.clone(),
+            csi: self.csi.clone(),
         }
     }
 

@@ -6,7 +6,9 @@
 //! ([`node::register`]) and the HTTPS server ([`server`]).
 
 mod changes;
+mod claims;
 mod config;
+mod csi;
 mod devices;
 pub mod engine;
 mod error;
@@ -22,8 +24,11 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod volume_room;
+mod volume_usage;
 pub mod volumes;
 
+use api::features::Feature;
 use client::Caches;
 use tokio::sync::watch;
 
@@ -37,7 +42,10 @@ use crate::{
 };
 
 pub use config::{Config, Gate, Serving};
+/// What CSI drivers and the kubelet say to each other, and plugins and its registry, for drivers of the tests' own.
+pub use csi::messages as csi_messages;
 pub use error::Error;
+pub use plugins::messages as plugin_messages;
 pub use pod::spec::hardening::Sysctls;
 
 /// Runs a kubelet until it fails or the future is dropped. Pods keep running either way.
@@ -59,7 +67,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
     }
     orphans::narrow(&config);
     let (pressures, measured) = watch::channel(Pressures::default());
-    let kubelet = Kubelet::new(config, host, &caches, measured);
+    let kubelet = Kubelet::new(config, host, &caches, measured)?;
     let listener = server::listen(&kubelet).await?;
     let plugin_folder = kubelet.config.root_dir.join("plugins_registry");
     tokio::select! {
@@ -69,6 +77,11 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = EvictionManager::new(kubelet.clone(), pressures).run() => {}
         () = logs::rotate(kubelet.clone()) => {}
         () = devices::register::run(kubelet.devices.clone()), if kubelet.host.plugins => {}
+        () = kubelet.claims.drivers.run(), if kubelet.host.plugins => {}
+        () = pod::health::wake(kubelet.clone()), if kubelet.config.features.enabled(Feature::ResourceHealthStatus) => {}
+        () = server::pod_resources::serve(kubelet.clone()), if kubelet.host.plugins => {}
+        () = kubelet.csi.clone().sweep(), if kubelet.host.plugins => {}
+        () = kubelet.csi.clone().follow_sizes(), if kubelet.host.plugins => {}
         () = registry::run(plugin_folder, sorts::all(&kubelet)), if kubelet.host.plugins => {}
     }
     Ok(())

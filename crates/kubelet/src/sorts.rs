@@ -2,8 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::{devices::register::DevicePlugins, kubelet::Kubelet, plugins::sort::Sort};
+use crate::{
+    claims::drivers::DraPlugins, csi::register::CsiPlugins, devices::register::DevicePlugins, kubelet::Kubelet,
+    plugins::sort::Sort,
+};
 
 pub fn all(kubelet: &Arc<Kubelet>) -> Vec<Arc<dyn Sort>> {
-    vec![Arc::new(DevicePlugins(kubelet.devices.clone()))]
+    vec![
+        Arc::new(DevicePlugins(kubelet.devices.clone())),
+        Arc::new(DraPlugins(kubelet.claims.drivers.clone())),
+        Arc::new(CsiPlugins(kubelet.csi.clone())),
+    ]
 }

@@ -94,6 +94,8 @@ disabled_plugins = [
   tolerate_missing_hugetlb_controller = true
   enable_unprivileged_ports = true
   enable_unprivileged_icmp = true
+  # Names of CDI devices are understood from 1.7 on; older ones do not read this.
+  enable_cdi = true
 
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{cni_bin}"

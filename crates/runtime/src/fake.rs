@@ -38,6 +38,8 @@ struct State {
     exec: ExecSyncResponse,
     /// The bytes of memory that containers use, by name.
     uses: BTreeMap<String, u64>,
+    /// The CDI devices of each container that was made, by its id.
+    devices: BTreeMap<String, Vec<String>>,
     interceptor: Option<Interceptor>,
 }
 
@@ -89,6 +91,14 @@ impl Fake {
         let state = self.state.lock();
         let named = state.containers.values().map(|(_, c)| c).filter(|c| name_of(c) == name);
         named.max_by_key(|c| &c.id)?.resources.as_ref()?.linux.clone()
+    }
+
+    /// The CDI devices that the newest container of that name was made with.
+    pub fn cdi_devices(&self, name: &str) -> Vec<String> {
+        let state = self.state.lock();
+        let named = state.containers.values().map(|(_, c)| c).filter(|c| name_of(c) == name);
+        let newest = named.max_by_key(|c| &c.id);
+        newest.and_then(|c| state.devices.get(&c.id)).cloned().unwrap_or_default()
     }
 
     /// Calls are intercepted from now on, or no longer.
@@ -283,6 +293,7 @@ impl Runtime for Fake {
                 return Err(reserved(&metadata.name));
             }
             let id = format!("c{:04}", state.serial);
+            state.devices.insert(id.clone(), config.cdi_devices.into_iter().map(|device| device.name).collect());
             let mut status = ContainerStatus {
                 id: id.clone(),
                 metadata: Some(metadata),

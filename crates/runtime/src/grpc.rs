@@ -36,6 +36,17 @@ pub fn channel(socket: &Path) -> Channel {
     }))
 }
 
+/// Connects to a socket, says so, and waits until the connection breaks: who is no longer there shows it by that, also when
+/// nobody calls.
+pub async fn hold(socket: &Path, connected: impl FnOnce()) -> io::Result<()> {
+    let stream = UnixStream::connect(socket).await?;
+    let made = hyper::client::conn::http2::handshake::<_, _, Body>(TokioExecutor::new(), TokioIo::new(stream)).await;
+    // The connection ends when nobody can ask over it any more.
+    let (_requests, connection) = made.map_err(io::Error::other)?;
+    connected();
+    connection.await.map_err(io::Error::other)
+}
+
 /// A failed call in the words of gRPC for Go, as they stand in events and statuses.
 pub fn words(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
@@ -222,8 +233,16 @@ mod tests {
         let counted: Vec<_> =
             stream::<Text, Text>(&channel, "/t.T/Count", text(""), limit).await.unwrap().collect().await;
         assert_eq!(counted.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [text("1"), text("2")]);
+        let (tell, connected) = tokio::sync::oneshot::channel();
+        let at = socket.clone();
+        let held = tokio::spawn(async move { hold(&at, || tell.send(()).expect("the test waits for it")).await });
+        connected.await.unwrap();
         serving.abort();
         let _ = serving.await;
+        // How it broke is of no interest.
+        let _ = clock::timeout(limit, held).await.expect("it is seen to be gone");
+        fs::remove_file(&socket).unwrap();
+        assert!(hold(&socket, || panic!("nobody is there")).await.is_err());
         // A connection that broke is opened again.
         let server = Server::default().unary("/t.T/Echo", |question: Text| async move { Ok(question) });
         let _serving = tokio::spawn(server.serve(listen(&socket).unwrap()));

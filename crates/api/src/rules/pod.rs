@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, PersistentVolumeClaim, Pod, PodCondition, PodSpec, ResourceRequirements, Volume,
 };
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -312,23 +313,42 @@ pub fn volume_claims(pod: &Pod) -> impl Iterator<Item = VolumeClaim> {
 /// A ResourceClaim that a Pod uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceClaim {
+    /// The claim's name in the Pod.
+    pub claim: String,
     /// `None` while nobody has made it: the name of one that is made from a template is in the Pod's status.
     pub name: Option<String>,
     /// It is made from a template: the Pod owns it, and a claim of that name that it does not own is another one.
     pub is_own: bool,
 }
 
+impl DeviceClaim {
+    /// Whether this is the claim that the Pod means, and not another one of the same name.
+    pub fn is(&self, claim: &ResourceClaim, pod: &Pod) -> bool {
+        let mut owners = claim.metadata.owner_references.iter().flatten();
+        !self.is_own || owners.any(|o| o.controller == Some(true) && Some(&o.uid) == pod.metadata.uid.as_ref())
+    }
+}
+
+/// Whether the Pod is among those that may use a ResourceClaim.
+pub fn is_reserved_for(claim: &ResourceClaim, pod: &Pod) -> bool {
+    let reserved = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
+    reserved.into_iter().any(|consumer| Some(&consumer.uid) == pod.metadata.uid.as_ref())
+}
+
 /// The ResourceClaims that a Pod names.
 pub fn device_claims(pod: &Pod) -> impl Iterator<Item = DeviceClaim> {
     let made = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_deref()).unwrap_or_default();
     let claims = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
-    claims.filter_map(|claim| match &claim.resource_claim_name {
-        Some(name) => Some(DeviceClaim { name: Some(name.clone()), is_own: false }),
-        None => match made.iter().find(|made| made.name == claim.name) {
-            // Without a name in the status, no claim was necessary.
-            Some(made) => made.resource_claim_name.clone().map(|name| DeviceClaim { name: Some(name), is_own: true }),
-            None => Some(DeviceClaim { name: None, is_own: true }),
-        },
+    claims.filter_map(|claim| {
+        let (name, is_own) = match &claim.resource_claim_name {
+            Some(name) => (Some(name.clone()), false),
+            None => match made.iter().find(|made| made.name == claim.name) {
+                // Without a name in the status, no claim was necessary.
+                Some(made) => (Some(made.resource_claim_name.clone()?), true),
+                None => (None, true),
+            },
+        };
+        Some(DeviceClaim { claim: claim.name.clone(), name, is_own })
     })
 }
 

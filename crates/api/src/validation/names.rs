@@ -110,6 +110,25 @@ pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     wrong
 }
 
+/// A domain of two segments or more, also with a dot at its end.
+pub fn fully_qualified_domain_name(path: &Path, name: &str) -> Errors {
+    if name.is_empty() {
+        return vec![FieldError::required(path, "")];
+    }
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let wrong = dns1123_subdomain(name);
+    if !wrong.is_empty() {
+        return vec![FieldError::invalid(path, name, &wrong.join(","))];
+    }
+    if !name.contains('.') {
+        let detail = "should be a domain with at least two segments separated by dots";
+        return vec![FieldError::invalid(path, name, detail)];
+    }
+    let labels = name.split('.').map(|label| (label, dns1123_label(label)));
+    let wrong = labels.filter(|(_, wrong)| !wrong.is_empty());
+    wrong.map(|(label, wrong)| FieldError::invalid(path, label, &wrong.join(","))).collect()
+}
+
 pub fn dns1035_label(value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if value.len() > LABEL_MAX {

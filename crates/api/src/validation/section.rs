@@ -3,6 +3,7 @@
 use json::{Map, Value};
 
 use super::field::quote;
+use crate::custom::formats::go_duration;
 
 /// A map in a configuration file and the place where it stands. All errors begin with the place of the field.
 pub struct Section<'a> {
@@ -76,6 +77,13 @@ impl<'a> Section<'a> {
             Some(Value::Bool(flag)) => Ok(Some(*flag)),
             Some(_) => Err(self.wrong(field, "it must be true or false")),
         }
+    }
+
+    /// A duration as Go writes it (`1m30s`), in nanoseconds. It may be negative.
+    pub fn duration(&self, field: &str) -> Result<Option<i64>, String> {
+        let nanos =
+            |text| go_duration(text).ok_or_else(|| self.wrong(field, "it must be a duration such as 3s or 1m30s"));
+        self.text(field)?.map(nanos).transpose()
     }
 
     /// The map in a field; an empty one when it is absent.

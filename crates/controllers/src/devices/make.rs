@@ -17,7 +17,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use super::{NAME, POD_CLAIM, is_reserved_for};
+use super::{NAME, POD_CLAIM};
 use crate::node::on_node::node_of;
 
 pub struct ClaimsOfPods;
@@ -176,7 +176,7 @@ fn reserve(pod: &Pod, claim: &ResourceClaim) -> Option<Write> {
     let owner = controller::controller_of(claim).filter(|owner| owner.kind == "Pod");
     let foreign = owner.is_some_and(|owner| Some(&owner.uid) != pod.metadata.uid.as_ref());
     let full = status.reserved_for.as_ref().is_some_and(|all| all.len() >= CONSUMERS_MAX);
-    if status.allocation.is_none() || foreign || full || is_reserved_for(claim, pod) {
+    if status.allocation.is_none() || foreign || full || pod::is_reserved_for(claim, pod) {
         return None;
     }
     let mut reserved = claim.clone();

@@ -10,7 +10,7 @@ pub mod taint_rules;
 use api::rules::pod;
 use client::Key;
 use controller::{Setup, run};
-use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use k8s_openapi::api::core::v1::Pod;
 
 use make::ClaimsOfPods;
 use release::ClaimRelease;
@@ -31,9 +31,4 @@ fn keys(pod: &Pod) -> Vec<Key> {
     let named = pod::device_claims(pod).filter_map(|claim| claim.name);
     let made = pod::extended_claim(pod).map(str::to_owned);
     named.chain(made).map(|name| Key::new(namespace, name)).collect()
-}
-
-fn is_reserved_for(claim: &ResourceClaim, pod: &Pod) -> bool {
-    let reserved = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
-    reserved.into_iter().any(|consumer| Some(&consumer.uid) == pod.metadata.uid.as_ref())
 }

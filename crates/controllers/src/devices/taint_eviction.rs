@@ -14,7 +14,7 @@ use api::rules::{
 };
 use client::{Change, Key};
 use clock::Timestamp;
-use controller::{Controller, Listers, Note, Plan, Watches, Write, controller_of};
+use controller::{Controller, Listers, Note, Plan, Watches, Write};
 use json::json;
 use k8s_openapi::api::{
     core::v1::Pod,
@@ -26,7 +26,6 @@ use k8s_openapi::api::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::is_reserved_for;
 use crate::node::on_node::node_of;
 
 pub const NAME: &str = "device-taint-eviction-controller";
@@ -235,12 +234,15 @@ impl Controller for DeviceTaintEviction {
 
     fn observe(&self, pod: &Pod, listers: &Listers) -> Observed {
         let (caches, key) = (&listers.caches, Key::of(pod));
-        let named = pod::device_claims(pod).filter_map(|named| Some((named.name?, named.is_own)));
-        let named = named.chain(pod::extended_claim(pod).map(|name| (name.to_owned(), true)));
-        let claims = named.filter(|_| !node_of(pod).is_empty()).filter_map(|(name, is_own)| {
-            let claim = caches.of::<ResourceClaim>().get(&Key::new(&*key.namespace, name))?;
-            let own = controller_of(&*claim).is_some_and(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref());
-            (is_reserved_for(&claim, pod) && (own || !is_own)).then_some(claim)
+        let extended = pod::extended_claim(pod).map(|name| pod::DeviceClaim {
+            claim: String::new(),
+            name: Some(name.to_owned()),
+            is_own: true,
+        });
+        let named = pod::device_claims(pod).chain(extended);
+        let claims = named.filter(|_| !node_of(pod).is_empty()).filter_map(|named| {
+            let claim = caches.of::<ResourceClaim>().get(&Key::new(&*key.namespace, named.name.as_deref()?))?;
+            (pod::is_reserved_for(&claim, pod) && named.is(&claim, pod)).then_some(claim)
         });
         let claims: Vec<Arc<ResourceClaim>> = claims.collect();
         let devices: Vec<&DeviceRequestAllocationResult> = claims.iter().flat_map(|claim| results(claim)).collect();

@@ -26,7 +26,7 @@ use crate::{
             Device, DevicePluginOptions, HEALTHY, PRE_START, PREFERRED, PreStartContainerRequest,
             PreStartContainerResponse, PreferredAllocationRequest, PreferredAllocationResponse,
         },
-        state::{Choice, Resource, State, Wish},
+        state::{Choice, Resource, Seen, State, Wish},
     },
     volumes::folder::blocking,
 };
@@ -57,6 +57,18 @@ impl Drop for Held {
     }
 }
 
+/// Devices that a container is to have, until the plugin has answered or nobody waits for its answer.
+struct Reservation<'a> {
+    state: &'a Mutex<State>,
+    wish: &'a Wish<'a>,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.state.lock().give_up(self.wish);
+    }
+}
+
 /// The file, and how many changes are in it. Held while it is written, so that the newest state is written last.
 struct Writer {
     checkpoint: Checkpoint,
@@ -67,7 +79,7 @@ pub struct Devices {
     folder: PathBuf,
     state: Mutex<State>,
     endpoints: Mutex<BTreeMap<String, Held>>,
-    writer: tokio::sync::Mutex<Writer>,
+    writer: Arc<tokio::sync::Mutex<Writer>>,
     changes: watch::Sender<()>,
     numbers: AtomicU64,
 }
@@ -95,7 +107,7 @@ impl Devices {
             folder,
             state: Mutex::new(State { resources, allocations, changes: 0 }),
             endpoints: Mutex::default(),
-            writer: tokio::sync::Mutex::new(Writer { checkpoint, written: 0 }),
+            writer: Arc::new(tokio::sync::Mutex::new(Writer { checkpoint, written: 0 })),
             changes: watch::channel(()).0,
             numbers: AtomicU64::new(1),
         })
@@ -114,6 +126,21 @@ impl Devices {
     /// How many devices of each resource there are, and how many of them are healthy.
     pub fn capacity(&self) -> BTreeMap<String, (usize, usize)> {
         self.state.lock().capacity(Instant::now())
+    }
+
+    /// The devices that a container has.
+    pub fn seen(&self, uid: &str, container: &str) -> Vec<Seen> {
+        self.state.lock().seen_of(uid, container)
+    }
+
+    /// The Pods, by uid, that have devices.
+    pub fn pods(&self) -> Vec<String> {
+        self.state.lock().allocations.keys().cloned().collect()
+    }
+
+    /// All devices that are healthy, whoever has them.
+    pub fn all_healthy(&self) -> Vec<Seen> {
+        self.state.lock().all_healthy()
     }
 
     /// Another number for an endpoint.
@@ -153,9 +180,11 @@ impl Devices {
         if !self.is_current(resource, id) {
             return;
         }
+        let nodes = devices.iter().filter_map(|device| Some((device.id.clone(), device.topology.as_ref()?)));
+        let nodes = nodes.map(|(id, topology)| (id, topology.nodes.iter().map(|node| node.id).collect())).collect();
         let devices = devices.into_iter().map(|device| (device.id, device.health == HEALTHY)).collect();
         if let Some(held) = self.state.lock().resources.get_mut(resource) {
-            held.devices = devices;
+            (held.devices, held.nodes) = (devices, nodes);
         }
         self.changes.send_replace(());
     }
@@ -177,22 +206,24 @@ impl Devices {
         self.endpoints.lock().get(resource).map(|held| held.endpoint.clone())
     }
 
-    /// Gives a Pod all devices that it wishes for, or none. Devices that it has stay its own, so this can be called again.
-    pub async fn allocate(&self, pod: &Pod) -> Result<(), String> {
-        let done = self.try_allocate(pod).await;
-        if done.is_err() {
-            self.release(uid(pod)).await;
-        }
-        done
+    /// Whether a Pod has devices, or wishes for some.
+    pub fn concern(&self, pod: &Pod) -> bool {
+        let state = self.state.lock();
+        let mut containers =
+            pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+        state.allocations.contains_key(uid(pod))
+            || containers.any(|container| wishes(container).into_keys().any(|resource| state.knows(resource)))
     }
 
-    async fn try_allocate(&self, pod: &Pod) -> Result<(), String> {
+    /// Gives the containers of a Pod that are about to begin all devices that they wish for. Devices that they have stay their
+    /// own, so this can be called again; they are refused when they are no longer healthy.
+    pub async fn allocate(&self, pod: &Pod, begins: impl Fn(&Container) -> bool) -> Result<(), String> {
         let Some(spec) = &pod.spec else { return Ok(()) };
         let mut reusable: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let inits = spec.init_containers.iter().flatten().map(|c| (c, !is_sidecar(c)));
         for (container, ends) in inits.chain(spec.containers.iter().map(|c| (c, false))) {
             for (resource, count) in wishes(container) {
-                if self.state.lock().knows(resource) {
+                if begins(container) && self.state.lock().knows(resource) {
                     let none = BTreeSet::new();
                     let reusable = reusable.get(resource).unwrap_or(&none);
                     let wish = Wish { uid: uid(pod), container: &container.name, resource, count, reusable };
@@ -229,6 +260,8 @@ impl Devices {
             let Some(choice) = state.choice(wish)? else { return Ok(()) };
             state.reserve(wish, choice, &preferred)
         };
+        // Whether the plugin refuses or nobody waits for it any more: what it has not answered for is nobody's again.
+        let _reservation = Reservation { state: &self.state, wish };
         let endpoint = endpoint.ok_or_else(|| format!("unknown Device Plugin {}", wish.resource))?;
         let container_requests = vec![ContainerAllocateRequest { devices: devices.into_iter().collect() }];
         let request = AllocateRequest { container_requests };
@@ -250,7 +283,7 @@ impl Devices {
             wishes(container).into_iter().any(|(name, count)| count > 0 && state.knows(name) && !has(name))
         };
         if lacks {
-            self.try_allocate(pod).await?;
+            self.allocate(pod, |other| other.name == container.name).await?;
         }
         let Some(held) = self.state.lock().of(uid(pod), &container.name).cloned() else { return Ok(Given::default()) };
         // Nothing runs with what is not written down.
@@ -299,7 +332,7 @@ impl Devices {
 
     /// Everything that was changed before the call is on the disk after it.
     async fn write(&self) -> Result<(), String> {
-        let mut writer = self.writer.lock().await;
+        let mut writer = self.writer.clone().lock_owned().await;
         let (kept, changes) = {
             let state = self.state.lock();
             if state.changes == writer.written {
@@ -308,10 +341,13 @@ impl Devices {
             let resources = state.resources.keys().cloned().collect();
             (Kept { allocations: state.allocations.clone(), resources }, state.changes)
         };
-        let at = writer.checkpoint.clone();
-        blocking(move || at.write(&kept)).await.map_err(|error| Checkpoint::failure(&error))?;
-        writer.written = changes;
-        Ok(())
+        // Whoever waits for it may give up; the next one writes after it all the same.
+        blocking(move || {
+            writer.checkpoint.write(&kept).map_err(|error| Checkpoint::failure(&error))?;
+            writer.written = changes;
+            Ok(())
+        })
+        .await
     }
 }
 

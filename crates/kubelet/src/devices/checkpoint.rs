@@ -54,7 +54,6 @@ pub struct Kept {
     pub resources: BTreeSet<String>,
 }
 
-#[derive(Clone)]
 pub struct Checkpoint(PathBuf);
 
 impl Checkpoint {
@@ -62,13 +61,21 @@ impl Checkpoint {
         Checkpoint(folder.join(NAME))
     }
 
-    /// What was kept. A file that cannot be read counts as none, as upstream: no Pod is held up by it.
+    /// What was kept. A file that cannot be read counts as none, as upstream: no Pod is held up by it. It stays beside the next
+    /// one, for people to look at.
     pub fn read(&self) -> Kept {
         let read = fs::read(&self.0).and_then(|bytes| Ok(serde_json::from_slice::<Document>(&bytes)?));
         let read = read.and_then(|document| parse(document.data));
         read.unwrap_or_else(|error| {
             if error.kind() != io::ErrorKind::NotFound {
-                tracing::warn!(path = %self.0.display(), %error, "the record of devices cannot be read: it is not known who has which");
+                let beside = self.0.with_extension("unreadable");
+                // The next one takes its place all the same.
+                let _ = fs::rename(&self.0, &beside);
+                tracing::error!(
+                    path = %beside.display(),
+                    %error,
+                    "Continue after failing to read checkpoint file. Device allocation info may NOT be up-to-date"
+                );
             }
             Kept::default()
         })
@@ -142,6 +149,9 @@ mod tests {
         for broken in ["{\"Data\": {\"PodDev", "{\"Data\": {\"PodDeviceEntries\": [{\"PodUID\": \"u\"}]}}", "[]"] {
             fs::write(folder.path().join(NAME), broken).unwrap();
             assert_eq!(checkpoint.read(), Kept::default(), "{broken}");
+            let beside = folder.path().join(format!("{NAME}.unreadable"));
+            assert_eq!(fs::read_to_string(beside).unwrap(), broken);
+            assert!(!folder.path().join(NAME).exists());
         }
     }
 }

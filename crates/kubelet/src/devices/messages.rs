@@ -48,6 +48,20 @@ pub struct Device {
     pub id: String,
     #[prost(string, tag = "2")]
     pub health: String,
+    #[prost(message, optional, tag = "3")]
+    pub topology: Option<TopologyInfo>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TopologyInfo {
+    #[prost(message, repeated, tag = "1")]
+    pub nodes: Vec<NumaNode>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct NumaNode {
+    #[prost(int64, tag = "1")]
+    pub id: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -10,4 +10,4 @@ mod checkpoint;
 pub mod given;
 pub mod messages;
 pub mod register;
-mod state;
+pub mod state;

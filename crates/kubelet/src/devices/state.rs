@@ -15,6 +15,8 @@ const RESOURCES: usize = 256;
 #[derive(Debug, Default)]
 pub struct Resource {
     pub devices: BTreeMap<String, bool>,
+    /// The NUMA nodes of those whose plugin has named some.
+    pub nodes: BTreeMap<String, Vec<i64>>,
     /// Since when no plugin stands behind it.
     pub gone_since: Option<Instant>,
 }
@@ -58,6 +60,17 @@ pub struct Choice {
     pub missing: usize,
 }
 
+/// A device as others are told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub resource: String,
+    pub id: String,
+    /// The NUMA nodes that it is near to, as far as its plugin has named them.
+    pub nodes: Vec<i64>,
+    /// Whether its plugin says that it is healthy; `None` while none says anything.
+    pub healthy: Option<bool>,
+}
+
 #[derive(Debug, Default)]
 pub struct State {
     pub resources: BTreeMap<String, Resource>,
@@ -90,6 +103,28 @@ impl State {
         self.allocations.get(uid)?.get(container)
     }
 
+    fn seen<'a>(&self, resource: &str, ids: impl Iterator<Item = &'a String>) -> Vec<Seen> {
+        let known = self.resources.get(resource);
+        let of = |id: &String| Seen {
+            resource: resource.to_owned(),
+            id: id.clone(),
+            nodes: known.and_then(|known| known.nodes.get(id)).cloned().unwrap_or_default(),
+            healthy: known.and_then(|known| known.devices.get(id)).copied(),
+        };
+        ids.map(of).collect()
+    }
+
+    /// The devices that a container has.
+    pub fn seen_of(&self, uid: &str, container: &str) -> Vec<Seen> {
+        let held = self.of(uid, container).into_iter().flatten().filter(|(_, held)| held.answer.is_some());
+        held.flat_map(|(resource, held)| self.seen(resource, held.devices.iter())).collect()
+    }
+
+    /// All devices that are healthy, whoever has them.
+    pub fn all_healthy(&self) -> Vec<Seen> {
+        self.resources.iter().flat_map(|(name, known)| self.seen(name, known.healthy())).collect()
+    }
+
     /// The devices of a resource that anybody has but this container. What was reserved for it and not answered is chosen
     /// anew.
     fn in_use(&self, wish: &Wish<'_>) -> BTreeSet<&String> {
@@ -99,18 +134,15 @@ impl State {
         held.flat_map(|allocation| &allocation.devices).collect()
     }
 
-    /// What a wish is chosen from; `None` when the container has what it wishes for. The words are upstream's.
+    /// What a wish is chosen from; `None` when the container has what it wishes for, and may use it. The words are upstream's.
     pub fn choice(&self, wish: &Wish<'_>) -> Result<Option<Choice>, String> {
         let Wish { uid, container, resource, count, reusable } = *wish;
         let held = self.of(uid, container).and_then(|all| all.get(resource));
-        if let Some(held) = held.filter(|held| held.answer.is_some()) {
-            let has = held.devices.len();
-            if has != count {
-                return Err(format!(
-                    "pod {uid:?} container {container:?} changed request for resource {resource:?} from {has} to {count}"
-                ));
-            }
-            return Ok(None);
+        let held = held.filter(|held| held.answer.is_some()).map(|held| &held.devices);
+        if let Some(has) = held.map(BTreeSet::len).filter(|has| *has != count) {
+            return Err(format!(
+                "pod {uid:?} container {container:?} changed request for resource {resource:?} from {has} to {count}"
+            ));
         }
         if count == 0 {
             return Ok(None);
@@ -121,6 +153,14 @@ impl State {
         let healthy: BTreeSet<&String> = known.healthy().collect();
         if healthy.is_empty() {
             return Err(format!("no healthy devices present; cannot allocate unhealthy devices {resource}"));
+        }
+        if let Some(held) = held {
+            return if held.iter().all(|id| healthy.contains(id)) {
+                Ok(None)
+            } else {
+                let words = "previously allocated devices are no longer healthy; cannot allocate unhealthy devices";
+                Err(format!("{words} {resource}"))
+            };
         }
         let reused: BTreeSet<String> = reusable.iter().filter(|id| healthy.contains(id)).take(count).cloned().collect();
         let missing = count - reused.len();
@@ -159,6 +199,18 @@ impl State {
             self.changes += 1;
         }
     }
+
+    /// Takes back what was reserved for a container, unless the plugin has answered.
+    pub fn give_up(&mut self, wish: &Wish<'_>) {
+        let Some(of_pod) = self.allocations.get_mut(wish.uid) else { return };
+        if let Some(all) = of_pod.get_mut(wish.container) {
+            all.retain(|resource, held| resource != wish.resource || held.answer.is_some());
+        }
+        of_pod.retain(|_, all| !all.is_empty());
+        if of_pod.is_empty() {
+            self.allocations.remove(wish.uid);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -174,7 +226,7 @@ mod tests {
     fn state(devices: &str, held: &str, answered: bool) -> State {
         let mut state = State::default();
         let listed = devices.split_whitespace().map(|id| (id.trim_start_matches('-').to_owned(), !id.starts_with('-')));
-        state.resources.insert("a.io/x".to_owned(), Resource { devices: listed.collect(), gone_since: None });
+        state.resources.insert("a.io/x".to_owned(), Resource { devices: listed.collect(), ..Resource::default() });
         let answer = ContainerAllocateResponse::default();
         for (uid, held, answer) in [("other", "d1", Some(answer.clone())), ("u", held, answered.then_some(answer))] {
             let allocation = Allocation { devices: set(held), answer };
@@ -212,10 +264,25 @@ mod tests {
         check(&mut fresh(), ("b.io/x", 1), "", "", "cannot allocate unregistered device b.io/x");
         let ill = "no healthy devices present; cannot allocate unhealthy devices a.io/x";
         check(&mut state("-d1 -d2", "", false), ("a.io/x", 1), "", "", ill);
-        // What a container has it keeps, also when it is no longer healthy; what was begun begins anew.
-        check(&mut state("d1 -d2 d4", "d2", true), ("a.io/x", 1), "", "", "as before");
+        // What a container has it keeps, unless it is no longer healthy; what was begun begins anew.
+        check(&mut state("d1 d2 d4", "d2", true), ("a.io/x", 1), "", "", "as before");
+        let words = "previously allocated devices are no longer healthy; cannot allocate unhealthy devices a.io/x";
+        check(&mut state("d1 -d2 d4", "d2", true), ("a.io/x", 1), "", "", words);
+        check(&mut state("d1 d4", "d2", true), ("a.io/x", 1), "", "", words);
+        check(&mut state("-d1 -d2", "d2", true), ("a.io/x", 1), "", "", ill);
         let other = "pod \"u\" container \"c\" changed request for resource \"a.io/x\" from 1 to 2";
         check(&mut state("d1 -d2 d4", "d2", true), ("a.io/x", 2), "", "", other);
         check(&mut state("d1 d2", "d2", false), ("a.io/x", 1), "", "", "d2");
+    }
+
+    #[test]
+    fn what_was_reserved_is_given_up_and_what_was_answered_is_not() {
+        let none = BTreeSet::new();
+        let wish = Wish { uid: "u", container: "c", resource: "a.io/x", count: 1, reusable: &none };
+        for (answered, left) in [(true, 2), (false, 1)] {
+            let mut state = state("d1 d2", "d2", answered);
+            state.give_up(&wish);
+            assert_eq!(state.allocations.len(), left);
+        }
     }
 }

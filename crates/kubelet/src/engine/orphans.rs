@@ -51,7 +51,7 @@ fn logs_of(kubelet: &Kubelet, uid: &str) -> Vec<PathBuf> {
 fn traces(kubelet: &Kubelet) -> impl Iterator<Item = String> + use<> {
     let folders = names(&kubelet.config.root_dir.join("pods"));
     let logs = names(&kubelet.config.log_dir).filter_map(|name| uid_of_logs(&name).map(str::to_owned));
-    folders.chain(logs).chain(kubelet.host.cgroups.pods())
+    folders.chain(logs).chain(kubelet.host.cgroups.pods()).chain(kubelet.claims.pods())
 }
 
 /// The Pods that have left something outside the engine and have no worker.
@@ -94,9 +94,12 @@ async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
     }
     if removed.is_ok() {
         kubelet.devices.release(uid).await;
+        if let Err(error) = kubelet.claims.unprepare(uid).await {
+            tracing::warn!(uid, error, "devices stay prepared for a Pod that has gone");
+        }
     }
     let folder = kubelet.pod_folder(uid);
-    if let Err(error) = volumes::unmount(&folder, &kubelet.host.mounter).await {
+    if let Err(error) = volumes::unmount(&folder, &kubelet.host.mounter, &kubelet.csi).await {
         tracing::warn!(folder = %folder.path().display(), %error, "an orphaned folder stays");
     }
     for qos in [api::rules::pod::GUARANTEED, api::rules::pod::BURSTABLE, api::rules::pod::BEST_EFFORT] {

@@ -156,6 +156,8 @@ async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
         }),
         images: Some(engine.images),
         declared_features: declared::declared(&kubelet.config.features),
+        volumes_in_use: Some(kubelet.csi.in_use().borrow().iter().cloned().collect())
+            .filter(|l: &Vec<_>| !l.is_empty()),
         ..Default::default()
     }
 }
@@ -201,6 +203,9 @@ async fn register(kubelet: &Kubelet, api: &Api<Node>) -> NodeStatus {
 /// The whole status, with what Pods no longer get of the node taken back.
 fn change(reported: &NodeStatus, fresh: &NodeStatus) -> Value {
     let mut patch = json!({ "status": fresh });
+    if fresh.volumes_in_use.is_none() && reported.volumes_in_use.is_some() {
+        patch["status"]["volumesInUse"] = Value::Null;
+    }
     let kept = |name: &String| fresh.allocatable.as_ref().is_some_and(|list| list.contains_key(name));
     for name in reported.allocatable.iter().flatten().map(|(name, _)| name).filter(|name| !kept(name)) {
         patch["status"]["allocatable"][name.as_str()] = Value::Null;
@@ -218,6 +223,7 @@ fn without_heartbeats(status: &NodeStatus) -> NodeStatus {
 pub async fn run(kubelet: Arc<Kubelet>) {
     let api: Api<Node> = Api::all(kubelet.config.client.clone());
     let (mut pressures, mut devices) = (kubelet.pressures.clone(), kubelet.devices.changes());
+    let mut in_use = kubelet.csi.in_use();
     // The first measurement comes before the node shows itself. Without an eviction manager there is none.
     let _ = pressures.changed().await;
     let mut reported = register(&kubelet, &api).await;
@@ -240,6 +246,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
             () = clock::sleep(if ready { CHECK } else { Duration::from_millis(500) }) => {}
             Ok(()) = pressures.changed() => {}
             Ok(()) = devices.changed() => {}
+            Ok(()) = in_use.changed() => {}
         }
     }
 }
@@ -296,6 +303,9 @@ mod tests {
     #[test]
     fn what_is_no_longer_offered_is_taken_back() {
         let status = |list: Value| -> NodeStatus { json::from_value(json!({ "allocatable": list })).unwrap() };
+        let used = NodeStatus { volumes_in_use: Some(vec!["v".to_owned()]), ..NodeStatus::default() };
+        assert_eq!(change(&used, &NodeStatus::default())["status"]["volumesInUse"], Value::Null);
+        assert_eq!(change(&NodeStatus::default(), &used)["status"]["volumesInUse"], json!(["v"]));
         let before = status(json!({"cpu": "2", "example.com/dongle": "4"}));
         let expected = json!({"status": {"allocatable": {"cpu": "2", "example.com/dongle": null}}});
         assert_eq!(change(&before, &status(json!({"cpu": "2"}))), expected);

@@ -186,7 +186,7 @@ async fn take(socket: &Path, info: PluginInfo, sorts: &[Arc<dyn Sort>], told: &T
         format!("RegisterPlugin error -- no handler registered for plugin type: {name} at socket {socket}")
     })?;
     let endpoint = if info.endpoint.is_empty() { socket.to_owned() } else { PathBuf::from(info.endpoint) };
-    let plugin = Plugin { name: info.name, endpoint, versions: info.supported_versions };
+    let plugin = Plugin { socket: socket.to_owned(), name: info.name, endpoint, versions: info.supported_versions };
     sort.validate(&plugin)
         .map_err(|why| format!("RegisterPlugin error -- plugin validation failed with err: {why}"))?;
     *told.lock() = Some((sort.clone(), plugin.clone()));

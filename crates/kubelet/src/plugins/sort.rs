@@ -8,6 +8,8 @@ use futures::future::BoxFuture;
 /// A plugin as it has described itself. Nothing in it is to be believed without a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plugin {
+    /// The socket that it registers by: no other plugin has it.
+    pub socket: PathBuf,
     pub name: String,
     /// The socket of its service; where it names none, the one that it registers by.
     pub endpoint: PathBuf,

@@ -21,7 +21,7 @@ use crate::{
         restart,
         running::{ContainerRun, RunningPod},
         spec::{
-            devices, hardening, mounts, names,
+            hardening, mounts, names,
             render::{self, SandboxSetting},
             resources,
         },
@@ -151,22 +151,25 @@ impl Round<'_> {
             return false;
         }
         self.memory.cgroup = Some(resources::of_pod(desired.spec()));
-        if let Some(why) = devices::unprepared(&desired.pod) {
-            self.warn("FailedPrepareDynamicResources", &format!("Failed to prepare dynamic resources: {why}"));
+        let mounted =
+            match volumes::mount(&desired.pod, &kubelet.pod_folder(desired.uid()), &kubelet.volume_means()).await {
+                Ok(mounted) => mounted,
+                Err(errors) => {
+                    errors.iter().for_each(|error| self.warn(error.reason(), &error.to_string()));
+                    if let Life::Preparing { failed_mounts } = &mut self.memory.life {
+                        self.memory.retry_at = Some(after(mount_wait(*failed_mounts)));
+                        *failed_mounts += 1;
+                    }
+                    return false;
+                }
+            };
+        if let Err(why) = kubelet.claims.prepare(&desired.pod).await {
+            let text = format!("Failed to prepare dynamic resources: prepare dynamic resources: {why}");
+            self.warn("FailedPrepareDynamicResources", &text);
             self.memory.retry_at = Some(later());
             return false;
         }
-        match volumes::mount(&desired.pod, &kubelet.pod_folder(desired.uid()), &kubelet.volume_means()).await {
-            Ok(mounted) => self.memory.life = Life::Prepared(mounted),
-            Err(errors) => {
-                errors.iter().for_each(|error| self.warn("FailedMount", &error.to_string()));
-                if let Life::Preparing { failed_mounts } = &mut self.memory.life {
-                    self.memory.retry_at = Some(after(mount_wait(*failed_mounts)));
-                    *failed_mounts += 1;
-                }
-                return false;
-            }
-        }
+        self.memory.life = Life::Prepared(mounted);
         if !kubelet.host.modules.selinux && hardening::wants_labels(desired) {
             self.warn("SELinuxNotEnabled", "seLinuxOptions have no effect: SELinux is not enabled on the node");
         }
@@ -228,9 +231,9 @@ fn pod_folders(kubelet: &Kubelet, desired: &DesiredPod) -> io::Result<()> {
     desired.containers().try_for_each(|c| modes::folder(&logs.join(&c.name), modes::NODE_FOLDER))
 }
 
-/// Upstream's pauses between tries to mount: from half a second, doubled, to two minutes. A change of what is missing ends
+/// Upstream's pauses between tries to mount, or to unmount: from half a second, doubled, to two minutes. A change of what is missing ends
 /// them early.
-fn mount_wait(failures: u32) -> Duration {
+pub fn mount_wait(failures: u32) -> Duration {
     Duration::from_millis(500).saturating_mul(1 << failures.min(16)).min(Duration::from_secs(122))
 }
 

@@ -77,7 +77,7 @@ pub fn kubelet(
     };
     let host = crate::kubelet::Host::here(&config);
     let (_, pressures) = tokio::sync::watch::channel(Default::default());
-    crate::kubelet::Kubelet::new(config, host, &client::Caches::new(client), pressures)
+    crate::kubelet::Kubelet::new(config, host, &client::Caches::new(client), pressures).unwrap()
 }
 
 /// `name:up` or `name:exit code`, the oldest first, in a sandbox that is ready; `nothing` is no sandbox either. Ids are the

@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod decide;
 pub mod desired;
 pub mod follow;
+pub mod health;
 pub mod kill;
 pub mod memory;
 pub mod preempt;

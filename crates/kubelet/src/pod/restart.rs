@@ -55,6 +55,24 @@ pub fn goes_on(desired: &DesiredPod, container: &Container, exit_code: i32, memo
     memory.container(&container.name).is_resized || restarts(desired, container, exit_code)
 }
 
+/// Whether a container is still to begin, here for the first time or again: it does not run, and its work is not done.
+pub fn is_to_begin(desired: &DesiredPod, running: &RunningPod, container: &Container) -> bool {
+    let is_init = desired.init_containers().iter().any(|c| c.name == container.name);
+    let once = is_init && !api::rules::pod::is_sidecar(container);
+    let begun = desired.spec().containers.iter().any(|c| running.current(&c.name).is_some());
+    match running.latest(&container.name) {
+        Some(ran) if ran.state == State::Running => false,
+        // Init containers have done their part for those that came after them.
+        _ if once && begun => false,
+        // In another sandbox they begin again.
+        Some(ran) if once && ran.state == State::Exited => {
+            running.current(&container.name).is_none() || restarts(desired, container, ran.exit_code)
+        }
+        Some(ran) if ran.state == State::Exited => restarts(desired, container, ran.exit_code),
+        _ => true,
+    }
+}
+
 /// The containers whose end asks for all of the Pod to begin anew.
 pub fn asking<'a>(desired: &DesiredPod, running: &'a RunningPod) -> Vec<&'a ContainerRun> {
     let all = desired.init_containers().iter().chain(&desired.spec().containers);

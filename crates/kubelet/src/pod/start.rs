@@ -119,9 +119,11 @@ impl Round<'_> {
         modes::folder(&logs, modes::NODE_FOLDER).map_err(|e| format!("cannot make {}: {e}", logs.display()))?;
         let user = image.user_of(desired, container)?;
         let env = self.environment(container, &ips).await?;
-        let given = kubelet.devices.start(&desired.pod, container).await?;
+        let mut given = kubelet.devices.start(&desired.pod, container).await?;
+        given.cdi.extend(kubelet.claims.given(&desired.pod, container)?);
         let recursive = mounts::ask_recursive(container) && handler::makes_recursive(kubelet, desired).await?;
         let volumes = self.memory.life.volumes().ok_or("the Pod's volumes are not mounted")?;
+        given.devices.extend(mounts::devices(container, volumes)?);
         let restarts = start.restarts;
         let setting = MountSetting { desired, container, volumes, env: &env, restarts, recursive };
         let mounts = mounts::mounts(kubelet, &setting)?;

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use api::features::Feature;
 use client::EventKind;
 use clock::Timestamp;
 use k8s_openapi::api::core::v1::{Container, PodStatus};
@@ -15,12 +16,12 @@ use crate::{
         decide::{self, Decision, Step},
         desired::DesiredPod,
         follow::Follower,
-        kill,
+        health, kill,
         memory::{Cause, End, Life, Memory},
         probes::probe::{News, Probes},
         report,
         resize::{self, Change},
-        resize_event,
+        resize_event, restart,
         running::{self, ContainerRun, RunningPod, State},
         spec::resources::Limits,
         status::{self, Place},
@@ -40,9 +41,13 @@ struct Worker {
     follower: Follower,
     /// When volumes that could not be refreshed are tried again.
     refresh_at: Option<Timestamp>,
+    /// How often unmounting its volumes has failed in a row.
+    failed_unmounts: u32,
 }
 
 const REFRESH_RETRY: Duration = Duration::from_secs(60);
+/// Drivers that have not taken back their devices are asked again after this pause.
+const UNPREPARE_RETRY: Duration = Duration::from_secs(5);
 
 /// Just past that moment.
 fn until_then(at: Timestamp) -> Duration {
@@ -71,6 +76,7 @@ pub fn new(
         news: mpsc::channel(16),
         follower: Follower::default(),
         refresh_at: None,
+        failed_unmounts: 0,
     };
     (handle, worker.run())
 }
@@ -87,6 +93,14 @@ async fn until_ending(mut changes: watch::Receiver<DesiredPod>) {
     if changes.wait_for(DesiredPod::is_ending).await.is_err() {
         std::future::pending::<()>().await;
     }
+}
+
+/// Frees the devices of the Pods that are over, and gives those that it wishes for to this one.
+async fn take_devices(kubelet: &Kubelet, desired: &DesiredPod, running: &RunningPod) -> Result<(), String> {
+    for over in kubelet.pods.all().into_iter().filter(Handle::has_left) {
+        kubelet.devices.release(over.desired().uid()).await;
+    }
+    kubelet.devices.allocate(&desired.pod, |c| restart::is_to_begin(desired, running, c)).await
 }
 
 /// What was found out before a restart of the kubelet and still holds.
@@ -130,21 +144,53 @@ fn limits_held(kubelet: &Kubelet, desired: &DesiredPod, container: &Container, r
 }
 
 impl Worker {
-    /// A Pod that begins here gets its devices before anything else, or is not let in. Only this Pod waits for their plugins.
+    /// A Pod gets its devices before anything else, or is not let in; one that an earlier kubelet has let in is looked at again,
+    /// except for its containers that run. Only this Pod waits for the plugins.
     async fn take_devices(&mut self) {
-        let desired = self.inbox.desired.borrow().clone();
-        if self.memory.life.end().is_some() || desired.has_begun() || desired.is_ending() {
+        let (desired, kubelet) = (self.inbox.desired.borrow().clone(), self.kubelet.clone());
+        let devices = &kubelet.devices;
+        if self.memory.life.end().is_some() || desired.is_ending() || !devices.concern(&desired.pod) {
             return;
         }
+        let take = async {
+            let running = self.seen(&desired).await;
+            let mut given = take_devices(&kubelet, &desired, &running).await;
+            // For the API server a Pod that was deleted without a grace is gone; what it has is free once its containers are.
+            let is_leaving = |pod: &Handle| pod.desired().removed && pod.desired().uid() != desired.uid();
+            let leaving: Vec<Handle> = kubelet.pods.all().into_iter().filter(is_leaving).collect();
+            if given.is_err() && !leaving.is_empty() {
+                futures::future::join_all(leaving.into_iter().map(Handle::left)).await;
+                given = take_devices(&kubelet, &desired, &running).await;
+            }
+            if given.is_err() && running.alive().next().is_none() {
+                devices.release(desired.uid()).await;
+            }
+            given
+        };
         let given = tokio::select! {
-            given = self.kubelet.devices.allocate(&desired.pod) => given,
+            given = take => given,
             () = until_ending(self.inbox.desired.clone()) => return,
         };
         if let Err(why) = given {
             let message = format!("Allocate failed due to {why}, which is unexpected");
             let refusal = Refusal::new("UnexpectedAdmissionError", message);
-            refuse(&self.kubelet, &desired, &mut self.memory, refusal);
+            refuse(&kubelet, &desired, &mut self.memory, refusal);
         }
+    }
+
+    /// What the engine has of the Pod, once it answers.
+    async fn seen(&self, desired: &DesiredPod) -> RunningPod {
+        loop {
+            match running::observe(&*self.kubelet.config.runtime, desired.uid()).await {
+                Ok(running) => return running,
+                Err(error) => self.miss_engine(desired, &error).await,
+            }
+        }
+    }
+
+    async fn miss_engine(&self, desired: &DesiredPod, error: &runtime::Error) {
+        tracing::warn!(pod = desired.full_name(), %error, "the engine does not answer");
+        clock::sleep(Duration::from_secs(1)).await;
     }
 
     async fn run(mut self) {
@@ -161,8 +207,7 @@ impl Worker {
             let (engine, running) = match observed.await {
                 Ok(observed) => observed,
                 Err(error) => {
-                    tracing::warn!(pod = name, %error, "the engine does not answer");
-                    clock::sleep(Duration::from_secs(1)).await;
+                    self.miss_engine(&desired, &error).await;
                     continue;
                 }
             };
@@ -274,7 +319,13 @@ impl Worker {
         if self.memory.life.was_over() {
             return true;
         }
-        let fresh = status::status(desired, running, &self.memory, &place);
+        let mut fresh = status::status(desired, running, &self.memory, &place);
+        if self.kubelet.claims.holds(desired.uid()) {
+            status::hold_back(&mut fresh, &self.reported);
+        }
+        if self.kubelet.config.features.enabled(Feature::ResourceHealthStatus) {
+            health::show(&self.kubelet, &desired.pod, &mut fresh);
+        }
         self.inbox.status.send_replace(fresh.clone());
         let uid = if desired.is_static {
             let Some(mirror) = self.inbox.mirror.borrow().clone() else {
@@ -312,7 +363,9 @@ impl Worker {
             until = Some(until.unwrap_or(Duration::MAX).min(Duration::from_secs(left.unsigned_abs())));
         }
         // Tokens are renewed when they are due; all else that volumes show is watched.
-        let renewal = self.kubelet.sources.renewal(desired.uid()).into_iter().chain(self.refresh_at).min();
+        let republish = self.kubelet.csi.next_due(desired.uid());
+        let renewal =
+            self.kubelet.sources.renewal(desired.uid()).into_iter().chain(self.refresh_at).chain(republish).min();
         let renewal = renewal.filter(|_| self.memory.life.is_prepared()).map(until_then);
         tokio::select! {
             changed = self.inbox.desired.changed() => {
@@ -372,11 +425,15 @@ impl Worker {
                     kill::all(&self.kubelet, &mut self.inbox.desired, running, most).await;
                 }
                 Step::Settle => {
-                    self.settle(desired).await;
+                    if !self.settle(desired).await {
+                        return false;
+                    }
                 }
                 Step::Finish => {
                     waypoint::kubelet::terminated(&desired.full_name());
-                    self.settle(desired).await;
+                    if !self.settle(desired).await {
+                        return false;
+                    }
                     for sandbox in &running.sandboxes {
                         if let Err(error) = self.kubelet.config.runtime.remove_sandbox(&sandbox.id).await {
                             tracing::warn!(pod = desired.full_name(), %error, "the sandbox could not be removed");
@@ -410,12 +467,22 @@ impl Worker {
         false
     }
 
-    async fn settle(&mut self, desired: &DesiredPod) {
+    /// Undoes what was made for the Pod. False when drivers of its devices have not taken back what they prepared, or its volumes
+    /// could not be unmounted: it stays until then, or others would count on what is still here.
+    async fn settle(&mut self, desired: &DesiredPod) -> bool {
         self.follower.end();
         self.probes = Probes::default();
+        if let Err(why) = self.kubelet.claims.unprepare(desired.uid()).await {
+            tracing::warn!(pod = desired.full_name(), "unprepare dynamic resources: {why}");
+            clock::sleep(UNPREPARE_RETRY).await;
+            return false;
+        }
         let folder = self.kubelet.pod_folder(desired.uid());
-        if let Err(error) = volumes::unmount(&folder, &self.kubelet.host.mounter).await {
+        if let Err(error) = volumes::unmount(&folder, &self.kubelet.host.mounter, &self.kubelet.csi).await {
             tracing::warn!(pod = desired.full_name(), %error, "the Pod's folder could not be removed");
+            clock::sleep(act::mount_wait(self.failed_unmounts)).await;
+            self.failed_unmounts += 1;
+            return false;
         }
         self.kubelet
             .host
@@ -427,5 +494,6 @@ impl Worker {
         if let Err(error) = self.kubelet.weigh() {
             tracing::debug!(%error, "the classes of Pods keep their weights");
         }
+        true
     }
 }

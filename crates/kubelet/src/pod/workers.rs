@@ -58,6 +58,13 @@ pub fn channels(desired: DesiredPod, is_refused: bool) -> (Handle, Inbox) {
     (Handle { desired, mirror, eviction, wake, status, is_refused }, inbox)
 }
 
+fn has_left(status: &PodStatus) -> bool {
+    let lists = [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    let mut all = lists.into_iter().flatten().flatten();
+    status.phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase)
+        && !all.any(|c| c.state.as_ref().is_some_and(|state| state.running.is_some()))
+}
+
 impl Handle {
     pub fn desired(&self) -> DesiredPod {
         self.desired.borrow().clone()
@@ -114,15 +121,14 @@ impl Handle {
         self.eviction.borrow().as_ref().is_some_and(|eviction| eviction.reason == preempt::PREEMPTING)
     }
 
-    /// Waits until the Pod has failed and none of its containers runs, as long as its grace allows for it.
+    /// The Pod is over, and none of its containers runs.
+    pub fn has_left(&self) -> bool {
+        has_left(&self.status.borrow())
+    }
+
+    /// Waits until the Pod is over and none of its containers runs, as long as its grace allows for it.
     pub async fn left(mut self) {
         let grace = self.desired().grace_seconds().unsigned_abs();
-        let has_left = |status: &PodStatus| {
-            let lists = [&status.init_container_statuses, &status.container_statuses];
-            let mut all = lists.into_iter().flatten().flatten();
-            status.phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase)
-                && !all.any(|c| c.state.as_ref().is_some_and(|state| state.running.is_some()))
-        };
         // A worker that has come to its end has left, too.
         let _ = clock::timeout(LEEWAY + Duration::from_secs(grace), self.status.wait_for(has_left)).await;
     }

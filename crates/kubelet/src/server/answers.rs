@@ -13,11 +13,15 @@ use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::answer::{Answer, document, exposition, text};
+use super::{
+    answer::{Answer, document, exposition, text},
+    volume_metrics,
+};
 use crate::{
     engine::logs::{self, Options},
     kubelet::Kubelet,
     pod::{desired::DesiredPod, running, workers::Handle},
+    volume_usage,
 };
 
 pub fn pods(kubelet: &Kubelet) -> Answer {
@@ -42,7 +46,7 @@ pub fn configz(kubelet: &Kubelet) -> Answer {
     }}))
 }
 
-pub async fn metrics(kubelet: &Kubelet) -> Answer {
+pub async fn metrics(kubelet: &Arc<Kubelet>) -> Answer {
     let containers = kubelet.config.runtime.containers(None).await.unwrap_or_default();
     let running = containers.iter().filter(|c| c.state == 1).count();
     let pods = kubelet.pods.len();
@@ -55,7 +59,8 @@ pub async fn metrics(kubelet: &Kubelet) -> Answer {
          kubelet_node_name{{node=\"{}\"}} 1\n",
         api::rules::metrics_text::escaped(&kubelet.config.node_name)
     );
-    exposition(body + &preemptions(&kubelet.pods.preemptions()) + &kubelet.config.features.metrics())
+    let volumes = volume_metrics::render(&*volume_usage::read(kubelet).await);
+    exposition(body + &preemptions(&kubelet.pods.preemptions()) + &volumes + &kubelet.config.features.metrics())
 }
 
 /// How often Pods had to go for critical ones. Nothing is told of what never happened.

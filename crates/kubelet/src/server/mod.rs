@@ -4,9 +4,12 @@ mod access;
 mod answer;
 mod answers;
 mod endpoint;
+pub mod pod_resources;
+pub mod pod_resources_messages;
 mod resource_metrics;
 mod streams;
 mod summary;
+mod volume_metrics;
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! `/stats/summary`: what the node, its Pods and their containers use, as one document.
 //! Upstream counterpart: pkg/kubelet/server/stats; fields that nobody here can tell are left out.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use clock::Timestamp;
 use http::StatusCode;
 use json::{Map, Value, json};
@@ -10,9 +12,11 @@ use crate::{
     kubelet::Kubelet,
     node::machine::{self, Disk},
     usage::{self, ContainerUsage, NodeUsage, PodUsage, Sample},
+    volume_room::{Amounts, VolumeUsage},
+    volume_usage,
 };
 
-pub async fn answer(kubelet: &Kubelet) -> Answer {
+pub async fn answer(kubelet: &Arc<Kubelet>) -> Answer {
     let usage = match usage::read(kubelet).await {
         Ok(usage) => usage,
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
@@ -24,7 +28,7 @@ pub async fn answer(kubelet: &Kubelet) -> Answer {
         disk: machine::disk(&kubelet.config.root_dir),
         processes: machine::processes(),
     };
-    document(&render(&usage, &machine))
+    document(&render(&usage, &machine, &*volume_usage::read(kubelet).await))
 }
 
 /// What the document says of the node besides its use.
@@ -56,7 +60,10 @@ fn put_sample(to: &mut Map, sample: &Sample, most: Option<u64>) {
     }
 }
 
-fn render(usage: &NodeUsage, machine: &Machine<'_>) -> Value {
+/// The volumes of Pods by uid.
+type Volumes = BTreeMap<String, Vec<VolumeUsage>>;
+
+fn render(usage: &NodeUsage, machine: &Machine<'_>, volumes: &Volumes) -> Value {
     let mut node = Map::from_iter([("nodeName".to_owned(), json!(machine.name))]);
     node.extend(machine.booted.map(|booted| ("startTime".to_owned(), time(booted))));
     put_sample(&mut node, &usage.sample, Some(machine.memory));
@@ -72,16 +79,34 @@ fn render(usage: &NodeUsage, machine: &Machine<'_>) -> Value {
         let limit = json!({"time": time(usage.sample.time), "maxpid": most, "curproc": running});
         node.insert("rlimit".to_owned(), limit);
     }
-    json!({"node": node, "pods": usage.pods.iter().map(pod).collect::<Vec<_>>()})
+    let of = |pod: &PodUsage| volumes.get(&pod.uid).map(Vec::as_slice).unwrap_or_default();
+    json!({"node": node, "pods": usage.pods.iter().map(|one| pod(one, of(one))).collect::<Vec<_>>()})
 }
 
-fn pod(usage: &PodUsage) -> Value {
+fn pod(usage: &PodUsage, volumes: &[VolumeUsage]) -> Value {
     let reference = json!({"name": usage.name, "namespace": usage.namespace, "uid": usage.uid});
     let mut pod = Map::from_iter([("podRef".to_owned(), reference)]);
     pod.extend(usage.started.map(|started| ("startTime".to_owned(), time(started))));
     put_sample(&mut pod, &usage.sample, None);
     pod.insert("containers".to_owned(), usage.containers.iter().map(container).collect());
+    if !volumes.is_empty() {
+        pod.insert("volume".to_owned(), volumes.iter().map(volume).collect());
+    }
     Value::Object(pod)
+}
+
+fn volume(usage: &VolumeUsage) -> Value {
+    let mut volume = Map::from_iter([("time".to_owned(), time(usage.time)), ("name".to_owned(), json!(usage.name))]);
+    let mut put = |amounts: Option<Amounts>, names: [&str; 3]| {
+        let values = amounts.map(|amounts| [amounts.total, amounts.free, amounts.used]);
+        volume.extend(names.iter().map(|name| (*name).to_owned()).zip(values.into_iter().flatten().map(Value::from)));
+    };
+    put(usage.room.bytes, ["capacityBytes", "availableBytes", "usedBytes"]);
+    put(usage.room.inodes, ["inodes", "inodesFree", "inodesUsed"]);
+    if let Some((namespace, name)) = &usage.claim {
+        volume.insert("pvcRef".to_owned(), json!({"name": name, "namespace": namespace}));
+    }
+    Value::Object(volume)
 }
 
 fn container(usage: &ContainerUsage) -> Value {
@@ -98,7 +123,7 @@ fn container(usage: &ContainerUsage) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{pod::fixture::at, usage::tests::sample};
+    use crate::{pod::fixture::at, usage::tests::sample, volume_room::Room};
 
     #[test]
     fn the_document_holds_what_is_known() {
@@ -128,8 +153,16 @@ mod tests {
                     "memory": {"time": at(2), "workingSetBytes": 40},
                     "rootfs": {"time": at(2), "usedBytes": 8, "inodesUsed": 1},
                 }],
+                "volume": [{
+                    "time": at(4), "name": "v", "capacityBytes": 10, "availableBytes": 7, "usedBytes": 3,
+                    "pvcRef": {"name": "data", "namespace": "n"},
+                }],
             }],
         });
-        assert_eq!(render(&usage, &machine), expected);
+        let amounts = Some(Amounts { total: 10, free: 7, used: 3 });
+        let claim = Some(("n".to_owned(), "data".to_owned()));
+        let volumes =
+            vec![VolumeUsage { name: "v".into(), claim, time: at(4), room: Room { bytes: amounts, inodes: None } }];
+        assert_eq!(render(&usage, &machine, &[("u".to_owned(), volumes)].into()), expected);
     }
 }

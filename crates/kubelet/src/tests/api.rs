@@ -53,6 +53,7 @@ struct State {
     objects: Vec<(Place, Value)>,
     /// The first change has revision 1.
     changes: Vec<Change>,
+    events: Vec<Value>,
 }
 
 #[derive(Clone)]
@@ -143,6 +144,22 @@ impl Api {
         self.state.lock().objects.iter().filter(|(held, _)| place.holds(held)).map(|(_, o)| o.clone()).collect()
     }
 
+    /// The events about an object of that name, as `reason message`.
+    pub fn events(&self, name: &str) -> Vec<String> {
+        let state = self.state.lock();
+        let about = state.events.iter().filter(|event| event["involvedObject"]["name"] == *name);
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        about.map(|event| format!("{} {}", text(event, "reason"), text(event, "message"))).collect()
+    }
+
+    /// Whether there was an event with these words.
+    pub fn has_said(&self, words: &str) -> bool {
+        let state = self.state.lock();
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        let said = |event: &Value| format!("{}: {}", text(event, "reason"), text(event, "message"));
+        state.events.iter().any(|event| said(event).contains(words))
+    }
+
     pub fn remove(&self, path: &str) {
         let place = Place::of(path);
         let mut state = self.state.lock();
@@ -165,13 +182,20 @@ impl Api {
         let body = body.collect_bytes().await.unwrap_or_default();
         let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
         let place = Place::of(parts.uri.path());
-        let query = parts.uri.query().unwrap_or_default().replace("%3D", "=");
-        // Events are of no interest, and nobody waits for them.
+        let query = parts.uri.query().unwrap_or_default().replace("%3D", "=").replace("%2C", ",");
+        // Nobody waits for events.
         if place.plural == "events" {
+            self.state.lock().events.push(body.clone());
             return answer(201, &body);
         }
+        if place.subresource == "token" {
+            let seconds = body["spec"]["expirationSeconds"].as_u64().unwrap_or(3600);
+            let until = clock::now().checked_add(clock::Duration::from_secs(seconds)).unwrap_or_default();
+            let status = json!({"token": "a-token", "expirationTimestamp": until.to_string()});
+            return answer(201, &json!({"kind": "TokenRequest", "spec": {"audiences": []}, "status": status}));
+        }
         // Only what concerns Pods is worth a death.
-        let concerns_pods = ["pods", "configmaps", "secrets"].contains(&place.plural.as_str());
+        let concerns_pods = ["pods", "configmaps", "secrets", "resourceclaims"].contains(&place.plural.as_str());
         if concerns_pods {
             self.gate.pass().await;
         }

@@ -69,8 +69,12 @@ pub struct DevicePlugin {
 
 fn list(devices: &[(&str, bool)]) -> ListAndWatchResponse {
     let health = |healthy: bool| if healthy { HEALTHY } else { "Unhealthy" };
-    let devices =
-        devices.iter().map(|(id, healthy)| Device { id: (*id).to_owned(), health: health(*healthy).to_owned() });
+    let devices = devices.iter().map(|(id, healthy)| Device {
+        id: (*id).to_owned(),
+        health: health(*healthy).to_owned(),
+        // The first one of them has named its place.
+        topology: id.ends_with('1').then(|| TopologyInfo { nodes: vec![NumaNode { id: 0 }] }),
+    });
     ListAndWatchResponse { devices: devices.collect() }
 }
 
@@ -80,20 +84,28 @@ impl DevicePlugin {
         let shared = Shared { mood: Arc::new(Mutex::new(Mood::Willing)), calls: Arc::default(), gate };
         let devices = watch::channel(list(devices)).0;
         let listed = devices.clone();
-        let (allocates, starts) = (shared.clone(), shared.clone());
+        let (allocates, starts, prefers, options) = (shared.clone(), shared.clone(), shared.clone(), shared.clone());
         let server = Server::default()
-            .unary(OPTIONS, |_: Empty| async {
-                Ok(DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: true })
+            .unary(OPTIONS, move |_: Empty| {
+                let gate = options.gate.clone();
+                async move {
+                    gate.pass().await;
+                    Ok(DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: true })
+                }
             })
             .streaming(LIST_AND_WATCH, move |_: Empty| WatchStream::new(listed.subscribe()).map(Ok))
-            .unary(PREFERRED, |request: PreferredAllocationRequest| async move {
-                let mut devices = request.container_requests[0].available.clone();
-                devices.reverse();
-                // What it was not offered is not taken from it.
-                devices.insert(0, "none".to_owned());
-                Ok(PreferredAllocationResponse {
-                    container_responses: vec![ContainerPreferredAllocationResponse { devices }],
-                })
+            .unary(PREFERRED, move |request: PreferredAllocationRequest| {
+                let gate = prefers.gate.clone();
+                async move {
+                    gate.pass().await;
+                    let mut devices = request.container_requests[0].available.clone();
+                    devices.reverse();
+                    // What it was not offered is not taken from it.
+                    devices.insert(0, "none".to_owned());
+                    Ok(PreferredAllocationResponse {
+                        container_responses: vec![ContainerPreferredAllocationResponse { devices }],
+                    })
+                }
             })
             .unary(ALLOCATE, move |request| allocates.clone().allocate(request))
             .unary(PRE_START, move |request: PreStartContainerRequest| {

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::FutureExt;
 use json::{Value, json};
 use k8s_cri::v1::ContainerState;
-use runtime::Runtime;
+use runtime::{Runtime, grpc};
 
 use crate::{
     plugins::messages::PluginInfo,
+    server::pod_resources_messages::*,
     tests::{
         device_plugin::{DevicePlugin, Mood, register},
         plugin::Registering,
@@ -110,12 +112,14 @@ fn pods_get_devices_of_their_own_and_give_them_back() {
         runs(&world, "r", wants(&["m 2"])).await;
         assert!(in_engine(&world).await.contains("r/m d1+d2"));
         goes(&world, "r").await;
-        // Health reaches the node, and those who come.
+        // Health reaches the node, who has them, and those who come.
         plugin.lists(&[("d1", false), ("d2", false), ("d3", true), ("d4", true)]);
         until("the node shows them", || on_node(&world) == "4/2").await;
         runs(&world, "s", wants(&["m 1"])).await;
         assert!(in_engine(&world).await.contains("s/m d4"));
+        until("its device is well", || world.health("s") == [format!("{GPU} d4 Healthy")]).await;
         drop(plugin);
+        until("its device is not", || world.health("s") == [format!("{GPU} d4 Unhealthy")]).await;
         until("without a plugin nobody gets any", || on_node(&world) == "4/0").await;
         let ill = format!("no healthy devices present; cannot allocate unhealthy devices {GPU}");
         fails(&world, "t", wants(&["m 1"]), &ill).await;
@@ -219,6 +223,141 @@ fn devices_stay_with_their_pods_over_a_kubelet_that_starts_again() {
         runs(&world, "q", wants(&["m 1"])).await;
         assert_eq!(in_engine(&world).await, set(["p/m d2", "q/m d1"]));
         assert_eq!(plugin.calls(), ["allocate d1", "start d1"]);
+    });
+}
+
+#[test]
+fn a_pod_that_is_over_holds_no_device_although_it_has_not_gone() {
+    let world = World::new();
+    let mut once = wants(&["o 1"]);
+    once["restartPolicy"] = "Never".into();
+    let stays = |world: &World| {
+        // Its sandbox cannot be stopped, so nothing of it is cleared away.
+        world.engine_does(|call, _| {
+            let hangs = call.starts_with("stop_sandbox");
+            async move { if hangs { std::future::pending().await } else { Ok(()) } }.boxed()
+        });
+    };
+    world.life(None, async || {
+        let _plugin = DevicePlugin::registered(&world, GPU, &[("d1", true)]).await;
+        until("the node shows it", || on_node(&world) == "1/1").await;
+        runs(&world, "p", once).await;
+        stays(&world);
+        world.engine.exit("o", 0);
+        until("its work is done", || world.phase("p") == "Succeeded").await;
+        runs(&world, "q", wants(&["m 1"])).await;
+        assert_eq!(in_engine(&world).await, set(["p/o d1", "q/m d1"]));
+    });
+}
+
+#[test]
+fn a_pod_waits_for_the_devices_of_one_that_was_deleted_without_a_grace() {
+    let world = World::new();
+    world.life(None, async || {
+        let _plugin = DevicePlugin::registered(&world, GPU, &[("d1", true)]).await;
+        until("the node shows it", || on_node(&world) == "1/1").await;
+        runs(&world, "p", wants(&["m 1"])).await;
+        world.engine_does(|call, _| {
+            let lasts = call.starts_with("stop ");
+            async move {
+                if lasts {
+                    clock::sleep(clock::Duration::from_secs(3)).await;
+                }
+                Ok(())
+            }
+            .boxed()
+        });
+        world.api.remove("/api/v1/namespaces/d/pods/p");
+        runs(&world, "q", wants(&["n 1"])).await;
+        assert_eq!(in_engine(&world).await, set(["q/n d1"]));
+    });
+}
+
+#[test]
+fn what_a_plugin_has_not_answered_for_is_nobodys() {
+    let world = World::new();
+    world.life(None, async || {
+        runs(&world, "p", wants(&["m 1"])).await;
+        let plugin = DevicePlugin::registered(&world, GPU, &[("d1", true)]).await;
+        until("the node shows it", || on_node(&world) == "1/1").await;
+        // A Pod that began without one asks for it when its container begins again.
+        plugin.becomes(Mood::Refusing);
+        world.engine.exit("m", 1);
+        until("it is refused", || plugin.calls() == ["allocate d1"]).await;
+        plugin.becomes(Mood::Willing);
+        runs(&world, "q", wants(&["n 1"])).await;
+        goes(&world, "q").await;
+        plugin.becomes(Mood::Hanging);
+        plugin.calls();
+        until("it is asked again", || plugin.calls().contains(&"allocate d1".to_owned())).await;
+        goes(&world, "p").await;
+        plugin.becomes(Mood::Willing);
+        runs(&world, "r", wants(&["m 1"])).await;
+    });
+}
+
+#[test]
+fn the_devices_of_containers_that_do_not_run_are_looked_at_by_a_kubelet_that_starts_again() {
+    let world = World::new();
+    world.life(None, async || {
+        let _plugin = DevicePlugin::registered(&world, GPU, &[("d1", true), ("d2", true), ("d3", true)]).await;
+        until("the node shows them", || on_node(&world) == "3/3").await;
+        world.make_pod("p", wants(&["init i 1", "m 1"]));
+        until("the init container runs", || world.engine.running() == ["i"]).await;
+        world.engine.exit("i", 0);
+        until("the Pod is ready", || world.is_ready("p")).await;
+        runs(&world, "q", wants(&["n 1", "o 1"])).await;
+        // The kubelet does not see it any more.
+        world.engine.exit("n", 137);
+    });
+    world.life(None, async || {
+        until("its devices are not there", || world.phase("q") == "Failed").await;
+        let ill = format!("no healthy devices present; cannot allocate unhealthy devices {GPU}");
+        assert_eq!(failure(&world, "q"), unexpected(&ill));
+        until("nothing of it runs", || world.engine.running() == ["m"]).await;
+        assert!(world.is_ready("p"), "who runs is left alone, and what has done its work is not asked for");
+        // What it had is free.
+        let _plugin = DevicePlugin::registered(&world, GPU, &[("d1", true), ("d2", true), ("d3", true)]).await;
+        until("the node shows them", || on_node(&world) == "3/3").await;
+        runs(&world, "r", wants(&["r 2"])).await;
+    });
+}
+
+#[test]
+fn others_are_told_who_has_which_devices() {
+    let world = World::new();
+    world.life(None, async || {
+        let _plugin = DevicePlugin::registered(&world, GPU, &[("d1", true), ("d2", true), ("d3", false)]).await;
+        until("the node shows them", || on_node(&world) == "3/2").await;
+        runs(&world, "p", wants(&["m 2"])).await;
+        let socket = world.registry().with_file_name("pod-resources").join("kubelet.sock");
+        until("the socket is there", || socket.exists()).await;
+        let (channel, limit) = (grpc::channel(&socket), clock::Duration::from_secs(1));
+        let words = |devices: &[ContainerDevices]| -> Vec<String> {
+            let node =
+                |d: &ContainerDevices| d.topology.iter().map(|t| format!(" on {}", t.nodes[0].id)).collect::<String>();
+            devices.iter().map(|d| format!("{} {}{}", d.resource_name, d.device_ids.join("+"), node(d))).collect()
+        };
+        let expected = ["a.io/gpu d1 on 0", "a.io/gpu d2"];
+        let all: ListPodResourcesResponse =
+            grpc::unary(&channel, LIST, ListPodResourcesRequest {}, limit).await.unwrap();
+        let [pod] = &all.pod_resources[..] else { panic!("{all:?}") };
+        assert_eq!((pod.namespace.as_str(), pod.name.as_str(), pod.containers[0].name.as_str()), ("d", "p", "m"));
+        assert_eq!(words(&pod.containers[0].devices), expected);
+        let there: AllocatableResourcesResponse =
+            grpc::unary(&channel, GET_ALLOCATABLE, AllocatableResourcesRequest {}, limit).await.unwrap();
+        assert_eq!(words(&there.devices), expected);
+        let ask = async |name: &str| {
+            let asked = GetPodResourcesRequest { pod_name: name.to_owned(), pod_namespace: "d".to_owned() };
+            let answer: Result<GetPodResourcesResponse, _> = grpc::unary(&channel, GET, asked, limit).await;
+            answer.map(|answer| answer.pod_resources.unwrap()).map_err(|status| grpc::words(&status))
+        };
+        assert_eq!(ask("p").await.as_ref(), Ok(pod));
+        let none = "rpc error: code = Unknown desc = pod q in namespace d not found";
+        assert_eq!(ask("q").await.unwrap_err(), none);
+        let many = futures::future::join_all((0..30).map(|_| ask("p"))).await;
+        let over = "rpc error: code = ResourceExhausted desc = rejected by rate limit";
+        assert!(many.iter().filter(|one| one.as_ref().is_err_and(|why| why == over)).count() >= 15, "{many:?}");
     });
 }
 

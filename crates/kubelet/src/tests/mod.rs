@@ -2,8 +2,13 @@
 
 mod api;
 mod certificates;
+mod claims;
+mod csi;
+mod csi_driver;
+mod csi_volumes;
 mod device_plugin;
 mod devices;
+mod dra_driver;
 mod killed;
 mod life;
 pub mod plugin;

@@ -133,6 +133,16 @@ impl World {
         self.path("kubelet/device-plugins")
     }
 
+    /// Where plugins register.
+    pub fn registry(&self) -> PathBuf {
+        self.path("kubelet/plugins_registry")
+    }
+
+    /// Where everything of the kubelet is.
+    pub fn kubelet_folder(&self) -> PathBuf {
+        self.path("kubelet")
+    }
+
     pub fn gate(&self) -> Gate {
         self.gate.clone()
     }
@@ -173,6 +183,7 @@ impl World {
             selinux_labels: false,
             features: Features::default()
                 .with(Feature::PodCertificateRequest, true)
+                .with(Feature::ResourceHealthStatus, true)
                 .with(Feature::ClusterTrustBundle, true)
                 .with(Feature::ClusterTrustBundleProjection, true),
             node_labels: Default::default(),
@@ -214,12 +225,17 @@ impl World {
 
     /// Makes a Pod on this node.
     pub fn make_pod(&self, name: &str, spec: Value) {
+        self.make_pod_with(name, spec, Value::Null);
+    }
+
+    /// Makes a Pod on this node about which somebody has already said something.
+    pub fn make_pod_with(&self, name: &str, spec: Value, status: Value) {
         let mut spec = spec;
         spec["nodeName"] = "n1".into();
         let created = self.now.lock().to_string();
         let metadata =
             json!({"name": name, "namespace": "d", "uid": format!("{name}-1"), "creationTimestamp": created});
-        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec});
+        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": status});
         self.api.put(&pod_path(name), pod);
     }
 
@@ -236,6 +252,20 @@ impl World {
         let pod = self.pod(name).unwrap_or_default();
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.into_iter().find(|c| c["type"] == kind).unwrap_or_default()
+    }
+
+    /// The health of the devices of a Pod's first container, as `resource device health`.
+    pub fn health(&self, name: &str) -> Vec<String> {
+        let pod = self.pod(name).unwrap_or_default();
+        let list = |at: &Value| at.as_array().cloned().unwrap_or_default();
+        let text = |at: &Value| at.as_str().unwrap_or_default().to_owned();
+        let resources = list(&pod["status"]["containerStatuses"][0]["allocatedResourcesStatus"]);
+        let of = |resource: &Value| -> Vec<String> {
+            let words =
+                |d: &Value| format!("{} {} {}", text(&resource["name"]), text(&d["resourceID"]), text(&d["health"]));
+            list(&resource["resources"]).iter().map(words).collect()
+        };
+        resources.iter().flat_map(of).collect()
     }
 
     pub fn pod(&self, name: &str) -> Option<Value> {

@@ -1,7 +1,7 @@
 //! Why a volume is not there.
 
 use std::{
-    io,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -26,6 +26,12 @@ pub enum VolumeError {
     Missing(String),
     #[error("volumes of this kind are not supported: {0}")]
     Unsupported(String),
+    #[error("{why}")]
+    Step { step: &'static str, volume: String, why: String },
+    #[error("unmounted volumes=[{0}], unattached volumes=[], failed to process volumes=[]: context deadline exceeded")]
+    Unattached(String),
+    #[error("{why}")]
+    Expansion { volume: String, why: String },
     #[error("{0}")]
     Downward(#[from] DownwardError),
     #[error("{0}")]
@@ -44,9 +50,32 @@ pub fn file_error(path: &Path) -> impl Fn(io::Error) -> VolumeError + use<> {
 }
 
 /// A volume that could not be mounted.
-#[derive(Debug, thiserror::Error)]
-#[error("MountVolume.SetUp failed for volume \"{volume}\" : {source}")]
+#[derive(Debug)]
 pub struct MountError {
     pub volume: String,
     pub source: VolumeError,
+}
+
+impl MountError {
+    /// The reason of the event about it.
+    pub fn reason(&self) -> &'static str {
+        match &self.source {
+            VolumeError::Step { step, .. } if step.starts_with("MapVolume") => "FailedMapVolume",
+            _ => "FailedMount",
+        }
+    }
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MountError { volume, source } = self;
+        match source {
+            VolumeError::Step { step, volume, why } => write!(f, "{step} failed for volume \"{volume}\" : {why}"),
+            VolumeError::Expansion { volume, why } => {
+                write!(f, "MountVolume.Setup failed while expanding volume for volume \"{volume}\" : {why}")
+            }
+            VolumeError::Unattached(_) => write!(f, "Unable to attach or mount volumes: {source}"),
+            _ => write!(f, "MountVolume.SetUp failed for volume \"{volume}\" : {source}"),
+        }
+    }
 }

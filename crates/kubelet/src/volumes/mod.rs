@@ -11,6 +11,7 @@ pub mod credential;
 pub mod directory;
 pub mod error;
 pub mod folder;
+pub mod group;
 pub mod mounter;
 pub mod pem;
 pub mod plugin;
@@ -32,6 +33,7 @@ use self::{
     plugins::PLUGINS,
     state::{Record, State},
 };
+use crate::csi::Csi;
 
 /// The mounted volumes of a Pod, by name.
 pub type MountedVolumes = BTreeMap<String, Mounted>;
@@ -54,7 +56,9 @@ pub async fn mount(pod: &Pod, folder: &PodFolder, means: &Means) -> Result<Mount
     let (mut mounted, mut failed) = (MountedVolumes::new(), Vec::new());
     let mut state = read(folder).await;
     for volume in volumes(pod) {
-        let request = Request { pod, volume, folder, means };
+        // What is mounted already stays so while it is refreshed.
+        let held = state.records().get(&volume.name).and_then(|record| record.mounted.clone());
+        let request = Request { pod, volume, folder, means, held };
         match one(&request, &mut state).await {
             Ok(one) => _ = mounted.insert(volume.name.clone(), one),
             Err(source) => failed.push(MountError { volume: volume.name.clone(), source }),
@@ -67,12 +71,11 @@ async fn one(request: &Request<'_>, state: &mut State) -> Result<Mounted, Volume
     let name = &request.volume.name;
     let Some(plugin) = plugin_of(request.volume) else {
         return Err(VolumeError::Unsupported(format!(
-            "{name} is none of emptyDir, configMap, secret, downwardAPI, projected, hostPath, persistentVolumeClaim, ephemeral"
+            "{name} is none of emptyDir, configMap, secret, downwardAPI, projected, hostPath, persistentVolumeClaim, ephemeral, csi"
         )));
     };
-    // What is mounted already stays so while it is refreshed.
-    let held = state.records().get(name).and_then(|record| record.mounted.clone());
-    if let Some(held) = held.as_ref().filter(|_| plugin.is_mounted_once()) {
+    let held = request.held.clone();
+    if let Some(held) = held.as_ref().filter(|_| plugin.stays(request)) {
         return Ok(held.clone());
     }
     note(state, name, Record { plugin: plugin.name().to_owned(), mounted: held }).await?;
@@ -104,8 +107,10 @@ pub async fn mounted(pod: &Pod, folder: &PodFolder) -> Option<MountedVolumes> {
 }
 
 /// Unmounts the volumes of a Pod and removes its folder. Succeeds when it is gone already.
-pub async fn unmount(folder: &PodFolder, mounter: &Arc<dyn Mounter>) -> Result<(), VolumeError> {
+pub async fn unmount(folder: &PodFolder, mounter: &Arc<dyn Mounter>, csi: &Csi) -> Result<(), VolumeError> {
     directory::remove(folder.sub_paths(), mounter.clone()).await?;
+    // Drivers have records of their own, which name more than those that are mounted.
+    csi.unpublish_all(folder).await?;
     let state = read(folder).await;
     for (volume, record) in state.records() {
         // A plugin that this kubelet does not have was a newer one's. All that lies below the folder goes all the same.

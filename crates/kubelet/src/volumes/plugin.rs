@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Volume};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    csi::Csi,
     pod::spec::downward::Facts,
     volumes::{directory, error::VolumeError, folder::PodFolder, mounter::Mounter, sources::Sources},
 };
@@ -19,6 +20,7 @@ pub struct Means {
     pub node_labels: BTreeMap<String, String>,
     pub sources: Arc<dyn Sources>,
     pub mounter: Arc<dyn Mounter>,
+    pub csi: Arc<Csi>,
 }
 
 /// One volume of a Pod that is to be mounted.
@@ -27,9 +29,15 @@ pub struct Request<'a> {
     pub volume: &'a Volume,
     pub folder: &'a PodFolder,
     pub means: &'a Means,
+    /// It is mounted so, and is to be brought up to date.
+    pub held: Option<Mounted>,
 }
 
 impl Request<'_> {
+    pub fn pod_uid(&self) -> &str {
+        self.pod.metadata.uid.as_deref().unwrap_or_default()
+    }
+
     /// The group that owns the Pod's volumes.
     pub fn fs_group(&self) -> Option<u32> {
         let context = self.pod.spec.as_ref()?.security_context.as_ref()?;
@@ -44,6 +52,9 @@ pub struct Mounted {
     pub path: PathBuf,
     /// Containers only read it, whatever their mounts say.
     pub read_only: bool,
+    /// It is a block device, which containers have among their devices.
+    #[serde(default)]
+    pub is_device: bool,
 }
 
 /// A volume that is to be unmounted.
@@ -77,8 +88,8 @@ pub trait Plugin: Sync {
     /// Whether a volume is of this sort.
     fn takes(&self, volume: &Volume) -> bool;
 
-    /// Whether a volume that is mounted stays as it is, whatever becomes of the objects that it came from.
-    fn is_mounted_once(&self) -> bool {
+    /// Whether a volume that is mounted stays as it is for now, whatever becomes of the objects that it came from.
+    fn stays(&self, _: &Request<'_>) -> bool {
         false
     }
 

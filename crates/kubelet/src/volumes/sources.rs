@@ -39,8 +39,12 @@ pub trait Sources: Send + Sync {
     fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Data>, VolumeError>>;
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Data>, VolumeError>>;
     /// A token of the Pod's service account, bound to the Pod.
-    fn token<'a>(&'a self, pod: &'a Pod, audience: &'a str, seconds: i64)
-    -> BoxFuture<'a, Result<String, VolumeError>>;
+    fn token<'a>(
+        &'a self,
+        pod: &'a Pod,
+        audience: &'a str,
+        seconds: i64,
+    ) -> BoxFuture<'a, Result<Arc<Token>, VolumeError>>;
     /// The certificates of the authorities that a source names, PEM.
     fn trust_anchors<'a>(
         &'a self,
@@ -80,11 +84,12 @@ struct TokenKey {
 }
 
 #[derive(Clone)]
-struct Token {
-    text: String,
+pub struct Token {
+    pub text: String,
     /// When it is asked for anew: after four fifths of its life, and at the latest after a day.
     renew_at: i64,
-    expires_at: i64,
+    /// In seconds since 1970.
+    pub expires_at: i64,
 }
 
 /// After four fifths of a token's life, and at the latest after a day.
@@ -262,14 +267,14 @@ impl Sources for ApiSources {
         pod: &'a Pod,
         audience: &'a str,
         seconds: i64,
-    ) -> BoxFuture<'a, Result<String, VolumeError>> {
+    ) -> BoxFuture<'a, Result<Arc<Token>, VolumeError>> {
         Box::pin(async move {
             let pod_uid = pod.metadata.uid.clone().unwrap_or_default();
             let key = TokenKey { pod_uid, audience: audience.to_owned(), seconds };
             let held = self.tokens.lock().get(&key).cloned();
             let now = clock::now().as_second();
             if let Some(token) = held.as_ref().filter(|t| now < t.renew_at) {
-                return Ok(token.text.clone());
+                return Ok(token.clone());
             }
             match (self.request(pod, audience, seconds).await, held) {
                 (Ok(token), _) => {
@@ -278,14 +283,14 @@ impl Sources for ApiSources {
                     // Tokens of Pods that are gone expire; dropping those bounds the map by the Pods of a day.
                     tokens.retain(|_, t| now < t.expires_at);
                     tokens.insert(key, token.clone());
-                    Ok(token.text.clone())
+                    Ok(token)
                 }
                 // Renewal failed, but the old one is still good.
                 (Err(error), Some(token)) if now < token.expires_at => {
                     tracing::warn!(%error, "cannot renew a service account token yet");
                     let again = Token { renew_at: now + RETRY_SECONDS, ..(*token).clone() };
                     self.tokens.lock().insert(key, Arc::new(again));
-                    Ok(token.text.clone())
+                    Ok(token)
                 }
                 (Err(error), _) => Err(error),
             }
@@ -365,7 +370,7 @@ mod tests {
         let mut seen = Vec::new();
         for wait in [0, 790, 20, 30, 40] {
             clock::sleep(std::time::Duration::from_secs(wait)).await;
-            let text = sources.token(&pod, "", 1000).await.unwrap();
+            let text = sources.token(&pod, "", 1000).await.unwrap().text.clone();
             seen.push((text, seconds(sources.renewal("u")).unwrap()));
         }
         let expected = [("t0", 800), ("t0", 800), ("t0", 870), ("t0", 870), ("t2", 1680)];

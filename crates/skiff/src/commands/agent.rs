@@ -239,7 +239,7 @@ async fn start(
         if let Err(error) = kubelet::run(config, caches).await {
             let advice = match &error {
                 kubelet::Error::Listen { .. } => "; choose another port with --kubelet-port",
-                kubelet::Error::Folder { .. } => "",
+                kubelet::Error::Folder { .. } | kubelet::Error::Claims(_) => "",
             };
             let _ = failed.send(anyhow::anyhow!("{error}{advice}")).await;
         }

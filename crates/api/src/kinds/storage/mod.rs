@@ -11,7 +11,6 @@ use crate::kind::cell;
 use crate::kind::{Column, Kind, StatusMetadata, age, col, flag, int, name};
 
 pub const CSI_DRIVER: Kind<CSIDriver> = Kind {
-    without_effect: Some("no node calls CSI drivers"),
     unconditional_update: false,
     default: Some(default_driver),
     validate: Some(validate::driver),
@@ -58,7 +57,6 @@ fn default_driver(driver: &mut CSIDriver) {
 }
 
 pub const CSI_NODE: Kind<CSINode> = Kind {
-    without_effect: Some("no node calls CSI drivers"),
     unconditional_update: false,
     validate: Some(validate::node),
     validate_update: Some(|new, old, _| validate::node_update(new, old)),
@@ -118,7 +116,6 @@ fn class_name(class: &StorageClass) -> String {
 }
 
 pub const VOLUME_ATTACHMENT: Kind<VolumeAttachment> = Kind {
-    without_effect: Some("no node calls CSI drivers"),
     unconditional_update: false,
     status: true,
     status_metadata: StatusMetadata::Stays,
@@ -140,7 +137,7 @@ pub const VOLUME_ATTACHMENT: Kind<VolumeAttachment> = Kind {
 };
 
 pub const VOLUME_ATTRIBUTES_CLASS: Kind<VolumeAttributesClass> = Kind {
-    without_effect: Some("no node calls CSI drivers"),
+    without_effect: Some("no volume is changed after it"),
     short: &["vac"],
     validate: Some(validate::attributes_class),
     validate_update: Some(|new, old, _| validate::attributes_class_update(new, old)),

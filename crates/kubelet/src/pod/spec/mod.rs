@@ -1,7 +1,6 @@
 //! What a Pod's spec asks for, in the terms of the engine and the kernel: configurations, environment, mounts, limits, and
 //! what protects it or others. When something is done, and whether it worked, is not here.
 
-pub mod devices;
 pub mod downward;
 pub mod env;
 pub mod hardening;

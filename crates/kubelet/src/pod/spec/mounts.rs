@@ -8,8 +8,8 @@ use std::{
 };
 
 use files::{Dir, modes};
-use k8s_cri::v1::{Mount, MountPropagation};
-use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use k8s_cri::v1::{Device, Mount, MountPropagation};
+use k8s_openapi::api::core::v1::{Container, VolumeDevice, VolumeMount};
 
 use crate::{
     kubelet::Kubelet,
@@ -68,6 +68,23 @@ pub fn mounts(kubelet: &Kubelet, setting: &MountSetting<'_>) -> Result<Vec<Mount
         mounts.push(file(message, &at));
     }
     Ok(mounts)
+}
+
+/// The block devices among a container's volumes.
+pub fn devices(container: &Container, volumes: &MountedVolumes) -> Result<Vec<Device>, String> {
+    let device = |wanted: &VolumeDevice| {
+        let volume = volumes.get(&wanted.name).filter(|volume| volume.is_device);
+        let volume = volume.ok_or_else(|| {
+            format!("cannot find volume {:?} to pass into container {:?}", wanted.name, container.name)
+        })?;
+        let permissions = if volume.read_only { "r" } else { "mrw" };
+        Ok(Device {
+            container_path: wanted.device_path.clone(),
+            host_path: volume.path.display().to_string(),
+            permissions: permissions.to_owned(),
+        })
+    };
+    container.volume_devices.iter().flatten().map(device).collect()
 }
 
 /// Which part of the volume is mounted; all of it when `None`.
@@ -147,6 +164,7 @@ pub fn last_bytes(mut file: std::fs::File, most: u64) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volumes::plugin::Mounted;
 
     #[test]
     fn a_part_is_named_whole_or_refused() {
@@ -166,6 +184,24 @@ mod tests {
         check(expression("$(NO)"), Err("missing value for NO"));
         check(expression("a/$(UP)/$(UP)"), Err("unable to provision SubPath `a/../..`: must not contain '..'"));
         check(expression("$(ROOT)"), Err("error SubPath `/etc` must not be an absolute path"));
+    }
+
+    #[test]
+    fn a_container_gets_the_devices_that_it_names() {
+        let mounted = |read_only, is_device| Mounted { path: "/dev/sdx".into(), read_only, is_device };
+        let volumes = [("d", mounted(false, true)), ("r", mounted(true, true)), ("f", mounted(false, false))];
+        let volumes = volumes.map(|(name, volume)| (name.to_owned(), volume)).into();
+        let check = |name: &str, expected: Result<&str, &str>| {
+            let container = json::json!({"name": "c", "volumeDevices": [{"name": name, "devicePath": "/dev/mine"}]});
+            let got = devices(&json::from_value(container).unwrap(), &volumes);
+            let words = |d: &Device| format!("{} {} {}", d.host_path, d.container_path, d.permissions);
+            let got = got.map(|list| list.iter().map(words).collect::<String>());
+            assert_eq!(got.as_deref().map_err(String::as_str), expected, "{name}");
+        };
+        check("d", Ok("/dev/sdx /dev/mine mrw"));
+        check("r", Ok("/dev/sdx /dev/mine r"));
+        check("f", Err("cannot find volume \"f\" to pass into container \"c\""));
+        check("none", Err("cannot find volume \"none\" to pass into container \"c\""));
     }
 
     #[test]

@@ -88,7 +88,8 @@ pub fn status(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place
         last_words::give_up(desired.init_containers(), &mut inits, &mut mains);
     }
     last_words::shorten([&mut inits, &mut mains, &mut ephemeral]);
-    let (failure, is_refused) = (memory.life.failure(), memory.life.is_refused());
+    // An earlier kubelet may have let it in.
+    let (failure, is_refused) = (memory.life.failure(), memory.life.is_refused() && running.containers.is_empty());
     let start = place.before.start_time.clone().unwrap_or(Time(place.now));
     PodStatus {
         phase: Some(phase.to_owned()),
@@ -106,6 +107,15 @@ pub fn status(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place
         ephemeral_container_statuses: Some(ephemeral).filter(|l| !l.is_empty() && !is_refused),
         conditions: Some(conditions),
         ..Default::default()
+    }
+}
+
+/// A Pod that still has something of the node which others may be given once it is over is not over yet.
+pub fn hold_back(fresh: &mut PodStatus, reported: &PodStatus) {
+    if fresh.phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase) {
+        fresh.phase.clone_from(&reported.phase);
+        fresh.reason.clone_from(&reported.reason);
+        fresh.message.clone_from(&reported.message);
     }
 }
 

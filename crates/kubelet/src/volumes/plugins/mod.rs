@@ -2,6 +2,7 @@
 //! [`content`](crate::volumes::content).
 
 mod config_map;
+mod csi;
 mod downward_api;
 mod empty_dir;
 mod host_path;
@@ -19,4 +20,5 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &projected::Projected,
     &host_path::HostPath,
     &persistent_claim::PersistentClaim,
+    &csi::Csi,
 ];

@@ -1,18 +1,24 @@
-//! persistentVolumeClaim and ephemeral: the PersistentVolume that a claim is bound to, if it is a path of this node. What
-//! is in it outlives the Pod.
+//! persistentVolumeClaim and ephemeral: the PersistentVolume that a claim is bound to, if it is a path or a device of this node,
+//! or a driver's. What is in it outlives the Pod.
 
-use std::{io, path::Path};
+use std::{
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+};
 
 use api::rules::{pod::volume_claims, volume::Offer};
-use files::{Dir, beneath};
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{PersistentVolume, Volume};
+use k8s_openapi::api::core::v1::{Container, PersistentVolume, Pod, Volume};
 
-use super::host_path;
-use crate::volumes::{
-    error::{VolumeError, file_error},
-    folder::blocking,
-    plugin::{Mounted, Plugin, Request, Unmount},
+use super::{csi, host_path};
+use crate::{
+    csi::volume as driver,
+    volumes::{
+        error::{VolumeError, file_error},
+        folder::blocking,
+        group,
+        plugin::{Mounted, Plugin, Request, Unmount},
+    },
 };
 
 pub struct PersistentClaim;
@@ -26,8 +32,8 @@ impl Plugin for PersistentClaim {
         volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
     }
 
-    fn is_mounted_once(&self) -> bool {
-        true
+    fn stays(&self, request: &Request<'_>) -> bool {
+        csi::stays(request)
     }
 
     fn mount<'a>(&'a self, request: &'a Request<'a>) -> BoxFuture<'a, Result<Mounted, VolumeError>> {
@@ -39,70 +45,85 @@ impl Plugin for PersistentClaim {
             if !Offer::of(&persistent).reaches(&means.facts.node_name, &means.node_labels) {
                 return Err(VolumeError::Elsewhere);
             }
-            let group = request.fs_group();
+            let is_device = persistent.spec.as_ref().is_some_and(|s| s.volume_mode.as_deref() == Some("Block"));
+            wrong_use(pod, &request.volume.name, is_device)
+                .map_or(Ok(()), |why| Err(VolumeError::Claim { claim: used.name, why }))?;
             let read_only = used.read_only;
-            blocking(move || mount(&persistent, group)).await.map(|mounted| Mounted { read_only, ..mounted })
+            if let Some(volume) = driver::Volume::persistent(&persistent, read_only) {
+                return csi::mount(request, volume).await;
+            }
+            let (group, by_root) = (request.fs_group(), group::is_by_root(pod));
+            let mounted =
+                blocking(move || if is_device { device(&persistent) } else { mount(&persistent, group, by_root) });
+            mounted.await.map(|mounted| Mounted { read_only, ..mounted })
         })
     }
 
-    /// The path is the node's: nothing was mounted for the Pod alone.
+    /// The path is the node's: nothing was mounted for the Pod alone. What drivers have done is undone from their records.
     fn unmount<'a>(&'a self, _: &'a Unmount<'a>) -> BoxFuture<'a, Result<(), VolumeError>> {
         Box::pin(async { Ok(()) })
     }
 }
 
-fn mount(persistent: &PersistentVolume, group: Option<u32>) -> Result<Mounted, VolumeError> {
-    let spec = persistent.spec.clone().unwrap_or_default();
-    if spec.volume_mode.as_deref() == Some("Block") {
-        return Err(VolumeError::Unsupported("volumeMode Block".to_owned()));
+/// Why a volume cannot be used as a container wants it.
+fn wrong_use(pod: &Pod, volume: &str, is_device: bool) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let mut containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let mounts = |c: &Container| c.volume_mounts.iter().flatten().any(|mount| mount.name == volume);
+    let devices = |c: &Container| c.volume_devices.iter().flatten().any(|device| device.name == volume);
+    match is_device {
+        true if containers.any(mounts) => {
+            Some(format!("volume {volume} has volumeMode Block, but is specified in volumeMounts"))
+        }
+        false if containers.any(devices) => {
+            Some(format!("volume {volume} has volumeMode Filesystem, but is specified in volumeDevices"))
+        }
+        _ => None,
     }
+}
+
+/// A block device of the node.
+fn device(persistent: &PersistentVolume) -> Result<Mounted, VolumeError> {
+    let spec = persistent.spec.clone().unwrap_or_default();
+    let name = persistent.metadata.name.clone().unwrap_or_default();
+    let Some(source) = spec.local else {
+        let why = format!("PersistentVolume {name} with volumeMode Block is neither csi nor local");
+        return Err(VolumeError::Unsupported(why));
+    };
+    let path = PathBuf::from(&source.path);
+    match std::fs::metadata(&path) {
+        Ok(meta) if meta.file_type().is_block_device() => Ok(Mounted { path, read_only: false, is_device: true }),
+        Ok(_) => {
+            let why = format!("{} is not a block device", source.path);
+            Err(VolumeError::Step { step: "MapVolume.SetUpDevice", volume: name, why })
+        }
+        Err(_) => Err(VolumeError::Missing(source.path)),
+    }
+}
+
+fn mount(persistent: &PersistentVolume, group: Option<u32>, by_root: bool) -> Result<Mounted, VolumeError> {
+    let spec = persistent.spec.clone().unwrap_or_default();
     if let Some(source) = spec.host_path {
         return host_path::mount(&source);
     }
     let Some(source) = spec.local else {
         let name = persistent.metadata.name.as_deref().unwrap_or("");
-        return Err(VolumeError::Unsupported(format!("PersistentVolume {name} is neither hostPath nor local")));
+        return Err(VolumeError::Unsupported(format!("PersistentVolume {name} is neither csi, hostPath nor local")));
     };
     let path = Path::new(&source.path);
     if !path.exists() {
         return Err(VolumeError::Missing(source.path));
     }
     if let Some(group) = group {
-        Dir::open(path).and_then(|folder| give(&folder, group)).map_err(file_error(path))?;
+        group::give(path, group, by_root).map_err(file_error(path))?;
     }
-    Ok(Mounted { path: path.to_owned(), read_only: false })
-}
-
-/// Everything in the folder becomes the group's to read and write; what is made there later is the group's as well. Another
-/// Pod may be changing it: no link is followed, and what goes away meanwhile is passed over.
-fn give(folder: &Dir, group: u32) -> io::Result<()> {
-    let own = |folder: &Dir| {
-        folder.set_group(group)?;
-        folder.set_mode((folder.meta()?.st_mode & 0o7777) | 0o2770)
-    };
-    own(folder)?;
-    folder.walk(|path, meta| {
-        let given = if beneath::is_folder(meta) {
-            folder.folder(path).and_then(|inner| own(&inner))
-        } else if beneath::is_file(meta) {
-            folder.share(path, group)
-        } else {
-            Ok(())
-        };
-        if let Err(error) = given {
-            tracing::debug!(path = %path.display(), %error, "not given to the Pod's group");
-        }
-    })
+    Ok(Mounted { path: path.to_owned(), read_only: false, is_device: false })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use json::json;
-    use std::{
-        fs::{self, Permissions, set_permissions},
-        os::unix::fs::PermissionsExt,
-    };
 
     fn volume(spec: json::Value) -> PersistentVolume {
         json::from_value(json!({"metadata": {"name": "v"}, "spec": spec})).unwrap()
@@ -112,33 +133,42 @@ mod tests {
     fn a_volume_is_a_path_of_the_node() {
         let dir = tempfile::tempdir().unwrap();
         let (there, not) = (dir.path().to_str().unwrap().to_owned(), dir.path().join("not").display().to_string());
-        let mounted = |spec| mount(&volume(spec), None).map(|m| m.path.display().to_string());
+        let mounted = |spec| mount(&volume(spec), None, false).map(|m| m.path.display().to_string());
         assert_eq!(mounted(json!({"local": {"path": there}})).unwrap(), there);
         let missing = mounted(json!({"local": {"path": not}})).unwrap_err().to_string();
         assert_eq!(missing, format!("path {not:?} does not exist"));
         assert_eq!(mounted(json!({"hostPath": {"path": there, "type": "Directory"}})).unwrap(), there);
         assert!(mounted(json!({"hostPath": {"path": not, "type": "Directory"}})).is_err());
         assert_eq!(mounted(json!({"hostPath": {"path": not, "type": "DirectoryOrCreate"}})).unwrap(), not);
-        assert!(mounted(json!({"csi": {"driver": "d", "volumeHandle": "h"}})).is_err());
-        assert!(mounted(json!({"local": {"path": there}, "volumeMode": "Block"})).is_err());
+        assert!(mounted(json!({"nfs": {"server": "s", "path": "/p"}})).is_err());
     }
 
     #[test]
-    fn the_group_of_a_pod_gets_what_is_in_the_volume_and_nothing_outside() {
+    fn a_block_volume_is_a_block_device_of_the_node() {
         let dir = tempfile::tempdir().unwrap();
-        let (root, outside) = (dir.path().join("volume"), dir.path().join("outside"));
-        fs::create_dir_all(root.join("inner")).unwrap();
-        for file in [&root.join("inner/file"), &outside] {
-            fs::write(file, "x").unwrap();
-            set_permissions(file, Permissions::from_mode(0o600)).unwrap();
-        }
-        std::os::unix::fs::symlink(&outside, root.join("link")).unwrap();
-        let group = nix::unistd::getgid().as_raw();
-        give(&Dir::open(&root).unwrap(), group).unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-        assert_eq!(mode(&root) & 0o2770, 0o2770);
-        assert_eq!(mode(&root.join("inner")) & 0o2770, 0o2770);
-        assert_eq!(mode(&root.join("inner/file")), 0o660);
-        assert_eq!(mode(&outside), 0o600, "a link is not followed");
+        let there = dir.path().to_str().unwrap().to_owned();
+        let refused = |spec| device(&volume(spec)).unwrap_err();
+        let VolumeError::Step { why, .. } = refused(json!({"local": {"path": there}})) else { panic!("{there}") };
+        assert_eq!(why, format!("{there} is not a block device"));
+        let missing = format!("{there}/none");
+        let words = refused(json!({"local": {"path": missing}})).to_string();
+        assert_eq!(words, format!("path {missing:?} does not exist"));
+        assert!(refused(json!({"hostPath": {"path": there}})).to_string().contains("neither csi nor local"));
+    }
+
+    #[test]
+    fn a_volume_is_used_as_what_it_is() {
+        let check = |container: json::Value, is_device: bool, expected: Option<&str>| {
+            let pod: Pod =
+                json::from_value(json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}})).unwrap();
+            assert_eq!(wrong_use(&pod, "v", is_device).as_deref(), expected);
+        };
+        let device = || json!({"name": "c", "volumeDevices": [{"name": "v", "devicePath": "/dev/x"}]});
+        let mount = || json!({"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/x"}]});
+        check(device(), true, None);
+        check(mount(), false, None);
+        check(mount(), true, Some("volume v has volumeMode Block, but is specified in volumeMounts"));
+        check(device(), false, Some("volume v has volumeMode Filesystem, but is specified in volumeDevices"));
+        check(json!({"name": "c"}), true, None);
     }
 }

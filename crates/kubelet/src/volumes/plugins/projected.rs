@@ -105,8 +105,8 @@ async fn token_file(
     content::check_path(&token.path)?;
     let seconds = token.expiration_seconds.unwrap_or(TOKEN_SECONDS);
     let audience = token.audience.as_deref().unwrap_or("");
-    let text = request.means.sources.token(request.pod, audience, seconds).await?;
-    Ok(Files::from([(token.path.clone(), own_file(request, text, default_mode))]))
+    let issued = request.means.sources.token(request.pod, audience, seconds).await?;
+    Ok(Files::from([(token.path.clone(), own_file(request, issued.text.clone(), default_mode))]))
 }
 
 async fn certificate_files(

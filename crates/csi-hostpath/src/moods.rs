@@ -1,0 +1,95 @@
+//! What the driver is to do at a call instead of its work, and what it was asked.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use runtime::grpc::Status;
+
+pub struct Moods {
+    file: PathBuf,
+    log: PathBuf,
+}
+
+#[derive(Debug, PartialEq)]
+enum Mood {
+    Willing,
+    Refusing(String),
+    Hanging,
+    Lying,
+}
+
+/// The mood of a method. A line that says something else is a fault of the test, and refuses.
+fn mood(text: &str, method: &str) -> Mood {
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    match lines.filter(|(name, _)| *name == method).map(|(_, mood)| mood.trim()).next_back() {
+        None | Some("") => Mood::Willing,
+        Some("hang") => Mood::Hanging,
+        Some("lie") => Mood::Lying,
+        Some(other) => Mood::Refusing(other.strip_prefix("refuse ").unwrap_or("no such mood").to_owned()),
+    }
+}
+
+impl Moods {
+    pub fn new(file: &Path, log: &Path) -> Moods {
+        Moods { file: file.to_owned(), log: log.to_owned() }
+    }
+
+    /// Adds a line to the log.
+    pub fn note(&self, method: &str, what: &str) {
+        let file = fs::OpenOptions::new().create(true).append(true).open(&self.log);
+        if let Err(error) = file.and_then(|mut file| file.write_all(format!("{method} {what}\n").as_bytes())) {
+            eprintln!("{}: {error}", self.log.display());
+        }
+    }
+
+    /// Answers a call as the mood is.
+    pub async fn answer<A: Default>(
+        &self,
+        method: &str,
+        what: &str,
+        work: impl FnOnce() -> Result<A, Status>,
+    ) -> Result<A, Status> {
+        self.note(method, what);
+        match mood(&fs::read_to_string(&self.file).unwrap_or_default(), method) {
+            Mood::Willing => work(),
+            Mood::Refusing(why) => Err(Status::internal(why)),
+            Mood::Hanging => std::future::pending().await,
+            Mood::Lying => Ok(A::default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_about_a_method_counts() {
+        let text = "Stage refuse no disk\nPublish hang\nStage lie\nUnstage \nUnpublish sing\n";
+        let refusing = |why: &str| Mood::Refusing(why.to_owned());
+        for (method, expected) in [
+            ("Stage", Mood::Lying),
+            ("Publish", Mood::Hanging),
+            ("Unstage", Mood::Willing),
+            ("Unpublish", refusing("no such mood")),
+            ("GetInfo", Mood::Willing),
+        ] {
+            assert_eq!(mood(text, method), expected, "{method}");
+        }
+        assert_eq!(mood("Stage refuse no disk", "Stage"), refusing("no disk"));
+    }
+
+    #[tokio::test]
+    async fn what_was_asked_is_in_the_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, log) = (folder.path().join("moods"), folder.path().join("log"));
+        let moods = Moods::new(&file, &log);
+        assert_eq!(moods.answer("Stage", "v", || Ok(7)).await.unwrap(), 7);
+        fs::write(&file, "Stage refuse no disk").unwrap();
+        assert_eq!(moods.answer("Stage", "v", || Ok(7)).await.unwrap_err().message(), "no disk");
+        assert_eq!(fs::read_to_string(&log).unwrap(), "Stage v\nStage v\n");
+    }
+}
