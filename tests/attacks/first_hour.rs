@@ -149,16 +149,18 @@ async fn no_form_of_an_address_leads_to_the_machine() {
 async fn what_has_no_effect_says_so() {
     let server = Server::start().await;
     let admin = server.admin();
-    let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "n"}, "spec": {}});
-    let expected = ["299 - \"this CSIDriver is stored, but has no effect yet: no node calls CSI drivers\""];
-    let drivers = "/apis/storage.k8s.io/v1/csidrivers";
-    let tried = admin.create(&format!("{drivers}?dryRun=All"), &driver).await.expect(201);
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttributesClass", "metadata": {"name": "n"},
+        "driverName": "d.example.com", "parameters": {"speed": "high"}});
+    let expected =
+        ["299 - \"this VolumeAttributesClass is stored, but has no effect yet: no volume is changed after it\""];
+    let classes = "/apis/storage.k8s.io/v1/volumeattributesclasses";
+    let tried = admin.create(&format!("{classes}?dryRun=All"), &class).await.expect(201);
     assert_eq!(tried.warnings(), expected);
-    assert_eq!(admin.create(drivers, &driver).await.expect(201).warnings(), expected);
+    assert_eq!(admin.create(classes, &class).await.expect(201).warnings(), expected);
     let apply = async |name: &str| {
-        let mut driver = driver.clone();
-        driver["metadata"]["name"] = json!(name);
-        admin.patch("apply", &format!("{drivers}/{name}?fieldManager=me&force=true"), driver.to_string()).await
+        let mut class = class.clone();
+        class["metadata"]["name"] = json!(name);
+        admin.patch("apply", &format!("{classes}/{name}?fieldManager=me&force=true"), class.to_string()).await
     };
     assert_eq!(apply("k").await.expect(201).warnings(), expected);
     assert_eq!(apply("k").await.expect(200).warnings(), [""; 0]);

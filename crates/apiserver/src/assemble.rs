@@ -22,23 +22,28 @@ use crate::{
     allocation::{self, ServiceAllocation},
     audit::{self, Auditor},
     auth::{
-        AlwaysAllow, Authorizer, Union,
+        Authorizer,
         authn::{
             Authentication,
             bootstrap_token::BootstrapTokens,
             certificate::Certificates,
             front_proxy::FrontProxy,
+            oidc::Told,
             service_account::{ServiceAccountTokens, Signer},
+            structured::{self, Structured},
             token::Tokens,
             token_file::TokenFile,
+            token_webhook::{self, TokenWebhook},
         },
+        metrics,
+        modes::{self, Modes},
         node::{self, NodeAuthorizer},
         rbac::{self, Rbac},
     },
     bootstrap::{self, Cluster, flow_control},
     custom,
     fairness::Fairness,
-    http::encoding::Encoding,
+    http::{encoding::Encoding, web::Web},
     outbound::{service::Routing, webhook::Webhooks},
     pages::{health::Checks, issuer::IssuerDocuments, version::Build},
     router::Router,
@@ -59,8 +64,14 @@ pub struct Options {
     /// A static token file's name and text.
     pub token_file: Option<(String, String)>,
     pub anonymous: bool,
-    /// Everybody may do everything: only when the user asked for it.
-    pub always_allow: bool,
+    /// Whose tokens are believed beside the server's own, and who is let in without any.
+    pub authentication: structured::Settings,
+    /// The server that is asked about bearer tokens.
+    pub token_webhook: Option<token_webhook::Settings>,
+    /// Who decides what users may do.
+    pub authorization: modes::Settings,
+    /// The server's name among those of the cluster, of which metrics show a hash.
+    pub identity: String,
     pub node_ports: RangeInclusive<u16>,
     pub connector: Option<Connector>,
     /// The front proxy's certificate, shown to other API servers; without it none is reached.
@@ -75,7 +86,11 @@ pub struct Options {
     pub admission: Configuration,
     /// How the rest of the control plane is, by name: what `componentstatuses` shows beside the store.
     pub components: Checks,
+    /// What else counts for the server's own health.
+    pub checks: Checks,
     pub limits: Limits,
+    /// What it was told about browsers and load balancers.
+    pub web: Web,
     /// What is audited, if anything is.
     pub audit: Option<audit::Settings>,
     /// What this program was built from.
@@ -130,8 +145,9 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         let handler = NodeGraphHandler { authorizer: nodes.clone(), names_node: *plural != "persistentvolumes" };
         objects.add_event_handler(&objects.definition(group, plural)?, Arc::new(handler)).await?;
     }
-    let authorizer: Arc<dyn Authorizer> =
-        if options.always_allow { Arc::new(AlwaysAllow) } else { Arc::new(Union(vec![nodes, rbac.clone()])) };
+    let own = modes::Own { node: nodes, rbac: rbac.clone() };
+    let modes = Arc::new(Modes::new(&options.authorization, own).map_err(AssembleError::Setting)?);
+    let authorizer: Arc<dyn Authorizer> = modes.clone();
     let webhooks = Arc::new(Webhooks::new(&objects, options.routing));
     let policies = Arc::new(Policies::default());
     for plural in source::FOLLOWED {
@@ -158,10 +174,20 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let services = ServiceAllocation::start(objects.clone(), ranges, ports).await?;
     let allocations: Allocations = vec![(allocation::KEY, Arc::new(services))];
     let mut authenticator = authentication(&options.service_accounts, loopback, &options.token_file)?;
+    let told = Told { metrics: Arc::default(), server: metrics::hash(&options.identity) };
+    let own = vec![options.service_accounts.issuer.clone()];
+    let structured = Structured::new(&options.authentication.configuration, own.clone(), told);
+    let structured = Arc::new(structured.map_err(AssembleError::Setting)?);
+    authenticator.tokens.push(structured.clone());
+    authenticator.structured = Some(structured.clone());
+    if let Some(settings) = &options.token_webhook {
+        let asked = TokenWebhook::new(settings, own).map_err(AssembleError::Setting)?;
+        authenticator.tokens.push(Arc::new(asked));
+    }
     authenticator.certificates = options.client_certificates.map(Certificates::new);
     let names = &options.cluster.front_proxy_names;
     authenticator.front_proxy = options.front_proxy.map(|c| FrontProxy::new(c, names.clone()));
-    authenticator.anonymous = options.anonymous;
+    authenticator.anonymous.enabled = options.anonymous;
     let authenticator = Arc::new(authenticator);
     let signer = Signer::new(&options.service_accounts.issuer, &options.service_accounts.key);
     let issuer = Issuer {
@@ -195,16 +221,26 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let fairness = state.fairness.clone();
     state.auditor = options.audit.map(|settings| Auditor::new(settings, &mut background));
     let auditor = state.auditor.clone();
+    if let Some((file, text)) = options.authentication.file {
+        background.spawn(structured.clone().follow(file, text));
+    }
+    if let Some((file, text)) = options.authorization.file {
+        background.spawn(modes.clone().follow(file, text, metrics::hash(&options.identity)));
+    }
     let state = Arc::new(state);
     custom::start(&state, webhooks, &mut background).await?;
     let mut router = Router::new(state, authenticator);
+    router.checks.extend(options.checks);
     router.specials = special::all(parts);
     router.issuer = Some(documents);
     router.background = background;
     router.build = options.build;
+    router.web = options.web;
     let server = Server::new(router);
     server.add_metrics(move || options.features.metrics());
     server.add_metrics(move || hooks.metrics.render());
+    server.add_metrics(move || modes.render());
+    server.add_metrics(move || structured.render());
     if let Some(fairness) = fairness {
         server.add_metrics(move || fairness.render());
     }

@@ -19,6 +19,7 @@ use crate::{
         large::Gate,
         request::Refusal,
         respond,
+        web::Web,
     },
     pages::{
         discovery,
@@ -50,6 +51,7 @@ pub struct Router {
     /// Tells others how to check the tokens that this server signs.
     pub issuer: Option<IssuerDocuments>,
     pub documents: Documents,
+    pub web: Web,
     pub build: Build,
     pub(crate) large: Arc<Gate>,
     /// Ends with the server.
@@ -67,6 +69,7 @@ impl Router {
             specials: Specials::default(),
             issuer: None,
             documents: Documents::default(),
+            web: Web::default(),
             build: Build::default(),
             large: Arc::default(),
             background: tokio::task::JoinSet::new(),

@@ -88,27 +88,39 @@ impl State {
     }
 
     /// Whether the authorizers allow a request; its trail is told why.
-    pub fn authorize(&self, attributes: &Attributes<'_>, trail: &Trail) -> Result<(), StatusError> {
+    pub async fn authorize(&self, attributes: &Attributes<'_>, trail: &Trail) -> Result<(), StatusError> {
         if !trail.is_on() {
-            return self.ask(attributes);
+            return self.ask(attributes).await;
         }
-        let verdict = self.authorizer.authorize(attributes);
-        trail.annotate("authorization.k8s.io/decision", if verdict.allowed() { "allow" } else { "forbid" });
-        trail.annotate("authorization.k8s.io/reason", verdict.reason());
-        if verdict.allowed() { Ok(()) } else { Err(auth::forbidden(attributes, verdict.reason())) }
+        let verdict = self.authorizer.authorize(attributes).await;
+        match &verdict {
+            Verdict::Failed(_) => trail.annotate("authorization.k8s.io/reason", "internal error"),
+            verdict => {
+                let decision = if verdict.allowed() { "allow" } else { "forbid" };
+                trail.annotate("authorization.k8s.io/decision", decision);
+                trail.annotate("authorization.k8s.io/reason", verdict.reason());
+            }
+        }
+        permitted(attributes, verdict)
     }
 
     /// Whether the authorizers allow this; the error is the answer to who asked.
-    pub fn ask(&self, attributes: &Attributes<'_>) -> Result<(), StatusError> {
-        match self.authorizer.authorize(attributes) {
-            Verdict::Allow(_) => Ok(()),
-            Verdict::Deny(why) | Verdict::NoOpinion(why) => Err(auth::forbidden(attributes, &why)),
-        }
+    pub async fn ask(&self, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+        permitted(attributes, self.authorizer.authorize(attributes).await)
     }
 
     /// The supply that objects of this kind hold something of.
     pub fn allocation(&self, definition: &Definition) -> Option<&dyn Allocation> {
         let of = |key: &(&str, &str)| definition.group == key.0 && definition.plural == key.1;
         self.allocations.iter().find(|(key, _)| of(key)).map(|(_, allocation)| &**allocation)
+    }
+}
+
+/// What follows from a verdict. One that could not be found is this server's failure, not the user's.
+fn permitted(attributes: &Attributes<'_>, verdict: Verdict) -> Result<(), StatusError> {
+    match verdict {
+        Verdict::Allow(_) => Ok(()),
+        Verdict::Deny(why) | Verdict::NoOpinion(why) => Err(auth::forbidden(attributes, &why)),
+        Verdict::Failed(failure) => Err(StatusError::internal(failure.error)),
     }
 }

@@ -14,7 +14,7 @@ use cbc::cipher::{
 use crypto_secretbox::XSalsa20Poly1305;
 
 /// What every cipher says of data that it cannot have made.
-const SHORT: &str = "the stored data was shorter than the required size";
+pub const SHORT: &str = "the stored data was shorter than the required size";
 const BLOCK: usize = 16;
 const GCM_NONCE: usize = 12;
 const SECRETBOX_NONCE: usize = 24;

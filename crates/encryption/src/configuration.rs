@@ -3,17 +3,19 @@
 //! No error shows a key, nor the lines around what is wrong.
 //! Upstream counterparts: apiserver/pkg/server/options/encryptionconfig, apiserver/pkg/apis/apiserver/validation.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use api::{
     Value,
     validation::{field::FieldError, section::Section},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
+use clock::Duration;
 
 use crate::{
     cipher::Sort,
-    file::{self, Entry, GivenKey, GivenProvider},
+    file::{self, Entry, GivenKey, GivenPlugin, GivenProvider},
+    kms::{Connect, Endpoint, Plugin},
     provider::{Key, Provider, Providers},
     table::{Resource, Table},
     validation,
@@ -22,8 +24,8 @@ use crate::{
 /// A file that is larger is none of this sort.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Reads a configuration. The error says everything that is wrong.
-pub fn parse(text: &str) -> Result<Table, String> {
+/// Reads a configuration. The error says everything that is wrong. `connect` opens the way to each plugin that is named.
+pub fn parse(text: &str, connect: Connect<'_>) -> Result<Table, String> {
     if text.trim().is_empty() {
         return Err("it is empty".to_owned());
     }
@@ -39,7 +41,7 @@ pub fn parse(text: &str) -> Result<Table, String> {
     if !errors.is_empty() {
         return Err(joined(&errors));
     }
-    table(&entries)
+    table(&entries, connect)
 }
 
 /// As upstream joins errors.
@@ -53,7 +55,15 @@ fn joined(errors: &[FieldError]) -> String {
 
 /// What follows from entries that are right. Several entries for a resource add up; one that an earlier wildcard leaves
 /// nothing to is a mistake.
-fn table(entries: &[Entry]) -> Result<Table, String> {
+fn table(entries: &[Entry], connect: Connect<'_>) -> Result<Table, String> {
+    let plugins: BTreeMap<&str, Arc<Plugin>> = entries
+        .iter()
+        .flat_map(|entry| entry.providers.iter().flatten())
+        .filter_map(|given| match given {
+            GivenProvider::Kms(given) => Some((given.name.as_str(), plugin(given, connect))),
+            _ => None,
+        })
+        .collect();
     let mut rules: Vec<(Resource, Vec<usize>)> = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
         for resource in entry.resources.iter().map(|text| Resource::parse(text)) {
@@ -68,20 +78,28 @@ fn table(entries: &[Entry]) -> Result<Table, String> {
     }
     let rule = |(resource, places): (Resource, Vec<usize>)| {
         let providers = places.into_iter().flat_map(|at| &entries[at].providers).flatten();
-        let providers = providers.map(ready).collect::<Option<_>>().ok_or("a key cannot be used")?;
+        let providers =
+            providers.map(|given| ready(given, &plugins)).collect::<Option<_>>().ok_or("a key cannot be used")?;
         Ok((resource, Arc::new(Providers(providers))))
     };
-    Ok(Table::new(rules.into_iter().map(rule).collect::<Result<_, String>>()?))
+    let rules = rules.into_iter().map(rule).collect::<Result<_, String>>()?;
+    Ok(Table::new(rules, plugins.into_values().collect()))
 }
 
-fn ready(given: &GivenProvider) -> Option<Provider> {
+fn plugin(given: &GivenPlugin, connect: Connect<'_>) -> Arc<Plugin> {
+    let socket = given.endpoint.strip_prefix("unix://").unwrap_or(&given.endpoint).into();
+    let limit = Duration::from_nanos(given.timeout.1.unsigned_abs());
+    Plugin::new(&given.name, connect(&Endpoint { socket, limit }))
+}
+
+fn ready(given: &GivenProvider, plugins: &BTreeMap<&str, Arc<Plugin>>) -> Option<Provider> {
     let key = |sort: Sort, key: &GivenKey| Some(Key { name: key.name.clone(), cipher: sort.cipher(&key.bytes()?)? });
     match given {
         GivenProvider::Identity => Some(Provider::Identity),
         GivenProvider::Keys(sort, keys) => {
             Some(Provider::Keys(*sort, keys.iter().map(|given| key(*sort, given)).collect::<Option<_>>()?))
         }
-        GivenProvider::Kms => None,
+        GivenProvider::Kms(given) => plugins.get(given.name.as_str()).cloned().map(Provider::Kms),
     }
 }
 

@@ -17,7 +17,8 @@ use parking_lot::RwLock;
 use store::{Batch, Change, Commit, Entry, Page, Range, Refused, Result, Revision, Store, StoreError, Watch};
 
 use crate::{
-    provider::{Opened, Providers},
+    opened::Opened,
+    provider::{Closed, Providers},
     table::{self, Table},
 };
 
@@ -71,43 +72,45 @@ impl Reader {
         self.providers.as_deref()
     }
 
-    fn open(&mut self, key: &str, stored: &Bytes) -> Result<Opened> {
-        let opened = match self.providers(key) {
-            Some(providers) => providers.open(key, stored),
+    async fn open(&mut self, key: &str, stored: &Bytes) -> Result<Opened> {
+        let opened = match self.providers(key).map(|providers| providers.open(key, stored)) {
             None => table::plain(stored).map(|()| Opened { value: stored.clone(), stale: false }),
+            Some(Ok(opened)) => Ok(opened),
+            Some(Err(Closed::Wrong(why))) => Err(why),
+            Some(Err(Closed::Locked(locked))) => locked.open(key).await,
         };
         let formed = opened.and_then(|opened| Ok(Opened { value: (self.form)(&opened.value)?, stale: opened.stale }));
         formed.map_err(|why| StoreError::Unreadable { key: key.to_owned(), why })
     }
 
-    fn entry(&mut self, entry: &mut Entry) -> Result<()> {
-        entry.value = self.open(&entry.key, &entry.value)?.value;
+    async fn entry(&mut self, entry: &mut Entry) -> Result<()> {
+        entry.value = self.open(&entry.key, &entry.value).await?.value;
         Ok(())
     }
 
     /// An entry that is gone or replaced. Where nobody can read what it was, it shows nothing.
-    fn former(&mut self, entry: &mut Entry) {
-        if self.entry(entry).is_err() {
+    async fn former(&mut self, entry: &mut Entry) {
+        if self.entry(entry).await.is_err() {
             entry.value = Bytes::new();
         }
     }
 
-    fn batch(&mut self, mut batch: Batch) -> Result<Batch> {
+    async fn batch(&mut self, mut batch: Batch) -> Result<Batch> {
         for event in &mut batch.events {
             if let Some(entry) = &mut event.entry {
-                self.entry(entry)?;
+                self.entry(entry).await?;
             }
             if let Some(previous) = &mut event.previous {
-                self.former(previous);
+                self.former(previous).await;
             }
         }
         Ok(batch)
     }
 
     /// The state that a commit met; one that cannot be read is the error instead.
-    fn error(&mut self, error: StoreError) -> StoreError {
+    async fn error(&mut self, error: StoreError) -> StoreError {
         match error {
-            StoreError::Conflict { current: Some(mut entry), revision } => match self.entry(&mut entry) {
+            StoreError::Conflict { current: Some(mut entry), revision } => match self.entry(&mut entry).await {
                 Ok(()) => StoreError::Conflict { current: Some(entry), revision },
                 Err(unreadable) => unreadable,
             },
@@ -116,21 +119,21 @@ impl Reader {
     }
 
     /// The commit as the store below gets it.
-    fn seal(&mut self, commit: &Commit) -> Commit {
+    fn seal(&mut self, commit: &Commit) -> Result<Commit> {
         let mut sealed = commit.clone();
         if let Change::Put { value, .. } = &mut sealed.change
             && let Some(providers) = self.providers(&commit.key)
         {
-            *value = providers.seal(&commit.key, value);
+            *value = providers.seal(&commit.key, value).map_err(StoreError::Unencrypted)?;
         }
-        sealed
+        Ok(sealed)
     }
 
     /// The answer to a commit: what was written is known.
-    fn committed(&mut self, change: Change, mut entry: Entry) -> Entry {
+    async fn committed(&mut self, change: Change, mut entry: Entry) -> Entry {
         match change {
             Change::Put { value, .. } => entry.value = value,
-            Change::Delete => self.former(&mut entry),
+            Change::Delete => self.former(&mut entry).await,
         }
         entry
     }
@@ -150,26 +153,30 @@ impl Encrypted {
         Reader::new(&self.table, self.form)
     }
 
-    fn opened<T>(&self, (entry, with): (Option<Entry>, T)) -> Result<(Option<Entry>, T)> {
-        let opened = entry.map(|mut entry| self.reader().entry(&mut entry).map(|()| entry));
-        Ok((opened.transpose()?, with))
+    async fn opened<T>(&self, (mut entry, with): (Option<Entry>, T)) -> Result<(Option<Entry>, T)> {
+        if let Some(entry) = &mut entry {
+            self.reader().entry(entry).await?;
+        }
+        Ok((entry, with))
     }
 }
 
 impl Store for Encrypted {
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>> {
-        Box::pin(async move { self.opened(self.below.get(key).await?) })
+        Box::pin(async move { self.opened(self.below.get(key).await?).await })
     }
 
     fn at_hand<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, bool)>> {
-        Box::pin(async move { self.opened(self.below.at_hand(key).await?) })
+        Box::pin(async move { self.opened(self.below.at_hand(key).await?).await })
     }
 
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
             let mut page = self.below.range(range).await?;
             let mut reader = self.reader();
-            page.entries.iter_mut().try_for_each(|entry| reader.entry(entry))?;
+            for entry in &mut page.entries {
+                reader.entry(entry).await?;
+            }
             Ok(page)
         })
     }
@@ -177,9 +184,9 @@ impl Store for Encrypted {
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>> {
         Box::pin(async move {
             let mut reader = self.reader();
-            match self.below.commit(reader.seal(&commit)).await {
-                Ok(entry) => Ok(reader.committed(commit.change, entry)),
-                Err(error) => Err(reader.error(error)),
+            match self.below.commit(reader.seal(&commit)?).await {
+                Ok(entry) => Ok(reader.committed(commit.change, entry).await),
+                Err(error) => Err(reader.error(error).await),
             }
         })
     }
@@ -187,13 +194,17 @@ impl Store for Encrypted {
     fn commit_all(&self, commits: Vec<Commit>) -> BoxFuture<'_, Result<Vec<Entry>, Refused>> {
         Box::pin(async move {
             let mut reader = self.reader();
-            let sealed = commits.iter().map(|commit| reader.seal(commit)).collect();
-            match self.below.commit_all(sealed).await {
+            let sealed = commits.iter().enumerate();
+            let sealed = sealed.map(|(at, commit)| reader.seal(commit).map_err(|error| Refused { at, error }));
+            match self.below.commit_all(sealed.collect::<Result<_, _>>()?).await {
                 Ok(entries) => {
-                    let both = commits.into_iter().zip(entries);
-                    Ok(both.map(|(commit, entry)| reader.committed(commit.change, entry)).collect())
+                    let mut answers = Vec::with_capacity(entries.len());
+                    for (commit, entry) in commits.into_iter().zip(entries) {
+                        answers.push(reader.committed(commit.change, entry).await);
+                    }
+                    Ok(answers)
                 }
-                Err(Refused { at, error }) => Err(Refused { at, error: reader.error(error) }),
+                Err(Refused { at, error }) => Err(Refused { at, error: reader.error(error).await }),
             }
         })
     }
@@ -205,7 +216,10 @@ impl Store for Encrypted {
             // Behind an error nothing follows, and nobody waits for it.
             let opened = stream::unfold(Some((changes, table, form)), async |at_work| {
                 let (mut changes, table, form) = at_work?;
-                let batch = changes.next().await?.and_then(|batch| Reader::new(&table, form).batch(batch));
+                let batch = match changes.next().await? {
+                    Ok(batch) => Reader::new(&table, form).batch(batch).await,
+                    Err(error) => Err(error),
+                };
                 let goes_on = batch.is_ok().then_some((changes, table, form));
                 Some((batch, goes_on))
             });
@@ -229,7 +243,7 @@ impl Store for Encrypted {
             }
             let (stored, _) = self.below.get(&entry.key).await?;
             let Some(stored) = stored.filter(|stored| stored.modified == entry.modified) else { return Ok(false) };
-            Ok(reader.open(&stored.key, &stored.value)?.stale)
+            Ok(reader.open(&stored.key, &stored.value).await?.stale)
         })
     }
 

@@ -1,6 +1,9 @@
 //! What stands in the file of `--encryption-provider-config`, field by field. Whether it is right is said elsewhere.
 
-use api::validation::{field::Path, section::Section};
+use api::{
+    Value,
+    validation::{field::Path, section::Section},
+};
 use base64::{Engine, prelude::BASE64_STANDARD};
 
 use crate::cipher::Sort;
@@ -15,14 +18,24 @@ pub struct Entry {
 pub enum GivenProvider {
     Identity,
     Keys(Sort, Vec<GivenKey>),
-    /// A KMS plugin, which this server does not ask.
-    Kms,
+    Kms(GivenPlugin),
 }
 
 pub struct GivenKey {
     pub name: String,
     /// In base64.
     pub secret: String,
+}
+
+/// A KMS plugin; absent fields have upstream's defaults.
+pub struct GivenPlugin {
+    pub version: String,
+    pub name: String,
+    /// The size of a cache that only plugins of version 1 have.
+    pub cache_size: Option<Value>,
+    pub endpoint: String,
+    /// As it stands there, and in nanoseconds.
+    pub timeout: (String, i64),
 }
 
 impl GivenKey {
@@ -57,9 +70,29 @@ fn provider(section: &Section<'_>) -> Result<Vec<GivenProvider>, String> {
         given.push(GivenProvider::Identity);
     }
     if section.get("kms").is_some() {
-        given.push(GivenProvider::Kms);
+        given.push(GivenProvider::Kms(plugin(&section.section("kms")?)?));
     }
     Ok(given)
+}
+
+fn plugin(section: &Section<'_>) -> Result<GivenPlugin, String> {
+    section.has_only(&["apiVersion", "name", "cachesize", "endpoint", "timeout"])?;
+    let text = |field| section.text(field).map(|text| text.unwrap_or_default().to_owned());
+    let cache_size = match section.get("cachesize") {
+        None | Some(Value::Null) => None,
+        Some(size) if size.as_i64().is_some() => Some(size.clone()),
+        Some(_) => return Err(section.wrong("cachesize", "it must be a whole number")),
+    };
+    Ok(GivenPlugin {
+        version: section.text("apiVersion")?.filter(|version| !version.is_empty()).unwrap_or("v1").to_owned(),
+        name: text("name")?,
+        cache_size,
+        endpoint: text("endpoint")?,
+        timeout: match section.duration("timeout")? {
+            None => ("3s".to_owned(), 3_000_000_000),
+            Some(nanos) => (text("timeout")?, nanos),
+        },
+    })
 }
 
 fn key(section: &Section<'_>) -> Result<GivenKey, String> {

@@ -8,6 +8,8 @@ mod cipher;
 pub mod configuration;
 pub mod encrypted;
 mod file;
+pub mod kms;
+mod opened;
 mod provider;
 pub mod rewrite;
 mod table;

@@ -2,11 +2,15 @@
 //!
 //! Upstream counterpart: apiserver/pkg/storage/value/transformer.go.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::cipher::{Cipher, Sort};
+use crate::{
+    cipher::{Cipher, Sort},
+    kms::{self, Locked, Plugin},
+    opened::Opened,
+};
 
 /// What every encrypted value begins with.
 pub const ENCRYPTED: &[u8] = b"k8s:enc:";
@@ -33,18 +37,21 @@ pub enum Provider {
     Identity,
     /// The first key writes, all read.
     Keys(Sort, Vec<Key>),
+    /// The plugin writes and reads those with its name.
+    Kms(Arc<Plugin>),
 }
 
 /// All providers of a resource, in their order.
 #[derive(Default)]
 pub struct Providers(pub Vec<Provider>);
 
-/// A value as it was before it was stored.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Opened {
-    pub value: Bytes,
-    /// A write would store it in another form: with another key or provider.
-    pub stale: bool,
+/// Why a value was not opened.
+#[derive(Debug)]
+pub enum Closed {
+    /// It cannot be. The words are upstream's.
+    Wrong(String),
+    /// A plugin has to be asked first.
+    Locked(Locked),
 }
 
 impl fmt::Debug for Providers {
@@ -55,12 +62,17 @@ impl fmt::Debug for Providers {
 }
 
 impl Providers {
-    /// The value in the form in which it is stored at this path.
-    pub fn seal(&self, path: &str, value: &Bytes) -> Bytes {
-        let Some(Provider::Keys(sort, keys)) = self.0.first() else { return value.clone() };
-        let Some(key) = keys.first() else { return value.clone() };
-        let sealed = key.cipher.seal(path, value);
-        [sort.prefix().as_bytes(), key.name.as_bytes(), b":", &sealed].concat().into()
+    /// The value in the form in which it is stored at this path. It fails where a plugin cannot write.
+    pub fn seal(&self, path: &str, value: &Bytes) -> Result<Bytes, String> {
+        let (prefix, name, sealed) = match self.0.first() {
+            Some(Provider::Kms(plugin)) => (kms::PREFIX, plugin.name(), plugin.seal(path, value)?),
+            Some(Provider::Keys(sort, keys)) => match keys.first() {
+                Some(key) => (sort.prefix(), key.name.as_str(), key.cipher.seal(path, value)),
+                None => return Ok(value.clone()),
+            },
+            Some(Provider::Identity) | None => return Ok(value.clone()),
+        };
+        Ok([prefix.as_bytes(), name.as_bytes(), b":", &sealed].concat().into())
     }
 
     /// Whether a key has the name that an encrypted value gives.
@@ -71,11 +83,12 @@ impl Providers {
                 let rest = stored.strip_prefix(sort.prefix().as_bytes());
                 rest.is_some_and(|rest| keys.iter().any(|key| key.sealed(rest).is_some()))
             }
+            Provider::Kms(plugin) => of_plugin(plugin, stored).is_some(),
         })
     }
 
-    /// The value that is stored at this path in this form. The error is in upstream's words.
-    pub fn open(&self, path: &str, stored: &Bytes) -> Result<Opened, String> {
+    /// The value that is stored at this path in this form.
+    pub fn open(&self, path: &str, stored: &Bytes) -> Result<Opened, Closed> {
         let mut errors: Vec<&str> = Vec::new();
         for (at, provider) in self.0.iter().enumerate() {
             match provider {
@@ -83,6 +96,15 @@ impl Providers {
                     return Ok(Opened { value: stored.clone(), stale: at > 0 });
                 }
                 Provider::Identity => {}
+                Provider::Kms(plugin) => {
+                    // No other provider has this name.
+                    let Some(sealed) = of_plugin(plugin, stored) else { continue };
+                    return match plugin.open(path, sealed) {
+                        Ok(Ok(opened)) => Ok(Opened { stale: opened.stale || at > 0, ..opened }),
+                        Ok(Err(locked)) => Err(Closed::Locked(locked.behind(at))),
+                        Err(why) => Err(Closed::Wrong(why)),
+                    };
+                }
                 Provider::Keys(sort, keys) => {
                     let Some(rest) = stored.strip_prefix(sort.prefix().as_bytes()) else { continue };
                     match open_with(*sort, keys, path, rest) {
@@ -95,12 +117,17 @@ impl Providers {
                 }
             }
         }
-        Err(match errors.as_slice() {
+        Err(Closed::Wrong(match errors.as_slice() {
             [] => "no matching prefix found".to_owned(),
             [one] => (*one).to_owned(),
             several => format!("[{}]", several.join(", ")),
-        })
+        }))
     }
+}
+
+/// What a value holds behind the name of a plugin, when that wrote it.
+fn of_plugin<'a>(plugin: &Plugin, stored: &'a [u8]) -> Option<&'a [u8]> {
+    stored.strip_prefix(kms::PREFIX.as_bytes())?.strip_prefix(plugin.name().as_bytes())?.strip_prefix(b":")
 }
 
 /// What a value holds behind the prefix of its provider, and whether the first key opened it.

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use api::kinds::built_in;
 
-use crate::provider::{ENCRYPTED, NOT_PLAIN, Providers};
+use crate::{
+    kms::Plugin,
+    provider::{ENCRYPTED, NOT_PLAIN, Providers},
+};
 
 /// A resource as a configuration names it: `secrets`, `deployments.apps`, and with wildcards `*.`, `*.apps`, `*.*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,13 +46,19 @@ impl Resource {
 pub struct Table {
     /// Those that name a resource first, then wildcards, the most general last.
     rules: Vec<(Resource, Arc<Providers>)>,
+    plugins: Vec<Arc<Plugin>>,
 }
 
 impl Table {
     /// A name counts before `*.group`, and that before `*.*`, in whatever order they stand.
-    pub fn new(mut rules: Vec<(Resource, Arc<Providers>)>) -> Self {
+    pub fn new(mut rules: Vec<(Resource, Arc<Providers>)>, plugins: Vec<Arc<Plugin>>) -> Self {
         rules.sort_by_key(|(resource, _)| (resource.group == "*", resource.plural == "*"));
-        Table { rules }
+        Table { rules, plugins }
+    }
+
+    /// The plugins that its providers ask.
+    pub fn plugins(&self) -> &[Arc<Plugin>] {
+        &self.plugins
     }
 
     /// The providers of the value at a key (`None` where it is stored as it is), and the length of the beginning that other

@@ -14,6 +14,8 @@ use crate::{
     Current, Encrypted, Table,
     cipher::Sort,
     configuration,
+    kms::{Endpoint, Service},
+    provider::Closed,
     rewrite::{self, Known, Rewritten},
 };
 
@@ -49,16 +51,25 @@ fn configured(entries: &[(&str, &str)]) -> String {
     text
 }
 
+pub fn no_plugins(_: &Endpoint) -> Arc<dyn Service> {
+    panic!("no plugin is named")
+}
+
 fn table(providers: &[String]) -> Table {
-    configuration::parse(&configured(&[("secrets", &providers.join(", "))])).unwrap()
+    configuration::parse(&configured(&[("secrets", &providers.join(", "))]), &no_plugins).unwrap()
+}
+
+fn words(closed: Closed) -> String {
+    let Closed::Wrong(why) = closed else { panic!("a plugin is asked") };
+    why
 }
 
 fn open(table: &Table, path: &str, stored: &[u8]) -> Result<Bytes, String> {
-    table.of(path).0.unwrap().open(path, &Bytes::copy_from_slice(stored)).map(|opened| opened.value)
+    table.of(path).0.unwrap().open(path, &Bytes::copy_from_slice(stored)).map(|opened| opened.value).map_err(words)
 }
 
 fn seal(table: &Table, path: &str) -> Vec<u8> {
-    table.of(path).0.unwrap().seal(path, &Bytes::from_static(VALUE)).to_vec()
+    table.of(path).0.unwrap().seal(path, &Bytes::from_static(VALUE)).unwrap().to_vec()
 }
 
 #[test]
@@ -110,7 +121,7 @@ fn the_first_writes_and_all_read() {
     let identity = "{identity: {}}".to_owned();
     let old = seal(&table(std::slice::from_ref(&one)), PATH);
     let stale = |providers: &[String], stored: &[u8]| {
-        let opened = table(providers).of(PATH).0.unwrap().open(PATH, &Bytes::copy_from_slice(stored));
+        let opened = table(providers).of(PATH).0.unwrap().open(PATH, &Bytes::copy_from_slice(stored)).map_err(words);
         opened.map(|opened| opened.stale)
     };
     assert_eq!(stale(&[one.clone(), two.clone()], &old), Ok(false));
@@ -136,7 +147,7 @@ fn names_count_before_wildcards() {
     let (a, b, c) = (providers("a"), providers("b"), providers("c"));
     let text =
         configured(&[("secrets, deployments.apps, ships.sea.io", &a), ("\"*.apps\", \"*.\"", &b), ("\"*.*\"", &c)]);
-    let table = configuration::parse(&text).unwrap();
+    let table = configuration::parse(&text, &no_plugins).unwrap();
     for (path, name) in [
         ("/registry/secrets/n/x", "a"),
         ("/registry/deployments/n/x", "a"),
@@ -151,7 +162,7 @@ fn names_count_before_wildcards() {
         // No objects, which have no REST API.
         ("/registry/ranges/servicenodeports", ""),
     ] {
-        let stored = table.of(path).0.map(|providers| providers.seal(path, &Bytes::from_static(VALUE)));
+        let stored = table.of(path).0.map(|providers| providers.seal(path, &Bytes::from_static(VALUE)).unwrap());
         let expected = format!("k8s:enc:secretbox:v1:{name}:");
         assert_eq!(stored.is_some_and(|stored| stored.starts_with(expected.as_bytes())), !name.is_empty(), "{path}");
     }
@@ -159,7 +170,7 @@ fn names_count_before_wildcards() {
 
 #[track_caller]
 fn refused(text: &str, expected: &str) {
-    assert_eq!(configuration::parse(text).unwrap_err(), expected);
+    assert_eq!(configuration::parse(text, &no_plugins).unwrap_err(), expected);
 }
 
 #[test]
@@ -213,8 +224,9 @@ fn wrong_configurations_are_refused_in_upstreams_words() {
         "resources[0].providers[0]: Invalid value: more than one provider specified in a single element, should split into different list elements",
     );
     providers(
-        "{kms: {apiVersion: v2, name: a, endpoint: \"unix:///x\"}}",
-        "resources[0].providers[0].kms: Forbidden: this server does not ask KMS plugins yet",
+        "{kms: {name: a, endpoint: \"unix:///x\"}}",
+        "resources[0].providers[0].kms.apiVersion: Forbidden: KMSv1 is deprecated and will only receive security updates \
+         going forward. Use KMSv2 instead: this server asks plugins in v2 only",
     );
     providers(
         "{aesgcm: {keys: []}}",
@@ -240,7 +252,7 @@ fn wrong_configurations_are_refused_in_upstreams_words() {
     for text in
         [configured(&[("secrets", "{secretbox: {keys: SECRET}}")]), "a: SECRET: b".to_owned(), "[SECRET".to_owned()]
     {
-        let said = configuration::parse(&text).unwrap_err();
+        let said = configuration::parse(&text, &no_plugins).unwrap_err();
         assert!(!said.contains("SECRET"), "{said}");
     }
 }
@@ -378,7 +390,7 @@ async fn nothing_plain_is_in_the_folder() {
     let secret: &[u8] = b"correct-horse-battery-staple";
     let store = |text: &str| {
         let below = Arc::new(Embedded::open(folder.path(), Options::default()).unwrap());
-        Encrypted::new(below, Current::new(configuration::parse(text).unwrap()))
+        Encrypted::new(below, Current::new(configuration::parse(text, &no_plugins).unwrap()))
     };
     let own = configuration::own();
     let above = store(&own);

@@ -1,10 +1,12 @@
 //! What is wrong with a configuration, in upstream's words.
 
+use std::collections::BTreeSet;
+
 use api::validation::field::{FieldError, Path, quote};
 
 use crate::{
     cipher::Sort,
-    file::{self, Entry, GivenKey, GivenProvider},
+    file::{self, Entry, GivenKey, GivenPlugin, GivenProvider},
     table::Resource,
 };
 
@@ -14,6 +16,7 @@ pub fn errors(entries: &[Entry]) -> Vec<FieldError> {
         return vec![FieldError::required(&root, "at least one resources is required")];
     }
     let mut errors = Vec::new();
+    let mut names = BTreeSet::new();
     for (at, entry) in entries.iter().enumerate() {
         let (resources, providers) = (root.index(at).child("resources"), root.index(at).child("providers"));
         let required = |path: &Path| FieldError::required(path, &format!("at least one {path} is required"));
@@ -29,7 +32,7 @@ pub fn errors(entries: &[Entry]) -> Vec<FieldError> {
             errors.push(required(&providers));
         }
         for (i, given) in entry.providers.iter().enumerate() {
-            errors.extend(provider(given, &file::place(at, i)));
+            errors.extend(provider(given, &file::place(at, i), &mut names));
         }
     }
     errors
@@ -75,22 +78,72 @@ fn wrong_name(name: &str) -> Option<&'static str> {
     }
 }
 
-fn provider(given: &[GivenProvider], path: &Path) -> Vec<FieldError> {
+fn provider<'a>(given: &'a [GivenProvider], path: &Path, names: &mut BTreeSet<&'a str>) -> Vec<FieldError> {
     match given {
         [] => vec![FieldError::invalid_unshown(
             path,
             "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity",
         )],
         [GivenProvider::Identity] => Vec::new(),
-        [GivenProvider::Kms] => {
-            vec![FieldError::forbidden(&path.child("kms"), "this server does not ask KMS plugins yet")]
-        }
+        [GivenProvider::Kms(given)] => plugin(given, &path.child("kms"), names),
         [GivenProvider::Keys(sort, keys)] => self::keys(*sort, keys, &path.child(sort.field()).child("keys")),
         _ => vec![FieldError::invalid_unshown(
             path,
             "more than one provider specified in a single element, should split into different list elements",
         )],
     }
+}
+
+/// Names of plugins stand in the store, so that no two may have one.
+fn plugin<'a>(given: &'a GivenPlugin, path: &Path, names: &mut BTreeSet<&'a str>) -> Vec<FieldError> {
+    let GivenPlugin { version, name, cache_size, endpoint, timeout } = given;
+    let name_path = path.child("name");
+    let mut errors = Vec::new();
+    if name.is_empty() {
+        errors.push(FieldError::required(&name_path, "name is a mandatory field for a provider"));
+    }
+    if version != "v1" && name.contains(':') {
+        let why = format!("invalid KMS provider name {name}, must not contain ':'");
+        errors.push(FieldError::invalid(&name_path, name, &why));
+    }
+    if !names.insert(name) {
+        let why = format!("duplicate KMS provider name {name}, names must be unique");
+        errors.push(FieldError::invalid(&name_path, name, &why));
+    }
+    if timeout.1 <= 0 {
+        errors.push(FieldError::invalid(&path.child("timeout"), &timeout.0, "timeout should be a positive value"));
+    }
+    errors.extend(wrong_endpoint(endpoint, &path.child("endpoint")));
+    if let Some(size) = cache_size.as_ref().filter(|_| version != "v1") {
+        errors.push(FieldError::invalid(&path.child("cachesize"), size, "cachesize is not supported in v2"));
+    }
+    match version.as_str() {
+        "v2" => {}
+        // Upstream has it behind a feature gate that is off.
+        "v1" => errors.push(FieldError::forbidden(
+            &path.child("apiVersion"),
+            "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead: this server asks \
+             plugins in v2 only",
+        )),
+        _ => {
+            let why = "unsupported apiVersion apiVersion for KMS provider, only v1 and v2 are supported";
+            errors.push(FieldError::invalid(&path.child("apiVersion"), version, why));
+        }
+    }
+    errors
+}
+
+fn wrong_endpoint(endpoint: &str, path: &Path) -> Option<FieldError> {
+    let why = match endpoint.split_once("://") {
+        _ if endpoint.is_empty() => "endpoint is a mandatory field for a kms".to_owned(),
+        Some(("unix", socket)) if socket.starts_with('/') || socket.starts_with('@') => return None,
+        Some(("unix", _)) => "the path of the socket must be absolute".to_owned(),
+        scheme => {
+            let scheme = scheme.map_or("", |(scheme, _)| scheme);
+            format!("unsupported scheme {scheme:?} for KMS provider, only unix is supported")
+        }
+    };
+    Some(FieldError::invalid(path, endpoint, &why))
 }
 
 fn keys(sort: Sort, keys: &[GivenKey], path: &Path) -> Vec<FieldError> {

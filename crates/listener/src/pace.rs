@@ -12,6 +12,7 @@ use std::sync::{
 use bytes::{Buf, Bytes};
 use clock::Duration;
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use crate::places::Place;
 
@@ -33,6 +34,7 @@ pub(crate) struct Pace {
     open: AtomicUsize,
     hasty: Round,
     patient: Round,
+    leaving: CancellationToken,
 }
 
 /// Why a connection ends.
@@ -59,6 +61,11 @@ impl Pace {
                 return Verdict::Idle;
             }
         }
+    }
+
+    /// Returns when a request has asked for the end of its connection.
+    pub async fn is_left(&self) {
+        self.leaving.cancelled().await;
     }
 
     /// Whether a request is open.
@@ -142,6 +149,11 @@ impl Answering {
     /// Keeps something else as long.
     pub fn keep(&self, guard: Box<dyn Send>) {
         *self.0.kept.lock() = Some(Kept(guard));
+    }
+
+    /// The connection takes no more requests, and ends once those that are open are answered. Its client makes another one.
+    pub fn end_connection(&self) {
+        self.0.pace.leaving.cancel();
     }
 
     /// A client may look at this answer for a while before it reads on. This has to be called before the answer begins.

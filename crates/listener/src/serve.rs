@@ -192,6 +192,7 @@ impl Talk {
             ended = poll_fn(|cx| poll(connection.as_mut(), cx)) => return ended,
             verdict = watch.as_mut() => if verdict == Verdict::Stalled { return Ended::Stalled },
             () = self.stop.cancelled() => {}
+            () = pace.is_left() => {}
         }
         connection.as_mut().graceful_shutdown();
         let mut watch = pin!(pace.watch());
@@ -356,6 +357,9 @@ mod tests {
         let handle = move |mut request: Request<Incoming>| {
             let answering = request.extensions().get::<Answering>().expect("there is one").clone();
             answering.hold(taken.take("").expect("few are asked for"));
+            if request.uri().path() == "/leave" {
+                answering.end_connection();
+            }
             async move {
                 let mut answer = Response::new(Full::new(Bytes::from(vec![b'x'; 1 << 20])));
                 if request.uri().path() == "/up" {
@@ -414,6 +418,24 @@ mod tests {
         drop(answer);
         tokio::task::yield_now().await;
         assert_eq!((server.connections.taken(), server.requests.taken()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_can_end_its_connection_once_everything_is_answered() {
+        let (server, client) = server(true);
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await.expect("HTTP/2");
+        let connection = tokio::spawn(connection);
+        let request = |path: &str| Request::get(path).body(Empty::<Bytes>::new()).expect("a request");
+        let before = sender.send_request(request("https://a/")).await.expect("an answer");
+        let last = sender.send_request(request("https://a/leave")).await.expect("an answer");
+        for answer in [before, last] {
+            let whole = http_body_util::BodyExt::collect(answer.into_body()).await.expect("it is sent to its end");
+            assert_eq!(whole.to_bytes().len(), 1 << 20);
+        }
+        assert_eq!(server.talk.await.expect("no panic"), Ended::ByItself(None));
+        assert!(connection.await.expect("no panic").is_ok());
+        assert!(sender.send_request(request("https://a/")).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ pub mod der;
 pub mod file;
 pub mod folder;
 pub mod inspect;
+pub mod jwk;
 pub mod jws;
 pub mod jwt;
 pub mod kubeconfig;

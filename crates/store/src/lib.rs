@@ -145,6 +145,9 @@ pub enum StoreError {
     /// What is stored at the key is not what this process can read: it is encrypted with another key, or was changed.
     #[error("unable to transform key {key:?}: {why}")]
     Unreadable { key: String, why: String },
+    /// The value cannot be encrypted now, and is not stored in another way.
+    #[error("{0}")]
+    Unencrypted(String),
     #[error("the value has {bytes} bytes, the store takes at most {limit}")]
     TooLarge { bytes: usize, limit: usize },
     /// There is no room for a write; reads go on.

@@ -10,7 +10,7 @@ mod defaults;
 mod define;
 mod embedded;
 mod field_path;
-mod formats;
+pub mod formats;
 mod head;
 mod json_path;
 mod list_types;

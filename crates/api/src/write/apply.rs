@@ -57,14 +57,16 @@ pub fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], validation: Validation) -> Re
     if metadata.and_then(|m| m.get("managedFields")).is_some_and(|m| !m.is_null()) {
         return Err(StatusError::bad_request("metadata.managedFields must be nil"));
     }
-    let about = describe(gvk, &config);
-    let untyped =
-        |why: String| StatusError::new(500, "", format!("failed to create typed patch object ({about}): {why}"));
     if let Some(why) = typed::misfit(ty, &config) {
-        return Err(untyped(why));
+        let about = describe(gvk, &config);
+        return Err(StatusError::new(500, "", format!("failed to create typed patch object ({about}): {why}")));
     }
-    // What remains to be refused is the text of a scalar: a quantity or a time that is none.
-    let (config, _) = decode::typed(ty, config).map_err(&untyped)?;
+    // What remains to be refused is the text of a scalar, a quantity or a time that is none: upstream meets it where it
+    // makes its own type of the object.
+    let (config, _) = decode::typed(ty, config).map_err(|why| {
+        let words = "failed to convert new object to proper version: unable to convert unstructured object to";
+        StatusError::new(500, "", format!("{words} {wanted}, Kind={}: {why}", gvk.kind))
+    })?;
     let warnings = if validation == Validation::Ignore { Vec::new() } else { duplicates };
     Ok(Request { config, warnings })
 }
@@ -572,6 +574,13 @@ mod tests {
         check(
             body(json!({"template": {"spec": {"containers": [{"name": "a"}, {"image": "i"}]}}})),
             &format!("{words}.spec.template.spec.containers: element 1: {without} [\"name\"] {why}"),
+        );
+        check(
+            body(json!({"template": {"spec": {"containers": [
+                {"name": "a", "resources": {"limits": {"cpu": "lots"}}}]}}})),
+            "failed to convert new object to proper version: unable to convert unstructured object to apps/v1, \
+             Kind=Deployment: quantities must match the regular expression \
+             '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
         );
         check(
             json!({"apiVersion": "v1"}),

@@ -33,14 +33,14 @@ pub const APPROVAL: Plugin = Plugin {
     name: "CertificateApproval",
     concerns: |attributes| concerns(attributes, Operation::Update, "approval"),
     admit: None,
-    validate: Some(|context, attributes| done(require(context, attributes, "approve"))),
+    validate: Some(|context, attributes| Box::pin(require(context, attributes, "approve"))),
 };
 
 pub const SIGNING: Plugin = Plugin {
     name: "CertificateSigning",
     concerns: |attributes| concerns(attributes, Operation::Update, "status"),
     admit: None,
-    validate: Some(|context, attributes| done(signing(context, attributes))),
+    validate: Some(|context, attributes| Box::pin(signing(context, attributes))),
 };
 
 pub const SUBJECT_RESTRICTION: Plugin = Plugin {
@@ -91,12 +91,12 @@ fn restrict_subject(attributes: &Attributes<'_>) -> Result<(), StatusError> {
 }
 
 /// Certificates and conditions are the signer's.
-fn signing(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+async fn signing(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
     let Some(object) = &attributes.object else { return Ok(()) };
     let part = |o: &Value, path: &str| api::meta::at(o, path).cloned().unwrap_or_default();
     let same = |path: &str| attributes.old.is_some_and(|old| part(old, path) == part(object, path));
     let unchanged = same("/status/certificate") && same("/status/conditions");
-    if unchanged { Ok(()) } else { require(context, attributes, "sign") }
+    if unchanged { Ok(()) } else { require(context, attributes, "sign").await }
 }
 
 /// The subject that a request (base64 of PEM in `spec.request`) asks for.
@@ -106,9 +106,9 @@ pub fn wish(object: &Value) -> Result<CertificateRequest, RequestError> {
 }
 
 /// The user may do it for the signer that the stored request names, or for all signers of its domain.
-fn require(context: &Context, attributes: &Attributes<'_>, verb: &str) -> Result<(), StatusError> {
+async fn require(context: &Context, attributes: &Attributes<'_>, verb: &str) -> Result<(), StatusError> {
     let signer = attributes.old.map(|old| text(old, "/spec/signerName")).unwrap_or_default();
-    if may_for_signer(context, attributes, verb, signer) {
+    if may_for_signer(context, attributes, verb, signer).await {
         return Ok(());
     }
     Err(forbid(
@@ -118,17 +118,17 @@ fn require(context: &Context, attributes: &Attributes<'_>, verb: &str) -> Result
 }
 
 /// Whether the user may do something in the name of a signer.
-pub(super) fn may_for_signer(context: &Context, attributes: &Attributes<'_>, verb: &str, signer: &str) -> bool {
+pub(super) async fn may_for_signer(context: &Context, attributes: &Attributes<'_>, verb: &str, signer: &str) -> bool {
     let domain = signer.split_once('/').map_or_else(String::new, |(domain, _)| format!("{domain}/*"));
-    let may = |name: &str| {
+    let may = async |name: &str| {
         let a = auth::Attributes {
             version: "*",
             name,
             ..auth::Attributes::resource(attributes.user, verb, GROUP, "signers")
         };
-        context.authorizer.authorize(&a).allowed()
+        context.authorizer.authorize(&a).await.allowed()
     };
-    may(signer) || (!domain.is_empty() && may(&domain))
+    may(signer).await || (!domain.is_empty() && may(&domain).await)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use api::status::StatusError;
 use super::{
     attributes::{Attributes, Operation},
     certificate_requests::may_for_signer,
-    plugin::{Context, Plugin, done, forbid, text},
+    plugin::{Context, Plugin, forbid, text},
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -19,14 +19,14 @@ pub const PLUGIN: Plugin = Plugin {
             && matches!(attributes.operation, Operation::Create | Operation::Update)
     },
     admit: None,
-    validate: Some(|context, attributes| done(validate(context, attributes))),
+    validate: Some(|context, attributes| Box::pin(validate(context, attributes))),
 };
 
-fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+async fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
     let Some(object) = &attributes.object else { return Ok(()) };
     let signer = text(object, "/spec/signerName");
     let same = attributes.old.is_some_and(|old| old.get("spec") == object.get("spec"));
-    if same || signer.is_empty() || may_for_signer(context, attributes, "attest", signer) {
+    if same || signer.is_empty() || may_for_signer(context, attributes, "attest", signer).await {
         return Ok(());
     }
     let signer = api::validation::field::show(signer);

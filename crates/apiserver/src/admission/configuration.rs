@@ -13,8 +13,8 @@ use api::{
 use super::{
     names_of_plugins,
     optional::{
-        event_rate_limit, pod_node_selector, pod_toleration_restriction,
-        settings::{Settings, event_limits, node_selectors, tolerations},
+        event_rate_limit, image_policy_webhook, pod_node_selector, pod_toleration_restriction,
+        settings::{Settings, event_limits, image_policy, node_selectors, tolerations},
     },
     pod_security, quota,
 };
@@ -41,6 +41,10 @@ const CONFIGURED: &[(&str, Parse)] = &[
     }),
     (event_rate_limit::PLUGIN.name, |all, section| {
         all.optional.event_limits = event_limits::Limits::parse(section)?;
+        Ok(())
+    }),
+    (image_policy_webhook::PLUGIN.name, |all, section| {
+        all.optional.image_policy = image_policy::ImagePolicy::parse(section)?;
         Ok(())
     }),
     (pod_node_selector::PLUGIN.name, |all, section| {

@@ -39,7 +39,7 @@ use api::status::StatusError;
 use attributes::{Admission, Attributes};
 use optional::{
     always, always_pull_images, deny_service_external_ips, event_rate_limit, extended_resource_toleration,
-    limit_pod_hard_anti_affinity_topology, namespace_auto_provision, namespace_exists,
+    image_policy_webhook, limit_pod_hard_anti_affinity_topology, namespace_auto_provision, namespace_exists,
     owner_references_permission_enforcement, pod_node_selector, pod_toleration_restriction,
 };
 use plugin::{Outcome, Plugin, Step};
@@ -75,6 +75,7 @@ const PLUGINS: &[(Standing, &Plugin)] = &[
     (On, &node_restriction::PLUGIN),
     (On, &taint_nodes_by_condition::PLUGIN),
     (Off, &always_pull_images::PLUGIN),
+    (Off, &image_policy_webhook::PLUGIN),
     (On, &pod_security::PLUGIN),
     (Off, &pod_node_selector::PLUGIN),
     (On, &priority::PLUGIN),
@@ -161,6 +162,13 @@ impl Plugins {
         let enabled: Vec<&Plugin> = on.map(|(_, plugin)| *plugin).collect();
         if context.optional.event_limits.is_empty() && enabled.iter().any(|p| p.name == event_rate_limit::PLUGIN.name) {
             return Err("the admission plugin EventRateLimit needs limits: write them into the file of \
+                        --admission-control-config-file"
+                .to_owned());
+        }
+        if !context.optional.image_policy.is_configured()
+            && enabled.iter().any(|p| p.name == image_policy_webhook::PLUGIN.name)
+        {
+            return Err("the admission plugin ImagePolicyWebhook needs an imagePolicy: write it into the file of \
                         --admission-control-config-file"
                 .to_owned());
         }

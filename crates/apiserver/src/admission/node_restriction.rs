@@ -199,7 +199,9 @@ async fn token(context: &Context, node: &str, attributes: &Attributes<'_>) -> Re
         [one] => one.as_str().unwrap_or_default(),
         _ => return Ok(Err("node may only request 0 or 1 audiences".to_owned())),
     };
-    if token_audience::names(context, &pod, audience).await? || token_audience::granted(context, attributes, audience) {
+    if token_audience::names(context, &pod, audience).await?
+        || token_audience::granted(context, attributes, audience).await
+    {
         return Ok(Ok(()));
     }
     Ok(Err(format!(

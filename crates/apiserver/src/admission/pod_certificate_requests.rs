@@ -12,7 +12,7 @@ use clock::Timestamp;
 use super::{
     attributes::{Attributes, Operation},
     certificate_requests::may_for_signer,
-    plugin::{Context, Plugin, Verdict, done, require, text},
+    plugin::{Context, Plugin, Verdict, require, text},
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -24,7 +24,7 @@ pub const PLUGIN: Plugin = Plugin {
             && attributes.operation == Operation::Update
     },
     admit: None,
-    validate: Some(|context, attributes| done(validate(context, attributes, clock::now()))),
+    validate: Some(|context, attributes| Box::pin(validate(context, attributes, clock::now()))),
 };
 
 const GROUP: &str = "certificates.k8s.io";
@@ -32,7 +32,7 @@ const GROUP: &str = "certificates.k8s.io";
 /// How far the first moment of a new certificate may be from now.
 const NEAR: Duration = Duration::from_secs(300);
 
-fn validate(context: &Context, attributes: &Attributes<'_>, now: Timestamp) -> Result<(), StatusError> {
+async fn validate(context: &Context, attributes: &Attributes<'_>, now: Timestamp) -> Result<(), StatusError> {
     let (Some(object), Some(old)) = (&attributes.object, attributes.old) else { return Ok(()) };
     let status = |object: &Value| object.get("status").cloned().unwrap_or_default();
     if status(object) == status(old) {
@@ -46,7 +46,7 @@ fn validate(context: &Context, attributes: &Attributes<'_>, now: Timestamp) -> R
         return wrong(FieldError::invalid(&Path::new("status").child("notBefore"), begin, detail));
     }
     let signer = text(old, "/spec/signerName");
-    if may_for_signer(context, attributes, "sign", signer) {
+    if may_for_signer(context, attributes, "sign", signer).await {
         return Ok(());
     }
     let detail =

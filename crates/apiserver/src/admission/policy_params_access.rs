@@ -25,7 +25,7 @@ fn concerns(attributes: &Attributes<'_>) -> bool {
 fn validate<'a>(context: &'a Context, attributes: &'a mut Attributes<'_>) -> Outcome<'a> {
     let Some(object) = &attributes.object else { return done(Ok(())) };
     match source::policies_of(&attributes.definition.plural) {
-        None => done(policy(context, attributes, object)),
+        None => Box::pin(policy(context, attributes, object)),
         Some(policies) => Box::pin(binding(context, attributes, object, policies)),
     }
 }
@@ -51,7 +51,7 @@ fn params_of(context: &Context, policy: Option<&Value>) -> (String, String, Stri
     (group.to_owned(), version.to_owned(), found.map_or_else(everything, |found| found.plural.clone()))
 }
 
-fn policy(context: &Context, attributes: &Attributes<'_>, object: &Value) -> Result<(), StatusError> {
+async fn policy(context: &Context, attributes: &Attributes<'_>, object: &Value) -> Result<(), StatusError> {
     if !object["spec"]["paramKind"].is_object() || unchanged(attributes, object, &["paramKind"]) {
         return Ok(());
     }
@@ -62,7 +62,7 @@ fn policy(context: &Context, attributes: &Attributes<'_>, object: &Value) -> Res
         version: &version,
         ..auth::Attributes::resource(attributes.user, "get", &group, &resource)
     };
-    if context.authorizer.authorize(&asked).allowed() {
+    if context.authorizer.authorize(&asked).await.allowed() {
         return Ok(());
     }
     let (user, kind) = (shown(attributes.user), text(object, "/spec/paramKind/kind"));
@@ -94,7 +94,7 @@ async fn binding(
         version: &version,
         ..auth::Attributes::resource(attributes.user, verb, &group, &resource)
     };
-    if context.authorizer.authorize(&asked).allowed() {
+    if context.authorizer.authorize(&asked).await.allowed() {
         return Ok(());
     }
     // Upstream names the verb and the user in each other's place.

@@ -6,7 +6,7 @@ use api::{Value, meta};
 
 use super::{
     attributes::{Attributes, Operation},
-    plugin::{Context, Plugin, done, forbid},
+    plugin::{Context, Plugin, forbid},
 };
 use crate::auth;
 use crate::auth::rbac::policy::{RoleRef, rules};
@@ -16,7 +16,7 @@ pub const PLUGIN: Plugin = Plugin {
     name: "RBACEscalation",
     concerns,
     admit: None,
-    validate: Some(|context, attributes| done(validate(context, attributes))),
+    validate: Some(|context, attributes| Box::pin(validate(context, attributes))),
 };
 
 fn concerns(attributes: &Attributes<'_>) -> bool {
@@ -26,11 +26,11 @@ fn concerns(attributes: &Attributes<'_>) -> bool {
         && !attributes.user.is_master()
 }
 
-fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+async fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
     let Some(object) = &attributes.object else { return Ok(()) };
     let wanted = match attributes.definition.plural.as_str() {
-        plural @ ("roles" | "clusterroles") => role(context, attributes, plural, object),
-        _ => binding(context, attributes, object),
+        plural @ ("roles" | "clusterroles") => role(context, attributes, plural, object).await,
+        _ => binding(context, attributes, object).await,
     };
     let Some(wanted) = wanted? else { return Ok(()) };
     let held = context.rbac.rules_of(attributes.user, attributes.namespace);
@@ -41,7 +41,7 @@ fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), Status
 /// The rules that a write grants; `None` where nothing has to be checked.
 type Granted = Result<Option<Vec<PolicyRule>>, StatusError>;
 
-fn role(context: &Context, attributes: &Attributes<'_>, plural: &str, object: &Value) -> Granted {
+async fn role(context: &Context, attributes: &Attributes<'_>, plural: &str, object: &Value) -> Granted {
     let unchanged = attributes
         .old
         .is_some_and(|old| rules(old) == rules(object) && old.get("aggregationRule") == object.get("aggregationRule"));
@@ -51,7 +51,7 @@ fn role(context: &Context, attributes: &Attributes<'_>, plural: &str, object: &V
         version: "v1",
         ..auth::Attributes::resource(attributes.user, "escalate", GROUP, plural)
     };
-    if unchanged || context.authorizer.authorize(&a).allowed() {
+    if unchanged || context.authorizer.authorize(&a).await.allowed() {
         return Ok(None);
     }
     // An aggregated role can come to hold anything.
@@ -62,7 +62,7 @@ fn role(context: &Context, attributes: &Attributes<'_>, plural: &str, object: &V
     Ok(Some(rules(object)))
 }
 
-fn binding(context: &Context, attributes: &Attributes<'_>, object: &Value) -> Granted {
+async fn binding(context: &Context, attributes: &Attributes<'_>, object: &Value) -> Granted {
     let same = |field: &str| attributes.old.is_some_and(|old| old.get(field) == object.get(field));
     if same("roleRef") && same("subjects") {
         return Ok(None);
@@ -79,7 +79,7 @@ fn binding(context: &Context, attributes: &Attributes<'_>, object: &Value) -> Gr
             if reference.cluster { "clusterroles" } else { "roles" },
         )
     };
-    if context.authorizer.authorize(&a).allowed() {
+    if context.authorizer.authorize(&a).await.allowed() {
         return Ok(None);
     }
     let plural = if reference.cluster { "clusterroles" } else { "roles" };

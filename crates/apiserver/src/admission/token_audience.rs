@@ -55,12 +55,12 @@ async fn driver_wants(context: &Context, driver: &str, audience: &str) -> Result
 }
 
 /// Whether the node may ask for the audience, whatever its Pods say: the audience is the resource, the account the name.
-pub fn granted(context: &Context, attributes: &Attributes<'_>, audience: &str) -> bool {
+pub async fn granted(context: &Context, attributes: &Attributes<'_>, audience: &str) -> bool {
     let a = auth::Attributes {
         version: "v1",
         namespace: attributes.namespace,
         name: attributes.name,
         ..auth::Attributes::resource(attributes.user, VERB, "", audience)
     };
-    !audience.is_empty() && context.authorizer.authorize(&a).allowed()
+    !audience.is_empty() && context.authorizer.authorize(&a).await.allowed()
 }

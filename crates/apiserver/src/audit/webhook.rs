@@ -2,16 +2,17 @@
 //!
 //! Upstream counterpart: apiserver/plugin/pkg/audit/webhook.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
 use clock::Duration;
 use futures::future::BoxFuture;
 
 use super::event::Event;
+use crate::outbound::kubeconfig::{ConfigError, PATIENCE, Server, retried};
 
-/// Each time the pause grows by half, and by a fifth at random.
-const TRIES: u32 = 5;
+/// The most that is read of an answer. Nothing in it counts.
+const ANSWER: usize = 1 << 20;
 
 /// The way to the server: takes a list of events in JSON. The error says why it was not taken.
 pub type Deliver = Arc<dyn Fn(Bytes) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
@@ -26,18 +27,24 @@ pub struct Webhook {
 impl Webhook {
     pub async fn send(&self, events: &[Arc<Event>]) -> Result<(), String> {
         let text = list(events);
-        let mut pause = self.backoff;
-        for _ in 1..TRIES {
-            match (self.deliver)(text.clone()).await {
-                Ok(()) => return Ok(()),
-                Err(why) => tracing::debug!(why, "the audit webhook did not take its events"),
-            }
-            let jitter = clock::random_range(0..(pause.as_millis() as u64 / 5).max(1));
-            clock::sleep(pause + Duration::from_millis(jitter)).await;
-            pause += pause / 2;
-        }
-        (self.deliver)(text).await
+        let again = |why: &String| {
+            tracing::debug!(why, "the audit webhook did not take its events");
+            true
+        };
+        retried(self.backoff, again, || (self.deliver)(text.clone())).await
     }
+}
+
+/// The way to the server that a kubeconfig file names.
+pub fn deliver(file: &Path) -> Result<Deliver, ConfigError> {
+    let server = Arc::new(Server::of_file(file, PATIENCE)?);
+    Ok(Arc::new(move |events| {
+        let server = server.clone();
+        Box::pin(async move {
+            let answered = server.post("kube-apiserver-audit", events, ANSWER).await;
+            answered.map(drop).map_err(|failure| failure.message)
+        })
+    }))
 }
 
 fn list(events: &[Arc<Event>]) -> Bytes {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures::future::{BoxFuture, Either, Ready, ready};
+
 use super::{User, rbac::PolicyRule, request::Attributes};
 
 /// The answer of an authorizer. The reason is for the 403 message and for reviews.
@@ -12,6 +14,25 @@ pub enum Verdict {
     Deny(String),
     /// This authorizer does not allow it; another one may.
     NoOpinion(String),
+    /// It could not be found out: an authorizer was not reached, or answered nonsense.
+    Failed(Failure),
+}
+
+/// What is said where no verdict could be found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Failure {
+    /// Refused all the same, whatever the other authorizers think.
+    pub denied: bool,
+    pub reason: String,
+    pub error: String,
+}
+
+/// A verdict, or the way to it. Most authorizers know at once, and those that have to ask elsewhere make a future.
+pub type Answer<'a> = Either<Ready<Verdict>, BoxFuture<'a, Verdict>>;
+
+/// The answer of an authorizer that has to ask nobody.
+pub fn known<'a>(verdict: Verdict) -> Answer<'a> {
+    Either::Left(ready(verdict))
 }
 
 impl Verdict {
@@ -19,15 +40,29 @@ impl Verdict {
         matches!(self, Verdict::Allow(_))
     }
 
+    pub fn denied(&self) -> bool {
+        matches!(self, Verdict::Deny(_) | Verdict::Failed(Failure { denied: true, .. }))
+    }
+
     pub fn reason(&self) -> &str {
-        let (Verdict::Allow(reason) | Verdict::Deny(reason) | Verdict::NoOpinion(reason)) = self;
-        reason
+        match self {
+            Verdict::Allow(reason) | Verdict::Deny(reason) | Verdict::NoOpinion(reason) => reason,
+            Verdict::Failed(failure) => &failure.reason,
+        }
+    }
+
+    /// Why there is no better verdict.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Verdict::Failed(failure) => Some(&failure.error),
+            _ => None,
+        }
     }
 }
 
 /// One way to decide.
 pub trait Authorizer: Send + Sync {
-    fn authorize(&self, attributes: &Attributes<'_>) -> Verdict;
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> Answer<'a>;
 
     /// The rules that apply to a user in a namespace, for `SelfSubjectRulesReview`.
     fn rules_for(&self, user: &User, namespace: &str) -> Rules;
@@ -47,20 +82,81 @@ pub struct Rules {
 /// Authorizers in order: the first allow or deny decides. Members of `system:masters` are let through first.
 pub struct Union(pub Vec<Arc<dyn Authorizer>>);
 
-impl Authorizer for Union {
-    fn authorize(&self, attributes: &Attributes<'_>) -> Verdict {
-        if attributes.user.is_master() {
-            return Verdict::Allow(String::new());
+/// What authorizers said that do not decide.
+#[derive(Default)]
+struct Undecided {
+    reasons: Vec<String>,
+    errors: Vec<String>,
+}
+
+impl Undecided {
+    /// Takes an authorizer's verdict; what decides comes back.
+    fn hear(&mut self, verdict: Verdict) -> Option<Verdict> {
+        let reason = match verdict {
+            Verdict::NoOpinion(reason) => reason,
+            Verdict::Failed(Failure { denied: false, reason, error }) => {
+                self.errors.push(error);
+                reason
+            }
+            decided => return Some(decided),
+        };
+        if !reason.is_empty() {
+            self.reasons.push(reason);
         }
-        let mut reasons: Vec<String> = Vec::new();
-        for authorizer in &self.0 {
-            match authorizer.authorize(attributes) {
-                Verdict::NoOpinion(reason) if reason.is_empty() => {}
-                Verdict::NoOpinion(reason) => reasons.push(reason),
-                decided => return decided,
+        None
+    }
+
+    fn verdict(self) -> Verdict {
+        let reason = self.reasons.join(", ");
+        let error = match self.errors.as_slice() {
+            [] => return Verdict::NoOpinion(reason),
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        Verdict::Failed(Failure { denied: false, reason, error })
+    }
+}
+
+impl Union {
+    /// Waits for an authorizer that has to ask, and asks those behind it.
+    async fn later<'a>(
+        &'a self,
+        (first, rest): (BoxFuture<'a, Verdict>, &'a [Arc<dyn Authorizer>]),
+        mut heard: Undecided,
+        attributes: &'a Attributes<'a>,
+    ) -> Verdict {
+        if let Some(decided) = heard.hear(first.await) {
+            return decided;
+        }
+        for authorizer in rest {
+            if let Some(decided) = heard.hear(authorizer.authorize(attributes).await) {
+                return decided;
             }
         }
-        Verdict::NoOpinion(reasons.join(", "))
+        heard.verdict()
+    }
+}
+
+impl Authorizer for Union {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> Answer<'a> {
+        if attributes.user.is_master() {
+            return known(Verdict::Allow(String::new()));
+        }
+        let mut heard = Undecided::default();
+        for (at, authorizer) in self.0.iter().enumerate() {
+            match authorizer.authorize(attributes) {
+                Either::Left(verdict) => {
+                    if let Some(decided) = heard.hear(verdict.into_inner()) {
+                        return known(decided);
+                    }
+                }
+                Either::Right(asked) => {
+                    let rest = &self.0[at + 1..];
+                    return Either::Right(Box::pin(self.later((asked, rest), heard, attributes)));
+                }
+            }
+        }
+        known(heard.verdict())
     }
 
     fn rules_for(&self, user: &User, namespace: &str) -> Rules {
@@ -87,8 +183,8 @@ fn everything() -> Rules {
 pub struct AlwaysAllow;
 
 impl Authorizer for AlwaysAllow {
-    fn authorize(&self, _: &Attributes<'_>) -> Verdict {
-        Verdict::Allow(String::new())
+    fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> Answer<'a> {
+        known(Verdict::Allow(String::new()))
     }
 
     fn rules_for(&self, _: &User, _: &str) -> Rules {
@@ -100,28 +196,53 @@ impl Authorizer for AlwaysAllow {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_first_opinion_decides() {
-        struct Fixed(Verdict);
-        impl Authorizer for Fixed {
-            fn authorize(&self, _: &Attributes<'_>) -> Verdict {
-                self.0.clone()
-            }
+    /// Says a verdict, at once or after others had their turn.
+    struct Fixed(Verdict, bool);
 
-            fn rules_for(&self, _: &User, _: &str) -> Rules {
-                Rules::default()
+    impl Authorizer for Fixed {
+        fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> Answer<'a> {
+            if !self.1 {
+                return known(self.0.clone());
             }
+            Either::Right(Box::pin(async {
+                tokio::task::yield_now().await;
+                self.0.clone()
+            }))
         }
-        let union =
-            |list: Vec<Verdict>| Union(list.into_iter().map(|v| Arc::new(Fixed(v)) as Arc<dyn Authorizer>).collect());
+
+        fn rules_for(&self, _: &User, _: &str) -> Rules {
+            Rules::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_opinion_decides() {
         let user = User::new("x", ["g"]);
         let a = Attributes::resource(&user, "get", "", "pods");
+        // Whoever has to ask elsewhere stands where it stands.
+        let check = async |list: &[&Verdict], expected: Verdict| {
+            for late in 0..1 << list.len() {
+                let one = |(at, verdict): (usize, &&Verdict)| {
+                    Arc::new(Fixed((*verdict).clone(), late >> at & 1 == 1)) as Arc<dyn Authorizer>
+                };
+                let union = Union(list.iter().enumerate().map(one).collect());
+                assert_eq!(union.authorize(&a).await, expected, "{late:b}");
+            }
+        };
         let (none, deny) = (Verdict::NoOpinion("a".into()), Verdict::Deny("b".into()));
         let allow = Verdict::Allow("c".into());
-        assert_eq!(union(vec![none.clone(), deny.clone(), allow.clone()]).authorize(&a), deny);
-        assert_eq!(union(vec![none.clone(), allow.clone(), deny.clone()]).authorize(&a), allow);
-        assert_eq!(union(vec![none.clone(), none]).authorize(&a), Verdict::NoOpinion("a, a".into()));
+        let failed = |denied: bool, reason: &str, error: &str| {
+            Verdict::Failed(Failure { denied, reason: reason.into(), error: error.into() })
+        };
+        check(&[&none, &deny, &allow], deny.clone()).await;
+        check(&[&none, &allow, &deny], allow.clone()).await;
+        check(&[&none, &none], Verdict::NoOpinion("a, a".into())).await;
+        check(&[&failed(false, "", "e"), &none, &allow], allow.clone()).await;
+        check(&[&failed(false, "", "e"), &none], failed(false, "a", "e")).await;
+        check(&[&failed(false, "", "e"), &failed(false, "", "f")], failed(false, "", "[e, f]")).await;
+        check(&[&failed(true, "", "e"), &allow], failed(true, "", "e")).await;
         let master = User::new("root", [crate::auth::user::GROUP_MASTERS]);
-        assert!(union(vec![deny]).authorize(&Attributes { user: &master, ..a }).allowed());
+        let union = Union(vec![Arc::new(Fixed(deny, false))]);
+        assert!(union.authorize(&Attributes { user: &master, ..a }).await.allowed());
     }
 }

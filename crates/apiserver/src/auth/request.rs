@@ -1,5 +1,6 @@
 //! The attributes of a request that authorizers look at, and the words of a refusal.
 
+use api::rules::selector::{FieldRequirement, Requirement};
 use api::status::StatusError;
 
 use super::User;
@@ -20,15 +21,24 @@ pub struct Attributes<'a> {
     pub name: &'a str,
     /// The URL path of a request that is for no resource.
     pub path: &'a str,
-    /// `metadata.name` or `spec.nodeName` that the field selector of a list, watch or deletecollection pins down.
+    /// What a list, watch or deletecollection selects.
     pub selected: Selected<'a>,
 }
 
-/// The requirements of a field selector that authorizers look at.
+/// The requirements of selectors, all of which hold. Those of a selector that cannot be read are missing, so that the request
+/// counts as one for everything.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Selected<'a> {
-    /// `spec.nodeName=…`
-    pub node_name: Option<&'a str>,
+    pub fields: &'a [FieldRequirement],
+    pub labels: &'a [Requirement],
+}
+
+impl<'a> Selected<'a> {
+    /// The one node whose objects are selected: `spec.nodeName=…`
+    pub fn node_name(&self) -> Option<&'a str> {
+        let pinned = self.fields.iter().find(|one| one.equal && one.field == "spec.nodeName");
+        pinned.map(|one| one.value.as_str())
+    }
 }
 
 impl<'a> Attributes<'a> {
@@ -58,12 +68,18 @@ impl<'a> Attributes<'a> {
         if !info.is_resource() {
             return Attributes::path(user, info.verb, &info.path);
         }
+        let selected = match info.verb {
+            "list" | "watch" | "deletecollection" => {
+                Selected { fields: &info.fields.0, labels: &info.labels.requirements }
+            }
+            _ => Selected::default(),
+        };
         Attributes {
             namespace: &info.namespace,
             version: info.version(),
             subresource: info.subresource_name(),
             name: &info.name,
-            selected: Selected { node_name: info.fields.exact("spec.nodeName") },
+            selected,
             ..Attributes::resource(user, info.verb, info.group(), info.resource())
         }
     }

@@ -197,7 +197,7 @@ fn controller_binding(role: &Role) -> BootstrapObject {
 mod tests {
     use super::*;
     use crate::auth::rbac::Rbac;
-    use crate::auth::{Attributes, Authorizer, User};
+    use crate::auth::{Attributes, User};
 
     fn rbac() -> Rbac {
         let rbac = Rbac::default();
@@ -289,9 +289,9 @@ mod tests {
             (&controller, "create", "", "secrets", false),
         ] {
             let a = Attributes { namespace: "ns", ..Attributes::resource(user, verb, group, resource) };
-            assert_eq!(rbac.authorize(&a).allowed(), expected, "{} {verb} {resource}", user.name);
+            assert_eq!(rbac.decide(&a).allowed(), expected, "{} {verb} {resource}", user.name);
         }
-        let path = |user: &User, path: &str| rbac.authorize(&Attributes::path(user, "get", path)).allowed();
+        let path = |user: &User, path: &str| rbac.decide(&Attributes::path(user, "get", path)).allowed();
         assert!(path(&User::anonymous(), "/healthz") && !path(&User::anonymous(), "/api"));
         assert!(path(&user("x"), "/apis/apps/v1") && !path(&user("x"), "/metrics"));
     }

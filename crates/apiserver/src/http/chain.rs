@@ -25,6 +25,7 @@ use crate::{
         request::{Info, Served},
         respond,
         view::View,
+        web::Web,
     },
     pages::metrics::Labels,
     router::{self, Router},
@@ -41,6 +42,13 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     let served = Served { kinds: &kinds, registrations: &registrations };
     let info = Arc::new(Info::resolve(&parts.method, parts.uri.path(), query, served));
     waypoint::apiserver::request(&info.path);
+    let origin = router.web.origin(&parts.headers);
+    if let Some(mut response) = Web::preflight(&parts.method, origin.as_ref()) {
+        router.web.headers(origin, response.headers_mut());
+        state.metrics.finished(&Labels::of(&info, response.status()), started.elapsed());
+        return response;
+    }
+    router.web.leave(&parts);
     let head = parts.method == Method::HEAD;
     let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();
     let counted = info.clone();
@@ -73,6 +81,7 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
         encoding => encoding::encoded(response, encoding),
     };
     respond::common_headers(response.headers_mut());
+    router.web.headers(origin, response.headers_mut());
     if let Some(id) = found.begun.into_id() {
         response.headers_mut().insert(AUDIT_ID, id);
     }
@@ -148,7 +157,9 @@ async fn authenticated(
     let user = match auth::impersonation::requested(&parts.headers)? {
         None => user,
         Some((wanted, asked)) => {
-            asked.iter().try_for_each(|part| router.state.ask(&part.attributes(&user)))?;
+            for part in &asked {
+                router.state.ask(&part.attributes(&user)).await?;
+            }
             let wanted = Arc::new(wanted);
             trail.impersonated(&wanted);
             wanted
@@ -183,7 +194,7 @@ async fn authorized(
     if let Some(flow) = &flow {
         let _ = found.set(flow.clone());
     }
-    state.authorize(&Attributes::of(&user, &info), &trail)?;
+    state.authorize(&Attributes::of(&user, &info), &trail).await?;
     waypoint::apiserver::authorize(&info.path);
     let body = state.places.admit(&parts, body, &info, state.limits.body_bytes).await?;
     let query = parts.uri.query().unwrap_or("").to_owned();

@@ -13,3 +13,4 @@ pub mod places;
 pub mod request;
 pub mod respond;
 pub mod view;
+pub mod web;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use api::{
     kind::{Definition, KindTable, Way},
     rules::{
-        selector::FieldSelector,
+        selector::{FieldSelector, Selector},
         url::{percent_decode, query_pairs},
     },
     status::StatusError,
@@ -36,6 +36,8 @@ pub struct Info {
     pub label_selector: String,
     /// The field selector, parsed; empty when it is broken, which its handler then says.
     pub fields: FieldSelector,
+    /// The label selector, parsed; empty when it is broken.
+    pub labels: Selector,
     /// For subresources that others answer: what they are to be asked.
     pub passed: Option<Passed>,
     /// The other API server that serves the request, instead of a definition.
@@ -279,6 +281,9 @@ impl Info {
         }
         if let Ok(fields) = FieldSelector::parse(&self.field_selector) {
             self.fields = fields;
+        }
+        if let Ok(labels) = Selector::parse(&self.label_selector) {
+            self.labels = labels;
         }
         if let Some(name) = self.fields.exact("metadata.name").filter(|_| self.name.is_empty()) {
             self.name = name.to_owned();

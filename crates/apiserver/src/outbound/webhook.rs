@@ -162,7 +162,7 @@ fn unread(error: &StatusError, limit: usize) -> String {
 }
 
 /// The words for an answer that is an error.
-fn refused(status: u16, media_type: &str, body: &[u8]) -> String {
+pub(super) fn refused(status: u16, media_type: &str, body: &[u8]) -> String {
     match status {
         400 => "the server rejected our request for an unknown reason".to_owned(),
         401 => "the server has asked for the client to provide credentials".to_owned(),

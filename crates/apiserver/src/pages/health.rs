@@ -101,6 +101,11 @@ impl Checks {
         self
     }
 
+    /// Adds the checks of others behind these.
+    pub fn extend(&mut self, others: Checks) {
+        self.checks.extend(others.checks);
+    }
+
     /// All checks by name, each with what is wrong.
     pub async fn results(&self) -> Vec<(&str, Result<(), String>)> {
         futures::future::join_all(self.checks.iter().map(async |(name, _, check)| (name.as_str(), check().await))).await

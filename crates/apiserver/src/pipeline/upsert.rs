@@ -43,7 +43,8 @@ impl Request {
                 });
             }
             // The right to change an object that is there is not the right to make it.
-            self.call.state.ask(&Attributes { verb: "create", ..Attributes::of(&self.call.user, &self.call.info) })?;
+            let create = Attributes { verb: "create", ..Attributes::of(&self.call.user, &self.call.info) };
+            self.call.state.ask(&create).await?;
             if let Some(metadata) = meta::metadata_mut(&mut object) {
                 metadata.remove("resourceVersion");
             }

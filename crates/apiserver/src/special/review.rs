@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::Value;
+use api::rules::selector::{FieldRequirement, FieldSelector, Operator, Requirement, Selector, check_requirement};
 use api::status::StatusError;
 use api::validation::field::{FieldError, Path};
 use json::{Map, json};
@@ -65,7 +66,7 @@ pub async fn self_subject(mut call: Call) -> Result<Response, StatusError> {
 /// `subjectaccessreviews`
 pub async fn access(mut call: Call) -> Result<Response, StatusError> {
     let review = asked(&mut call, AUTHORIZATION, "SubjectAccessReview").await?;
-    answer_for_other(&call, review, "SubjectAccessReview")
+    answer_for_other(&call, review, "SubjectAccessReview").await
 }
 
 /// `localsubjectaccessreviews`
@@ -78,24 +79,24 @@ pub async fn local_access(mut call: Call) -> Result<Response, StatusError> {
             "spec.resourceAttributes.namespace must match namespace: {here}"
         )));
     }
-    answer_for_other(&call, review, "LocalSubjectAccessReview")
+    answer_for_other(&call, review, "LocalSubjectAccessReview").await
 }
 
 /// `selfsubjectaccessreviews`: `kubectl auth can-i`
 pub async fn self_access(mut call: Call) -> Result<Response, StatusError> {
     let review = asked(&mut call, AUTHORIZATION, "SelfSubjectAccessReview").await?;
     let user = call.user.clone();
-    answer(&call, review, "SelfSubjectAccessReview", &user, Vec::new())
+    answer(&call, review, "SelfSubjectAccessReview", &user, Vec::new()).await
 }
 
-fn answer_for_other(call: &Call, review: Value, kind: &str) -> Result<Response, StatusError> {
+async fn answer_for_other(call: &Call, review: Value, kind: &str) -> Result<Response, StatusError> {
     let mut nobody = Vec::new();
     let user = user_of(&review);
     if user.name.is_empty() && user.groups.is_empty() {
         let path = Path::new("spec").child("user");
         nobody.push(FieldError::invalid(&path, "", "at least one of user or group must be specified"));
     }
-    answer(call, review, kind, &user, nobody)
+    answer(call, review, kind, &user, nobody).await
 }
 
 fn user_of(review: &Value) -> User {
@@ -110,7 +111,7 @@ fn user_of(review: &Value) -> User {
     }
 }
 
-fn answer(
+async fn answer(
     call: &Call,
     mut review: Value,
     kind: &str,
@@ -135,22 +136,24 @@ fn answer(
         _ => {}
     }
     errors.extend(about_user);
+    errors.extend(resource.into_iter().flat_map(|wanted| selectors_invalid(wanted, &spec.child("resourceAttributes"))));
     if !errors.is_empty() {
         return Err(StatusError::invalid(AUTHORIZATION, kind, "", &errors));
     }
-    let verdict = match (resource, path) {
-        (Some(wanted), _) => call.state.authorizer.authorize(&attributes(user, wanted)),
-        (None, Some(wanted)) => {
-            let a = Attributes::path(user, text(wanted, "/verb"), text(wanted, "/path"));
-            call.state.authorizer.authorize(&a)
+    let selectors = resource.map(Selectors::read).unwrap_or_default();
+    let attributes = match (resource, path) {
+        (Some(wanted), _) => attributes(user, wanted, &selectors),
+        (None, wanted) => {
+            let text = |field: &str| wanted.map(|wanted| text(wanted, field)).unwrap_or_default();
+            Attributes::path(user, text("/verb"), text("/path"))
         }
-        (None, None) => Verdict::NoOpinion(String::new()),
     };
-    review["status"] = status(&verdict);
+    let verdict = call.state.authorizer.authorize(&attributes).await;
+    review["status"] = status(&verdict, &selectors);
     Ok(created(&review))
 }
 
-fn attributes<'a>(user: &'a User, wanted: &'a Value) -> Attributes<'a> {
+fn attributes<'a>(user: &'a User, wanted: &'a Value, selectors: &'a Selectors) -> Attributes<'a> {
     let version = match text(wanted, "/version") {
         "" => "*",
         version => version,
@@ -160,28 +163,146 @@ fn attributes<'a>(user: &'a User, wanted: &'a Value) -> Attributes<'a> {
         version,
         subresource: text(wanted, "/subresource"),
         name: text(wanted, "/name"),
-        selected: Selected { node_name: selected_node(wanted) },
+        selected: Selected { fields: &selectors.fields, labels: &selectors.labels },
         ..Attributes::resource(user, text(wanted, "/verb"), text(wanted, "/group"), text(wanted, "/resource"))
     }
 }
 
-/// The node that a field selector in the question pins down.
-fn selected_node(wanted: &Value) -> Option<&str> {
-    let requirements = wanted.pointer("/fieldSelector/requirements").and_then(Value::as_array);
-    requirements.into_iter().flatten().find_map(|r| {
-        let values = r.get("values").and_then(Value::as_array)?;
-        let pinned = text(r, "/key") == "spec.nodeName" && text(r, "/operator") == "In" && values.len() == 1;
-        values.first().and_then(Value::as_str).filter(|_| pinned)
-    })
+/// The selectors of a question, as far as they can be read.
+#[derive(Default)]
+struct Selectors {
+    fields: Vec<FieldRequirement>,
+    labels: Vec<Requirement>,
+    /// What is passed over, as the answer says it.
+    ignored: Vec<&'static str>,
 }
 
-fn status(verdict: &Verdict) -> Value {
+fn requirements<'v>(wanted: &'v Value, selector: &str) -> impl Iterator<Item = &'v Value> {
+    let selector = wanted.get(selector).and_then(|selector| selector.get("requirements"));
+    selector.and_then(Value::as_array).into_iter().flatten()
+}
+
+impl Selectors {
+    fn read(wanted: &Value) -> Self {
+        let mut read = Selectors::default();
+        let raw = |selector: &str| wanted.get(selector).map(|s| text(s, "/rawSelector")).unwrap_or_default();
+        let (mut fields, mut labels) = (true, true);
+        match FieldSelector::parse(raw("fieldSelector")) {
+            Ok(FieldSelector(list)) => read.fields = list,
+            Err(_) => fields = false,
+        }
+        match Selector::parse(raw("labelSelector")) {
+            Ok(selector) => read.labels = selector.requirements,
+            Err(_) => labels = false,
+        }
+        for one in requirements(wanted, "fieldSelector") {
+            match field_requirement(one) {
+                Some(one) => read.fields.push(one),
+                None => fields = false,
+            }
+        }
+        for one in requirements(wanted, "labelSelector") {
+            match label_requirement(one) {
+                Some(one) => read.labels.push(one),
+                None => labels = false,
+            }
+        }
+        read.ignored.extend(match (fields, read.fields.is_empty()) {
+            (true, _) => None,
+            (false, true) => Some("spec.resourceAttributes.fieldSelector ignored due to parse error"),
+            (false, false) => Some("spec.resourceAttributes.fieldSelector partially ignored due to parse error"),
+        });
+        read.ignored.extend(match (labels, read.labels.is_empty()) {
+            (true, _) => None,
+            (false, true) => Some("spec.resourceAttributes.labelSelector ignored due to parse error"),
+            (false, false) => Some("spec.resourceAttributes.labelSelector partially ignored due to parse error"),
+        });
+        read
+    }
+}
+
+/// One value is all that a field selector can compare with.
+fn field_requirement(one: &Value) -> Option<FieldRequirement> {
+    let equal = match text(one, "/operator") {
+        "In" => true,
+        "NotIn" => false,
+        _ => return None,
+    };
+    let values = strings(one.get("values"));
+    let [value] = values.as_slice() else { return None };
+    Some(FieldRequirement { field: text(one, "/key").to_owned(), value: value.clone(), equal })
+}
+
+fn label_requirement(one: &Value) -> Option<Requirement> {
+    let operator = match text(one, "/operator") {
+        "In" => Operator::In,
+        "NotIn" => Operator::NotIn,
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
+        _ => return None,
+    };
+    let values = strings(one.get("values"));
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let requirement = Requirement::new(text(one, "/key"), operator, &values);
+    check_requirement(&requirement).is_ok().then_some(requirement)
+}
+
+/// What is wrong with the selectors of a question. Operators that are not known are passed over later: a client may be newer.
+fn selectors_invalid(wanted: &Value, path: &Path) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for name in ["fieldSelector", "labelSelector"] {
+        let Some(selector) = wanted.get(name).filter(|selector| !selector.is_null()) else { continue };
+        let (path, raw) = (path.child(name), text(selector, "/rawSelector"));
+        let empty = requirements(wanted, name).next().is_none();
+        if !raw.is_empty() && !empty {
+            let detail = "may not specified at the same time as requirements";
+            errors.push(FieldError::invalid(&path.child("rawSelector"), raw, detail));
+        }
+        if raw.is_empty() && empty {
+            let detail = format!("when {path} is specified, requirements or rawSelector is required");
+            errors.push(FieldError::required(&path.child("requirements"), &detail));
+        }
+        for (at, one) in requirements(wanted, name).enumerate() {
+            requirement_invalid(one, name == "labelSelector", &path.child("requirements").index(at), &mut errors);
+        }
+    }
+    errors
+}
+
+fn requirement_invalid(one: &Value, of_label: bool, path: &Path, errors: &mut Vec<FieldError>) {
+    let key = text(one, "/key");
+    if key.is_empty() && !of_label {
+        errors.push(FieldError::required(&path.child("key"), "must be specified"));
+    }
+    let valued = !strings(one.get("values")).is_empty();
+    let values = path.child("values");
+    match text(one, "/operator") {
+        "In" | "NotIn" if !valued => {
+            errors.push(FieldError::required(&values, "must be specified when `operator` is 'In' or 'NotIn'"));
+        }
+        "Exists" | "DoesNotExist" if valued => {
+            let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.push(FieldError::forbidden(&values, detail));
+        }
+        _ => {}
+    }
+    if of_label {
+        let wrong = api::validation::names::qualified_name(key);
+        errors.extend(wrong.iter().map(|why| FieldError::invalid(&path.child("key"), key, why)));
+    }
+}
+
+fn status(verdict: &Verdict, selectors: &Selectors) -> Value {
     let mut status = Map::from_iter([("allowed".to_owned(), json!(verdict.allowed()))]);
-    if matches!(verdict, Verdict::Deny(_)) {
+    if verdict.denied() {
         status.insert("denied", json!(true));
     }
     if !verdict.reason().is_empty() {
         status.insert("reason", json!(verdict.reason()));
+    }
+    let errors: Vec<&str> = verdict.error().into_iter().chain(selectors.ignored.iter().copied()).collect();
+    if !errors.is_empty() {
+        status.insert("evaluationError", json!(errors.join("; ")));
     }
     Value::Object(status)
 }
@@ -204,15 +325,17 @@ pub async fn self_rules(mut call: Call) -> Result<Response, StatusError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Failure;
 
     #[test]
     fn a_question_becomes_attributes() {
         let user = User::new("jane", ["dev"]);
         let wanted = json!({"verb": "list", "resource": "pods", "namespace": "ns", "fieldSelector":
             {"requirements": [{"key": "spec.nodeName", "operator": "In", "values": ["n1"]}]}});
-        let a = attributes(&user, &wanted);
+        let selectors = Selectors::read(&wanted);
+        let a = attributes(&user, &wanted, &selectors);
         assert_eq!(
-            (a.verb, a.resource, a.namespace, a.version, a.selected.node_name),
+            (a.verb, a.resource, a.namespace, a.version, a.selected.node_name()),
             ("list", "pods", "ns", "*", Some("n1"))
         );
         let review = json!({"spec": {"user": "bob", "groups": ["a"], "extra": {"k": ["v"]}}});
@@ -223,10 +346,87 @@ mod tests {
         );
     }
 
+    /// The fields, the labels, and what is passed over.
+    type Expected<'e> = (&'e [(&'e str, bool, &'e str)], &'e [&'e str], &'e str);
+
+    #[test]
+    fn selectors_are_read_as_far_as_they_can_be() {
+        let check = |fields: Value, labels: Value, expected: Expected<'_>| {
+            let read = Selectors::read(&json!({"fieldSelector": fields, "labelSelector": labels}));
+            let fields: Vec<_> = read.fields.iter().map(|f| (f.field.as_str(), f.equal, f.value.as_str())).collect();
+            let labels: Vec<String> = read.labels.iter().map(ToString::to_string).collect();
+            assert_eq!(
+                (&fields[..], &labels[..], &*read.ignored.join("; ")),
+                (expected.0, &expected.1.iter().map(ToString::to_string).collect::<Vec<_>>()[..], expected.2)
+            );
+        };
+        let one =
+            |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
+        check(
+            json!({"rawSelector": "a=b,c!=d"}),
+            json!({"rawSelector": "x,y in (1,2)"}),
+            (&[("a", true, "b"), ("c", false, "d")], &["x", "y in (1,2)"], ""),
+        );
+        check(
+            json!({"rawSelector": "&"}),
+            json!({"rawSelector": "&"}),
+            (
+                &[],
+                &[],
+                "spec.resourceAttributes.fieldSelector ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse error",
+            ),
+        );
+        check(
+            json!({"requirements": [one("a", "In", &["b"]), one("a", "NotIn", &["b", "c"])]}),
+            json!({"requirements": [one("x", "Exists", &[]), one("y", "Gone", &[])]}),
+            (
+                &[("a", true, "b")],
+                &["x"],
+                "spec.resourceAttributes.fieldSelector partially ignored due to parse error; spec.resourceAttributes.labelSelector partially ignored due to parse error",
+            ),
+        );
+    }
+
+    #[test]
+    fn selectors_that_cannot_be_are_refused() {
+        let check = |selector: Value, expected: &[&str]| {
+            let errors =
+                selectors_invalid(&json!({"fieldSelector": selector}), &Path::new("spec").child("resourceAttributes"));
+            let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            assert_eq!(
+                said,
+                expected.iter().map(|e| format!("spec.resourceAttributes.fieldSelector.{e}")).collect::<Vec<_>>()
+            );
+        };
+        let one = json!({"key": "a", "operator": "In", "values": ["b"]});
+        check(
+            json!({"rawSelector": "foo", "requirements": [one]}),
+            &["rawSelector: Invalid value: \"foo\": may not specified at the same time as requirements"],
+        );
+        check(
+            json!({}),
+            &[
+                "requirements: Required value: when spec.resourceAttributes.fieldSelector is specified, requirements or rawSelector is required",
+            ],
+        );
+        check(
+            json!({"requirements": [{"operator": "In"}, {"key": "a", "operator": "Exists", "values": ["b"]}, {"key": "a", "operator": "New"}]}),
+            &[
+                "requirements[0].key: Required value: must be specified",
+                "requirements[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+                "requirements[1].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ],
+        );
+    }
+
     #[test]
     fn verdicts_become_statuses() {
-        assert_eq!(status(&Verdict::Allow(String::new())), json!({"allowed": true}));
-        assert_eq!(status(&Verdict::NoOpinion("why".into())), json!({"allowed": false, "reason": "why"}));
-        assert_eq!(status(&Verdict::Deny("no".into())), json!({"allowed": false, "denied": true, "reason": "no"}));
+        let status = |verdict: Verdict| status(&verdict, &Selectors::default());
+        assert_eq!(status(Verdict::Allow(String::new())), json!({"allowed": true}));
+        assert_eq!(status(Verdict::NoOpinion("why".into())), json!({"allowed": false, "reason": "why"}));
+        assert_eq!(status(Verdict::Deny("no".into())), json!({"allowed": false, "denied": true, "reason": "no"}));
+        let failed = Verdict::Failed(Failure { denied: true, reason: "no".into(), error: "gone".into() });
+        let expected = json!({"allowed": false, "denied": true, "reason": "no", "evaluationError": "gone"});
+        assert_eq!(status(failed), expected);
     }
 }

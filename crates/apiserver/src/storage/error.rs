@@ -17,7 +17,9 @@ pub fn store_error(error: StoreError) -> StatusError {
             ))
         }
         StoreError::Conflict { .. } => StatusError::internal("a write met an unexpected state"),
-        unreadable @ StoreError::Unreadable { .. } => StatusError::internal(unreadable.to_string()),
+        closed @ (StoreError::Unreadable { .. } | StoreError::Unencrypted(_)) => {
+            StatusError::internal(closed.to_string())
+        }
         full @ StoreError::Full(_) => StatusError::insufficient_storage(full.to_string()),
         other => StatusError::unavailable(other.to_string()),
     }

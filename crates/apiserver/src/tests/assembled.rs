@@ -24,7 +24,10 @@ pub fn options() -> Options {
         service_accounts: ServiceAccounts { issuer: "https://us".into(), key: pki::SigningKey::create().unwrap() },
         token_file: Some(("tokens".into(), "secret,jane,1,dev\n".into())),
         anonymous: true,
-        always_allow: false,
+        authentication: Default::default(),
+        token_webhook: None,
+        authorization: Default::default(),
+        identity: "apiserver-test".to_owned(),
         node_ports: 30000..=32767,
         connector: None,
         front_proxy_client: None,
@@ -32,9 +35,15 @@ pub fn options() -> Options {
         admission_plugins: Default::default(),
         toleration_seconds: (300, 300),
         admission: crate::admission::Configuration::default(),
+        checks: crate::pages::health::Checks::default().with(
+            "plugins",
+            crate::pages::health::Counts::Everywhere,
+            || Ok(()),
+        ),
         components: crate::pages::health::Checks::default()
             .with("scheduler", crate::pages::health::Counts::Everywhere, || Ok(()))
             .with("controller-manager", crate::pages::health::Counts::Everywhere, || Err("it has ended".to_owned())),
+        web: crate::http::web::Web::default(),
         limits: Limits::default(),
         audit: None,
         build: crate::pages::version::Build::default(),
@@ -240,6 +249,9 @@ async fn components_show_how_they_are() {
     assert_eq!(named["items"].as_array().unwrap().len(), 1);
     assert_eq!(talk.say("+root", &format!("{COMPONENTS}/x"), json!(null)).await.0, 404);
     assert_eq!(talk.say("+root", "POST /api/v1/componentstatuses", json!({})).await.0, 405);
+    // What else counts for the server's health stands among its checks.
+    assert_eq!(talk.say("+root", "GET /readyz/plugins", json!(null)).await.0, 200);
+    assert_eq!(talk.say("+root", "GET /readyz/scheduler", json!(null)).await.0, 404);
 }
 
 #[tokio::test(start_paused = true)]

@@ -74,6 +74,23 @@ impl Hook {
         json!({"url": format!("https://localhost:{}{path}", self.address.port()), "caBundle": self.bundle()})
     }
 
+    /// A kubeconfig file for this path, in a folder that goes with it. `user` is what stands in the user, in YAML.
+    pub fn kubeconfig(&self, path: &str, user: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        let cluster = format!(
+            "server: 'https://localhost:{}{path}', certificate-authority-data: {}",
+            self.address.port(),
+            self.bundle()
+        );
+        let text = format!(
+            "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+             clusters: [{{name: k, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        (folder, file)
+    }
+
     pub fn bundle(&self) -> String {
         base64::engine::general_purpose::STANDARD.encode(self.authority.certificate())
     }

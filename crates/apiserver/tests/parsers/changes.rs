@@ -100,6 +100,18 @@ fn strategic_patch() {
     patches("strategic-patch", Kind::Strategic, &seeds, |_, _| {});
 }
 
+/// Whether an item was applied without one of its list's keys that has no default. The stored item then has a zero there, as
+/// upstream's, and the next apply is about another item; validation refuses all of these zeros.
+fn lacks_a_key(object: &Value) -> bool {
+    const PAIRS: [(&str, &str); 2] = [("port", "containerPort"), ("topologyKey", "whenUnsatisfiable")];
+    let owned = object["metadata"]["managedFields"].to_string().replace('\\', "");
+    owned.split("\"k:{").skip(1).filter_map(|item| item.split('}').next()).any(|keys| {
+        let has = |key: &str| keys.contains(&format!("\"{key}\":"));
+        let [(service, container), (topology, otherwise)] = PAIRS;
+        (has("protocol") && !has(service) && !has(container)) || has(topology) != has(otherwise)
+    })
+}
+
 #[test]
 fn server_side_apply() {
     let target = Target { name: "apply", seeds: objects(), words: WORDS, found: found() };
@@ -116,6 +128,9 @@ fn server_side_apply() {
             Ok(first) => first.value,
             Err(error) => return error.message,
         };
+        if lacks_a_key(&first) {
+            return "an item without one of its keys".to_owned();
+        }
         let again = request.apply(ty, gvk, Some(&first), &by, false);
         assert_eq!(again.expect("nobody else owns anything").value, first, "again");
         // Another one who says the same has no conflict, but about atomic lists to whose items the schema has added zeros.

@@ -94,6 +94,8 @@ pub struct Running {
     pub options: ControlPlane,
     listening: Listening,
     tasks: JoinSet<()>,
+    /// Shown by `/readyz` while the server still answers.
+    ending: Arc<AtomicBool>,
 }
 
 impl Running {
@@ -102,9 +104,12 @@ impl Running {
         client_as(&self.server, program, user, groups)
     }
 
-    /// Takes no more requests, ends controllers and scheduler, and waits for requests in flight.
+    /// Ends controllers and scheduler, answers on for as long as load balancers need to hear of it, then takes no more
+    /// requests and waits for those in flight.
     pub async fn stop(mut self) {
+        self.ending.store(true, Ordering::Relaxed);
         self.tasks.shutdown().await;
+        clock::sleep(self.options.web.shutdown_delay_duration).await;
         self.listening.stop().await;
         let flushed = clock::timeout(FLUSH, self.server.flush_audit()).await;
         if flushed.is_err() {
@@ -173,8 +178,9 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let tls = pki::server_config(serving, Some(pki.authority.certificate()), &["h2", "http/1.1"])?;
     let (scheduling, controlling) = (Alive::default(), Alive::default());
     let components = [("scheduler", &scheduling), ("controller-manager", &controlling)];
-    let server =
-        assembled(options, &pki, &fresh, at_rest.store(), address, components.map(|(name, part)| (name, part.clone())));
+    let components = components.map(|(name, part)| (name, part.clone()));
+    let ending = Arc::<AtomicBool>::default();
+    let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), address, components);
     let server = progress.step("API server assembled", server).await?;
     server.on_rewrite(at_rest.clone().answering());
     let bind = SocketAddr::new(options.bind_address, options.secure_port);
@@ -183,6 +189,11 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     fresh.keep(&pki, move |pki| admin::keep(&kubeconfig, pki, port))?;
     let mut tasks = JoinSet::new();
     tasks.spawn(fresh.clone().run());
+    server.add_metrics({
+        let at_rest = at_rest.clone();
+        move || at_rest.figures()
+    });
+    tasks.spawn(at_rest.clone().tend());
     tasks.spawn(at_rest.follow());
     let caches = Caches::new(client_as(&server, "kube-controller-manager", "system:kube-controller-manager", &[]));
     let host = address::host_name()?;
@@ -229,7 +240,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         tasks.spawn(cluster_dns::run(own(), caches, options.cluster_dns()));
     }
     tracing::info!(address = %listening.address, "the API server answers");
-    Ok(Running { server, pki, fresh, options: options.clone(), listening, tasks })
+    Ok(Running { server, pki, fresh, options: options.clone(), listening, tasks, ending })
 }
 
 /// Does the work whenever this process leads; without a candidate nobody else could. Work that is begun anew knows nothing of
@@ -294,11 +305,23 @@ fn cannot_listen(bind: SocketAddr) -> String {
     format!("the API server cannot listen on {bind}; {advice}")
 }
 
+/// What counts for the server's health beside its own parts.
+fn checks(at_rest: &AtRest, ending: Arc<AtomicBool>) -> Checks {
+    let checks = Checks::default().with("shutdown", Counts::Ready, move || {
+        if ending.load(Ordering::Relaxed) { Err("process is shutting down".to_owned()) } else { Ok(()) }
+    });
+    if !at_rest.asks_plugins() {
+        return checks;
+    }
+    let at_rest = at_rest.clone();
+    checks.with_slow("kms-providers", Counts::Everywhere, move || at_rest.clone().plugins_are_well())
+}
+
 async fn assembled(
     options: &ControlPlane,
     pki: &Pki,
     fresh: &Fresh,
-    store: Arc<dyn Store>,
+    (at_rest, ending): (&AtRest, Arc<AtomicBool>),
     address: IpAddr,
     components: [(&str, Alive); 2],
 ) -> anyhow::Result<apiserver::Server> {
@@ -318,18 +341,29 @@ async fn assembled(
         front_proxy_names: vec!["front-proxy-client".to_owned()],
         now: clock::now_seconds().to_string(),
     };
+    let authorization = options.authorization.settings()?;
+    let strangers = options.authentication.anonymous_auth.unwrap_or(true);
+    let anonymous = strangers && !authorization.configuration.allows_everything();
+    if anonymous != strangers {
+        tracing::warn!(
+            "requests without credentials are not let in, for --authorization-mode=AlwaysAllow lets through what they ask"
+        );
+    }
     let server = apiserver::assemble(Options {
-        store,
+        store: at_rest.store(),
         cluster,
         client_certificates: Some(ClientCertificates::new(authority)?),
         front_proxy: Some(ClientCertificates::new(pki.front_proxy.certificate())?),
         service_accounts: ServiceAccounts {
-            issuer: format!("https://kubernetes.default.svc.{}", options.cluster_domain),
+            issuer: options.issuer(),
             key: pki::SigningKey::load(&pki.service_account.private)?,
         },
         token_file,
-        anonymous: options.anonymous_auth,
-        always_allow: false,
+        anonymous,
+        authentication: options.authentication.settings(&options.issuer())?,
+        token_webhook: options.authentication.token_webhook(),
+        authorization,
+        identity: controllers::api_server::identity::name(&address::host_name()?),
         node_ports: options.service_node_port_range.clone(),
         connector: Some(connector),
         front_proxy_client: Some(fresh.shown(pki, Pki::front_proxy_client)?),
@@ -342,6 +376,8 @@ async fn assembled(
         components: components
             .into_iter()
             .fold(Checks::default(), |all, (name, part)| all.with(name, Counts::Everywhere, move || part.check())),
+        checks: checks(at_rest, ending),
+        web: options.web.settings()?,
         limits: apiserver::server::Limits { seats: options.in_flight.seats(), ..Default::default() },
         audit: audit::settings(&options.audit)?,
         build: BUILD,

@@ -4,24 +4,73 @@
 //! other keys. It is never made where something is encrypted already: with another key nothing of that would be read.
 
 use std::{
+    fmt::Write as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
 use api::status::StatusError;
 use apiserver::{router::Rewrite, storage::foreign};
 use encryption::{
-    Current, Encrypted, configuration,
+    Current, Encrypted, Table, configuration,
+    kms::{self as plugins, Plugin},
     rewrite::{self, Known, Rewritten},
 };
+use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use store::{Store, StoreError};
+use tokio::sync::Mutex;
 
-use crate::{control_plane::fresh::LOOK, flags::encryption::EncryptionFlags, layout::Layout};
+use crate::{
+    control_plane::{fresh::LOOK, kms},
+    flags::encryption::EncryptionFlags,
+    layout::Layout,
+};
 
 /// What a cluster keeps in its store.
 pub const REGISTRY: &str = "/registry/";
+
+/// KMS plugins are asked how they are so often while they are well, and while one is not.
+const WELL: Duration = Duration::from_secs(60);
+const ILL: Duration = Duration::from_secs(10);
+
+/// How often a changed file was taken or refused, and when the last time.
+#[derive(Default)]
+struct Reloads([(AtomicU64, AtomicI64); 2]);
+
+impl Reloads {
+    const STATUS: [&str; 2] = ["success", "failure"];
+
+    fn count(&self, taken: bool) {
+        let (count, second) = &self.0[usize::from(!taken)];
+        count.fetch_add(1, Ordering::Relaxed);
+        second.store(clock::now().as_second(), Ordering::Relaxed);
+    }
+
+    fn write(&self, out: &mut String) {
+        const NAME: &str = "apiserver_encryption_config_controller_automatic_reload";
+        let happened = || Self::STATUS.iter().zip(&self.0).filter(|(_, (count, _))| count.load(Ordering::Relaxed) > 0);
+        if happened().next().is_none() {
+            return;
+        }
+        let _ = writeln!(out, "# HELP {NAME}s_total Changes of the encryption configuration by what came of them.");
+        let _ = writeln!(out, "# TYPE {NAME}s_total counter");
+        for (status, (count, _)) in happened() {
+            let _ = writeln!(out, "{NAME}s_total{{status=\"{status}\"}} {}", count.load(Ordering::Relaxed));
+        }
+        let _ = writeln!(out, "# HELP {NAME}_last_timestamp_seconds When the last of these was.");
+        let _ = writeln!(out, "# TYPE {NAME}_last_timestamp_seconds gauge");
+        for (status, (_, second)) in happened() {
+            let second = second.load(Ordering::Relaxed);
+            let _ = writeln!(out, "{NAME}_last_timestamp_seconds{{status=\"{status}\"}} {second}");
+        }
+    }
+}
 
 /// The keys in use and the store below them.
 #[derive(Clone)]
@@ -32,10 +81,17 @@ pub struct AtRest {
     table: Arc<Current>,
     below: Arc<dyn Store>,
     follows: bool,
+    reloads: Arc<Reloads>,
+}
+
+/// The first thing that is wrong with a plugin of the table. All are asked at once.
+async fn ill(table: &Table) -> Option<String> {
+    join_all(table.plugins().iter().map(|plugin: &Arc<Plugin>| plugin.check())).await.into_iter().find_map(Result::err)
 }
 
 impl AtRest {
-    /// Reads the keys for a store, or makes the cluster's own.
+    /// Reads the keys for a store, or makes the cluster's own. KMS plugins may come later: until then nothing is written that
+    /// they are to encrypt.
     pub async fn open(flags: &EncryptionFlags, layout: &Layout, below: Arc<dyn Store>) -> anyhow::Result<Self> {
         let given = flags.encryption_provider_config.clone();
         let follows = given.is_none() || flags.encryption_provider_config_automatic_reload;
@@ -48,7 +104,10 @@ impl AtRest {
             pki::file::write(&file, configuration::own().as_bytes())?;
         }
         let text = read(&file)?;
-        let table = configuration::parse(&text).map_err(|why| wrong(&file, &why))?;
+        let table = configuration::parse(&text, &kms::connect).map_err(|why| wrong(&file, &why))?;
+        if let Some(why) = ill(&table).await {
+            tracing::warn!("a KMS plugin is not ready: {why}");
+        }
         if let Known::None { key } = rewrite::known(&*below, &table).await? {
             bail!(
                 "{} names none of the keys that the store's values are encrypted with, such as that of {key}; add these keys \
@@ -56,7 +115,8 @@ impl AtRest {
                 file.display()
             );
         }
-        Ok(AtRest { file, read: Arc::new(Mutex::new(text)), table: Current::new(table), below, follows })
+        let (read, table) = (Arc::new(Mutex::new(text)), Current::new(table));
+        Ok(AtRest { file, read, table, below, follows, reloads: Arc::default() })
     }
 
     /// The store as the API server sees it.
@@ -64,17 +124,23 @@ impl AtRest {
         Arc::new(Encrypted::new(self.below.clone(), self.table.clone()).reading(foreign::as_text))
     }
 
-    /// Reads the file again if it may change. Keys that are in use stay when it is wrong.
-    pub fn look(&self) -> anyhow::Result<()> {
+    /// Reads the file again if it may change. Keys that are in use stay when it is wrong, or names a plugin that is not well.
+    pub async fn look(&self) -> anyhow::Result<()> {
         if !self.follows {
             return Ok(());
         }
         let text = read(&self.file)?;
-        let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.read.lock().await;
         if *known == text {
             return Ok(());
         }
-        self.table.replace(configuration::parse(&text).map_err(|why| wrong(&self.file, &why))?);
+        let table = configuration::parse(&text, &kms::connect);
+        let ready = match table {
+            Ok(table) => ill(&table).await.map_or(Ok(table), Err),
+            Err(why) => Err(why),
+        };
+        self.reloads.count(ready.is_ok());
+        self.table.replace(ready.map_err(|why| wrong(&self.file, &why))?);
         *known = text;
         tracing::info!(file = %self.file.display(), "the store's values are encrypted as the changed file says");
         Ok(())
@@ -99,7 +165,7 @@ impl AtRest {
         let mut said = String::new();
         loop {
             clock::sleep(LOOK).await;
-            let wrong = self.look().err().map(|e| format!("{e:#}")).unwrap_or_default();
+            let wrong = self.look().await.err().map(|e| format!("{e:#}")).unwrap_or_default();
             if wrong != said && !wrong.is_empty() {
                 tracing::error!("the keys of the store's values stay as they were: {wrong}");
             }
@@ -107,9 +173,40 @@ impl AtRest {
         }
     }
 
+    /// Asks the KMS plugins of now how they are, again and again, so that a change of their keys is followed. What is wrong is
+    /// said once, until it is something else.
+    pub async fn tend(self) {
+        let mut said = None;
+        loop {
+            let wrong = ill(&self.table.get()).await;
+            if let Some(why) = wrong.as_ref().filter(|_| wrong != said) {
+                tracing::error!("a KMS plugin is not well: {why}");
+            }
+            clock::sleep(if wrong.is_some() { ILL } else { WELL }).await;
+            said = wrong;
+        }
+    }
+
+    /// Whether there are plugins, or may be some later: then their health is one of the server's checks.
+    pub fn asks_plugins(&self) -> bool {
+        self.follows || !self.table.get().plugins().is_empty()
+    }
+
+    /// Whether all plugins are well.
+    pub async fn plugins_are_well(self) -> Result<(), String> {
+        ill(&self.table.get()).await.map_or(Ok(()), Err)
+    }
+
+    /// What is counted of plugins and changes of the file.
+    pub fn figures(&self) -> String {
+        let mut page = plugins::figures(self.table.get().plugins());
+        self.reloads.write(&mut page);
+        page
+    }
+
     /// Writes everything once more that is not encrypted with the first key, by the file as it is now.
     pub async fn rewrite(&self) -> anyhow::Result<Rewritten> {
-        self.look()?;
+        self.look().await?;
         rewrite::rewrite(self.below.clone(), self.table.clone(), lifetime).await.map_err(failed)
     }
 }
@@ -216,6 +313,34 @@ mod tests {
                 assert_eq!(form(&at_rest).await, if follows { expected } else { "plain" });
             }
             following.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_plugin_that_is_away_keeps_no_server_from_starting_and_takes_no_keys_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let (layout, file) = (Layout::new(folder.path()), folder.path().join("keys.yaml"));
+        let socket = folder.path().join("kms.sock");
+        let plugin = format!("{{kms: {{apiVersion: v2, name: p, endpoint: \"unix://{}\"}}}}", socket.display());
+        let flags = EncryptionFlags {
+            encryption_provider_config: Some(file.clone()),
+            encryption_provider_config_automatic_reload: true,
+        };
+        std::fs::write(&file, configured(&plugin)).unwrap();
+        let at_rest = AtRest::open(&flags, &layout, Arc::new(Embedded::memory())).await.unwrap();
+        assert!(at_rest.asks_plugins());
+        let ill = at_rest.clone().plugins_are_well().await.unwrap_err();
+        assert!(ill.contains("KMS Provider p, error: rpc error: code = Unavailable"), "{ill}");
+        std::fs::write(&file, configured("{identity: {}}")).unwrap();
+        at_rest.look().await.unwrap();
+        assert_eq!(at_rest.clone().plugins_are_well().await, Ok(()));
+        std::fs::write(&file, configured(&plugin)).unwrap();
+        assert!(at_rest.look().await.is_err());
+        assert_eq!(form(&at_rest).await, "plain");
+        let page = at_rest.figures();
+        let name = "apiserver_encryption_config_controller_automatic_reloads_total";
+        for (status, count) in [("success", 1), ("failure", 1)] {
+            assert!(page.contains(&format!("{name}{{status=\"{status}\"}} {count}\n")), "{page}");
         }
     }
 }

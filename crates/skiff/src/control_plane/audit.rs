@@ -1,21 +1,14 @@
 //! What is audited, and the ways out: the log that is opened, and the server that is sent events.
 
-use std::{path::Path, sync::Arc, time::Duration};
-
 use anyhow::Context;
 use apiserver::audit::{
     Settings,
     log::Log,
     policy::Policy,
-    webhook::{Deliver, Webhook},
+    webhook::{Webhook, deliver},
 };
-use client::Kubeconfig;
-use http::{Request, header};
 
 use crate::flags::audit::AuditFlags;
-
-/// The server takes events within this time.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `None` where nothing is audited.
 pub fn settings(flags: &AuditFlags) -> anyhow::Result<Option<Settings>> {
@@ -40,29 +33,4 @@ pub fn settings(flags: &AuditFlags) -> anyhow::Result<Option<Settings>> {
         way.map(|deliver| (Webhook { deliver, backoff }, mode, most))
     });
     Ok(Some(Settings { policy, log: log.transpose()?, webhook: webhook.transpose()? }))
-}
-
-/// The way to the server of a kubeconfig. Its URL is where events are sent to.
-fn deliver(file: &Path) -> anyhow::Result<Deliver> {
-    let mut config = Kubeconfig::current_of(file)?;
-    let server = std::mem::take(&mut config.server);
-    let uri = format!("{}?timeout={}s", server.path(), PATIENCE.as_secs());
-    let mut parts = server.into_parts();
-    parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-    config.server = http::Uri::from_parts(parts)?;
-    let client = client::from_config(&config)?;
-    Ok(Arc::new(move |events| {
-        let (client, uri) = (client.clone(), uri.clone());
-        Box::pin(async move {
-            let request = Request::post(uri)
-                .header(header::CONTENT_TYPE, "application/json")
-                .header(header::USER_AGENT, "kube-apiserver-audit")
-                .body(client::Body::from(events))
-                .map_err(|error| error.to_string())?;
-            let answer =
-                clock::timeout(PATIENCE, client.send(request)).await.map_err(|_| "it did not answer in time")?;
-            let code = answer.map_err(|error| error.to_string())?.status();
-            if code.is_success() { Ok(()) } else { Err(format!("it answered {code}")) }
-        })
-    }))
 }

@@ -5,5 +5,6 @@ pub mod at_rest;
 pub mod audit;
 pub mod cluster_dns;
 pub mod fresh;
+mod kms;
 pub mod objects;
 pub mod welcome;

@@ -2,6 +2,8 @@
 
 pub mod admission;
 pub mod audit;
+pub mod authentication;
+pub mod authorization;
 pub mod config_file;
 pub mod encryption;
 pub mod etcd;
@@ -12,3 +14,4 @@ pub mod options;
 pub mod switches;
 pub mod value;
 pub mod volumes;
+pub mod web;

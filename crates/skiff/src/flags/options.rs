@@ -10,6 +10,8 @@ use ipnet::Ipv4Net;
 use crate::flags::{
     admission::AdmissionFlags,
     audit::AuditFlags,
+    authentication::AuthenticationFlags,
+    authorization::AuthorizationFlags,
     encryption::EncryptionFlags,
     etcd::EtcdFlags,
     evictions::Evictions,
@@ -18,6 +20,7 @@ use crate::flags::{
     switches::{FeatureGates, ServedVersions},
     value,
     volumes::Volumes,
+    web::WebFlags,
 };
 
 /// The text that `skiff version` and `skiff --version` print behind the name.
@@ -188,13 +191,16 @@ pub struct ControlPlane {
     /// Settings of the scheduler: a KubeSchedulerConfiguration (profiles, plugins and their arguments)
     #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub scheduler_config: Option<PathBuf>,
-    /// Let requests without credentials in as system:anonymous (what they may do is up to RBAC)
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
-    pub anonymous_auth: bool,
+    #[command(flatten)]
+    pub authentication: AuthenticationFlags,
+    #[command(flatten)]
+    pub authorization: AuthorizationFlags,
     #[command(flatten)]
     pub audit: AuditFlags,
     #[command(flatten)]
     pub in_flight: InFlight,
+    #[command(flatten)]
+    pub web: WebFlags,
     #[command(flatten)]
     pub etcd: EtcdFlags,
     #[command(flatten)]
@@ -333,6 +339,11 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// Who issues the tokens of service accounts.
+    pub fn issuer(&self) -> String {
+        format!("https://kubernetes.default.svc.{}", self.cluster_domain)
+    }
+
     /// Says what is wrong with the flags together.
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_election()?;
@@ -346,7 +357,10 @@ impl ControlPlane {
         self.etcd.check()?;
         self.encryption.check()?;
         self.audit.check()?;
+        self.authorization.settings()?;
+        self.authentication.settings(&self.issuer())?;
         self.in_flight.check()?;
+        self.web.settings()?;
         self.served.config()?;
         self.scheduler().map(|_| ())
     }

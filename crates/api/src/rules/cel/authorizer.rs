@@ -18,7 +18,7 @@ const GROUP_CHECK: &str = "kubernetes.authorization.GroupCheck";
 const DECISION: &str = "kubernetes.authorization.Decision";
 
 /// A question: a verb on a path or on a resource.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Question {
     /// The namespace and name of the service account that is asked about; `None` is the user of the request.
     pub account: Option<(String, String)>,
@@ -36,8 +36,7 @@ pub struct Question {
 
 /// Whoever answers questions.
 pub trait Authority: Send + Sync {
-    /// Whether it is allowed, and why.
-    fn decide(&self, question: &Question) -> (bool, String);
+    fn decide(&self, question: &Question) -> Decision;
 }
 
 pub(super) const LIBRARY: Library = Library {
@@ -128,10 +127,13 @@ impl Opaque for Asked {
     }
 }
 
-#[derive(Debug)]
-struct Decision {
-    allowed: bool,
-    reason: String,
+/// What is said to a question.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decision {
+    pub allowed: bool,
+    pub reason: String,
+    /// Why it could not be found out.
+    pub error: Option<String>,
 }
 
 impl Opaque for Decision {
@@ -140,8 +142,7 @@ impl Opaque for Decision {
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        let same = |other: &Decision| self.allowed == other.allowed && self.reason == other.reason;
-        other.as_any().downcast_ref::<Decision>().is_some_and(same)
+        other.as_any().downcast_ref::<Decision>().is_some_and(|other| self == other)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -228,8 +229,7 @@ fn service_account<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
 fn check<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
     let (Some(asked), Some(verb)) = (given[0].downcast::<Asked>(), given[1].as_str()) else { return Err(wrong()) };
     let question = Question { verb: verb.to_owned(), ..asked.question.clone() };
-    let (allowed, reason) = asked.authority.decide(&question);
-    Ok(Value::opaque(Decision { allowed, reason }))
+    Ok(Value::opaque(asked.authority.decide(&question)))
 }
 
 fn decision<'v>(given: &'v [Value<'_>]) -> Result<&'v Decision, EvaluationError> {
@@ -244,11 +244,10 @@ fn reason<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
     decision(given).map(|d| Value::string(d.reason.as_str()))
 }
 
-/// Authorizers of ours decide without asking anybody, so none fails.
 fn errored<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
-    decision(given).map(|_| Value::Bool(false))
+    decision(given).map(|d| Value::Bool(d.error.is_some()))
 }
 
 fn error<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
-    decision(given).map(|_| Value::str(""))
+    decision(given).map(|d| Value::string(d.error.as_deref().unwrap_or_default()))
 }

@@ -1,11 +1,13 @@
 //! Expressions (CEL) as Kubernetes offers them: the language of the crate `cel` with the types whose rules stand here.
 //! Whoever evaluates expressions adds its variables to this.
 
+pub mod access_review;
 mod address;
 mod address_text;
 pub mod admission;
 pub mod authorizer;
 mod format;
+pub mod identity;
 pub mod mutation;
 mod quantity;
 pub mod typed;

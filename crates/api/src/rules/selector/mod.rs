@@ -10,7 +10,7 @@ mod requirement;
 mod text;
 
 pub use field::{FieldRequirement, FieldSelector, escape};
-pub use requirement::{Labels, Operator, Requirement, SelectorError};
+pub use requirement::{Labels, Operator, Requirement, SelectorError, check_requirement};
 
 /// Conditions that must all hold. None at all matches everything; [`Selector::NOTHING`] matches nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

@@ -111,7 +111,7 @@ impl Display for Requirement {
 }
 
 /// Checks the key and values of a requirement; the error is in upstream's words.
-pub(crate) fn check_requirement(requirement: &Requirement) -> Result<(), String> {
+pub fn check_requirement(requirement: &Requirement) -> Result<(), String> {
     let key = &requirement.key;
     let wrong = names::qualified_name(key);
     if !wrong.is_empty() {

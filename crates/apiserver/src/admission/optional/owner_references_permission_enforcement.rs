@@ -6,7 +6,7 @@ use api::{Value, meta, status::StatusError};
 
 use crate::admission::{
     attributes::{Attributes, Operation},
-    plugin::{Context, Plugin, done, forbid, is, items, text},
+    plugin::{Context, Plugin, forbid, is, items, text},
 };
 use crate::auth;
 
@@ -18,14 +18,14 @@ pub const PLUGIN: Plugin = Plugin {
             && owners(attributes.object.as_ref()) != owners(attributes.old)
     },
     admit: None,
-    validate: Some(|context, attributes| done(validate(context, attributes))),
+    validate: Some(|context, attributes| Box::pin(validate(context, attributes))),
 };
 
 fn owners(object: Option<&Value>) -> Vec<&Value> {
     object.into_iter().flat_map(|object| items(object, "/metadata/ownerReferences")).collect()
 }
 
-fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+async fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
     let definition = attributes.definition;
     // Who makes an object decides what becomes of it.
     if attributes.operation == Operation::Update {
@@ -36,20 +36,21 @@ fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), Status
             subresource: attributes.subresource,
             ..auth::Attributes::resource(attributes.user, "delete", &definition.group, &definition.plural)
         };
-        if let Some(reason) = refusal(context, &delete) {
-            let why = format!("cannot set an ownerRef on a resource you can't delete: {reason}, <nil>");
+        if let Some(reason) = refusal(context, &delete).await {
+            let why = format!("cannot set an ownerRef on a resource you can't delete: {reason}");
             return Err(forbid(attributes, why));
         }
     }
-    newly_blocking(attributes).into_iter().try_for_each(|owner| may_block(context, attributes, owner))
+    for owner in newly_blocking(attributes) {
+        may_block(context, attributes, owner).await?;
+    }
+    Ok(())
 }
 
-/// Why the user may not do something.
-fn refusal(context: &Context, asked: &auth::Attributes<'_>) -> Option<String> {
-    match context.authorizer.authorize(asked) {
-        auth::Verdict::Allow(_) => None,
-        auth::Verdict::Deny(reason) | auth::Verdict::NoOpinion(reason) => Some(reason),
-    }
+/// Why the user may not do something: the reason, and what failed.
+async fn refusal(context: &Context, asked: &auth::Attributes<'_>) -> Option<String> {
+    let verdict = context.authorizer.authorize(asked).await;
+    (!verdict.allowed()).then(|| format!("{}, {}", verdict.reason(), verdict.error().unwrap_or("<nil>")))
 }
 
 /// The owners that cannot be deleted before this object, and could until now.
@@ -60,7 +61,7 @@ fn newly_blocking<'a>(attributes: &'a Attributes<'_>) -> Vec<&'a Value> {
     owners(attributes.object.as_ref()).into_iter().filter(|owner| blocks(owner) && is_new(owner)).collect()
 }
 
-fn may_block(context: &Context, attributes: &Attributes<'_>, owner: &Value) -> Result<(), StatusError> {
+async fn may_block(context: &Context, attributes: &Attributes<'_>, owner: &Value) -> Result<(), StatusError> {
     let (api_version, kind) = (text(owner, "/apiVersion"), text(owner, "/kind"));
     let (group, version) = meta::group_and_version(api_version);
     let Some(found) = context.objects.by_kind(group, version, kind) else {
@@ -77,9 +78,9 @@ fn may_block(context: &Context, attributes: &Attributes<'_>, owner: &Value) -> R
         subresource: "finalizers",
         ..auth::Attributes::resource(attributes.user, "update", group, &found.plural)
     };
-    let Some(reason) = refusal(context, &update) else { return Ok(()) };
+    let Some(reason) = refusal(context, &update).await else { return Ok(()) };
     let why = format!(
-        "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {reason}, <nil>"
+        "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {reason}"
     );
     Err(forbid(attributes, why))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::kind::Definition;
 use api::rules::cel::admission::REQUEST_RESOURCE;
-use api::rules::cel::authorizer::{self, Authority, Question};
+use api::rules::cel::authorizer::{self, Question};
 use api::status::StatusError;
 use api::{Value, meta};
 use cel::{Value as Cel, Variables};
@@ -22,7 +22,7 @@ pub(crate) struct Input {
     /// The request as AdmissionReview has it, without the objects.
     pub(crate) request: Value,
     namespace: Option<Arc<Value>>,
-    authority: Arc<dyn Authority>,
+    authority: Arc<UsersRights>,
     question: Question,
 }
 
@@ -49,7 +49,7 @@ impl Input {
             old: seen(attributes.old).await?,
             request: request(attributes, definition),
             namespace: namespace.filter(|_| !is_namespace(attributes)),
-            authority: Arc::new(UsersRights { user, authorizer }),
+            authority: Arc::new(UsersRights::new(user, authorizer)),
             question: Question {
                 group: attributes.definition.group.clone(),
                 resource: attributes.definition.plural.clone(),
@@ -59,6 +59,18 @@ impl Input {
                 ..Question::default()
             },
         })
+    }
+
+    /// The result of expressions about this write, with the answers to all that they ask about rights.
+    pub(crate) async fn settled<T>(&self, evaluate: impl Fn() -> T) -> T {
+        loop {
+            let open = {
+                let result = evaluate();
+                let Some(open) = self.authority.open() else { return result };
+                open
+            };
+            self.authority.settle(open).await;
+        }
     }
 
     /// The variables of conditions, which see no namespace.

@@ -87,7 +87,7 @@ impl Changes<'_> {
         let params = params.as_deref();
         let evaluator = policy.evaluator();
         let mut input = self.input(attributes, definition).await?;
-        let matches = evaluator.conditions.hold(&input, params);
+        let matches = input.settled(|| evaluator.conditions.hold(&input, params)).await;
         let key = key(invocation);
         let called = *matches.as_ref().unwrap_or(&false) && attributes.reinvocation.calls(Group::Policies, &key);
         let mut refusals = Vec::new();
@@ -103,7 +103,8 @@ impl Changes<'_> {
         for step in steps {
             let shape = Shape::of(definition, &input.object);
             let ty = shape.known().ok_or_else(|| unknown(&input.object))?;
-            match evaluator.change(step, &input, params, ty) {
+            let made = input.settled(|| evaluator.change(step, &input, params, ty)).await;
+            match made {
                 Ok(object) => {
                     self.ran = true;
                     changed |= take(attributes, definition, &mut input, object)?;

@@ -60,7 +60,7 @@ pub(super) async fn validate(
             }
         }
         let Some((_, input)) = &seen else { continue };
-        let outcome = policy.evaluator().validate(input, params.as_deref());
+        let outcome = input.settled(|| policy.evaluator().validate(input, params.as_deref())).await;
         let said = Said { policy: &policy, binding: &binding };
         for (index, decision) in outcome.decisions.into_iter().enumerate() {
             if let Decision::Deny(denial) = decision {

@@ -59,7 +59,7 @@ impl<'c> Scene<'c> {
         let Some(definition) = found else { return Ok(None) };
         let input = self.input(&definition, attributes).await?;
         if let Some(conditions) = hook.conditions() {
-            match conditions.hold(&input, None) {
+            match input.settled(|| conditions.hold(&input, None)).await {
                 Ok(true) => {}
                 Ok(false) => {
                     self.context.webhooks.metrics.excluded(&hook.name, self.sort, attributes.operation);

@@ -6,9 +6,12 @@
 pub mod bootstrap_token;
 pub mod certificate;
 pub mod front_proxy;
+pub mod oidc;
 pub mod service_account;
+pub mod structured;
 pub mod token;
 pub mod token_file;
+pub mod token_webhook;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,6 +28,7 @@ use api::status::StatusError;
 
 use super::{User, credentials::WEBSOCKET_TOKEN, header};
 use crate::http::access::{Authenticator, Peer};
+use structured::{Anonymous, Structured};
 use token::{Identity, Rejected, Tokens};
 
 /// How long an accepted token is believed without another check, and how many are remembered.
@@ -32,14 +36,33 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 const REMEMBERED_TOKENS: usize = 8192;
 
 /// Accepted tokens by their SHA-256, with the end of the trust in them.
-type Remembered = HashMap<[u8; 32], (Instant, Arc<User>)>;
+#[derive(Default)]
+struct Remembered {
+    users: HashMap<[u8; 32], (Instant, Arc<User>)>,
+    /// The changes of the configuration under which they were accepted.
+    changes: u64,
+}
+
+impl Remembered {
+    /// The tokens that were accepted since the last change.
+    fn of(&mut self, changes: u64) -> &mut HashMap<[u8; 32], (Instant, Arc<User>)> {
+        if self.changes != changes {
+            self.changes = changes;
+            self.users.clear();
+        }
+        &mut self.users
+    }
+}
 
 /// All ways to find out who asks.
 pub struct Authentication {
     pub certificates: Option<certificate::Certificates>,
     pub front_proxy: Option<front_proxy::FrontProxy>,
     pub tokens: Vec<Arc<dyn Tokens>>,
-    pub anonymous: bool,
+    /// Who is let in without credentials, where no configuration says it.
+    pub anonymous: Anonymous,
+    /// What can change while the server runs.
+    pub structured: Option<Arc<Structured>>,
     /// The audiences that this API server answers to.
     pub audiences: Vec<String>,
     remembered: Mutex<Remembered>,
@@ -51,17 +74,19 @@ impl Authentication {
             certificates: None,
             front_proxy: None,
             tokens: Vec::new(),
-            anonymous: true,
+            anonymous: Anonymous { enabled: true, paths: Vec::new() },
+            structured: None,
             audiences,
             remembered: Mutex::default(),
         }
     }
 
-    /// Finds the user behind a request with these headers, over a connection with these client certificates.
+    /// Finds the user behind a request for a path with these headers, over a connection with these client certificates.
     pub async fn identify(
         &self,
         chain: &[CertificateDer<'static>],
         headers: &HeaderMap,
+        path: &str,
     ) -> Result<Arc<User>, StatusError> {
         let mut rejected = Vec::new();
         if let Some(proxy) = &self.front_proxy {
@@ -92,23 +117,37 @@ impl Authentication {
                 Err(why) => rejected.push(why),
             }
         }
-        if rejected.is_empty() && self.anonymous {
+        if rejected.is_empty() && self.lets_in_strangers(path) {
             return Ok(Arc::new(User::anonymous()));
         }
         Err(unauthorized(&rejected))
     }
 
+    fn lets_in_strangers(&self, path: &str) -> bool {
+        let configured = self.structured.as_ref().and_then(|structured| structured.anonymous());
+        configured.as_ref().unwrap_or(&self.anonymous).is_let_in(path)
+    }
+
+    fn changes(&self) -> u64 {
+        self.structured.as_ref().map_or(0, |structured| structured.changes())
+    }
+
     async fn known_token(&self, token: &str) -> Result<Arc<User>, Rejected> {
         let key: [u8; 32] = Sha256::digest(token).into();
-        let now = Instant::now();
-        if let Some((until, user)) = self.remembered.lock().get(&key)
+        let (now, changes) = (Instant::now(), self.changes());
+        if let Some((until, user)) = self.remembered.lock().of(changes).get(&key)
             && *until > now
         {
             return Ok(user.clone());
         }
         let identity = self.check_token(token, &self.audiences).await?.ok_or("invalid bearer token")?;
         let user = Arc::new(User::clone(&identity.user).authenticated());
+        // What was found out under another configuration counts for this request alone.
+        if self.changes() != changes {
+            return Ok(user);
+        }
         let mut remembered = self.remembered.lock();
+        let remembered = remembered.of(changes);
         if remembered.len() >= REMEMBERED_TOKENS {
             remembered.retain(|_, (until, _)| *until > now);
         }
@@ -158,7 +197,7 @@ impl Authenticator for Authentication {
         Box::pin(async move {
             let peer = request.extensions.get::<Peer>();
             let chain = peer.map_or(&[][..], |peer| &peer.certificates);
-            self.identify(chain, &request.headers).await.map(Some)
+            self.identify(chain, &request.headers, request.uri.path()).await.map(Some)
         })
     }
 }
@@ -209,7 +248,7 @@ mod tests {
         if let Some(value) = header {
             headers.insert("authorization", value.parse().unwrap());
         }
-        all.identify(&[], &headers).await
+        all.identify(&[], &headers, "/api").await
     }
 
     #[tokio::test]
@@ -225,7 +264,7 @@ mod tests {
             (nobody.name.as_str(), nobody.groups.as_slice()),
             ("system:anonymous", &["system:unauthenticated".to_owned()][..])
         );
-        all.anonymous = false;
+        all.anonymous.enabled = false;
         assert_eq!(ask(&all, None).await.unwrap_err().message, "Unauthorized");
     }
 
@@ -236,14 +275,14 @@ mod tests {
         let token = base64::Engine::encode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, "secret");
         let value = format!("{WEBSOCKET_TOKEN}{token}, v5.channel.k8s.io");
         headers.insert("sec-websocket-protocol", value.parse().unwrap());
-        assert_eq!(all.identify(&[], &headers).await.unwrap().name, "system:anonymous", "no handshake");
+        assert_eq!(all.identify(&[], &headers, "/api").await.unwrap().name, "system:anonymous", "no handshake");
         headers.insert("upgrade", "WebSocket".parse().unwrap());
-        assert_eq!(all.identify(&[], &headers).await.unwrap().name, "jane");
+        assert_eq!(all.identify(&[], &headers, "/api").await.unwrap().name, "jane");
         headers.append("sec-websocket-protocol", value.parse().unwrap());
-        assert_eq!(all.identify(&[], &headers).await.unwrap_err().code, 401);
+        assert_eq!(all.identify(&[], &headers, "/api").await.unwrap_err().code, 401);
         for wrong in [format!("{WEBSOCKET_TOKEN}=, x"), format!("{WEBSOCKET_TOKEN}{token}")] {
             headers.insert("sec-websocket-protocol", wrong.parse().unwrap());
-            assert_eq!(all.identify(&[], &headers).await.unwrap_err().code, 401);
+            assert_eq!(all.identify(&[], &headers, "/api").await.unwrap_err().code, 401);
         }
     }
 
@@ -259,10 +298,10 @@ mod tests {
         };
         for wrong in [&[&b"Bearer \xff"[..]][..], &["Bearer jösé".as_bytes()], &[b"Bearer secret", b"Bearer secret"]]
         {
-            assert_eq!(all.identify(&[], &with(wrong)).await.unwrap_err().code, 401);
+            assert_eq!(all.identify(&[], &with(wrong), "/api").await.unwrap_err().code, 401);
         }
         // Another scheme is nobody's credential here.
-        assert_eq!(all.identify(&[], &with(&[b"Basic eDp5"])).await.unwrap().name, "system:anonymous");
+        assert_eq!(all.identify(&[], &with(&[b"Basic eDp5"]), "/api").await.unwrap().name, "system:anonymous");
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use graph::{Graph, Target};
 
 use super::rbac::PolicyRule;
-use super::{Attributes, Authorizer, Rules, User, Verdict};
+use super::{Answer, Attributes, Authorizer, Rules, User, Verdict, known};
 
 /// The authorizer. It follows Pods, PersistentVolumes and VolumeAttachments through [`NodeAuthorizer::changed`].
 pub struct NodeAuthorizer {
@@ -113,7 +113,7 @@ impl NodeAuthorizer {
             _ if !a.subresource.is_empty() => no("cannot authorize ResourceSlice subresources"),
             "create" => allow(),
             "get" | "update" | "patch" | "delete" => self.related(node, Target::Slice, a),
-            "list" | "watch" | "deletecollection" if a.selected.node_name == Some(node) => allow(),
+            "list" | "watch" | "deletecollection" if a.selected.node_name() == Some(node) => allow(),
             _ => no("can only list/watch/deletecollection resourceslices with spec.nodeName field selector"),
         }
     }
@@ -126,7 +126,7 @@ impl NodeAuthorizer {
             }
             "create" => allow(),
             "get" => self.related(node, Target::CertificateRequest, a),
-            "list" | "watch" if a.selected.node_name == Some(node) => allow(),
+            "list" | "watch" if a.selected.node_name() == Some(node) => allow(),
             "list" | "watch" => no("can only list/watch podcertificaterequests with nodeName field selector"),
             verb => no(format!("nodes may not {verb} podcertificaterequests")),
         }
@@ -149,7 +149,7 @@ impl NodeAuthorizer {
     fn pod(&self, node: &str, a: &Attributes<'_>) -> Verdict {
         match (a.subresource, a.verb) {
             ("", "get") => self.related(node, Target::Pod, a),
-            ("", "list" | "watch") if a.selected.node_name == Some(node) => allow(),
+            ("", "list" | "watch") if a.selected.node_name() == Some(node) => allow(),
             ("", "list" | "watch") if !a.name.is_empty() => self.related(node, Target::Pod, a),
             ("", "list" | "watch") => no("can only list/watch pods with spec.nodeName field selector"),
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => allow(),
@@ -180,8 +180,9 @@ fn lease(node: &str, a: &Attributes<'_>) -> Verdict {
     own(node, a, "node lease")
 }
 
-impl Authorizer for NodeAuthorizer {
-    fn authorize(&self, a: &Attributes<'_>) -> Verdict {
+impl NodeAuthorizer {
+    /// What the graph and the rules say about a request.
+    fn decide(&self, a: &Attributes<'_>) -> Verdict {
         let Some(node) = a.user.node_name() else { return no("") };
         if !a.is_resource() {
             return no("");
@@ -204,6 +205,12 @@ impl Authorizer for NodeAuthorizer {
             _ => no(""),
         }
     }
+}
+
+impl Authorizer for NodeAuthorizer {
+    fn authorize<'a>(&'a self, a: &'a Attributes<'a>) -> Answer<'a> {
+        known(self.decide(a))
+    }
 
     /// The rights of a node depend on its Pods, so that no list of rules can say them.
     fn rules_for(&self, user: &User, _: &str) -> Rules {
@@ -217,6 +224,7 @@ mod tests {
 
     use super::*;
     use crate::auth::Selected;
+    use api::rules::selector::FieldSelector;
 
     fn authorizer() -> NodeAuthorizer {
         let node = NodeAuthorizer::new(Features::default());
@@ -248,14 +256,16 @@ mod tests {
         let path: Vec<&str> = parts[1].split('/').collect();
         let (namespace, name) = parts.get(2).map_or(("", ""), |p| p.split_once('/').unwrap());
         let user = User::new(format!("system:node:{node}"), ["system:nodes"]);
+        let pinned = parts.get(3).map(|node| format!("spec.nodeName={node}")).unwrap_or_default();
+        let fields = FieldSelector::parse(&pinned).unwrap();
         let a = Attributes {
             subresource: path.get(2).copied().unwrap_or(""),
             namespace,
             name,
-            selected: Selected { node_name: parts.get(3).copied() },
+            selected: Selected { fields: &fields.0, ..Selected::default() },
             ..Attributes::resource(&user, parts[0], path[0], path[1])
         };
-        authorizer.authorize(&a).allowed()
+        authorizer.decide(&a).allowed()
     }
 
     #[test]

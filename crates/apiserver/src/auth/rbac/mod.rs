@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 pub use policy::{Policy, RoleRef};
 pub use rule::PolicyRule;
 
-use super::{Attributes, Authorizer, Rules, User, Verdict};
+use super::{Answer, Attributes, Authorizer, Rules, User, Verdict, known};
 
 pub const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -45,8 +45,9 @@ impl Rbac {
     }
 }
 
-impl Authorizer for Rbac {
-    fn authorize(&self, a: &Attributes<'_>) -> Verdict {
+impl Rbac {
+    /// What the bindings say about a request.
+    pub fn decide(&self, a: &Attributes<'_>) -> Verdict {
         let mut reason = None;
         let missing = self.policy.read().visit(a.user, a.namespace, |grant| {
             if grant.rules.iter().any(|rule| rule.matches(a)) {
@@ -60,6 +61,12 @@ impl Authorizer for Rbac {
             (None, [one]) => Verdict::NoOpinion(format!("RBAC: {one}")),
             (None, many) => Verdict::NoOpinion(format!("RBAC: [{}]", many.join(", "))),
         }
+    }
+}
+
+impl Authorizer for Rbac {
+    fn authorize<'a>(&'a self, a: &'a Attributes<'a>) -> Answer<'a> {
+        known(self.decide(a))
     }
 
     fn rules_for(&self, user: &User, namespace: &str) -> Rules {
@@ -99,13 +106,13 @@ mod tests {
         // verb [namespace/]resource[/subresource] [name]   or   verb /path
         let parts: Vec<&str> = request.split(' ').collect();
         if parts[1].starts_with('/') {
-            return rbac.authorize(&Attributes::path(user, parts[0], parts[1])).allowed();
+            return rbac.decide(&Attributes::path(user, parts[0], parts[1])).allowed();
         }
         let (namespace, resource) = parts[1].split_once(':').unwrap_or(("", parts[1]));
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let name = parts.get(2).copied().unwrap_or("");
         let a = Attributes::resource(user, parts[0], "", resource);
-        rbac.authorize(&Attributes { namespace, subresource, name, ..a }).allowed()
+        rbac.decide(&Attributes { namespace, subresource, name, ..a }).allowed()
     }
 
     #[test]
@@ -144,7 +151,7 @@ mod tests {
         assert!(!may(&rbac, &jane, "get a:pods"));
         let reader = User::new("bob", ["readers"]);
         rbac.changed("clusterroles", "", "reader", None);
-        let verdict = rbac.authorize(&Attributes::resource(&reader, "get", "", "pods"));
+        let verdict = rbac.decide(&Attributes::resource(&reader, "get", "", "pods"));
         let expected = r#"RBAC: clusterrole.rbac.authorization.k8s.io "reader" not found"#;
         assert_eq!(verdict, Verdict::NoOpinion(expected.to_owned()));
     }
@@ -155,6 +162,6 @@ mod tests {
         let bot = User::service_account("b", "bot", "");
         let a = Attributes { namespace: "a", name: "c", ..Attributes::resource(&bot, "get", "", "configmaps") };
         let expected = r#"RBAC: allowed by RoleBinding "bots/a" of Role "writer" to ServiceAccount "bot/b""#;
-        assert_eq!(rbac.authorize(&a), Verdict::Allow(expected.to_owned()));
+        assert_eq!(rbac.decide(&a), Verdict::Allow(expected.to_owned()));
     }
 }

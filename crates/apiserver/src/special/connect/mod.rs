@@ -72,7 +72,7 @@ impl Special for Connect {
         Box::pin(async move {
             waypoint::apiserver::connect(&call.info.path);
             if matches!(target, Target::Stream(_) | Target::PortForward) {
-                check_streaming(&call)?;
+                check_streaming(&call).await?;
             }
             options::admit(&mut call, target).await?;
             match target {
@@ -200,8 +200,8 @@ async fn translated(
 }
 
 /// The checks that all streaming requests share.
-fn check_streaming(call: &Call) -> Result<(), StatusError> {
-    may_create(call)?;
+async fn check_streaming(call: &Call) -> Result<(), StatusError> {
+    may_create(call).await?;
     if upgrade::is_upgrade(&call.headers) {
         return Ok(());
     }
@@ -209,6 +209,6 @@ fn check_streaming(call: &Call) -> Result<(), StatusError> {
 }
 
 /// A WebSocket begins with a GET, which a role may allow to readers; opening a stream takes the right to create.
-fn may_create(call: &Call) -> Result<(), StatusError> {
-    call.state.ask(&Attributes { verb: "create", ..Attributes::of(&call.user, &call.info) })
+async fn may_create(call: &Call) -> Result<(), StatusError> {
+    call.state.ask(&Attributes { verb: "create", ..Attributes::of(&call.user, &call.info) }).await
 }

@@ -1,0 +1,114 @@
+//! Expressions about who somebody is: over the claims of a token, and over the user that is made of them.
+
+use std::sync::LazyLock;
+
+use cel::{Environment, Program, Type};
+
+/// What expressions over claims may name.
+static CLAIMS: LazyLock<Environment> =
+    LazyLock::new(|| super::environment().variable("claims", Type::map(Type::String, Type::Dyn)).build());
+/// What expressions over a user may name.
+static USER: LazyLock<Environment> = LazyLock::new(|| {
+    let texts = || Type::list(Type::String);
+    let fields = [
+        ("username".to_owned(), Type::String),
+        ("uid".to_owned(), Type::String),
+        ("groups".to_owned(), texts()),
+        ("extra".to_owned(), Type::map(Type::String, texts())),
+    ];
+    let user = "kubernetes.UserInfo";
+    super::environment().object(user, fields).variable("user", Type::object(user)).build()
+});
+
+/// What an expression is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Makes something of the claims.
+    Claims,
+    /// Says whether the claims will do.
+    ClaimsCheck,
+    /// Says whether the user will do.
+    UserCheck,
+}
+
+/// The program of an expression. The error is what upstream says behind the value of the field.
+pub fn compile(purpose: Purpose, expression: &str) -> Result<Program, String> {
+    let environment = if purpose == Purpose::UserCheck { &*USER } else { &*CLAIMS };
+    let program = environment.compile_any(expression).map_err(|error| format!("compilation failed: {error}"))?;
+    match (purpose, program.result_type()) {
+        (Purpose::Claims, _) | (_, Type::Bool) => Ok(program),
+        _ => Err("must evaluate to bool".to_owned()),
+    }
+}
+
+/// Whether an expression asks for a claim by its name: `claims.NAME` or `claims.?NAME`.
+pub fn selects(expression: &str, claim: &str) -> bool {
+    let words = words(expression);
+    words.windows(3).enumerate().any(|(at, three)| {
+        let first = at == 0 || words[at - 1] != ".";
+        first && three[0] == "claims" && three[1] == "." && three[2] == claim
+    })
+}
+
+/// The names and dots of an expression; what stands in quotes is none of them.
+fn words(expression: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut rest = expression.chars().peekable();
+    let mut joined = false;
+    while let Some(c) = rest.next() {
+        let name = |c: char| c.is_alphanumeric() || c == '_';
+        if c == '"' || c == '\'' {
+            while let Some(inside) = rest.next() {
+                match inside {
+                    '\\' => drop(rest.next()),
+                    end if end == c => break,
+                    _ => {}
+                }
+            }
+            words.push("\"".to_owned());
+        } else if name(c) && joined {
+            if let Some(last) = words.last_mut() {
+                last.push(c);
+            }
+        } else if !c.is_whitespace() && c != '?' {
+            words.push(c.to_string());
+        }
+        joined = name(c);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_are_found_in_expressions() {
+        let check = |text: &str, expected: bool| assert_eq!(selects(text, "email"), expected, "{text}");
+        check("claims.email", true);
+        check("'a:' + claims . email", true);
+        check("claims.?email.orValue('')", true);
+        check("has(claims.email) ? claims.sub : ''", true);
+        check("claims.email_verified", false);
+        check("'claims.email'", false);
+        check("\"\\\"claims.email\"", false);
+        check("other.claims.email", false);
+        check("myclaims.email", false);
+        check("claims.a.email", false);
+    }
+
+    #[test]
+    fn expressions_are_what_their_purpose_wants() {
+        let check = |purpose: Purpose, text: &str, expected: &str| {
+            let said = compile(purpose, text).err().unwrap_or_default();
+            assert!(if expected.is_empty() { said.is_empty() } else { said.contains(expected) }, "{text}: {said}");
+        };
+        check(Purpose::Claims, "claims.sub", "");
+        check(Purpose::Claims, "claims.roles.split(',')", "");
+        check(Purpose::ClaimsCheck, "claims.hd == 'example.com'", "");
+        check(Purpose::ClaimsCheck, "claims.hd", "must evaluate to bool");
+        check(Purpose::UserCheck, "!user.username.startsWith('system:')", "");
+        check(Purpose::UserCheck, "user.name == ''", "compilation failed");
+        check(Purpose::UserCheck, "claims.sub == ''", "compilation failed");
+    }
+}

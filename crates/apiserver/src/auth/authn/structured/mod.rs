@@ -1,0 +1,109 @@
+//! Structured authentication: the issuers whose tokens are believed, and who is let in without credentials, as flags say or an
+//! AuthenticationConfiguration, which is followed while the server runs.
+//!
+//! Upstream counterpart: apiserver/pkg/server/options, kube-apiserver's authentication options.
+
+mod configuration;
+mod reload;
+mod validation;
+mod written;
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use futures::future::BoxFuture;
+use parking_lot::RwLock;
+
+use super::{
+    oidc::{Jwt, Told},
+    token::{Identity, Rejected, Tokens},
+};
+pub use configuration::{Configuration, OidcFlags};
+
+/// Who is let in without credentials.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Anonymous {
+    pub enabled: bool,
+    /// Only to these paths, where there are any.
+    pub paths: Vec<String>,
+}
+
+impl Anonymous {
+    pub fn is_let_in(&self, path: &str) -> bool {
+        self.enabled && (self.paths.is_empty() || self.paths.iter().any(|allowed| allowed == path))
+    }
+}
+
+/// What is said about authentication beyond the credentials that the server always knows.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    pub configuration: Configuration,
+    /// The file that the configuration was read from, and its text. It is followed.
+    pub file: Option<(PathBuf, String)>,
+}
+
+/// What is in force.
+pub struct Structured {
+    current: RwLock<Arc<InForce>>,
+    /// Grows with each change, so that nothing is remembered beyond it.
+    changes: AtomicU64,
+    /// Issuers that nobody else may be: our own.
+    disallowed: Vec<String>,
+    told: Told,
+}
+
+struct InForce {
+    configuration: Configuration,
+    issuers: Vec<Jwt>,
+}
+
+impl InForce {
+    fn new(configuration: &Configuration, told: &Told) -> Result<Self, String> {
+        let issuers = configuration.issuers.iter().map(|settings| Jwt::new(settings, told.clone()));
+        Ok(InForce { issuers: issuers.collect::<Result<_, _>>()?, configuration: configuration.clone() })
+    }
+}
+
+impl Structured {
+    pub fn new(configuration: &Configuration, disallowed: Vec<String>, told: Told) -> Result<Self, String> {
+        let current = RwLock::new(Arc::new(InForce::new(configuration, &told)?));
+        Ok(Structured { current, changes: AtomicU64::new(0), disallowed, told })
+    }
+
+    /// Who is let in without credentials, where the configuration says it.
+    pub fn anonymous(&self) -> Option<Anonymous> {
+        self.current.read().configuration.anonymous.clone()
+    }
+
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    pub fn render(&self) -> String {
+        self.told.metrics.render()
+    }
+}
+
+impl Tokens for Structured {
+    fn check<'a>(
+        &'a self,
+        token: &'a str,
+        audiences: &'a [String],
+    ) -> BoxFuture<'a, Result<Option<Identity>, Rejected>> {
+        Box::pin(async move {
+            let current = self.current.read().clone();
+            for issuer in &current.issuers {
+                // No two have the same URL, so that what one says is all there is to say.
+                if let Some(identity) = issuer.check(token, audiences).await? {
+                    return Ok(Some(identity));
+                }
+            }
+            Ok(None)
+        })
+    }
+}
