@@ -1,4 +1,5 @@
-//! What the caches say of one node's volumes: those that its Pods want, those that are attached, and who else has them.
+//! The caches' view of one node's volumes: those that its Pods want, those that are attached, and which other nodes
+//! have them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -30,7 +31,7 @@ pub struct Wanted {
     pub rivals: Vec<Rival>,
     /// This node was last asked to have it, and the caches show no attachment there: not yet, or no longer.
     pub perhaps_of: Option<String>,
-    /// What there is to say about it was said.
+    /// The event about it was told.
     pub is_told: bool,
 }
 
@@ -39,14 +40,14 @@ impl Wanted {
         self.volume.metadata.name.as_deref().unwrap_or("")
     }
 
-    /// What the attacher says went wrong.
+    /// The error that the attacher told, as the message of an event.
     pub fn failure(&self) -> Option<String> {
         let status = self.attachment.as_ref()?.status.as_ref().filter(|status| !status.attached)?;
         let message = status.attach_error.as_ref()?.message.as_deref().unwrap_or("");
         Some(format!("AttachVolume.Attach failed for volume {:?} : {message}", self.name()))
     }
 
-    /// What is to be told once, and again when it or the Pods are others.
+    /// The trouble to tell once, and again when it or the Pods are others.
     pub fn trouble(&self) -> String {
         let pods: Vec<&str> = self.pods.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
         format!("{} {:?} {pods:?}", self.rivals.len(), self.failure())
