@@ -22,7 +22,7 @@ use crate::node::Node;
 /// How deep the search may go: devices, requests and claims of one Pod together.
 const DEPTH: usize = 512;
 
-/// What an exact request and an alternative of one have in common.
+/// The common part of an exact request and of an alternative of one.
 struct Asked<'a> {
     request: &'a str,
     alternative: Option<&'a str>,
@@ -35,7 +35,7 @@ struct Asked<'a> {
     capacity: Option<&'a CapacityRequirements>,
 }
 
-/// What a request asks for: itself, or its alternatives.
+/// The alternatives of a request, or the exact request itself.
 fn asked(request: &DeviceRequest) -> Vec<Asked<'_>> {
     let exactly = request.exactly.iter().map(|exactly| Asked {
         request: &request.name,

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::node::Node;
 
-/// What a claim was given.
+/// The devices and the configuration that a claim was given.
 pub(super) fn of(claim: &Wanted, candidates: &[Candidate], node: &Node) -> AllocationResult {
     let results = claim.given.iter().map(|given| {
         let goal = &claim.requests[given.request].goals[given.goal];
