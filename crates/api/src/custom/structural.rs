@@ -1,4 +1,5 @@
-//! The structural schema of one version, as objects are defaulted, pruned and checked by it. What is only text is left out.
+//! The structural schema of one version, as objects are defaulted, pruned and checked by it. Fields of the schema that are
+//! only text are left out.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,7 @@ pub struct Structural {
     pub plain: bool,
 }
 
-/// What holds for fields that have no schema of their own.
+/// The rule for fields that have no schema of their own.
 #[derive(Debug, Clone)]
 pub enum Additional {
     Allowed(bool),

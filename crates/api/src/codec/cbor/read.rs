@@ -1,5 +1,5 @@
-//! From CBOR to a value. What clients send is bounded as upstream bounds it: 64 levels, 1024 items of a list or fields of an
-//! object; and as JSON is, in the number of values.
+//! From CBOR to a value. The documents of clients are bounded as upstream bounds them: 64 levels, 1024 items of a list or
+//! fields of an object; and as JSON is, in the number of values.
 
 use ::base64::{
     Engine,

@@ -112,7 +112,7 @@ fn misnamed(value: &Cel<'_>, place: &str, wrong: &mut Vec<String>) {
                 misnamed(field, &format!("{place}.{name}"), wrong);
             }
         }
-        // What came with the request has no objects of expressions inside.
+        // A value that came with the request has no objects of expressions inside.
         Cel::List(cel::List::Json(_)) | Cel::Map(cel::Map::Json(_)) => {}
         Cel::List(list) => list.iter().for_each(|item| misnamed(&item, place, wrong)),
         Cel::Map(map) => {
