@@ -39,7 +39,7 @@ pub struct Config {
     /// The cgroup below which `kubepods` is made; `/` unless several kubelets share a machine.
     pub cgroup_root: String,
     pub max_pods: u32,
-    /// What must stay free; where it does not, Pods are evicted.
+    /// The limits below which Pods are evicted.
     pub evictions: Limits,
     /// The parameters of the kernel that Pods may set.
     pub sysctls: Sysctls,

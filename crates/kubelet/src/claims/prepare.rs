@@ -177,7 +177,8 @@ impl Claims {
         Ok(wanted)
     }
 
-    /// Has everything prepared that a Pod claims, or says why not. What is prepared stays so, and this can be called again.
+    /// Has everything prepared that a Pod claims, or says why not. A claim that is prepared stays so, and this can be
+    /// called again.
     pub async fn prepare(&self, pod: &Pod) -> Result<(), String> {
         // Nothing is written down before it is clear that there is somebody to ask: such a Pod can go without being stuck.
         let wanted = self.wanted(pod).await?;

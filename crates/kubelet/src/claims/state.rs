@@ -90,7 +90,8 @@ impl State {
         self.claims.iter().filter(|(_, held)| held.pods.contains(pod)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// What is no longer to be prepared when this Pod has gone, and which claims these are.
+    /// The claims that are no longer to be prepared when this Pod has gone, as batches for their drivers and by their
+    /// keys.
     pub fn last(&self, pod: &str) -> (Batches, Vec<Key>) {
         let (mut batches, mut last) = (Batches::new(), Vec::new());
         for (key, held) in &self.claims {
