@@ -68,7 +68,7 @@ pub struct Options {
     pub authentication: structured::Settings,
     /// The server that is asked about bearer tokens.
     pub token_webhook: Option<token_webhook::Settings>,
-    /// Who decides what users may do.
+    /// The authorizers and their settings.
     pub authorization: modes::Settings,
     /// The server's name among those of the cluster, of which metrics show a hash.
     pub identity: String,
@@ -82,18 +82,18 @@ pub struct Options {
     pub admission_plugins: admission::Choice,
     /// How many seconds Pods stay on a node that is not ready, and on one that cannot be reached, when they do not say.
     pub toleration_seconds: (i64, i64),
-    /// What the admission plugins are told.
+    /// The settings of the admission plugins.
     pub admission: Configuration,
     /// How the rest of the control plane is, by name: what `componentstatuses` shows beside the store.
     pub components: Checks,
-    /// What else counts for the server's own health.
+    /// The further checks that count for the server's own health.
     pub checks: Checks,
     pub limits: Limits,
-    /// What it was told about browsers and load balancers.
+    /// The settings about browsers and load balancers.
     pub web: Web,
-    /// What is audited, if anything is.
+    /// The settings of the audit, if anything is audited.
     pub audit: Option<audit::Settings>,
-    /// What this program was built from.
+    /// The source that this program was built from.
     pub build: Build,
     pub features: Features,
     /// Which versions and kinds are served.

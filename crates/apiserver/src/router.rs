@@ -39,9 +39,9 @@ pub const REWRITE: &str = "/skiff/store/encrypt";
 /// Answers with what was done.
 pub type Rewrite = Box<dyn Fn() -> BoxFuture<'static, Result<Value, StatusError>> + Send + Sync>;
 
-/// What the front door knows beside the state that handlers read.
+/// The parts that the front door knows beside the state that handlers read.
 pub struct Router {
-    /// What writes everything once more that is not encrypted with the first key of its resource.
+    /// The rewriting of every value that is not encrypted with the first key of its resource.
     pub rewrite: std::sync::OnceLock<Rewrite>,
     pub state: Arc<State>,
     pub authenticator: Arc<dyn Authenticator>,

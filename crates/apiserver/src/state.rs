@@ -1,4 +1,5 @@
-//! What every handler reads: the objects, who may do what, what admission and allocations say, and how much is allowed.
+//! The state that every handler reads: the objects, who may do what, what admission and allocations say, and how much
+//! is allowed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,7 +42,7 @@ impl Default for Limits {
     }
 }
 
-/// What all requests share.
+/// The state that all requests share.
 pub struct State {
     pub objects: Arc<ObjectStore>,
     pub authorizer: Arc<dyn Authorizer>,
@@ -53,7 +54,7 @@ pub struct State {
     pub encodings: &'static [Encoding],
     pub metrics: Arc<Metrics>,
     pub places: Levels,
-    /// Who gets seats first; `None` where all are equal.
+    /// The fairness that gives seats to requests; `None` where all are equal.
     pub fairness: Option<Arc<Fairness>>,
     /// `None` where nothing is audited.
     pub auditor: Option<Arc<Auditor>>,
@@ -116,7 +117,7 @@ impl State {
     }
 }
 
-/// What follows from a verdict. One that could not be found is this server's failure, not the user's.
+/// The error that follows from a verdict, if any. One that could not be found is this server's failure, not the user's.
 fn permitted(attributes: &Attributes<'_>, verdict: Verdict) -> Result<(), StatusError> {
     match verdict {
         Verdict::Allow(_) => Ok(()),

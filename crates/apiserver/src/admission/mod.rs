@@ -144,7 +144,7 @@ impl Choice {
     }
 }
 
-/// What the flags may name.
+/// The plugins that the flags may name.
 fn names_of_plugins() -> impl Iterator<Item = &'static str> {
     PLUGINS.iter().filter(|(standing, _)| *standing != Always).map(|(_, plugin)| plugin.name)
 }

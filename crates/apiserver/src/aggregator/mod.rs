@@ -42,7 +42,7 @@ use crate::{
     storage::{informer::EventHandler, object_store::ObjectStore},
 };
 
-/// Connections of so many trusts are kept; with one more all begin anew.
+/// The number of trusts whose connections are kept; with one more all begin anew.
 const DIALERS: usize = 256;
 
 /// Group versions of other servers. One with the default settings reaches none.
@@ -113,7 +113,7 @@ impl Aggregator {
         self.table.read().clone()
     }
 
-    /// What another server told of a group version.
+    /// The documents that another server told of a group version.
     pub fn told(&self, name: &str) -> Option<Told> {
         self.told.read().get(name).cloned()
     }
@@ -252,7 +252,7 @@ impl EventHandler for Nearby {
                 Some(object) if definition.plural == "endpointslices" => {
                     meta::labels(object).and_then(|l| l.get(SLICE_OF)).is_some_and(|of| *of == *to.name)
                 }
-                // What a slice was that is gone is not known, but its name begins with its Service's.
+                // The content of a slice that is gone is not known, but its name begins with its Service's.
                 _ => name.starts_with(&to.name),
             };
             to.namespace == namespace && named

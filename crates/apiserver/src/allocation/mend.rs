@@ -1,9 +1,9 @@
-//! What is wrong between Services, IPAddresses and the map of node ports, and how it is mended. Pure.
+//! The disorder between Services, IPAddresses and the map of node ports, and how it is mended. Pure.
 //!
 //! It judges a picture of one revision. Since a Service and what it holds are written in one transaction, everything that
 //! does not fit in such a picture was done by somebody else: by hand, or by a server of an older version. So a port that no
 //! Service holds is free at once, where upstream waits for three rounds. An IPAddress that a Service is yet to be made
-//! for is left alone for upstream's minute all the same: who makes them in two steps may be on his way.
+//! for is left alone for upstream's minute all the same: a client that makes them in two steps may be about to take the second.
 //! Upstream counterpart: pkg/registry/core/service/ipallocator/controller/repairip.go,
 //! pkg/registry/core/service/portallocator/controller/repair.go.
 
@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(60);
 pub const ADDRESSES: &str = "ipallocator-repair-controller";
 pub const PORTS: &str = "portallocator-repair-controller";
 
-/// What a stored Service holds.
+/// The holdings of a stored Service.
 #[derive(Debug, Default)]
 pub struct Holder {
     pub namespace: String,
@@ -59,7 +59,7 @@ pub enum Step {
     Recreate(IpAddr, Revision, usize),
 }
 
-/// What an event is about.
+/// The object that an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum About {
     /// The Service at this place of the picture.
@@ -68,7 +68,7 @@ pub enum About {
     Address(usize),
 }
 
-/// What users are told.
+/// An event for users.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Told {
     pub about: About,
@@ -390,7 +390,7 @@ mod tests {
         check(&["d/s - 30001"], None, Some(&[30001]), &["PortNotAllocated"]);
         check(&["d/s - 30001"], Some(&[30001, 30002]), Some(&[30001]), &[]);
         check(&["d/s - 30001", "d/t - 30001"], Some(&[30001]), None, &["PortAlreadyAllocated"]);
-        // What another range gave stays taken.
+        // A port that another range gave stays taken.
         check(&["d/s - 29999"], Some(&[29999]), None, &["PortOutOfRange"]);
     }
 }

@@ -1,7 +1,7 @@
 //! The task that keeps Services, IPAddresses, the map of node ports and the default ServiceCIDR in order: at the start,
 //! and again some time after IPAddresses or ServiceCIDRs changed. A quiet cluster costs nothing.
 //!
-//! What is wrong is judged in `mend.rs`, of a picture of one revision; every step compares the state that it was judged
+//! The disorder is judged in `mend.rs`, of a snapshot of one revision; every step compares the state that it was judged
 //! by. So servers of one store may do this at the same time, and a Service that is written meanwhile keeps what it has.
 //! Upstream counterpart: as `mend.rs`, and pkg/controlplane/controller/defaultservicecidr.
 
@@ -28,11 +28,11 @@ use crate::{
 
 /// The time between two looks at everything, upstream's.
 const INTERVAL: Duration = Duration::from_secs(180);
-/// A look that had something to mend is followed by another one, so often.
+/// How many further looks follow one that had something to mend.
 const ROUNDS: usize = 4;
 /// Steps under way at the same time.
 const AT_ONCE: usize = 64;
-/// What one look tells users at most.
+/// The most events that one look tells users.
 const TOLD_MAX: usize = 100;
 /// Decoded objects between which others get their turn on this thread.
 const DECODED: usize = 64;

@@ -1,4 +1,4 @@
-//! What is counted of authentication and authorization, under upstream's names. A series is one metric with its labels; names in
+//! The metrics of authentication and authorization, under upstream's names. A series is one metric with its labels; names in
 //! labels are those that an administrator configured, and there is a bound on how many there are all the same.
 
 use std::{collections::BTreeMap, fmt::Write as _};

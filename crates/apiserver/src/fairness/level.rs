@@ -41,7 +41,7 @@ pub struct Turn {
     pub about: About,
 }
 
-/// What the pages for people show of a request.
+/// The part of a request that the pages for people show.
 #[derive(Default)]
 pub struct About {
     pub schema: String,
@@ -113,7 +113,7 @@ impl Level {
         (inner.bounds, inner.meter.period())
     }
 
-    /// Has so many seats from now on.
+    /// Sets the number of seats from now on.
     pub fn allot(&self, seats: u32) {
         let now = self.now();
         let mut inner = self.inner.lock();
@@ -238,7 +238,7 @@ pub struct Flow {
 /// Upper bounds of the times of waiting, in seconds, as upstream has them.
 const BUCKETS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
 
-/// What is counted of a schema's requests.
+/// The figures of a schema's requests.
 #[derive(Default)]
 pub struct Counts {
     dispatched: AtomicU64,

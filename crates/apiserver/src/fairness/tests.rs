@@ -1,4 +1,5 @@
-//! Who gets seats, over simulated time: with the objects that every cluster has, and with others.
+//! The order in which requests get seats, over simulated time: with the objects that every cluster has, and with
+//! others.
 
 use std::sync::Arc;
 

@@ -98,7 +98,7 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     response
 }
 
-/// What is found out about a request on its way down, and needed on its way up.
+/// The facts about a request that are found on its way down, and needed on its way up.
 struct Found {
     begun: Begun,
     trail: OnceLock<Trail>,

@@ -29,7 +29,7 @@ use crate::{
 /// Custom kinds have these priorities, of their group and of their version.
 const CUSTOM: (i64, i64) = (1000, 100);
 
-/// What is served: here, and by other API servers.
+/// The groups and kinds that are served: here, and by other API servers.
 struct Served {
     table: Arc<KindTable>,
     registrations: Arc<Registrations>,

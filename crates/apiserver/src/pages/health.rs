@@ -13,14 +13,14 @@ use crate::{
     storage::object_store::ObjectStore,
 };
 
-/// What was found, and when.
+/// The result of a check, and its time.
 type Known = Option<(Instant, Result<(), String>)>;
 
 type Check = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// A check that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What was found holds for so long: anybody may ask, and the store is to do other work too.
+/// The time for which a result holds: anybody may ask, and the store is to do other work too.
 const HOLDS: Duration = Duration::from_millis(500);
 
 /// Which of the endpoints a check counts for.

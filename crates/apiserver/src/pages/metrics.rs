@@ -1,4 +1,4 @@
-//! What the server counts, in Prometheus' text form at `/metrics`.
+//! The server's metrics, in Prometheus' text form at `/metrics`.
 
 use std::{
     collections::HashMap,
@@ -42,7 +42,7 @@ impl<'a> Labels<'a> {
             verb: if info.verb.is_empty() { "other" } else { info.verb },
             group: info.group(),
             version: info.version(),
-            // What another API server calls its resources is the client's to say here.
+            // The name of another API server's resource is the client's to say here.
             resource: if info.remote.is_some() { "" } else { info.resource() },
             subresource: info.subresource,
             code: if code.canonical_reason().is_some() { code.as_u16() } else { 0 },

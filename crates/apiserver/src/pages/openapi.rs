@@ -1,5 +1,5 @@
-//! `/openapi/v2` and `/openapi/v3`: made on the first request, then kept. What other API servers serve is in them too; their own
-//! documents of version 3 are passed on by `special/aggregated.rs`.
+//! `/openapi/v2` and `/openapi/v3`: made on the first request, then kept. The kinds of other API servers are in them too; their
+//! own documents of version 3 are passed on by `special/aggregated.rs`.
 
 use std::{collections::HashMap, sync::Arc};
 

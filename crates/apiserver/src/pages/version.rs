@@ -7,7 +7,7 @@ use api::{
 };
 use json::json;
 
-/// What the program was built from.
+/// The source that the program was built from.
 #[derive(Debug, Clone, Copy)]
 pub struct Build {
     /// The commit of the source; empty where that was not known.
@@ -30,7 +30,7 @@ pub fn page(build: &Build) -> String {
     String::from_utf8(encode::text(ty, &info(build))).unwrap_or_default()
 }
 
-/// What follows the plus sign is ours.
+/// The version information, of which the part behind the plus sign is ours.
 fn info(build: &Build) -> Value {
     let version = api::KUBERNETES_VERSION;
     let (major, minor) = version.trim_start_matches('v').split_once('.').unwrap_or_default();

@@ -46,7 +46,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     }
 }
 
-/// What became of the object.
+/// The fate of the object.
 pub(crate) enum Deleted {
     /// It left the store. Kinds with graceful deletion answer with the object, the others with a `Status`.
     Gone { last: Value, graceful: bool },

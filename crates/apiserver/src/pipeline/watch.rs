@@ -54,7 +54,7 @@ pub async fn run(request: Request) -> Result<Response, StatusError> {
     let scope = request.scope(&options, view)?;
     let lines = match request.begin(&options, scope).await {
         Ok(lines) => lines,
-        // What is wrong with the revision is an event of the watch, as from upstream's cache.
+        // An error of the revision is an event of the watch, as from upstream's cache.
         Err(error) if error.code == 410 => return Ok(stream(view.encoding, Body::from(view::error(view, &error)))),
         Err(error) => return Err(error),
     };
@@ -164,7 +164,7 @@ fn expired(error: StoreError) -> StatusError {
     }
 }
 
-/// What comes before the events that are dispatched. It becomes text piece by piece as the client takes it.
+/// The events before those that are dispatched. It becomes text piece by piece as the client takes it.
 enum Before {
     /// The objects there are, as ADDED events, and the bookmark that ends them if it was asked for.
     /// `waiting` are still as they are stored.
@@ -298,7 +298,7 @@ fn together(first: Bytes, waiting: &mut tokio::sync::mpsc::Receiver<Bytes>) -> B
 struct Lines {
     /// `None` once the client has it.
     start: Option<Start>,
-    /// What is left when the watch has ended.
+    /// The lines that are left when the watch has ended.
     rest: VecDeque<Bytes>,
     /// `None` once the watch has ended.
     subscription: Option<Subscription>,

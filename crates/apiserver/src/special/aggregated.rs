@@ -79,7 +79,7 @@ fn request(
     let Call { state, info, user, query, trail, mut headers, extensions, body } = call;
     let passed = info.passed.as_ref().ok_or_else(|| StatusError::internal("the request is not to be passed on"))?;
     let path = if query.is_empty() { passed.base.clone() } else { format!("{}?{query}", passed.base) };
-    // What the client counts among the headers of its connection is taken out first: the user's name must not be.
+    // A header that the client counts among those of its connection is taken out first: the user's name must not be.
     let protocol = upgrade.then(|| headers.remove(header::UPGRADE)).flatten();
     strip_hop_by_hop(&mut headers);
     if let Some(protocol) = protocol {

@@ -12,8 +12,8 @@ use bytes::Bytes;
 
 use super::object;
 
-/// The value as text, if it is an object in protobuf of a kind that is known. What else upstream keeps in its store (its
-/// servers' leases, allocations) passes as it is: nobody here reads it.
+/// The value as text, if it is an object in protobuf of a kind that is known. The other values that upstream keeps in
+/// its store (its servers' leases, allocations) pass as they are: nobody here reads them.
 pub fn as_text(value: &Bytes) -> Result<Bytes, String> {
     let Some(named) = protobuf::named(value) else { return Ok(value.clone()) };
     let (api_version, kind) = named.map_err(|malformed| malformed.to_string())?;

@@ -80,8 +80,8 @@ fn metadata_at(bytes: &[u8]) -> Option<usize> {
     (!head[1..at].contains(&b'{')).then_some(at + METADATA.len())
 }
 
-/// How long the fields are, of these of metadata, that stand before the resourceVersion. What is not in their order, as that of
-/// custom kinds, follows it.
+/// How long the fields are, of these of metadata, that stand before the resourceVersion. A field that is not in their order, as
+/// that of custom kinds, follows it.
 fn identity(metadata: &[u8]) -> usize {
     let mut end = 0;
     for field in IDENTITY {
@@ -144,7 +144,8 @@ pub fn served(bytes: &[u8], revision: Revision) -> Vec<u8> {
     out
 }
 
-/// What is stored in these bytes. The server wrote them, so that they are JSON; a store that was tampered with shows nothing.
+/// The object that is stored in these bytes. The server wrote them, so that they are JSON; a store that was tampered with
+/// shows nothing.
 pub fn stored(bytes: &[u8]) -> Value {
     std::str::from_utf8(bytes).ok().and_then(|text| json::parse(text).ok()).unwrap_or_default()
 }
@@ -169,7 +170,7 @@ pub fn of_entry(definition: &Definition, entry: &Entry) -> Value {
     object
 }
 
-/// The same without `metadata.managedFields`, for what is looked at and never written back.
+/// The object of an entry without `metadata.managedFields`, to be looked at and never written back.
 pub fn without_managers(definition: &Definition, entry: &Entry) -> Value {
     let mut object: Value = api::object::without_managers(&entry.value).unwrap_or_default();
     set_revision(&mut object, entry.modified);

@@ -341,7 +341,7 @@ async fn local_groups_are_listed_and_the_own_metrics_give_way() {
     scene.ok(&format!("DELETE {SERVICES}/v1beta1.metrics.k8s.io"), json!(null)).await;
     let back = async || scene.ok("GET /apis/metrics.k8s.io/v1beta1", json!(null)).await == ours;
     scene.until("the own metrics", back).await;
-    // What APIServices are made of is no other server's, whatever an administrator writes.
+    // A group that APIServices are made of is no other server's, whatever an administrator writes.
     scene.register(("apiregistration.k8s.io", "v1"), &extension).await;
     scene.ok(&format!("GET {SERVICES}"), json!(null)).await;
 }

@@ -249,7 +249,7 @@ async fn components_show_how_they_are() {
     assert_eq!(named["items"].as_array().unwrap().len(), 1);
     assert_eq!(talk.say("+root", &format!("{COMPONENTS}/x"), json!(null)).await.0, 404);
     assert_eq!(talk.say("+root", "POST /api/v1/componentstatuses", json!({})).await.0, 405);
-    // What else counts for the server's health stands among its checks.
+    // A further check for the server's health stands among its checks.
     assert_eq!(talk.say("+root", "GET /readyz/plugins", json!(null)).await.0, 200);
     assert_eq!(talk.say("+root", "GET /readyz/scheduler", json!(null)).await.0, 404);
 }

@@ -29,7 +29,7 @@ async fn ask(c: &Conversation, head: &str, body: &str) -> Binary {
     Binary { code: parts.status.as_u16(), media_type, bytes: answer.collect(1 << 30).await.unwrap() }
 }
 
-/// What a message says, as the same kind says it in JSON.
+/// The content of a message, as the same kind says it in JSON.
 fn read(bytes: &[u8]) -> Value {
     let kind = protobuf::decode("io.k8s.apimachinery.pkg.apis.meta.v1.Verbs", bytes).expect("an envelope");
     let text = |name: &str| kind[name].as_str().unwrap_or_default().to_owned();

@@ -24,7 +24,7 @@ use crate::{
 
 /// A group smaller than this gets its events at once, whatever there is.
 const SMALL: usize = 8;
-/// What waking one member costs, or a little more.
+/// The time that waking one member costs, or a little more.
 const WAKING: Duration = Duration::from_micros(20);
 /// No event waits longer for others to come.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -98,7 +98,7 @@ impl Hub {
     /// Adds a member to the group of its scope. It gets every event dispatched from now on.
     pub fn join(&mut self, scope: WatchScope, id: u64, queue: mpsc::Sender<Bytes>, metrics: &Metrics) {
         let place = scope.place();
-        // What is pending is older than the new member.
+        // An event that is pending is older than the new member.
         self.send_all(&place, metrics);
         let member = Member { id, bookmarks: scope.bookmarks, queue };
         let groups = self.places.entry(place.clone()).or_default();
@@ -124,7 +124,7 @@ impl Hub {
         for group in self.places.values().flatten() {
             let line = Bytes::from(view::error(group.scope.view, error));
             for member in &group.members {
-                // Who has no room for it sees the end all the same.
+                // A member that has no room for it sees the end all the same.
                 let _ = member.queue.try_send(line.clone());
             }
         }
@@ -276,7 +276,7 @@ mod tests {
         Event { revision, key, entry: Some(entry), previous: None }
     }
 
-    /// What is waiting in a queue: each buffer as the names of the objects in it, `-` for a bookmark.
+    /// The buffers that wait in a queue: each as the names of the objects in it, `-` for a bookmark.
     fn received(queue: &mut mpsc::Receiver<Bytes>) -> Vec<String> {
         let name = |line: &json::Value| match line["type"].as_str() {
             Some("BOOKMARK") => "-".to_owned(),

@@ -52,7 +52,7 @@ pub(super) enum Audit {
     Failed(String),
 }
 
-/// What one run says.
+/// The outcome of one run.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub decisions: Vec<Decision>,
@@ -97,7 +97,7 @@ impl Evaluator {
         }
     }
 
-    /// What follows from an expression that could not be evaluated.
+    /// The decision that follows from an expression that could not be evaluated.
     fn failure(&self, message: String) -> Decision {
         if self.ignores_failures { Decision::Admit } else { Decision::Deny(Denial::error(message)) }
     }

@@ -158,7 +158,7 @@ impl Modes {
         Ok((configuration.authorizers.iter().any(|entry| entry.mode == Mode::Webhook), union))
     }
 
-    /// What is counted for an authorizer, also by one that bore its name before.
+    /// The figures of an authorizer, also those of one that bore its name before.
     fn decided(&self, mode: Mode, name: &str) -> Arc<Decided> {
         let mut all = self.decided.lock();
         if let Some(known) = all.iter().find(|one| one.mode == mode.name() && one.name == name) {

@@ -30,7 +30,7 @@ use review::{Said, document};
 const ANSWER: usize = 1 << 20;
 /// The pause before a question is put again.
 const BACKOFF: Duration = Duration::from_millis(500);
-/// What a requestor chooses is not remembered where it has more bytes than this.
+/// The size in bytes from which the part that a requestor chooses is not remembered.
 const REMEMBERED_BYTES: usize = 10_000;
 
 static EVALUATIONS: Metric = Metric {
@@ -49,7 +49,7 @@ static FAIL_OPEN: Metric = Metric {
     sort: Sort::Counter,
 };
 
-/// What is said about a webhook.
+/// The settings of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub kubeconfig: PathBuf,

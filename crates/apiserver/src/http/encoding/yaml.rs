@@ -106,7 +106,7 @@ impl Transcoder {
         }
     }
 
-    /// What stands before a key or a value: a space after its key, or its line.
+    /// Writes the beginning of a key or a value: a space after its key, or its line.
     fn begin(&mut self) {
         if std::mem::take(&mut self.after_key) {
             return self.out.push(b' ');
@@ -138,7 +138,7 @@ fn string(json: &[u8]) -> Vec<u8> {
     } else {
         for c in String::from_utf8_lossy(json).chars() {
             match c {
-                // What JSON may have in a string and YAML may not.
+                // A character that JSON may have in a string and YAML may not is escaped.
                 '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}' => {
                     out.extend_from_slice(format!("\\u{:04X}", u32::from(c)).as_bytes());
                 }
