@@ -1,4 +1,4 @@
-//! What is passed on to a Pod: not the caller's credentials, and not to where no Pod is.
+//! The parts of a request that are passed on to a Pod: not the caller's credentials, and not to where no Pod is.
 
 use std::net::{IpAddr, UdpSocket};
 

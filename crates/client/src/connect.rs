@@ -33,7 +33,7 @@ impl Client {
         (self.0)(request).await
     }
 
-    /// The same way in the name of a program: `User-Agent` says it, and what it writes is said to be managed by it.
+    /// This client in the name of a program: `User-Agent` says it, and the fields that it writes are managed by it.
     #[must_use]
     pub fn named(self, program: &'static str) -> Client {
         let agent =

@@ -25,7 +25,8 @@ use crate::{
     events::{EventKind, EventRecorder},
 };
 
-/// Who wants to lead what. Durations are upstream's defaults for control-plane components.
+/// A process that wants to lead, and the Lease that decides about it. Durations are upstream's defaults for
+/// control-plane components.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     pub namespace: String,
@@ -60,7 +61,7 @@ impl Candidate {
     }
 }
 
-/// What was last seen of the Lease, and when it last changed.
+/// The Lease as it was last seen, and when it last changed.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     spec: LeaseSpec,

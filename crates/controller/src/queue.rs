@@ -24,7 +24,7 @@ pub struct Done {
     pub requeue_after: Option<Duration>,
     /// The key is not worked on again before this is ready. It does not count against the concurrency.
     pub settled: Option<BoxFuture<'static, ()>>,
-    /// Something failed: the key is tried again with backoff. What was written before still has to settle.
+    /// Something failed: the key is tried again with backoff. Writes that went before still have to settle.
     pub failed: bool,
 }
 

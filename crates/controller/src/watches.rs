@@ -147,7 +147,7 @@ impl<O: Kind> Watches<O> {
     }
 }
 
-/// What a watch of objects `C` leads to.
+/// The keys that a change of an object `C` leads to.
 type KeysOf<C> = dyn Fn(&Change<C>, &Caches) -> Vec<Key> + Send + Sync;
 
 /// The queue that the changes of one cache feed.

@@ -167,7 +167,7 @@ fn spare() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-/// What counts as one source.
+/// The source that an address counts as.
 fn source(from: IpAddr) -> u128 {
     match from {
         IpAddr::V4(v4) => u128::from(v4.to_bits()),

@@ -20,7 +20,7 @@ use crate::places::Place;
 const TURN: Duration = Duration::from_secs(5);
 /// A connection on which nothing was asked by then is ended: 10 seconds.
 const FIRST: u32 = 2;
-/// A connection on which nothing is open and nothing was asked for so long is ended, as upstream does: 90 seconds.
+/// The turns without a request after which a connection on which nothing is open is ended, as upstream does: 90 seconds.
 const IDLE: u32 = 18;
 /// An answer of which the client takes nothing is cut after a round of turns: 30 to 35 seconds.
 const ROUND: usize = 7;
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use crate::places::Places;
 
-    /// What ends a connection, and after how many seconds, with this going on beside it.
+    /// The verdict that ends a connection, and after how many seconds, with this going on beside it.
     async fn end(beside: impl AsyncFnOnce(Arc<Pace>)) -> (Verdict, u64) {
         let (pace, begun) = (Arc::<Pace>::default(), Instant::now());
         let work = beside(pace.clone());

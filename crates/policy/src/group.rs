@@ -54,7 +54,7 @@ impl Group {
         matches!(self, Group::Port { .. })
     }
 
-    /// What a Pod with these addresses brings in.
+    /// The elements that a Pod with these addresses brings in.
     pub fn elements(&self, pod: &Facts, addresses: &[IpAddr], namespace: &Labels) -> Vec<Element> {
         let of = |port: Option<u16>| addresses.iter().map(move |address| Element { address: *address, port });
         match self {

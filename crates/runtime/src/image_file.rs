@@ -16,7 +16,7 @@ pub enum Entry {
     Folder { path: String, mode: u32 },
 }
 
-/// What an image holds and how it starts.
+/// The content of an image and how it starts.
 #[derive(Debug, Clone, Default)]
 pub struct Recipe {
     /// The full reference, such as `registry.k8s.io/pause:3.10`.

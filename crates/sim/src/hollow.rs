@@ -189,7 +189,7 @@ fn delay(profile: &Profile, need: Need) -> Duration {
     Duration::from_millis(clock::random_range(range))
 }
 
-/// What does not work is tried again.
+/// A request that fails is tried again.
 async fn act(client: &Client, profile: &Profile, pod: &Pod, need: Need) {
     let (resource, key) = (Resource::of::<Pod>(), Key::of(pod));
     let (subresource, verb) = match need {

@@ -1,4 +1,4 @@
-//! What `ARCHITECTURE.md` says about the crates, their folders and the circles of files in them.
+//! The statements of `ARCHITECTURE.md` about the crates, their folders and the circles of files in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -21,13 +21,13 @@ pub use rules::{Estimate, Guess, first, first_twice, matching_second, walk};
 pub use sizes::{Declared, Sizes};
 use sizes::{Place, Step};
 
-/// What an expression costs, for the sizes that are declared.
+/// The bounds of an expression's cost, for the sizes that are declared.
 pub(crate) fn estimate(expr: &Expr, facts: &Facts, functions: &Functions, declared: Declared<'_>) -> Range {
     let known = vec![Known::default(); facts.len()];
     Estimator { facts, functions, declared, known, locals: Vec::new() }.cost(expr)
 }
 
-/// What is known of the keys and values in a list or map that the expression made.
+/// The sizes and places of the keys and values in a list or map that the expression made.
 #[derive(Debug, Clone, Copy)]
 struct Entries {
     list: bool,
@@ -41,7 +41,7 @@ impl Entries {
     }
 }
 
-/// What the walk has found out about an expression.
+/// The size, entries and place that the walk has found out for an expression.
 #[derive(Debug, Clone, Copy)]
 struct Known<'s> {
     size: Option<Range>,

@@ -1,4 +1,4 @@
-//! What a rule is told about the operands of a call.
+//! The operands of a call, as a rule sees them.
 
 use super::Range;
 use super::sizes::{Declared, Place, Step};

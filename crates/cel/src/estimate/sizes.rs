@@ -10,9 +10,9 @@ pub struct Sizes {
     /// The most elements of a list or map, or the most characters. Zero for numbers and for objects, which have no size.
     pub most: u64,
     pub fields: BTreeMap<Box<str>, Sizes>,
-    /// What a map's keys are like.
+    /// The sizes of a map's keys.
     pub keys: Option<Box<Sizes>>,
-    /// What a list's items or a map's values are like.
+    /// The sizes of a list's items or a map's values.
     pub items: Option<Box<Sizes>>,
     /// Whether a value that is selected like a field is as large as the items are. Otherwise nothing bounds it.
     pub selected: bool,

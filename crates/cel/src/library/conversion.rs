@@ -1,4 +1,4 @@
-//! From one type to another. What does not fit is an error, never a different value.
+//! From one type to another. A value that does not fit is an error, never a different value.
 
 use super::cost;
 use super::time::{self, instant, nanos};

@@ -1,4 +1,4 @@
-//! What the language itself knows about texts, and the sizes of things.
+//! The language's own functions on texts, and the sizes of things.
 
 use super::cost;
 use crate::error::EvaluationError;

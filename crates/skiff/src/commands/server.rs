@@ -82,14 +82,14 @@ pub fn run(options: options::Server) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Audit events on their way are waited for so long when the server ends.
+/// The longest wait for audit events on their way when the server ends.
 const FLUSH: clock::Duration = clock::Duration::from_secs(10);
 
 /// A control plane at work.
 pub struct Running {
     pub server: apiserver::Server,
     pub pki: Arc<Pki>,
-    /// What keeps certificates valid that come from there.
+    /// The task that keeps the certificates valid that come from there.
     pub fresh: Fresh,
     pub options: ControlPlane,
     listening: Listening,
@@ -305,7 +305,7 @@ fn cannot_listen(bind: SocketAddr) -> String {
     format!("the API server cannot listen on {bind}; {advice}")
 }
 
-/// What counts for the server's health beside its own parts.
+/// The checks that count for the server's health beside its own parts.
 fn checks(at_rest: &AtRest, ending: Arc<AtomicBool>) -> Checks {
     let checks = Checks::default().with("shutdown", Counts::Ready, move || {
         if ending.load(Ordering::Relaxed) { Err("process is shutting down".to_owned()) } else { Ok(()) }
