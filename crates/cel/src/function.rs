@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use regex::{Regex, RegexBuilder};
 
 use crate::budget::{Budget, LARGEST};
+use crate::cost_rule::{Estimate, rules};
 use crate::error::EvaluationError;
-use crate::estimate::{Estimate, rules};
 use crate::typing::Type;
 use crate::value::Value;
 

@@ -1,9 +1,8 @@
 //! Calls: the operators that evaluate a part of their operands, and functions by the rules of the forms that may apply.
 
-use super::operands::{Operand, Operands};
-use super::sizes::{Place, Step};
-use super::{Estimator, Guess, Range};
+use super::Estimator;
 use crate::check::Resolved;
+use crate::cost_rule::{Guess, Operand, Operands, Place, Range, Step};
 use crate::syntax::ast::Expr;
 use crate::typing::Type;
 

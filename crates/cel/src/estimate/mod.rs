@@ -4,22 +4,18 @@
 //! Upstream counterpart: cel-go's checker/cost.go.
 
 mod calls;
-mod operands;
-mod range;
-pub(crate) mod rules;
-mod sizes;
 
 use crate::budget::{LIST_COST, MAP_COST, OBJECT_COST};
 use crate::check::Facts;
+use crate::cost_rule::{Place, Step};
 use crate::function::Functions;
 use crate::syntax::ast::{ACCUMULATOR, Access, Expr, Fold, Kind};
 use crate::typing::Type;
 use crate::value::Value;
-pub use operands::{Operand, Operands};
-pub use range::Range;
-pub use rules::{Estimate, Guess, first, first_twice, matching_second, walk};
-pub use sizes::{Declared, Sizes};
-use sizes::{Place, Step};
+
+pub use crate::cost_rule::{
+    Declared, Estimate, Guess, Operand, Operands, Range, Sizes, first, first_twice, matching_second, walk,
+};
 
 /// The bounds of an expression's cost, for the sizes that are declared.
 pub(crate) fn estimate(expr: &Expr, facts: &Facts, functions: &Functions, declared: Declared<'_>) -> Range {

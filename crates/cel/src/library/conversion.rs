@@ -2,8 +2,8 @@
 
 use super::cost;
 use super::time::{self, instant, nanos};
+use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
-use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::Value;
 

@@ -6,8 +6,8 @@ use std::cmp::Ordering;
 use semver::Version;
 
 use super::cost;
+use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
-use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::typing::Type;
 use crate::value::{Opaque, Value};
