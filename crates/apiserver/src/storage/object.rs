@@ -33,14 +33,17 @@ pub fn encode_as(kind: &str, group: &str, version: &str, object: &Value) -> Vec<
 
 /// An object in the version of `definition` as it is stored.
 pub fn encode_in_version(definition: &Definition, object: &Value) -> Vec<u8> {
-    let names = (&*definition.kind, &*definition.group, &*definition.version);
-    text(names, order(definition, None), object, &["resourceVersion"])
+    in_version(definition, object, &["resourceVersion"])
 }
 
 /// An object in the version of `definition` as it is served.
 pub fn encode_served(definition: &Definition, object: &Value) -> Vec<u8> {
+    in_version(definition, object, &[])
+}
+
+fn in_version(definition: &Definition, object: &Value, without: &[&str]) -> Vec<u8> {
     let names = (&*definition.kind, &*definition.group, &*definition.version);
-    text(names, order(definition, None), object, &[])
+    text(names, order(definition, None), object, without)
 }
 
 /// The type by which the fields of an object are put in order. Upstream knows the fields of a custom kind by their names only.

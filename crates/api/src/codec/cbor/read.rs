@@ -128,39 +128,49 @@ impl<'b> Reader<'b> {
     }
 
     fn list(&mut self, info: u8, length: u64, level: usize, later: Option<u64>) -> Result<Value, Problem> {
-        let too_many = || syntax(format!("exceeded max number of elements {ITEMS_MAX} for CBOR array"));
-        if length > ITEMS_MAX {
-            return Err(too_many());
-        }
         let mut items = Vec::new();
-        while if info == OPEN { !self.ends()? } else { (items.len() as u64) < length } {
-            if items.len() as u64 == ITEMS_MAX {
-                return Err(too_many());
-            }
-            items.push(self.item(level, later)?);
-        }
+        self.each((info, length), ("elements", "array"), |reader| {
+            items.push(reader.item(level, later)?);
+            Ok(())
+        })?;
         Ok(Value::Array(items))
     }
 
     fn map(&mut self, info: u8, length: u64, level: usize, later: Option<u64>) -> Result<Value, Problem> {
-        let too_many = || syntax(format!("exceeded max number of key-value pairs {ITEMS_MAX} for CBOR map"));
-        if length > ITEMS_MAX {
-            return Err(too_many());
-        }
         let mut map = Map::new();
-        while if info == OPEN { !self.ends()? } else { (map.len() as u64) < length } {
-            if map.len() as u64 == ITEMS_MAX {
-                return Err(too_many());
-            }
-            let key = self.key()?;
-            let value = self.item(level, later)?;
+        self.each((info, length), ("key-value pairs", "map"), |reader| {
+            let key = reader.key()?;
+            let value = reader.item(level, later)?;
             if map.contains_key(&key) {
                 return Err(syntax(format!("found duplicate map key {key:?}")));
             }
             map.insert(Key::of(&key), value);
-        }
+            Ok(())
+        })?;
         self.weight += if map.is_empty() { 0 } else { OBJECT_WEIGHT };
         Ok(Value::Object(map))
+    }
+
+    /// Reads the parts of a list or map, as many as its head says or up to the mark, and no more than one may have.
+    fn each(
+        &mut self,
+        (info, length): (u8, u64),
+        (parts, whole): (&str, &str),
+        mut read: impl FnMut(&mut Self) -> Result<(), Problem>,
+    ) -> Result<(), Problem> {
+        let too_many = || Err(syntax(format!("exceeded max number of {parts} {ITEMS_MAX} for CBOR {whole}")));
+        if length > ITEMS_MAX {
+            return too_many();
+        }
+        let mut count = 0;
+        while if info == OPEN { !self.ends()? } else { count < length } {
+            if count == ITEMS_MAX {
+                return too_many();
+            }
+            read(self)?;
+            count += 1;
+        }
+        Ok(())
     }
 
     fn key(&mut self) -> Result<String, Problem> {
@@ -189,7 +199,7 @@ fn shown(bytes: Vec<u8>, later: Option<u64>) -> String {
     match later {
         Some(tag::BASE64) => STANDARD.encode(bytes),
         Some(tag::BASE64URL) => URL_SAFE_NO_PAD.encode(bytes),
-        Some(_) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Some(_) => base16ct::lower::encode_string(&bytes),
         None => String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
     }
 }
