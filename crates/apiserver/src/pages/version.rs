@@ -33,8 +33,7 @@ pub fn page(build: &Build) -> String {
 /// The version information, of which the part behind the plus sign is ours.
 fn info(build: &Build) -> Value {
     let version = api::KUBERNETES_VERSION;
-    let (major, minor) = version.trim_start_matches('v').split_once('.').unwrap_or_default();
-    let minor = minor.split('.').next().unwrap_or_default();
+    let (major, minor) = api::release();
     let arch = api::rules::platform::architecture(std::env::consts::ARCH);
     json!({
         "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
