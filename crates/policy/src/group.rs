@@ -40,7 +40,7 @@ pub struct Element {
 
 /// A name that only this text has: users choose their selectors and names, and must not meet another's.
 pub fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes())[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(&Sha256::digest(text)[..16])
 }
 
 impl Group {

@@ -106,7 +106,7 @@ fn to_bytes(value: &json::Value) -> Vec<u8> {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let hex: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
+    let hex = base16ct::lower::encode_string(&Sha256::digest(bytes));
     format!("sha256:{hex}")
 }
 

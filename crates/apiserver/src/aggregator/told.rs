@@ -90,7 +90,7 @@ impl Asked<'_> {
         let path = format!("apis/{}/{}", registration.group, registration.version);
         let index = self.json("/openapi/v3", &User::new("system:aggregator", [""; 0]), DISCOVERY_BYTES).await?;
         let url = index["paths"][&path]["serverRelativeURL"].as_str()?;
-        Some(Sha256::digest(url).iter().map(|byte| format!("{byte:02X}")).collect())
+        Some(base16ct::upper::encode_string(&Sha256::digest(url)))
     }
 
     /// The part that is known stays as long as the server says that its document is the same.

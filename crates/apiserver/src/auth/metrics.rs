@@ -120,8 +120,7 @@ pub fn hash(text: &str) -> String {
     if text.is_empty() {
         return String::new();
     }
-    let digest = Sha256::digest(text);
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = base16ct::lower::encode_string(&Sha256::digest(text));
     format!("sha256:{hex}")
 }
 

@@ -229,7 +229,7 @@ fn aggregate(call: &Call, version: &'static str, core_group: bool) -> Response {
         "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {}, "items": items,
     });
     let document = encode::text(&schema::of_kind("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"), &document);
-    let hash: String = Sha512::digest(&document).iter().map(|b| format!("{b:02X}")).collect();
+    let hash = base16ct::upper::encode_string(&Sha512::digest(&document));
     let etag = format!("\"{hash}\"");
     let known = call.headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
     let mut response = respond::json(StatusCode::OK, document);

@@ -49,7 +49,7 @@ impl Documents {
             return Some(document.clone());
         }
         let bytes = Bytes::from(make()?);
-        let hash: String = Sha512::digest(&bytes).iter().map(|b| format!("{b:02X}")).collect();
+        let hash = base16ct::upper::encode_string(&Sha512::digest(&bytes));
         let document = (bytes, format!("\"{hash}\""));
         kept.documents.insert(name.to_owned(), document.clone());
         Some(document)

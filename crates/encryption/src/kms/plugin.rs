@@ -62,7 +62,7 @@ impl fmt::Debug for Plugin {
 }
 
 fn hash_of(key_id: &str) -> String {
-    let hex: String = Sha256::digest(key_id).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = base16ct::lower::encode_string(&Sha256::digest(key_id));
     format!("sha256:{hex}")
 }
 

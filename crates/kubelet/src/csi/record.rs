@@ -206,7 +206,7 @@ impl Places {
 }
 
 pub fn hex(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(&Sha256::digest(text))
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl Certificates {
         if facts.common_name.is_empty() {
             return Ok(None);
         }
-        let digest: String = Sha256::digest(leaf).iter().map(|b| format!("{b:02x}")).collect();
+        let digest = base16ct::lower::encode_string(&Sha256::digest(leaf));
         let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={digest}")])]);
         let user = User { extra, ..User::new(facts.common_name, facts.organizations) };
         let user = Arc::new(user.authenticated());
