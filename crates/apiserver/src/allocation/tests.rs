@@ -308,7 +308,7 @@ async fn more_ranges_give_more_addresses() {
     check(all.store()).await;
 }
 
-/// Two servers write Services at the same time, more than there is room for. Every picture is right.
+/// Two servers write Services at the same time, more than there is room for. Every snapshot is right.
 #[tokio::test]
 async fn two_servers_over_one_store_never_give_anything_twice() {
     let store = memory();

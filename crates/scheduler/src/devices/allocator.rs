@@ -13,7 +13,7 @@ use super::{
     constraint::{Constraint, Values},
     problem::Problem,
     result,
-    search::{Candidate, Goal, PoolState, Request, Search, Wanted, selects, spend},
+    search::{Candidate, Goal, PoolState, Request, Search, UnallocatedClaim, selects, spend},
     selector::Selectors,
     slices::{Pool, PoolId},
 };
@@ -125,7 +125,7 @@ pub(super) fn allocate<'a>(
 }
 
 impl<'a> Allocator<'a> {
-    fn all_wanted(&mut self, claims: &[(&'a Key, &'a DeviceClaim)]) -> Result<Vec<Wanted<'a>>, Problem> {
+    fn all_wanted(&mut self, claims: &[(&'a Key, &'a DeviceClaim)]) -> Result<Vec<UnallocatedClaim<'a>>, Problem> {
         let (mut wanted, mut depth) = (Vec::new(), 0);
         for (key, spec) in claims {
             let (claim, devices) = self.wanted(key, spec)?;
@@ -139,7 +139,7 @@ impl<'a> Allocator<'a> {
     }
 
     /// A claim, and the number of devices that it gets at least.
-    fn wanted(&mut self, key: &'a Key, spec: &'a DeviceClaim) -> Result<(Wanted<'a>, usize), Problem> {
+    fn wanted(&mut self, key: &'a Key, spec: &'a DeviceClaim) -> Result<(UnallocatedClaim<'a>, usize), Problem> {
         let (mut requests, mut least) = (Vec::new(), 0usize);
         for request in spec.requests.iter().flatten() {
             let goals: Vec<Goal> =
@@ -168,7 +168,7 @@ impl<'a> Allocator<'a> {
             }
         };
         let constraints = spec.constraints.iter().flatten().enumerate().map(constraint).collect::<Result<_, _>>()?;
-        Ok((Wanted { key, spec, requests, constraints, given: Vec::new() }, least))
+        Ok((UnallocatedClaim { key, spec, requests, constraints, given: Vec::new() }, least))
     }
 
     fn goal(&mut self, claim: &Key, asked: Asked<'a>) -> Result<Goal<'a>, Problem> {

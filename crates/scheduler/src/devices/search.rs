@@ -63,7 +63,7 @@ pub(super) struct Request<'a> {
 }
 
 /// A claim that needs devices.
-pub(super) struct Wanted<'a> {
+pub(super) struct UnallocatedClaim<'a> {
     pub key: &'a Key,
     pub spec: &'a DeviceClaim,
     pub requests: Vec<Request<'a>>,
@@ -127,7 +127,7 @@ pub(super) struct At {
 }
 
 pub(super) struct Search<'a> {
-    pub claims: Vec<Wanted<'a>>,
+    pub claims: Vec<UnallocatedClaim<'a>>,
     pub candidates: Vec<Candidate<'a>>,
     pub pools: Vec<PoolState<'a>>,
     pub devices: &'a Devices,

@@ -2,7 +2,7 @@
 
 use api::Value;
 use api::k8s_openapi::api::admissionregistration::v1::{AuditAnnotation, ValidatingAdmissionPolicySpec, Validation};
-use api::rules::cel::admission::{Offer, VARIABLES, compile, environment};
+use api::rules::cel::admission::{OptionalVariables, VARIABLES, compile, environment};
 use cel::{Composed, Type, Value as Cel};
 
 use super::BUDGET;
@@ -62,8 +62,8 @@ pub(super) struct Outcome {
 impl Evaluator {
     pub(super) fn new(spec: &ValidatingAdmissionPolicySpec) -> Evaluator {
         let params = spec.param_kind.is_some();
-        let mut asking = environment(Offer { params, authorizer: true });
-        let mut telling = environment(Offer { params, authorizer: false });
+        let mut asking = environment(OptionalVariables { params, authorizer: true });
+        let mut telling = environment(OptionalVariables { params, authorizer: false });
         let ignores_failures = spec.failure_policy.as_deref() == Some("Ignore");
         let conditions = spec.match_conditions.as_deref().unwrap_or_default();
         let conditions = Conditions::new(&asking, conditions, ignores_failures);

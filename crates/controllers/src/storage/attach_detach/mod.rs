@@ -26,7 +26,7 @@ use k8s_openapi::api::{
 };
 use parking_lot::Mutex;
 
-use self::observed::{Observed, Rival, Wanted, concerned_by_claim, concerned_by_volume, node_key, users};
+use self::observed::{DesiredVolume, Observed, Rival, concerned_by_claim, concerned_by_volume, node_key, users};
 use super::claim_protection::{BY_CLAIM, by_claim};
 use crate::node::{conditions, on_node};
 
@@ -305,7 +305,7 @@ fn attach(node: &Node, observed: &Observed, plan: &mut Plan) {
 }
 
 /// Tells each Pod that waits for the volume, once.
-fn warn(wanted: &Wanted, plan: &mut Plan, message: impl Fn(&Pod) -> String) {
+fn warn(wanted: &DesiredVolume, plan: &mut Plan, message: impl Fn(&Pod) -> String) {
     for pod in wanted.pods.iter().filter(|_| !wanted.is_told) {
         let note = Note::warning("FailedAttachVolume", message(pod));
         plan.tell(note.about(events::reference(&**pod)));

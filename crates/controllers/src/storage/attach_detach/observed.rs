@@ -23,7 +23,7 @@ pub struct Rival {
 }
 
 /// A volume that Pods on the node use.
-pub struct Wanted {
+pub struct DesiredVolume {
     pub volume: Arc<PersistentVolume>,
     pub pods: Vec<Arc<Pod>>,
     pub attachment: Option<Arc<VolumeAttachment>>,
@@ -35,7 +35,7 @@ pub struct Wanted {
     pub is_told: bool,
 }
 
-impl Wanted {
+impl DesiredVolume {
     pub fn name(&self) -> &str {
         self.volume.metadata.name.as_deref().unwrap_or("")
     }
@@ -57,7 +57,7 @@ impl Wanted {
 #[derive(Default)]
 pub struct Observed {
     /// By the volume's name.
-    pub wanted: BTreeMap<String, Wanted>,
+    pub wanted: BTreeMap<String, DesiredVolume>,
     /// The node's attachments, of volumes that there are.
     pub attachments: Vec<(Arc<VolumeAttachment>, Arc<PersistentVolume>)>,
     /// Since when attachments that no Pod needs have been so, by name.
@@ -72,7 +72,7 @@ impl Observed {
         for pod in on_node::pods(caches, node).into_iter().filter(|pod| !volume::is_over(pod)) {
             for volume in volume::volumes(&pod, caches).into_iter().filter(|v| volume::is_attachable(v, caches)) {
                 let name = volume.metadata.name.clone().unwrap_or_default();
-                let wanted = observed.wanted.entry(name.clone()).or_insert_with(|| Wanted {
+                let wanted = observed.wanted.entry(name.clone()).or_insert_with(|| DesiredVolume {
                     attachment: observed
                         .attachments
                         .iter()
