@@ -64,7 +64,7 @@ pub struct Options {
     /// A static token file's name and text.
     pub token_file: Option<(String, String)>,
     pub anonymous: bool,
-    /// Whose tokens are believed beside the server's own, and who is let in without any.
+    /// The issuers whose tokens are believed beside the server's own, and who is let in without any.
     pub authentication: structured::Settings,
     /// The server that is asked about bearer tokens.
     pub token_webhook: Option<token_webhook::Settings>,

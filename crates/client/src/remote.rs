@@ -37,7 +37,7 @@ pub struct Config {
     pub patience: Option<Duration>,
 }
 
-/// Whose certificates are believed.
+/// The authorities whose certificates are believed.
 #[derive(Clone)]
 pub enum Trust {
     /// Those of these authorities, in PEM.

@@ -11,7 +11,7 @@ fn comment(line: &str) -> Option<&str> {
 /// The first line of a comment that begins with a question's word where a subject belongs, or that keeps a number to itself.
 fn riddle(text: &str) -> Option<String> {
     let is_riddle = |said: &str| {
-        let asks = ["What ", "Who "].iter().any(|word| said.starts_with(word));
+        let asks = ["What ", "Who ", "Whom ", "Whose "].iter().any(|word| said.starts_with(word));
         asks || said.to_lowercase().contains("so many")
     };
     let found = text.lines().enumerate().find(|(_, line)| comment(line).is_some_and(is_riddle));
@@ -24,8 +24,8 @@ fn comments_say_what_things_are() {
     let riddles: Vec<String> = riddles.collect();
     assert!(
         riddles.is_empty(),
-        "a comment is a sentence with a subject: no line begins with \"What\" or \"Who\" (\"The objects that …\" instead of \
-         \"What …\"), and a number is named, not called \"so many\"\n{}",
+        "a comment is a sentence with a subject: no line begins with \"What\", \"Who\", \"Whom\" or \"Whose\" (\"The objects \
+         that …\" instead of \"What …\"), and a number is named, not called \"so many\"\n{}",
         riddles.join("\n")
     );
 }
@@ -36,6 +36,7 @@ fn riddles_are_found_in_comments_alone() {
     check("/// The objects that a watcher may see.\nlet what = \"What a watcher may see\";", None);
     check("//! Objects.\n\n    /// What a watcher may see.", Some("3: /// What a watcher may see."));
     check("// Who asked may have given up.", Some("1: // Who asked may have given up."));
+    check("/// Whose tokens are believed.", Some("1: /// Whose tokens are believed."));
     check("//! One file.\n//! What it holds.", Some("2: //! What it holds."));
     check("/// So many are kept.", Some("1: /// So many are kept."));
     check("/// Whoever asks is told. Whatever comes is kept.", None);

@@ -76,7 +76,7 @@ pub(crate) struct Deletion<'a> {
     pub state: &'a State,
     pub definition: &'a Definition,
     pub options: &'a DeleteOptions,
-    /// Whose deletion admission is asked about. Without a user it is not asked: it has let the write through that this
+    /// The user whose deletion admission is asked about. Without one it is not asked: it has let the write through that this
     /// deletion is a part of.
     pub user: Option<(&'a User, &'a Trail)>,
     /// The object is deleted with others, and the request does not name it.

@@ -1,4 +1,4 @@
-//! Whose tokens are believed, in the whole server: issuers of a file that is followed, strangers, and a webhook.
+//! The tokens that the whole server believes: of issuers of a file that is followed, of strangers, and of a webhook.
 
 use api::Value;
 use clock::Duration;

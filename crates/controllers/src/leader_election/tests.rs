@@ -120,7 +120,7 @@ fn who_is_heard_of_gets_a_free_lease() {
     check("- then=b", &["a 1.19.0 1.19.0"], updated);
     check("gone still=10", &["a 1.19.0 1.19.0"], updated);
     check("gone lasts=0", &["a 1.19.0 1.19.0"], updated);
-    // Whose own Lease ran out needs it anew.
+    // A candidate whose own Lease ran out needs it anew.
     check("a by=OldestEmulationVersion still=10", &["a 1.19.0 1.19.0"], updated);
     // No candidate states its version and its strategy as it should.
     check("", &["a xyz 1.19.0"], "");

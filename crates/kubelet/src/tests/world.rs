@@ -73,7 +73,7 @@ pub struct World {
     pub engine: Fake,
     pub api: Api,
     pub mounts: Arc<Recorded>,
-    /// Whom Pods pass before their containers begin.
+    /// The gate that Pods pass before their containers begin.
     pub network: Mutex<Option<crate::Gate>>,
     gate: Gate,
     now: Mutex<Timestamp>,

@@ -1,4 +1,4 @@
-//! Whose tokens are believed, beside the server's own: upstream's flags.
+//! The issuers whose tokens are believed beside the server's own: upstream's flags.
 
 use std::{path::PathBuf, time::Duration};
 

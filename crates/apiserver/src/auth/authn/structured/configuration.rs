@@ -1,5 +1,5 @@
-//! Whose tokens are believed and who is let in without any: an AuthenticationConfiguration, or the flags `--oidc-…`, which stand
-//! for one.
+//! The issuers whose tokens are believed, and who is let in without any: an AuthenticationConfiguration, or the flags
+//! `--oidc-…`, which stand for one.
 
 use api::validation::section::Section;
 
