@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api::{kind::Definition, status::StatusError};
+use clock::Instant;
 
 use crate::{
     admission::attributes::{Admission, Allocation},
@@ -91,9 +92,9 @@ impl State {
     /// Whether the authorizers allow a request; its trail is told why.
     pub async fn authorize(&self, attributes: &Attributes<'_>, trail: &Trail) -> Result<(), StatusError> {
         if !trail.is_on() {
-            return self.ask(attributes).await;
+            return permitted(attributes, self.decide(attributes).await);
         }
-        let verdict = self.authorizer.authorize(attributes).await;
+        let verdict = self.decide(attributes).await;
         match &verdict {
             Verdict::Failed(_) => trail.annotate("authorization.k8s.io/reason", "internal error"),
             verdict => {
@@ -103,6 +104,13 @@ impl State {
             }
         }
         permitted(attributes, verdict)
+    }
+
+    async fn decide(&self, attributes: &Attributes<'_>) -> Verdict {
+        let began = Instant::now();
+        let verdict = self.authorizer.authorize(attributes).await;
+        self.metrics.access.decided(&self.metrics.all, &verdict, began.elapsed());
+        verdict
     }
 
     /// Whether the authorizers allow this; the error is the answer to who asked.

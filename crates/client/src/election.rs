@@ -23,6 +23,7 @@ use crate::{
     Api, Client,
     candidacy::{Candidacy, Versions, stand},
     events::{EventKind, EventRecorder},
+    metrics::Leads,
 };
 
 /// A process that wants to lead, and the Lease that decides about it. Durations are upstream's defaults for
@@ -170,6 +171,7 @@ pub async fn lead<T>(client: &Client, me: &Candidate, work: impl Future<Output =
 async fn compete<T>(client: &Client, me: &Candidate, work: impl Future<Output = T>) -> Option<T> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &me.namespace);
     let recorder = EventRecorder::new(client.clone(), &me.lease, None);
+    let leads = Leads::not_yet(&me.lease);
     let mut seen = None;
     let since = loop {
         let began = Instant::now();
@@ -183,6 +185,7 @@ async fn compete<T>(client: &Client, me: &Candidate, work: impl Future<Output = 
         let jitter = clock::random_range(0..me.retry_period.as_millis() as u64 * 12 / 10 + 1);
         clock::sleep(me.retry_period + Duration::from_millis(jitter)).await;
     };
+    leads.now();
     tracing::info!(lease = %me.lease, identity = %me.identity, "became leader");
     tell(&recorder, me, "became leader");
     tokio::select! {

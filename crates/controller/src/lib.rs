@@ -7,6 +7,7 @@
 
 mod act;
 mod losses;
+pub mod metrics;
 mod ownership;
 mod plan;
 mod queue;

@@ -57,6 +57,8 @@ pub struct Figures {
     pub refused: AtomicU64,
     /// Connections ended because their client did not read its answers.
     pub cut: AtomicU64,
+    /// TLS handshakes that failed, or took too long.
+    pub handshakes: AtomicU64,
 }
 
 /// A listener that bounds its connections.

@@ -111,7 +111,7 @@ struct Answer {
     patient: AtomicBool,
     waiting: Mutex<Waiting>,
     place: Mutex<Option<Place>>,
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Vec<Kept>>,
 }
 
 /// Something that goes when the answer has gone.
@@ -146,9 +146,9 @@ impl Answering {
         *self.0.place.lock() = Some(place);
     }
 
-    /// Keeps something else as long.
+    /// Keeps other things as long.
     pub fn keep(&self, guard: Box<dyn Send>) {
-        *self.0.kept.lock() = Some(Kept(guard));
+        self.0.kept.lock().push(Kept(guard));
     }
 
     /// The connection takes no more requests, and ends once those that are open are answered. Its client makes another one.

@@ -22,6 +22,7 @@ use std::{
 
 use api::{Value, kind::Definition, meta, status::StatusError};
 use dialer::Endpoint;
+use meter::{Metric, Metrics, labels, told as page};
 use parking_lot::{Mutex, RwLock};
 use pki::Serving;
 use tokio::{
@@ -41,6 +42,15 @@ use crate::{
     },
     storage::{informer::EventHandler, object_store::ObjectStore},
 };
+
+static UNAVAILABLE: Metric = Metric::gauge(
+    "aggregator_unavailable_apiservice",
+    "[ALPHA] Gauge of APIServices which are marked as unavailable broken down by APIService name.",
+);
+static FELL: Metric = Metric::counter(
+    "aggregator_unavailable_apiservice_total",
+    "[ALPHA] Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
+);
 
 /// The number of trusts whose connections are kept; with one more all begin anew.
 const DIALERS: usize = 256;
@@ -63,6 +73,7 @@ pub struct Aggregator {
     generation: AtomicU64,
     wakes: Mutex<HashMap<String, Arc<Wakes>>>,
     changed: Notify,
+    counts: Metrics,
 }
 
 /// Wakes the tasks of one group version.
@@ -92,6 +103,7 @@ impl Aggregator {
             generation: AtomicU64::new(0),
             wakes: Mutex::default(),
             changed: Notify::new(),
+            counts: Metrics::new(),
         }
     }
 
@@ -155,15 +167,9 @@ impl Aggregator {
 
     /// A line for each APIService, as upstream's page of metrics has it; nothing where there are none.
     pub fn metrics(&self) -> String {
-        const NAME: &str = "aggregator_unavailable_apiservice";
         let table = self.table();
-        let mut lines =
-            table.all().map(|r| format!("{NAME}{{name=\"{}\"}} {}\n", r.name, u8::from(!r.available))).peekable();
-        if lines.peek().is_none() {
-            return String::new();
-        }
-        let what = "Gauge of APIServices which are marked as unavailable broken down by APIService name.";
-        format!("# HELP {NAME} {what}\n# TYPE {NAME} gauge\n{}", lines.collect::<String>())
+        let lines = table.all().map(|r| (labels(&[("name", &r.name)]), f64::from(u8::from(!r.available))));
+        page(&UNAVAILABLE, lines) + &self.counts.render()
     }
 
     fn set(&self, name: &str, registration: Option<Registration>) {
@@ -172,6 +178,11 @@ impl Aggregator {
             |r: &Registration| Registration { available: false, reason: String::new(), ..r.clone() };
         let moved = old.as_deref().map(without_condition) != registration.as_ref().map(without_condition);
         let turned = old.as_ref().map(|r| r.available) != registration.as_ref().map(|r| r.available);
+        if let Some(now) = registration.as_ref().filter(|now| !now.available)
+            && old.as_ref().is_some_and(|old| old.available)
+        {
+            self.counts.count(&FELL, &[("name", name), ("reason", &now.reason)]);
+        }
         let mut table = self.table.write();
         *table = Arc::new(table.with(name, registration));
         drop(table);

@@ -12,5 +12,6 @@ pub mod pieces;
 pub mod places;
 pub mod request;
 pub mod respond;
+pub mod timing;
 pub mod view;
 pub mod web;

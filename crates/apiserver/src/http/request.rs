@@ -353,7 +353,8 @@ impl Info {
         let streams =
             |remote: &Remote| matches!(&*remote.subresource, "attach" | "exec" | "proxy" | "log" | "portforward");
         let passed = self.way() != Way::Own || self.remote.as_ref().is_some_and(streams);
-        self.is_resource() && (self.verb == "watch" || passed)
+        let profiles = self.path.starts_with("/debug/pprof/");
+        if self.is_resource() { self.verb == "watch" || passed } else { profiles }
     }
 }
 

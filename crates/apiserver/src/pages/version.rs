@@ -6,6 +6,13 @@ use api::{
     schema::{self, Type},
 };
 use json::json;
+use meter::{Metric, labels, told};
+
+static BUILD: Metric = Metric::gauge(
+    "kubernetes_build_info",
+    "[ALPHA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go \
+     version, and compiler from which Kubernetes was built, and platform on which it is running.",
+);
 
 /// The source that the program was built from.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +35,24 @@ impl Default for Build {
 pub fn page(build: &Build) -> String {
     let ty = schema::of("io.k8s.apimachinery.pkg.version.Info").unwrap_or(&Type::Any);
     String::from_utf8(encode::text(ty, &info(build))).unwrap_or_default()
+}
+
+/// The same for `/metrics`.
+pub fn metrics(build: &Build) -> String {
+    let info = info(build);
+    let text = |field| info[field].as_str().unwrap_or("");
+    let pairs = [
+        ("build_date", text("buildDate")),
+        ("compiler", text("compiler")),
+        ("git_commit", text("gitCommit")),
+        ("git_tree_state", text("gitTreeState")),
+        ("git_version", text("gitVersion")),
+        ("go_version", text("goVersion")),
+        ("major", text("major")),
+        ("minor", text("minor")),
+        ("platform", text("platform")),
+    ];
+    told(&BUILD, [(labels(&pairs), 1.0)])
 }
 
 /// The version information, of which the part behind the plus sign is ours.

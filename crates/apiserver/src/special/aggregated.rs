@@ -18,6 +18,7 @@ use crate::{
     http::{
         access::Peer,
         body::{Body, BoxError, Response},
+        timing,
     },
     outbound::dialer::why,
 };
@@ -38,7 +39,7 @@ pub async fn pass(call: Call) -> Result<Response, StatusError> {
         return Ok(text(StatusCode::LOOP_DETECTED, "the request has been here before"));
     }
     if !registration.available {
-        return Ok(text(StatusCode::SERVICE_UNAVAILABLE, "service unavailable"));
+        return Ok(unavailable("service unavailable"));
     }
     let dialer = match state.aggregator.dialer(&backend.trust) {
         Ok(dialer) => dialer,
@@ -48,7 +49,7 @@ pub async fn pass(call: Call) -> Result<Response, StatusError> {
         Ok(to) => to,
         Err(error) => {
             tracing::debug!(name = registration.name, %error, "an API server's address is not known");
-            return Ok(text(StatusCode::SERVICE_UNAVAILABLE, "service unavailable"));
+            return Ok(unavailable("service unavailable"));
         }
     };
     let upgrade = is_upgrade(&call.headers);
@@ -163,7 +164,12 @@ fn ending(body: Incoming, until: Instant) -> Body {
 }
 
 fn unreached(why: &str) -> Response {
-    text(StatusCode::SERVICE_UNAVAILABLE, &format!("error trying to reach service: {why}"))
+    unavailable(&format!("error trying to reach service: {why}"))
+}
+
+fn unavailable(why: &str) -> Response {
+    timing::broken_off();
+    text(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
 /// An error in plain text, as upstream's aggregator gives them.

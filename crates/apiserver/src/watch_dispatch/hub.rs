@@ -2,13 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Duration,
 };
 
 use api::{kind::Definition, status::StatusError};
 use bytes::Bytes;
 use clock::{Instant, Seldom};
+use meter::{Metric, Series};
 use store::{Event, Revision};
 use tokio::sync::mpsc;
 
@@ -35,11 +36,45 @@ struct Member {
     queue: mpsc::Sender<Bytes>,
 }
 
+static EVENTS: Metric =
+    Metric::counter("apiserver_watch_events_total", "[ALPHA] Number of events sent in watch clients");
+static SIZES: Metric = Metric::histogram(
+    "apiserver_watch_events_sizes",
+    "[ALPHA] Watch event size distribution in bytes",
+    &[1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0, 65_536.0, 131_072.0],
+);
+static CUT: Metric = Metric::counter(
+    "apiserver_terminated_watchers_total",
+    "[ALPHA] Counter of watchers closed due to unresponsiveness broken by resource type.",
+);
+
+/// The metrics of a group's events.
+struct Sent {
+    events: Arc<Series>,
+    sizes: Arc<Series>,
+}
+
+impl Sent {
+    fn of(scope: &WatchScope, metrics: &Metrics) -> Self {
+        let definition = &scope.definition;
+        let labels: [(&str, &str); 3] =
+            [("group", &definition.group), ("version", &definition.version), ("resource", &definition.plural)];
+        Sent { events: metrics.all.series(&EVENTS, &labels), sizes: metrics.all.series(&SIZES, &labels) }
+    }
+
+    /// Counts events that each went to this number of members.
+    fn count(&self, events: &[Bytes], members: usize) {
+        self.events.count_more((events.len() * members) as u64);
+        events.iter().for_each(|event| self.sizes.observe_more(event.len() as f64, members as u64));
+    }
+}
+
 struct Group {
     scope: WatchScope,
     members: Vec<Member>,
     /// Events that are not sent yet.
     pending: Vec<Bytes>,
+    sent: Sent,
     /// Nothing is sent before. After a pause the first event goes out at once; then events are gathered for as long as
     /// it takes to wake all members, so that many members make few wakings and not all others wait for them.
     due: Option<Instant>,
@@ -53,19 +88,19 @@ impl Group {
 
     /// Sends what is pending; returns the members that could not take it.
     fn send(&mut self, metrics: &Metrics) -> Vec<u64> {
-        let events = self.pending.len();
         let buffer = match self.pending.as_slice() {
             [] => return Vec::new(),
             [one] => one.clone(),
             many => many.concat().into(),
         };
+        self.sent.count(&self.pending, self.members.len());
         self.pending.clear();
-        metrics.watch_events.fetch_add((events * self.members.len()) as u64, Ordering::Relaxed);
         let mut cut = Vec::new();
         for member in &self.members {
             if let Err(error) = member.queue.try_send(buffer.clone()) {
                 if matches!(error, mpsc::error::TrySendError::Full(_)) {
-                    metrics.watchers_cut.fetch_add(1, Ordering::Relaxed);
+                    let definition = &self.scope.definition;
+                    metrics.all.count(&CUT, &[("group", &definition.group), ("resource", &definition.plural)]);
                     static SELDOM: Seldom = Seldom::new();
                     if let Some(more) = SELDOM.turn() {
                         let (kind, namespace) = (&self.scope.definition.kind, &self.scope.namespace);
@@ -105,7 +140,8 @@ impl Hub {
         match groups.iter_mut().find(|g| g.scope.same_group(&scope)) {
             Some(group) => group.members.push(member),
             None => {
-                groups.push(Group { scope, members: vec![member], pending: Vec::new(), due: None });
+                let sent = Sent::of(&scope, metrics);
+                groups.push(Group { scope, members: vec![member], pending: Vec::new(), sent, due: None });
                 if let Place::Field(field, _) = &place {
                     *self.fields.entry(field.clone()).or_default() += 1;
                 }
@@ -355,6 +391,11 @@ mod tests {
         }
         assert_eq!(received(&mut queues[0]), ["c1", "c2", "c3", "c4"]);
         assert!(queues[0].is_closed() && !queues[1].is_closed());
-        assert_eq!(metrics.watchers_cut.load(Ordering::Relaxed), 1);
+        let page = metrics.all.render();
+        assert!(page.contains("apiserver_terminated_watchers_total{group=\"\",resource=\"configmaps\"} 1\n"), "{page}");
+        assert!(
+            page.contains("apiserver_watch_events_total{group=\"\",version=\"v1\",resource=\"configmaps\"} "),
+            "{page}"
+        );
     }
 }

@@ -17,6 +17,7 @@ use apiserver::{
     auth::authn::service_account::{Reference, Signer},
     bootstrap::Cluster,
     pages::{
+        debug::Debugging,
         health::{Checks, Counts},
         version::Build,
     },
@@ -34,6 +35,7 @@ use tokio::task::JoinSet;
 use crate::{
     control_plane::{admin, at_rest::AtRest, audit, cluster_dns, fresh::Fresh, welcome},
     flags::options::{self, ControlPlane},
+    given,
     layout::Layout,
     log,
     node::address,
@@ -189,6 +191,8 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     fresh.keep(&pki, move |pki| admin::keep(&kubeconfig, pki, port))?;
     let mut tasks = JoinSet::new();
     tasks.spawn(fresh.clone().run());
+    server.add_metrics(client::metrics::render);
+    server.add_metrics(controllers::queue_metrics);
     server.add_metrics({
         let at_rest = at_rest.clone();
         move || at_rest.figures()
@@ -381,6 +385,7 @@ async fn assembled(
         limits: apiserver::server::Limits { seats: options.in_flight.seats(), ..Default::default() },
         audit: audit::settings(&options.audit)?,
         build: BUILD,
+        debugging: Debugging { profiling: options.profiling, set_verbosity: None, flags: given::all() },
     });
     Ok(server.await?)
 }

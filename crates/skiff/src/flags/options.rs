@@ -201,6 +201,9 @@ pub struct ControlPlane {
     pub in_flight: InFlight,
     #[command(flatten)]
     pub web: WebFlags,
+    /// Make profiles for clients that ask at /debug/pprof/
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true")]
+    pub profiling: bool,
     #[command(flatten)]
     pub etcd: EtcdFlags,
     #[command(flatten)]

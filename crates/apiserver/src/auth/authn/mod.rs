@@ -81,6 +81,11 @@ impl Authentication {
         }
     }
 
+    /// The lines for `/metrics`.
+    pub fn render(&self) -> String {
+        self.certificates.as_ref().map(certificate::Certificates::render).unwrap_or_default()
+    }
+
     /// Finds the user behind a request for a path with these headers, over a connection with these client certificates.
     pub async fn identify(
         &self,

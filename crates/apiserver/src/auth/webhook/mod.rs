@@ -13,12 +13,10 @@ use bytes::Bytes;
 use clock::Duration;
 use futures::future::Either;
 use json::Value;
+use meter::{Metric, Metrics, Sort, USUAL};
 use sha2::{Digest, Sha256};
 
-use super::{
-    Answer, Attributes, Authorizer, Failure, Rules, User, Verdict, known,
-    metrics::{Metric, Metrics, Sort, USUAL},
-};
+use super::{Answer, Attributes, Authorizer, Failure, Rules, User, Verdict, known};
 pub use crate::outbound::kubeconfig::PATIENCE;
 use crate::outbound::kubeconfig::{self, Server, retried};
 pub use conditions::{Conditions, compile};

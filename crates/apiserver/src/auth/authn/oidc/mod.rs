@@ -14,13 +14,11 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use json::Map;
+use meter::{Metric, Sort};
 
 use super::token::{Identity, Rejected, Tokens};
 use crate::{
-    auth::{
-        User,
-        metrics::{Metric, Sort, hash},
-    },
+    auth::{User, metrics::hash},
     outbound::fetch::Fetcher,
 };
 use distributed::Distributed;
