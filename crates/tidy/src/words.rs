@@ -12,7 +12,9 @@ fn comment(line: &str) -> Option<&str> {
 fn riddle(text: &str) -> Option<String> {
     let is_riddle = |said: &str| {
         let asks = ["What ", "Who ", "Whom ", "Whose "].iter().any(|word| said.starts_with(word));
-        asks || said.to_lowercase().contains("so many")
+        // With a consequence behind it the number says something.
+        let counts = said.to_lowercase().split_once("so many").is_some_and(|(_, rest)| !rest.contains(" that "));
+        asks || counts
     };
     let found = text.lines().enumerate().find(|(_, line)| comment(line).is_some_and(is_riddle));
     found.map(|(at, line)| format!("{}: {}", at + 1, line.trim()))
@@ -39,5 +41,6 @@ fn riddles_are_found_in_comments_alone() {
     check("/// Whose tokens are believed.", Some("1: /// Whose tokens are believed."));
     check("//! One file.\n//! What it holds.", Some("2: //! What it holds."));
     check("/// So many are kept.", Some("1: /// So many are kept."));
+    check("/// They have so many sorts that each is read by its type.", None);
     check("/// Whoever asks is told. Whatever comes is kept.", None);
 }
