@@ -1,5 +1,5 @@
 //! The part of a request's time that was not this server's own doing: the wait for seats and the answers of webhooks; and whether the server
-//! broke the request off in its own defence. What waits or asks says so here, wherever on the way of a request it stands.
+//! broke the request off in its own defence. Code that waits or asks says so here, wherever on the way of a request it stands.
 
 use std::sync::{
     Arc,
