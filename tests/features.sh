@@ -43,6 +43,31 @@ k create service clusterip nobody --tcp=80 >/dev/null
 address=$(k get service nobody -o jsonpath='{.spec.clusterIP}')
 until_true 10 refused "Couldn't connect" curl -sS --max-time 3 "http://$address"
 
+step "one host port for two Pods at different addresses and for a third with another protocol"
+for pod in "loop 127.0.0.1 TCP" "node $node TCP" "udp $node UDP"; do
+    read -r name address protocol <<<"$pod"
+    k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: port-$name}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: c
+      image: skiff.local/busybox:1
+      command: [sh, -c, 'echo port of $name >/tmp/index.html; exec httpd -f -p 8080 -h /tmp']
+      ports: [{containerPort: 8080, hostPort: 18097, hostIP: $address, protocol: $protocol}]
+YAML
+done
+k wait --for=condition=Ready pod/port-loop pod/port-node pod/port-udp --timeout=60s >/dev/null
+until_true 10 has "port of loop" curl -sS --max-time 3 --interface "$node" http://127.0.0.1:18097
+until_true 10 has "port of loop" curl -sS --max-time 3 http://127.0.0.1:18097
+until_true 10 has "port of node" curl -sS --max-time 3 "http://$node:18097"
+has "udp . 18097" nft list map ip skiff-network host-ports-at
+until_true 10 has port curl -s --max-time 3 http://127.0.0.1:18099
+k delete pod port-loop port-node port-udp --wait=true >/dev/null
+refused "Couldn't connect" curl -sS --max-time 3 http://127.0.0.1:18097
+
 step "what somebody takes from rules and routes by hand is back"
 pod=$(k get pod feat -o jsonpath='{.status.podIP}')
 sticky=$(k get service sticky -o jsonpath='{.spec.clusterIP}')

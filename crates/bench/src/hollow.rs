@@ -80,6 +80,7 @@ fn node(url: &str, pki: &pki::Pki, name: &str) -> anyhow::Result<(kubelet::Confi
     let settings = kubelet::Config {
         node_name: name.to_owned(),
         node_ip: [127, 0, 0, 1].into(),
+        second_node_ip: None,
         root_dir: folder.join("kubelet"),
         log_dir: folder.join("logs"),
         client: client.clone(),

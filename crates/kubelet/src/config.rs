@@ -25,7 +25,10 @@ pub type Gate = Arc<dyn Fn(Arc<Pod>, Vec<IpAddr>) -> BoxFuture<'static, Result<(
 /// Everything a kubelet needs. Several may run on one machine, each with folders, cgroup and network of its own.
 pub struct Config {
     pub node_name: String,
+    /// The node's first address, whose family comes first in its Pods too.
     pub node_ip: IpAddr,
+    /// Its address of the other family, if it has one.
+    pub second_node_ip: Option<IpAddr>,
     /// Pod folders, as `/var/lib/kubelet` is upstream.
     pub root_dir: PathBuf,
     /// Container logs, as `/var/log/pods` is upstream.
@@ -56,6 +59,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// The node's addresses, the first one first.
+    pub fn node_ips(&self) -> impl Iterator<Item = IpAddr> {
+        [Some(self.node_ip), self.second_node_ip].into_iter().flatten()
+    }
+
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.root_dir.join("pods").join(uid)
     }

@@ -159,7 +159,7 @@ impl Kubelet {
         let amount = |name: &str| allocatable.get(name).map(api::rules::quantity::parse).unwrap_or_default();
         Facts {
             node_name: self.config.node_name.clone(),
-            host_ips: vec![self.config.node_ip.to_string()],
+            host_ips: self.config.node_ips().map(|ip| ip.to_string()).collect(),
             pod_ips,
             cpu_millis: amount("cpu").milli_value(),
             memory_bytes: amount("memory").value(),

@@ -38,6 +38,7 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
     kubelet::Config {
         node_name: "n1".into(),
         node_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+        second_node_ip: None,
         root_dir: folder.join("kubelet"),
         log_dir: folder.join("logs"),
         client,

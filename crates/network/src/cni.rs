@@ -4,18 +4,19 @@
 use std::{
     collections::HashMap,
     io::{Read, Write},
-    net::Ipv4Addr,
+    net::IpAddr,
     path::PathBuf,
     process::ExitCode,
 };
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use json::{Value, json};
+use nft::Family;
 use serde::Deserialize;
 
 use crate::{
     host_ports, ipam,
-    link::{self, PodInterface},
+    link::{self, PodAddress, PodInterface},
     rules::HostPort,
 };
 
@@ -36,7 +37,9 @@ struct Plugin {
 struct Network {
     #[serde(default)]
     cni_version: String,
-    subnet: Ipv4Net,
+    /// The ranges of the node's Pods, one of each family at the most; every Pod has an address of each.
+    #[serde(default)]
+    subnets: Vec<IpNet>,
     state_dir: PathBuf,
     #[serde(default)]
     mtu: u32,
@@ -60,12 +63,19 @@ struct PortMapping {
     container_port: u16,
     #[serde(default, alias = "Protocol")]
     protocol: String,
+    #[serde(default, rename = "hostIP", alias = "HostIP")]
+    host_ip: String,
 }
 
 impl PortMapping {
-    fn rule(&self) -> HostPort {
+    fn rule(&self) -> Result<HostPort, CniError> {
+        let wrong = || error(7, format!("the host address {:?} of a port is not valid", self.host_ip));
+        let host_ip = match self.host_ip.as_str() {
+            "" => None,
+            text => Some(api::rules::ip::parse(text).ok_or_else(wrong)?),
+        };
         let protocol = if self.protocol.is_empty() { "tcp".to_owned() } else { self.protocol.clone() };
-        HostPort { protocol, host_port: self.host_port, container_port: self.container_port }
+        Ok(HostPort { protocol, host_ip, host_port: self.host_port, container_port: self.container_port })
     }
 }
 
@@ -76,7 +86,7 @@ struct CniError {
     message: String,
 }
 
-/// Codes of the specification: 4 bad environment, 6 undecodable content, 11 try again later; from 100 on our own.
+/// Codes of the specification: 4 bad environment, 6 undecodable content, 7 invalid configuration, 11 try again later; from 100 on our own.
 fn error(code: u32, message: impl ToString) -> CniError {
     CniError { code, message: message.to_string() }
 }
@@ -158,23 +168,35 @@ async fn loopback(command: &str, netns: Option<&str>) -> Result<Value, CniError>
 }
 
 async fn add(network: &Network, owner: &str, netns: &str, interface: &str) -> Result<Value, CniError> {
-    let address = ipam::claim(&network.state_dir, network.subnet, owner).map_err(|e| error(101, e))?;
-    let gateway = ipam::gateway(network.subnet);
+    let mut addresses = Vec::new();
+    for range in &network.subnets {
+        let address = ipam::claim(&network.state_dir, *range, owner).map_err(|e| error(101, e))?;
+        addresses.push(PodAddress { address, gateway: ipam::gateway(*range) });
+    }
+    if addresses.is_empty() {
+        return Err(error(7, "the network configuration has no range of addresses"));
+    }
     let host_name = link::host_name(owner);
-    let pod =
-        PodInterface { netns: netns.as_ref(), interface, host_name: &host_name, address, gateway, mtu: network.mtu };
+    let (netns, addresses) = (netns.as_ref(), addresses.as_slice());
+    let pod = PodInterface { netns, interface, host_name: &host_name, addresses, mtu: network.mtu };
     // A half-made pair of an earlier attempt would be in the way.
     link::remove(&host_name).await.map_err(|e| error(102, e))?;
     let mac = link::create(&pod).await.map_err(|e| error(102, e))?;
-    open_ports(network, address).await?;
+    let mappings = network.runtime_config.port_mappings.iter().filter(|m| m.host_port > 0);
+    let ports = mappings.map(PortMapping::rule).collect::<Result<Vec<_>, _>>()?;
+    if ports.iter().any(|port| port.is_of(Family::V4)) {
+        link::answer_loopback(&host_name).map_err(|e| error(102, e))?;
+    }
+    for PodAddress { address, .. } in addresses {
+        open_ports(network, *address, &ports).await?;
+    }
     Ok(result(&network.cni_version, &pod, &mac))
 }
 
-/// The ports are kept before they are opened, so that whatever happens in between, they are closed again; when they cannot be
-/// opened, they are another Pod's, who keeps them.
-async fn open_ports(network: &Network, address: Ipv4Addr) -> Result<(), CniError> {
-    let mappings = network.runtime_config.port_mappings.iter().filter(|m| m.host_port > 0);
-    let ports: Vec<HostPort> = mappings.map(PortMapping::rule).collect();
+/// Opens the ports that are at addresses of the Pod's family. They are kept before they are opened, so that whatever happens in
+/// between, they are closed again; when they cannot be opened, they are another Pod's, who keeps them.
+async fn open_ports(network: &Network, address: IpAddr, ports: &[HostPort]) -> Result<(), CniError> {
+    let ports: Vec<HostPort> = ports.iter().filter(|port| port.is_of(Family::of(address))).cloned().collect();
     if ports.is_empty() {
         return Ok(());
     }
@@ -187,20 +209,21 @@ async fn open_ports(network: &Network, address: Ipv4Addr) -> Result<(), CniError
     Ok(())
 }
 
-/// Removes link, ports and address. Everything may be gone already: `DEL` must succeed again and again.
+/// Removes link, ports and addresses. Everything may be gone already: `DEL` must succeed again and again.
 async fn delete(network: &Network, owner: &str) -> Result<(), CniError> {
-    let address = ipam::held_by(&network.state_dir, owner).map_err(|e| error(101, e))?;
-    for port in address.and_then(|address| host_ports::kept(&network.state_dir, address)).into_iter().flatten() {
-        // nft fails when the element is gone, which is the wanted state.
-        let _ = nft::transaction(&port.close()).await;
+    for address in ipam::held_by(&network.state_dir, owner).map_err(|e| error(101, e))? {
+        for port in host_ports::kept(&network.state_dir, address).into_iter().flatten() {
+            // nft fails when the element is gone, which is the wanted state.
+            let _ = nft::transaction(&port.close(Family::of(address))).await;
+        }
     }
     link::remove(&link::host_name(owner)).await.map_err(|e| error(102, e))?;
     ipam::release(&network.state_dir, owner).map_err(|e| error(101, e))
 }
 
 async fn check(network: &Network, owner: &str) -> Result<(), CniError> {
-    let address = ipam::held_by(&network.state_dir, owner).map_err(|e| error(101, e))?;
-    if address.is_none() {
+    let held = ipam::held_by(&network.state_dir, owner).map_err(|e| error(101, e))?;
+    if held.is_empty() {
         return Err(error(104, "the sandbox holds no address"));
     }
     match link::exists(&link::host_name(owner)).await {
@@ -212,9 +235,14 @@ async fn check(network: &Network, owner: &str) -> Result<(), CniError> {
 
 fn result(version: &str, pod: &PodInterface<'_>, mac: &str) -> Value {
     let version = if version.is_empty() { CNI_VERSION } else { version };
-    let mut ip = json!({"address": format!("{}/32", pod.address), "gateway": pod.gateway, "interface": 1});
-    if version.starts_with("0.") {
-        ip["version"] = json!("4");
+    let (mut ips, mut routes) = (Vec::new(), Vec::new());
+    for PodAddress { address, gateway } in pod.addresses {
+        let mut ip = json!({"address": IpNet::from(*address).to_string(), "gateway": gateway, "interface": 1});
+        if version.starts_with("0.") {
+            ip["version"] = json!(if address.is_ipv4() { "4" } else { "6" });
+        }
+        ips.push(ip);
+        routes.push(json!({"dst": if address.is_ipv4() { "0.0.0.0/0" } else { "::/0" }, "gw": gateway}));
     }
     json!({
         "cniVersion": version,
@@ -222,8 +250,8 @@ fn result(version: &str, pod: &PodInterface<'_>, mac: &str) -> Value {
             {"name": pod.host_name},
             {"name": pod.interface, "mac": mac, "sandbox": pod.netns},
         ],
-        "ips": [ip],
-        "routes": [{"dst": "0.0.0.0/0", "gw": pod.gateway}],
+        "ips": ips,
+        "routes": routes,
         "dns": {},
     })
 }

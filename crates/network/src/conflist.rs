@@ -1,7 +1,7 @@
 //! The CNI configuration that tells the container engine to call this plugin.
 
 use files::modes;
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use json::json;
 
 use crate::{Config, cni::CNI_VERSION, error::NetworkError};
@@ -10,10 +10,10 @@ use crate::{Config, cni::CNI_VERSION, error::NetworkError};
 pub const PLUGIN: &str = "skiff-cni";
 const FILE: &str = "10-skiff.conflist";
 
-fn render(config: &Config, range: Ipv4Net, mtu: u32) -> String {
+fn render(config: &Config, ranges: &[IpNet], mtu: u32) -> String {
     let plugin = json!({
         "type": PLUGIN,
-        "subnet": range.to_string(),
+        "subnets": ranges,
         "stateDir": config.state_dir,
         "mtu": mtu,
         "capabilities": {"portMappings": true},
@@ -23,9 +23,9 @@ fn render(config: &Config, range: Ipv4Net, mtu: u32) -> String {
 }
 
 /// Writes the file in one step, so that the engine never reads half of it.
-pub fn write(config: &Config, range: Ipv4Net, mtu: u32) -> Result<(), NetworkError> {
+pub fn write(config: &Config, ranges: &[IpNet], mtu: u32) -> Result<(), NetworkError> {
     let path = config.conf_dir.join(FILE);
-    let text = render(config, range, mtu);
+    let text = render(config, ranges, mtu);
     if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
         return Ok(());
     }

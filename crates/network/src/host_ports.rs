@@ -3,7 +3,7 @@
 
 use std::{
     fs, io,
-    net::Ipv4Addr,
+    net::IpAddr,
     path::{Path, PathBuf},
 };
 
@@ -14,18 +14,21 @@ use crate::rules::HostPort;
 /// The end of the name of a file of ports; before it stands the Pod's address.
 const END: &str = ".ports";
 
-fn path(dir: &Path, address: Ipv4Addr) -> PathBuf {
+fn path(dir: &Path, address: IpAddr) -> PathBuf {
     dir.join(format!("{address}{END}"))
 }
 
 /// Remembers the ports of a Pod, a line each.
-pub fn keep(dir: &Path, address: Ipv4Addr, ports: &[HostPort]) -> io::Result<()> {
-    let line = |port: &HostPort| format!("{} {} {}\n", port.protocol, port.host_port, port.container_port);
+pub fn keep(dir: &Path, address: IpAddr, ports: &[HostPort]) -> io::Result<()> {
+    let line = |port: &HostPort| {
+        let host = port.host_ip.map(|ip| format!(" {ip}")).unwrap_or_default();
+        format!("{} {} {}{host}\n", port.protocol, port.host_port, port.container_port)
+    };
     modes::write(&path(dir, address), modes::PRIVATE_FILE, ports.iter().map(line).collect::<String>())
 }
 
 /// The ports of a Pod; `None` when none were kept.
-pub fn kept(dir: &Path, address: Ipv4Addr) -> Option<Vec<HostPort>> {
+pub fn kept(dir: &Path, address: IpAddr) -> Option<Vec<HostPort>> {
     let text = fs::read_to_string(path(dir, address)).ok()?;
     Some(text.lines().filter_map(parse).collect())
 }
@@ -34,11 +37,13 @@ fn parse(line: &str) -> Option<HostPort> {
     let mut words = line.split(' ');
     let protocol = words.next()?.to_owned();
     let mut number = || words.next()?.parse().ok();
-    Some(HostPort { protocol, host_port: number()?, container_port: number()? })
+    let (host_port, container_port) = (number()?, number()?);
+    let host_ip = words.next().map(str::parse).transpose().ok()?;
+    Some(HostPort { protocol, host_ip, host_port, container_port })
 }
 
 /// Nothing to forget is fine.
-pub fn forget(dir: &Path, address: Ipv4Addr) -> io::Result<()> {
+pub fn forget(dir: &Path, address: IpAddr) -> io::Result<()> {
     match fs::remove_file(path(dir, address)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -46,10 +51,10 @@ pub fn forget(dir: &Path, address: Ipv4Addr) -> io::Result<()> {
 }
 
 /// The ports of all Pods.
-pub fn all(dir: &Path) -> Vec<(Ipv4Addr, Vec<HostPort>)> {
+pub fn all(dir: &Path) -> Vec<(IpAddr, Vec<HostPort>)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let addresses = names.filter_map(|name| name.strip_suffix(END)?.parse::<Ipv4Addr>().ok());
+    let addresses = names.filter_map(|name| name.strip_suffix(END)?.parse::<IpAddr>().ok());
     addresses.filter_map(|address| Some((address, kept(dir, address)?))).collect()
 }
 
@@ -61,9 +66,13 @@ mod tests {
     fn ports_are_kept_until_they_are_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();
-        let address = Ipv4Addr::new(10, 0, 0, 2);
-        let port =
-            |protocol: &str, host_port| HostPort { protocol: protocol.to_owned(), host_port, container_port: 80 };
+        let address = IpAddr::from([10, 0, 0, 2]);
+        let port = |protocol: &str, host_port| HostPort {
+            protocol: protocol.to_owned(),
+            host_ip: (host_port == 53).then_some([127, 0, 0, 1].into()),
+            host_port,
+            container_port: 80,
+        };
         assert_eq!(kept(dir, address), None);
         keep(dir, address, &[port("tcp", 8080), port("UDP", 53)]).unwrap();
         assert_eq!(all(dir), [(address, vec![port("tcp", 8080), port("UDP", 53)])]);

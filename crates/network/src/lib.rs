@@ -1,9 +1,10 @@
 //! The Pod network of a node: a CNI plugin, the address range, masquerading and host ports.
 //!
-//! Every Pod has a veth pair of its own and a `/32` route on the node; the Pod reaches everything through the node
+//! Every Pod has a veth pair of its own, an address of each family that the node has a range of, and a route to each
+//! on the node; the Pod reaches everything through the node
 //! ("ptp" in CNI's terms). So all traffic between Pods is routed and passes connection tracking, and Services work
 //! between Pods of one node without the bridge netfilter module that a shared bridge would need.
-//! Reads: Node (its `podCIDR`). Writes: the CNI configuration, the kernel's table `ip skiff-network`, links and routes.
+//! Reads: Node (its `podCIDRs`). Writes: the CNI configuration, the kernel's tables `ip skiff-network` and `ip6 skiff-network`, links and routes.
 //! Upstream counterpart: the plugins ptp, host-local and portmap of containernetworking/plugins.
 
 pub mod cni;
@@ -18,12 +19,19 @@ pub mod namespace;
 pub mod overlay;
 pub mod pod_routes;
 pub mod rules;
+mod settings;
 
-use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use client::{Caches, Change, Key};
-use ipnet::Ipv4Net;
+use futures::{StreamExt, stream::FuturesUnordered};
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
+use nft::Family;
 use tokio::{
     sync::broadcast::{Receiver, error::RecvError},
     task::JoinSet,
@@ -32,7 +40,7 @@ use tokio::{
 pub use error::{LinkError, NetworkError};
 use overlay::{
     Overlay,
-    peers::{peer, peers, range_of},
+    peers::{peer, peers, ranges_of},
     plan::Mode,
 };
 
@@ -49,10 +57,10 @@ pub struct Config {
     pub conf_dir: PathBuf,
     /// Where the plugin keeps which address belongs to which sandbox.
     pub state_dir: PathBuf,
-    /// Addresses of all Pods of the cluster: traffic to them keeps its source.
-    pub cluster_cidr: Ipv4Net,
-    /// The address at which other nodes reach this one.
-    pub node_address: Option<Ipv4Addr>,
+    /// Addresses of all Pods of the cluster, a range of each family at the most: traffic to them keeps its source.
+    pub cluster_cidrs: Vec<IpNet>,
+    /// The addresses at which other nodes reach this one.
+    pub node_addresses: Vec<IpAddr>,
     /// How Pods of other nodes are reached.
     pub mode: Mode,
 }
@@ -61,6 +69,19 @@ pub struct Config {
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
+impl Config {
+    /// The cluster's range of a family.
+    fn cluster(&self, family: Family) -> Option<IpNet> {
+        self.cluster_cidrs.iter().copied().find(|cluster| Family::of(cluster.addr()) == family)
+    }
+
+    /// The node's ranges that are parts of the cluster's families, with these.
+    fn ranges(&self, node: &Node) -> Vec<(IpNet, IpNet)> {
+        let ranges = ranges_of(node).into_iter();
+        ranges.filter_map(|range| Some((range, self.cluster(Family::of(range.addr()))?))).collect()
+    }
+}
+
 /// Waits until the node has an address range, sets the network up, and keeps following the range and the other nodes until
 /// cancelled. Own Pods do not wait for the others: a control plane may not let a node read them.
 pub async fn run(caches: Caches, config: Config) -> Result<(), NetworkError> {
@@ -68,33 +89,39 @@ pub async fn run(caches: Caches, config: Config) -> Result<(), NetworkError> {
     let all = caches.of::<Node>();
     let (mut changes, mut others) = (own.subscribe(), all.subscribe());
     own.synced().await;
-    let (mut current, mut overlay, mut wait) = (None, None, FIRST_WAIT);
+    let (mut current, mut overlays, mut wait) = (Vec::new(), Vec::new(), FIRST_WAIT);
     let mut watch = nft::Watch::default();
     let mut routes = JoinSet::new();
     loop {
         let node = own.get(&Key::new("", &config.node_name));
-        if let Some(range) = node.as_deref().and_then(range_of).filter(|range| current != Some(*range)) {
-            overlay = set_up(&config, range).await?;
-            current = Some(range);
+        let ranges = node.as_deref().map(|node| config.ranges(node)).unwrap_or_default();
+        if !ranges.is_empty() && ranges != current {
+            overlays = set_up(&config, &ranges).await?;
             routes.abort_all();
-            routes.spawn(pod_routes::keep(config.state_dir.clone(), range));
+            let own = ranges.iter().map(|(range, _)| *range).collect();
+            routes.spawn(pod_routes::keep(config.state_dir.clone(), own));
+            current = ranges;
         }
         let mut failed = false;
         let others_known = all.revision() > 0;
-        if let (Some(overlay), Some(node), true) = (&mut overlay, &node, others_known) {
-            let followed = overlay.follow(&peers(node, &all.list(), config.cluster_cidr)).await;
-            failed = followed.inspect_err(|error| tracing::warn!("{error}; trying again")).is_err();
+        if let (Some(node), true) = (&node, others_known) {
+            for overlay in &mut overlays {
+                let cluster = config.cluster(Family::of(overlay.range().addr()));
+                let others = cluster.map(|cluster| peers(node, &all.list(), cluster)).unwrap_or_default();
+                let followed = overlay.follow(&others).await;
+                failed |= followed.inspect_err(|error| tracing::warn!("{error}; trying again")).is_err();
+            }
         }
         let again = wait;
         wait = if failed { (wait * 2).min(LONGEST_WAIT) } else { FIRST_WAIT };
         let open = tokio::select! {
             open = news(&mut changes, |_, _| true) => open,
-            open = news(&mut others, |old, new| old.and_then(peer) != new.and_then(peer)) => open,
+            open = news(&mut others, |old, new| told(old) != told(new)) => open,
             () = all.synced(), if !others_known => true,
-            () = lost(&mut overlay) => true,
+            () = lost(&mut overlays) => true,
             () = watch.others() => {
-                if let Some(range) = current {
-                    heal(&mut watch, &config, range, overlay.as_ref()).await;
+                for (range, cluster) in &current {
+                    heal(&mut watch, &config, (*range, *cluster), &overlays).await;
                 }
                 true
             }
@@ -107,15 +134,17 @@ pub async fn run(caches: Caches, config: Config) -> Result<(), NetworkError> {
 }
 
 /// Somebody changed rules: puts back what is missing of ours.
-async fn heal(watch: &mut nft::Watch, config: &Config, range: Ipv4Net, overlay: Option<&Overlay>) {
-    let fixed = rules::table(range, config.cluster_cidr);
+async fn heal(watch: &mut nft::Watch, config: &Config, (range, cluster): (IpNet, IpNet), overlays: &[Overlay]) {
+    let (family, fixed) = (Family::of(range.addr()), rules::table(range, cluster));
+    let overlay = overlays.iter().find(|overlay| overlay.range() == range);
     let peers = overlay.map(Overlay::rules).unwrap_or_default();
-    let ports = host_ports::all(&config.state_dir);
-    let open = |(address, ports): &(Ipv4Addr, Vec<rules::HostPort>)| {
+    let mut ports = host_ports::all(&config.state_dir);
+    ports.retain(|(address, _)| Family::of(*address) == family);
+    let open = |(address, ports): &(IpAddr, Vec<rules::HostPort>)| {
         ports.iter().map(|port| port.open_again(*address)).collect::<String>()
     };
     let everything = format!("{fixed}{peers}{}", ports.iter().map(open).collect::<String>());
-    let Some(missing) = watch.missing(rules::TABLE, &everything).await else { return };
+    let Some(missing) = watch.missing(rules::table_name(family), &everything).await else { return };
     tracing::warn!(missing, "somebody changed the Pod network's rules, writing them again");
     if let Err(error) = nft::transaction(&format!("{fixed}{peers}")).await {
         tracing::error!(%error, "the Pod network's rules cannot be written again");
@@ -131,17 +160,22 @@ async fn heal(watch: &mut nft::Watch, config: &Config, range: Ipv4Net, overlay: 
     {
         tracing::debug!(%address, "a Pod went while its host ports were opened again");
         for port in ports {
-            let _ = nft::transaction(&port.close()).await;
+            let _ = nft::transaction(&port.close(family)).await;
         }
     }
 }
 
 /// Waits until the ways to other nodes have to be written again.
-async fn lost(overlay: &mut Option<Overlay>) {
-    match overlay {
-        Some(overlay) => overlay.lost().await,
-        None => std::future::pending().await,
+async fn lost(overlays: &mut [Overlay]) {
+    let mut all: FuturesUnordered<_> = overlays.iter_mut().map(Overlay::lost).collect();
+    if all.next().await.is_none() {
+        std::future::pending().await
     }
+}
+
+/// The address and the range of each family in a Node.
+fn told(node: Option<&Node>) -> Option<[Option<overlay::peers::Peer>; 2]> {
+    node.map(|node| Family::ALL.map(|family| peer(node, family)))
 }
 
 /// Waits for a change that matters; lost changes may have been some. False when there will be none any more.
@@ -156,45 +190,65 @@ async fn news(changes: &mut Receiver<Change<Node>>, matters: impl Fn(Option<&Nod
 }
 
 /// Sets the node's own part up. The ways to other nodes begin with what this returns.
-async fn set_up(config: &Config, range: Ipv4Net) -> Result<Option<Overlay>, NetworkError> {
-    forward()?;
-    nft::transaction(&rules::table(range, config.cluster_cidr)).await?;
-    let uplink = match config.node_address {
-        Some(address) => overlay::uplink(address).await?,
-        None => None,
-    };
-    // The configuration comes last: the engine starts Pods as soon as it is there.
-    let overlay = match uplink {
-        Some(uplink) => {
-            let overlay = Overlay::new(uplink, config.mode, range).await?;
-            conflist::write(config, range, uplink.pod_mtu(config.mode))?;
-            Some(overlay)
-        }
-        None => {
-            conflist::write(config, range, 0)?;
-            let address = config.node_address.map(|a| a.to_string()).unwrap_or_default();
+async fn set_up(config: &Config, ranges: &[(IpNet, IpNet)]) -> Result<Vec<Overlay>, NetworkError> {
+    let (mut overlays, mut mtu) = (Vec::new(), 0);
+    for (range, cluster) in ranges {
+        let family = Family::of(range.addr());
+        forward(family)?;
+        nft::transaction(&rules::table(*range, *cluster)).await?;
+        let address = config.node_addresses.iter().find(|address| Family::of(**address) == family);
+        let uplink = match address {
+            Some(address) => overlay::uplink(*address).await?,
+            None => None,
+        };
+        let Some(uplink) = uplink else {
+            let address = address.map(ToString::to_string).unwrap_or_default();
             tracing::warn!(
                 address,
-                "no interface of this machine has the node's IPv4 address: Pods of other nodes are not reached; choose another with --node-ip"
+                family = family.name(),
+                "no interface of this machine has the node's address: Pods of other nodes are not reached; choose another with --node-ip"
             );
-            None
-        }
-    };
-    tracing::info!(%range, "the Pod network is ready");
-    Ok(overlay)
+            continue;
+        };
+        let fits = uplink.pod_mtu(config.mode);
+        mtu = if mtu == 0 { fits } else { fits.min(mtu) };
+        overlays.push(Overlay::new(uplink, config.mode, *range).await?);
+    }
+    // The configuration comes last: the engine starts Pods as soon as it is there.
+    let ranges: Vec<IpNet> = ranges.iter().map(|(range, _)| *range).collect();
+    conflist::write(config, &ranges, mtu)?;
+    let ranges = ranges.iter().map(IpNet::to_string).collect::<Vec<_>>().join(", ");
+    tracing::info!(ranges, "the Pod network is ready");
+    Ok(overlays)
 }
 
 /// Has this machine pass packets on.
-fn forward() -> Result<(), NetworkError> {
-    let forward = PathBuf::from("/proc/sys/net/ipv4/ip_forward");
-    if std::fs::read_to_string(&forward).is_ok_and(|v| v.trim() != "1") {
-        std::fs::write(&forward, "1\n").map_err(|source| NetworkError::Write { path: forward, source })?;
+fn forward(family: Family) -> Result<(), NetworkError> {
+    if family == Family::V4 {
+        return set(Path::new("/proc/sys/net/ipv4/ip_forward"), "1");
     }
-    Ok(())
+    let interfaces = Path::new("/proc/sys/net/ipv6/conf");
+    // A machine that passes packets on believes routers no more, and may lose its own default route, unless it is told to.
+    for interface in std::fs::read_dir(interfaces).into_iter().flatten().flatten() {
+        let file = interface.path().join("accept_ra");
+        if !matches!(interface.file_name().to_str(), Some("all" | "default"))
+            && std::fs::read_to_string(&file).is_ok_and(|held| held.trim() == "1")
+        {
+            set(&file, "2")?;
+        }
+    }
+    set(&interfaces.join("all/forwarding"), "1")
+}
+
+fn set(file: &Path, value: &str) -> Result<(), NetworkError> {
+    settings::set(file, value).map_err(|source| NetworkError::Write { path: file.to_owned(), source })
 }
 
 /// Removes every trace from the kernel: links, routes (they go with their links) and rules.
 pub async fn remove() -> Result<(), NetworkError> {
     link::remove_all().await;
-    Ok(nft::remove_table(rules::TABLE).await?)
+    for family in Family::ALL {
+        nft::remove_table(rules::table_name(family)).await?;
+    }
+    Ok(())
 }

@@ -1,16 +1,17 @@
 //! Links, addresses and routes through netlink: the two ends of a Pod's veth pair.
 
-use std::{fs::File, net::Ipv4Addr, os::fd::AsRawFd, path::Path};
+use std::{fs::File, net::IpAddr, os::fd::AsRawFd, path::Path};
 
 use futures::TryStreamExt;
+use ipnet::IpNet;
 use rtnetlink::{
-    Handle, LinkUnspec, LinkVeth, RouteMessageBuilder, packet_route::link::LinkAttribute,
-    packet_route::route::RouteScope,
+    Handle, LinkUnspec, LinkVeth, RouteMessageBuilder,
+    packet_route::{address::AddressHeaderFlags, link::LinkAttribute, route::RouteScope},
 };
 
 use crate::{
     error::{LinkError, netlink, system},
-    namespace,
+    namespace, settings,
 };
 
 /// The prefix of our host-side links' names.
@@ -28,9 +29,16 @@ pub struct PodInterface<'a> {
     /// The name inside, `eth0`.
     pub interface: &'a str,
     pub host_name: &'a str,
-    pub address: Ipv4Addr,
-    pub gateway: Ipv4Addr,
+    /// One of each family at the most.
+    pub addresses: &'a [PodAddress],
     pub mtu: u32,
+}
+
+/// An address of a Pod, and the node's own one to which the Pod sends everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodAddress {
+    pub address: IpAddr,
+    pub gateway: IpAddr,
 }
 
 pub(crate) fn connect() -> Result<Handle, LinkError> {
@@ -57,6 +65,14 @@ pub async fn create(pod: &PodInterface<'_>) -> Result<String, LinkError> {
         pair = pair.mtu(pod.mtu);
     }
     handle.link().add(pair.build()).execute().await.map_err(netlink("create the veth pair"))?;
+    if Path::new(IPV6).join(pod.host_name).exists() {
+        // Words of a Pod about routers and routes count for nothing, whether it has an address of IPv6 or not.
+        set_ipv6(pod.host_name, "accept_ra", "0")?;
+        set_ipv6(pod.host_name, "accept_redirects", "0")?;
+    }
+    if pod.addresses.iter().any(|a| a.address.is_ipv6()) {
+        set_ipv6(pod.host_name, "disable_ipv6", "0")?;
+    }
     let peer_index = index_of(&handle, &peer).await?;
     let mut moved = LinkUnspec::new_with_index(peer_index).setns_by_fd(netns.as_raw_fd());
     if pod.mtu > 0 {
@@ -64,34 +80,72 @@ pub async fn create(pod: &PodInterface<'_>) -> Result<String, LinkError> {
     }
     handle.link().set(moved.build()).execute().await.map_err(netlink("move the interface into the sandbox"))?;
 
-    let inside = Inside { peer, interface: pod.interface.to_owned(), address: pod.address, gateway: pod.gateway };
+    let inside = Inside { peer, interface: pod.interface.to_owned(), addresses: pod.addresses.to_vec() };
     let mac = namespace::inside(netns, move || async move { inside.configure().await }).await?;
 
     let index = index_of(&handle, pod.host_name).await?;
     let up = LinkUnspec::new_with_index(index).up().build();
     handle.link().set(up).execute().await.map_err(netlink("bring the host's interface up"))?;
-    let own = handle.address().add(index, pod.gateway.into(), 32);
-    own.execute().await.map_err(netlink("give the host's interface its address"))?;
-    lead(&handle, index, pod.address, pod.gateway).await?;
+    for PodAddress { address, gateway } in pod.addresses {
+        give(&handle, index, *gateway).await.map_err(netlink("give the host's interface its address"))?;
+        lead(&handle, index, *address, *gateway).await?;
+    }
     Ok(mac)
 }
 
+/// Where the settings of interfaces for IPv6 are, in a kernel that has it.
+const IPV6: &str = "/proc/sys/net/ipv6/conf";
+
+/// A setting of an interface of this thread's namespace. A kernel without IPv6 has none.
+fn set_ipv6(interface: &str, setting: &str, value: &str) -> Result<(), LinkError> {
+    let file = Path::new(IPV6).join(interface).join(setting);
+    settings::set(&file, value).map_err(system("set an interface up for IPv6"))
+}
+
+/// Lets packets from a loopback address of this machine out to a Pod: those for its host ports, which get the node's address on
+/// the way. The rules keep others from the machine's loopback addresses.
+pub(crate) fn answer_loopback(host_name: &str) -> Result<(), LinkError> {
+    let file = Path::new("/proc/sys/net/ipv4/conf").join(host_name).join("route_localnet");
+    settings::set(&file, "1").map_err(system("lead from this machine's loopback address to a Pod"))
+}
+
+/// The length of a prefix that is one address.
+fn whole(address: IpAddr) -> u8 {
+    IpNet::from(address).prefix_len()
+}
+
+/// Gives an interface an address of its own alone. Nobody else can have it, so that nothing waits for a check that nobody has.
+pub(crate) async fn give(handle: &Handle, index: u32, address: IpAddr) -> Result<(), rtnetlink::Error> {
+    let mut own = handle.address().add(index, address, whole(address)).replace();
+    if address.is_ipv6() {
+        own.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+    }
+    own.execute().await
+}
+
+/// A route to a range, as far as it is the same for all of them.
+pub(crate) fn route_to(range: IpNet) -> RouteMessageBuilder<IpAddr> {
+    let route = RouteMessageBuilder::<IpAddr>::new().destination_prefix(range.network(), range.prefix_len());
+    route.expect("a range's length fits its family")
+}
+
+/// A route to an address at the other end of a link.
+fn on_link(address: IpAddr, index: u32) -> RouteMessageBuilder<IpAddr> {
+    let route = route_to(address.into()).output_interface(index);
+    // Routes of IPv6 have no scope.
+    if address.is_ipv4() { route.scope(RouteScope::Link) } else { route }
+}
+
 /// The node's route to a Pod.
-pub(crate) async fn lead(handle: &Handle, index: u32, pod: Ipv4Addr, gateway: Ipv4Addr) -> Result<(), LinkError> {
-    let route = RouteMessageBuilder::<Ipv4Addr>::new()
-        .destination_prefix(pod, 32)
-        .output_interface(index)
-        .scope(RouteScope::Link)
-        .pref_source(gateway)
-        .build();
-    handle.route().add(route).replace().execute().await.map_err(netlink("add the route to the Pod"))
+pub(crate) async fn lead(handle: &Handle, index: u32, pod: IpAddr, gateway: IpAddr) -> Result<(), LinkError> {
+    let route = on_link(pod, index).pref_source(gateway).expect("a Pod and its gateway are of one family");
+    handle.route().add(route.build()).replace().execute().await.map_err(netlink("add the route to the Pod"))
 }
 
 struct Inside {
     peer: String,
     interface: String,
-    address: Ipv4Addr,
-    gateway: Ipv4Addr,
+    addresses: Vec<PodAddress>,
 }
 
 impl Inside {
@@ -102,16 +156,20 @@ impl Inside {
         let index = index_of(&handle, &self.peer).await?;
         let named = LinkUnspec::new_with_index(index).name(self.interface.clone()).up().build();
         handle.link().set(named).execute().await.map_err(netlink("name the Pod's interface"))?;
-        let own = handle.address().add(index, self.address.into(), 32);
-        own.execute().await.map_err(netlink("give the Pod its address"))?;
-        let to_gateway = RouteMessageBuilder::<Ipv4Addr>::new()
-            .destination_prefix(self.gateway, 32)
-            .output_interface(index)
-            .scope(RouteScope::Link)
-            .build();
-        handle.route().add(to_gateway).execute().await.map_err(netlink("add the Pod's route to its gateway"))?;
-        let default = RouteMessageBuilder::<Ipv4Addr>::new().gateway(self.gateway).build();
-        handle.route().add(default).execute().await.map_err(netlink("add the Pod's default route"))?;
+        for PodAddress { address, gateway } in self.addresses {
+            if address.is_ipv6() {
+                set_ipv6(&self.interface, "disable_ipv6", "0")?;
+            }
+            give(&handle, index, address).await.map_err(netlink("give the Pod its address"))?;
+            let to_gateway = on_link(gateway, index).build();
+            let added = handle.route().add(to_gateway).execute().await;
+            added.map_err(netlink("add the Pod's route to its gateway"))?;
+            let all: IpAddr = if gateway.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+            let all = route_to(IpNet::new(all, 0).expect("every family has all of its addresses"));
+            let default = all.gateway(gateway).expect("the route is of the gateway's family");
+            let added = handle.route().add(default.build()).execute().await;
+            added.map_err(netlink("add the Pod's default route"))?;
+        }
         mac_of(&handle, &self.interface).await
     }
 }

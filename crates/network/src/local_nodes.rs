@@ -10,7 +10,8 @@ use std::{
 };
 
 use futures::TryStreamExt;
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
+use nft::Family;
 use rtnetlink::{
     Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder,
     packet_route::{
@@ -58,7 +59,7 @@ fn free(taken: &[Ipv4Net]) -> Option<Ipv4Net> {
     let middle = (16..=31).rev().map(|n| Ipv4Addr::new(172, n, 233, 0));
     let lower = (200..=254).rev().map(|n| Ipv4Addr::new(10, n, 233, 0));
     let ranges = upper.chain(middle).chain(lower).filter_map(|address| Ipv4Net::new(address, LENGTH).ok());
-    ranges.into_iter().find(|range| !taken.iter().any(|other| rules::overlap(*other, *range)))
+    ranges.into_iter().find(|range| !taken.iter().any(|other| rules::overlap((*other).into(), (*range).into())))
 }
 
 /// Traffic from the other nodes leaves the machine under its own address. Pods keep theirs within the cluster.
@@ -75,7 +76,7 @@ add rule {TABLE} postrouting ip saddr {range} oifname != \"{BRIDGE}\" ip daddr !
 /// Makes the bridge, or finds the one that an earlier process left, with the addresses on it. Its range is apart from the
 /// cluster's and from all that this machine has addresses in or knows a way to.
 pub async fn meet(cluster: Ipv4Net, services: Ipv4Net) -> Result<Meeting, NetworkError> {
-    forward()?;
+    forward(Family::V4)?;
     let handle = connect()?;
     let index = match index_of(&handle, BRIDGE).await {
         Ok(index) => index,
@@ -127,7 +128,8 @@ async fn ways(handle: &Handle) -> Result<Vec<Ipv4Net>, LinkError> {
         .kind(RouteType::Unspec);
     let all = handle.route().get(any.build()).execute();
     let all: Vec<_> = all.try_collect().await.map_err(netlink("list the routes"))?;
-    Ok(all.iter().filter_map(destination).filter(|to| to.prefix_len() > 0).collect())
+    let v4 = |range: IpNet| if let IpNet::V4(range) = range { Some(range) } else { None };
+    Ok(all.iter().filter_map(destination).filter_map(v4).filter(|to| to.prefix_len() > 0).collect())
 }
 
 /// Makes the file hold a namespace that has the node's address and is linked to the others. The parts that are there

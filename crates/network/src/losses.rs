@@ -24,8 +24,14 @@ pub struct Losses {
 
 impl Losses {
     pub fn listen() -> Result<Self, LinkError> {
-        let groups =
-            [MulticastGroup::Link, MulticastGroup::Neigh, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv4Route];
+        let groups = [
+            MulticastGroup::Link,
+            MulticastGroup::Neigh,
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv4Route,
+            MulticastGroup::Ipv6Ifaddr,
+            MulticastGroup::Ipv6Route,
+        ];
         let opened = rtnetlink::new_multicast_connection(&groups);
         let (open, handle, messages) = opened.map_err(system("listen to the kernel's network"))?;
         let mut connection = JoinSet::new();

@@ -2,17 +2,14 @@
 
 use std::{
     fs,
-    net::Ipv4Addr,
+    net::IpAddr,
     path::{Path, PathBuf},
 };
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use rtnetlink::{
     Handle,
-    packet_route::{
-        RouteNetlinkMessage,
-        route::{RouteAddress, RouteAttribute},
-    },
+    packet_route::{RouteNetlinkMessage, route::RouteMessage},
 };
 
 use crate::{
@@ -20,15 +17,16 @@ use crate::{
     ipam,
     link::{connect, host_name, index_of, lead},
     losses::Losses,
+    overlay::kernel::destination,
 };
 
 /// How long is waited before the kernel is listened to again.
 const PAUSE: clock::Duration = clock::Duration::from_secs(1);
 
-/// Keeps the routes of a range until dropped.
-pub async fn keep(state_dir: PathBuf, range: Ipv4Net) {
+/// Keeps the routes of these ranges until dropped.
+pub async fn keep(state_dir: PathBuf, ranges: Vec<IpNet>) {
     loop {
-        if let Err(error) = listen(&state_dir, range).await {
+        if let Err(error) = listen(&state_dir, &ranges).await {
             tracing::warn!(%error, "the routes to this node's Pods are not watched, trying again");
         }
         clock::sleep(PAUSE).await;
@@ -36,16 +34,16 @@ pub async fn keep(state_dir: PathBuf, range: Ipv4Net) {
 }
 
 /// Returns when something was missed. Changes from before that are found at the beginning.
-async fn listen(state_dir: &Path, range: Ipv4Net) -> Result<(), LinkError> {
+async fn listen(state_dir: &Path, ranges: &[IpNet]) -> Result<(), LinkError> {
     let mut losses = Losses::listen()?;
     let handle = connect()?;
     for address in ipam::held(state_dir) {
-        restore(&handle, state_dir, range, address).await;
+        restore(&handle, state_dir, ranges, address).await;
     }
     while let Some(change) = losses.next().await {
         if let RouteNetlinkMessage::DelRoute(route) = &change
-            && let Some(address) = pod_of(route).filter(|address| range.contains(address))
-            && restore(&handle, state_dir, range, address).await
+            && let Some(address) = pod_of(route)
+            && restore(&handle, state_dir, ranges, address).await
         {
             tracing::warn!(%address, "somebody removed the route to a Pod, it is back");
         }
@@ -54,18 +52,16 @@ async fn listen(state_dir: &Path, range: Ipv4Net) -> Result<(), LinkError> {
 }
 
 /// The Pod that a route leads to.
-fn pod_of(route: &rtnetlink::packet_route::route::RouteMessage) -> Option<Ipv4Addr> {
-    let destination = |attribute: &RouteAttribute| match attribute {
-        RouteAttribute::Destination(RouteAddress::Inet(address)) => Some(*address),
-        _ => None,
-    };
-    route.attributes.iter().find_map(destination).filter(|_| route.header.destination_prefix_length == 32)
+fn pod_of(route: &RouteMessage) -> Option<IpAddr> {
+    let range = destination(route)?;
+    (range.prefix_len() == range.max_prefix_len()).then(|| range.addr())
 }
 
-/// Leads to the Pod that holds the address, if its link is there: when a Pod goes, its link goes first, and takes the route along.
-async fn restore(handle: &Handle, state_dir: &Path, range: Ipv4Net, address: Ipv4Addr) -> bool {
+/// Leads to the Pod that holds the address of one of the ranges, if its link is there: when a Pod goes, its link goes first, and takes the route along.
+async fn restore(handle: &Handle, state_dir: &Path, ranges: &[IpNet], address: IpAddr) -> bool {
+    let Some(range) = ranges.iter().find(|range| range.contains(&address)) else { return false };
     let Ok(owner) = fs::read_to_string(state_dir.join(address.to_string())) else { return false };
     let Ok(index) = index_of(handle, &host_name(&owner)).await else { return false };
-    let led = lead(handle, index, address, ipam::gateway(range)).await;
+    let led = lead(handle, index, address, ipam::gateway(*range)).await;
     led.inspect_err(|error| tracing::debug!(%address, %error, "the route to a Pod cannot be put back")).is_ok()
 }

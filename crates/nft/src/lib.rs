@@ -2,6 +2,7 @@
 //! somebody else changed something, and [`Census`] whether anything is missing then.
 
 mod census;
+mod family;
 mod script;
 mod watch;
 
@@ -10,6 +11,7 @@ use std::process::Stdio;
 use tokio::{io::AsyncWriteExt, process::Command};
 
 pub use census::Census;
+pub use family::Family;
 pub use script::Script;
 pub use watch::Watch;
 

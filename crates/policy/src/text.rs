@@ -20,21 +20,6 @@ fn digit(family: Family) -> char {
     }
 }
 
-/// The selector of addresses of a family.
-fn ip(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
-    }
-}
-
-fn address_type(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "ipv4_addr",
-        Family::V6 => "ipv6_addr",
-    }
-}
-
 fn protocol(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "tcp",
@@ -76,7 +61,7 @@ pub fn fresh_table(pod_links: &str) -> String {
          comment \"rules for Kubernetes NetworkPolicies, written by skiff\"\n"
     );
     for family in Family::ALL {
-        let address = address_type(family);
+        let address = family.address_type();
         for direction in Direction::ALL {
             text += &format!("  map {} {{ type {address} : verdict; }}\n", isolated(direction, family));
         }
@@ -92,7 +77,7 @@ pub fn fresh_table(pod_links: &str) -> String {
             direction.name()
         );
         for family in Family::ALL {
-            let (ip, own, map) = (ip(family), own(family), isolated(direction, family));
+            let (ip, own, map) = (family.ip(), own(family), isolated(direction, family));
             text += &format!("    {ip} saddr . {ip} daddr @{own} accept;\n    {ip} {field} vmap @{map};\n");
         }
         text += "  }\n";
@@ -103,7 +88,7 @@ pub fn fresh_table(pod_links: &str) -> String {
 /// The declaration of a group's set.
 pub fn declaration(has_ports: bool, family: Family) -> String {
     let port = if has_ports { " . inet_service" } else { "" };
-    format!("type {}{port};", address_type(family))
+    format!("type {}{port};", family.address_type())
 }
 
 pub fn element(element: &Element) -> String {
@@ -126,7 +111,7 @@ pub fn chain(chain: &Chain) -> String {
 
 /// A rule for each range of ports.
 fn allowing(direction: Direction, family: Family, allow: &Allow) -> Vec<String> {
-    let ip = ip(family);
+    let ip = family.ip();
     let other_end = match direction {
         Direction::Ingress => format!("{ip} saddr"),
         Direction::Egress => format!("{ip} daddr"),

@@ -1,17 +1,11 @@
 //! The traits that traffic is told apart by: its direction as a Pod sees it, its family of addresses, and its protocol.
 
-use std::net::IpAddr;
+pub use nft::Family;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     Ingress,
     Egress,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    V4,
-    V6,
 }
 
 impl Direction {
@@ -22,14 +16,6 @@ impl Direction {
             Direction::Ingress => "ingress",
             Direction::Egress => "egress",
         }
-    }
-}
-
-impl Family {
-    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
-
-    pub fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 }
 

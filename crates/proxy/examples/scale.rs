@@ -40,7 +40,7 @@ async fn main() -> Result<(), apply::ApplyError> {
     for number in 0..services {
         table.set(&key(number), render(number, 0));
     }
-    let text = format!("{}{}", script::fresh_table(None), table.everything().text());
+    let text = format!("{}{}", script::fresh_table(&Node::default()), table.everything().text());
     println!("render {services} Services: {:?}, {} bytes", begun.elapsed(), text.len());
     let begun = Instant::now();
     apply::transaction(&text).await?;

@@ -1,10 +1,15 @@
 //! The proxy's effects on the kernel: transactions of rules, and connections that are forgotten.
 
 pub mod conntrack;
+pub mod limits;
 
+use nft::Family;
 pub use nft::{ApplyError, transaction};
 
 /// Removes everything the proxy ever wrote.
 pub async fn remove() -> Result<(), ApplyError> {
-    nft::remove_table(crate::script::TABLE).await
+    for family in Family::ALL {
+        nft::remove_table(crate::script::table(family)).await?;
+    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 //! does, near ones where hints say so, and this node's own where a policy says `Local`. Pure.
 //! Upstream counterpart: pkg/proxy/topology.go.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::{
     core::v1::ServicePort,
@@ -14,7 +14,7 @@ use crate::node::Node;
 /// Where a connection can go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    pub ip: Ipv4Addr,
+    pub ip: IpAddr,
     pub port: u16,
 }
 
@@ -46,6 +46,7 @@ pub struct Targets {
 pub fn local_ready(slices: &[Arc<EndpointSlice>], node: &Node) -> usize {
     let mut ips: Vec<&String> = slices
         .iter()
+        .filter(|s| s.address_type == node.family.name())
         .flat_map(|s| &s.endpoints)
         .filter(|e| is_ready(e) && e.node_name.as_deref() == Some(&node.name))
         .flat_map(|e| &e.addresses)
@@ -76,14 +77,14 @@ pub fn targets(port: &ServicePort, slices: &[Arc<EndpointSlice>], node: &Node) -
 
 fn facts(port: &ServicePort, slices: &[Arc<EndpointSlice>], node: &Node) -> BTreeMap<Target, Facts> {
     let mut all: BTreeMap<Target, Facts> = BTreeMap::new();
-    for slice in slices.iter().filter(|s| s.address_type == "IPv4") {
+    for slice in slices.iter().filter(|s| s.address_type == node.family.name()) {
         let wanted = port.name.as_deref().unwrap_or("");
         let matching = slice.ports.iter().flatten().find(|p| p.name.as_deref().unwrap_or("") == wanted);
         let number = matching.and_then(|p| p.port).and_then(|p| u16::try_from(p).ok());
         let Some(number) = number else { continue };
         for endpoint in &slice.endpoints {
             let fresh = facts_of(endpoint, node);
-            for ip in endpoint.addresses.iter().filter_map(|a| api::rules::ip::parse_v4(a)) {
+            for ip in endpoint.addresses.iter().filter_map(|a| node.address(a)) {
                 // An endpoint that moves from one slice to another is in both for a moment.
                 let held = all.entry(Target { ip, port: number }).or_default();
                 held.ready |= fresh.ready;
@@ -172,7 +173,12 @@ mod tests {
         let slice = json::json!({"metadata": {}, "addressType": "IPv4", "endpoints": list, "ports": [{"port": 80}]});
         let node = Node { name: "me".into(), zone: "z1".into(), ..Node::default() };
         let found = targets(&ServicePort::default(), &[Arc::new(json::from_value(slice).unwrap())], &node);
-        let show = |list: &[Target]| list.iter().map(|t| t.ip.octets()[3].to_string()).collect::<Vec<_>>().join(" ");
+        let show = |list: &[Target]| {
+            list.iter()
+                .map(|t| t.ip.to_string().rsplit('.').next().unwrap_or_default().to_owned())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         assert_eq!(
             (show(&found.cluster), show(&found.local), found.any),
             (cluster.into(), local.into(), any),

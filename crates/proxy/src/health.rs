@@ -4,32 +4,30 @@
 
 use std::{
     collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use client::Key;
 use http::{Response, StatusCode};
-use http_body_util::Full;
-use hyper::{body::Bytes, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use listener::{Accepted, Bounds, Listener as Connections};
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::task::JoinHandle;
 
-use crate::service_rules::HealthCheck;
-
-/// Connections at once to one port; more are closed.
-const CONNECTIONS: Bounds = Bounds { remote: 64, each: 16 };
-/// A client that does not finish its request in this time is left.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::{
+    answers::{self, Body, json_answer},
+    liveness::Liveness,
+    service_rules::HealthCheck,
+};
 
 /// The listeners of this node, by Service.
-#[derive(Default)]
-pub struct HealthChecks(BTreeMap<Key, Listener>);
+pub struct HealthChecks {
+    listeners: BTreeMap<Key, Listener>,
+    /// All addresses of the machine, of either family where Services have both.
+    any: IpAddr,
+    proxy: Liveness,
+}
 
 struct Listener {
     port: u16,
@@ -44,64 +42,41 @@ impl Drop for Listener {
 }
 
 impl HealthChecks {
+    /// For Services that may have addresses of IPv6 too.
+    pub fn of(v6: bool, proxy: Liveness) -> Self {
+        let any = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        HealthChecks { listeners: BTreeMap::new(), any, proxy }
+    }
+
     /// Brings a Service's listener to what is wanted.
     pub fn set(&mut self, key: &Key, wanted: Option<HealthCheck>) {
         let Some(HealthCheck { port, local_endpoints }) = wanted else {
-            self.0.remove(key);
+            self.listeners.remove(key);
             return;
         };
-        if let Some(held) = self.0.get(key).filter(|l| l.port == port) {
+        if let Some(held) = self.listeners.get(key).filter(|l| l.port == port) {
             held.count.store(local_endpoints, Ordering::Relaxed);
             return;
         }
         let count = Arc::new(AtomicUsize::new(local_endpoints));
-        let task = tokio::spawn(listen(key.clone(), port, count.clone()));
-        self.0.insert(key.clone(), Listener { port, count, task });
+        let (service, shared, proxy) = (key.clone(), count.clone(), self.proxy.clone());
+        let answer: answers::Answer =
+            Arc::new(move |_| answer(&service, shared.load(Ordering::Relaxed), proxy.is_healthy()));
+        let task = tokio::spawn(answers::serve(SocketAddr::new(self.any, port), "health checks of Services", answer));
+        self.listeners.insert(key.clone(), Listener { port, count, task });
     }
 }
 
-async fn listen(key: Key, port: u16, count: Arc<AtomicUsize>) {
-    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-    let mut wait = Duration::from_secs(1);
-    let listener = loop {
-        match TcpListener::bind(address).await {
-            Ok(listener) => break listener,
-            // The port is the Service's, so another process that has it will have to go.
-            Err(error) => tracing::warn!(service = %key, port, %error, "cannot listen for health checks, trying again"),
-        }
-        clock::sleep(wait).await;
-        wait = (wait * 2).min(Duration::from_secs(60));
-    };
-    let mut connections = Connections::new(listener, "health checks of Services", CONNECTIONS, Arc::default());
-    loop {
-        let Accepted { socket, place, .. } = connections.accept().await;
-        let (key, count) = (key.clone(), count.clone());
-        tokio::spawn(async move {
-            let service = service_fn(move |_| {
-                let answer = answer(&key, count.load(Ordering::Relaxed));
-                async move { Ok::<_, http::Error>(answer) }
-            });
-            let mut server = hyper::server::conn::http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
-            // A client that goes away in the middle or takes too long gets nothing more.
-            let _ = clock::timeout(2 * PATIENCE, server.serve_connection(TokioIo::new(socket), service)).await;
-            drop(place);
-        });
-    }
-}
-
-fn answer(key: &Key, count: usize) -> Response<Full<Bytes>> {
+fn answer(key: &Key, count: usize, healthy: bool) -> Response<Body> {
     let body = json::json!({
         "service": {"namespace": key.namespace, "name": key.name},
         "localEndpoints": count,
-        "serviceProxyHealthy": true,
+        "serviceProxyHealthy": healthy,
     });
-    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
-    *response.status_mut() = if count == 0 { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    let headers = response.headers_mut();
-    headers.insert("Content-Type", http::HeaderValue::from_static("application/json"));
-    headers.insert("X-Content-Type-Options", http::HeaderValue::from_static("nosniff"));
-    headers.insert("X-Load-Balancing-Endpoint-Weight", count.into());
+    let good = count > 0 && healthy;
+    let mut response =
+        json_answer(if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, body.to_string());
+    response.headers_mut().insert("X-Load-Balancing-Endpoint-Weight", count.into());
     response
 }
 
@@ -110,10 +85,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_without_endpoints_is_not_to_be_used() {
+    fn a_node_without_endpoints_or_with_a_proxy_that_is_late_is_not_to_be_used() {
         let key = Key::new("d", "web");
-        let (none, two) = (answer(&key, 0), answer(&key, 2));
-        assert_eq!((none.status().as_u16(), two.status().as_u16()), (503, 200));
-        assert_eq!(two.headers()["X-Load-Balancing-Endpoint-Weight"], "2");
+        let check = |count, healthy| answer(&key, count, healthy).status().as_u16();
+        assert_eq!((check(0, true), check(2, true), check(2, false)), (503, 200, 503));
+        assert_eq!(answer(&key, 2, true).headers()["X-Load-Balancing-Endpoint-Weight"], "2");
     }
 }

@@ -1,6 +1,6 @@
 //! The things in the kernel that Services need: elements of maps, chains and sets, and the ways in that UDP flows take.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// The maps and sets of the table that Services put elements into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +46,6 @@ pub enum Item {
 /// Where a UDP flow was sent to, for finding it in connection tracking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Door {
-    Address(Ipv4Addr, u16),
+    Address(IpAddr, u16),
     NodePort(u16),
 }

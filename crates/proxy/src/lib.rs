@@ -2,30 +2,42 @@
 //!
 //! [`endpoints`] chooses a port's endpoints, [`service_rules`] renders what one Service needs, [`table`] puts all Services
 //! together and finds what changed, [`script`] writes it as one nft transaction (all pure), [`apply`] gives it to the
-//! kernel. A change of one Service costs the work for one Service. [`health`] answers load balancers.
-//! Reads: Service, EndpointSlice, this Node (its zone). Writes: the kernel's table `ip skiff-proxy`, connection tracking.
+//! kernel. A change of one Service costs the work for one Service. [`health`] answers load balancers, [`liveness`] and
+//! [`metrics`] tell how the proxy itself is.
+//! Reads: Service, EndpointSlice, this Node (its zone). Writes: the kernel's tables `ip skiff-proxy` and `ip6 skiff-proxy`, connection tracking.
 //! Upstream counterpart: pkg/proxy/nftables.
 
+mod answers;
 pub mod apply;
+mod arrivals;
 pub mod endpoints;
 pub mod health;
 pub mod item;
+pub mod liveness;
+pub mod metrics;
 pub mod node;
 pub mod script;
 pub mod service_rules;
 pub mod table;
 
-use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use client::{
-    Cache, Caches, Key,
+    Caches, Key,
     slices::{Changed, Services},
 };
-use ipnet::Ipv4Net;
+use http::StatusCode;
 use k8s_openapi::api::core::v1::Node as NodeObject;
+pub use nft::Family;
+use tokio::task::JoinSet;
 
 use crate::{
+    answers::Answer,
+    apply::limits::Limits,
+    arrivals::Arrivals,
     health::HealthChecks,
+    liveness::Liveness,
+    metrics::{Extent, Metrics},
     node::Node,
     service_rules::ServiceRules,
     table::{Claim, Table},
@@ -35,36 +47,48 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Config {
     pub node_name: String,
-    pub node_ip: Option<Ipv4Addr>,
-    /// Addresses of all Pods.
-    pub cluster_cidr: Option<Ipv4Net>,
+    /// The families whose Services are served, the first one first.
+    pub families: Vec<Node>,
+    /// How many connections the kernel follows, and for how long.
+    pub conntrack: Limits,
+    /// Where `/healthz` and `/livez` are answered.
+    pub healthz: Option<SocketAddr>,
+    /// Where `/metrics` and `/proxyMode` are answered.
+    pub metrics: Option<SocketAddr>,
 }
 
-/// Runs until cancelled: brings the table to what the API says now, then follows every change.
+/// Runs until cancelled: brings the tables to what the API says now, then follows every change.
 pub async fn run(caches: Caches, config: Config) {
     let nodes = caches.selected::<NodeObject>(&format!("metadata.name={}", config.node_name));
     let mut node_changes = nodes.subscribe();
+    let (liveness, metrics) = (Liveness::default(), Metrics::default());
     let mut proxy = Proxy {
         services: Services::follow(&caches),
-        node: Node { name: config.node_name, zone: String::new(), ip: config.node_ip, pods: config.cluster_cidr },
-        table: Table::default(),
-        health: HealthChecks::default(),
+        families: config.families.iter().map(|node| OneFamily::new(node.clone(), &liveness, &metrics)).collect(),
+        health: HealthChecks::of(config.families.iter().any(|node| node.family == Family::V6), liveness.clone()),
+        arrivals: Arrivals::follow(&caches),
+        metrics: metrics.clone(),
     };
+    apply::limits::set(&config.conntrack);
+    let mut pages = JoinSet::new();
+    pages.spawn(at(config.healthz, "the proxy's health", health_page(liveness.clone(), metrics.clone())));
+    pages.spawn(at(config.metrics, "the proxy's metrics", metrics_page(metrics)));
     let mut watch = nft::Watch::default();
     proxy.services.synced().await;
     nodes.synced().await;
-    proxy.node.zone = zone(&nodes, &proxy.node.name);
-    proxy.render(Changed::Any);
-    proxy.rebuild().await;
+    let node = || nodes.get(&Key::new("", &config.node_name));
+    liveness.node(node().as_deref());
+    proxy.moved(&zone(node().as_deref()));
+    proxy.begin().await;
     loop {
         tokio::select! {
             changed = proxy.services.changed() => proxy.sync(changed).await,
             () = watch.others() => proxy.heal(&mut watch).await,
             // Lost changes only mean another look.
             _ = node_changes.recv() => {
-                let zone = zone(&nodes, &proxy.node.name);
-                if zone != proxy.node.zone {
-                    proxy.node.zone = zone;
+                let node = node();
+                liveness.node(node.as_deref());
+                if proxy.moved(&zone(node.as_deref())) {
                     proxy.sync(Changed::Any).await;
                 }
             }
@@ -73,49 +97,166 @@ pub async fn run(caches: Caches, config: Config) {
 }
 
 /// Where the node is; empty when nobody says.
-fn zone(nodes: &Cache<NodeObject>, name: &str) -> String {
-    let node: Option<Arc<NodeObject>> = nodes.get(&Key::new("", name));
-    let labels = node.as_ref().and_then(|n| n.metadata.labels.as_ref());
+fn zone(node: Option<&NodeObject>) -> String {
+    let labels = node.and_then(|n| n.metadata.labels.as_ref());
     labels.and_then(|l| l.get("topology.kubernetes.io/zone")).cloned().unwrap_or_default()
 }
 
 struct Proxy {
     services: Services,
-    node: Node,
-    /// The state of the kernel, but for the changes since the last transaction.
-    table: Table,
+    /// In the order of the cluster's ranges.
+    families: Vec<OneFamily>,
     health: HealthChecks,
+    arrivals: Arrivals,
+    metrics: Metrics,
+}
+
+/// Answers at an address, if there is one.
+async fn at(address: Option<SocketAddr>, purpose: &'static str, answer: Answer) {
+    if let Some(address) = address {
+        answers::serve(address, purpose, answer).await;
+    }
+}
+
+fn health_page(liveness: Liveness, metrics: Metrics) -> Answer {
+    Arc::new(move |path| {
+        let with_node = match path {
+            "/healthz" => true,
+            "/livez" => false,
+            _ => return answers::not_found(),
+        };
+        let answer = liveness.answer(with_node);
+        metrics.answered(with_node, answer.status().as_u16());
+        answer
+    })
+}
+
+fn metrics_page(metrics: Metrics) -> Answer {
+    Arc::new(move |path| match path {
+        "/metrics" => answers::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics.render()),
+        "/proxyMode" => answers::typed(StatusCode::OK, "text/plain; charset=utf-8", "nftables".to_owned()),
+        "/healthz" => answers::typed(StatusCode::OK, "text/plain; charset=utf-8", "ok".to_owned()),
+        _ => answers::not_found(),
+    })
 }
 
 impl Proxy {
+    /// Writes all rules for the first time.
+    async fn begin(&mut self) {
+        // The objects that the caches began with are no change that somebody waits for.
+        self.arrivals.take();
+        self.render(Changed::Any);
+        for family in &mut self.families {
+            family.rebuild().await;
+        }
+    }
+
+    /// The zone in which the node is now; whether it was in another.
+    fn moved(&mut self, zone: &str) -> bool {
+        let mut moved = false;
+        for family in self.families.iter_mut().filter(|family| family.node.zone != zone) {
+            zone.clone_into(&mut family.node.zone);
+            moved = true;
+        }
+        moved
+    }
+
     fn render(&mut self, changed: Changed) {
         let keys: BTreeSet<Key> = match changed {
             Changed::These(keys) => keys,
-            Changed::Any => self.services.keys().into_iter().chain(self.table.keys()).collect(),
+            Changed::Any => {
+                let known = self.families.iter().flat_map(|family| family.table.keys());
+                self.services.keys().into_iter().chain(known).collect()
+            }
         };
         for key in keys {
-            let rules = match self.services.get(&key) {
-                Some((service, slices)) => service_rules::render(&service, &slices, &self.node),
-                None => ServiceRules::default(),
-            };
-            self.health.set(&key, rules.health);
-            if self.table.set(&key, rules) == Claim::Contested {
-                tracing::warn!(service = %key, "an address and port of this Service is another Service's already");
+            let found = self.services.get(&key);
+            let mut health = None;
+            for family in &mut self.families {
+                let rules = match &found {
+                    Some((service, slices)) => service_rules::render(service, slices, &family.node),
+                    None => ServiceRules::default(),
+                };
+                health = health.or(rules.health);
+                if family.table.set(&key, rules) == Claim::Contested {
+                    tracing::warn!(service = %key, "an address and port of this Service is another Service's already");
+                }
             }
+            self.health.set(&key, health);
         }
     }
 
     async fn sync(&mut self, changed: Changed) {
         waypoint::proxy::sync("services");
+        let arrived = self.arrivals.take();
+        self.metrics.changed(arrived.services, arrived.slices);
+        for family in &self.families {
+            family.queued();
+        }
+        let begun = clock::Instant::now();
         self.render(changed);
+        let rendered = begun.elapsed();
+        for family in &mut self.families {
+            family.sync(rendered).await;
+        }
+        self.metrics.done();
+        for (family, caused) in arrived.causes {
+            let after = clock::now().duration_since(caused);
+            self.metrics.programmed(family, Duration::try_from(after).unwrap_or_default());
+        }
+    }
+
+    /// Somebody changed rules: writes all of them again when some of ours are missing.
+    async fn heal(&mut self, watch: &mut nft::Watch) {
+        for family in &mut self.families {
+            let everything = family.everything();
+            if let Some(missing) = watch.missing(script::table(family.node.family), &everything).await {
+                tracing::warn!(missing, "somebody changed the Service rules, writing them again");
+                family.rebuild().await;
+            }
+        }
+    }
+}
+
+/// The rules of one family of addresses.
+struct OneFamily {
+    node: Node,
+    /// The state of the kernel, but for the changes since the last transaction.
+    table: Table,
+    liveness: Liveness,
+    metrics: Metrics,
+}
+
+impl OneFamily {
+    fn new(node: Node, liveness: &Liveness, metrics: &Metrics) -> Self {
+        OneFamily { table: Table::new(node.family), node, liveness: liveness.clone(), metrics: metrics.clone() }
+    }
+
+    /// Changes wait to be written.
+    fn queued(&self) {
+        self.liveness.queued(self.node.family);
+        self.metrics.queued(self.node.family);
+    }
+
+    /// Writes what changed; deciding what it is took so long.
+    async fn sync(&mut self, rendered: Duration) {
+        let begun = clock::Instant::now();
         let script = self.table.changes();
         if !script.is_empty()
             && let Err(error) = apply::transaction(&script.text()).await
         {
             tracing::warn!(%error, "the kernel refused a change of Service rules, rebuilding all of them");
-            self.rebuild().await;
+            self.metrics.failed(self.node.family);
+            return self.rebuild().await;
         }
+        self.written(Extent::Partial, rendered + begun.elapsed());
         self.forget().await;
+    }
+
+    /// The kernel has everything, after so long.
+    fn written(&self, extent: Extent, took: Duration) {
+        self.metrics.synced(self.node.family, extent, took, self.table.without_local());
+        self.liveness.updated(self.node.family);
     }
 
     /// Forgets UDP flows to endpoints that are gone: after the rules, so that no new flow can take the old way.
@@ -124,35 +265,35 @@ impl Proxy {
         if doors.is_empty() {
             return;
         }
-        match apply::conntrack::forget(&doors).await {
-            Ok(0) => {}
-            Ok(count) => tracing::debug!(count, "UDP flows to endpoints that are gone were forgotten"),
+        let begun = clock::Instant::now();
+        match apply::conntrack::forget(self.node.family, &doors).await {
+            Ok(count) => {
+                self.metrics.forgot(self.node.family, count, begun.elapsed());
+                tracing::debug!(count, "UDP flows to endpoints that are gone were forgotten");
+            }
             Err(error) => tracing::warn!(%error, "cannot forget UDP flows to endpoints that are gone"),
-        }
-    }
-
-    /// Somebody changed rules: writes all of them again when some of ours are missing.
-    async fn heal(&mut self, watch: &mut nft::Watch) {
-        let everything = self.everything();
-        if let Some(missing) = watch.missing(script::TABLE, &everything).await {
-            tracing::warn!(missing, "somebody changed the Service rules, writing them again");
-            self.rebuild().await;
         }
     }
 
     /// The script that makes the whole table.
     fn everything(&mut self) -> String {
-        format!("{}{}", script::fresh_table(self.node.pods), self.table.everything().text())
+        format!("{}{}", script::fresh_table(&self.node), self.table.everything().text())
     }
 
     /// Replaces the whole table in one transaction, trying until the kernel takes it.
     async fn rebuild(&mut self) {
         let mut wait = Duration::from_secs(1);
+        self.queued();
         loop {
+            let begun = clock::Instant::now();
             match apply::transaction(&self.everything()).await {
-                Ok(()) => return self.forget().await,
+                Ok(()) => {
+                    self.written(Extent::Full, begun.elapsed());
+                    return self.forget().await;
+                }
                 Err(error) => tracing::error!(%error, "cannot write the Service rules, trying again"),
             }
+            self.metrics.failed(self.node.family);
             clock::sleep(wait).await;
             wait = (wait * 2).min(Duration::from_secs(30));
         }

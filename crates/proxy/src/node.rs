@@ -1,16 +1,87 @@
-//! This node, as far as the rules depend on it.
+//! This node, as far as the rules of one family of addresses depend on it.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
+use nft::Family;
 
-/// This node, as far as the rules depend on it.
+/// This node, as far as the rules of one family depend on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Node {
     pub name: String,
     /// Empty when it has none.
     pub zone: String,
-    pub ip: Option<Ipv4Addr>,
-    /// Addresses of all Pods; traffic from elsewhere is not the cluster's own.
-    pub pods: Option<Ipv4Net>,
+    /// The family of all that follows, and of the rules.
+    pub family: Family,
+    pub ip: Option<IpAddr>,
+    /// How traffic of the cluster's own Pods is known; without it nobody tells traffic from elsewhere.
+    pub pods: Option<FromPods>,
+    /// The addresses at which Services' node ports are; all of the machine's, but for loopback ones, when not given.
+    pub node_ports: Option<Vec<IpNet>>,
+    /// The node is the source of everything that goes to a Service.
+    pub masquerade_all: bool,
+}
+
+/// How traffic of the cluster's own Pods is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FromPods {
+    Range(IpNet),
+    /// It comes in over an interface of this name, or of names that begin so when a `*` is at its end.
+    Interface(Interface),
+}
+
+/// A name that an interface can have, possibly with a `*` at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface(String);
+
+impl Interface {
+    /// Refuses what the kernel would not take as a name, and what means something to nft.
+    pub fn new(name: &str) -> Option<Self> {
+        let plain = name.strip_suffix('*').unwrap_or(name);
+        let fits = (1..=15).contains(&plain.len()) && !matches!(plain, "." | "..");
+        let is_known = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        (fits && plain.chars().all(is_known)).then(|| Interface(name.to_owned()))
+    }
+}
+
+impl FromPods {
+    pub fn yes(&self) -> String {
+        match self {
+            FromPods::Range(range) => format!("{} saddr {range}", Family::of(range.addr()).ip()),
+            FromPods::Interface(Interface(name)) => format!("iifname \"{name}\""),
+        }
+    }
+
+    pub fn no(&self) -> String {
+        match self {
+            FromPods::Range(range) => format!("{} saddr != {range}", Family::of(range.addr()).ip()),
+            FromPods::Interface(Interface(name)) => format!("iifname != \"{name}\""),
+        }
+    }
+}
+
+impl Node {
+    /// An address as text, if it is one of this family.
+    pub fn address(&self, text: &str) -> Option<IpAddr> {
+        api::rules::ip::parse(text).filter(|ip| Family::of(*ip) == self.family)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_interfaces_are_taken() {
+        for good in ["cbr0", "cali*", "eth0.100", "a-b_c"] {
+            assert!(Interface::new(good).is_some(), "{good}");
+        }
+        for bad in ["", "*", ".", "..", "a b", "a\"", "a*b", "sixteen-letters-", "x\n", "a;drop", "ä"] {
+            assert!(Interface::new(bad).is_none(), "{bad}");
+        }
+        let range = FromPods::Range("fd00::/56".parse().unwrap());
+        let cali = FromPods::Interface(Interface::new("cali*").unwrap());
+        assert_eq!((range.yes().as_str(), range.no().as_str()), ("ip6 saddr fd00::/56", "ip6 saddr != fd00::/56"));
+        assert_eq!((cali.yes().as_str(), cali.no().as_str()), ("iifname \"cali*\"", "iifname != \"cali*\""));
+    }
 }

@@ -2,13 +2,20 @@
 
 use std::fmt::Write;
 
-use ipnet::Ipv4Net;
-use nft::Script;
+use nft::{Family, Script};
 
-use crate::item::{Item, Map};
+use crate::{
+    item::{Item, Map},
+    node::Node,
+};
 
-/// The table, with its family. Each network namespace has its own.
-pub const TABLE: &str = "ip skiff-proxy";
+/// The table of a family. Each network namespace has its own.
+pub fn table(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ip skiff-proxy",
+        Family::V6 => "ip6 skiff-proxy",
+    }
+}
 
 /// Packets with this mark get the node's address as their source on the way out (upstream's mark, so that other
 /// software that knows it keeps working).
@@ -31,19 +38,19 @@ pub fn external_chain(inner: &str) -> String {
     format!("external-{inner}")
 }
 
-fn shared_chains() -> String {
-    let mut text = String::new();
+fn shared_chains(family: Family) -> String {
+    let (mut text, ip) = (String::new(), family.ip());
+    let by_address = format!("{ip} daddr . meta l4proto . th dport");
     for count in 1..=SHARED {
-        for (nodeport, key, map) in [
-            (false, "ip daddr . meta l4proto . th dport", Map::Endpoints),
-            (true, "meta l4proto . th dport", Map::NodePortEndpoints),
-        ] {
+        for (nodeport, key, map) in
+            [(false, by_address.as_str(), Map::Endpoints), (true, "meta l4proto . th dport", Map::NodePortEndpoints)]
+        {
             let (name, map) = (shared_chain(nodeport, count), map.name());
             let external = external_chain(&name);
             // Writing to a text cannot fail.
             let _ = writeln!(
                 text,
-                "  chain {name} {{ dnat ip addr . port to {key} . numgen random mod {count} map @{map}; }}\n  \
+                "  chain {name} {{ dnat {ip} addr . port to {key} . numgen random mod {count} map @{map}; }}\n  \
                  chain {external} {{ jump {MARK_CHAIN}; goto {name}; }}"
             );
         }
@@ -54,33 +61,47 @@ fn shared_chains() -> String {
 /// Commands that leave an empty table with all hooks and maps, whatever was there before.
 ///
 /// Dispatch is by one lookup in a verdict map, so the cost for a packet does not grow with the number of Services.
-/// Only the first packet of a connection passes the nat chains. A packet that has no way through them is refused by the
-/// filter chains, which come after (TCP by a reset: a local caller would only hear an ICMP message when it asks again, a
-/// second later); load balancers' firewalls come before, because they ask for the address that was called.
-pub fn fresh_table(pods: Option<Ipv4Net>) -> String {
-    let services = "ip daddr . meta l4proto . th dport vmap @service-ips";
-    let here = "fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto . th dport";
-    let refuse = "ct state new ip daddr . meta l4proto . th dport vmap @refused-ips";
-    let firewall = "ct state new ip daddr . meta l4proto . th dport vmap @firewall";
-    let unknown = "ct state new ip daddr @cluster-ips goto refuse";
-    let (mark, shared) = (MASQUERADE_MARK, shared_chains());
+/// Only the first packet of a connection passes the nat chains. A packet that has no way through them is refused by the filter
+/// chains, which come after (TCP by a reset: a local caller would only hear an ICMP message when it asks again, a second
+/// later); load balancers' firewalls come before, because they ask for the address that was called.
+pub fn fresh_table(node: &Node) -> String {
+    let family = node.family;
+    let (table, ip, address, loopback) = (table(family), family.ip(), family.address_type(), family.loopback());
+    let services = format!("{ip} daddr . meta l4proto . th dport vmap @service-ips");
+    let own = match node.node_ports.as_deref() {
+        None => format!("{ip} daddr != {loopback}"),
+        // No address of this family: none is in this range and not in it.
+        Some([]) => format!("{ip} daddr {loopback} {ip} daddr != {loopback}"),
+        Some(ranges) => {
+            let ranges: std::collections::BTreeSet<String> = ranges.iter().map(ToString::to_string).collect();
+            format!("{ip} daddr != {loopback} {ip} daddr {{ {} }}", ranges.into_iter().collect::<Vec<_>>().join(", "))
+        }
+    };
+    let here = format!("fib daddr type local {own} meta l4proto . th dport");
+    let refuse = format!("ct state new {ip} daddr . meta l4proto . th dport vmap @refused-ips");
+    let firewall = format!("ct state new {ip} daddr . meta l4proto . th dport vmap @firewall");
+    let unknown = format!("ct state new {ip} daddr @cluster-ips goto refuse");
+    let (mark, shared) = (MASQUERADE_MARK, shared_chains(family));
     // A caller of a cluster's address from outside the Pod network must hear the answer through this node.
-    let off_cluster =
-        pods.map_or(String::new(), |pods| format!("ip daddr @cluster-ips ip saddr != {pods} jump {MARK_CHAIN};"));
+    let off_cluster = match &node.pods {
+        _ if node.masquerade_all => format!("{ip} daddr @cluster-ips jump {MARK_CHAIN};"),
+        Some(pods) => format!("{ip} daddr @cluster-ips {} jump {MARK_CHAIN};", pods.no()),
+        None => String::new(),
+    };
     format!(
-        "add table {TABLE}
-delete table {TABLE}
-table {TABLE} {{
+        "add table {table}
+delete table {table}
+table {table} {{
   comment \"rules for Kubernetes Services, written by skiff\"
-  map service-ips {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
+  map service-ips {{ type {address} . inet_proto . inet_service : verdict; }}
   map service-nodeports {{ type inet_proto . inet_service : verdict; }}
-  map endpoints {{ typeof ip daddr . meta l4proto . th dport . numgen random mod 2 : ip daddr . th dport; }}
-  map nodeport-endpoints {{ typeof meta l4proto . th dport . numgen random mod 2 : ip daddr . th dport; }}
-  map refused-ips {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
+  map endpoints {{ typeof {ip} daddr . meta l4proto . th dport . numgen random mod 2 : {ip} daddr . th dport; }}
+  map nodeport-endpoints {{ typeof meta l4proto . th dport . numgen random mod 2 : {ip} daddr . th dport; }}
+  map refused-ips {{ type {address} . inet_proto . inet_service : verdict; }}
   map refused-nodeports {{ type inet_proto . inet_service : verdict; }}
-  map firewall {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
-  set cluster-ips {{ type ipv4_addr; }}
-  set hairpins {{ type ipv4_addr . ipv4_addr; }}
+  map firewall {{ type {address} . inet_proto . inet_service : verdict; }}
+  set cluster-ips {{ type {address}; }}
+  set hairpins {{ type {address} . {address}; }}
   chain refuse {{ meta l4proto tcp reject with tcp reset; reject; }}
   chain discard {{ drop; }}
   chain {MARK_CHAIN} {{ meta mark set meta mark or {mark}; }}
@@ -91,7 +112,7 @@ table {TABLE} {{
   chain nat-postrouting {{
     type nat hook postrouting priority srcnat;
     meta mark & {mark} != 0 meta mark set meta mark xor {mark} masquerade fully-random;
-    ct status dnat ip saddr . ip daddr @hairpins masquerade fully-random;
+    ct status dnat {ip} saddr . {ip} daddr @hairpins masquerade fully-random;
   }}
   chain filter-input {{
     type filter hook input priority filter; {refuse}; ct state new {here} vmap @refused-nodeports;

@@ -8,15 +8,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use k8s_openapi::api::{
     core::v1::{Service, ServicePort, ServiceSpec},
     discovery::v1::EndpointSlice,
 };
+use nft::Family;
 
 use crate::{
     endpoints::{self, Target, Targets},
@@ -39,6 +40,8 @@ pub struct ServiceRules {
     /// The targets that UDP flows through each door may have.
     pub flows: BTreeMap<Door, BTreeSet<Target>>,
     pub health: Option<HealthCheck>,
+    /// Ports with a policy `Local`, internal and external, whose endpoints are all on other nodes.
+    pub without_local: [usize; 2],
 }
 
 /// The labels with which a Service says that it is not this proxy's.
@@ -49,7 +52,7 @@ pub fn render(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -> 
     let mut rules = ServiceRules::default();
     let Some(spec) = &service.spec else { return rules };
     let labelled = service.metadata.labels.iter().flat_map(|l| l.keys()).any(|k| NOT_OURS.contains(&k.as_str()));
-    let cluster_ips = ipv4(spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip));
+    let cluster_ips = addresses(node, spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip));
     if labelled || cluster_ips.is_empty() || spec.type_.as_deref() == Some("ExternalName") {
         return rules;
     }
@@ -69,8 +72,9 @@ pub fn render(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -> 
     rules
 }
 
-fn ipv4<'a>(addresses: impl Iterator<Item = &'a String>) -> BTreeSet<Ipv4Addr> {
-    addresses.filter_map(|a| api::rules::ip::parse_v4(a)).collect()
+/// Those of the family that the rules are for.
+fn addresses<'a>(node: &Node, texts: impl Iterator<Item = &'a String>) -> BTreeSet<IpAddr> {
+    texts.filter_map(|text| node.address(text)).collect()
 }
 
 /// A short stable hash for names (FNV-1a), so that long Service names fit into the kernel's limit.
@@ -117,13 +121,14 @@ impl<'a> PortRules<'a> {
         })
     }
 
-    fn render(mut self, cluster_ips: &BTreeSet<Ipv4Addr>) {
+    fn render(mut self, cluster_ips: &BTreeSet<IpAddr>) {
         for target in &self.targets.here {
             let pair = format!("{} . {}", target.ip, target.ip);
             self.of_service.items.insert(Item::Element(Map::Hairpins, pair), String::new());
         }
         let targets = self.targets;
         let internal_local = self.spec.internal_traffic_policy.as_deref() == Some("Local");
+        self.count_without_local(internal_local);
         for ip in cluster_ips {
             let inside = if internal_local { &targets.local } else { &targets.cluster };
             let purpose = if internal_local { "local" } else { "service" };
@@ -141,16 +146,24 @@ impl<'a> PortRules<'a> {
         self.firewall();
     }
 
+    fn count_without_local(&mut self, internal: bool) {
+        let external = self.spec.external_traffic_policy.as_deref() == Some("Local");
+        let nobody_here = self.targets.any && self.targets.local.is_empty();
+        for (count, is_local) in self.of_service.without_local.iter_mut().zip([internal, external]) {
+            *count += usize::from(is_local && nobody_here);
+        }
+    }
+
     /// Addresses of load balancers that deliver packets as they are; a proxying one sends to the node's port itself.
-    fn balancer_ips(&self) -> BTreeSet<Ipv4Addr> {
+    fn balancer_ips(&self) -> BTreeSet<IpAddr> {
         let ingress = self.service.status.iter().filter_map(|s| s.load_balancer.as_ref());
         let delivered =
             ingress.flat_map(|b| b.ingress.iter().flatten()).filter(|i| i.ip_mode.as_deref() != Some("Proxy"));
-        ipv4(delivered.filter_map(|i| i.ip.as_ref()))
+        addresses(self.node, delivered.filter_map(|i| i.ip.as_ref()))
     }
 
-    fn external_ips(&self) -> BTreeSet<Ipv4Addr> {
-        ipv4(self.spec.external_ips.iter().flatten()).into_iter().chain(self.balancer_ips()).collect()
+    fn external_ips(&self) -> BTreeSet<IpAddr> {
+        addresses(self.node, self.spec.external_ips.iter().flatten()).into_iter().chain(self.balancer_ips()).collect()
     }
 
     /// Leads a door to targets. `masquerade`: the source becomes the node, so that answers come back through it.
@@ -177,8 +190,8 @@ impl<'a> PortRules<'a> {
         let here = self.chain(door, "local", local);
         let mut rules = Vec::new();
         if let Some(anywhere) = &anywhere {
-            if let Some(pods) = self.node.pods {
-                rules.push(format!("ip saddr {pods} goto {anywhere}"));
+            if let Some(pods) = &self.node.pods {
+                rules.push(format!("{} goto {anywhere}", pods.yes()));
             }
             rules.push(format!("fib saddr type local jump {MARK_CHAIN}"));
             rules.push(format!("fib saddr type local goto {anywhere}"));
@@ -255,7 +268,8 @@ impl<'a> PortRules<'a> {
     fn own_chain(&self, purpose: &str, extra: &str) -> String {
         let id = &self.id;
         let name = format!("{purpose}-{}-{id}{extra}", hash(&format!("{id}{extra}")));
-        name.chars().take(120).collect()
+        // nft takes no colon in a name; the hash tells addresses apart.
+        name.chars().take(120).map(|c| if c == ':' { '.' } else { c }).collect()
     }
 
     fn add_chain(&mut self, name: &str, rules: &[String]) {
@@ -263,14 +277,14 @@ impl<'a> PortRules<'a> {
     }
 
     fn in_turn(&self, targets: &[Target]) -> String {
-        let protocol = &self.protocol;
+        let (protocol, ip) = (&self.protocol, self.node.family.ip());
         match targets {
-            [one] => format!("meta l4proto {protocol} dnat to {}:{}", one.ip, one.port),
+            [one] => format!("meta l4proto {protocol} dnat to {}", SocketAddr::new(one.ip, one.port)),
             many => {
                 let list: Vec<String> =
                     many.iter().enumerate().map(|(i, t)| format!("{i} : {} . {}", t.ip, t.port)).collect();
                 let (count, list) = (many.len(), list.join(", "));
-                format!("meta l4proto {protocol} dnat ip addr . port to numgen random mod {count} map {{ {list} }}")
+                format!("meta l4proto {protocol} dnat {ip} addr . port to numgen random mod {count} map {{ {list} }}")
             }
         }
     }
@@ -280,18 +294,18 @@ impl<'a> PortRules<'a> {
         let config = self.spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref());
         let seconds = config.and_then(|c| c.timeout_seconds).unwrap_or(10_800);
         let name = self.own_chain(purpose, "");
-        let mut rules = Vec::new();
-        let mut choices = Vec::new();
+        let (mut rules, mut choices) = (Vec::new(), Vec::new());
+        let (ip, address_type) = (self.node.family.ip(), self.node.family.address_type());
         for (i, target) in targets.iter().enumerate() {
             let extra = format!("/{}/{}", target.ip, target.port);
             // A set's timeout cannot be changed, so it is part of its name.
             let set = self.own_chain("clients", &format!("{extra}/{seconds}"));
             let chain = self.own_chain("endpoint", &format!("{extra}/{seconds}"));
-            let to_endpoint = [format!("update @{set} {{ ip saddr }}"), self.in_turn(&[*target])];
+            let to_endpoint = [format!("update @{set} {{ {ip} saddr }}"), self.in_turn(&[*target])];
             self.add_chain(&chain, &to_endpoint);
-            rules.push(format!("ip saddr @{set} goto {chain}"));
+            rules.push(format!("{ip} saddr @{set} goto {chain}"));
             choices.push(format!("{i} : goto {chain}"));
-            let declaration = format!("type ipv4_addr; flags dynamic,timeout; timeout {seconds}s;");
+            let declaration = format!("type {address_type}; flags dynamic,timeout; timeout {seconds}s;");
             self.of_service.items.insert(Item::Set(set), declaration);
         }
         rules.push(format!("numgen random mod {} vmap {{ {} }}", choices.len(), choices.join(", ")));
@@ -301,8 +315,9 @@ impl<'a> PortRules<'a> {
 
     /// Drops what comes to a load balancer's address from where it may not.
     fn firewall(&mut self) {
-        let ranges: Vec<Ipv4Net> =
-            self.spec.load_balancer_source_ranges.iter().flatten().filter_map(|r| r.trim().parse().ok()).collect();
+        let family = self.node.family;
+        let all = self.spec.load_balancer_source_ranges.iter().flatten().filter_map(|r| r.trim().parse().ok());
+        let ranges: Vec<IpNet> = all.filter(|range: &IpNet| Family::of(range.addr()) == family).collect();
         let balancers = self.balancer_ips();
         if self.spec.load_balancer_source_ranges.iter().flatten().next().is_none() || balancers.is_empty() {
             return;
@@ -310,11 +325,11 @@ impl<'a> PortRules<'a> {
         let mut allowed: Vec<String> = ranges.iter().map(|r| r.trunc().to_string()).collect();
         // Where the balancer's address is one of this node's, its own requests carry it as their source.
         if self.node.ip.is_some_and(|own| ranges.iter().any(|r| r.contains(&own))) {
-            allowed.extend(balancers.iter().map(Ipv4Addr::to_string));
+            allowed.extend(balancers.iter().map(IpAddr::to_string));
         }
         let rule = match allowed.as_slice() {
             [] => "drop".to_owned(),
-            allowed => format!("ip saddr != {{ {} }} drop", allowed.join(", ")),
+            allowed => format!("{} saddr != {{ {} }} drop", family.ip(), allowed.join(", ")),
         };
         let chain = self.own_chain("firewall", "");
         self.add_chain(&chain, &[rule]);

@@ -1,6 +1,7 @@
 //! Rules of Services as tables: what a spec and its endpoints become in the kernel.
 
 use super::*;
+use crate::node::FromPods;
 
 /// The items of a Service, a line each: `map key -> value`, `chain name: rules`.
 fn render_all(spec: json::Value, status: json::Value, endpoints: &[json::Value]) -> ServiceRules {
@@ -13,9 +14,9 @@ fn render_all(spec: json::Value, status: json::Value, endpoints: &[json::Value])
     });
     let node = Node {
         name: "n1".into(),
-        zone: String::new(),
         ip: Some("192.168.0.1".parse().unwrap()),
-        pods: Some("10.244.0.0/16".parse().unwrap()),
+        pods: Some(FromPods::Range("10.244.0.0/16".parse().unwrap())),
+        ..Node::default()
     };
     let slices = [Arc::new(json::from_value(slice).unwrap())];
     super::render(&json::from_value(service).unwrap(), &slices, &node)

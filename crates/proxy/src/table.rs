@@ -6,22 +6,24 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use client::Key;
-use nft::Script;
+use nft::{Family, Script};
 
 use crate::{
     endpoints::Target,
     item::{Door, Item},
-    script::{self, TABLE},
+    script,
     service_rules::ServiceRules,
 };
 
 /// The wanted state, and what was touched since the last script.
 #[derive(Debug, Default)]
 pub struct Table {
+    family: Family,
     rules: BTreeMap<Key, ServiceRules>,
     owners: HashMap<Item, BTreeSet<Key>>,
     /// The values that touched items had.
     before: BTreeMap<Item, Option<String>>,
+    without_local: [usize; 2],
     /// Doors whose targets changed, with those that they may lead to now.
     flows: BTreeMap<Door, BTreeSet<Target>>,
 }
@@ -35,6 +37,10 @@ pub enum Claim {
 }
 
 impl Table {
+    pub fn new(family: Family) -> Self {
+        Table { family, ..Table::default() }
+    }
+
     pub fn keys(&self) -> BTreeSet<Key> {
         self.rules.keys().cloned().collect()
     }
@@ -55,6 +61,11 @@ impl Table {
             .cloned()
             .collect();
         self.remember_flows(&old, &new);
+        for (count, (before, now)) in
+            self.without_local.iter_mut().zip(old.without_local.into_iter().zip(new.without_local))
+        {
+            *count = *count + now - before;
+        }
         // The values of before, while the old rules still count.
         self.rules.insert(key.clone(), old);
         for item in &touched {
@@ -92,7 +103,7 @@ impl Table {
 
     /// The changes since the last call, as one transaction.
     pub fn changes(&mut self) -> Script {
-        let mut script = Script::new(TABLE);
+        let mut script = Script::new(script::table(self.family));
         for (item, before) in std::mem::take(&mut self.before) {
             script::change(&mut script, &item, before.as_deref(), self.value(&item).map(String::as_str));
         }
@@ -102,12 +113,17 @@ impl Table {
     /// Everything, for a table that is empty.
     pub fn everything(&mut self) -> Script {
         self.before.clear();
-        let mut script = Script::new(TABLE);
+        let mut script = Script::new(script::table(self.family));
         let items: BTreeSet<&Item> = self.owners.keys().collect();
         for item in items {
             script::change(&mut script, item, None, self.value(item).map(String::as_str));
         }
         script
+    }
+
+    /// Ports with a policy `Local`, internal and external, that nobody on this node is behind.
+    pub fn without_local(&self) -> [usize; 2] {
+        self.without_local
     }
 
     /// The doors of UDP flows whose targets changed since the last call, with those that are right now.

@@ -1,22 +1,25 @@
-//! The rules in the real kernel, with real connections, in a network namespace that the test makes itself.
+//! The rules in the real kernel, with real connections, in a network namespace that the test makes itself; each test in both
+//! families of addresses.
 
 use std::{
     fs::File,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     process::Command,
     sync::Arc,
     time::Duration,
 };
 
+use api::object::Object;
 use client::Key;
 use json::{Value, json};
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
-use nft::Census;
+use nft::{Census, Family};
 use nix::sched::{CloneFlags, setns};
 use proxy::{
     apply,
     health::HealthChecks,
-    node::Node,
+    liveness::Liveness,
+    node::{FromPods, Node},
     script,
     service_rules::{self, HealthCheck, ServiceRules},
     table::Table,
@@ -67,41 +70,64 @@ fn ip(args: &str) {
     assert!(status.success(), "ip {args}");
 }
 
-fn render(endpoints: &[&str], spec: Value, status: Value) -> ServiceRules {
+/// A text with the addresses of the other family in the places of those of IPv4.
+fn text(family: Family, text: &str) -> String {
+    let sixes = [
+        ("10.244.0.0/16", "fd00:244::/64"),
+        ("10.244.0.", "fd00:244::"),
+        ("10.96.0.", "fd00:96::"),
+        ("192.168.0.0/16", "fd00:7::/64"),
+        ("192.168.7.", "fd00:7::"),
+        ("10.1.0.", "fd00:1::"),
+        ("5.6.7.", "2001:db8:5::"),
+        ("8.8.8.0/24", "2001:db8:8::/64"),
+        ("1.2.3.", "2001:db8:1::"),
+        ("IPv4", "IPv6"),
+    ];
+    let replace = |text: String, (four, six): (&str, &str)| text.replace(four, six);
+    if family == Family::V4 { text.to_owned() } else { sixes.into_iter().fold(text.to_owned(), replace) }
+}
+
+fn node(family: Family) -> Node {
+    let pods = FromPods::Range(text(family, "10.244.0.0/16").parse().unwrap());
+    Node { name: "n1".into(), family, pods: Some(pods), ..Node::default() }
+}
+
+fn render(family: Family, endpoints: &[&str], spec: Value, status: Value) -> ServiceRules {
     let mut full = json!({
         "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"],
         "ports": [{"name": "http", "port": 80, "nodePort": 30080}, {"name": "dns", "port": 53, "protocol": "UDP"}],
     });
     full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     let service = json!({"metadata": {"namespace": "default", "name": "web"}, "spec": full, "status": status});
-    let service: Service = json::from_value(service).unwrap();
+    let service: Service = Service::from_json(&text(family, &service.to_string())).unwrap();
     let endpoints: Vec<_> = endpoints
         .iter()
         .map(|ip| json!({"addresses": [ip], "nodeName": "n1", "conditions": {"ready": true}}))
         .collect();
-    let slice: EndpointSlice = json::from_value(json!({
+    let slice = json!({
         "metadata": {"name": "web-1"}, "addressType": "IPv4", "endpoints": endpoints,
         "ports": [{"name": "http", "port": 8080}, {"name": "dns", "port": 53, "protocol": "UDP"}]
-    }))
-    .unwrap();
-    let node = Node { name: "n1".into(), ip: None, zone: String::new(), pods: Some("10.244.0.0/16".parse().unwrap()) };
-    service_rules::render(&service, &[Arc::new(slice)], &node)
+    });
+    let slice: EndpointSlice = EndpointSlice::from_json(&text(family, &slice.to_string())).unwrap();
+    service_rules::render(&service, &[Arc::new(slice)], &node(family))
 }
 
 /// The table as the kernel of this namespace has it.
 struct Rules {
+    family: Family,
     table: Table,
 }
 
 impl Rules {
-    async fn fresh() -> Self {
-        apply::transaction(&script::fresh_table(Some("10.244.0.0/16".parse().unwrap()))).await.expect("the fixed part");
-        Rules { table: Table::default() }
+    async fn fresh(family: Family) -> Self {
+        apply::transaction(&script::fresh_table(&node(family))).await.expect("the fixed part");
+        Rules { family, table: Table::new(family) }
     }
 
     /// The script that makes all of it.
     fn everything(&mut self) -> String {
-        let fixed = script::fresh_table(Some("10.244.0.0/16".parse().unwrap()));
+        let fixed = script::fresh_table(&node(self.family));
         format!("{fixed}{}", self.table.everything().text())
     }
 
@@ -110,21 +136,28 @@ impl Rules {
     }
 
     async fn in_kernel(&self) -> Census {
-        Census::of_kernel(script::TABLE).await.unwrap().expect("the table")
+        Census::of_kernel(script::table(self.family)).await.unwrap().expect("the table")
     }
 
     async fn set(&mut self, rules: ServiceRules) {
         self.table.set(&Key::new("default", "web"), rules);
         let text = self.table.changes().text();
         apply::transaction(&text).await.unwrap_or_else(|e| panic!("{e}\n{text}"));
-        apply::conntrack::forget(&self.table.changed_flows()).await.expect("connection tracking");
+        apply::conntrack::forget(self.family, &self.table.changed_flows()).await.expect("connection tracking");
     }
 }
 
 #[test]
 fn the_kernel_takes_every_transition_between_rules() {
+    for family in Family::ALL {
+        transitions(family);
+    }
+}
+
+fn transitions(family: Family) {
     let Some(namespace) = Namespace::make("states") else { return };
     namespace.run(async || {
+        let render = |endpoints: &[&str], spec, status| render(family, endpoints, spec, status);
         let sticky = |seconds: i32| {
             json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": seconds}}})
         };
@@ -143,7 +176,7 @@ fn the_kernel_takes_every_transition_between_rules() {
             render(&two, json!({"internalTrafficPolicy": "Local", "externalIPs": ["1.2.3.4"]}), json!({})),
             ServiceRules::default(),
         ];
-        let mut rules = Rules::fresh().await;
+        let mut rules = Rules::fresh(family).await;
         for from in &states {
             for to in &states {
                 rules.set(from.clone()).await;
@@ -153,17 +186,18 @@ fn the_kernel_takes_every_transition_between_rules() {
         }
         let out = Command::new("nft").args(["list", "ruleset"]).output().unwrap();
         let left = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert!(!left.contains("10.96.0.7") && !left.contains("default/web"), "nothing of the Service is left: {left}");
+        assert!(!left.contains(&text(family, "10.96.0.7")) && !left.contains("default/web"), "nothing of the Service is left: {left}");
         assert!(left.contains("chain nat-output"), "{left}");
         // Another start takes the table over, whatever is in it.
         rules.set(states[2].clone()).await;
-        let mut rules = Rules::fresh().await;
+        let mut rules = Rules::fresh(family).await;
         rules.set(states[2].clone()).await;
     });
 }
 
 /// Answers each connection and each datagram with its own address.
-async fn endpoint(address: &'static str) {
+async fn endpoint(address: &str) {
+    let address: &'static str = address.to_owned().leak();
     let tcp = TcpListener::bind((address, 8080)).await.unwrap();
     let udp = UdpSocket::bind((address, 53)).await.unwrap();
     tokio::spawn(async move {
@@ -183,7 +217,7 @@ async fn endpoint(address: &'static str) {
 
 /// The endpoint that answers, `refused`, or `silence`.
 async fn call(to: (&str, u16)) -> String {
-    let to = SocketAddr::from((to.0.parse::<Ipv4Addr>().unwrap(), to.1));
+    let to = SocketAddr::from((to.0.parse::<IpAddr>().unwrap(), to.1));
     match tokio::time::timeout(Duration::from_millis(700), TcpStream::connect(to)).await {
         Err(_) => "silence".to_owned(),
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => "refused".to_owned(),
@@ -197,7 +231,7 @@ async fn call(to: (&str, u16)) -> String {
 }
 
 /// The answer to a plain HTTP request.
-async fn get(address: &str) -> std::io::Result<String> {
+async fn get(address: (&str, u16)) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await?;
     let mut text = String::new();
@@ -227,60 +261,72 @@ async fn ask(socket: &UdpSocket) -> String {
 
 #[test]
 fn connections_go_where_the_rules_say() {
-    const A: &str = "10.244.0.2";
-    const B: &str = "10.244.0.3";
+    for family in Family::ALL {
+        traffic(family);
+    }
+}
+
+fn traffic(family: Family) {
     let Some(namespace) = Namespace::make("traffic") else { return };
     namespace.run(async || {
+        let of = |four: &str| text(family, four);
+        let [a, b, own] = ["10.244.0.2", "10.244.0.3", "192.168.7.1"].map(of);
+        let (a, b) = (a.as_str(), b.as_str());
         ip("link set lo up");
-        for address in [A, B, "192.168.7.1"] {
-            ip(&format!("address add {address}/32 dev lo"));
+        for address in [a, b, &own] {
+            ip(&format!("address add {address} dev lo"));
         }
         // The way out: a loopback route would swallow refusals.
         ip("link add out type veth peer name far");
         ip("link set out up");
         ip("link set far up");
-        ip("address add 10.1.0.1/24 dev out");
-        ip("route add default via 10.1.0.2 src 192.168.7.1");
-        endpoint(A).await;
-        endpoint(B).await;
-        let (service, node) = (("10.96.0.7", 80), ("192.168.7.1", 30080));
-        let mut rules = Rules::fresh().await;
+        // A check for others with the address would keep it from being used for a second.
+        let flag = if family == Family::V6 { " nodad" } else { "" };
+        ip(&of(&format!("address add 10.1.0.1/24 dev out{flag}")));
+        let version = if family == Family::V6 { "-6 " } else { "" };
+        ip(&of(&format!("{version}route add default via 10.1.0.2 src 192.168.7.1")));
+        endpoint(a).await;
+        endpoint(b).await;
+        let [service, balancer_ip, other] = ["10.96.0.7", "5.6.7.8", "10.96.0.7"].map(of);
+        let (service, node, balancer_ip) = ((service.as_str(), 80), (own.as_str(), 30080), (balancer_ip.as_str(), 80));
+        let render = |endpoints: &[&str], spec, status| render(family, endpoints, spec, status);
+        let mut rules = Rules::fresh(family).await;
         let plain = |endpoints: &[&str]| render(endpoints, json!({}), json!({}));
 
         rules.set(plain(&[])).await;
         assert_eq!(call(service).await, "refused", "no endpoint");
         assert_eq!(call(node).await, "refused", "no endpoint, by the node's port");
 
-        rules.set(plain(&[A, B])).await;
-        assert_eq!(callers(service, 40).await, [A, B]);
-        assert_eq!(callers(node, 40).await, [A, B]);
-        assert_eq!(call(("10.96.0.7", 81)).await, "refused", "a port that the Service does not have");
+        rules.set(plain(&[a, b])).await;
+        assert_eq!(callers(service, 40).await, [a, b]);
+        assert_eq!(callers(node, 40).await, [a, b]);
+        assert_eq!(call((&other, 81)).await, "refused", "a port that the Service does not have");
 
-        rules.set(render(&[A, B], json!({"sessionAffinity": "ClientIP"}), json!({}))).await;
+        rules.set(render(&[a, b], json!({"sessionAffinity": "ClientIP"}), json!({}))).await;
         assert_eq!(callers(service, 20).await.len(), 1, "a client stays with its endpoint");
 
-        let udp = UdpSocket::bind("192.168.7.1:5353").await.unwrap();
-        udp.connect("10.96.0.7:53").await.unwrap();
-        rules.set(plain(&[A])).await;
-        assert_eq!(ask(&udp).await, A);
-        rules.set(plain(&[B])).await;
-        assert_eq!(ask(&udp).await, B, "the flow to the endpoint that is gone is forgotten");
+        let udp = UdpSocket::bind((own.as_str(), 5353)).await.unwrap();
+        udp.connect((other.as_str(), 53)).await.unwrap();
+        rules.set(plain(&[a])).await;
+        assert_eq!(ask(&udp).await, a);
+        rules.set(plain(&[b])).await;
+        assert_eq!(ask(&udp).await, b, "the flow to the endpoint that is gone is forgotten");
 
         let balancer = json!({"loadBalancer": {"ingress": [{"ip": "5.6.7.8"}]}});
-        let from = |ranges: &str| render(&[A], json!({"loadBalancerSourceRanges": [ranges]}), balancer.clone());
+        let from = |ranges: &str| render(&[a], json!({"loadBalancerSourceRanges": [ranges]}), balancer.clone());
         rules.set(from("8.8.8.0/24")).await;
-        assert_eq!(call(("5.6.7.8", 80)).await, "silence", "the load balancer's firewall");
-        assert_eq!(call(service).await, A, "which is not the Service's");
+        assert_eq!(call(balancer_ip).await, "silence", "the load balancer's firewall");
+        assert_eq!(call(service).await, a, "which is not the Service's");
         rules.set(from("192.168.0.0/16")).await;
-        assert_eq!(call(("5.6.7.8", 80)).await, A);
+        assert_eq!(call(balancer_ip).await, a);
 
-        let mut checks = HealthChecks::default();
+        let mut checks = HealthChecks::of(family == Family::V6, Liveness::default());
         let key = Key::new("default", "web");
         for (local_endpoints, expected) in [(2, "HTTP/1.1 200 OK"), (0, "HTTP/1.1 503 Service Unavailable")] {
             checks.set(&key, Some(HealthCheck { port: 31000, local_endpoints }));
             let answer = loop {
                 // The listener needs a moment; it must not need two.
-                match get("192.168.7.1:31000").await {
+                match get((&own, 31000)).await {
                     Ok(answer) => break answer,
                     Err(_) => tokio::task::yield_now().await,
                 }
@@ -290,11 +336,11 @@ fn connections_go_where_the_rules_say() {
         }
         checks.set(&key, None);
         tokio::task::yield_now().await;
-        assert!(get("192.168.7.1:31000").await.is_err(), "a Service without a check is not listened for");
+        assert!(get((&own, 31000)).await.is_err(), "a Service without a check is not listened for");
 
         let local = json!({"externalTrafficPolicy": "Local"});
-        rules.set(render(&[B], local.clone(), json!({}))).await;
-        assert_eq!(call(node).await, B);
+        rules.set(render(&[b], local.clone(), json!({}))).await;
+        assert_eq!(call(node).await, b);
         rules.set(render(&[], local, json!({}))).await;
         assert_eq!(call(node).await, "refused");
     });

@@ -35,6 +35,16 @@ pub struct Options {
     pub sandbox_image: String,
 }
 
+/// Where network plugins are: the folder of the specification, which networks that install themselves use, and those of
+/// distributions.
+const PLUGINS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
+
+/// The first of the folders that has the plugin which each sandbox needs, whatever its network is; else the first of all.
+fn installed_plugins(folders: &[PathBuf]) -> PathBuf {
+    let found = folders.iter().find(|folder| folder.join("loopback").exists()).or(folders.first());
+    found.cloned().unwrap_or_default()
+}
+
 impl Options {
     pub fn new(root: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
         Options {
@@ -44,6 +54,12 @@ impl Options {
             cni_conf: "/etc/cni/net.d".into(),
             sandbox_image: images::PAUSE.to_owned(),
         }
+    }
+
+    /// With a Pod network that others install, whose configuration and plugins are where every engine looks for them.
+    pub fn with_installed_network(self) -> Self {
+        let Options { cni_conf, .. } = Options::new(&self.root, &self.state);
+        Options { cni_bin: installed_plugins(&PLUGINS.map(PathBuf::from)), cni_conf, ..self }
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -426,6 +442,20 @@ pub fn unmount_below(folders: &[&Path]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn plugins_are_where_the_one_is_that_each_sandbox_needs() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = ["first", "second"].map(|name| folder.path().join(name));
+        assert_eq!(installed_plugins(&folders), folders[0]);
+        for (with, expected) in [(1, 1), (0, 0)] {
+            std::fs::create_dir_all(&folders[with]).unwrap();
+            std::fs::write(folders[with].join("loopback"), "").unwrap();
+            assert_eq!(installed_plugins(&folders), folders[expected]);
+        }
+        let options = Options { cni_conf: "/x/conf".into(), ..Options::new("/x/root", "/x/state") };
+        assert!(options.with_installed_network().config().contains("conf_dir = \"/etc/cni/net.d\""));
+    }
 
     #[test]
     fn the_configuration_names_its_own_folders_and_leaves_scores_alone() {

@@ -1,6 +1,6 @@
 //! The binary: chooses an applet, reads flags and the configuration file, and wires the crates together.
 //!
-//! Called as `skiff-cni` or `loopback` (by the container engine) it is that CNI plugin; called as `skiff <command>` it is that command.
+//! Called as `skiff-cni` or `loopback` (by the container engine) it is that CNI plugin, as `kube-proxy` that command; called as `skiff <command>` it is that command.
 
 mod allocator;
 mod commands;
@@ -22,7 +22,7 @@ use std::{path::Path, process::ExitCode};
 use clap::Parser;
 
 use crate::{
-    commands::{agent, check, down, images, server, store, token, up},
+    commands::{agent, check, down, images, kube_proxy, server, store, token, up},
     flags::{
         config_file,
         options::{Cli, Command, LONG_VERSION},
@@ -30,11 +30,17 @@ use crate::{
     sentence::sentence,
 };
 
+/// Called by this name the binary is that command.
+const KUBE_PROXY: &str = "kube-proxy";
+
 fn main() -> ExitCode {
     let mut args: Vec<String> = std::env::args().collect();
     let called_as = args.first().map(|a| Path::new(a).file_name().unwrap_or_default().to_string_lossy().into_owned());
     if called_as.as_deref().is_some_and(|name| network::PLUGINS.contains(&name)) {
         return network::cni::main();
+    }
+    if called_as.as_deref() == Some(KUBE_PROXY) {
+        args.insert(1, KUBE_PROXY.to_owned());
     }
     if matches!(args.get(1).map(String::as_str), Some("up" | "server" | "agent")) {
         allocator::settle();
@@ -62,6 +68,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Down(options) => down::run(&options),
         Command::Server(options) => server::run(options),
         Command::Agent(options) => agent::run(options),
+        Command::KubeProxy(flags) => kube_proxy::run(flags),
         Command::Check(options) => Ok(check::run(&options)),
         Command::Images(command) => images::run(command),
         Command::Token(command) => token::run(command),

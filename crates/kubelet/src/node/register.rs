@@ -132,10 +132,10 @@ async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
     NodeStatus {
         capacity: Some(capacity),
         allocatable: Some(allocatable),
-        addresses: Some(vec![
-            address("InternalIP", kubelet.config.node_ip.to_string()),
-            address("Hostname", kubelet.config.node_name.clone()),
-        ]),
+        addresses: Some({
+            let ips = kubelet.config.node_ips().map(|ip| address("InternalIP", ip.to_string()));
+            ips.chain([address("Hostname", kubelet.config.node_name.clone())]).collect()
+        }),
         conditions: Some(conditions(kubelet, &engine, before.conditions.as_deref().unwrap_or_default(), now)),
         daemon_endpoints: kubelet
             .config

@@ -56,6 +56,7 @@ pub fn kubelet(
     let config = crate::config::Config {
         node_name: "n1".into(),
         node_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+        second_node_ip: None,
         root_dir: folder.join("kubelet"),
         log_dir: folder.join("logs"),
         client: client.clone(),

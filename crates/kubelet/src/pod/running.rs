@@ -1,14 +1,19 @@
 //! A Pod as the engine has it.
 
+use std::net::IpAddr;
+
 use clock::Timestamp;
 use k8s_cri::v1::{
     ContainerFilter, ContainerState, ContainerStatus, PodSandboxFilter, PodSandboxState, PodSandboxStatus,
 };
-use runtime::{Result, Runtime};
+use runtime::Result;
 
-use crate::pod::{
-    desired::{CONTAINER_HASH, CONTAINER_NAME, POD_UID, RESTART_COUNT},
-    spec::resources::Limits,
+use crate::{
+    config::Config,
+    pod::{
+        desired::{CONTAINER_HASH, CONTAINER_NAME, POD_UID, RESTART_COUNT},
+        spec::resources::Limits,
+    },
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,27 +113,36 @@ fn ran(status: ContainerStatus, sandbox: String) -> ContainerRun {
     }
 }
 
-fn sandbox(status: PodSandboxStatus) -> Sandbox {
+fn sandbox(status: PodSandboxStatus, node: IpAddr) -> Sandbox {
     let ready = status.state() == PodSandboxState::SandboxReady;
     let network = status.network.unwrap_or_default();
     let more = network.additional_ips.into_iter().map(|ip| ip.ip);
     Sandbox {
         ready,
-        ips: std::iter::once(network.ip).chain(more).filter(|ip| !ip.is_empty()).collect(),
+        ips: in_order(std::iter::once(network.ip).chain(more), node),
         attempt: status.metadata.map_or(0, |m| m.attempt),
         created_at: status.created_at,
         id: status.id,
     }
 }
 
+/// One address of each family, first that of the node's own: some networks give several, in an order of theirs.
+/// Upstream counterpart: `sortPodIPs` in pkg/kubelet.
+fn in_order(ips: impl Iterator<Item = String>, node: IpAddr) -> Vec<String> {
+    let known = ips.filter_map(|ip| Some((api::rules::ip::parse(&ip)?.is_ipv4(), ip)));
+    let (own, other): (Vec<_>, Vec<_>) = known.partition(|(is_v4, _)| *is_v4 == node.is_ipv4());
+    [own, other].into_iter().filter_map(|family| Some(family.into_iter().next()?.1)).collect()
+}
+
 /// Asks the engine about one Pod.
-pub async fn observe(engine: &dyn Runtime, uid: &str) -> Result<RunningPod> {
+pub async fn observe(config: &Config, uid: &str) -> Result<RunningPod> {
+    let engine = &*config.runtime;
     let labels = std::collections::HashMap::from([(POD_UID.to_owned(), uid.to_owned())]);
     let mut found = RunningPod::default();
     let filter = PodSandboxFilter { label_selector: labels.clone(), ..Default::default() };
     for listed in engine.sandboxes(Some(filter)).await? {
         match engine.sandbox_status(&listed.id).await {
-            Ok(status) => found.sandboxes.push(sandbox(status)),
+            Ok(status) => found.sandboxes.push(sandbox(status, config.node_ip)),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
@@ -143,4 +157,20 @@ pub async fn observe(engine: &dyn Runtime, uid: &str) -> Result<RunningPod> {
     found.sandboxes.sort_by_key(|s| std::cmp::Reverse(s.created_at));
     found.containers.sort_by_key(|c| std::cmp::Reverse(c.created_at));
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_address_is_of_the_nodes_family() {
+        let check = |node: &str, ips: &[&str], expected: &[&str]| {
+            let ips = ips.iter().map(|ip| (*ip).to_owned());
+            assert_eq!(in_order(ips, node.parse().unwrap()), expected);
+        };
+        check("192.0.2.1", &["10.0.0.1", "fd00::1"], &["10.0.0.1", "fd00::1"]);
+        check("2001:db8::1", &["10.0.0.1", "fd00::1"], &["fd00::1", "10.0.0.1"]);
+        check("192.0.2.1", &["", "fd00::1", "fd00::2"], &["fd00::1"]);
+    }
 }

@@ -112,8 +112,8 @@ impl Round<'_> {
     async fn render(&self, start: &Start<'_>, image: image::Held) -> Result<ContainerConfig, String> {
         let (kubelet, desired, container) = (self.kubelet, self.desired, start.container);
         let config = &kubelet.config;
-        let node_ip = || vec![config.node_ip.to_string()];
-        let ips = if desired.host_network() { node_ip() } else { start.sandbox.ips.clone() };
+        let node_ips = || config.node_ips().map(|ip| ip.to_string()).collect();
+        let ips = if desired.host_network() { node_ips() } else { start.sandbox.ips.clone() };
         self.write_hosts(&ips).map_err(|e| format!("cannot write the hosts file: {e}"))?;
         let logs = config.pod_log_dir(desired.namespace(), desired.name(), desired.uid()).join(&container.name);
         modes::folder(&logs, modes::NODE_FOLDER).map_err(|e| format!("cannot make {}: {e}", logs.display()))?;

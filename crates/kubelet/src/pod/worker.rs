@@ -182,7 +182,7 @@ impl Worker {
     /// The engine's containers and sandboxes of the Pod, once it answers.
     async fn seen(&self, desired: &DesiredPod) -> RunningPod {
         loop {
-            match running::observe(&*self.kubelet.config.runtime, desired.uid()).await {
+            match running::observe(&self.kubelet.config, desired.uid()).await {
                 Ok(running) => return running,
                 Err(error) => self.miss_engine(desired, &error).await,
             }
@@ -203,7 +203,7 @@ impl Worker {
             waypoint::kubelet::worker_loop(&name);
             let observed = async {
                 let engine = kubelet.engine_name().await?;
-                Ok::<_, runtime::Error>((engine, running::observe(&*kubelet.config.runtime, desired.uid()).await?))
+                Ok::<_, runtime::Error>((engine, running::observe(&kubelet.config, desired.uid()).await?))
             };
             let (engine, running) = match observed.await {
                 Ok(observed) => observed,
@@ -315,8 +315,8 @@ impl Worker {
     }
 
     async fn report(&mut self, desired: &DesiredPod, running: &RunningPod, engine: &str) -> bool {
-        let host_ip = self.kubelet.config.node_ip.to_string();
-        let place = Place { engine, host_ip: &host_ip, now: clock::now_seconds(), before: &self.reported };
+        let host_ips: Vec<String> = self.kubelet.config.node_ips().map(|ip| ip.to_string()).collect();
+        let place = Place { engine, host_ips: &host_ips, now: clock::now_seconds(), before: &self.reported };
         if self.memory.life.was_over() {
             return true;
         }

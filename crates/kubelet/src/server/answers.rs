@@ -148,7 +148,7 @@ pub async fn logs(kubelet: Arc<Kubelet>, namespace: &str, pod: &str, container: 
     if desired.container(container).is_none() {
         return text(StatusCode::NOT_FOUND, format!("container \"{container}\" not found in pod \"{pod}\"\n"));
     }
-    let running = match running::observe(&*kubelet.config.runtime, desired.uid()).await {
+    let running = match running::observe(&kubelet.config, desired.uid()).await {
         Ok(running) => running,
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     };

@@ -29,9 +29,10 @@ use crate::{error::Error, kubelet::Kubelet};
 pub async fn listen(kubelet: &Kubelet) -> Result<Option<TcpListener>, Error> {
     let Some(serving) = &kubelet.config.serving else { return Ok(None) };
     let port = serving.port;
-    let any: std::net::IpAddr = match kubelet.config.node_ip {
-        std::net::IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    // The one of IPv6 takes connections of IPv4 too.
+    let any: std::net::IpAddr = match kubelet.config.node_ips().any(|ip| ip.is_ipv6()) {
+        false => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        true => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
     let listener = TcpListener::bind((any, port)).await.map_err(|source| Error::Listen { port, source })?;
     Ok(Some(listener))

@@ -42,7 +42,7 @@ async fn url(kubelet: &Kubelet, parts: &[&str], asked: &str) -> Result<String, R
     };
     let (desired, _) =
         find(kubelet, namespace, pod).ok_or((StatusCode::NOT_FOUND, format!("pod \"{pod}\" does not exist\n")))?;
-    let running = running::observe(&*kubelet.config.runtime, desired.uid()).await.map_err(internal)?;
+    let running = running::observe(&kubelet.config, desired.uid()).await.map_err(internal)?;
     let pairs: Vec<(String, String)> = api::rules::url::query_pairs(asked).collect();
     let flag = |names: [&str; 2]| pairs.iter().any(|(k, v)| names.contains(&k.as_str()) && (v == "1" || v == "true"));
     let engine = &kubelet.config.runtime;
@@ -81,7 +81,7 @@ async fn outlives_its_start(kubelet: &Kubelet, uid: &str, running: &RunningPod, 
     let is_young = started.is_some_and(|at| clock::now().as_second() - at.as_second() < YOUNG_SECONDS);
     for _ in 0..if is_young { LOOKS } else { 0 } {
         clock::sleep(Duration::from_millis(50)).await;
-        let now = running::observe(&*kubelet.config.runtime, uid).await.map_err(internal)?;
+        let now = running::observe(&kubelet.config, uid).await.map_err(internal)?;
         if !now.alive().any(|c| c.id == id) {
             return Err((StatusCode::NOT_FOUND, format!("container not found (\"{id}\")")));
         }

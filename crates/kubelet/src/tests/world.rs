@@ -168,6 +168,7 @@ impl World {
         Config {
             node_name: "n1".into(),
             node_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+            second_node_ip: None,
             root_dir: self.path("kubelet"),
             log_dir: self.path("logs"),
             client,

@@ -1,9 +1,10 @@
 //! The overlay in the kernel, through netlink: the tunnel's interface, its neighbours, and the routes.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use futures::TryStreamExt;
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
+use nft::Family;
 use rtnetlink::{
     Handle, LinkUnspec, LinkVxlan, RouteMessageBuilder,
     packet_route::{
@@ -15,12 +16,12 @@ use rtnetlink::{
     },
 };
 
-use super::plan::{OVERHEAD, Uplink, Way, Ways, mac};
+use super::plan::{Uplink, Way, Ways, mac, overhead};
 use crate::{
     error::{LinkError, netlink},
     ipam,
-    link::{connect, index_of},
-    rules::{TUNNEL, TUNNEL_PORT},
+    link::{connect, give, index_of, route_to},
+    rules::{TUNNEL_PORT, tunnel},
 };
 
 /// The network's number, as flannel has it.
@@ -37,16 +38,15 @@ impl Kernel {
         Ok(Kernel { handle: connect()? })
     }
 
-    pub async fn uplink(&self, address: Ipv4Addr) -> Result<Option<Uplink>, LinkError> {
+    pub async fn uplink(&self, address: IpAddr) -> Result<Option<Uplink>, LinkError> {
         let mut addresses = self.handle.address().get().execute();
         let failed = netlink("list the addresses");
         while let Some(found) = addresses.try_next().await.map_err(&failed)? {
-            let is_it = |a: &AddressAttribute| matches!(a, AddressAttribute::Local(IpAddr::V4(ip)) if *ip == address);
-            if !found.attributes.iter().any(is_it) {
+            if !found.attributes.iter().any(|a| is_address(a, address)) {
                 continue;
             }
             let index = found.header.index;
-            let link = Ipv4Net::new(address, found.header.prefix_len).unwrap_or_else(|_| address.into()).trunc();
+            let link = IpNet::new(address, found.header.prefix_len).unwrap_or_else(|_| address.into()).trunc();
             let Some(mtu) = self.link(index).await?.and_then(|link| mtu(&link)) else { continue };
             return Ok(Some(Uplink { index, address, link, mtu }));
         }
@@ -58,8 +58,9 @@ impl Kernel {
     }
 
     /// The tunnel's interface. One that is there and is as it must be stays: what goes through it is not interrupted.
-    pub async fn tunnel(&self, uplink: &Uplink, range: Ipv4Net) -> Result<u32, LinkError> {
-        if let Ok(index) = index_of(&self.handle, TUNNEL).await {
+    pub async fn tunnel(&self, uplink: &Uplink, range: IpNet) -> Result<u32, LinkError> {
+        let name = tunnel(Family::of(uplink.address));
+        if let Ok(index) = index_of(&self.handle, name).await {
             if let Some(link) = self.link(index).await?.filter(|link| is_tunnel_of(link, uplink)) {
                 self.address(index, range).await?;
                 if !link.header.flags.contains(LinkFlags::Up) {
@@ -70,15 +71,18 @@ impl Kernel {
             self.handle.link().del(index).execute().await.map_err(netlink("remove the old tunnel"))?;
         }
         // Without learning: what other nodes send says nothing about where Pods are.
-        let made = LinkVxlan::new(TUNNEL, VNI)
-            .dev(uplink.index)
-            .local(uplink.address)
+        let made = LinkVxlan::new(name, VNI).dev(uplink.index);
+        let made = match uplink.address {
+            IpAddr::V4(address) => made.local(address),
+            IpAddr::V6(address) => made.local6(address),
+        };
+        let made = made
             .port(TUNNEL_PORT)
             .learning(false)
             .address(mac(uplink.address).to_vec())
-            .mtu(uplink.mtu.saturating_sub(OVERHEAD));
+            .mtu(uplink.mtu.saturating_sub(overhead(uplink.address)));
         self.handle.link().add(made.build()).execute().await.map_err(netlink("create the tunnel"))?;
-        let index = index_of(&self.handle, TUNNEL).await?;
+        let index = index_of(&self.handle, name).await?;
         self.address(index, range).await?;
         self.bring_up(index).await?;
         Ok(index)
@@ -90,35 +94,35 @@ impl Kernel {
     }
 
     /// The node's own address on the Pod network, with which it speaks to Pods of other nodes.
-    async fn address(&self, tunnel: u32, range: Ipv4Net) -> Result<(), LinkError> {
-        let own = self.handle.address().add(tunnel, ipam::gateway(range).into(), 32).replace();
-        own.execute().await.map_err(netlink("give the tunnel its address"))
+    async fn address(&self, tunnel: u32, range: IpNet) -> Result<(), LinkError> {
+        give(&self.handle, tunnel, ipam::gateway(range)).await.map_err(netlink("give the tunnel its address"))
     }
 
     /// The neighbours come first: a packet that takes the route finds them.
-    pub async fn lead(&self, range: Ipv4Net, way: Way, uplink: &Uplink, tunnel: Option<u32>) -> Result<(), LinkError> {
-        let route = RouteMessageBuilder::<Ipv4Addr>::new()
-            .destination_prefix(range.network(), range.prefix_len())
-            .protocol(OURS);
+    pub async fn lead(&self, range: IpNet, way: Way, uplink: &Uplink, tunnel: Option<u32>) -> Result<(), LinkError> {
+        let route = route_to(range).protocol(OURS);
+        let same_family = "ways lead to addresses of their range's family";
         let route = match (way, tunnel) {
             (Way::Tunnel { node, end, mac }, Some(tunnel)) => {
                 let neighbours = self.handle.neighbours();
                 let to_node =
-                    neighbours.add_bridge(tunnel, &mac).flags(NeighbourFlags::Own).destination(node.into()).replace();
+                    neighbours.add_bridge(tunnel, &mac).flags(NeighbourFlags::Own).destination(node).replace();
                 to_node.execute().await.map_err(netlink("tell the tunnel where a node is"))?;
-                let to_end = neighbours.add(tunnel, end.into()).link_layer_address(&mac).replace();
+                let to_end = neighbours.add(tunnel, end).link_layer_address(&mac).replace();
                 to_end.execute().await.map_err(netlink("tell the tunnel's other end"))?;
-                route.gateway(end).output_interface(tunnel).onlink()
+                route.gateway(end).expect(same_family).output_interface(tunnel).onlink()
             }
-            (Way::Tunnel { .. }, None) => return Err(LinkError::Missing(TUNNEL.to_owned())),
-            (Way::Direct { node }, _) => route.gateway(node).output_interface(uplink.index).onlink(),
+            (Way::Tunnel { .. }, None) => return Err(LinkError::Missing(tunnel_name(uplink).to_owned())),
+            (Way::Direct { node }, _) => {
+                route.gateway(node).expect(same_family).output_interface(uplink.index).onlink()
+            }
         };
         let added = self.handle.route().add(route.build()).replace().execute().await;
         added.map_err(netlink("add the route to another node's Pods"))
     }
 
-    pub async fn remove_route(&self, range: Ipv4Net) -> Result<(), LinkError> {
-        for route in self.routes().await? {
+    pub async fn remove_route(&self, range: IpNet) -> Result<(), LinkError> {
+        for route in self.routes(Family::of(range.addr())).await? {
             if destination(&route) == Some(range) {
                 self.handle.route().del(route).execute().await.map_err(netlink("remove a route"))?;
             }
@@ -126,40 +130,43 @@ impl Kernel {
         Ok(())
     }
 
-    pub async fn forget_end(&self, tunnel: u32, end: Ipv4Addr) -> Result<(), LinkError> {
+    pub async fn forget_end(&self, tunnel: u32, end: IpAddr) -> Result<(), LinkError> {
         let is_it = |n: &NeighbourMessage| address_of(n) == Some(end);
-        self.forget(tunnel, AddressFamily::Inet, is_it).await
+        self.forget(tunnel, neighbours(Family::of(end)), is_it).await
     }
 
-    pub async fn forget_node(&self, tunnel: u32, mac: [u8; 6], node: Ipv4Addr) -> Result<(), LinkError> {
+    pub async fn forget_node(&self, tunnel: u32, mac: [u8; 6], node: IpAddr) -> Result<(), LinkError> {
         let is_it = |n: &NeighbourMessage| address_of(n) == Some(node) && mac_of(n) == Some(&mac);
         self.forget(tunnel, AddressFamily::Bridge, is_it).await
     }
 
     /// Removes what an earlier process left that leads to none of these.
-    pub async fn forget_others(&self, want: &Ways, tunnel: Option<u32>) -> Result<(), LinkError> {
-        for route in self.routes().await? {
+    pub async fn forget_others(&self, uplink: &Uplink, want: &Ways, tunnel: Option<u32>) -> Result<(), LinkError> {
+        let family = Family::of(uplink.address);
+        for route in self.routes(family).await? {
             if destination(&route).is_none_or(|range| !want.contains_key(&range)) {
                 self.handle.route().del(route).execute().await.map_err(netlink("remove an old route"))?;
             }
         }
         let Some(tunnel) = tunnel else {
             // The mode has none any more.
-            if let Ok(old) = index_of(&self.handle, TUNNEL).await {
+            if let Ok(old) = index_of(&self.handle, tunnel_name(uplink)).await {
                 self.handle.link().del(old).execute().await.map_err(netlink("remove the old tunnel"))?;
             }
             return Ok(());
         };
-        self.forget(tunnel, AddressFamily::Inet, |n| !used(want, n)).await?;
+        self.forget(tunnel, neighbours(family), |n| !used(want, n)).await?;
         self.forget(tunnel, AddressFamily::Bridge, |n| !used(want, n)).await
     }
 
-    async fn routes(&self) -> Result<Vec<RouteMessage>, LinkError> {
-        let any = RouteMessageBuilder::<Ipv4Addr>::new()
+    async fn routes(&self, family: Family) -> Result<Vec<RouteMessage>, LinkError> {
+        let any = RouteMessageBuilder::<IpAddr>::new()
             .protocol(RouteProtocol::Unspec)
             .scope(RouteScope::Universe)
             .kind(RouteType::Unspec);
-        let all = self.handle.route().get(any.build()).execute();
+        let mut any = any.build();
+        any.header.address_family = neighbours(family);
+        let all = self.handle.route().get(any).execute();
         all.try_filter(|route| std::future::ready(route.header.protocol == OURS))
             .try_collect()
             .await
@@ -203,7 +210,7 @@ fn used(ways: &Ways, found: &NeighbourMessage) -> bool {
 /// own making are about ways that there are not (any more), or add what is wanted.
 pub fn takes(change: &RouteNetlinkMessage, ways: &Ways, uplink: &Uplink, tunnel: Option<u32>) -> bool {
     let of_ours = |index: u32| index == uplink.index || Some(index) == tunnel;
-    let is_own = |a: &AddressAttribute| matches!(a, AddressAttribute::Local(IpAddr::V4(ip)) if *ip == uplink.address);
+    let is_own = |a: &AddressAttribute| is_address(a, uplink.address);
     match change {
         RouteNetlinkMessage::DelRoute(route) => {
             route.header.protocol == OURS && destination(route).is_some_and(|range| ways.contains_key(&range))
@@ -228,6 +235,27 @@ pub fn takes(change: &RouteNetlinkMessage, ways: &Ways, uplink: &Uplink, tunnel:
     }
 }
 
+/// The kernel's word for the neighbours and routes of a family.
+fn neighbours(family: Family) -> AddressFamily {
+    match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    }
+}
+
+fn tunnel_name(uplink: &Uplink) -> &'static str {
+    tunnel(Family::of(uplink.address))
+}
+
+/// Whether an attribute says that an interface has this address. Of IPv6 the kernel tells no other end, and no local one then.
+fn is_address(attribute: &AddressAttribute, address: IpAddr) -> bool {
+    match attribute {
+        AddressAttribute::Local(ip) => *ip == address,
+        AddressAttribute::Address(ip) => address.is_ipv6() && *ip == address,
+        _ => false,
+    }
+}
+
 fn mtu(link: &LinkMessage) -> Option<u32> {
     link.attributes.iter().find_map(|a| if let LinkAttribute::Mtu(mtu) = a { Some(*mtu) } else { None })
 }
@@ -241,29 +269,35 @@ fn is_tunnel_of(link: &LinkMessage, uplink: &Uplink) -> bool {
     let wanted = [
         InfoVxlan::Id(VNI),
         InfoVxlan::Link(uplink.index),
-        InfoVxlan::Local(uplink.address),
+        match uplink.address {
+            IpAddr::V4(address) => InfoVxlan::Local(address),
+            IpAddr::V6(address) => InfoVxlan::Local6(address),
+        },
         InfoVxlan::Port(TUNNEL_PORT),
         InfoVxlan::Learning(false),
     ];
     data.take().is_some_and(|data| wanted.iter().all(|w| data.contains(w)))
-        && has(&LinkAttribute::Mtu(uplink.mtu.saturating_sub(OVERHEAD)))
+        && has(&LinkAttribute::Mtu(uplink.mtu.saturating_sub(overhead(uplink.address))))
         && has(&LinkAttribute::Address(mac(uplink.address).to_vec()))
 }
 
-pub(crate) fn destination(route: &RouteMessage) -> Option<Ipv4Net> {
+pub(crate) fn destination(route: &RouteMessage) -> Option<IpNet> {
     let to = route.attributes.iter().find_map(|a| match a {
-        RouteAttribute::Destination(RouteAddress::Inet(to)) => Some(*to),
+        RouteAttribute::Destination(RouteAddress::Inet(to)) => Some(IpAddr::V4(*to)),
+        RouteAttribute::Destination(RouteAddress::Inet6(to)) => Some(IpAddr::V6(*to)),
         _ => None,
     });
-    Ipv4Net::new(to?, route.header.destination_prefix_length).ok()
+    IpNet::new(to?, route.header.destination_prefix_length).ok()
 }
 
-fn address_of(neighbour: &NeighbourMessage) -> Option<Ipv4Addr> {
+fn address_of(neighbour: &NeighbourMessage) -> Option<IpAddr> {
     neighbour.attributes.iter().find_map(|a| match a {
-        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(*address),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::V4(*address)),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some(IpAddr::V6(*address)),
         // Of the tunnel's own table the kernel gives plain bytes.
         NeighbourAttribute::Destination(NeighbourAddress::Other(bytes)) => {
-            <[u8; 4]>::try_from(bytes.as_slice()).ok().map(Ipv4Addr::from)
+            let four = <[u8; 4]>::try_from(bytes.as_slice()).map(IpAddr::from);
+            four.or_else(|_| <[u8; 16]>::try_from(bytes.as_slice()).map(IpAddr::from)).ok()
         }
         _ => None,
     })

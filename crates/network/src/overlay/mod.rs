@@ -11,9 +11,10 @@ pub(crate) mod kernel;
 pub mod peers;
 pub mod plan;
 
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{collections::BTreeMap, net::IpAddr};
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
+use nft::Family;
 
 use self::{
     kernel::Kernel,
@@ -26,13 +27,13 @@ use crate::{
     rules,
 };
 
-/// The ways to other nodes, as they are in the kernel.
+/// The ways to other nodes in one family of addresses, as they are in the kernel.
 pub struct Overlay {
     kernel: Kernel,
     mode: Mode,
     uplink: Uplink,
     /// The range of this node's own Pods.
-    range: Ipv4Net,
+    range: IpNet,
     /// The tunnel's interface, where tunnels are used.
     tunnel: Option<u32>,
     have: Ways,
@@ -43,25 +44,23 @@ pub struct Overlay {
     lost: bool,
 }
 
-fn tunnel_peers(ways: &Ways) -> String {
-    rules::tunnel_peers(ways.values().filter_map(|way| match way {
-        Way::Tunnel { node, .. } => Some(*node),
-        Way::Direct { .. } => None,
-    }))
+fn tunnel_peers(range: IpNet, ways: &Ways) -> String {
+    rules::tunnel_peers(
+        Family::of(range.addr()),
+        ways.values().filter_map(|way| match way {
+            Way::Tunnel { node, .. } => Some(*node),
+            Way::Direct { .. } => None,
+        }),
+    )
 }
 
 /// The interface with the node's address, if this machine has one.
-pub async fn uplink(address: Ipv4Addr) -> Result<Option<Uplink>, LinkError> {
+pub async fn uplink(address: IpAddr) -> Result<Option<Uplink>, LinkError> {
     Kernel::open()?.uplink(address).await
 }
 
 /// The tunnel, if the mode has one, and what the kernel tells from then on.
-async fn open(
-    kernel: &Kernel,
-    uplink: &Uplink,
-    mode: Mode,
-    range: Ipv4Net,
-) -> Result<(Option<u32>, Losses), LinkError> {
+async fn open(kernel: &Kernel, uplink: &Uplink, mode: Mode, range: IpNet) -> Result<(Option<u32>, Losses), LinkError> {
     let tunnel = match mode {
         Mode::Direct => None,
         Mode::Auto | Mode::Vxlan => Some(kernel.tunnel(uplink, range).await?),
@@ -71,7 +70,7 @@ async fn open(
 
 impl Overlay {
     /// Begins, with the tunnel if the mode has one.
-    pub async fn new(uplink: Uplink, mode: Mode, range: Ipv4Net) -> Result<Self, LinkError> {
+    pub async fn new(uplink: Uplink, mode: Mode, range: IpNet) -> Result<Self, LinkError> {
         let kernel = Kernel::open()?;
         let (tunnel, losses) = open(&kernel, &uplink, mode, range).await?;
         let have = Ways::new();
@@ -101,7 +100,7 @@ impl Overlay {
     }
 
     /// Makes the kernel lead to these nodes and no others. After an error the next call goes on where this one ended.
-    pub async fn follow(&mut self, peers: &BTreeMap<Ipv4Net, Peer>) -> Result<(), NetworkError> {
+    pub async fn follow(&mut self, peers: &BTreeMap<IpNet, Peer>) -> Result<(), NetworkError> {
         if self.lost {
             self.begin_anew().await?;
         }
@@ -109,10 +108,10 @@ impl Overlay {
         let steps = plan::steps(&self.have, &want);
         if self.fresh || !steps.is_empty() {
             // A node that joins is let in before it is sent anything, and one that leaves is shut out first.
-            nft::transaction(&tunnel_peers(&want)).await?;
+            nft::transaction(&tunnel_peers(self.range, &want)).await?;
         }
         if self.fresh {
-            self.kernel.forget_others(&want, self.tunnel).await?;
+            self.kernel.forget_others(&self.uplink, &want, self.tunnel).await?;
             self.fresh = false;
         }
         for step in steps {
@@ -121,9 +120,14 @@ impl Overlay {
         Ok(())
     }
 
+    /// The range of this node's own Pods.
+    pub fn range(&self) -> IpNet {
+        self.range
+    }
+
     /// The rules about who may use the tunnel, as they are in the kernel.
     pub fn rules(&self) -> String {
-        tunnel_peers(&self.have)
+        tunnel_peers(self.range, &self.have)
     }
 
     async fn take(&mut self, step: Step) -> Result<(), LinkError> {

@@ -1,52 +1,79 @@
 //! The other nodes, as far as the Pod network needs them: an address, and the range of their Pods' addresses. Pure.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
+use nft::Family;
+
+use api::rules::ip::{Special, special};
 
 use crate::rules::overlap;
 
 /// Another node, which has the Pods of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    pub address: Ipv4Addr,
-    pub range: Ipv4Net,
+    pub address: IpAddr,
+    pub range: IpNet,
 }
 
-/// The range of the node's Pods.
-pub fn range_of(node: &Node) -> Option<Ipv4Net> {
-    let spec = node.spec.as_ref()?;
-    spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr).find_map(|c| c.parse().ok())
+/// The ranges of the node's Pods in the node's order, the first of each family.
+pub fn ranges_of(node: &Node) -> Vec<IpNet> {
+    let mut ranges: Vec<IpNet> = Vec::new();
+    let spec = node.spec.iter();
+    for text in spec.flat_map(|spec| spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr)) {
+        let range: Option<IpNet> = text.parse().ok();
+        ranges.extend(range.filter(|r| !ranges.iter().any(|other| Family::of(other.addr()) == Family::of(r.addr()))));
+    }
+    ranges
 }
 
-/// The address and the range in a Node, or nothing as long as it lacks one of them.
-pub fn peer(node: &Node) -> Option<Peer> {
+fn range_of(node: &Node, family: Family) -> Option<IpNet> {
+    ranges_of(node).into_iter().find(|range| Family::of(range.addr()) == family)
+}
+
+/// The address and the range of a family in a Node, or nothing as long as it lacks one of them.
+pub fn peer(node: &Node, family: Family) -> Option<Peer> {
     let addresses = node.status.as_ref()?.addresses.as_deref().unwrap_or_default();
     let mut internal = addresses.iter().filter(|a| a.type_ == "InternalIP");
-    let address = internal.find_map(|a| a.address.parse::<Ipv4Addr>().ok())?;
-    Some(Peer { address, range: range_of(node)? })
+    let address = internal.find_map(|a| a.address.parse().ok().filter(|ip| Family::of(*ip) == family))?;
+    Some(Peer { address, range: range_of(node, family)? })
 }
 
-/// The peers of the node `own`, in the order of their ranges. A node writes its own address, and may ask for a range when it
+/// The peers of the node `own` in the family of the cluster's range, in the order of their ranges. A node writes its own
+/// address, and may ask for a range when it
 /// registers: what could take over somebody else's Pods counts for nothing. Of two that claim the same addresses the older
 /// Node has them, on each node alike.
-pub fn peers(own: &Node, nodes: &[Arc<Node>], cluster: Ipv4Net) -> BTreeMap<Ipv4Net, Peer> {
+pub fn peers(own: &Node, nodes: &[Arc<Node>], cluster: IpNet) -> BTreeMap<IpNet, Peer> {
+    let family = Family::of(cluster.addr());
     let age = |node: &Node| (node.metadata.creation_timestamp.as_ref().map(|t| t.0), node.metadata.name.clone());
     let mut oldest_first: Vec<&Arc<Node>> = nodes.iter().collect();
     oldest_first.sort_by_key(|node| age(node));
-    let own_address = peer(own).map(|own| own.address);
-    let mut taken: Vec<Ipv4Net> = range_of(own).into_iter().collect();
+    let own_address = peer(own, family).map(|own| own.address);
+    let mut taken: Vec<IpNet> = range_of(own, family).into_iter().collect();
     let mut peers = BTreeMap::new();
     for node in oldest_first {
         if node.metadata.name == own.metadata.name {
             continue;
         }
-        let Some(peer) = peer(node) else { continue };
+        let Some(peer) = peer(node, family) else { continue };
         let Peer { address, range } = peer;
         let belongs = cluster.contains(&range) && !taken.iter().any(|other| overlap(*other, range));
-        let of_a_machine =
-            !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || address.is_broadcast());
+        // Addresses on one link alone are some clouds' own for IPv4, and say nothing without the link for IPv6.
+        let of_a_machine = !matches!(
+            (special(address), address),
+            (Some(Special::LinkLocal), IpAddr::V6(_))
+                | (
+                    Some(
+                        Special::Loopback
+                            | Special::Unspecified
+                            | Special::Multicast
+                            | Special::LinkLocalMulticast
+                            | Special::Broadcast
+                    ),
+                    _
+                )
+        );
         let reachable = of_a_machine && !cluster.contains(&address) && Some(address) != own_address;
         if belongs {
             taken.push(range);

@@ -1,14 +1,20 @@
 //! How the Pods of other nodes are reached, and what has to change in the kernel for it. Pure.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, str::FromStr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+    str::FromStr,
+};
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 
 use super::peers::Peer;
 use crate::ipam;
 
-/// The size of an outer header: Ethernet, IPv4, UDP and VXLAN.
-pub const OVERHEAD: u32 = 50;
+/// The size of an outer header: Ethernet, the address' own, UDP and VXLAN.
+pub fn overhead(outer: IpAddr) -> u32 {
+    if outer.is_ipv4() { 50 } else { 70 }
+}
 
 /// How Pods of different nodes reach each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,16 +55,16 @@ impl std::fmt::Display for Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uplink {
     pub index: u32,
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// The addresses that are reached over it without a router.
-    pub link: Ipv4Net,
+    pub link: IpNet,
     pub mtu: u32,
 }
 
 impl Uplink {
     /// The MTU of Pods: what comes out of them fits through the uplink, whichever way it takes.
     pub fn pod_mtu(&self, mode: Mode) -> u32 {
-        if mode == Mode::Direct { self.mtu } else { self.mtu.saturating_sub(OVERHEAD) }
+        if mode == Mode::Direct { self.mtu } else { self.mtu.saturating_sub(overhead(self.address)) }
     }
 }
 
@@ -66,9 +72,9 @@ impl Uplink {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// The node is the next hop.
-    Direct { node: Ipv4Addr },
+    Direct { node: IpAddr },
     /// The node's end of the tunnel is the next hop.
-    Tunnel { node: Ipv4Addr, end: Ipv4Addr, mac: [u8; 6] },
+    Tunnel { node: IpAddr, end: IpAddr, mac: [u8; 6] },
 }
 
 impl Way {
@@ -79,22 +85,40 @@ impl Way {
             // The route to the node leads to its Pods too, if those on the way know them; there is none to give here.
             Mode::Direct => None,
             Mode::Auto | Mode::Vxlan => {
-                let end = ipam::gateway(peer.range);
-                Some(Way::Tunnel { node: peer.address, end, mac: mac(peer.address) })
+                let mac = mac(peer.address);
+                let end = match peer.range {
+                    IpNet::V4(_) => ipam::gateway(peer.range),
+                    // The kernel looks up where a next hop is, and takes none that lies in the very range that is led elsewhere now.
+                    IpNet::V6(_) => link_local(mac).into(),
+                };
+                Some(Way::Tunnel { node: peer.address, end, mac })
             }
         }
     }
 }
 
 /// The hardware address of a node's end of the tunnel. It follows from the node's address, so that nobody has to be told.
-pub fn mac(node: Ipv4Addr) -> [u8; 6] {
-    let [a, b, c, d] = node.octets();
-    [0x0a, 0x58, a, b, c, d]
+pub fn mac(node: IpAddr) -> [u8; 6] {
+    match node {
+        IpAddr::V4(v4) => {
+            let [a, b, c, d] = v4.octets();
+            [0x0a, 0x58, a, b, c, d]
+        }
+        IpAddr::V6(v6) => {
+            let [.., a, b, c, d, e] = api::rules::hash::fnv_64(&v6.octets()).to_be_bytes();
+            [0x0a, a, b, c, d, e]
+        }
+    }
 }
 
-pub type Ways = BTreeMap<Ipv4Net, Way>;
+/// The address on its link that follows from a hardware address (RFC 4291, appendix A).
+fn link_local([a, b, c, d, e, f]: [u8; 6]) -> Ipv6Addr {
+    [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f].into()
+}
 
-pub fn ways(peers: &BTreeMap<Ipv4Net, Peer>, uplink: &Uplink, mode: Mode) -> Ways {
+pub type Ways = BTreeMap<IpNet, Way>;
+
+pub fn ways(peers: &BTreeMap<IpNet, Peer>, uplink: &Uplink, mode: Mode) -> Ways {
     peers.iter().filter_map(|(range, peer)| Some((*range, Way::to(peer, uplink, mode)?))).collect()
 }
 
@@ -102,8 +126,8 @@ pub fn ways(peers: &BTreeMap<Ipv4Net, Peer>, uplink: &Uplink, mode: Mode) -> Way
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Adds the way, or takes it instead of the one that leads to the range now.
-    Lead(Ipv4Net, Way),
-    Remove(Ipv4Net, Way),
+    Lead(IpNet, Way),
+    Remove(IpNet, Way),
     /// Forgets what an old way used beside the route, which leads elsewhere now.
     Forget(Way),
 }
@@ -128,7 +152,7 @@ mod tests {
         Uplink { index: 2, address: "192.0.2.1".parse().unwrap(), link: "192.0.2.0/24".parse().unwrap(), mtu: 1500 }
     }
 
-    fn peers(list: &[(&str, &str)]) -> BTreeMap<Ipv4Net, Peer> {
+    fn peers(list: &[(&str, &str)]) -> BTreeMap<IpNet, Peer> {
         let peer =
             |(address, range): &(&str, &str)| Peer { address: address.parse().unwrap(), range: range.parse().unwrap() };
         list.iter().map(peer).map(|peer| (peer.range, peer)).collect()

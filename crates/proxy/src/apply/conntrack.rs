@@ -4,7 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
 };
 
 use futures::StreamExt;
@@ -15,6 +15,7 @@ use netlink_packet_netfilter::{
 };
 use netlink_proto::ConnectionHandle;
 use netlink_sys::{SocketAddr, protocols::NETLINK_NETFILTER};
+use nft::Family;
 
 use crate::{endpoints::Target, item::Door};
 
@@ -32,28 +33,29 @@ struct Flow {
     /// The direction in which it began, as the kernel wants to read it again.
     original: Vec<Tuple>,
     /// Where the client sent to.
-    called: (Ipv4Addr, u16),
+    called: (IpAddr, u16),
     /// The endpoint that answers.
-    answering: (Ipv4Addr, u16),
+    answering: (IpAddr, u16),
 }
 
 /// Forgets the flows through these doors that lead to none of the targets that they may. Returns how many.
-pub async fn forget(doors: &BTreeMap<Door, BTreeSet<Target>>) -> Result<usize, ConntrackError> {
+pub async fn forget(family: Family, doors: &BTreeMap<Door, BTreeSet<Target>>) -> Result<usize, ConntrackError> {
     let (connection, handle, _) = netlink_proto::new_connection::<NetfilterMessage>(NETLINK_NETFILTER)?;
     let connection = tokio::spawn(connection);
-    let outcome = forget_through(&handle, doors).await;
+    let outcome = forget_through(&handle, family, doors).await;
     connection.abort();
     outcome
 }
 
 async fn forget_through(
     handle: &ConnectionHandle<NetfilterMessage>,
+    family: Family,
     doors: &BTreeMap<Door, BTreeSet<Target>>,
 ) -> Result<usize, ConntrackError> {
     let mut stale = Vec::new();
     let mut answers = handle
         .clone()
-        .request(message(ConntrackMessage::Get(Vec::new()), NLM_F_DUMP), SocketAddr::new(0, 0))
+        .request(message(family, ConntrackMessage::Get(Vec::new()), NLM_F_DUMP), SocketAddr::new(0, 0))
         .map_err(refused)?;
     while let Some(answer) = answers.next().await {
         if let NetlinkPayload::InnerMessage(NetfilterMessage { inner: NetfilterMessageInner::Conntrack(entry), .. }) =
@@ -68,7 +70,8 @@ async fn forget_through(
     let count = stale.len();
     for flow in stale {
         let request = ConntrackMessage::Delete(vec![ConntrackAttribute::CtaTupleOrig(flow.original)]);
-        let mut done = handle.clone().request(message(request, NLM_F_ACK), SocketAddr::new(0, 0)).map_err(refused)?;
+        let mut done =
+            handle.clone().request(message(family, request, NLM_F_ACK), SocketAddr::new(0, 0)).map_err(refused)?;
         // An error means that it ended by itself meanwhile.
         while done.next().await.is_some() {}
     }
@@ -79,16 +82,20 @@ fn refused(error: impl std::fmt::Display) -> ConntrackError {
     ConntrackError::Request(error.to_string())
 }
 
-fn message(request: ConntrackMessage, flags: u16) -> NetlinkMessage<NetfilterMessage> {
+fn message(family: Family, request: ConntrackMessage, flags: u16) -> NetlinkMessage<NetfilterMessage> {
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST | flags;
-    let inner = NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::IPv4, 0, 0), request);
+    let family = match family {
+        Family::V4 => NetfilterProtoFamily::IPv4,
+        Family::V6 => NetfilterProtoFamily::IPv6,
+    };
+    let inner = NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), request);
     let mut message = NetlinkMessage::new(header, NetlinkPayload::from(inner));
     message.finalize();
     message
 }
 
-/// The flow of an entry, if it is one of UDP over IPv4.
+/// The flow of an entry, if it is one of UDP.
 fn udp_flow(attributes: &[ConntrackAttribute]) -> Option<Flow> {
     let mut original = None;
     let mut reply = None;
@@ -104,12 +111,12 @@ fn udp_flow(attributes: &[ConntrackAttribute]) -> Option<Flow> {
     if !is_udp {
         return None;
     }
-    let called = addresses(&original)
-        .find_map(|a| if let IPTuple::DestinationAddress(IpAddr::V4(ip)) = a { Some(*ip) } else { None })?;
+    let called =
+        addresses(&original).find_map(|a| if let IPTuple::DestinationAddress(ip) = a { Some(*ip) } else { None })?;
     let called_port =
         protocols(&original).find_map(|p| if let ProtoTuple::DestinationPort(n) = p { Some(*n) } else { None })?;
-    let answering = addresses(&reply)
-        .find_map(|a| if let IPTuple::SourceAddress(IpAddr::V4(ip)) = a { Some(*ip) } else { None })?;
+    let answering =
+        addresses(&reply).find_map(|a| if let IPTuple::SourceAddress(ip) = a { Some(*ip) } else { None })?;
     let answering_port =
         protocols(&reply).find_map(|p| if let ProtoTuple::SourcePort(n) = p { Some(*n) } else { None })?;
     Some(Flow { original, called: (called, called_port), answering: (answering, answering_port) })
@@ -139,13 +146,13 @@ mod tests {
     #[test]
     fn only_flows_to_what_is_gone_are_stale() {
         let target = |last: u8, port| Target { ip: [10, 244, 0, last].into(), port };
-        let vip = Ipv4Addr::new(10, 96, 0, 10);
+        let vip = IpAddr::from([10, 96, 0, 10]);
         let doors = BTreeMap::from([
             (Door::Address(vip, 53), BTreeSet::from([target(1, 5353)])),
             (Door::NodePort(30053), BTreeSet::from([target(1, 5353)])),
         ]);
-        let check = |called: (Ipv4Addr, u16), answering: (u8, u16), expected: bool| {
-            let answering = (Ipv4Addr::from([10, 244, 0, answering.0]), answering.1);
+        let check = |called: (IpAddr, u16), answering: (u8, u16), expected: bool| {
+            let answering = (IpAddr::from([10, 244, 0, answering.0]), answering.1);
             let flow = Flow { original: Vec::new(), called, answering };
             assert_eq!(is_stale(&flow, &doors), expected, "{flow:?}");
         };

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -12,6 +12,7 @@ use anyhow::{Context, anyhow, bail};
 use api::features::Features;
 use client::{Caches, Client, Key};
 use files::modes;
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node as ApiNode;
 use runtime::{Cri, Runtime, containerd, images};
 use tokio::{sync::mpsc, task::JoinSet};
@@ -44,6 +45,8 @@ struct Cluster {
     /// The certificate that the kubelet shows.
     serving: Arc<pki::Serving>,
     settings: Settings,
+    /// The node's addresses, the first one first.
+    addresses: Vec<IpAddr>,
     parts: Parts,
     features: Features,
     /// The task that keeps the node's certificates fresh, where the control plane is elsewhere.
@@ -106,12 +109,11 @@ pub fn run(options: Agent) -> anyhow::Result<ExitCode> {
                 () = process::parent_ended() => {}
             }
         };
-        let (name, address) = (node_name(&options.node)?, node_address(&options.node)?);
+        let name = node_name(&options.node)?;
         tokio::pin!(stop);
-        let address = address.to_string();
         let asked_to_end = || anyhow::anyhow!("asked to end before the node was ready");
         let member = tokio::select! {
-            member = join::join(&options, &layout, &name, &address) => member?,
+            member = join::join(&options, &layout, &name) => member?,
             () = &mut stop => return Err(asked_to_end()),
         };
         let started = tokio::select! {
@@ -145,12 +147,14 @@ async fn start_member(
     member: Member,
     alone: alone::Claim,
 ) -> anyhow::Result<Running> {
-    let Member { server, client, holder, own } = member;
+    let Member { server, client, mut holder, own } = member;
     let settings = reach::insist(async || {
         let asked = Settings::for_agent(&client, options).await;
         asked.map_err(|error| reach::explain(&server, &error)).context("cannot read the cluster's settings")
     })
     .await?;
+    let addresses = address::of_node(&options.node.node_ip, &settings.cluster_cidrs)?;
+    holder.hosts.extend(addresses.iter().map(IpAddr::to_string));
     let authority = match &options.client_ca_file {
         None => holder.authority.clone(),
         Some(path) => pki::file::authorities(path)?,
@@ -171,6 +175,7 @@ async fn start_member(
         authority,
         serving: serving.clone(),
         settings,
+        addresses,
         parts: Parts { proxy: runs("proxy"), network: runs("network"), dns: runs("dns") },
         features: options.gates.features()?,
         renewal: Some(Renewal { holder, client, serving, own }),
@@ -188,9 +193,10 @@ pub async fn start_beside(
 ) -> anyhow::Result<Running> {
     let name = node_name(options)?;
     let flags = &control_plane.options;
-    let address = node_address(options)?;
+    let settings = Settings::of(flags);
+    let addresses = address::of_node(&options.node_ip, &settings.cluster_cidrs)?;
     let node_client = control_plane.client("kubelet", &format!("system:node:{name}"), &["system:nodes"]);
-    let hosts = [name.clone(), address.to_string()];
+    let hosts: Vec<String> = [name.clone()].into_iter().chain(addresses.iter().map(IpAddr::to_string)).collect();
     let cluster = Cluster {
         proxy_client: control_plane.client("kube-proxy", "system:kube-proxy", &[]),
         network_client: node_client.clone(),
@@ -198,16 +204,13 @@ pub async fn start_beside(
         node_client,
         authority: control_plane.pki.authority.certificate().to_owned(),
         serving: control_plane.fresh.shown(&control_plane.pki, move |pki| pki.node_server(&name, &hosts))?,
-        settings: Settings::of(flags),
+        settings,
+        addresses,
         parts: Parts { proxy: flags.runs("proxy"), network: flags.runs("network"), dns: flags.runs("dns") },
         features: flags.gates.features()?,
         renewal: None,
     };
     start(options, layout, cluster, alone, progress).await
-}
-
-fn node_address(options: &Node) -> anyhow::Result<IpAddr> {
-    options.node_ip.map_or_else(address::own_address, Ok)
 }
 
 async fn start(
@@ -217,16 +220,15 @@ async fn start(
     alone: alone::Claim,
     progress: &Progress,
 ) -> anyhow::Result<Running> {
-    let (name, address) = (node_name(options)?, node_address(options)?);
-    let address_v4 = if let IpAddr::V4(ip) = address { Some(ip) } else { None };
+    let (name, addresses) = (node_name(options)?, cluster.addresses.clone());
     let (fail, mut failures) = mpsc::channel::<anyhow::Error>(8);
     let mut tasks = JoinSet::new();
     if let Some(renewal) = cluster.renewal.take() {
         tasks.spawn(renewal.run());
     }
     plugins(layout)?;
-    let engine = engine(options, layout, &mut tasks, progress).await?;
-    let mut config = kubelet_config(options, layout, &cluster, &name, address, engine)?;
+    let engine = engine(options, layout, cluster.parts.network, (&mut tasks, progress)).await?;
+    let mut config = kubelet_config(options, layout, &cluster, &name, engine)?;
     // Another network enforces policies itself.
     if cluster.parts.network {
         let (gate, arrivals) = policy::gate();
@@ -249,8 +251,8 @@ async fn start(
             node_name: name.clone(),
             conf_dir: layout.cni_conf(),
             state_dir: layout.cni_addresses(),
-            cluster_cidr: cluster.settings.cluster_cidr,
-            node_address: address_v4,
+            cluster_cidrs: cluster.settings.cluster_cidrs.clone(),
+            node_addresses: addresses.clone(),
             mode: cluster.settings.pod_network,
         };
         let caches = Caches::new(cluster.network_client);
@@ -263,18 +265,25 @@ async fn start(
     if cluster.parts.proxy {
         let config = proxy::Config {
             node_name: name.clone(),
-            node_ip: address_v4,
-            cluster_cidr: Some(cluster.settings.cluster_cidr),
+            families: served(&name, &addresses, &cluster.settings.cluster_cidrs),
+            conntrack: proxy::apply::limits::Limits::default(),
+            healthz: listening(&options.proxy_healthz_bind_address, &addresses),
+            metrics: listening(&options.proxy_metrics_bind_address, &addresses),
         };
         tasks.spawn(proxy::run(Caches::new(cluster.proxy_client), config));
     }
     if cluster.parts.dns {
+        let own = cluster.settings.cluster_dns;
+        let reached = addresses.iter().find(|address| address.is_ipv6() == own.is_ipv6());
+        let address = reached.with_context(|| {
+            format!("this node has no address of the family of cluster DNS ({own}); give one with --node-ip")
+        })?;
         let config = dns::Config {
-            listen: SocketAddr::new(address, options.dns_port),
+            listen: SocketAddr::new(*address, options.dns_port),
             domain: cluster.settings.cluster_domain.clone(),
-            clients: vec![cluster.settings.cluster_cidr.into()],
+            clients: cluster.settings.cluster_cidrs.clone(),
             resolv_conf: options.resolv_conf.clone(),
-            own_addresses: vec![cluster.settings.cluster_dns],
+            own_addresses: vec![own],
         };
         let caches = Caches::new(cluster.dns_client);
         let advise = |e| anyhow::anyhow!("{e}; choose another port with --dns-port");
@@ -294,6 +303,31 @@ async fn start(
         ));
     }
     Ok(Running { tasks, alone, failures })
+}
+
+/// The node for the proxy: Services are served in each family that Pods have addresses of.
+fn served(name: &str, addresses: &[IpAddr], clusters: &[IpNet]) -> Vec<proxy::node::Node> {
+    let of = |pods: &IpNet| proxy::node::Node {
+        name: name.to_owned(),
+        family: proxy::Family::of(pods.addr()),
+        ip: addresses.iter().copied().find(|ip| ip.is_ipv4() == pods.addr().is_ipv4()),
+        pods: Some(proxy::node::FromPods::Range(*pods)),
+        ..Default::default()
+    };
+    clusters.iter().map(of).collect()
+}
+
+/// Where to listen, if anywhere.
+fn listening(flag: &str, node: &[IpAddr]) -> Option<SocketAddr> {
+    Some(on_all(flag.parse().ok()?, node.iter().any(IpAddr::is_ipv6)))
+}
+
+/// As with upstream, all addresses of IPv4 are those of IPv6 too where the node has one.
+pub fn on_all(mut address: SocketAddr, with_v6: bool) -> SocketAddr {
+    if address.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED) && with_v6 {
+        address.set_ip(Ipv6Addr::UNSPECIFIED.into());
+    }
+    address
 }
 
 /// The policies' gate, as the kubelet asks it.
@@ -324,8 +358,8 @@ fn plugins(layout: &Layout) -> anyhow::Result<()> {
 async fn engine(
     options: &Node,
     layout: &Layout,
-    tasks: &mut JoinSet<()>,
-    progress: &Progress,
+    own_network: bool,
+    (tasks, progress): (&mut JoinSet<()>, &Progress),
 ) -> anyhow::Result<Arc<dyn Runtime>> {
     if let Some(endpoint) = &options.container_runtime_endpoint {
         let engine = Cri::new(endpoint);
@@ -334,7 +368,9 @@ async fn engine(
         tracing::info!(engine = version.runtime_name, version = version.runtime_version, "using the container engine");
         return Ok(Arc::new(engine));
     }
-    let containerd = progress.step("container engine", containerd::Containerd::start(layout.engine_options())).await?;
+    let settings = layout.engine_options();
+    let settings = if own_network { settings } else { settings.with_installed_network() };
+    let containerd = progress.step("container engine", containerd::Containerd::start(settings)).await?;
     let engine = containerd.cri();
     match images::busybox(images::BUSYBOX) {
         Ok(recipe) => {
@@ -355,7 +391,6 @@ fn kubelet_config(
     layout: &Layout,
     cluster: &Cluster,
     name: &str,
-    address: IpAddr,
     engine: Arc<dyn Runtime>,
 ) -> anyhow::Result<kubelet::Config> {
     let manifests = options.pod_manifest_path.clone().unwrap_or_else(|| layout.manifests());
@@ -363,7 +398,8 @@ fn kubelet_config(
     let tls = pki::server_config(cluster.serving.clone(), Some(&cluster.authority), &["http/1.1"])?;
     Ok(kubelet::Config {
         node_name: name.to_owned(),
-        node_ip: address,
+        node_ip: *cluster.addresses.first().context("the node has no address")?,
+        second_node_ip: cluster.addresses.get(1).copied(),
         root_dir: layout.kubelet(),
         log_dir: layout.pod_logs(),
         client: cluster.node_client.clone(),

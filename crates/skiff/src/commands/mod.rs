@@ -4,6 +4,7 @@ pub mod agent;
 pub mod check;
 pub mod down;
 pub mod images;
+pub mod kube_proxy;
 pub mod server;
 pub mod store;
 pub mod token;

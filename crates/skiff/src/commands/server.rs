@@ -162,7 +162,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         Some(address) => address,
         // The address goes into the Endpoints of the `kubernetes` Service, which may not be a loopback one.
         None if !options.bind_address.is_unspecified() && !options.bind_address.is_loopback() => options.bind_address,
-        None => address::own_address()?,
+        None => address::own_address(options.service_cluster_ip_range.first().addr().is_ipv6())?,
     };
     options.gates.warn()?;
     options.admission.check()?;
@@ -172,7 +172,12 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let at_rest = AtRest::open(&options.encryption, layout, below).await?;
     let names = Names {
         cluster_domain: options.cluster_domain.clone(),
-        service_addresses: vec![options::service_address(options.service_cluster_ip_range, 1).into()],
+        service_addresses: options
+            .service_cluster_ip_range
+            .all()
+            .iter()
+            .map(|range| options::service_address(*range, 1))
+            .collect(),
         hosts: [address::host_name()?, address.to_string()].into_iter().chain(options.tls_san.clone()).collect(),
     };
     let fresh = Fresh::new(layout.pki());
@@ -185,7 +190,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), address, components);
     let server = progress.step("API server assembled", server).await?;
     server.on_rewrite(at_rest.clone().answering());
-    let bind = SocketAddr::new(options.bind_address, options.secure_port);
+    let bind = SocketAddr::new(options.listen_address(), options.secure_port);
     let listening = server.listen(bind, Arc::new(tls)).await.with_context(|| cannot_listen(bind))?;
     let (kubeconfig, port) = (layout.admin_kubeconfig(), options.secure_port);
     fresh.keep(&pki, move |pki| admin::keep(&kubeconfig, pki, port))?;
@@ -269,7 +274,7 @@ fn token_signer(pki: &Pki) -> Option<TokenSigner> {
 async fn controllers(server: apiserver::Server, caches: Caches, options: ControlPlane, pki: Arc<Pki>) {
     let settings = controllers::Options {
         enabled: options.controllers.clone(),
-        cluster_cidrs: vec![options.cluster_cidr.into()],
+        cluster_cidrs: options.cluster_cidr.all().to_vec(),
         root_ca: pki.authority.certificate().to_owned(),
         authority: Some(pki.authority.clone()),
         token_signer: token_signer(&pki),
@@ -337,7 +342,7 @@ async fn assembled(
     let tls = pki::client_config_showing(authority, fresh.shown(pki, Pki::kubelet_client)?, &["http/1.1"])?;
     let connector = Connector::new(Arc::new(tls), ["InternalIP", "Hostname", "ExternalIP"].map(str::to_owned).to_vec());
     let cluster = Cluster {
-        service_ranges: vec![options.service_cluster_ip_range.into()],
+        service_ranges: options.service_cluster_ip_range.all().to_vec(),
         advertise_address: address,
         secure_port: options.secure_port,
         client_authority: authority.to_owned(),

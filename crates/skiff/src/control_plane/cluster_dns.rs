@@ -4,7 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::Ipv4Addr,
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -36,13 +36,13 @@ const MAX_ENDPOINTS: usize = 1000;
 const FIRST_WAIT: clock::Duration = clock::Duration::from_millis(200);
 
 /// Keeps all of it as it must be, until cancelled.
-pub async fn run(client: Client, caches: Caches, address: Ipv4Addr) {
+pub async fn run(client: Client, caches: Caches, address: IpAddr) {
     let nodes = caches.of::<Node>();
     let mut changes = nodes.subscribe();
     nodes.synced().await;
     let (mut written, mut wait) = (None, FIRST_WAIT);
     loop {
-        let wanted = slices(&nodes.list());
+        let wanted = slices(&nodes.list(), address.is_ipv6());
         if written.as_ref() != Some(&wanted) {
             match write(&client, address, &wanted).await {
                 Ok(()) => (written, wait) = (Some(wanted), FIRST_WAIT),
@@ -55,21 +55,21 @@ pub async fn run(client: Client, caches: Caches, address: Ipv4Addr) {
                 }
             }
         }
-        news(&mut changes).await;
+        news(&mut changes, address.is_ipv6()).await;
     }
 }
 
 /// Waits until a node answers elsewhere than before, or not any more, and takes with it all that is known by then. Lost
 /// changes mean another look at all nodes.
-async fn news(changes: &mut Receiver<Change<Node>>) {
-    let answers = |node: &Option<Arc<Node>>| node.as_deref().and_then(endpoint);
+async fn news(changes: &mut Receiver<Change<Node>>, v6: bool) {
+    let answers = |node: &Option<Arc<Node>>| node.as_deref().and_then(|node| endpoint(node, v6));
     while let Ok(change) = changes.recv().await
         && answers(&change.old) == answers(&change.new)
     {}
     while !matches!(changes.try_recv(), Err(TryRecvError::Empty | TryRecvError::Closed)) {}
 }
 
-async fn write(client: &Client, address: Ipv4Addr, slices: &BTreeMap<String, Value>) -> Result<(), client::Error> {
+async fn write(client: &Client, address: IpAddr, slices: &BTreeMap<String, Value>) -> Result<(), client::Error> {
     let binding = bind_cluster_role(ROLE, ROLE, subject("User", USER));
     for object in [&role(), &binding, &service(address)].into_iter().chain(slices.values()) {
         apply(client, object).await?;
@@ -94,7 +94,7 @@ fn role() -> Value {
     })
 }
 
-fn service(address: Ipv4Addr) -> Value {
+fn service(address: IpAddr) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": {
@@ -109,24 +109,24 @@ fn service(address: Ipv4Addr) -> Value {
 
 /// The slices by name: one for each port, because the ports of a slice are those of all its endpoints, and as many more
 /// as a port has nodes for.
-fn slices(nodes: &[Arc<Node>]) -> BTreeMap<String, Value> {
+fn slices(nodes: &[Arc<Node>], v6: bool) -> BTreeMap<String, Value> {
     let mut by_port: BTreeMap<u16, Vec<Value>> = BTreeMap::new();
-    for (port, endpoint) in nodes.iter().filter_map(|n| endpoint(n)) {
+    for (port, endpoint) in nodes.iter().filter_map(|n| endpoint(n, v6)) {
         by_port.entry(port).or_default().push(endpoint);
     }
     let mut slices = BTreeMap::new();
     for (port, endpoints) in by_port {
         for (place, part) in endpoints.chunks(MAX_ENDPOINTS).enumerate() {
             let name = if place == 0 { format!("{NAME}-{port}") } else { format!("{NAME}-{port}-{place}") };
-            slices.insert(name.clone(), slice(&name, port, part));
+            slices.insert(name.clone(), slice(&name, port, part, v6));
         }
     }
     slices
 }
 
-fn slice(name: &str, port: u16, endpoints: &[Value]) -> Value {
+fn slice(name: &str, port: u16, endpoints: &[Value], v6: bool) -> Value {
     json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": if v6 { "IPv6" } else { "IPv4" },
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": {
             SERVICE_NAME_LABEL: NAME, MANAGED_BY.0: MANAGED_BY.1}},
         "ports": [{"name": "dns", "port": port, "protocol": "UDP"}, {"name": "dns-tcp", "port": port, "protocol": "TCP"}],
@@ -134,10 +134,13 @@ fn slice(name: &str, port: u16, endpoints: &[Value]) -> Value {
     })
 }
 
-fn endpoint(node: &Node) -> Option<(u16, Value)> {
+/// Where a node answers: at its address of the family of the Service.
+fn endpoint(node: &Node, v6: bool) -> Option<(u16, Value)> {
     let port = node.metadata.annotations.as_ref()?.get(PORT_ANNOTATION)?.parse().ok()?;
     let status = node.status.as_ref()?;
-    let address = status.addresses.iter().flatten().find(|a| a.type_ == "InternalIP")?;
+    let is_it = |address: &str| address.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6() == v6);
+    let mut addresses = status.addresses.iter().flatten();
+    let address = addresses.find(|a| a.type_ == "InternalIP" && is_it(&a.address))?;
     let name = node.metadata.name.as_deref()?;
     // DNS runs wherever the node's process runs, so it is ready even while the kubelet still gets ready.
     let conditions = json!({"ready": true, "serving": true});
@@ -166,7 +169,7 @@ mod tests {
             node("d", "10.0.0.4", None),
             node("e", "10.0.0.5", Some("many")),
         ];
-        let slices = slices(&nodes);
+        let slices = slices(&nodes, false);
         let shown: Vec<_> = slices
             .values()
             .map(|s| (s["ports"][0]["port"].clone(), s["endpoints"].as_array().unwrap().len()))
@@ -179,7 +182,7 @@ mod tests {
     fn no_slice_has_more_endpoints_than_are_allowed() {
         let nodes: Vec<_> = (0..MAX_ENDPOINTS + 1).map(|i| node(&format!("n{i}"), "10.0.0.1", Some("53"))).collect();
         let counts: Vec<_> =
-            slices(&nodes).iter().map(|(n, s)| (n.clone(), s["endpoints"].as_array().unwrap().len())).collect();
+            slices(&nodes, false).iter().map(|(n, s)| (n.clone(), s["endpoints"].as_array().unwrap().len())).collect();
         assert_eq!(counts, [("kube-dns-53".to_owned(), MAX_ENDPOINTS), ("kube-dns-53-1".to_owned(), 1)]);
     }
 
@@ -191,7 +194,7 @@ mod tests {
         let send =
             |old: &Arc<Node>, new: &Arc<Node>| sender.send(change(Some(old.clone()), Some(new.clone()))).unwrap();
         send(&speaks, &speaks);
-        let mut waits = Box::pin(news(&mut changes));
+        let mut waits = Box::pin(news(&mut changes, false));
         assert!(poll_fn(|context| Poll::Ready(waits.as_mut().poll(context).is_pending())).await, "it waits on");
         send(&silent, &speaks);
         send(&speaks, &silent);

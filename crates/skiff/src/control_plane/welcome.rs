@@ -6,14 +6,17 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use client::{Api, Client, rest};
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::ConfigMap;
 use network::overlay::plan::Mode;
 
 use crate::{
     control_plane::objects::{apply, bind_cluster_role, remove, role_and_binding, subject},
-    flags::options::{self, ControlPlane},
+    flags::{
+        options::{self, ControlPlane},
+        ranges,
+    },
 };
 
 /// The group of those who hold a token for new nodes.
@@ -31,7 +34,8 @@ const SETTINGS: &str = "skiff-cluster";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub cluster_dns: IpAddr,
-    pub cluster_cidr: Ipv4Net,
+    /// Addresses of all Pods, a range of each family at the most.
+    pub cluster_cidrs: Vec<IpNet>,
     pub cluster_domain: String,
     pub pod_network: Mode,
 }
@@ -39,16 +43,17 @@ pub struct Settings {
 impl Settings {
     pub fn of(options: &ControlPlane) -> Self {
         Settings {
-            cluster_dns: options.cluster_dns().into(),
-            cluster_cidr: options.cluster_cidr,
+            cluster_dns: options.cluster_dns(),
+            cluster_cidrs: options.cluster_cidr.all().to_vec(),
             cluster_domain: options.cluster_domain.clone(),
             pod_network: options.pod_network,
         }
     }
 
     fn data(&self) -> Value {
+        let ranges = self.cluster_cidrs.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",");
         json!({
-            "clusterDNS": self.cluster_dns, "clusterCIDR": self.cluster_cidr, "clusterDomain": self.cluster_domain,
+            "clusterDNS": self.cluster_dns, "clusterCIDR": ranges, "clusterDomain": self.cluster_domain,
             "podNetwork": self.pod_network.to_string(),
         })
     }
@@ -56,7 +61,7 @@ impl Settings {
     fn read(data: &BTreeMap<String, String>) -> Option<Self> {
         Some(Settings {
             cluster_dns: data.get("clusterDNS")?.parse().ok()?,
-            cluster_cidr: data.get("clusterCIDR")?.parse().ok()?,
+            cluster_cidrs: ranges::of_pods(data.get("clusterCIDR")?).ok()?.all().to_vec(),
             cluster_domain: data.get("clusterDomain")?.clone(),
             // An older control plane does not say.
             pod_network: data.get("podNetwork").map_or(Some(Mode::default()), |mode| mode.parse().ok())?,
@@ -75,7 +80,7 @@ impl Settings {
         let cluster = map.and_then(|m| Self::read(&m.data?)).unwrap_or_else(|| Self::of(&usual));
         Ok(Settings {
             cluster_dns: options.cluster_dns.unwrap_or(cluster.cluster_dns),
-            cluster_cidr: options.cluster_cidr.unwrap_or(cluster.cluster_cidr),
+            cluster_cidrs: options.cluster_cidr.as_ref().map_or(cluster.cluster_cidrs, |ranges| ranges.all().to_vec()),
             cluster_domain: options.cluster_domain.clone().unwrap_or(cluster.cluster_domain),
             pod_network: cluster.pod_network,
         })

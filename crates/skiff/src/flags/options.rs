@@ -1,11 +1,16 @@
 //! The flags. Where upstream has a flag for the same thing, it has the same name.
 
-use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::RangeInclusive,
+    path::PathBuf,
+    time::Duration,
+};
 
 use apiserver::Routing;
 use clap::{Args, Parser, Subcommand};
 use client::{candidacy::Versions, election::Candidate};
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 
 use crate::flags::{
     admission::AdmissionFlags,
@@ -16,7 +21,9 @@ use crate::flags::{
     etcd::EtcdFlags,
     evictions::Evictions,
     in_flight::InFlight,
+    kube_proxy::KubeProxyFlags,
     lost_nodes::LostNodes,
+    ranges::{self, Ranges},
     switches::{FeatureGates, ServedVersions},
     value,
     volumes::Volumes,
@@ -50,6 +57,8 @@ pub enum Command {
     Server(Server),
     /// Run one node (kubelet, proxy, network, DNS) in the foreground
     Agent(Agent),
+    /// Run the Service proxy alone, in the place of upstream's kube-proxy
+    KubeProxy(KubeProxyFlags),
     /// Say whether this machine is fit to run skiff, one line for each thing
     Check(Check),
     /// Build, import and list container images
@@ -150,8 +159,8 @@ pub struct Agent {
     #[arg(long, value_parser = value::reachable)]
     pub cluster_dns: Option<IpAddr>,
     /// Addresses of all Pods; as the cluster says when not given
-    #[arg(long, value_parser = value::pod_range)]
-    pub cluster_cidr: Option<Ipv4Net>,
+    #[arg(long, value_parser = ranges::of_pods)]
+    pub cluster_cidr: Option<Ranges>,
     /// The cluster's DNS domain; as the cluster says when not given
     #[arg(long, value_parser = value::domain)]
     pub cluster_domain: Option<String>,
@@ -211,15 +220,15 @@ pub struct ControlPlane {
     /// Reach API servers that APIServices name at their endpoints instead of their Services' addresses
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub enable_aggregator_routing: bool,
-    /// Addresses of Services
-    #[arg(long, default_value = "10.96.0.0/12", value_parser = value::service_range)]
-    pub service_cluster_ip_range: Ipv4Net,
+    /// Addresses of Services; one range, or one of each family (`10.96.0.0/16,fd00:10:96::/112`)
+    #[arg(long, default_value = "10.96.0.0/12", value_parser = ranges::of_services)]
+    pub service_cluster_ip_range: Ranges,
     /// Ports that NodePort Services get
     #[arg(long, default_value = "30000-32767", value_parser = value::port_range)]
     pub service_node_port_range: RangeInclusive<u16>,
-    /// Addresses of Pods; each node gets a /24 of them
-    #[arg(long, default_value = "10.244.0.0/16", value_parser = value::pod_range)]
-    pub cluster_cidr: Ipv4Net,
+    /// Addresses of Pods; one range, or one of each family. Each node gets a /24 of one of IPv4, a /64 of one of IPv6
+    #[arg(long, default_value = "10.244.0.0/16", value_parser = ranges::of_pods)]
+    pub cluster_cidr: Ranges,
     /// How Pods of different nodes reach each other: `direct` routes between nodes on one link, a `vxlan` tunnel, or `auto`, which
     /// takes the tunnel to nodes that are further away. Networks that drop addresses they did not give out (most clouds) need `vxlan`
     #[arg(long, default_value_t, value_name = "MODE")]
@@ -342,6 +351,32 @@ impl ControlPlane {
         Ok(())
     }
 
+    fn check_ranges(&self) -> anyhow::Result<()> {
+        for services in self.service_cluster_ip_range.all() {
+            let pods = self.cluster_cidr.all().iter().find(|pods| services.contains(*pods) || pods.contains(services));
+            if let Some(pods) = pods {
+                anyhow::bail!(
+                    "--service-cluster-ip-range {services} and --cluster-cidr {pods} overlap; choose ranges apart"
+                );
+            }
+            if self.runs("network") && !self.cluster_cidr.has_family_of(services.addr()) {
+                anyhow::bail!(
+                    "no Pod would be behind Services of {services}: --cluster-cidr has no range of its family"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the API server listens. As upstream's, `0.0.0.0` takes connections to addresses of IPv6 too where the cluster has them.
+    pub fn listen_address(&self) -> IpAddr {
+        let has_v6 = self.service_cluster_ip_range.all().iter().any(|range| range.addr().is_ipv6());
+        if self.bind_address == IpAddr::V4(Ipv4Addr::UNSPECIFIED) && has_v6 {
+            return Ipv6Addr::UNSPECIFIED.into();
+        }
+        self.bind_address
+    }
+
     /// The issuer of the tokens of service accounts.
     pub fn issuer(&self) -> String {
         format!("https://kubernetes.default.svc.{}", self.cluster_domain)
@@ -351,12 +386,7 @@ impl ControlPlane {
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_election()?;
         self.volumes.settings()?;
-        let (services, pods) = (self.service_cluster_ip_range, self.cluster_cidr);
-        if services.contains(&pods) || pods.contains(&services) {
-            anyhow::bail!(
-                "--service-cluster-ip-range {services} and --cluster-cidr {pods} overlap; choose ranges apart"
-            );
-        }
+        self.check_ranges()?;
         self.etcd.check()?;
         self.encryption.check()?;
         self.audit.check()?;
@@ -381,14 +411,17 @@ impl ControlPlane {
     }
 
     /// The cluster DNS Service's address: the tenth of the service range, as kubeadm has it.
-    pub fn cluster_dns(&self) -> std::net::Ipv4Addr {
-        service_address(self.service_cluster_ip_range, 10)
+    pub fn cluster_dns(&self) -> IpAddr {
+        service_address(self.service_cluster_ip_range.first(), 10)
     }
 }
 
 /// The n-th address of the service range; the first is the API server's own.
-pub fn service_address(range: Ipv4Net, n: u32) -> std::net::Ipv4Addr {
-    std::net::Ipv4Addr::from(u32::from(range.network()) + n)
+pub fn service_address(range: IpNet, n: u32) -> IpAddr {
+    match range {
+        IpNet::V4(range) => Ipv4Addr::from(u32::from(range.network()) + n).into(),
+        IpNet::V6(range) => Ipv6Addr::from(u128::from(range.network()) + u128::from(n)).into(),
+    }
 }
 
 #[derive(Args, Clone, Debug)]
@@ -396,9 +429,9 @@ pub struct Node {
     /// The node's name; this machine's host name when not given
     #[arg(long = "node-name", alias = "hostname-override", value_parser = value::node_name)]
     pub node_name: Option<String>,
-    /// The node's address; the one of the default route when not given
-    #[arg(long, value_parser = value::reachable)]
-    pub node_ip: Option<IpAddr>,
+    /// The node's address, or one of each family; those of the default routes when not given
+    #[arg(long, value_delimiter = ',', value_parser = value::reachable)]
+    pub node_ip: Vec<IpAddr>,
     /// Use this container engine instead of a containerd of our own (unix:///…)
     #[arg(long, value_name = "SOCKET", value_parser = value::socket)]
     pub container_runtime_endpoint: Option<String>,
@@ -411,6 +444,13 @@ pub struct Node {
     /// Where cluster DNS listens on the node's address
     #[arg(long, default_value = "10053", value_parser = value::port)]
     pub dns_port: u16,
+    /// Where the Service proxy says at /healthz and /livez whether it keeps up, and whether the node takes traffic; load balancers ask
+    /// there. Empty for nowhere
+    #[arg(long, default_value = "0.0.0.0:10256", value_name = "ADDRESS:PORT", value_parser = value::listening)]
+    pub proxy_healthz_bind_address: String,
+    /// Where the Service proxy's /metrics and /proxyMode are; empty for nowhere
+    #[arg(long, default_value = "127.0.0.1:10249", value_name = "ADDRESS:PORT", value_parser = value::listening)]
+    pub proxy_metrics_bind_address: String,
     /// The file that names the resolvers for names outside the cluster
     #[arg(long, default_value = "/etc/resolv.conf", value_parser = value::readable)]
     pub resolv_conf: PathBuf,

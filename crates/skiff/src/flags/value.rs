@@ -1,8 +1,11 @@
 //! The values of flags: each function reads one, and says in a few words what is wrong with it.
 
-use std::{net::IpAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
-
-use ipnet::Ipv4Net;
+use std::{
+    net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
+    path::PathBuf,
+    time::Duration,
+};
 
 /// A parameter of the kernel, or the beginning of some, that namespaces keep apart.
 pub fn sysctl(text: &str) -> Result<String, String> {
@@ -73,31 +76,16 @@ pub fn port(text: &str) -> Result<u16, String> {
     text.parse().ok().filter(|p| *p > 0).ok_or_else(|| "it must be a number from 1 to 65535".to_owned())
 }
 
+/// An address with a port to listen on; nothing listens when it is empty.
+pub fn listening(text: &str) -> Result<String, String> {
+    let good = text.is_empty() || text.parse::<SocketAddr>().is_ok_and(|address| address.port() > 0);
+    if good { Ok(text.to_owned()) } else { Err("it must be an address with a port such as 127.0.0.1:10249".to_owned()) }
+}
+
 /// `30000-32767`.
 pub fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let parsed = text.split_once('-').and_then(|(a, b)| Some(port(a).ok()?..=port(b).ok()?));
     parsed.filter(|r| !r.is_empty()).ok_or_else(|| "it must be a range such as 30000-32767".to_owned())
-}
-
-/// Addresses of Services: room for the API server's (the first) and cluster DNS's (the tenth), and not more than the
-/// allocator takes (upstream's limit).
-pub fn service_range(text: &str) -> Result<Ipv4Net, String> {
-    let range: Ipv4Net = text.parse().map_err(|_| "it must be an IPv4 range such as 10.96.0.0/12".to_owned())?;
-    match range.prefix_len() {
-        12..=28 => Ok(range.trunc()),
-        0..12 => Err("it is too large; /12 is the largest".to_owned()),
-        _ => Err("it is too small; /28 is the smallest".to_owned()),
-    }
-}
-
-/// Addresses of Pods: at least one node's.
-pub fn pod_range(text: &str) -> Result<Ipv4Net, String> {
-    let range: Ipv4Net = text.parse().map_err(|_| "it must be an IPv4 range such as 10.244.0.0/16".to_owned())?;
-    match range.prefix_len() {
-        8..=24 => Ok(range.trunc()),
-        0..8 => Err("it is too large; /8 is the largest".to_owned()),
-        _ => Err("it is too small; each node gets a /24 of it".to_owned()),
-    }
 }
 
 fn is_label(label: &str) -> bool {
@@ -218,8 +206,6 @@ mod tests {
         check(cgroup, &["/", "/nodes/a", "/skiff-node-2"], &["", "a", "/a/../b", "/.", "/a\n"]);
         check(port, &["1", "65535"], &["0", "65536", "-1", "http", ""]);
         check(port_range, &["30000-32767", "5-5"], &["5", "6-5", "0-5", "a-b", "-"]);
-        check(service_range, &["10.96.0.0/12", "10.96.0.0/28"], &["10.0.0.0/8", "10.96.0.0/29", "fd00::/108", "x"]);
-        check(pod_range, &["10.244.0.0/16", "10.244.0.0/24"], &["10.244.0.0/25", "0.0.0.0/0", "x"]);
         check(domain, &["cluster.local", "a", "cluster.local."], &["", "a..b", "Bad", "bad domain", "-a", "a-"]);
         check(
             reachable,

@@ -72,15 +72,16 @@ struct Introduction {
 }
 
 /// Joins, or goes on as the member that the folder says this node is. A server that is away is waited for.
-pub async fn join(options: &Agent, layout: &Layout, node: &str, address: &str) -> anyhow::Result<Member> {
-    reach::insist(|| try_to_join(options, layout, node, address)).await
+pub async fn join(options: &Agent, layout: &Layout, node: &str) -> anyhow::Result<Member> {
+    reach::insist(|| try_to_join(options, layout, node)).await
 }
 
-async fn try_to_join(options: &Agent, layout: &Layout, node: &str, address: &str) -> anyhow::Result<Member> {
+async fn try_to_join(options: &Agent, layout: &Layout, node: &str) -> anyhow::Result<Member> {
     let holder = |authority: &str| Holder {
         folder: layout.pki(),
         node: node.to_owned(),
-        hosts: vec![node.to_owned(), address.to_owned()],
+        // Its addresses follow when the cluster says of which families they are.
+        hosts: vec![node.to_owned()],
         authority: authority.to_owned(),
     };
     let introduction = match (&options.kubeconfig, &options.server, &options.token) {

@@ -85,6 +85,8 @@ fn args(sibling: &Sibling, meeting: Meeting, options: &Up, cluster: &Layout, nam
     flag("certificate-authority", cluster.pki().join("ca.crt").into());
     flag("kubelet-port", node.kubelet_port.to_string().into());
     flag("dns-port", node.dns_port.to_string().into());
+    flag("proxy-healthz-bind-address", node.proxy_healthz_bind_address.clone().into());
+    flag("proxy-metrics-bind-address", node.proxy_metrics_bind_address.clone().into());
     flag("resolv-conf", node.resolv_conf.clone().into());
     flag("max-pods", node.max_pods.to_string().into());
     for (name, value) in node.evictions.texts() {

@@ -9,9 +9,17 @@ use std::{fs, net::Ipv4Addr, path::Path};
 
 use anyhow::{Context, bail};
 use files::modes;
+use ipnet::Ipv4Net;
 use network::local_nodes::{self, Meeting};
 
-use crate::{flags::options::Up, holder, layout::Layout};
+use crate::{
+    flags::{
+        options::{ControlPlane, Up},
+        ranges::Ranges,
+    },
+    holder,
+    layout::Layout,
+};
 
 /// A further node of this machine.
 #[derive(Debug, Clone)]
@@ -55,6 +63,12 @@ pub struct Siblings {
     pub meeting: Option<Meeting>,
 }
 
+/// The ranges of Pods and Services, where they are of IPv4 and there are no others.
+fn four(server: &ControlPlane) -> Option<(Ipv4Net, Ipv4Net)> {
+    let only = |ranges: &Ranges| ranges.v4().filter(|_| ranges.all().len() == 1);
+    Some((only(&server.cluster_cidr)?, only(&server.service_cluster_ip_range)?))
+}
+
 /// Says what does not go with several nodes.
 pub fn check(options: &Up) -> anyhow::Result<()> {
     if options.nodes == 1 {
@@ -64,7 +78,7 @@ pub fn check(options: &Up) -> anyhow::Result<()> {
     if node.container_runtime_endpoint.is_some() {
         bail!("--nodes {} needs an engine for each node; leave --container-runtime-endpoint out", options.nodes);
     }
-    if node.node_ip.is_some() {
+    if !node.node_ip.is_empty() {
         bail!("--nodes {} gives the nodes their addresses; leave --node-ip out", options.nodes);
     }
     if server.bind_address.is_loopback() || server.bind_address.is_ipv6() && !server.bind_address.is_unspecified() {
@@ -77,7 +91,13 @@ pub fn check(options: &Up) -> anyhow::Result<()> {
         return Ok(());
     }
     // Each node takes a /24 of the Pods' addresses.
-    let ranges = 1_u32 << 24_u8.saturating_sub(server.cluster_cidr.prefix_len()).min(16);
+    let Some(cluster) = four(server) else {
+        bail!(
+            "--nodes {} gives the nodes addresses of IPv4; give --cluster-cidr and --service-cluster-ip-range of IPv4 alone",
+            options.nodes
+        );
+    };
+    let ranges = 1_u32 << 24_u8.saturating_sub(cluster.0.prefix_len()).min(16);
     if u32::from(options.nodes) > ranges {
         bail!("--cluster-cidr {} has room for {ranges} nodes, not for {}", server.cluster_cidr, options.nodes);
     }
@@ -107,17 +127,16 @@ pub async fn prepare(options: &mut Up, layout: &Layout) -> anyhow::Result<Siblin
         }
     };
     let own = meeting.address(1);
-    options.node.node_ip = Some(own.into());
+    options.node.node_ip = vec![own.into()];
     options.control_plane.tls_san.push(own.to_string());
     Ok(Siblings { all, gone, meeting: Some(meeting) })
 }
 
 async fn wire(options: &Up, layout: &Layout, all: &[Sibling]) -> anyhow::Result<Meeting> {
     modes::folder(&layout.siblings(), modes::PRIVATE_FOLDER).context("cannot make the folder of the other nodes")?;
-    let server = &options.control_plane;
-    let meeting = local_nodes::meet(server.cluster_cidr, server.service_cluster_ip_range)
-        .await
-        .context("cannot make the network of this machine's nodes")?;
+    let (cluster, services) = four(&options.control_plane).context("the nodes of one machine need ranges of IPv4")?;
+    let meeting =
+        local_nodes::meet(cluster, services).await.context("cannot make the network of this machine's nodes")?;
     for sibling in all {
         sibling.layout.open()?;
         // One that outlived its parent by a moment would hold the folder.
@@ -178,6 +197,7 @@ mod tests {
         check(&["--nodes=4", "--cluster-cidr=10.0.0.0/22"], Ok(()));
         check(&["--nodes=5", "--cluster-cidr=10.0.0.0/22"], Err("has room for 4 nodes, not for 5"));
         check(&["--nodes=5", "--cluster-cidr=10.0.0.0/22", "--disable=network"], Ok(()));
+        check(&["--nodes=2", "--cluster-cidr=10.0.0.0/22,fd00::/60"], Err("gives the nodes addresses of IPv4"));
     }
 
     #[test]

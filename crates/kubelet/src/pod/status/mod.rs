@@ -54,7 +54,8 @@ fn phase(
 pub struct Place<'a> {
     /// The engine's own name.
     pub engine: &'a str,
-    pub host_ip: &'a str,
+    /// The first is the one that counts where there is room for one.
+    pub host_ips: &'a [String],
     pub now: Timestamp,
     /// The status that was reported before: times of conditions that have not changed are kept.
     pub before: &'a PodStatus,
@@ -72,7 +73,7 @@ pub fn status(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place
     let phase = phase(desired, (&inits, &mains), memory, anew);
     let mut ips = running.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
     if desired.host_network() && running.sandbox().is_some() {
-        ips = vec![place.host_ip.to_owned()];
+        ips = place.host_ips.to_vec();
     }
     if ips.is_empty() {
         ips = place.before.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
@@ -95,8 +96,8 @@ pub fn status(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place
         phase: Some(phase.to_owned()),
         reason: failure.map(|f| f.reason.clone()),
         message: failure.map(|f| f.message.clone()),
-        host_ip: Some(place.host_ip.to_owned()),
-        host_ips: Some(vec![HostIP { ip: place.host_ip.to_owned() }]),
+        host_ip: place.host_ips.first().cloned(),
+        host_ips: Some(place.host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect()),
         pod_ip: ips.first().cloned(),
         pod_ips: Some(ips.into_iter().map(|ip| PodIP { ip }).collect()).filter(|l: &Vec<_>| !l.is_empty()),
         start_time: Some(start),

@@ -29,7 +29,7 @@ fn after(desired: &DesiredPod, text: &str, before: &PodStatus, change: impl FnOn
         *memory.run_mut(&ran.id) = RunRecord { started: true, ready: true, ..Default::default() };
     }
     change(&mut memory);
-    status(desired, &found, &memory, &Place { engine: "fake", host_ip: "1.2.3.4", now: now(), before })
+    status(desired, &found, &memory, &Place { engine: "fake", host_ips: &["1.2.3.4".to_owned()], now: now(), before })
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn what_the_engine_has_forgotten_is_taken_from_the_last_report() {
     // The first run is removed when the second has ended.
     let mut found = running(&desired, "i:0 s:0 m:0 n:0");
     found.containers.iter_mut().find(|c| c.name == "m").unwrap().restarts = 1;
-    let place = Place { engine: "fake", host_ip: "", now: now(), before: &before };
+    let place = Place { engine: "fake", host_ips: &[], now: now(), before: &before };
     let ended = status(&desired, &found, &Memory::default(), &place);
     assert_eq!(state(&ended, "m"), json!(["Completed 0", "Error 1", 1, false, false]));
     // An engine that lost everything: ends that were reported stay, the others are unknown.
