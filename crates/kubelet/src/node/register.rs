@@ -203,6 +203,10 @@ async fn register(kubelet: &Kubelet, api: &Api<Node>) -> NodeStatus {
 /// The whole status, with what Pods no longer get of the node taken back.
 fn change(reported: &NodeStatus, fresh: &NodeStatus) -> Value {
     let mut patch = json!({ "status": fresh });
+    // Two addresses may be of one type, by which a patch would take them for one.
+    if let Some(addresses) = patch["status"]["addresses"].as_array_mut() {
+        addresses.push(json!({"$patch": "replace"}));
+    }
     if fresh.volumes_in_use.is_none() && reported.volumes_in_use.is_some() {
         patch["status"]["volumesInUse"] = Value::Null;
     }
@@ -310,5 +314,8 @@ mod tests {
         let expected = json!({"status": {"allocatable": {"cpu": "2", "example.com/dongle": null}}});
         assert_eq!(change(&before, &status(json!({"cpu": "2"}))), expected);
         assert_eq!(change(&before, &before)["status"]["allocatable"]["example.com/dongle"], "4");
+        let addresses = json!([{"type": "InternalIP", "address": "192.0.2.1"}, {"type": "InternalIP", "address": "2001:db8::1"}]);
+        let two: NodeStatus = json::from_value(json!({"addresses": addresses})).unwrap();
+        assert_eq!(change(&two, &two)["status"]["addresses"][2], json!({"$patch": "replace"}), "none is taken for another");
     }
 }
