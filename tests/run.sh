@@ -58,7 +58,6 @@ run "resizes" ./resize.sh
 run "agent" ./agent.sh
 run "several nodes" ./nodes.sh
 run "several nodes with one command" ./up-nodes.sh
-run "two families of addresses" ./dual-stack.sh
 run "another network" ./other-network.sh
 run "restarts" ./restarts.sh
 echo "$passed passed, $failed failed"
